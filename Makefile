@@ -1,0 +1,69 @@
+# `make` lists the targets. Each does its own set-up; Rust, a C compiler and Python 3.10 or newer must be there.
+# Set CARGO_TARGET_DIR to build elsewhere than ./target.
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release/onehop
+DEBUG := $(TARGET)/debug/onehop
+PYTHON := bench/peers/.venv/bin/python
+SF ?= 1
+RUNS ?= 5
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test test-rust test-differential test-tbl test-answers lint bench clean-data
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+demo: build ## Build, generate SSB SF 1, run its 13 queries, show answers and figures
+	@mkdir -p data
+	@test -f data/ssb-sf1.onehop/catalog || $(RELEASE) gen ssb --sf 1 --out data/ssb-sf1.onehop
+	@for q in crates/lab/src/queries/ssb/*.sql; do \
+	    echo; echo "-- $$(basename $$q .sql)"; cat $$q; \
+	    $(RELEASE) data/ssb-sf1.onehop --readonly --format box -f $$q | head -n 14; \
+	done
+	@echo; $(RELEASE) bench ssb --sf 1 --db data/ssb-sf1.onehop --runs $(RUNS)
+	@echo; echo "Now try: $(RELEASE) data/ssb-sf1.onehop"
+
+build: ## Build the release binary
+	cargo build --release --locked -p onehop
+
+test: test-rust test-answers test-tbl test-differential ## Everything that CI tests
+
+test-rust: ## Unit, property, corruption, crash and golden SQL tests
+	cargo test --locked --workspace
+
+# The binary is built along with the tests: another selection of packages would mean other features, and a second build
+# of every dependency.
+$(DEBUG): FORCE
+	cargo test --locked --workspace --no-run
+FORCE:
+
+$(PYTHON): bench/peers/requirements.txt bench/peers/setup.sh
+	bench/peers/setup.sh
+	@touch $(PYTHON)
+
+test-answers: $(DEBUG) ## All SSB and TPC-H queries at SF 0.1 and 1 against DuckDB's stored answers
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+	for suite in ssb tpch; do for sf in 0.1 1; do \
+	    $(DEBUG) bench $$suite --sf $$sf --db "$$scratch/$$suite-$$sf" --runs 0 || exit 1; \
+	    $(DEBUG) check "$$scratch/$$suite-$$sf" || exit 1; \
+	done; done && echo "answers: 70 passed, 0 failed"
+
+test-tbl: $(DEBUG) $(PYTHON) ## SSB loaded from the reference generator's file format
+	$(PYTHON) tests/tbl/run.py --sf 1 --onehop $(DEBUG)
+
+test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB, and the canary that must fail
+	$(PYTHON) tests/differential/run.py --onehop $(DEBUG)
+	! $(PYTHON) tests/differential/run.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
+
+lint: ## rustfmt, clippy, and that the Python parses
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	python3 -m compileall -q bench tests -x '\.venv'
+
+bench: build $(PYTHON) ## SSB and TPC-H beside DuckDB, alternating, answers compared (SF=1 RUNS=5)
+	$(PYTHON) bench/peers/compare.py ssb --sf $(SF) --runs $(RUNS) --onehop $(RELEASE)
+	$(PYTHON) bench/peers/compare.py tpch --sf $(SF) --runs $(RUNS) --onehop $(RELEASE)
+
+clean-data: ## Remove generated benchmark data
+	rm -rf data

@@ -1,0 +1,476 @@
+//! What was typed. Nothing here opens, reads or decides anything beyond whether the words make sense.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::exit::Exit;
+use crate::format::Format;
+use crate::settings;
+
+const ABOUT: &str = "An analytical SQL engine that reads each byte once and shows the count.";
+
+const LONG_ABOUT: &str = "\
+An analytical SQL engine that reads each byte once and shows the count.
+
+PATH is a database directory, made if it is not there; without it the database lives in memory and ends with the \
+process. SQL comes from -c and -f, in the order given, or from standard input if that is not a terminal; otherwise \
+the shell starts. Results go to standard output; errors, notices, progress and the footer go to standard error.";
+
+const EXAMPLES: &str = "\
+Examples:
+  onehop                                             a shell on a database in memory
+  onehop flights.onehop                              a shell on a database directory
+  onehop -c \"SELECT * FROM 'trips.parquet' LIMIT 5\"   SQL over a file
+  onehop flights.onehop -f load.sql -c 'SHOW TABLES' a script, then a statement
+  onehop flights.onehop --format json < report.sql   a script from standard input, results as JSON
+  onehop check flights.onehop                        every checksum, verified
+  onehop doctor                                      what this machine offers
+
+A database whose directory is named like a command is opened as ./NAME: `onehop ./doctor`.";
+
+const AFTER_HELP: &str = "\
+Formats:
+  auto       box if standard output is a terminal, csv if not
+  box        a table for people; NULL is bare, the text NULL is in quotes; long results show their two ends
+             (--max-rows, .maxrows) if standard output is a terminal
+  csv        RFC 4180 with a header line; NULL is empty, the empty text is \"\"
+  tsv        a header line, then PostgreSQL's COPY text rules: NULL is \\N; tab, newline, CR and \\ are escaped by \\
+  json       an array of objects, one to a line; NULL is null; integers and decimals are numbers with all their digits
+  jsonl      an object to a line
+  markdown   a table for documents
+  arrow      Arrow IPC stream, one stream per result
+
+Exit codes:
+  0 done   1 a statement failed   2 wrong usage   3 damaged data found   130 interrupted";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "onehop",
+    version,
+    about = ABOUT,
+    long_about = LONG_ABOUT,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    max_term_width = 110
+)]
+pub struct Args {
+    #[command(flatten)]
+    pub sql: SqlArgs,
+
+    /// What to do instead of running SQL.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Commands other than running SQL.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Verify every checksum of a database
+    Check(CheckArgs),
+    /// Print what this machine offers: processor, memory, storage, GPU, libraries
+    Doctor(DoctorArgs),
+    /// Generate the tables of a benchmark: the Star Schema Benchmark or TPC-H
+    #[command(after_help = GEN_EXAMPLES)]
+    Gen(GenArgs),
+    /// Run a benchmark's queries, check every answer, print times and bytes
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
+    /// Answer requests: one JSON object a line in, one a line out, for programs in any language
+    Pipe(PipeArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// `onehop check`.
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    /// Database directory
+    pub path: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `onehop doctor`.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// The directory whose file system is tried
+    #[arg(default_value = ".")]
+    pub path: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const GEN_EXAMPLES: &str = "\
+Examples:
+  onehop gen ssb --sf 1 --out ssb.onehop                   a database directory
+  onehop gen tpch --sf 10 --out tpch --format parquet      a folder of Parquet files, one a table
+
+The data is a function of the scale factor: the same rows whatever the threads, the format or the machine.";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  onehop bench ssb --sf 1                                  generates data/ssb-sf1.onehop if it is not there
+  onehop bench tpch --sf 1 --queries q01,q06 --runs 9 --json figures.json
+
+Answers are checked against stored ones at scale factors 0.01, 0.1 and 1. A wrong answer gets no time, and exit code 1.";
+
+/// A benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Suite {
+    /// The Star Schema Benchmark: five tables, 13 queries
+    Ssb,
+    /// TPC-H: eight tables, 22 queries
+    Tpch,
+}
+
+impl Suite {
+    /// Its name in paths and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Suite::Ssb => "ssb",
+            Suite::Tpch => "tpch",
+        }
+    }
+}
+
+/// What `onehop gen` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum GenFormat {
+    /// Tables of a database
+    Segments,
+    /// A Parquet file per table
+    Parquet,
+    /// A CSV file per table, with a header
+    Csv,
+    /// As the benchmark's own generator writes: a pipe after every value, no header
+    Tbl,
+}
+
+/// `onehop gen`.
+#[derive(Debug, clap::Args)]
+pub struct GenArgs {
+    /// The benchmark
+    #[arg(value_enum)]
+    pub suite: Suite,
+    /// Scale factor: 1 is about 6 million rows in the largest table
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub sf: f64,
+    /// The database directory, or the folder for the files
+    #[arg(long, value_name = "PATH")]
+    pub out: PathBuf,
+    /// What to write
+    #[arg(long, value_enum, default_value = "segments")]
+    pub format: GenFormat,
+    /// Threads; one per core without it
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub threads: Option<usize>,
+    /// Replace tables or files that are there already
+    #[arg(long)]
+    pub replace: bool,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `onehop bench`.
+#[derive(Debug, clap::Args)]
+pub struct BenchArgs {
+    /// The benchmark
+    #[arg(value_enum)]
+    pub suite: Suite,
+    /// Scale factor
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub sf: f64,
+    /// Database directory with the tables; generated if it is not there [default: data/SUITE-sfN.onehop]
+    #[arg(long, value_name = "DIR")]
+    pub db: Option<PathBuf>,
+    /// Only these queries, comma-separated
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub queries: Vec<String>,
+    /// Measured runs of each query, after one to warm up
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = run_count)]
+    pub runs: usize,
+    /// Threads; one per core without it
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub threads: Option<usize>,
+    /// Change a setting, as SET does (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+    /// Write the figures as JSON to a file, or to standard output in place of the table (-)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+impl BenchArgs {
+    /// JSON takes the place of the table.
+    pub fn json_to_stdout(&self) -> bool {
+        self.json.as_ref().is_some_and(|path| path.as_os_str() == "-")
+    }
+}
+
+/// `onehop pipe`.
+#[derive(Debug, clap::Args)]
+pub struct PipeArgs {
+    /// Database directory; in memory without it
+    pub path: Option<PathBuf>,
+    /// Open the database for reading only
+    #[arg(long)]
+    pub readonly: bool,
+    /// Change a setting, as SET does (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+}
+
+fn thread_count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| (1..=4096).contains(n)).ok_or_else(|| "a whole number from 1 to 4096".into())
+}
+
+fn run_count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n <= 100_000).ok_or_else(|| "a whole number from 0".into())
+}
+
+/// Running SQL.
+#[derive(Debug, clap::Args)]
+pub struct SqlArgs {
+    /// Database directory; in memory without it
+    pub path: Option<PathBuf>,
+
+    /// Run SQL (several statements are fine; may be repeated, and mixed with -f)
+    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    commands: Vec<String>,
+
+    /// Run a script (- is standard input)
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// How to print results
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "auto",
+        env = "ONEHOP_FORMAT",
+        hide_env_values = true
+    )]
+    pub format: Format,
+
+    /// Rows of a long result that a terminal shows; 0 shows all
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub max_rows: usize,
+
+    /// Open the database for reading only
+    #[arg(long)]
+    pub readonly: bool,
+
+    /// Change a setting, as SET does (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+
+    /// Worker threads, as --set threads=N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Option<u32>,
+
+    /// Memory for queries: 8GiB, 90% ..., as --set memory_limit=SIZE
+    #[arg(long, value_name = "SIZE")]
+    memory_limit: Option<String>,
+
+    /// Print the footer (rows, time, bytes) even if standard error is not a terminal
+    #[arg(long, conflicts_with = "quiet")]
+    pub timer: bool,
+
+    /// Print results and errors, nothing else
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Never show a progress bar
+    #[arg(long)]
+    pub no_progress: bool,
+
+    /// The -c and -f in the order given; clap keeps that beside the values.
+    #[arg(skip)]
+    pub inputs: Vec<Input>,
+}
+
+/// Where SQL comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// `-c`.
+    Text(String),
+    /// `-f`.
+    File(PathBuf),
+}
+
+impl SqlArgs {
+    /// Settings by flags, in the order in which they win.
+    pub fn settings(&self) -> Vec<(String, String)> {
+        let mut settings = self.set.clone();
+        settings.extend(self.threads.map(|n| ("threads".into(), n.to_string())));
+        settings.extend(self.memory_limit.clone().map(|size| ("memory_limit".into(), size)));
+        settings
+    }
+
+    fn order_inputs(&mut self, matches: &ArgMatches) {
+        let at = |id| matches.indices_of(id).into_iter().flatten();
+        let texts = at("commands").zip(self.commands.iter().cloned().map(Input::Text));
+        let files = at("files").zip(self.files.iter().cloned().map(Input::File));
+        let mut all: Vec<(usize, Input)> = texts.chain(files).collect();
+        all.sort_by_key(|(index, _)| *index);
+        self.inputs = all.into_iter().map(|(_, input)| input).collect();
+    }
+}
+
+/// Reads the command line. What is to be said about it (help, errors) has been said when this returns an exit.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, Exit> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    match try_parse(&words).and_then(misspelt_command) {
+        Ok(args) => Ok(args),
+        Err(e) if e.kind() == ErrorKind::DisplayHelp => Err(help(&words, e)),
+        Err(e) if e.kind() == ErrorKind::ArgumentConflict => Err(conflict(e)),
+        Err(e) => {
+            let _ = e.print();
+            Err(if e.use_stderr() { Exit::Usage } else { Exit::Done })
+        }
+    }
+}
+
+fn try_parse(words: &[OsString]) -> Result<Args, clap::Error> {
+    let matches = command().try_get_matches_from(words)?;
+    let mut args = Args::from_arg_matches(&matches)?;
+    args.sql.order_inputs(&matches);
+    Ok(args)
+}
+
+/// The command line's definition.
+pub fn command() -> clap::Command {
+    Args::command().after_help(EXAMPLES).after_long_help(format!("{AFTER_HELP}\n\n{EXAMPLES}"))
+}
+
+/// Help, with the engine's settings in its long form: they are asked for only now, because asking costs a session.
+fn help(words: &[OsString], e: clap::Error) -> Exit {
+    let is_long_root = words.len() == 2 && words[1] == "--help";
+    let e = match is_long_root {
+        false => e,
+        true => {
+            let after = format!("{AFTER_HELP}\n\n{}\n\n{EXAMPLES}", settings::help());
+            match command().after_long_help(after).try_get_matches_from(words) {
+                Err(longer) => longer,
+                Ok(_) => e,
+            }
+        }
+    };
+    let _ = e.print();
+    Exit::Done
+}
+
+/// `onehop docter` would quietly make a database of that name.
+fn misspelt_command(args: Args) -> Result<Args, clap::Error> {
+    let Some(path) = &args.sql.path else { return Ok(args) };
+    let Some(name) = path.to_str().filter(|name| !name.contains(['/', '.'])) else { return Ok(args) };
+    let command = command();
+    let near = command.get_subcommands().map(clap::Command::get_name).find(|known| is_near(name, known));
+    match near {
+        Some(near) if !path.exists() => Err(command.clone().error(
+            ErrorKind::InvalidSubcommand,
+            format!(
+                "there is no database '{name}', and no command of that name; did you mean 'onehop {near}'?\nTo make a \
+                 database of that name: onehop ./{name}"
+            ),
+        )),
+        _ => Ok(args),
+    }
+}
+
+/// A third of the shorter word may be wrong: short names are too easily near.
+fn is_near(name: &str, known: &str) -> bool {
+    strsim::damerau_levenshtein(name, known) <= name.len().min(known.len()) / 3
+}
+
+/// A second word after PATH is SQL more often than not; clap would take it for a command.
+fn conflict(e: clap::Error) -> Exit {
+    let e = match e.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) if command().find_subcommand(word).is_none() => command().error(
+            ErrorKind::UnknownArgument,
+            format!("'{word}' is one word too many after PATH; SQL follows -c: onehop PATH -c '...'"),
+        ),
+        _ => e,
+    };
+    let _ = e.print();
+    Exit::Usage
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_string(), value.trim().to_string())),
+        _ => Err("a setting is written NAME=VALUE, like threads=4".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Args, clap::Error> {
+        let words: Vec<OsString> = std::iter::once(&"onehop").chain(words).map(OsString::from).collect();
+        try_parse(&words).and_then(misspelt_command)
+    }
+
+    fn sql(words: &[&str]) -> SqlArgs {
+        parsed(words).unwrap_or_else(|e| panic!("{e}")).sql
+    }
+
+    fn fault(words: &[&str]) -> ErrorKind {
+        parsed(words).err().unwrap_or_else(|| panic!("{words:?} was taken")).kind()
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn commands_and_files_keep_their_order() {
+        let inputs = sql(&["db", "-c", "1", "-f", "a.sql", "-c", "2", "-f", "b.sql"]).inputs;
+        let text = |text: &str| Input::Text(text.into());
+        let file = |name: &str| Input::File(name.into());
+        assert_eq!(inputs, [text("1"), file("a.sql"), text("2"), file("b.sql")]);
+        assert_eq!(sql(&[]).inputs, []);
+    }
+
+    #[test]
+    fn short_flags_for_settings_win_over_set() {
+        let args =
+            sql(&["--threads", "3", "--set", "threads=2", "--set", "io.path = direct", "--memory-limit", "1GiB"]);
+        let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
+        assert_eq!(
+            args.settings(),
+            [pair("threads", "2"), pair("io.path", "direct"), pair("threads", "3"), pair("memory_limit", "1GiB")]
+        );
+    }
+
+    #[test]
+    fn wrong_words_are_refused() {
+        assert_eq!(fault(&["--nonsense"]), ErrorKind::UnknownArgument);
+        assert_eq!(fault(&["--format", "xml"]), ErrorKind::InvalidValue);
+        assert_eq!(fault(&["--set", "threads"]), ErrorKind::ValueValidation);
+        assert_eq!(fault(&["--threads", "0"]), ErrorKind::ValueValidation);
+        assert_eq!(fault(&["--timer", "-q"]), ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
+    fn a_misspelt_command_is_not_a_database() {
+        assert_eq!(fault(&["docter"]), ErrorKind::InvalidSubcommand);
+        assert_eq!(sql(&["./docter"]).path, Some("./docter".into()));
+        assert_eq!(sql(&["flights"]).path, Some("flights".into()));
+        assert_eq!(sql(&["go"]).path, Some("go".into()));
+        assert!(matches!(parsed(&["doctor", "--json"]), Ok(Args { command: Some(Command::Doctor(_)), .. })));
+    }
+}

@@ -1,0 +1,150 @@
+//! One user of one database: the runtime, the session, and how results are shown.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onehop_engine::{Database, DatabaseOptions, Session};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::exit::Stop;
+use crate::footer;
+use crate::interrupt::Interrupts;
+use crate::settings;
+use crate::statement::{self, Outcome};
+use crate::terminal::{Paint, note};
+use crate::view::View;
+
+/// How long the end of the process waits for a cancelled statement that does not let go.
+const END_PATIENCE: Duration = Duration::from_millis(200);
+
+/// A session, and where its results go.
+pub struct Client {
+    /// Where the engine computes.
+    workers: Runtime,
+    /// Where this side waits, writes, ticks and hears of Ctrl-C. Its own runtime, because one whose workers are all
+    /// busy computing hears neither timers nor signals.
+    front: Runtime,
+    interrupts: Interrupts,
+    options: DatabaseOptions,
+    database: Database,
+    session: Arc<Session>,
+    /// How results are shown.
+    pub view: View,
+    /// The statement that ran last.
+    pub last: Option<String>,
+    /// Scripts inside scripts that run.
+    pub depth: usize,
+}
+
+impl Client {
+    /// Opens the database at `path`, or one in memory.
+    pub fn open(path: Option<&Path>, options: DatabaseOptions, view: View) -> Result<Self, Stop> {
+        let workers = runtime(&options)?;
+        let front = Builder::new_multi_thread().worker_threads(1).thread_name("onehop-front").enable_all().build();
+        let front = front.map_err(|e| Stop::System("cannot start a thread".into(), e))?;
+        let guard = front.enter();
+        let interrupts = Interrupts::listen().map_err(|e| Stop::System("cannot listen to Ctrl-C".into(), e))?;
+        drop(guard);
+        let (database, session) = open(path, &options)?;
+        Ok(Self { workers, front, interrupts, options, database, session, view, last: None, depth: 0 })
+    }
+
+    /// Goes over to another database; stays with this one if that fails.
+    pub fn reopen(&mut self, path: Option<&Path>) -> Result<(), Stop> {
+        (self.database, self.session) = open(path, &self.options)?;
+        Ok(())
+    }
+
+    /// The session.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The directory; `None` in memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.database.path()
+    }
+
+    /// Waits for something the engine does.
+    pub fn wait<F: Future>(&self, work: F) -> F::Output {
+        self.front.block_on(work)
+    }
+
+    /// Runs a statement, prints its rows and, if wanted, its plan and footer.
+    pub fn run(&mut self, sql: &str) -> Result<(), Stop> {
+        if self.view.explain && is_query(sql) {
+            self.print_rows(&format!("EXPLAIN {sql}"))?;
+        }
+        self.last = Some(sql.to_string());
+        let finished = self.print_rows(sql)?;
+        if self.view.footer {
+            note(self.view.terminal.paint(Paint::Dim, &footer::line(&finished)));
+        }
+        Ok(())
+    }
+
+    /// Runs a statement and prints its rows, nothing else; the number of rows.
+    pub fn print(&self, sql: &str) -> Result<u64, Stop> {
+        match self.print_rows(sql)?.outcome {
+            Outcome::Rows(n) => Ok(n),
+            Outcome::Done(_) => Ok(0),
+        }
+    }
+
+    fn print_rows(&self, sql: &str) -> Result<statement::Finished, Stop> {
+        self.front.block_on(statement::run(self.workers.handle(), &self.session, sql, &self.view, &self.interrupts))
+    }
+
+    /// Closes the database, and waits a moment for what does not end by itself.
+    pub fn close(self) {
+        let Self { workers, front, database, session, .. } = self;
+        drop(session);
+        drop(database);
+        workers.shutdown_timeout(END_PATIENCE);
+        front.shutdown_background();
+    }
+}
+
+/// A database and a session on it.
+pub fn open(path: Option<&Path>, options: &DatabaseOptions) -> Result<(Database, Arc<Session>), Stop> {
+    let database = match path {
+        Some(path) => Database::open(path, options)?,
+        None => Database::memory(options)?,
+    };
+    let session = Arc::new(database.session()?);
+    Ok((database, session))
+}
+
+/// As many workers as the engine has been told to use threads.
+pub fn runtime(options: &DatabaseOptions) -> Result<Runtime, Stop> {
+    let by_flag = options.settings.iter().rfind(|(name, _)| name == "threads").map(|(_, n)| n.clone());
+    let threads = by_flag.or_else(|| std::env::var(settings::variable("threads")).ok()).and_then(|n| n.parse().ok());
+    let mut builder = Builder::new_multi_thread();
+    // The engine refuses nonsense with a better message than we could.
+    if let Some(threads) = threads.filter(|n| (1..=4096).contains(n)) {
+        builder.worker_threads(threads);
+    }
+    builder
+        .thread_name("onehop")
+        .enable_all()
+        .build()
+        .map_err(|e| Stop::System("cannot start worker threads".into(), e))
+}
+
+fn is_query(sql: &str) -> bool {
+    let word: String = sql.chars().take_while(char::is_ascii_alphabetic).collect();
+    sql.starts_with('(') || ["select", "with", "from", "values", "table"].contains(&word.to_lowercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_query;
+
+    #[test]
+    fn plans_are_shown_for_queries_only() {
+        assert!(is_query("select 1") && is_query("WITH a AS (SELECT 1) SELECT * FROM a") && is_query("(select 1)"));
+        assert!(!is_query("insert into t select 1") && !is_query("explain select 1") && !is_query(""));
+    }
+}

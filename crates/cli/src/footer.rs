@@ -1,0 +1,101 @@
+//! The line after a result: what came out, how long it took, what it moved.
+//!
+//! `3 rows · 214 ms · CPU · 1.19 GB read buffered at 6.61 GB/s · 48/60 blocks skipped`
+
+use std::time::Duration;
+
+use onehop_engine::{Hop, LedgerSnapshot};
+
+use crate::statement::{Finished, Outcome};
+use crate::units;
+
+/// The footer of a finished statement.
+pub fn line(finished: &Finished) -> String {
+    let what = match &finished.outcome {
+        Outcome::Rows(n) => units::plural(*n, "row"),
+        Outcome::Done(done) => match done.rows {
+            Some(rows) => format!("{} {}", done.tag, units::count(rows)),
+            None => done.tag.to_string(),
+        },
+    };
+    let mut parts = vec![what, units::time(finished.elapsed), "CPU".to_string()];
+    parts.extend(read(&finished.ledger, finished.elapsed.saturating_sub(finished.plan_time)));
+    parts.extend(written(&finished.ledger));
+    parts.extend(skipped(&finished.ledger));
+    parts.join(" · ")
+}
+
+fn read(ledger: &LedgerSnapshot, run_time: Duration) -> Option<String> {
+    let bytes = ledger.read_bytes();
+    if bytes == 0 {
+        return None;
+    }
+    let mut text = format!("{} read", units::bytes(bytes));
+    // Every byte of a buffered read is copied once more, from the page cache; a direct read copies at most its edges.
+    if ledger.hop(Hop::StorageToDevice) == 0 && ledger.hop(Hop::HostToHost) >= bytes {
+        text.push_str(" buffered");
+    }
+    if let Some(rate) = units::rate(bytes, run_time) {
+        text.push_str(" at ");
+        text.push_str(&rate);
+    }
+    Some(text)
+}
+
+fn written(ledger: &LedgerSnapshot) -> Option<String> {
+    let bytes = ledger.hop(Hop::HostToStorage);
+    (bytes > 0).then(|| format!("{} written", units::bytes(bytes)))
+}
+
+fn skipped(ledger: &LedgerSnapshot) -> Option<String> {
+    let all = ledger.blocks_considered;
+    (all > 0).then(|| format!("{}/{} blocks skipped", units::count(ledger.blocks_skipped), units::count(all)))
+}
+
+#[cfg(test)]
+mod tests {
+    use onehop_engine::{Done, Ledger};
+
+    use super::*;
+
+    fn finished(outcome: Outcome, ledger: &Ledger) -> Finished {
+        Finished {
+            outcome,
+            elapsed: Duration::from_millis(214),
+            plan_time: Duration::from_millis(34),
+            ledger: ledger.snapshot(),
+        }
+    }
+
+    #[test]
+    fn a_scan_says_what_it_read_and_what_it_did_not() {
+        let ledger = Ledger::default();
+        ledger.moved(Hop::StorageToHost, 1_190_000_000);
+        ledger.moved(Hop::HostToHost, 1_190_000_000);
+        ledger.planned_blocks(60, 48);
+        assert_eq!(
+            line(&finished(Outcome::Rows(3), &ledger)),
+            "3 rows · 214 ms · CPU · 1.19 GB read buffered at 6.61 GB/s · 48/60 blocks skipped"
+        );
+    }
+
+    #[test]
+    fn a_direct_read_is_not_called_buffered() {
+        let ledger = Ledger::default();
+        ledger.moved(Hop::StorageToHost, 1_000_000_000);
+        ledger.moved(Hop::HostToHost, 4096);
+        assert_eq!(line(&finished(Outcome::Rows(1), &ledger)), "1 row · 214 ms · CPU · 1.00 GB read at 5.56 GB/s");
+    }
+
+    #[test]
+    fn a_statement_without_rows_says_its_tag() {
+        let ledger = Ledger::default();
+        let done = |tag, rows| Outcome::Done(Done { tag, rows });
+        assert_eq!(line(&finished(done("CREATE TABLE", None), &ledger)), "CREATE TABLE · 214 ms · CPU");
+        ledger.moved(Hop::HostToStorage, 26_000);
+        assert_eq!(
+            line(&finished(done("INSERT", Some(1000)), &ledger)),
+            "INSERT 1,000 · 214 ms · CPU · 26.0 kB written"
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! Results as text and bytes: one writer per format, all fed batch by batch, none of them keeping more than a page.
+
+mod arrow_ipc;
+mod boxed;
+mod csv;
+mod json;
+mod jsonl;
+mod layout;
+mod markdown;
+mod plan;
+mod text;
+mod tsv;
+
+use std::io::{self, BufWriter, Stdout, Write};
+
+use clap::ValueEnum;
+use onehop_engine::arrow::datatypes::SchemaRef;
+use onehop_engine::arrow::record_batch::RecordBatch;
+
+use crate::exit::Stop;
+use crate::view::View;
+
+/// How results are printed. `--help` describes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lowercase")]
+pub enum Format {
+    Auto,
+    Box,
+    Csv,
+    Tsv,
+    Json,
+    Jsonl,
+    Markdown,
+    Arrow,
+}
+
+impl Format {
+    /// The name it is asked for by.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
+    }
+
+    /// All names.
+    pub fn names() -> Vec<String> {
+        Self::value_variants().iter().map(|format| format.name()).collect()
+    }
+}
+
+/// Writes one result. `begin` comes once and first, then any number of `batch`, then `finish` unless something failed:
+/// a result that was cut off must not look whole.
+trait RowWriter {
+    /// Writes what precedes the rows.
+    fn begin(&mut self, out: &mut dyn Write) -> Result<(), Stop>;
+    /// Writes some rows.
+    fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> Result<(), Stop>;
+    /// Writes what follows the rows.
+    fn finish(&mut self, out: &mut dyn Write) -> Result<(), Stop>;
+}
+
+fn writer(schema: &SchemaRef, view: &View) -> Result<Box<dyn RowWriter>, Stop> {
+    let terminal = &view.terminal;
+    Ok(match view.format {
+        Format::Auto if !terminal.stdout => Box::new(csv::Csv::new(schema)),
+        Format::Auto | Format::Box if plan::is_plan(schema) => Box::new(plan::Plan::default()),
+        Format::Auto | Format::Box => Box::new(boxed::Boxed::new(
+            schema,
+            boxed::Look {
+                width: terminal.stdout_width(),
+                max_rows: (terminal.stdout && view.max_rows > 0).then_some(view.max_rows),
+                color: terminal.stdout_color(),
+            },
+        )),
+        Format::Csv => Box::new(csv::Csv::new(schema)),
+        Format::Tsv => Box::new(tsv::Tsv::new(schema)),
+        Format::Json => Box::new(json::Json::new(schema)),
+        Format::Jsonl => Box::new(jsonl::JsonLines::new(schema)),
+        Format::Markdown => Box::new(markdown::Markdown::new(schema)),
+        Format::Arrow if terminal.stdout => {
+            return Err(Stop::Usage("arrow is a binary format and standard output is a terminal; add `> FILE`".into()));
+        }
+        Format::Arrow => Box::new(arrow_ipc::ArrowIpc::new(schema)?),
+    })
+}
+
+/// Standard output, with the writer that the view asks for.
+pub struct Sink {
+    writer: Box<dyn RowWriter>,
+    out: BufWriter<Stdout>,
+    rows: u64,
+    /// Nothing is written before the first rows are there: a query that fails at once leaves no header behind.
+    has_begun: bool,
+}
+
+impl Sink {
+    /// A sink for one result.
+    pub fn new(schema: &SchemaRef, view: &View) -> Result<Self, Stop> {
+        let out = BufWriter::with_capacity(64 << 10, io::stdout());
+        Ok(Self { writer: writer(schema, view)?, out, rows: 0, has_begun: false })
+    }
+
+    /// Writes some rows, through to the reader.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
+        self.begin()?;
+        self.rows += batch.num_rows() as u64;
+        self.writer.batch(batch, &mut self.out)?;
+        Ok(self.out.flush()?)
+    }
+
+    /// Writes the end; the number of rows in all.
+    pub fn finish(mut self) -> Result<u64, Stop> {
+        self.begin()?;
+        self.writer.finish(&mut self.out)?;
+        self.out.flush()?;
+        Ok(self.rows)
+    }
+
+    fn begin(&mut self) -> Result<(), Stop> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.writer.begin(&mut self.out)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Values as text, the same in every textual format: timestamps as SQL writes them, decimals with all their digits,
+//! lists and structs in brackets.
+
+use std::fmt::Write;
+
+use onehop_engine::arrow::array::{Array, RecordBatch};
+use onehop_engine::arrow::buffer::NullBuffer;
+use onehop_engine::arrow::datatypes::{DataType, Field, TimeUnit};
+use onehop_engine::arrow::util::display::{ArrayFormatter, DurationFormat, FormatOptions};
+
+use crate::exit::Stop;
+
+const OPTIONS: FormatOptions<'static> = FormatOptions::new()
+    .with_display_error(true)
+    .with_null("NULL")
+    .with_duration_format(DurationFormat::Pretty)
+    .with_datetime_format(Some("%Y-%m-%d %H:%M:%S%.f"))
+    .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
+    .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
+
+/// One column of a batch.
+pub struct Column<'a> {
+    nulls: Option<NullBuffer>,
+    formatter: ArrayFormatter<'a>,
+}
+
+/// The columns of a batch.
+pub fn columns(batch: &RecordBatch) -> Result<Vec<Column<'_>>, Stop> {
+    batch.columns().iter().map(|array| Column::new(array)).collect()
+}
+
+impl<'a> Column<'a> {
+    fn new(array: &'a dyn Array) -> Result<Self, Stop> {
+        Ok(Self { nulls: array.logical_nulls(), formatter: ArrayFormatter::try_new(array, &OPTIONS)? })
+    }
+
+    /// Puts the value's text into `text` in place of what it held; `false` if it is NULL.
+    pub fn read(&self, row: usize, text: &mut String) -> bool {
+        text.clear();
+        if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+            return false;
+        }
+        // Errors of a value are part of its text (`with_display_error`), and a String takes everything.
+        let _ = write!(text, "{}", self.formatter.value(row));
+        true
+    }
+}
+
+/// Is it read by its magnitude, and so aligned at the right?
+pub fn is_number(kind: &DataType) -> bool {
+    match kind {
+        DataType::Dictionary(_, value) => is_number(value),
+        other => other.is_numeric(),
+    }
+}
+
+/// The type as SQL calls it.
+pub fn sql_type(kind: &DataType) -> String {
+    match kind {
+        DataType::Null => "null".into(),
+        DataType::Boolean => "boolean".into(),
+        DataType::Int8 => "tinyint".into(),
+        DataType::Int16 => "smallint".into(),
+        DataType::Int32 => "integer".into(),
+        DataType::Int64 => "bigint".into(),
+        DataType::UInt8 => "tinyint unsigned".into(),
+        DataType::UInt16 => "smallint unsigned".into(),
+        DataType::UInt32 => "integer unsigned".into(),
+        DataType::UInt64 => "bigint unsigned".into(),
+        DataType::Float16 | DataType::Float32 => "real".into(),
+        DataType::Float64 => "double".into(),
+        DataType::Decimal32(p, s) | DataType::Decimal64(p, s) => format!("decimal({p},{s})"),
+        DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => format!("decimal({p},{s})"),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "varchar".into(),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "bytea".into()
+        }
+        DataType::Date32 | DataType::Date64 => "date".into(),
+        DataType::Time32(_) | DataType::Time64(_) => "time".into(),
+        DataType::Timestamp(unit, zone) => timestamp(*unit, zone.is_some()),
+        DataType::Interval(_) | DataType::Duration(_) => "interval".into(),
+        DataType::Dictionary(_, value) => sql_type(value),
+        DataType::RunEndEncoded(_, value) => sql_type(value.data_type()),
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => list(item),
+        DataType::ListView(item) | DataType::LargeListView(item) => list(item),
+        DataType::Struct(fields) => {
+            let fields: Vec<String> =
+                fields.iter().map(|f| format!("{} {}", f.name(), sql_type(f.data_type()))).collect();
+            format!("struct({})", fields.join(", "))
+        }
+        DataType::Map(..) => "map".into(),
+        DataType::Union(..) => "union".into(),
+    }
+}
+
+fn list(item: &Field) -> String {
+    format!("{}[]", sql_type(item.data_type()))
+}
+
+fn timestamp(unit: TimeUnit, has_zone: bool) -> String {
+    let digits = match unit {
+        TimeUnit::Second => "(0)",
+        TimeUnit::Millisecond => "(3)",
+        TimeUnit::Microsecond => "",
+        TimeUnit::Nanosecond => "(9)",
+    };
+    format!("timestamp{digits}{}", if has_zone { " with time zone" } else { "" })
+}
+
+/// Writes `text` with everything escaped that would move a cursor, ring a bell or turn the direction of reading, so that
+/// data cannot forge what stands around it. Stops once `limit` characters are written.
+pub fn escape(text: &str, limit: usize, out: &mut String) {
+    let mut left = limit;
+    for c in text.chars() {
+        if left == 0 {
+            return;
+        }
+        left -= 1;
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if turns_direction(c) => out.extend(c.escape_unicode()),
+            c if c.is_control() => {
+                let _ = write!(out, "\\x{:02x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+}
+
+/// The bidirectional controls of Unicode.
+fn turns_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}

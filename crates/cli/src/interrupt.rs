@@ -1,0 +1,73 @@
+//! Ctrl-C. The first press cancels the statement that runs; a second one, before the first has been acted upon, or a
+//! press while nothing runs, ends the process. At the shell's prompt Ctrl-C is a key, not a signal, and never gets here.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+use crate::exit::Exit;
+
+/// Nothing runs.
+const IDLE: u8 = 0;
+/// A statement runs.
+const BUSY: u8 = 1;
+/// A statement runs, and has been asked to stop.
+const ASKED: u8 = 2;
+
+/// The presses of Ctrl-C from now on.
+#[derive(Clone, Debug)]
+pub struct Interrupts {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: AtomicU8,
+    pressed: Notify,
+}
+
+/// A statement runs for as long as this lives.
+#[derive(Debug)]
+pub struct Busy<'a>(&'a Shared);
+
+impl Interrupts {
+    /// Takes over the signal. Must be called within a tokio runtime.
+    pub fn listen() -> io::Result<Self> {
+        let mut signals = signal(SignalKind::interrupt())?;
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                match theirs.state.compare_exchange(BUSY, ASKED, SeqCst, SeqCst) {
+                    Ok(_) => theirs.pressed.notify_one(),
+                    Err(_) => std::process::exit(Exit::Interrupted as i32),
+                }
+            }
+        });
+        Ok(Self { shared })
+    }
+
+    /// A statement begins.
+    pub fn busy(&self) -> Busy<'_> {
+        self.shared.state.store(BUSY, SeqCst);
+        Busy(&self.shared)
+    }
+}
+
+impl Busy<'_> {
+    /// Waits for a press.
+    pub async fn pressed(&self) {
+        while self.0.state.load(SeqCst) != ASKED {
+            self.0.pressed.notified().await;
+        }
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.state.store(IDLE, SeqCst);
+    }
+}

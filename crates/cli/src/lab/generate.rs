@@ -1,0 +1,116 @@
+//! `onehop gen`: the tables of SSB and TPC-H, into a database or into files.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use onehop_engine::{ErrorKind, Progress};
+use onehop_lab::generate::segments::load_table;
+use onehop_lab::generate::write::{self, Options, Overwrite, write_tables};
+use onehop_lab::generate::{Benchmark, CHUNK_ROWS, Error, Generator};
+
+use super::{Bench, cancel_on_interrupt, threads};
+use crate::args::{GenArgs, GenFormat};
+use crate::exit::Stop;
+use crate::progress::{Bar, Meter};
+use crate::terminal::{Terminal, note};
+use crate::units;
+
+/// Set by Ctrl-C. One generation runs per process.
+static CANCEL: AtomicBool = AtomicBool::new(false);
+
+/// Generates.
+pub fn run(args: &GenArgs, terminal: &Terminal) -> Result<(), Stop> {
+    let meter = Mutex::new(Meter::new(if terminal.stderr && !args.quiet { Bar::Allowed } else { Bar::Off }));
+    let began = Instant::now();
+    let progress = |p: write::Progress| {
+        let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = Progress { done: p.rows_done, total: p.rows_expected };
+        meter.show(at, began.elapsed(), || format!("{} {}", p.table, units::plural(p.rows_done, "row")));
+    };
+    let lines = match args.format {
+        GenFormat::Segments => to_database(args, &args.out, &progress),
+        GenFormat::Parquet => to_files(args, write::Format::Parquet, &progress),
+        GenFormat::Csv => to_files(args, write::Format::Csv, &progress),
+        GenFormat::Tbl => to_files(args, write::Format::Tbl, &progress),
+    };
+    drop(meter);
+    let lines = lines.map_err(|e| match e {
+        Error::Engine(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let message = format!("{}: {}", args.out.display(), e.message());
+            Stop::Engine(onehop_engine::Error::new(e.kind(), message).with_hint("--replace replaces the tables"))
+        }
+        Error::Engine(e) => Stop::Engine(e),
+        Error::Cancelled => Stop::Interrupted(began.elapsed()),
+        Error::Io { path, source } => Stop::System(format!("cannot write {}", path.display()), source),
+        usage @ (Error::Scale { .. } | Error::Exists(_)) => Stop::Usage(usage.to_string()),
+        other => Stop::System("cannot generate".into(), std::io::Error::other(other)),
+    })?;
+    if !args.quiet {
+        for line in &lines {
+            note(line);
+        }
+        note(format!("{} in {}", args.out.display(), units::time(began.elapsed())));
+    }
+    Ok(())
+}
+
+fn benchmark(args: &GenArgs, chunk_rows: u64) -> Result<Box<dyn Generator>, Error> {
+    args.suite.name().parse::<Benchmark>()?.generator(args.sf, chunk_rows)
+}
+
+fn to_files(args: &GenArgs, format: write::Format, progress: &dyn Fn(write::Progress)) -> Result<Vec<String>, Error> {
+    let generator = benchmark(args, format.chunk_rows())?;
+    let overwrite = if args.replace { Overwrite::Replace } else { Overwrite::Refuse };
+    let threads = NonZeroUsize::new(threads(args.threads)).unwrap_or(NonZeroUsize::MIN);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|source| Error::Io { path: args.out.clone(), source })?;
+    cancel_on_interrupt(&runtime, &CANCEL);
+    let written = write_tables(&*generator, &args.out, Options { format, overwrite, threads }, progress, &CANCEL)?;
+    let line = |w: &write::Written| {
+        format!("{:<10} {:>16}  {:>9}", w.table, units::plural(w.rows, "row"), units::bytes(w.file_bytes))
+    };
+    Ok(written.iter().map(line).collect())
+}
+
+fn to_database(args: &GenArgs, path: &Path, progress: &(dyn Fn(write::Progress) + Sync)) -> Result<Vec<String>, Error> {
+    let generator = benchmark(args, CHUNK_ROWS)?;
+    let threads = threads(args.threads);
+    let settings = vec![("threads".to_string(), threads.to_string())];
+    let bench = Bench::open(path, settings, threads).map_err(engine)?;
+    cancel_on_interrupt(&bench.runtime, &CANCEL);
+    let mut lines = Vec::new();
+    for table in generator.tables() {
+        let began = Instant::now();
+        if args.replace {
+            bench.execute(&format!("DROP TABLE IF EXISTS \"{}\"", table.name)).map_err(engine)?;
+        }
+        bench.execute(&table.ddl).map_err(engine)?;
+        let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+        match load_table(&*generator, &table, &bench.session, threads, progress, &CANCEL) {
+            Ok(loaded) => lines.push(line(loaded.table, loaded.rows, began.elapsed())),
+            Err(e) => {
+                // A table that a failed load leaves empty would stand in the way of the next attempt.
+                bench.execute(&format!("DROP TABLE \"{}\"", table.name)).map_err(engine)?;
+                return Err(e);
+            }
+        }
+    }
+    Ok(lines)
+}
+
+fn line(table: &str, rows: u64, time: Duration) -> String {
+    format!("{table:<10} {:>16}  {:>9}", units::plural(rows, "row"), units::time(time))
+}
+
+/// The way back from the commands' errors to the generators'.
+fn engine(stop: Stop) -> Error {
+    match stop {
+        Stop::Engine(e) => Error::Engine(e),
+        Stop::System(_, source) => Error::Io { path: "onehop".into(), source },
+        _ => Error::Cancelled,
+    }
+}

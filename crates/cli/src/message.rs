@@ -1,0 +1,78 @@
+//! Failures as their reader sees them: what went wrong, where, and what to do.
+
+use std::fmt::Write;
+
+use crate::exit::{Failure, Place, Stop};
+use crate::terminal::{Paint, Terminal, note};
+use crate::units;
+
+/// Lines of a statement that are shown with its error; the place says where the rest is.
+const SHOWN_LINES: usize = 6;
+const SHOWN_COLUMNS: usize = 160;
+
+/// Tells the reader of standard error, unless there is nothing to tell.
+pub fn report(failure: &Failure, terminal: &Terminal) {
+    if let Some(text) = describe(failure, terminal) {
+        note(text);
+    }
+}
+
+fn describe(failure: &Failure, terminal: &Terminal) -> Option<String> {
+    let (message, hint) = match &failure.stop {
+        Stop::PipeClosed => return None,
+        Stop::Interrupted(after) => return Some(format!("cancelled after {}", units::time(*after))),
+        Stop::Engine(e) => (e.message().to_string(), e.hint().map(str::to_string)),
+        Stop::System(attempt, e) => (format!("{attempt}: {e}"), None),
+        Stop::Usage(message) => (message.clone(), None),
+    };
+    let mut text = format!("{} {message}", terminal.paint(Paint::Red, "error:"));
+    if let Some(place) = &failure.place {
+        point_at(place, &mut text);
+    }
+    if let Some(hint) = hint {
+        let _ = write!(text, "\n  {} {hint}", terminal.paint(Paint::Green, "hint:"));
+    }
+    Some(text)
+}
+
+fn point_at(place: &Place, text: &mut String) {
+    let _ = write!(text, "\n  --> {}, line {}, statement {}", place.source, place.line, place.statement);
+    let lines: Vec<&str> = place.text.lines().collect();
+    let margin = (place.line + lines.len() as u64).to_string().len().max(3);
+    for (number, line) in (place.line..).zip(&lines).take(SHOWN_LINES) {
+        let cut: String = line.chars().take(SHOWN_COLUMNS).filter(|c| !c.is_control()).collect();
+        let more = if line.chars().nth(SHOWN_COLUMNS).is_some() { " ..." } else { "" };
+        let _ = write!(text, "\n  {number:>margin$} | {cut}{more}");
+    }
+    if lines.len() > SHOWN_LINES {
+        let _ = write!(text, "\n  {:>margin$} | ...", "");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onehop_engine::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn an_error_names_file_line_and_statement_and_says_what_to_do() {
+        let error =
+            Error::new(ErrorKind::NotFound, "there is no table \"ordrs\"").with_hint("did you mean \"orders\"?");
+        let place = Place { source: "a.sql".into(), line: 7, statement: 3, text: "SELECT *\nFROM ordrs".into() };
+        let failure = Failure { stop: error.into(), place: Some(Box::new(place)) };
+        assert_eq!(
+            describe(&failure, &Terminal::none()),
+            Some(
+                "error: there is no table \"ordrs\"\n  --> a.sql, line 7, statement 3\n    7 | SELECT *\n    8 | FROM \
+                 ordrs\n  hint: did you mean \"orders\"?"
+                    .to_string()
+            )
+        );
+    }
+
+    #[test]
+    fn a_closed_pipe_is_not_worth_a_word() {
+        assert_eq!(describe(&Stop::PipeClosed.into(), &Terminal::none()), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! What to do about what was typed.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+
+use onehop_engine::{Access, DatabaseOptions};
+
+use crate::args::{self, Args, Command, Input, PipeArgs, SqlArgs};
+use crate::client::{self, Client};
+use crate::exit::{Exit, Failure, Stop};
+use crate::shell::dot::Flow;
+use crate::terminal::Terminal;
+use crate::view::View;
+use crate::{check, doctor, lab, message, pipe, script, shell};
+
+/// Does it; says what went wrong.
+pub fn run(args: Args) -> Exit {
+    let terminal = Terminal::detect();
+    let ended = match args.command {
+        Some(Command::Check(args)) => check::run(&args, &terminal).map_err(Failure::from),
+        Some(Command::Doctor(args)) => doctor::run(&args, &terminal).map_err(Failure::from),
+        Some(Command::Gen(args)) => lab::generate::run(&args, &terminal).map_err(Failure::from),
+        Some(Command::Bench(args)) => lab::bench::run(&args, &terminal).map_err(Failure::from),
+        Some(Command::Pipe(args)) => pipe(args).map_err(Failure::from),
+        Some(Command::Completions { shell }) => completions(shell).map_err(Failure::from),
+        None => sql(&args.sql, terminal),
+    };
+    match ended {
+        Ok(()) => Exit::Done,
+        Err(failure) => {
+            message::report(&failure, &terminal);
+            failure.stop.exit()
+        }
+    }
+}
+
+fn pipe(args: PipeArgs) -> Result<(), Stop> {
+    let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
+    let options = DatabaseOptions { access, settings: args.set };
+    let runtime = client::runtime(&options)?;
+    let (_database, session) = client::open(args.path.as_deref(), &options)?;
+    // Answers may be large: buffered, and flushed after each.
+    let output = io::BufWriter::new(io::stdout().lock());
+    Ok(runtime.block_on(pipe::run(&session, io::stdin().lock(), output))?)
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Stop> {
+    // Through memory: the generator panics where it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut args::command(), "onehop", &mut script);
+    Ok(io::Write::write_all(&mut io::stdout(), &script)?)
+}
+
+fn sql(args: &SqlArgs, terminal: Terminal) -> Result<(), Failure> {
+    let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
+    let options = DatabaseOptions { access, settings: args.settings() };
+    if let Some(path) = &args.path {
+        refuse_file(path)?;
+    }
+    let mut client = Client::open(args.path.as_deref(), options, View::new(args, terminal))?;
+    let ended = run_inputs(&mut client, &args.inputs);
+    client.close();
+    ended
+}
+
+fn run_inputs(client: &mut Client, inputs: &[Input]) -> Result<(), Failure> {
+    if inputs.is_empty() && client.view.terminal.stdin {
+        return shell::run(client);
+    }
+    if inputs.is_empty() {
+        return script::run(client, "<stdin>", io::stdin().lock()).map(|_| ());
+    }
+    for input in inputs {
+        if run_input(client, input)? == Flow::Quit {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn run_input(client: &mut Client, input: &Input) -> Result<Flow, Failure> {
+    match input {
+        Input::Text(text) => script::run(client, "-c", text.as_bytes()),
+        Input::File(path) if path == Path::new("-") => script::run(client, "<stdin>", io::stdin().lock()),
+        Input::File(path) => run_file(client, path),
+    }
+}
+
+/// Runs a script file.
+pub fn run_file(client: &mut Client, path: &Path) -> Result<Flow, Failure> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|e| Stop::System(format!("cannot read the script {name}"), e))?;
+    script::run(client, &name, BufReader::new(file))
+}
+
+/// A database is a directory; a data file given in its place is a question about that file.
+fn refuse_file(path: &Path) -> Result<(), Stop> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    let name = path.display();
+    Err(Stop::Usage(format!(
+        "{name} is a file, and a database is a directory; to query the file: onehop -c \"FROM '{name}'\""
+    )))
+}

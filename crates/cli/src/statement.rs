@@ -1,0 +1,158 @@
+//! One statement, from its text to its last row on standard output.
+//!
+//! The engine runs on a runtime of its own and hands batches over a short channel to this thread, which writes them.
+//! So a computation that does not yield cannot keep Ctrl-C or the progress bar waiting, writing overlaps computing, and
+//! a slow reader of our output slows the query down instead of filling memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use onehop_engine::arrow::datatypes::SchemaRef;
+use onehop_engine::arrow::record_batch::RecordBatch;
+use onehop_engine::{Done, Error, ErrorKind, LedgerSnapshot, Output, Session};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{self, Sender};
+use tokio::task::{JoinError, JoinHandle};
+
+use crate::exit::Stop;
+use crate::format::Sink;
+use crate::interrupt::{Busy, Interrupts};
+use crate::progress::{Bar, Meter, TICK};
+use crate::view::View;
+
+/// Batches under way between the engine and the writer.
+const QUEUED_BATCHES: usize = 2;
+
+/// How long a cancelled statement may take to let go of what it holds before we go on without it.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a finished statement has to say.
+#[derive(Debug)]
+pub struct Finished {
+    /// What came out.
+    pub outcome: Outcome,
+    /// From its text to its last row, written.
+    pub elapsed: Duration,
+    /// The part of it that was planning.
+    pub plan_time: Duration,
+    /// What it moved.
+    pub ledger: LedgerSnapshot,
+}
+
+/// What came out of a statement.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// So many rows.
+    Rows(u64),
+    /// No rows; it was done.
+    Done(Done),
+}
+
+enum Piece {
+    Schema(SchemaRef),
+    Batch(RecordBatch),
+}
+
+/// Runs one statement on the engine's workers and prints its rows. Must be awaited on another runtime: it blocks when
+/// output blocks.
+pub async fn run(
+    workers: &Handle,
+    session: &Arc<Session>,
+    sql: &str,
+    view: &View,
+    interrupts: &Interrupts,
+) -> Result<Finished, Stop> {
+    let busy = interrupts.busy();
+    let (sender, mut pieces) = mpsc::channel(QUEUED_BATCHES);
+    let mut task = workers.spawn(execute(Arc::clone(session), sql.to_string(), sender));
+    let began = std::time::Instant::now();
+    let written = write_all(&mut pieces, session, view, &busy).await;
+    let sink = match written {
+        Ok(sink) => sink,
+        Err(stop) => {
+            cancel(&mut task, &busy).await;
+            return Err(match stop {
+                Written::Interrupted => Stop::Interrupted(began.elapsed()),
+                Written::Failed(stop) => stop,
+            });
+        }
+    };
+    // Only now is it known that these were all the rows: until then, nothing may make the result look whole.
+    let done = task.await.map_err(panicked)??;
+    let rows = sink.map_or(Ok(0), Sink::finish)?;
+    let query = session.query();
+    Ok(Finished {
+        outcome: done.map_or(Outcome::Rows(rows), Outcome::Done),
+        elapsed: query.elapsed(),
+        plan_time: query.plan_time(),
+        ledger: query.ledger(),
+    })
+}
+
+/// Why writing ended before the rows did.
+enum Written {
+    Interrupted,
+    Failed(Stop),
+}
+
+impl<T: Into<Stop>> From<T> for Written {
+    fn from(stop: T) -> Self {
+        Written::Failed(stop.into())
+    }
+}
+
+/// Writes rows as they come, up to the end of them, good or bad. `None` if there was not even a schema.
+async fn write_all(
+    pieces: &mut mpsc::Receiver<Piece>,
+    session: &Session,
+    view: &View,
+    busy: &Busy<'_>,
+) -> Result<Option<Sink>, Written> {
+    let mut sink = None;
+    let mut meter = Meter::new(if view.progress { Bar::Allowed } else { Bar::Off });
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        let piece = tokio::select! {
+            biased;
+            () = busy.pressed() => return Err(Written::Interrupted),
+            _ = ticks.tick() => {
+                meter.tick(&session.query());
+                continue;
+            }
+            piece = pieces.recv() => piece,
+        };
+        match (piece, &mut sink) {
+            (Some(Piece::Schema(schema)), _) => sink = Some(Sink::new(&schema, view)?),
+            (Some(Piece::Batch(batch)), Some(sink)) => meter.aside(|| sink.write(&batch))?,
+            (Some(Piece::Batch(_)), None) => {}
+            (None, _) => return Ok(sink),
+        }
+    }
+}
+
+/// The engine's side. The rows end, as the channel does, when this returns; whether they ended well is what it returns.
+async fn execute(session: Arc<Session>, sql: String, sender: Sender<Piece>) -> Result<Option<Done>, Error> {
+    let mut rows = match session.sql(&sql).await? {
+        Output::Done(done) => return Ok(Some(done)),
+        Output::Rows(rows) => rows,
+    };
+    let gone = |_| Error::new(ErrorKind::Cancelled, "nobody reads the rows any more");
+    sender.send(Piece::Schema(Arc::clone(rows.schema()))).await.map_err(gone)?;
+    while let Some(batch) = rows.next().await {
+        sender.send(Piece::Batch(batch?)).await.map_err(gone)?;
+    }
+    Ok(None)
+}
+
+/// Stops the statement and gives it a moment to let go of memory and files; a second Ctrl-C ends the process meanwhile.
+async fn cancel(task: &mut JoinHandle<Result<Option<Done>, Error>>, _busy: &Busy<'_>) {
+    task.abort();
+    let _ = tokio::time::timeout(CANCEL_PATIENCE, task).await;
+}
+
+fn panicked(e: JoinError) -> Stop {
+    let error = Error::new(ErrorKind::Internal, "the engine stopped at a bug of its own").with_source(e);
+    Stop::Engine(error.with_hint("please report it with the statement and the lines above"))
+}

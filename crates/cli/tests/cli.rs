@@ -1,0 +1,344 @@
+//! The binary from outside: what it prints where, and how it exits.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Command, Output, Stdio};
+
+fn onehop(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onehop"));
+    command.args(words).stdin(Stdio::null()).env_remove("ONEHOP_FORMAT").env("NO_COLOR", "1");
+    command
+}
+
+struct Said {
+    exit: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Said { exit: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+fn run(words: &[&str]) -> Said {
+    onehop(words).output().unwrap_or_else(|e| panic!("{words:?}: {e}")).into()
+}
+
+fn run_with_input(words: &[&str], input: &str) -> io::Result<Said> {
+    let mut child = onehop(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    Ok(child.wait_with_output()?.into())
+}
+
+#[track_caller]
+fn expect(said: Said, exit: i32, out: &str) -> String {
+    assert_eq!((said.exit, said.out.as_str()), (Some(exit), out), "stderr: {}", said.err);
+    said.err
+}
+
+#[test]
+fn a_statement_prints_its_rows_and_nothing_else() {
+    assert_eq!(expect(run(&["-c", "SELECT 1 AS a, 'x' AS b"]), 0, "a,b\n1,x\n"), "");
+}
+
+#[test]
+fn commands_and_files_run_in_order() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = folder.path().join("two.sql");
+    std::fs::write(&script, "SELECT 2 AS n; -- done\n")?;
+    let script = script.display().to_string();
+    expect(run(&["-c", "SELECT 1 AS n", "-f", &script, "-c", "SELECT 3 AS n"]), 0, "n\n1\nn\n2\nn\n3\n");
+    Ok(())
+}
+
+#[test]
+fn standard_input_is_a_script() -> io::Result<()> {
+    expect(run_with_input(&[], "SELECT 1 AS a;\nSELECT\n2 AS b")?, 0, "a\n1\nb\n2\n");
+    expect(run_with_input(&["-f", "-"], "SELECT 1 AS a")?, 0, "a\n1\n");
+    expect(run_with_input(&[], "")?, 0, "");
+    Ok(())
+}
+
+#[test]
+fn statements_run_as_soon_as_they_are_whole() -> io::Result<()> {
+    let mut child = onehop(&[]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { panic!("no pipes") };
+    writeln!(stdin, "SELECT 41 + 1 AS answer;")?;
+    let mut answers = BufReader::new(stdout).lines();
+    assert_eq!(answers.nth(1).transpose()?.as_deref(), Some("42"));
+    drop(stdin);
+    assert!(child.wait()?.success());
+    Ok(())
+}
+
+#[test]
+fn every_format_prints() {
+    let sql = "SELECT 1 AS n, CAST(NULL AS VARCHAR) AS t";
+    let formats = [
+        ("auto", "n,t\n1,\n"),
+        ("csv", "n,t\n1,\n"),
+        ("tsv", "n\tt\n1\t\\N\n"),
+        ("json", "[{\"n\":1,\"t\":null}]\n"),
+        ("jsonl", "{\"n\":1,\"t\":null}\n"),
+        ("markdown", "| n | t |\n| ---: | --- |\n| 1 | *NULL* |\n"),
+        (
+            "box",
+            "┌────────┬─────────┐\n│      n │ t       │\n│ bigint │ varchar │\n├────────┼─────────┤\n│      1 │ NULL    │\n└────────┴─────────┘\n",
+        ),
+    ];
+    for (format, expected) in formats {
+        expect(run(&["--format", format, "-c", sql]), 0, expected);
+    }
+    assert!(run(&["--format", "arrow", "-c", sql]).out.starts_with('\u{fffd}'));
+    let by_environment = onehop(&["-c", "SELECT 1 AS n"]).env("ONEHOP_FORMAT", "jsonl").output();
+    assert_eq!(by_environment.map(|output| Said::from(output).out).ok().as_deref(), Some("{\"n\":1}\n"));
+}
+
+#[test]
+fn an_error_names_file_line_and_statement_and_stops_the_script() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = folder.path().join("bad.sql");
+    std::fs::write(&script, "SELECT 1 AS n;\n\n-- a note\nSELECT *\nFROM nowhere;\nSELECT 3;\n")?;
+    let name = script.display().to_string();
+    let err = expect(run(&["-f", &name, "-c", "SELECT 4"]), 1, "n\n1\n");
+    assert!(err.starts_with("error: ") && err.contains("nowhere"), "{err}");
+    assert!(err.contains(&format!("--> {name}, line 4, statement 2\n    4 | SELECT *\n    5 | FROM nowhere")), "{err}");
+    Ok(())
+}
+
+#[test]
+fn errors_of_every_source_exit_1() -> io::Result<()> {
+    for sql in ["SELEC 1", "SELECT nothing", "SELECT 1 +", "SELECT CAST('x' AS INT)"] {
+        let err = expect(run(&["-c", sql]), 1, "");
+        assert!(err.starts_with("error: ") && err.contains("-c, line 1, statement 1"), "{sql}: {err}");
+    }
+    assert!(
+        expect(run_with_input(&[], "SELECT 1 AS n;\nSELEC;")?, 1, "n\n1\n").contains("<stdin>, line 2, statement 2")
+    );
+    let err = expect(run(&["-f", "/nowhere/a.sql"]), 1, "");
+    assert!(err.contains("cannot read the script /nowhere/a.sql"), "{err}");
+    Ok(())
+}
+
+#[test]
+fn a_result_that_was_cut_off_does_not_look_whole() {
+    let sql = "SELECT CAST(t AS INT) AS n FROM (VALUES ('1'), ('x')) v(t)";
+    for format in ["json", "csv", "box", "markdown"] {
+        assert!(expect(run(&["--format", format, "-c", sql]), 1, "").starts_with("error: "), "{format}");
+    }
+}
+
+#[test]
+fn sql_without_its_flag_is_pointed_to_it() {
+    let err = expect(run(&[":memory:", "SELECT 1"]), 2, "");
+    assert!(err.contains("SQL follows -c"), "{err}");
+}
+
+#[test]
+fn wrong_usage_exits_2() {
+    for words in [&["--nonsense"][..], &["--format", "xml"], &["--set", "x"], &["docter"], &["-f"]] {
+        let said = run(words);
+        assert!(said.exit == Some(2) && said.out.is_empty() && said.err.contains("error:"), "{words:?}: {}", said.err);
+    }
+    assert!(!std::path::Path::new("docter").exists());
+}
+
+#[test]
+fn a_data_file_is_not_a_database() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("trips.csv");
+    std::fs::write(&file, "a\n1\n")?;
+    let err = expect(run(&[&file.display().to_string(), "-c", "SELECT 1"]), 2, "");
+    assert!(err.contains("is a file, and a database is a directory"), "{err}");
+    Ok(())
+}
+
+#[test]
+fn a_reader_who_leaves_ends_it_quietly() -> io::Result<()> {
+    let sql = "SELECT * FROM generate_series(1, 100000000)";
+    let mut child = onehop(&["-c", sql]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut first = [0; 8];
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_exact(&mut first)?;
+    }
+    let said: Said = child.wait_with_output()?.into();
+    assert_eq!((said.exit, said.err.as_str()), (Some(0), ""));
+    Ok(())
+}
+
+#[test]
+fn rows_come_before_the_query_ends() -> io::Result<()> {
+    let sql = "SELECT * FROM generate_series(1, 100000000000)";
+    for format in ["csv", "json", "jsonl", "tsv", "box", "markdown", "arrow"] {
+        let mut child = onehop(&["--format", format, "-c", sql]).stdout(Stdio::piped()).spawn()?;
+        let mut some = vec![0; 1 << 20];
+        if let Some(mut stdout) = child.stdout.take() {
+            stdout.read_exact(&mut some)?;
+        }
+        assert!(child.wait()?.success(), "{format}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_interrupt_exits_130() -> io::Result<()> {
+    let sql = "SELECT count(*) FROM generate_series(1, 1000000000000)";
+    let mut child =
+        onehop(&["-c", "SELECT 1 AS n", "-c", sql]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    // The first result shows that the second statement is about to run.
+    if let Some(stdout) = child.stdout.as_mut() {
+        stdout.read_exact(&mut [0; 4])?;
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    let said: Said = child.wait_with_output()?.into();
+    assert_eq!(said.exit, Some(130), "{}", said.err);
+    assert!(said.err.starts_with("cancelled after "), "{}", said.err);
+    Ok(())
+}
+
+#[test]
+fn dot_commands_work_in_scripts() -> io::Result<()> {
+    let input = ".mode jsonl\nSELECT 1 AS n;\n.mode csv\nSELECT 2 AS n;\n.quit\nSELECT 3 AS n;\n";
+    expect(run_with_input(&[], input)?, 0, "{\"n\":1}\nn\n2\n");
+    let err = expect(run_with_input(&[], "SELECT 1 AS n;\n.nonsense\n")?, 2, "n\n1\n");
+    assert!(err.contains("there is no command .nonsense") && err.contains("<stdin>, line 2, statement 2"), "{err}");
+    Ok(())
+}
+
+#[test]
+fn scripts_read_scripts_but_not_for_ever() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = folder.path().join("self.sql");
+    std::fs::write(&script, format!(".read {}\n", script.display()))?;
+    let err = expect(run(&["-f", &script.display().to_string()]), 2, "");
+    assert!(err.contains("more than 16 deep"), "{err}");
+    Ok(())
+}
+
+#[test]
+fn the_footer_comes_when_asked_for() {
+    let err = expect(run(&["--timer", "-c", "SELECT 1 AS n"]), 0, "n\n1\n");
+    assert!(err.starts_with("1 row · ") && err.contains(" ms · CPU"), "{err}");
+}
+
+#[test]
+fn help_is_on_standard_output_and_complete() {
+    let said = run(&["--help"]);
+    assert_eq!(said.exit, Some(0));
+    for word in
+        ["Exit codes:", "Examples:", "Formats:", "Settings", "--memory-limit", "doctor", "completions", "./doctor"]
+    {
+        assert!(said.out.contains(word), "{word} is missing from:\n{}", said.out);
+    }
+    assert!(run(&["--version"]).out.starts_with("onehop "));
+}
+
+#[test]
+fn the_doctor_finds_this_machine_fit() -> serde_json::Result<()> {
+    let said = run(&["doctor"]);
+    assert!(said.exit == Some(0) && said.out.contains("OK    cpu"), "{}{}", said.out, said.err);
+    let said = run(&["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&said.out)?;
+    let names: Vec<&str> =
+        report["probes"].as_array().into_iter().flatten().filter_map(|probe| probe["name"].as_str()).collect();
+    for name in
+        ["cpu", "memory", "kernel", "io_uring", "file system", "free space", "direct I/O", "memlock", "gpu", "libcuda"]
+    {
+        assert!(names.contains(&name), "{name} is not among {names:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn completion_scripts_are_printed() {
+    for shell in ["bash", "zsh", "fish"] {
+        let said = run(&["completions", shell]);
+        assert!(said.exit == Some(0) && said.out.contains("onehop"), "{shell}");
+    }
+}
+
+/// A database of one table, made by the binary itself.
+fn database(folder: &std::path::Path) -> String {
+    let path = folder.join("db").display().to_string();
+    let sql = "CREATE TABLE t AS SELECT value AS id, 'name ' || value AS name FROM generate_series(1, 100000)";
+    expect(run(&[&path, "-c", sql]), 0, "");
+    path
+}
+
+#[test]
+fn tables_outlive_the_process() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = database(folder.path());
+    expect(run(&[&path, "-c", "SELECT count(*) AS n, max(name) AS name FROM t"]), 0, "n,name\n100000,name 99999\n");
+    expect(run(&[&path, "--readonly", "-c", ".tables"]), 0, "t\n");
+    let err = expect(run(&[&path, "--readonly", "-c", "DROP TABLE t"]), 1, "");
+    assert!(err.starts_with("error: "), "{err}");
+    Ok(())
+}
+
+#[test]
+fn check_finds_a_flipped_byte() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = database(folder.path());
+    let said = run(&["check", &path]);
+    assert!(
+        said.exit == Some(0) && said.out.contains("100,000 rows") && said.out.ends_with("no problems\n"),
+        "{}",
+        said.out
+    );
+
+    let segment = largest_file(std::path::Path::new(&path))?;
+    let mut bytes = std::fs::read(&segment)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    std::fs::write(&segment, bytes)?;
+    let said = run(&["check", &path, "--json"]);
+    assert_eq!(said.exit, Some(3), "{}{}", said.out, said.err);
+    let report: serde_json::Value = serde_json::from_str(&said.out)?;
+    assert_eq!(report["problems"][0]["table"], "t", "{}", said.out);
+    let said = run(&[&path, "-c", "SELECT max(id), max(name) FROM t"]);
+    assert_eq!(said.exit, Some(3), "{}{}", said.out, said.err);
+    Ok(())
+}
+
+fn largest_file(folder: &std::path::Path) -> io::Result<std::path::PathBuf> {
+    let mut largest = (0, folder.to_path_buf());
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let found = match entry.file_type()?.is_dir() {
+            true => largest_file(&entry.path())?,
+            false => entry.path(),
+        };
+        let size = std::fs::metadata(&found)?.len();
+        if found.is_file() && size > largest.0 {
+            largest = (size, found);
+        }
+    }
+    Ok(largest.1)
+}
+
+#[test]
+fn settings_come_from_flags_before_the_environment() -> io::Result<()> {
+    let threads = |words: &[&str]| -> io::Result<Said> {
+        let words: Vec<&str> = words.iter().copied().chain(["-c", ".settings"]).collect();
+        Ok(onehop(&words).env("ONEHOP_THREADS", "3").output()?.into())
+    };
+    let line =
+        |said: &Said| said.out.lines().find(|line| line.starts_with("threads")).map(str::to_string).unwrap_or_default();
+    let by_environment = threads(&[])?;
+    assert!(
+        line(&by_environment).contains(" 3 ") && by_environment.out.contains("from: ONEHOP_THREADS"),
+        "{}",
+        by_environment.out
+    );
+    let by_flag = threads(&["--threads", "2"])?;
+    assert!(line(&by_flag).contains(" 2 ") && by_flag.out.contains("from: command line"), "{}", by_flag.out);
+    let err = expect(run(&["--set", "thread=2", "-c", "SELECT 1"]), 1, "");
+    assert!(err.contains("did you mean \"threads\"?"), "{err}");
+    Ok(())
+}

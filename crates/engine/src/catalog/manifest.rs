@@ -1,0 +1,137 @@
+//! The simple store: one text file, replaced whole.
+//!
+//! ```text
+//! onehop catalog 1 <CRC-32C of the rest, 8 hex digits>\n
+//! { ... the catalog as JSON ... }\n
+//! ```
+//! A commit writes `catalog.new`, syncs it, renames it over `catalog`, and syncs the directory. The rename is atomic,
+//! so `catalog` is always one whole version; the checksum tells accidents to the medium from versions.
+
+use std::sync::Arc;
+
+use onehop_io::{Ledger, Volume};
+
+use super::{Catalog, CatalogStore, Change};
+use crate::{Error, ErrorKind, Result};
+
+pub(crate) const FILE: &str = "catalog";
+pub(crate) const NEW_FILE: &str = "catalog.new";
+const FORMAT: &str = "onehop catalog 1";
+const FORMAT_FAMILY: &str = "onehop catalog ";
+
+/// A catalog in a file of its own.
+#[derive(Debug)]
+pub struct ManifestStore {
+    volume: Arc<dyn Volume>,
+}
+
+impl ManifestStore {
+    /// The catalog in this directory.
+    pub fn new(volume: Arc<dyn Volume>) -> Self {
+        Self { volume }
+    }
+
+    fn corrupt(&self, reason: &str) -> Error {
+        let message = format!("the catalog {}/{FILE} is corrupt: {reason}", self.volume.name());
+        Error::new(ErrorKind::Corrupt, message)
+            .with_hint("restore the database directory from a backup; its segment files may be intact")
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<Catalog> {
+        let text = std::str::from_utf8(bytes).map_err(|_| self.corrupt("it is not text"))?;
+        let Some((head, body)) = text.split_once('\n') else { return Err(self.corrupt("it has no first line")) };
+        let Some((format, crc)) = head.rsplit_once(' ') else { return Err(self.corrupt("its first line is not ours")) };
+        if format != FORMAT {
+            if let Some(version) = format.strip_prefix(FORMAT_FAMILY) {
+                let message = format!(
+                    "{} is a database of catalog format {version}, and this build reads format 1",
+                    self.volume.name()
+                );
+                return Err(Error::new(ErrorKind::Invalid, message).with_hint("use a newer onehop"));
+            }
+            return Err(self.corrupt("its first line is not ours"));
+        }
+        if crc != checksum(body) {
+            return Err(self.corrupt("it does not match its checksum"));
+        }
+        serde_json::from_str(body).map_err(|e| self.corrupt(&e.to_string()))
+    }
+}
+
+fn checksum(body: &str) -> String {
+    format!("{:08x}", crc32c::crc32c(body.as_bytes()))
+}
+
+impl CatalogStore for ManifestStore {
+    fn load(&self) -> Result<Option<Catalog>> {
+        let file = match self.volume.open(FILE) {
+            Ok(file) => file,
+            Err(e) if e.is_not_found() => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let mut bytes = vec![0; file.len()? as usize];
+        if !bytes.is_empty() {
+            file.read_at(0, &mut bytes, &Ledger::default())?;
+        }
+        self.decode(&bytes).map(Some)
+    }
+
+    fn commit(&self, next: &Catalog, _changes: &[Change]) -> Result<()> {
+        let mut body = serde_json::to_string_pretty(next)
+            .map_err(|e| Error::new(ErrorKind::Internal, format!("cannot write the catalog as JSON: {e}")))?;
+        body.push('\n');
+        let text = format!("{FORMAT} {}\n{body}", checksum(&body));
+        let file = self.volume.create(NEW_FILE)?;
+        file.write_at(0, text.as_bytes(), &Ledger::default())?;
+        file.sync()?;
+        self.volume.rename(NEW_FILE, FILE)?;
+        self.volume.sync()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use onehop_io::{MemoryVolume, WriteAt};
+
+    use super::*;
+
+    fn catalog() -> Catalog {
+        Catalog { generation: 3, next_id: 9, ..Catalog::default() }
+    }
+
+    fn put(volume: &Arc<dyn Volume>, bytes: &[u8]) {
+        let file: Arc<dyn WriteAt> = volume.create(FILE).unwrap();
+        file.write_at(0, bytes, &Ledger::default()).unwrap();
+    }
+
+    #[test]
+    fn a_catalog_comes_back_and_every_damage_is_noticed() {
+        let volume: Arc<dyn Volume> = Arc::new(MemoryVolume::new("db"));
+        let store = ManifestStore::new(Arc::clone(&volume));
+        assert_eq!(store.load().unwrap(), None);
+        store.commit(&catalog(), &[]).unwrap();
+        assert_eq!(store.load().unwrap(), Some(catalog()));
+
+        let file = volume.open(FILE).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(0, &mut bytes, &Ledger::default()).unwrap();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x20;
+            put(&volume, &damaged);
+            assert!(store.load().is_err(), "byte {at}");
+            put(&volume, &bytes[..at]);
+            assert!(store.load().is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_later_format_is_refused_by_name() {
+        let volume: Arc<dyn Volume> = Arc::new(MemoryVolume::new("db"));
+        put(&volume, b"onehop catalog 2 00000000\n{}\n");
+        let error = ManifestStore::new(volume).load().unwrap_err();
+        assert_eq!(error.message(), "db is a database of catalog format 2, and this build reads format 1");
+    }
+}

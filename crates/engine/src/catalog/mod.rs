@@ -1,0 +1,228 @@
+//! What a database holds: tables, their columns and segments, views. Values, not handles.
+//!
+//! A [`Catalog`] is a plain value. Statements change a copy of it and hand old copy, new copy and the list of
+//! [`Change`]s to a [`CatalogStore`], which makes the new one durable, atomically: after a crash at any instruction the
+//! store loads the old catalog or the new one. The order that makes this safe is the caller's: first the segments'
+//! bytes are synced, then their names, then the catalog that mentions them is committed. Files that no catalog
+//! mentions are orphans, and are collected when the database is opened.
+
+mod manifest;
+pub(crate) mod names;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use arrow::datatypes::{Field, Schema};
+use serde::{Deserialize, Serialize};
+
+pub use manifest::ManifestStore;
+pub(crate) use manifest::{FILE, NEW_FILE};
+
+use crate::Result;
+
+/// Everything that is committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Catalog {
+    /// Grows by one with every commit.
+    pub generation: u64,
+    /// Ids of tables and segments are below this.
+    pub next_id: u64,
+    /// Tables by name.
+    pub tables: BTreeMap<String, TableEntry>,
+    /// The text of views by name.
+    #[serde(default)]
+    pub views: BTreeMap<String, String>,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableEntry {
+    /// Never used twice, so that a table dropped and made again is another one.
+    pub id: u64,
+    /// The columns, in order.
+    pub columns: Vec<ColumnEntry>,
+    /// Rows are sorted by these columns when they are loaded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cluster_by: Vec<String>,
+    /// How rows are spread over partitions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_by: Option<PartitionBy>,
+    /// The rows.
+    pub segments: Vec<SegmentEntry>,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnEntry {
+    /// Its name.
+    pub name: String,
+    /// Its type, in SQL's words.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Whether it admits NULL.
+    pub nullable: bool,
+}
+
+/// A segment of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentEntry {
+    /// The file, in the database's folder of segments.
+    pub file: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// The partition it belongs to; 0 where the table has none.
+    #[serde(default)]
+    pub partition: u32,
+}
+
+/// How a table's rows are spread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "method")]
+pub enum PartitionBy {
+    /// By the first bound that the column's value is less than.
+    Range {
+        /// The column.
+        column: String,
+        /// Partitions in ascending order of their bounds.
+        partitions: Vec<RangePartition>,
+    },
+    /// By the list that the column's value is in.
+    List {
+        /// The column.
+        column: String,
+        /// The partitions.
+        partitions: Vec<ListPartition>,
+    },
+    /// By a hash of the column's value.
+    Hash {
+        /// The column.
+        column: String,
+        /// Their number.
+        partitions: u32,
+    },
+}
+
+/// `PARTITION name VALUES LESS THAN (bound)`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangePartition {
+    /// Its name.
+    pub name: String,
+    /// Rows have values below this literal; `None` is MAXVALUE.
+    pub less_than: Option<String>,
+}
+
+/// `PARTITION name VALUES IN (...)`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListPartition {
+    /// Its name.
+    pub name: String,
+    /// Literals; `None` stands for NULL.
+    pub values: Vec<Option<String>>,
+    /// Whether it takes what no other partition lists.
+    pub is_default: bool,
+}
+
+impl PartitionBy {
+    /// The column it goes by.
+    pub fn column(&self) -> &str {
+        match self {
+            Self::Range { column, .. } | Self::List { column, .. } | Self::Hash { column, .. } => column,
+        }
+    }
+
+    /// The number of partitions.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Range { partitions, .. } => partitions.len(),
+            Self::List { partitions, .. } => partitions.len(),
+            Self::Hash { partitions, .. } => *partitions as usize,
+        }
+    }
+
+    /// The name of a partition.
+    pub fn name(&self, partition: u32) -> String {
+        let name = match self {
+            Self::Range { partitions, .. } => partitions.get(partition as usize).map(|p| p.name.clone()),
+            Self::List { partitions, .. } => partitions.get(partition as usize).map(|p| p.name.clone()),
+            Self::Hash { .. } => None,
+        };
+        name.unwrap_or_else(|| format!("p{partition}"))
+    }
+}
+
+impl fmt::Display for PartitionBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Range { column, partitions } => write!(f, "RANGE ({column}), {} partitions", partitions.len()),
+            Self::List { column, partitions } => write!(f, "LIST ({column}), {} partitions", partitions.len()),
+            Self::Hash { column, partitions } => write!(f, "HASH ({column}), {partitions} partitions"),
+        }
+    }
+}
+
+impl TableEntry {
+    /// The columns as an Arrow schema.
+    pub fn schema(&self) -> Result<Schema> {
+        let fields = self.columns.iter().map(|column| {
+            let column_type = names::parse_type(&column.type_name)?;
+            Ok(Field::new(&column.name, column_type.arrow(), column.nullable))
+        });
+        Ok(Schema::new(fields.collect::<Result<Vec<Field>>>()?))
+    }
+
+    /// Rows in all segments.
+    pub fn rows(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.rows).sum()
+    }
+
+    /// Bytes of all segments.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+}
+
+/// One thing that a commit changes. A store that keeps records applies these; one that keeps a document may write the
+/// new catalog whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A table is new, or has become another one.
+    PutTable {
+        /// Its name.
+        name: String,
+    },
+    /// A table is gone.
+    DropTable {
+        /// Its name.
+        name: String,
+    },
+    /// A table has more segments, at the end of its list.
+    AddSegments {
+        /// Its name.
+        table: String,
+        /// The new ones.
+        segments: Vec<SegmentEntry>,
+    },
+    /// A view is new, or has another text.
+    PutView {
+        /// Its name.
+        name: String,
+    },
+    /// A view is gone.
+    DropView {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Where catalogs become durable. One writer at a time; the caller holds the database's lock.
+pub trait CatalogStore: Send + Sync + fmt::Debug {
+    /// The last committed catalog; `None` in a place that never held one.
+    fn load(&self) -> Result<Option<Catalog>>;
+
+    /// Replaces the committed catalog by `next`, which is the last one with `changes` applied. When this returns `Ok`,
+    /// `next` survives a power failure. After an error either catalog may be the durable one: the caller must not go
+    /// on, and must load again.
+    fn commit(&self, next: &Catalog, changes: &[Change]) -> Result<()>;
+}

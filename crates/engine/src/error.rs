@@ -1,0 +1,321 @@
+//! Errors by meaning: whose fault, which object, what to do next.
+//!
+//! An [`Error`] has a kind (which decides exit codes and, later, SQLSTATEs), a message for the person who reads it, an
+//! optional hint that says what to do, and the source it came from. Nothing here looks at the text of a message: kinds
+//! are decided where the error is made, and DataFusion's errors are taken apart by their variants.
+
+use std::fmt;
+
+use datafusion::common::{DataFusionError, SchemaError};
+
+pub(crate) use self::suggest::nearest;
+
+/// The result of anything the engine does.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Whose fault it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The SQL text cannot be parsed.
+    Syntax,
+    /// A table, column, function or file that is not there.
+    NotFound,
+    /// Something of that name is there already.
+    AlreadyExists,
+    /// The statement is understood and cannot be done: types, constraints, unsupported features.
+    Invalid,
+    /// The data broke a rule while the statement ran: overflow, division by zero, a bad CSV field.
+    Data,
+    /// Stored bytes do not match their checksum or their format.
+    Corrupt,
+    /// Another process has the database.
+    Locked,
+    /// The operating system refused.
+    Io,
+    /// A limit was reached: memory, disk.
+    Resources,
+    /// The statement was cancelled.
+    Cancelled,
+    /// The database was opened read-only.
+    ReadOnly,
+    /// A broken invariant of ours.
+    Internal,
+}
+
+/// What went wrong, for the person who reads it.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    hint: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error with a message of its own.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None, source: None }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds what caused it. Its text is *not* appended to the message.
+    #[must_use]
+    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Box::new(source));
+        self
+    }
+
+    /// Whose fault it was.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What went wrong, without the hint.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do about it, where we know.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// No table of that name; `names` are those there are.
+    pub(crate) fn unknown_table<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let error = Self::new(ErrorKind::NotFound, format!("there is no table \"{name}\""));
+        let mut names: Vec<&str> = names.into_iter().collect();
+        match nearest(name, names.iter().copied()) {
+            Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+            None if names.is_empty() => error.with_hint("the database has no tables yet"),
+            None => {
+                names.sort_unstable();
+                names.truncate(12);
+                error.with_hint(format!("tables here: {}", names.join(", ")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+impl From<onehop_io::Error> for Error {
+    fn from(e: onehop_io::Error) -> Self {
+        let kind = if e.is_not_found() { ErrorKind::NotFound } else { ErrorKind::Io };
+        Self::new(kind, e.to_string()).with_source(e)
+    }
+}
+
+impl From<onehop_segment::Error> for Error {
+    fn from(e: onehop_segment::Error) -> Self {
+        use onehop_segment::Error as Segment;
+        match e {
+            Segment::Io(e) => e.into(),
+            Segment::Corrupt { .. } => Self::new(ErrorKind::Corrupt, e.to_string())
+                .with_hint("`onehop check` lists everything that is damaged; load the table again from its source")
+                .with_source(e),
+            Segment::Version { .. } | Segment::Type { .. } => {
+                Self::new(ErrorKind::Invalid, e.to_string()).with_source(e)
+            }
+            Segment::Value { .. } => Self::new(ErrorKind::Data, e.to_string()).with_source(e),
+            Segment::Usage(_) => Self::new(ErrorKind::Internal, e.to_string()).with_source(e),
+        }
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(e: Error) -> Self {
+        DataFusionError::External(Box::new(e))
+    }
+}
+
+impl From<arrow::error::ArrowError> for Error {
+    fn from(e: arrow::error::ArrowError) -> Self {
+        DataFusionError::from(e).into()
+    }
+}
+
+impl From<DataFusionError> for Error {
+    fn from(e: DataFusionError) -> Self {
+        match e {
+            DataFusionError::External(inner) => match inner.downcast::<Error>() {
+                Ok(own) => *own,
+                Err(other) => match other.downcast::<DataFusionError>() {
+                    Ok(nested) => (*nested).into(),
+                    Err(other) => {
+                        Self { kind: ErrorKind::Io, message: chain(&*other), hint: None, source: Some(other) }
+                    }
+                },
+            },
+            DataFusionError::Context(_, inner) => (*inner).into(),
+            DataFusionError::Diagnostic(_, inner) => (*inner).into(),
+            DataFusionError::Collection(mut all) if !all.is_empty() => all.swap_remove(0).into(),
+            DataFusionError::Shared(shared) => shared_error(&shared),
+            DataFusionError::SchemaError(schema, _) => schema_error(*schema),
+            DataFusionError::SQL(e, _) => {
+                Self::new(ErrorKind::Syntax, e.to_string().trim_start_matches("sql parser error: ").to_string())
+                    .with_source(*e)
+            }
+            other => {
+                let kind = kind_of(&other);
+                Self { kind, message: plain_message(&other), hint: hint_of(kind), source: Some(Box::new(other)) }
+            }
+        }
+    }
+}
+
+/// A shared error cannot be taken apart by value: find our own inside, or describe it.
+fn shared_error(shared: &DataFusionError) -> Error {
+    let root = shared.find_root();
+    if let DataFusionError::External(inner) = root
+        && let Some(own) = inner.downcast_ref::<Error>()
+    {
+        return Error { kind: own.kind, message: own.message.clone(), hint: own.hint.clone(), source: None };
+    }
+    let kind = kind_of(root);
+    Error { kind, message: plain_message(root), hint: hint_of(kind), source: None }
+}
+
+fn kind_of(e: &DataFusionError) -> ErrorKind {
+    match e {
+        DataFusionError::SQL(..) => ErrorKind::Syntax,
+        DataFusionError::ArrowError(inner, _) => match &**inner {
+            arrow::error::ArrowError::IoError(..) => ErrorKind::Io,
+            arrow::error::ArrowError::MemoryError(_) => ErrorKind::Resources,
+            _ => ErrorKind::Data,
+        },
+        DataFusionError::ParquetError(_) => ErrorKind::Data,
+        DataFusionError::ObjectStore(inner) => match **inner {
+            object_store::Error::NotFound { .. } => ErrorKind::NotFound,
+            _ => ErrorKind::Io,
+        },
+        DataFusionError::IoError(inner) if inner.kind() == std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+        DataFusionError::IoError(_) => ErrorKind::Io,
+        DataFusionError::ResourcesExhausted(_) => ErrorKind::Resources,
+        DataFusionError::Execution(_) => ErrorKind::Data,
+        DataFusionError::ExecutionJoin(_) | DataFusionError::Internal(_) => ErrorKind::Internal,
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn hint_of(kind: ErrorKind) -> Option<String> {
+    match kind {
+        ErrorKind::Resources => {
+            Some("raise memory_limit (SET memory_limit = '8GiB'), or lower threads (SET threads = 1)".into())
+        }
+        _ => None,
+    }
+}
+
+/// The innermost sentence, without DataFusion's prefixes and backtraces.
+fn plain_message(e: &DataFusionError) -> String {
+    match e {
+        DataFusionError::ArrowError(inner, _) => match &**inner {
+            arrow::error::ArrowError::ExternalError(source) => chain(&**source),
+            inner => inner.to_string(),
+        },
+        DataFusionError::ObjectStore(inner) => chain(&**inner),
+        other => other.strip_backtrace_message(),
+    }
+}
+
+/// A source chain on one line.
+fn chain(e: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = e.to_string();
+    let mut next = e.source();
+    while let Some(source) = next {
+        let part = source.to_string();
+        if !text.contains(&part) {
+            text = format!("{text}: {part}");
+        }
+        next = source.source();
+    }
+    text
+}
+
+trait StripBacktrace {
+    fn strip_backtrace_message(&self) -> String;
+}
+
+impl StripBacktrace for DataFusionError {
+    fn strip_backtrace_message(&self) -> String {
+        let text = self.message().into_owned();
+        match text.find(DataFusionError::BACK_TRACE_SEP) {
+            Some(at) => text[..at].to_string(),
+            None => text,
+        }
+    }
+}
+
+fn schema_error(e: SchemaError) -> Error {
+    match &e {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let error = match &field.relation {
+                Some(table) => {
+                    Error::new(ErrorKind::NotFound, format!("there is no column \"{}\" in {table}", field.name))
+                }
+                None => Error::new(ErrorKind::NotFound, format!("there is no column \"{}\"", field.name)),
+            };
+            let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
+            match nearest(&field.name, names.iter().copied()) {
+                Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+                None if names.is_empty() => error,
+                None => {
+                    let shown: Vec<&str> = names.iter().copied().take(12).collect();
+                    let more = if names.len() > shown.len() { ", ..." } else { "" };
+                    error.with_hint(format!("columns here: {}{more}", shown.join(", ")))
+                }
+            }
+        }
+        _ => Error::new(ErrorKind::Invalid, e.to_string()).with_source(e),
+    }
+}
+
+mod suggest {
+    //! The nearest of some names, as a person would see it.
+
+    /// The name most like `wanted`, if it is like it at all: a third of the letters may be wrong, case never counts.
+    pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+        let wanted = wanted.to_lowercase();
+        let limit = 1 + wanted.chars().count() / 3;
+        names
+            .into_iter()
+            .map(|name| (strsim::damerau_levenshtein(&wanted, &name.to_lowercase()), name))
+            .filter(|(distance, _)| *distance <= limit)
+            .min()
+            .map(|(_, name)| name)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::nearest;
+
+        #[test]
+        fn near_names_are_found_and_far_ones_are_not() {
+            let names = ["lineorder", "customer", "date"];
+            assert_eq!(nearest("lineordr", names), Some("lineorder"));
+            assert_eq!(nearest("CUSTOMERS", names), Some("customer"));
+            assert_eq!(nearest("dtae", names), Some("date"));
+            assert_eq!(nearest("warehouse", names), None);
+        }
+    }
+}

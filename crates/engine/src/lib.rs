@@ -1,0 +1,47 @@
+//! The facade: a database directory, sessions on it, SQL in, Arrow batches out.
+//!
+//! ```no_run
+//! use futures::StreamExt;
+//! use onehop_engine::{Database, DatabaseOptions, Output};
+//!
+//! # async fn example() -> onehop_engine::Result<()> {
+//! let database = Database::open("flights.onehop".as_ref(), &DatabaseOptions::default())?;
+//! let session = database.session()?;
+//! if let Output::Rows(mut rows) = session.sql("SELECT origin, count(*) FROM flights GROUP BY origin").await? {
+//!     while let Some(batch) = rows.next().await {
+//!         println!("{} rows", batch?.num_rows());
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! This is the only crate that names DataFusion.
+
+mod bulk;
+mod catalog;
+pub mod check;
+mod database;
+mod error;
+mod files;
+mod load;
+mod planner;
+mod query;
+mod resolve;
+mod scan;
+mod script;
+mod session;
+mod settings;
+mod statement;
+mod system;
+
+pub use bulk::{BulkLoad, BulkWriter};
+pub use database::{Access, Database, DatabaseOptions};
+pub use error::{Error, ErrorKind, Result};
+pub use query::{Done, Output, Progress, Query, Rows};
+pub use script::{Script, is_complete};
+pub use session::{Names, Session};
+pub use settings::{Setting, SettingSource, parse_size};
+
+pub use arrow;
+pub use onehop_io::{Hop, Ledger, LedgerSnapshot};

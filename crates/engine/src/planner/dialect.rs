@@ -1,0 +1,184 @@
+//! `a IS DISTINCT FROM b OR c` is `(a IS DISTINCT FROM b) OR c`.
+//!
+//! sqlparser 0.62 takes everything after `IS [NOT] DISTINCT FROM` as its right side, so that `x IS DISTINCT FROM 1 AND y`
+//! compares x with `1 AND y`: wrong rows, or an error about types. This is its generic dialect with that one operator
+//! parsed as PostgreSQL binds it: tighter than NOT, AND and OR, looser than comparisons.
+
+use std::any::TypeId;
+
+use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::dialect::{Dialect as SqlDialect, GenericDialect};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+
+/// The SQL that we parse.
+#[derive(Debug)]
+pub(crate) struct Dialect;
+
+/// What the generic dialect says; it must be every method that it overrides.
+macro_rules! as_generic {
+    ($($method:ident)*) => {
+        $(fn $method(&self) -> bool {
+            GenericDialect.$method()
+        })*
+    };
+}
+
+impl SqlDialect for Dialect {
+    /// The parser asks in places whether it is the generic dialect.
+    fn dialect(&self) -> TypeId {
+        TypeId::of::<GenericDialect>()
+    }
+
+    fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, precedence: u8) -> Option<Result<Expr, ParserError>> {
+        use Keyword::{DISTINCT, FROM, IS, NOT};
+        let operator: fn(Box<Expr>, Box<Expr>) -> Expr = if parser.parse_keywords(&[IS, DISTINCT, FROM]) {
+            Expr::IsDistinctFrom
+        } else if parser.parse_keywords(&[IS, NOT, DISTINCT, FROM]) {
+            Expr::IsNotDistinctFrom
+        } else {
+            return None;
+        };
+        let right = parser.parse_subexpr(precedence);
+        Some(right.map(|right| operator(Box::new(left.clone()), Box::new(right))))
+    }
+
+    fn is_delimited_identifier_start(&self, ch: char) -> bool {
+        GenericDialect.is_delimited_identifier_start(ch)
+    }
+
+    fn is_identifier_start(&self, ch: char) -> bool {
+        GenericDialect.is_identifier_start(ch)
+    }
+
+    fn is_identifier_part(&self, ch: char) -> bool {
+        GenericDialect.is_identifier_part(ch)
+    }
+
+    as_generic! {
+        supports_unicode_string_literal
+        supports_partition_by_after_order_by
+        supports_array_join_syntax
+        supports_group_by_expr
+        supports_group_by_with_modifier
+        supports_left_associative_joins_without_parens
+        supports_connect_by
+        supports_match_recognize
+        supports_pipe_operator
+        supports_start_transaction_modifier
+        supports_window_function_null_treatment_arg
+        supports_dictionary_syntax
+        supports_window_clause_named_window_reference
+        supports_parenthesized_set_variables
+        supports_select_wildcard_except
+        support_map_literal_syntax
+        allow_extract_custom
+        allow_extract_single_quotes
+        supports_extract_comma_syntax
+        supports_create_view_comment_syntax
+        supports_parens_around_table_factor
+        supports_values_as_table_factor
+        supports_create_index_with_clause
+        supports_explain_with_utility_options
+        supports_limit_comma
+        supports_update_order_by
+        supports_from_first_select
+        supports_projection_trailing_commas
+        supports_asc_desc_in_column_definition
+        supports_try_convert
+        supports_bitwise_shift_operators
+        supports_comment_on
+        supports_load_extension
+        supports_named_fn_args_with_assignment_operator
+        supports_struct_literal
+        supports_empty_projections
+        supports_nested_comments
+        supports_multiline_comment_hints
+        supports_user_host_grantee
+        supports_string_escape_constant
+        supports_array_typedef_with_brackets
+        supports_match_against
+        supports_set_names
+        supports_comma_separated_set_assignments
+        supports_filter_during_aggregation
+        supports_select_wildcard_exclude
+        supports_data_type_signed_suffix
+        supports_interval_options
+        supports_quote_delimited_string
+        supports_select_wildcard_replace
+        supports_select_wildcard_ilike
+        supports_select_wildcard_rename
+        supports_optimize_table
+        supports_install
+        supports_detach
+        supports_prewhere
+        supports_with_fill
+        supports_limit_by
+        supports_interpolate
+        supports_settings
+        supports_select_format
+        supports_comment_optimizer_hint
+        supports_constraint_keyword_without_name
+        supports_key_column_option
+        supports_comma_separated_trim
+        supports_cte_without_as
+        supports_select_item_multi_column_alias
+        supports_xml_expressions
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use datafusion::sql::sqlparser::ast::visit_expressions_mut;
+    use datafusion::sql::sqlparser::tokenizer::Token;
+
+    use super::*;
+
+    /// The expression without its parentheses.
+    fn parse(text: &str) -> Expr {
+        let mut parser = Parser::new(&Dialect).try_with_sql(text).unwrap();
+        let mut expr = parser.parse_expr().unwrap();
+        assert_eq!(parser.peek_token().token, Token::EOF, "{text}");
+        let _ = visit_expressions_mut(&mut expr, |expr| {
+            if let Expr::Nested(inner) = expr {
+                *expr = inner.as_ref().clone();
+            }
+            ControlFlow::<()>::Continue(())
+        });
+        expr
+    }
+
+    #[test]
+    fn is_distinct_from_binds_tighter_than_and() {
+        for (text, meant) in [
+            ("a IS DISTINCT FROM b OR c", "(a IS DISTINCT FROM b) OR c"),
+            ("a IS NOT DISTINCT FROM b AND c", "(a IS NOT DISTINCT FROM b) AND c"),
+            ("NOT a IS DISTINCT FROM b", "NOT (a IS DISTINCT FROM b)"),
+            ("a IS DISTINCT FROM b + c", "a IS DISTINCT FROM (b + c)"),
+            ("a + b IS DISTINCT FROM c", "(a + b) IS DISTINCT FROM c"),
+            ("a IS DISTINCT FROM b = c", "a IS DISTINCT FROM (b = c)"),
+            ("a IS DISTINCT FROM NOT b OR c", "(a IS DISTINCT FROM (NOT b)) OR c"),
+            ("CASE WHEN a IS DISTINCT FROM b OR c THEN d END", "CASE WHEN (a IS DISTINCT FROM b) OR c THEN d END"),
+        ] {
+            assert_eq!(parse(text), parse(meant), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_rest_is_the_generic_dialect() {
+        let ours: &dyn SqlDialect = &Dialect;
+        assert!(ours.is::<GenericDialect>());
+        for text in [
+            "SELECT * EXCLUDE (a) FROM t QUALIFY row_number() OVER (PARTITION BY b ORDER BY c) = 1",
+            "FROM t",
+            "SELECT sum(a) FILTER (WHERE b), {'a': 1}, [1, 2], a IS NOT NULL, `b`, extract(year FROM d) FROM t LIMIT 1, 2",
+            "SELECT a FROM t GROUP BY GROUPING SETS ((a), ()) HAVING count(*) > 1 /* /* nested */ */",
+        ] {
+            let generic = Parser::parse_sql(&GenericDialect, text).unwrap();
+            assert_eq!(Parser::parse_sql(ours, text).unwrap(), generic, "{text}");
+        }
+    }
+}

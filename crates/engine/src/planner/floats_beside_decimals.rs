@@ -1,0 +1,226 @@
+//! Where a float meets a decimal, both are floats.
+//!
+//! DataFusion does arithmetic so, but compares, and chooses the type of CASE, coalesce() or a UNION, as
+//! Decimal(30, 15): `x < 0.1` fails on a double of 1e16, and `CASE WHEN b THEN x ELSE 0.0 END` with it. PostgreSQL and
+//! DuckDB make floats of both. A decimal beside REALs alone becomes a REAL, so that `r = 0.1` finds a REAL of 0.1.
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, Result};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::InSubquery;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Union, cast};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
+
+#[derive(Debug)]
+pub(super) struct FloatsBesideDecimals;
+
+impl AnalyzerRule for FloatsBesideDecimals {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(rewrite_node)?.data)
+    }
+
+    fn name(&self) -> &str {
+        "floats_beside_decimals"
+    }
+}
+
+fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = match &plan {
+        LogicalPlan::TableScan(scan) => {
+            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?
+        }
+        other => merge_schema(&other.inputs()),
+    };
+    let names = NamePreserver::new(&plan);
+    let rewritten = plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        Ok(expr.transform_up(|expr| rewrite(expr, &schema))?.update_data(|expr| name.restore(expr)))
+    })?;
+    let rewritten = match rewritten.data {
+        LogicalPlan::Join(mut join) => {
+            for (left, right) in &mut join.on {
+                settle(&mut [left, right], &schema);
+            }
+            LogicalPlan::Join(join)
+        }
+        LogicalPlan::Union(union) => LogicalPlan::Union(settle_union(union)?),
+        other => other,
+    };
+    // Changed or not: an input may have changed its types.
+    Ok(Transformed::yes(rewritten.recompute_schema()?))
+}
+
+fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let changed = match &mut expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if COMPARISONS.contains(op) => {
+            settle(&mut [left, right], schema)
+        }
+        Expr::Between(between) => settle(&mut [&mut between.expr, &mut between.low, &mut between.high], schema),
+        Expr::InList(list) => {
+            let mut all: Vec<&mut Expr> = list.list.iter_mut().collect();
+            all.push(&mut list.expr);
+            settle(&mut all, schema)
+        }
+        Expr::InSubquery(found) => settle_subquery(found, schema)?,
+        Expr::Case(case) => {
+            let (conditions, results): (Vec<_>, Vec<_>) =
+                case.when_then_expr.iter_mut().map(|(when, then)| (when.as_mut(), then.as_mut())).unzip();
+            // With an operand the conditions are values that it is compared with.
+            let mut compared = conditions;
+            compared.extend(case.expr.as_deref_mut());
+            let mut results = results;
+            results.extend(case.else_expr.as_deref_mut());
+            let changed = settle(&mut compared, schema);
+            settle(&mut results, schema) || changed
+        }
+        Expr::ScalarFunction(call) if !MAKES_FIELDS.contains(&call.name()) => {
+            settle(&mut call.args.iter_mut().collect::<Vec<_>>(), schema)
+        }
+        Expr::WindowFunction(call) => settle(&mut call.params.args.iter_mut().collect::<Vec<_>>(), schema),
+        _ => false,
+    };
+    Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+}
+
+const COMPARISONS: [Operator; 8] = [
+    Operator::Eq,
+    Operator::NotEq,
+    Operator::Lt,
+    Operator::LtEq,
+    Operator::Gt,
+    Operator::GtEq,
+    Operator::IsDistinctFrom,
+    Operator::IsNotDistinctFrom,
+];
+
+/// Functions whose arguments have nothing to do with each other.
+const MAKES_FIELDS: [&str; 2] = ["struct", "named_struct"];
+
+/// Makes floats of decimals if there are floats among the expressions; whether it did.
+fn settle(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
+    let types: Vec<Option<DataType>> = exprs.iter().map(|expr| expr.get_type(schema).ok()).collect();
+    let Some(float) = common_float(types.iter().flatten()) else { return false };
+    for (expr, data_type) in exprs.iter_mut().zip(&types) {
+        if data_type.as_ref().is_some_and(DataType::is_decimal) {
+            let decimal = std::mem::take(&mut **expr);
+            **expr = as_float(decimal, &float);
+        }
+    }
+    true
+}
+
+/// The float type for these, if there are decimals and floats among them.
+fn common_float<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType> {
+    let mut has_decimal = false;
+    let mut float = None;
+    for data_type in types {
+        match data_type {
+            DataType::Float64 => float = Some(DataType::Float64),
+            DataType::Float16 | DataType::Float32 => float = float.or(Some(DataType::Float32)),
+            other => has_decimal |= other.is_decimal(),
+        }
+    }
+    float.filter(|_| has_decimal)
+}
+
+/// A literal is read again as a float: converted, its last digit could be another.
+fn as_float(decimal: Expr, float: &DataType) -> Expr {
+    let read = match &decimal {
+        Expr::Literal(value, _) if *float == DataType::Float64 => {
+            value.to_string().parse().ok().map(|x| ScalarValue::Float64(Some(x)))
+        }
+        Expr::Literal(value, _) => value.to_string().parse().ok().map(|x| ScalarValue::Float32(Some(x))),
+        _ => None,
+    };
+    match read {
+        Some(value) => Expr::Literal(value, None),
+        None => cast(decimal, float.clone()),
+    }
+}
+
+fn settle_subquery(found: &mut InSubquery, schema: &DFSchema) -> Result<bool> {
+    let Ok(left) = found.expr.get_type(schema) else { return Ok(false) };
+    let (table, field) = found.subquery.subquery.schema().qualified_field(0);
+    let Some(float) = common_float([&left, field.data_type()].into_iter()) else { return Ok(false) };
+    if left.is_decimal() {
+        *found.expr = as_float(std::mem::take(&mut *found.expr), &float);
+    } else {
+        let column = Expr::Column(Column::new(table.cloned(), field.name()));
+        let name = field.name().clone();
+        let plan = LogicalPlanBuilder::new_from_arc(found.subquery.subquery.clone());
+        found.subquery.subquery = plan.project([as_float(column, &float).alias(name)])?.build()?.into();
+    }
+    Ok(true)
+}
+
+fn settle_union(union: Union) -> Result<Union> {
+    let columns = union.schema.fields().len();
+    let floats: Vec<Option<DataType>> = (0..columns)
+        .map(|i| common_float(union.inputs.iter().map(|input| input.schema().field(i).data_type())))
+        .collect();
+    if floats.iter().all(Option::is_none) {
+        return Ok(union);
+    }
+    let inputs = union.inputs.iter().map(|input| {
+        let columns = input.schema().iter().zip(&floats).map(|((table, field), float)| {
+            let column = Expr::Column(Column::new(table.cloned(), field.name()));
+            match float {
+                Some(float) if field.data_type().is_decimal() => {
+                    as_float(column, float).alias_qualified(table.cloned(), field.name())
+                }
+                _ => column,
+            }
+        });
+        LogicalPlanBuilder::new_from_arc(input.clone()).project(columns.collect::<Vec<Expr>>())?.build().map(Into::into)
+    });
+    Union::try_new_with_loose_types(inputs.collect::<Result<Vec<_>>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn huge_doubles_meet_decimals() {
+        for (expression, expected) in [
+            ("x > 0.1", "true false"),
+            ("0.1 IS NOT DISTINCT FROM x", "false true"),
+            ("x BETWEEN 0.1 AND 0.5", "false true"),
+            ("x IN (0.1, 7.5)", "false true"),
+            ("CASE x WHEN 0.1 THEN 1 ELSE 2 END", "2 1"),
+            ("CASE WHEN x > 1.0 THEN x ELSE 0.0 END", "1e300 0.0"),
+            ("coalesce(nullif(x, 0.1), 2.5)", "1e300 2.5"),
+            ("greatest(x, 7.5)", "1e300 7.5"),
+            ("lag(x, 1, 2.5) OVER (ORDER BY x DESC)", "2.5 1e300"),
+            ("x * 2.0 > 0.5 + x", "true false"),
+            ("arrow_typeof(x + d)", "Float64 Float64"),
+            ("x = d", "false true"),
+            ("CAST(x AS REAL) = 0.1", "false true"),
+        ] {
+            let text =
+                format!("SELECT {expression} FROM (VALUES (1e300, 0.5), (1e-1, 0.1)) AS t(x, d) ORDER BY x DESC");
+            assert_eq!(rows(&text).await.join(" "), expected, "{expression}");
+        }
+    }
+
+    #[tokio::test]
+    async fn so_do_joins_and_set_operations() {
+        let tables = "WITH f(x) AS (VALUES (1e300), (1e-1)), d(y) AS (VALUES (0.1), (0.7))";
+        for (query, expected) in [
+            ("SELECT x, y FROM f JOIN d ON x = y", "0.1 0.1"),
+            ("SELECT x FROM f LEFT JOIN d ON x > y WHERE y IS NULL", "0.1"),
+            ("SELECT x FROM f UNION SELECT y FROM d ORDER BY 1", "0.1,0.7,1e300"),
+            ("SELECT y FROM d UNION ALL SELECT x FROM f ORDER BY 1", "0.1,0.1,0.7,1e300"),
+            ("SELECT x FROM f EXCEPT SELECT y FROM d", "1e300"),
+            ("SELECT y FROM d INTERSECT SELECT x FROM f", "0.1"),
+            ("SELECT x FROM f WHERE x IN (SELECT y FROM d)", "0.1"),
+        ] {
+            assert_eq!(rows(&format!("{tables} {query}")).await.join(","), expected, "{query}");
+        }
+    }
+}

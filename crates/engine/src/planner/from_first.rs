@@ -1,0 +1,115 @@
+//! `FROM t WHERE a` is `SELECT * FROM t WHERE a`.
+//!
+//! The parser knows `FROM t` alone, as a SELECT of no columns, and DataFusion plans just that: rows of nothing, and with
+//! `CREATE TABLE x AS FROM 'file'` a table without columns. So `SELECT *` is put before a FROM that begins a query and
+//! has no SELECT after it. Where a query begins is plain from the word before; the one place where it is not, behind
+//! the parentheses of a WITH, is left to the parser, and its SELECT of no columns is given all of them.
+
+use datafusion::sql::sqlparser::ast::{Select, SelectFlavor, SelectItem, WildcardAdditionalOptions};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// What a query begins after, apart from parentheses.
+const BEFORE: [Keyword; 8] = [
+    Keyword::ALL,
+    Keyword::ANALYZE,
+    Keyword::AS,
+    Keyword::EXCEPT,
+    Keyword::EXPLAIN,
+    Keyword::INTERSECT,
+    Keyword::UNION,
+    Keyword::VERBOSE,
+];
+
+/// The tokens with what was left out.
+pub(super) fn complete(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is_from = |token: &TokenWithSpan| keyword(token) == Some(Keyword::FROM);
+    if !tokens.iter().any(is_from) {
+        return tokens;
+    }
+    let mut complete = Vec::with_capacity(tokens.len() + 2);
+    let mut begins = true;
+    for (i, token) in tokens.iter().enumerate() {
+        if begins && is_from(token) && !has_select(&tokens[i + 1..]) {
+            for left_out in [Token::make_keyword("SELECT"), Token::Mul] {
+                complete.push(TokenWithSpan::new(left_out, token.span));
+            }
+        }
+        begins = match &token.token {
+            Token::Whitespace(_) => begins,
+            Token::LParen | Token::SemiColon => true,
+            _ => keyword(token).is_some_and(|word| BEFORE.contains(&word)),
+        };
+        complete.push(token.clone());
+    }
+    complete
+}
+
+/// Whether the query goes on to a SELECT of its own.
+fn has_select(rest: &[TokenWithSpan]) -> bool {
+    let mut depth = 0;
+    for token in rest {
+        match &token.token {
+            Token::LParen => depth += 1,
+            Token::RParen if depth == 0 => return false,
+            Token::RParen => depth -= 1,
+            Token::SemiColon => return false,
+            _ if depth > 0 => {}
+            _ => match keyword(token) {
+                Some(Keyword::SELECT) => return true,
+                Some(Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT) => return false,
+                _ => {}
+            },
+        }
+    }
+    false
+}
+
+fn keyword(token: &TokenWithSpan) -> Option<Keyword> {
+    match &token.token {
+        Token::Word(word) if word.quote_style.is_none() => Some(word.keyword),
+        _ => None,
+    }
+}
+
+pub(super) fn rewrite(select: &mut Select) {
+    if select.flavor == SelectFlavor::FromFirstNoSelect {
+        select.flavor = SelectFlavor::Standard;
+        select.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::planner::tests::rewritten;
+
+    #[test]
+    fn from_without_select_selects_everything() {
+        for (text, meant) in [
+            ("FROM t", "SELECT * FROM t"),
+            ("from 'x.parquet' WHERE a LIMIT 1", "SELECT * FROM 'x.parquet' WHERE a LIMIT 1"),
+            ("EXPLAIN FROM t", "EXPLAIN SELECT * FROM t"),
+            ("SELECT a FROM (FROM t WHERE b) AS s", "SELECT a FROM (SELECT * FROM t WHERE b) AS s"),
+            ("(FROM t) UNION ALL (FROM s)", "(SELECT * FROM t) UNION ALL (SELECT * FROM s)"),
+            ("FROM t WHERE a UNION FROM s WHERE b", "SELECT * FROM t WHERE a UNION SELECT * FROM s WHERE b"),
+            ("INSERT INTO t FROM s", "INSERT INTO t SELECT * FROM s"),
+            ("WITH c AS (FROM t WHERE a) FROM c", "WITH c AS (SELECT * FROM t WHERE a) SELECT * FROM c"),
+            ("SELECT a FROM t WHERE b IN (FROM s)", "SELECT a FROM t WHERE b IN (SELECT * FROM s)"),
+        ] {
+            assert_eq!(rewritten(text), meant);
+        }
+    }
+
+    #[test]
+    fn other_froms_stay() {
+        for text in [
+            "FROM t SELECT a",
+            "SELECT a FROM t WHERE b IS DISTINCT FROM c",
+            "SELECT EXTRACT(YEAR FROM d) AS y, SUBSTRING(s FROM 2) AS z FROM t",
+            "SELECT 1 AS \"from\"",
+        ] {
+            assert_eq!(rewritten(text), text);
+        }
+    }
+}

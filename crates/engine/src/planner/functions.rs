@@ -1,0 +1,172 @@
+//! Functions by the names that DuckDB and PostgreSQL have for them.
+//!
+//! `sign(x)` becomes `signum(x)`, `year(d)` becomes `date_part('year', d)`, `mod(a, b)` becomes `a % b`, `if(a, b, c)` a
+//! CASE. Done in the tree, for a name that is given to one of DataFusion's functions as an alias loses what that one does beyond its
+//! plain calls. A name is here only where both mean the same.
+
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName,
+    ObjectNamePart, Value,
+};
+
+use crate::statement::normal;
+
+/// (name, DataFusion's name)
+const NAMES: [(&str, &str); 26] = [
+    ("approx_count_distinct", "approx_distinct"),
+    ("ceiling", "ceil"),
+    ("editdist3", "levenshtein"),
+    ("every", "bool_and"),
+    ("first", "first_value"),
+    ("gen_random_uuid", "uuid"),
+    ("group_concat", "string_agg"),
+    ("last", "last_value"),
+    ("lcase", "lower"),
+    ("len", "length"),
+    ("list", "array_agg"),
+    ("list_value", "make_array"),
+    ("listagg", "string_agg"),
+    ("ord", "ascii"),
+    ("prefix", "starts_with"),
+    ("regexp_matches", "regexp_like"),
+    ("sign", "signum"),
+    ("split", "string_to_array"),
+    ("str_split", "string_to_array"),
+    ("strftime", "to_char"),
+    ("string_split", "string_to_array"),
+    ("strptime", "to_timestamp"),
+    ("suffix", "ends_with"),
+    ("ucase", "upper"),
+    ("unicode", "ascii"),
+    ("variance", "var_samp"),
+];
+
+/// (function of one argument, the part of a date or time that it is)
+const DATE_PARTS: [(&str, &str); 15] = [
+    ("day", "day"),
+    ("dayofmonth", "day"),
+    ("dayofweek", "dow"),
+    ("dayofyear", "doy"),
+    ("hour", "hour"),
+    ("isodow", "isodow"),
+    ("microsecond", "microsecond"),
+    ("millisecond", "millisecond"),
+    ("minute", "minute"),
+    ("month", "month"),
+    ("quarter", "quarter"),
+    ("second", "second"),
+    ("week", "week"),
+    ("weekofyear", "week"),
+    ("year", "year"),
+];
+
+const MODULO: &str = "mod";
+const IFS: [&str; 2] = ["if", "iif"];
+
+/// The names that are understood here, for completion.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().chain(&DATE_PARTS).map(|(name, _)| *name).chain([MODULO]).chain(IFS)
+}
+
+/// DataFusion's name for a function.
+pub(super) fn meant(name: &str) -> &str {
+    NAMES.iter().find(|(other, _)| *other == name).map_or(name, |(_, meant)| meant)
+}
+
+pub(super) fn rewrite(expr: &mut Expr) {
+    let Expr::Function(function) = expr else { return };
+    let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return };
+    let name = normal(name);
+    let meant =
+        |names: &[(&str, &'static str)]| names.iter().find(|(other, _)| *other == name).map(|(_, meant)| *meant);
+    if let Some(meant) = meant(&NAMES) {
+        function.name = ObjectName::from(vec![Ident::new(meant)]);
+    } else if let Some(part) = meant(&DATE_PARTS)
+        && let Some([_]) = plain_arguments(function)
+        && let FunctionArguments::List(list) = &mut function.args
+    {
+        function.name = ObjectName::from(vec![Ident::new("date_part")]);
+        let part = Expr::Value(Value::SingleQuotedString(part.into()).into());
+        list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(part)));
+    } else if name == MODULO
+        && let Some([FunctionArg::Unnamed(FunctionArgExpr::Expr(a)), FunctionArg::Unnamed(FunctionArgExpr::Expr(b))]) =
+            plain_arguments(function)
+    {
+        let nested = |expr: &Expr| Box::new(Expr::Nested(Box::new(expr.clone())));
+        let modulo = Expr::BinaryOp { left: nested(a), op: BinaryOperator::Modulo, right: nested(b) };
+        *expr = Expr::Nested(Box::new(modulo));
+    } else if IFS.contains(&name.as_str())
+        && let Some(
+            [
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(condition)),
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(result)),
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(otherwise)),
+            ],
+        ) = plain_arguments(function)
+    {
+        *expr = Expr::Case {
+            case_token: AttachedToken::empty(),
+            end_token: AttachedToken::empty(),
+            operand: None,
+            conditions: vec![CaseWhen { condition: condition.clone(), result: result.clone() }],
+            else_result: Some(Box::new(otherwise.clone())),
+        };
+    }
+}
+
+/// The arguments of a call that is nothing but a call.
+fn plain_arguments(function: &Function) -> Option<&[FunctionArg]> {
+    let is_plain = function.over.is_none() && function.filter.is_none() && function.within_group.is_empty();
+    match &function.args {
+        FunctionArguments::List(list) if is_plain && list.clauses.is_empty() && list.duplicate_treatment.is_none() => {
+            Some(&list.args)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::planner::tests::{rewritten, rows, state};
+
+    #[test]
+    fn every_name_is_one_that_datafusion_has_not_for_one_that_it_has() {
+        let state = state();
+        let has = |name: &str| {
+            state.scalar_functions().contains_key(name)
+                || state.aggregate_functions().contains_key(name)
+                || state.window_functions().contains_key(name)
+        };
+        for (name, meant) in NAMES {
+            assert!(!has(name), "DataFusion has {name} itself");
+            assert!(has(meant), "DataFusion has no {meant}");
+        }
+        for (name, _) in DATE_PARTS {
+            assert!(!has(name), "DataFusion has {name} itself");
+        }
+    }
+
+    #[test]
+    fn calls_are_put_in_other_words() {
+        for (text, meant) in [
+            ("SELECT a FROM t WHERE SIGN(x) = mod(a + 1, b)", "SELECT a FROM t WHERE signum(x) = ((a + 1) % (b))"),
+            ("SELECT a FROM t ORDER BY Year(d)", "SELECT a FROM t ORDER BY date_part('year', d)"),
+            ("SELECT a FROM t WHERE year(d, e)", "SELECT a FROM t WHERE year(d, e)"),
+            ("SELECT year FROM t", "SELECT year FROM t"),
+            ("SELECT a FROM t WHERE if(x, y, z)", "SELECT a FROM t WHERE CASE WHEN x THEN y ELSE z END"),
+        ] {
+            assert_eq!(rewritten(text), meant);
+        }
+    }
+
+    #[tokio::test]
+    async fn they_mean_the_same() {
+        let text = "SELECT sign(-2.5), year(DATE '2024-02-03'), dayofweek(DATE '2024-01-07'), mod(-7, 3), len('abc'),
+                           ceiling(1.2), list_value(1, 2), strftime(DATE '2024-02-03', '%d.%m.%Y'), regexp_matches('abc', 'b'),
+                           strptime('03.02.2024', '%d.%m.%Y')";
+        assert_eq!(rows(text).await, ["-1.0 2024 0 -1 3 2.0 [1, 2] 03.02.2024 true 2024-02-03T00:00:00"]);
+    }
+}

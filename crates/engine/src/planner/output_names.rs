@@ -1,0 +1,205 @@
+//! Columns that a query does not name are named by what was written: `sum(x)`, `1 + 2`.
+//!
+//! DataFusion names them by its own form of the expression, in which parentheses and casts do not show. So
+//! `SELECT 1 + 2 * 3, (1 + 2) * 3` and `SELECT x, CAST(x AS DOUBLE)` have the same name twice, which it refuses; and
+//! people read `Int64(1)` and `sum(lineorder.revenue)` above their columns. Repeated columns get a number:
+//! `SELECT k, k` is `k`, `k_1`, as in DuckDB; `SELECT *, k` is all columns and `k_1`.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Distinct, Expr, Function, Ident, ObjectName, ObjectNamePart, OrderByKind, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, Value, WildcardAdditionalOptions, visit_expressions,
+    visit_expressions_mut,
+};
+
+use crate::statement::normal;
+
+pub(super) fn rewrite(select: &mut Select) {
+    let has_one_table = matches!(select.from.as_slice(), [table] if table.joins.is_empty());
+    let is_all = |star: Vec<String>| if has_one_table { Vec::new() } else { star };
+    let stars: Vec<Vec<String>> = select.projection.iter().filter_map(star).map(is_all).collect();
+    let (mut columns, mut names, mut aliases) = (HashSet::new(), HashSet::new(), HashSet::new());
+    for item in &mut select.projection {
+        let expr = match item {
+            SelectItem::UnnamedExpr(expr) => expr,
+            SelectItem::ExprWithAlias { alias, .. } => {
+                let name = normal(alias);
+                if aliases.contains(&name) {
+                    *alias = Ident::with_quote('"', free(name, &mut aliases));
+                } else {
+                    aliases.insert(name);
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        let name = match path(unnested(expr)) {
+            Some(path) => {
+                let is_in_star = stars.iter().any(|star| star.is_empty() || path[..path.len() - 1] == star[..]);
+                let name = path.last().cloned().unwrap_or_default();
+                if columns.insert(path) && !is_in_star {
+                    names.insert(name);
+                    continue;
+                }
+                names.insert(name.clone());
+                name
+            }
+            None if makes_columns(expr) => continue,
+            None => label(unnested(expr)),
+        };
+        let alias = Ident::with_quote('"', free(name, &mut names));
+        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+    }
+}
+
+/// `SELECT DISTINCT a + b .. ORDER BY a + b` sorts by its first column, which DataFusion does not see in `a + b` once
+/// that column has a name.
+pub(super) fn rewrite_order(query: &mut Query) {
+    let (SetExpr::Select(select), Some(order)) = (query.body.as_ref(), &mut query.order_by) else { return };
+    let (Some(Distinct::Distinct), OrderByKind::Expressions(keys)) = (&select.distinct, &mut order.kind) else {
+        return;
+    };
+    for key in keys {
+        if path(&key.expr).is_some() || matches!(key.expr, Expr::Value(_)) {
+            continue;
+        }
+        let wanted = bare(&key.expr);
+        let is_wanted = |item: &SelectItem| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => bare(expr) == wanted,
+            _ => false,
+        };
+        let has_star = select.projection.iter().any(|item| star(item).is_some());
+        let mut found = select.projection.iter().enumerate().filter(|(_, item)| is_wanted(item));
+        if let (Some((index, _)), None, false) = (found.next(), found.next(), has_star) {
+            key.expr = Expr::Value(Value::Number((index + 1).to_string(), false).into());
+        }
+    }
+}
+
+/// Without the names of tables and the case of letters.
+fn bare(expr: &Expr) -> String {
+    let mut expr = expr.clone();
+    let _ = visit_expressions_mut(&mut expr, |expr| {
+        if let Some(name) = path(expr).and_then(|mut path| path.pop()) {
+            *expr = Expr::Identifier(Ident::with_quote('"', name));
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    label(&expr)
+}
+
+/// `*` as no words, `t.*` as those before the star. One that leaves columns out, or renames them, does not count.
+fn star(item: &SelectItem) -> Option<Vec<String>> {
+    let (table, options) = match item {
+        SelectItem::Wildcard(options) => (None, options),
+        SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(table), options) => {
+            (Some(table), options)
+        }
+        _ => return None,
+    };
+    let words = |table: &ObjectName| table.0.iter().filter_map(ObjectNamePart::as_ident).map(normal).collect();
+    (*options == WildcardAdditionalOptions::default()).then(|| table.map(words).unwrap_or_default())
+}
+
+fn unnested(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) => unnested(inner),
+        other => other,
+    }
+}
+
+/// The words of a column's name: `t.k` is t, k.
+fn path(expr: &Expr) -> Option<Vec<String>> {
+    match expr {
+        Expr::Identifier(name) => Some(vec![normal(name)]),
+        Expr::CompoundIdentifier(names) => Some(names.iter().map(normal).collect()),
+        _ => None,
+    }
+}
+
+/// Unnesting a struct makes a column of each of its fields: these have names.
+fn makes_columns(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |expr| match expr {
+        Expr::Function(Function { name, .. }) if name.to_string().eq_ignore_ascii_case("unnest") => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+/// The expression as written, but for spaces and the case of functions and keywords.
+fn label(expr: &Expr) -> String {
+    let mut expr = expr.clone();
+    let _ = visit_expressions_mut(&mut expr, |expr| {
+        if let Expr::Function(function) = expr {
+            for part in &mut function.name.0 {
+                if let ObjectNamePart::Identifier(name) = part {
+                    name.value = normal(name);
+                }
+            }
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    expr.to_string()
+}
+
+/// The name, or with the first number that makes it one of its own.
+fn free(name: String, names: &mut HashSet<String>) -> String {
+    let numbered = (1..).map(|n| format!("{name}_{n}"));
+    match std::iter::once(name.clone()).chain(numbered).find(|name| !names.contains(name)) {
+        Some(free) => {
+            names.insert(free.clone());
+            free
+        }
+        None => name,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::planner::tests::{rewritten, run};
+
+    #[test]
+    fn names_are_what_was_written() {
+        for (text, meant) in [
+            ("SELECT a, t.b FROM t", "SELECT a, t.b FROM t"),
+            ("SELECT a.k, b.k FROM a, b", "SELECT a.k, b.k FROM a, b"),
+            ("SELECT SUM(x)+1 FROM t", "SELECT SUM(x) + 1 AS \"sum(x) + 1\" FROM t"),
+            (
+                "SELECT x, (x), CAST(x AS INT) FROM t",
+                "SELECT x, (x) AS \"x_1\", CAST(x AS INT) AS \"CAST(x AS INT)\" FROM t",
+            ),
+            ("SELECT k, K, \"K\" FROM t", "SELECT k, K AS \"k_1\", \"K\" FROM t"),
+            ("SELECT *, k FROM t", "SELECT *, k AS \"k_1\" FROM t"),
+            ("SELECT * EXCLUDE (k), k FROM t", "SELECT * EXCLUDE (k), k FROM t"),
+            ("SELECT t.*, k FROM t", "SELECT t.*, k AS \"k_1\" FROM t"),
+            ("SELECT a AS x, b AS X FROM t", "SELECT a AS x, b AS \"x_1\" FROM t"),
+            ("SELECT a.*, A.k, b.k FROM a, b", "SELECT a.*, A.k AS \"k_1\", b.k FROM a, b"),
+            ("SELECT 1 AS one, unnest(x) FROM t", "SELECT 1 AS one, unnest(x) FROM t"),
+        ] {
+            assert_eq!(rewritten(text), meant);
+        }
+    }
+
+    #[tokio::test]
+    async fn names_that_datafusion_would_repeat_are_told_apart() {
+        for (text, names) in [
+            ("SELECT 1 + 2 * 3, (1 + 2) * 3", vec!["1 + 2 * 3", "(1 + 2) * 3"]),
+            ("SELECT x, CAST(x AS DOUBLE), x FROM (VALUES (1)) AS t(x)", vec!["x", "CAST(x AS DOUBLE)", "x_1"]),
+            ("SELECT *, x FROM (VALUES (1)) AS t(x)", vec!["x", "x_1"]),
+            ("SELECT count(*), COUNT(*)", vec!["count(*)", "count(*)_1"]),
+            ("SELECT DISTINCT x + 1 FROM (VALUES (1)) AS t(x) ORDER BY x + 1", vec!["x + 1"]),
+            ("SELECT DISTINCT t.x + 1 AS y FROM (VALUES (1)) AS t(x) ORDER BY X + 1", vec!["y"]),
+            ("SELECT x + 1 FROM (VALUES (1)) AS t(x) GROUP BY x + 1 ORDER BY sum(x)", vec!["x + 1"]),
+            ("SELECT unnest([1, 2]) AS u", vec!["u"]),
+        ] {
+            let batches = run(text).await;
+            let schema = batches.first().unwrap().schema();
+            assert_eq!(schema.fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), names, "{text}");
+        }
+    }
+}

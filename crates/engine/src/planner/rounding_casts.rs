@@ -1,0 +1,143 @@
+//! `CAST(1.75 AS INTEGER)` is 2.
+//!
+//! Arrow cuts the fraction off; PostgreSQL, DuckDB and most others round: decimals half away from zero, floats half to
+//! even. Only casts that are written round. Those that settle types come later, and never make an integer of a fraction.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result, internal_err};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    Cast, ColumnarValue, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TryCast,
+    Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+
+#[derive(Debug)]
+pub(super) struct RoundingCasts;
+
+impl AnalyzerRule for RoundingCasts {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|node| {
+            let schema = merge_schema(&node.inputs());
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|expr| Ok(rewrite(expr, &schema)))?;
+                Ok(rewritten.update_data(|expr| name.restore(expr)))
+            })
+        });
+        Ok(rewritten?.data)
+    }
+
+    fn name(&self) -> &str {
+        "rounding_casts"
+    }
+}
+
+fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = &mut expr else {
+        return Transformed::no(expr);
+    };
+    if !field.data_type().is_integer() {
+        return Transformed::no(expr);
+    }
+    let value = std::mem::take(inner.as_mut());
+    let rounded = match value.get_type(schema) {
+        Ok(DataType::Decimal128(precision, scale)) if scale > 0 => {
+            // One digit more, for what 99.9 becomes.
+            let digits = (precision - scale.unsigned_abs() + 1).min(38);
+            let whole = Field::new("", DataType::Decimal128(digits, 0), true);
+            Some(Expr::Cast(Cast { expr: Box::new(value.clone()), field: whole.into() }))
+        }
+        Ok(DataType::Float32 | DataType::Float64) if !is_rounded(&value) => {
+            Some(ScalarUDF::from(RoundHalfEven::new()).call(vec![value.clone()]))
+        }
+        _ => None,
+    };
+    let is_rewritten = rounded.is_some();
+    **inner = rounded.unwrap_or(value);
+    if is_rewritten { Transformed::yes(expr) } else { Transformed::no(expr) }
+}
+
+/// The rule runs again over a view's plan.
+fn is_rounded(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if call.func.inner().is::<RoundHalfEven>())
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct RoundHalfEven {
+    signature: Signature,
+}
+
+impl RoundHalfEven {
+    fn new() -> Self {
+        Self { signature: Signature::uniform(1, vec![DataType::Float32, DataType::Float64], Volatility::Immutable) }
+    }
+}
+
+fn rounded(values: &ArrayRef) -> Result<ArrayRef> {
+    Ok(match values.data_type() {
+        DataType::Float32 => {
+            std::sync::Arc::new(values.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::round_ties_even))
+        }
+        DataType::Float64 => {
+            std::sync::Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even))
+        }
+        other => return internal_err!("round_half_even of {other}"),
+    })
+}
+
+impl ScalarUDFImpl for RoundHalfEven {
+    fn name(&self) -> &str {
+        "round_half_even"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types {
+            [float] => Ok(float.clone()),
+            _ => internal_err!("round_half_even takes one argument"),
+        }
+    }
+
+    fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match call.args.pop() {
+            Some(ColumnarValue::Array(values)) => Ok(ColumnarValue::Array(rounded(&values)?)),
+            Some(ColumnarValue::Scalar(value)) => {
+                let values = rounded(&value.to_array()?)?;
+                Ok(ColumnarValue::Scalar(datafusion::scalar::ScalarValue::try_from_array(&values, 0)?))
+            }
+            None => internal_err!("round_half_even takes one argument"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn casts_to_integers_round() {
+        let table = "(VALUES (0.5, 0.5e0), (1.5, 1.5e0), (2.75, 2.75e0), (-2.5, -2.5e0), (99.9, 99.9e0), (NULL, NULL)) AS t(d, f)";
+        for (expression, expected) in [
+            // From DuckDB.
+            ("CAST(d AS INTEGER)", "1 2 3 -3 100 NULL"),
+            ("CAST(f AS INTEGER)", "0 2 3 -2 100 NULL"),
+            ("CAST(f AS REAL)::BIGINT", "0 2 3 -2 100 NULL"),
+            ("TRY_CAST(d * 10 AS TINYINT)", "5 15 28 -25 NULL NULL"),
+            ("CAST(d AS INTEGER) + CAST(CAST(d AS VARCHAR) AS DOUBLE)::INT", "1 4 6 -5 200 NULL"),
+            ("CAST(CAST(d AS INTEGER) AS BIGINT)", "1 2 3 -3 100 NULL"),
+        ] {
+            assert_eq!(rows(&format!("SELECT {expression} FROM {table}")).await.join(" "), expected, "{expression}");
+        }
+        assert_eq!(rows("SELECT CAST(1.75 AS INT), CAST(1e3 AS INT), CAST('12' AS INT), 7 / 2").await, ["2 1000 12 3"]);
+    }
+}

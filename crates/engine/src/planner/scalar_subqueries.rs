@@ -1,0 +1,129 @@
+//! A scalar subquery without rows is NULL, also where its column cannot be.
+//!
+//! DataFusion takes the column's word for it: over a NOT NULL column `(SELECT k FROM t WHERE FALSE) IS NULL` is
+//! simplified to FALSE, and selecting the subquery fails on the NULL. So the column of such a subquery goes through a
+//! function that gives back what it gets and promises nothing. An aggregate of all rows has its one row anyway.
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, Result, internal_err};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{
+    ColumnarValue, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Subquery,
+    Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+
+#[derive(Debug)]
+pub(super) struct ScalarSubqueries;
+
+impl AnalyzerRule for ScalarSubqueries {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|node| {
+            let names = NamePreserver::new(&node);
+            let rewritten = node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                Ok(expr.transform_up(rewrite)?.update_data(|expr| name.restore(expr)))
+            })?;
+            // Changed or not: an input may hold NULLs now.
+            Ok(Transformed::yes(rewritten.data.recompute_schema()?))
+        });
+        Ok(rewritten?.data)
+    }
+
+    fn name(&self) -> &str {
+        "scalar_subqueries"
+    }
+}
+
+fn rewrite(expr: Expr) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::ScalarSubquery(subquery) if may_be_wrong(&subquery) => {
+            let (table, field) = subquery.subquery.schema().qualified_field(0);
+            let (column, name) = (Expr::Column(Column::new(table.cloned(), field.name())), field.name().clone());
+            let value = ScalarUDF::from(MaybeNull::new()).call(vec![column]).alias(name);
+            let plan = LogicalPlanBuilder::new_from_arc(subquery.subquery.clone()).project([value])?.build()?;
+            Ok(Transformed::yes(Expr::ScalarSubquery(Subquery { subquery: plan.into(), ..subquery })))
+        }
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+/// A correlated one becomes an outer join, which has NULLs of its own.
+fn may_be_wrong(subquery: &Subquery) -> bool {
+    let plan = &subquery.subquery;
+    let schema = plan.schema();
+    subquery.outer_ref_columns.is_empty()
+        && schema.fields().len() == 1
+        && !schema.field(0).is_nullable()
+        && !has_one_row(plan)
+}
+
+fn has_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => has_one_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => has_one_row(&alias.input),
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(relation) => relation.produce_one_row,
+        _ => false,
+    }
+}
+
+/// Its argument, as a column that may hold NULLs.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct MaybeNull {
+    signature: Signature,
+}
+
+impl MaybeNull {
+    fn new() -> Self {
+        Self { signature: Signature::any(1, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for MaybeNull {
+    fn name(&self) -> &str {
+        "maybe_null"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types {
+            [data_type] => Ok(data_type.clone()),
+            _ => internal_err!("maybe_null takes one argument"),
+        }
+    }
+
+    fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match call.args.pop() {
+            Some(value) => Ok(value),
+            None => internal_err!("maybe_null takes one argument"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn no_rows_are_null() {
+        // generate_series() cannot be NULL.
+        for (text, expected) in [
+            ("SELECT (SELECT value FROM generate_series(1, 3) WHERE value > 3)", "NULL"),
+            ("SELECT (SELECT value FROM generate_series(1, 3) WHERE value > 3) IS NULL", "true"),
+            ("SELECT (SELECT value FROM generate_series(1, 3) WHERE value > 2) + 1", "4"),
+            ("SELECT 1 WHERE coalesce((SELECT value FROM generate_series(1, 3) WHERE value > 3), 7) = 7", "1"),
+            ("SELECT (SELECT count(*) FROM generate_series(1, 3) WHERE value > 3)", "0"),
+            ("SELECT (SELECT count(*) FROM generate_series(1, 3) HAVING count(*) > 3) IS NULL", "true"),
+        ] {
+            assert_eq!(rows(text).await, [expected], "{text}");
+        }
+    }
+}

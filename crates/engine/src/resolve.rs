@@ -1,0 +1,145 @@
+//! What names mean in a statement: tables and views of one snapshot, system tables, and files by path.
+//!
+//! Each statement gets a catalog of its own over the snapshot it began with, so that two mentions of a table are the
+//! same table. A name that is nothing is an error here, where the other names are at hand to suggest the nearest.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::common::{DataFusionError, Result as DataFusionResult};
+use datafusion::datasource::ViewTable;
+use datafusion::execution::SessionState;
+
+use crate::database::Snapshot;
+use crate::scan::SegmentTable;
+use crate::settings::Setting;
+use crate::{Error, ErrorKind, files, planner, system};
+
+/// The catalog's name in three-part names.
+pub(crate) const CATALOG: &str = "onehop";
+/// The schema's name in two-part names, as PostgreSQL has it.
+pub(crate) const SCHEMA: &str = "public";
+
+/// Views may stand on views so deep, and no deeper.
+const MAX_VIEW_DEPTH: usize = 32;
+
+/// The names of one statement: catalog list, catalog and schema in one, for there is one of each.
+pub(crate) struct Names {
+    snapshot: Arc<Snapshot>,
+    settings: Arc<Vec<Setting>>,
+    /// To plan views and open files with. Its own catalog is not used.
+    state: SessionState,
+    depth: usize,
+}
+
+impl std::fmt::Debug for Names {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Names").field("generation", &self.snapshot.catalog.generation).finish_non_exhaustive()
+    }
+}
+
+impl Names {
+    /// A state that resolves names in `snapshot`.
+    pub fn bind(mut state: SessionState, snapshot: Arc<Snapshot>, settings: Arc<Vec<Setting>>) -> SessionState {
+        let names = Self { snapshot, settings, state: state.clone(), depth: 0 };
+        state.register_catalog_list(Arc::new(List(Arc::new(names))));
+        state
+    }
+
+    async fn view(&self, name: &str, text: &str) -> crate::Result<Arc<dyn TableProvider>> {
+        if self.depth >= MAX_VIEW_DEPTH {
+            let message = format!("view \"{name}\" stands on too many other views, or on itself");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let below = Self {
+            snapshot: Arc::clone(&self.snapshot),
+            settings: Arc::clone(&self.settings),
+            state: self.state.clone(),
+            depth: self.depth + 1,
+        };
+        let mut state = self.state.clone();
+        state.register_catalog_list(Arc::new(List(Arc::new(below))));
+        let plan = planner::plan_text(&state, text).await.map_err(|e| {
+            let inner = Error::from(e);
+            let error = Error::new(inner.kind(), format!("view \"{name}\" no longer works: {}", inner.message()));
+            match inner.hint() {
+                Some(hint) => error.with_hint(hint),
+                None => error,
+            }
+        })?;
+        Ok(Arc::new(ViewTable::new(plan, Some(text.to_string()))))
+    }
+
+    async fn find(&self, name: &str) -> crate::Result<Arc<dyn TableProvider>> {
+        if let Some(table) = self.snapshot.table(name) {
+            return Ok(Arc::new(SegmentTable::new(Arc::clone(table))));
+        }
+        if let Some(text) = self.snapshot.catalog.views.get(name) {
+            return Box::pin(self.view(name, text)).await;
+        }
+        if let Some(table) = system::table(name, &self.snapshot, &self.settings)? {
+            return Ok(table);
+        }
+        if files::is_path(name) {
+            return files::open(&self.state, name, None, &files::CsvOptions::default(), None).await;
+        }
+        let catalog = &self.snapshot.catalog;
+        let names = catalog.tables.keys().chain(catalog.views.keys()).map(String::as_str);
+        Err(Error::unknown_table(name, names.chain(system::NAMES.iter().copied())))
+    }
+}
+
+#[derive(Debug)]
+struct List(Arc<Names>);
+
+#[derive(Debug)]
+struct Catalog(Arc<Names>);
+
+#[derive(Debug)]
+struct Schema(Arc<Names>);
+
+impl CatalogProviderList for List {
+    fn register_catalog(&self, _name: String, _catalog: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.into()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| Arc::new(Catalog(Arc::clone(&self.0))) as _)
+    }
+}
+
+impl CatalogProvider for Catalog {
+    fn schema_names(&self) -> Vec<String> {
+        vec![SCHEMA.into()]
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        (name == SCHEMA).then(|| Arc::new(Schema(Arc::clone(&self.0))) as _)
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for Schema {
+    fn table_names(&self) -> Vec<String> {
+        let catalog = &self.0.snapshot.catalog;
+        catalog.tables.keys().chain(catalog.views.keys()).cloned().collect()
+    }
+
+    async fn table(&self, name: &str) -> DataFusionResult<Option<Arc<dyn TableProvider>>> {
+        // The planner asks for table functions too, before it looks among the functions.
+        if self.0.state.table_functions().contains_key(name) && !self.table_exist(name) {
+            return Ok(None);
+        }
+        self.0.find(name).await.map(Some).map_err(DataFusionError::from)
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        let catalog = &self.0.snapshot.catalog;
+        catalog.tables.contains_key(name) || catalog.views.contains_key(name)
+    }
+}

@@ -1,0 +1,251 @@
+//! The scan operator: reads the blocks it was dealt, decodes the needed columns a batch at a time.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, RecordBatchStream,
+};
+use futures::Stream;
+use onehop_io::Ledger;
+use onehop_segment::BlockColumn;
+use onehop_segment::packed::VECTOR_ROWS;
+
+use super::{BlockRef, ScanPlan};
+use crate::Error;
+use crate::database::Table;
+use crate::query::Query;
+
+/// Reads segments.
+#[derive(Debug)]
+pub struct SegmentScanExec {
+    table: Arc<Table>,
+    plan: ScanPlan,
+    /// The wanted columns, by their place in the table.
+    projection: Vec<usize>,
+    limit: Option<usize>,
+    /// Blocks of each output partition.
+    shares: Vec<Range<usize>>,
+    schema: SchemaRef,
+    properties: Arc<PlanProperties>,
+    statistics: Arc<Statistics>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl SegmentScanExec {
+    pub(crate) fn new(
+        table: Arc<Table>,
+        plan: ScanPlan,
+        projection: Vec<usize>,
+        limit: Option<usize>,
+        partitions: usize,
+        statistics: Statistics,
+    ) -> crate::Result<Self> {
+        let schema = Arc::new(table.schema.project(&projection)?);
+        let partitions = partitions.min(plan.blocks.len()).max(1);
+        let blocks = plan.blocks.len();
+        let shares = (0..partitions).map(|p| p * blocks / partitions..(p + 1) * blocks / partitions).collect();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(Arc::clone(&schema)),
+            Partitioning::UnknownPartitioning(partitions),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(Self {
+            table,
+            plan,
+            projection,
+            limit,
+            shares,
+            schema,
+            properties: Arc::new(properties),
+            statistics: Arc::new(statistics),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+
+    fn path(&self) -> String {
+        match self.plan.blocks.first() {
+            Some(block) => block.segment.file().hints().path.to_string(),
+            None => "none".into(),
+        }
+    }
+}
+
+impl DisplayAs for SegmentScanExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = &self.plan;
+        let columns: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        let (read, considered) = (plan.blocks.len(), plan.blocks_considered);
+        let separator = match t {
+            DisplayFormatType::TreeRender => "\n",
+            _ => ", ",
+        };
+        if !matches!(t, DisplayFormatType::TreeRender) {
+            write!(f, "CpuScan: ")?;
+        }
+        write!(f, "{}{separator}columns=[{}]", self.table.name, columns.join(", "))?;
+        write!(f, "{separator}blocks={considered} -> {read}")?;
+        if plan.skipped_by_zone + plan.skipped_by_partition > 0 {
+            write!(f, " (skipped: zone map {}, partition {})", plan.skipped_by_zone, plan.skipped_by_partition)?;
+        }
+        if let Some((wanted, all)) = plan.partitions {
+            write!(f, "{separator}partitions={wanted} of {all}")?;
+        }
+        if let Some(condition) = &plan.condition {
+            write!(f, "{separator}zone_condition={condition}")?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, "{separator}limit={limit}")?;
+        }
+        write!(f, "{separator}path={}", self.path())
+    }
+}
+
+impl ExecutionPlan for SegmentScanExec {
+    fn name(&self) -> &'static str {
+        "CpuScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, _children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let Some(share) = self.shares.get(partition) else {
+            return Err(DataFusionError::Internal(format!("the scan has no partition {partition}")));
+        };
+        let query = context.session_config().get_extension::<Query>();
+        if let Some(query) = query.as_ref().filter(|_| partition == 0) {
+            let skipped = self.plan.blocks_considered - self.plan.blocks.len();
+            query.shared_ledger().planned_blocks(self.plan.blocks_considered as u64, skipped as u64);
+            query.expect_rows(self.plan.rows() as u64);
+        }
+        let ledger = query.as_ref().map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()));
+        Ok(Box::pin(ScanStream {
+            blocks: self.plan.blocks[share.clone()].iter().cloned().collect(),
+            projection: self.projection.clone(),
+            schema: Arc::clone(&self.schema),
+            batch_rows: context.session_config().batch_size().next_multiple_of(VECTOR_ROWS),
+            rows_left: self.limit.unwrap_or(usize::MAX),
+            open: None,
+            query,
+            ledger,
+            metrics: BaselineMetrics::new(&self.metrics, partition),
+            blocks_read: MetricBuilder::new(&self.metrics).counter("blocks_read", partition),
+            bytes_read: MetricBuilder::new(&self.metrics).counter("bytes_read", partition),
+        }))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(&self, _inputs: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        match args.partition() {
+            None => Ok(Arc::clone(&self.statistics)),
+            Some(_) => Ok(Arc::new(Statistics::new_unknown(&self.schema))),
+        }
+    }
+}
+
+/// A loaded block that is being handed out.
+struct OpenBlock {
+    columns: Vec<BlockColumn>,
+    rows: usize,
+    next_row: usize,
+}
+
+struct ScanStream {
+    blocks: VecDeque<BlockRef>,
+    projection: Vec<usize>,
+    schema: SchemaRef,
+    batch_rows: usize,
+    rows_left: usize,
+    open: Option<OpenBlock>,
+    query: Option<Arc<Query>>,
+    ledger: Arc<Ledger>,
+    metrics: BaselineMetrics,
+    blocks_read: Count,
+    bytes_read: Count,
+}
+
+impl ScanStream {
+    fn next_batch(&mut self) -> crate::Result<Option<RecordBatch>> {
+        if self.rows_left == 0 {
+            return Ok(None);
+        }
+        if self.open.as_ref().is_none_or(|open| open.next_row == open.rows) {
+            let Some(block) = self.blocks.pop_front() else { return Ok(None) };
+            self.open = Some(self.load(&block)?);
+        }
+        let Some(open) = &mut self.open else { return Ok(None) };
+        let rows = open.next_row..(open.next_row + self.batch_rows).min(open.rows);
+        open.next_row = rows.end;
+        let arrays = open.columns.iter().map(|column| column.decode(rows.clone()));
+        let arrays = arrays.collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?;
+        let batch = if batch.num_rows() > self.rows_left { batch.slice(0, self.rows_left) } else { batch };
+        self.rows_left -= batch.num_rows();
+        Ok(Some(batch))
+    }
+
+    fn load(&mut self, block: &BlockRef) -> crate::Result<OpenBlock> {
+        let columns = self.projection.iter().map(|column| block.segment.load(*column, block.block, &self.ledger));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let rows = block.segment.block_rows(block.block);
+        self.ledger.read_block(rows as u64);
+        self.blocks_read.add(1);
+        self.bytes_read.add(columns.iter().map(BlockColumn::memory_bytes).sum());
+        if let Some(query) = &self.query {
+            query.did_rows(rows as u64);
+        }
+        Ok(OpenBlock { columns, rows, next_row: 0 })
+    }
+}
+
+impl Stream for ScanStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let timer = self.metrics.elapsed_compute().clone();
+        let _timer = timer.timer();
+        let next = self.next_batch().map_err(DataFusionError::from).transpose();
+        self.metrics.record_poll(Poll::Ready(next))
+    }
+}
+
+impl RecordBatchStream for ScanStream {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}

@@ -1,0 +1,193 @@
+//! Tables as DataFusion sees them: planning a scan, and the operator that carries it out.
+//!
+//! Planning turns the statement's filters into a zone predicate ([`prune`]) and tests it, before any data is read,
+//! against partitions, then segments, then blocks. What is left is dealt to the scan's partitions in runs of
+//! neighbouring blocks. Filters are pushed down inexactly: a block that may match is read whole, and the filter above
+//! the scan has the last word.
+
+mod exec;
+mod prune;
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session as DataFusionSession, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, Result as DataFusionResult, ScalarValue, Statistics};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use onehop_segment::{ColumnType, Predicate, Segment};
+
+use crate::Result;
+use crate::database::Table;
+use crate::load::partition;
+pub use exec::SegmentScanExec;
+
+/// A table of the database, as of one snapshot.
+#[derive(Debug)]
+pub struct SegmentTable {
+    table: Arc<Table>,
+}
+
+impl SegmentTable {
+    /// Makes a table known to DataFusion.
+    pub fn new(table: Arc<Table>) -> Self {
+        Self { table }
+    }
+}
+
+/// One block to read.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockRef {
+    pub segment: Arc<Segment>,
+    pub block: usize,
+}
+
+/// What a scan will read, and what it got around.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ScanPlan {
+    pub blocks: Vec<BlockRef>,
+    pub blocks_considered: usize,
+    /// Blocks in partitions that cannot match.
+    pub skipped_by_partition: usize,
+    /// Blocks whose zones rule them out.
+    pub skipped_by_zone: usize,
+    pub partitions: Option<(usize, usize)>,
+    /// The condition that zones were tested with, for EXPLAIN.
+    pub condition: Option<String>,
+}
+
+impl ScanPlan {
+    fn new(table: &Table, filters: &[Expr]) -> Result<Self> {
+        let predicate = prune::predicate(filters, &table.schema);
+        let prunes = predicate != Predicate::Unknown;
+        let condition =
+            prunes.then(|| filters.iter().map(|f| f.human_display().to_string()).collect::<Vec<_>>().join(" AND "));
+        let wanted = partition::matching(&table.entry, &table.schema, &predicate)?;
+        let mut plan = Self {
+            partitions: wanted.as_ref().map(|w| (w.iter().filter(|is_wanted| **is_wanted).count(), w.len())),
+            condition,
+            ..Self::default()
+        };
+        for file in &table.segments {
+            let segment = file.segment()?;
+            plan.blocks_considered += segment.blocks();
+            let is_wanted =
+                wanted.as_ref().is_none_or(|w| w.get(file.entry.partition as usize).copied().unwrap_or(true));
+            if !is_wanted {
+                plan.skipped_by_partition += segment.blocks();
+            } else if prunes && !segment.any_may_match(&predicate) {
+                plan.skipped_by_zone += segment.blocks();
+            } else {
+                for block in 0..segment.blocks() {
+                    if prunes && !segment.may_match(block, &predicate) {
+                        plan.skipped_by_zone += 1;
+                    } else {
+                        plan.blocks.push(BlockRef { segment: Arc::clone(segment), block });
+                    }
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    fn rows(&self) -> usize {
+        self.blocks.iter().map(|block| block.segment.block_rows(block.block)).sum()
+    }
+}
+
+#[async_trait]
+impl TableProvider for SegmentTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.table.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
+        Ok(filters
+            .iter()
+            .map(|filter| match prune::predicate(&[(*filter).clone()], &self.table.schema) {
+                Predicate::Unknown => TableProviderFilterPushDown::Unsupported,
+                _ => TableProviderFilterPushDown::Inexact,
+            })
+            .collect())
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn DataFusionSession,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let plan = ScanPlan::new(&self.table, filters)?;
+        let projection = match projection {
+            Some(columns) => columns.clone(),
+            None => (0..self.table.schema.fields().len()).collect(),
+        };
+        let statistics = self.statistics_of(&plan, &projection)?;
+        let partitions = state.config().target_partitions();
+        let scan = SegmentScanExec::new(Arc::clone(&self.table), plan, projection, limit, partitions, statistics)?;
+        Ok(Arc::new(scan))
+    }
+}
+
+impl SegmentTable {
+    /// What the planner may count on: exact when nothing was pruned.
+    fn statistics_of(&self, plan: &ScanPlan, projection: &[usize]) -> Result<Statistics> {
+        let is_whole = plan.blocks.len() == plan.blocks_considered && plan.condition.is_none();
+        let exactly = |n: usize| if is_whole { Precision::Exact(n) } else { Precision::Inexact(n) };
+        let rows = plan.rows();
+        let mut columns = Vec::with_capacity(projection.len());
+        for column in projection {
+            columns.push(self.column_statistics(*column, rows, is_whole)?);
+        }
+        let bytes: u64 = plan
+            .blocks
+            .iter()
+            .flat_map(|block| projection.iter().map(|column| block.segment.stored_bytes(*column, block.block)))
+            .sum();
+        Ok(Statistics {
+            num_rows: exactly(rows),
+            // What operators above will hold is decoded, about three times as large as what is stored.
+            total_byte_size: Precision::Inexact(bytes as usize * 3),
+            column_statistics: columns,
+        })
+    }
+
+    fn column_statistics(&self, column: usize, rows: usize, is_whole: bool) -> Result<ColumnStatistics> {
+        let mut whole: Option<(i128, i128)> = None;
+        let mut has_ends = true;
+        let (mut nulls, mut distinct) = (0, 0);
+        for file in &self.table.segments {
+            let info = file.segment()?.column(column);
+            nulls += info.zone.null_count as usize;
+            distinct = distinct.max(info.dictionary_entries as usize);
+            has_ends &= info.zone.keys().is_some();
+            if let Some((min, max)) = info.zone.keys() {
+                whole = Some(whole.map_or((min, max), |(a, b)| (a.min(min), b.max(max))));
+            }
+        }
+        let mut statistics = ColumnStatistics::new_unknown();
+        statistics.null_count = if is_whole { Precision::Exact(nulls) } else { Precision::Inexact(nulls.min(rows)) };
+        let column_type = ColumnType::of("", self.table.schema.field(column).data_type())?;
+        if let Some((min, max)) = whole.filter(|_| has_ends) {
+            // Floats' zones may be wider than their values, and an unsigned or float key is not its value.
+            let exact = |key: i128| prune::scalar_of_key(&column_type, key);
+            if let (Some(min), Some(max)) = (exact(min), exact(max)) {
+                let precision = |value: ScalarValue| {
+                    if is_whole { Precision::Exact(value) } else { Precision::Inexact(value) }
+                };
+                (statistics.min_value, statistics.max_value) = (precision(min), precision(max));
+            }
+        }
+        if distinct > 0 {
+            statistics.distinct_count = Precision::Inexact(distinct);
+        }
+        Ok(statistics)
+    }
+}

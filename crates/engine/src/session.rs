@@ -1,0 +1,171 @@
+//! One client's view of a database: its settings, and the statement that is running.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::prelude::SessionConfig;
+
+use crate::database::Database;
+use crate::files::CountingRegistry;
+use crate::planner;
+use crate::resolve::{self, Names as BoundNames};
+use crate::settings::{Setting, Settings};
+use crate::statement::{self, Context};
+use crate::{Error, Output, Query, Result};
+
+/// A session. Statements of one session run one after the other; sessions run side by side.
+pub struct Session {
+    database: Database,
+    settings: Mutex<Settings>,
+    /// The planner's state and the runtime, made anew when a setting that they depend on changes.
+    base: Mutex<Base>,
+    current: Mutex<Arc<Query>>,
+}
+
+struct Base {
+    made_for: (usize, u64, std::path::PathBuf),
+    state: SessionState,
+}
+
+/// Names for completion and suggestions.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// Tables and views, sorted.
+    pub tables: Vec<String>,
+    /// (table, column), in table order.
+    pub columns: Vec<(String, String)>,
+    /// Scalar, aggregate and window functions, sorted.
+    pub functions: Vec<String>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(crate) fn new(database: Database, settings: Settings) -> Result<Self> {
+        let base = Base::new(&settings)?;
+        Ok(Self {
+            database,
+            settings: Mutex::new(settings),
+            base: Mutex::new(base),
+            current: Mutex::new(Query::start()),
+        })
+    }
+
+    /// Runs one statement. Must be called within a tokio runtime. Dropping the future (or the rows) cancels it.
+    pub async fn sql(&self, statement: &str) -> Result<Output> {
+        let query = self.start_query();
+        let snapshot = self.database.snapshot();
+        let settings = Arc::new(self.settings());
+        let state = BoundNames::bind(self.state(&query)?, Arc::clone(&snapshot), settings);
+        let context = Context { database: &self.database, snapshot, state, settings: &self.settings, query };
+        statement::run(statement, &context).await
+    }
+
+    /// The statement that runs, or ran last: its progress, ledger and times, for progress bars and footers.
+    pub fn query(&self) -> Arc<Query> {
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Names for completion.
+    pub async fn names(&self) -> Names {
+        let snapshot = self.database.snapshot();
+        let mut tables: Vec<String> = snapshot.catalog.views.keys().cloned().collect();
+        let mut columns = Vec::new();
+        for table in snapshot.tables() {
+            tables.push(table.name.clone());
+            columns.extend(table.entry.columns.iter().map(|column| (table.name.clone(), column.name.clone())));
+        }
+        tables.sort();
+        let base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &base.state;
+        let all = state
+            .scalar_functions()
+            .keys()
+            .chain(state.aggregate_functions().keys())
+            .chain(state.window_functions().keys());
+        let mut functions: Vec<String> = all.chain(state.table_functions().keys()).cloned().collect();
+        functions.extend(planner::function_names().map(String::from));
+        functions.sort();
+        functions.dedup();
+        Names { tables, columns, functions }
+    }
+
+    /// All settings with their values.
+    pub fn settings(&self) -> Vec<Setting> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).list()
+    }
+
+    pub(crate) fn current_settings(&self) -> Settings {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn start_query(&self) -> Arc<Query> {
+        let query = Query::start();
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&query);
+        query
+    }
+
+    /// The base state with what belongs to one statement: its ledger in the scans' reach and before the object stores.
+    fn state(&self, query: &Arc<Query>) -> Result<SessionState> {
+        let settings = self.current_settings();
+        let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        if base.made_for != Base::key(&settings) {
+            *base = Base::new(&settings)?;
+        }
+        let state = base.state.clone();
+        let runtime = state.runtime_env();
+        let registry = CountingRegistry {
+            inner: Arc::clone(&runtime.object_store_registry),
+            ledger: Arc::clone(query.shared_ledger()),
+        };
+        let runtime =
+            RuntimeEnvBuilder::from_runtime_env(runtime).with_object_store_registry(Arc::new(registry)).build_arc()?;
+        let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
+        state.config_mut().set_extension(Arc::clone(query));
+        // now() and current_date are the same throughout the statement, and fail without this.
+        state.mark_start_execution();
+        Ok(state)
+    }
+}
+
+impl Base {
+    fn key(settings: &Settings) -> (usize, u64, std::path::PathBuf) {
+        (settings.threads(), settings.memory_limit_bytes(), settings.temp_directory())
+    }
+
+    fn new(settings: &Settings) -> Result<Self> {
+        let config = SessionConfig::new()
+            .with_target_partitions(settings.threads())
+            .with_information_schema(true)
+            .with_create_default_catalog_and_schema(false)
+            .with_default_catalog_and_schema(resolve::CATALOG, resolve::SCHEMA);
+        let builder = SessionStateBuilder::new().with_runtime_env(runtime(settings)?);
+        let state = planner::configure(config, builder).build();
+        Ok(Self { made_for: Self::key(settings), state })
+    }
+}
+
+/// Names the largest consumers in its out-of-memory errors.
+const CONSUMERS_IN_ERRORS: usize = 3;
+
+fn runtime(settings: &Settings) -> Result<Arc<RuntimeEnv>> {
+    let limit = usize::try_from(settings.memory_limit_bytes()).unwrap_or(usize::MAX);
+    let consumers = std::num::NonZeroUsize::new(CONSUMERS_IN_ERRORS).unwrap_or(std::num::NonZeroUsize::MIN);
+    let pool = TrackConsumersPool::new(FairSpillPool::new(limit), consumers);
+    RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(pool))
+        .with_temp_file_path(settings.temp_directory())
+        .build_arc()
+        .map_err(Error::from)
+}

@@ -1,0 +1,303 @@
+//! Settings: one name in SQL, environment, flags and the library; a value, a default, and where the value came from.
+//!
+//! The table [`DEFINITIONS`] is the only list of them: `SET`, `SHOW ALL`, `onehop_settings`, help texts and the nearest
+//! name in an error all read it. Values are checked when they are set, never when they are used.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use onehop_io::RequestedPath;
+
+use crate::error::nearest;
+use crate::{Error, ErrorKind, Result};
+
+/// Where a setting's value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingSource {
+    /// Built in.
+    Default,
+    /// The environment (`ONEHOP_...`).
+    Env,
+    /// The command line, or the options a database was opened with.
+    Flag,
+    /// `SET` in this session.
+    Session,
+}
+
+impl SettingSource {
+    /// The word for it in `SHOW ALL`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Env => "env",
+            Self::Flag => "flag",
+            Self::Session => "session",
+        }
+    }
+}
+
+/// A setting as `SHOW ALL` lists it.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The name in SQL, environment and flags alike.
+    pub name: &'static str,
+    /// The value in effect.
+    pub value: String,
+    /// The built-in value.
+    pub default: String,
+    /// Where the value comes from.
+    pub source: SettingSource,
+    /// One line on what it does.
+    pub description: &'static str,
+}
+
+/// A value in its normal form, or what would be one.
+type Parsed = std::result::Result<String, String>;
+
+struct Definition {
+    name: &'static str,
+    default: fn() -> String,
+    /// Brings a value into its normal form, or says what would be one.
+    parse: fn(&str) -> Parsed,
+    description: &'static str,
+}
+
+const DEFINITIONS: &[Definition] = &[
+    Definition {
+        name: "threads",
+        default: || std::thread::available_parallelism().map_or(1, usize::from).to_string(),
+        parse: |text| parse_count(text, 1, 4096),
+        description: "Threads that a query or load uses",
+    },
+    Definition {
+        name: "memory_limit",
+        default: || format_size(default_memory_limit()),
+        parse: |text| parse_memory(text).map(format_size),
+        description: "Memory for sorts, joins and aggregates before they spill: a size (4GiB) or a share (80%)",
+    },
+    Definition {
+        name: "temp_directory",
+        default: || std::env::temp_dir().display().to_string(),
+        parse: |text| if text.is_empty() { Err("a directory".into()) } else { Ok(text.to_string()) },
+        description: "Where queries spill to",
+    },
+    Definition {
+        name: "io.path",
+        default: || "auto".into(),
+        parse: |text| parse_word(text, &["auto", "buffered", "direct"]),
+        description: "How segments are read: auto, buffered (page cache), direct (O_DIRECT); when a database is opened",
+    },
+    Definition {
+        name: "storage.block_rows",
+        default: || onehop_segment::BLOCK_ROWS.to_string(),
+        parse: |text| match text.parse::<usize>() {
+            Ok(n) if n.is_multiple_of(1024) && (1024..=onehop_segment::BLOCK_ROWS).contains(&n) => Ok(n.to_string()),
+            _ => Err("a multiple of 1024 from 1024 to 65536".into()),
+        },
+        description: "Rows in a block of newly written segments; smaller than the default is for tests",
+    },
+    Definition {
+        name: "storage.segment_rows",
+        default: || (1u64 << 22).to_string(),
+        parse: |text| parse_count(text, 1024, onehop_segment::MAX_SEGMENT_ROWS),
+        description: "Rows in a newly written segment, at most; a load holds one per thread in memory, encoded",
+    },
+];
+
+/// The settings of one session.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    values: BTreeMap<&'static str, (String, SettingSource)>,
+}
+
+impl Settings {
+    /// Defaults, then the environment, then `given`.
+    pub fn new(given: &[(String, String)]) -> Result<Self> {
+        let mut settings = Self { values: BTreeMap::new() };
+        for definition in DEFINITIONS {
+            if let Ok(value) = std::env::var(environment_name(definition.name)) {
+                settings.set(definition.name, &value, SettingSource::Env)?;
+            }
+        }
+        for (name, value) in given {
+            settings.set(name, value, SettingSource::Flag)?;
+        }
+        Ok(settings)
+    }
+
+    /// Sets a value, checked.
+    pub fn set(&mut self, name: &str, value: &str, source: SettingSource) -> Result<()> {
+        let definition = definition(name)?;
+        let value = (definition.parse)(value.trim()).map_err(|wanted| {
+            Error::new(ErrorKind::Invalid, format!("{name} cannot be '{value}': it takes {wanted}"))
+        })?;
+        self.values.insert(definition.name, (value, source));
+        Ok(())
+    }
+
+    /// Back to the default.
+    pub fn reset(&mut self, name: &str) -> Result<()> {
+        self.values.remove(definition(name)?.name);
+        Ok(())
+    }
+
+    /// All of them.
+    pub fn list(&self) -> Vec<Setting> {
+        DEFINITIONS.iter().map(|definition| self.describe(definition)).collect()
+    }
+
+    /// One of them.
+    pub fn get(&self, name: &str) -> Result<Setting> {
+        Ok(self.describe(definition(name)?))
+    }
+
+    fn describe(&self, definition: &Definition) -> Setting {
+        let default = (definition.default)();
+        let (value, source) =
+            self.values.get(definition.name).cloned().unwrap_or_else(|| (default.clone(), SettingSource::Default));
+        Setting { name: definition.name, value, default, source, description: definition.description }
+    }
+
+    fn value(&self, name: &str) -> String {
+        self.get(name).map(|setting| setting.value).unwrap_or_default()
+    }
+
+    /// Threads a statement may use.
+    pub fn threads(&self) -> usize {
+        self.value("threads").parse().unwrap_or(1)
+    }
+
+    /// Bytes for operators before they spill.
+    pub fn memory_limit_bytes(&self) -> u64 {
+        parse_memory(&self.value("memory_limit")).unwrap_or_else(|_| default_memory_limit())
+    }
+
+    /// Where they spill to.
+    pub fn temp_directory(&self) -> PathBuf {
+        self.value("temp_directory").into()
+    }
+
+    /// Rows in a new block.
+    pub fn block_rows(&self) -> usize {
+        self.value("storage.block_rows").parse().unwrap_or(onehop_segment::BLOCK_ROWS)
+    }
+
+    /// Rows in a new segment, at most.
+    pub fn segment_rows(&self) -> u64 {
+        self.value("storage.segment_rows").parse().unwrap_or(1 << 22)
+    }
+
+    /// The path asked for.
+    pub fn io_path(&self) -> RequestedPath {
+        match self.value("io.path").as_str() {
+            "buffered" => RequestedPath::Buffered,
+            "direct" => RequestedPath::HostDirect,
+            _ => RequestedPath::Auto,
+        }
+    }
+}
+
+fn definition(name: &str) -> Result<&'static Definition> {
+    DEFINITIONS.iter().find(|definition| definition.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+        let error = Error::new(ErrorKind::NotFound, format!("there is no setting \"{name}\""));
+        match nearest(name, DEFINITIONS.iter().map(|definition| definition.name)) {
+            Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+            None => error.with_hint("SHOW ALL lists the settings"),
+        }
+    })
+}
+
+/// `gpu.mode` is `ONEHOP_GPU_MODE`.
+fn environment_name(name: &str) -> String {
+    format!("ONEHOP_{}", name.replace('.', "_").to_uppercase())
+}
+
+fn parse_count(text: &str, least: u64, most: u64) -> Parsed {
+    match text.parse::<u64>() {
+        Ok(n) if (least..=most).contains(&n) => Ok(n.to_string()),
+        _ => Err(format!("a whole number from {least} to {most}")),
+    }
+}
+
+fn parse_word(text: &str, words: &[&str]) -> Parsed {
+    let word = text.to_ascii_lowercase();
+    if words.contains(&word.as_str()) { Ok(word) } else { Err(words.join(", ")) }
+}
+
+fn parse_memory(text: &str) -> std::result::Result<u64, String> {
+    if let Some(percent) = text.strip_suffix('%') {
+        return match percent.trim().parse::<u64>() {
+            Ok(percent @ 1..=100) => Ok(total_memory_bytes() / 100 * percent),
+            _ => Err("a share from 1% to 100%".into()),
+        };
+    }
+    parse_size(text).filter(|bytes| *bytes >= 16 << 20).ok_or_else(|| "a size of 16MiB or more, such as 4GiB".into())
+}
+
+/// `64KiB`, `1MiB`, `10GB`, `4096`: powers of 1,024 with an i, of 1,000 without.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "t" | "tb" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    let bytes = number * unit;
+    (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64)
+}
+
+fn format_size(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 30 => format!("{:.1}GiB", b as f64 / (1u64 << 30) as f64),
+        b => format!("{:.1}MiB", b as f64 / (1u64 << 20) as f64),
+    }
+}
+
+fn default_memory_limit() -> u64 {
+    total_memory_bytes() / 100 * 80
+}
+
+fn total_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in
+            [("64KiB", 65_536), ("1MiB", 1 << 20), ("10GB", 10_000_000_000), ("1.5 kb", 1500), ("7", 7)]
+        {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "MiB", "1 parsec", "-4", "1e400GB"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn settings_are_checked_when_they_are_set() {
+        let mut settings = Settings::new(&[("threads".into(), "3".into())]).unwrap();
+        assert_eq!((settings.threads(), settings.get("threads").unwrap().source), (3, SettingSource::Flag));
+        let error = settings.set("threads", "many", SettingSource::Session).unwrap_err();
+        assert_eq!(error.message(), "threads cannot be 'many': it takes a whole number from 1 to 4096");
+        let error = settings.set("thread", "2", SettingSource::Session).unwrap_err();
+        assert_eq!(error.hint(), Some("did you mean \"threads\"?"));
+        settings.set("memory_limit", "2GiB", SettingSource::Session).unwrap();
+        assert_eq!(settings.memory_limit_bytes(), 2 << 30);
+        assert!(settings.set("storage.block_rows", "1000", SettingSource::Session).is_err());
+    }
+}

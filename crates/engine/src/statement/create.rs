@@ -1,0 +1,381 @@
+//! `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(columns)] [PARTITION BY ...] [CLUSTER BY (...)] [AS query]`
+//!
+//! ```text
+//! PARTITION BY RANGE (column) (PARTITION name VALUES LESS THAN (literal | MAXVALUE), ...)
+//! PARTITION BY LIST (column) (PARTITION name VALUES IN (literal | NULL, ...), ..., PARTITION name DEFAULT)
+//! PARTITION BY HASH (column) PARTITIONS n
+//! ```
+//! The rows of the query are written first; the table and its segments become visible in one commit.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::Statement as DataFusionStatement;
+use datafusion::sql::sqlparser::ast::{
+    ColumnDef, ColumnOption, Expr as SqlExpr, ObjectName, Query as SqlQuery, Statement as Sql, TableConstraint,
+    UnaryOperator, Value,
+};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+use onehop_segment::ColumnType;
+
+use super::{Context, done, insert, new_name, normal, parse_name_list, parse_word};
+use crate::catalog::names::type_name;
+use crate::catalog::{Change, ColumnEntry, ListPartition, PartitionBy, RangePartition, SegmentEntry, TableEntry};
+use crate::error::nearest;
+use crate::load::Target;
+use crate::load::partition::{Router, can_hash};
+use crate::planner;
+use crate::query::Done;
+use crate::{Error, ErrorKind, Result};
+
+/// The parsed statement.
+#[derive(Debug)]
+pub(super) struct CreateTable {
+    name: String,
+    exists: IfExists,
+    columns: Vec<ColumnDef>,
+    constraints: Vec<TableConstraint>,
+    partition_by: Option<PartitionBy>,
+    cluster_by: Vec<String>,
+    query: Option<Box<SqlQuery>>,
+}
+
+/// What to do if there is a table of that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IfExists {
+    Fail,
+    Keep,
+    Replace,
+}
+
+/// The statement, if it is one; the parser stays where it was otherwise.
+pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Option<CreateTable>> {
+    let to_error = |e| super::syntax::<()>(Err(e));
+    match parser.maybe_parse(parse_head).map_err(to_error)? {
+        Some(exists) => parse_rest(parser, exists).map_err(to_error)?.map(Some),
+        None => Ok(None),
+    }
+}
+
+fn parse_head(parser: &mut Parser<'_>) -> std::result::Result<IfExists, ParserError> {
+    parser.expect_keyword(Keyword::CREATE)?;
+    let replaces = parser.parse_keywords(&[Keyword::OR, Keyword::REPLACE]);
+    parser.expect_keyword(Keyword::TABLE)?;
+    let keeps = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
+    match (replaces, keeps) {
+        (true, true) => Err(ParserError::ParserError("OR REPLACE and IF NOT EXISTS exclude each other".into())),
+        (true, false) => Ok(IfExists::Replace),
+        (false, true) => Ok(IfExists::Keep),
+        (false, false) => Ok(IfExists::Fail),
+    }
+}
+
+type Parsed<T> = std::result::Result<T, ParserError>;
+
+fn parse_rest(parser: &mut Parser<'_>, exists: IfExists) -> Parsed<Result<CreateTable>> {
+    let name: ObjectName = parser.parse_object_name(false)?;
+    let (columns, constraints) = match parser.peek_token().token {
+        Token::LParen => parser.parse_columns()?,
+        _ => (Vec::new(), Vec::new()),
+    };
+    let partition_by = if parser.parse_keywords(&[Keyword::PARTITION, Keyword::BY]) {
+        Some(parse_partition_by(parser)?)
+    } else {
+        None
+    };
+    let cluster_by =
+        if parser.parse_keywords(&[Keyword::CLUSTER, Keyword::BY]) { parse_name_list(parser)? } else { Vec::new() };
+    let query = if parser.parse_keyword(Keyword::AS) { Some(parser.parse_query()?) } else { None };
+    if columns.is_empty() && query.is_none() {
+        let next = parser.peek_token();
+        return parser.expected("columns in parentheses, or AS and a query", next);
+    }
+    Ok(new_name(&name).map(|name| CreateTable { name, exists, columns, constraints, partition_by, cluster_by, query }))
+}
+
+fn parse_partition_by(parser: &mut Parser<'_>) -> Parsed<PartitionBy> {
+    if parse_word(parser, "range") {
+        let column = parse_one_column(parser)?;
+        Ok(PartitionBy::Range { column, partitions: parse_parts(parser, parse_range_part)? })
+    } else if parse_word(parser, "list") {
+        let column = parse_one_column(parser)?;
+        Ok(PartitionBy::List { column, partitions: parse_parts(parser, parse_list_part)? })
+    } else if parse_word(parser, "hash") {
+        let column = parse_one_column(parser)?;
+        if !parse_word(parser, "partitions") {
+            let next = parser.peek_token();
+            return parser.expected("PARTITIONS and their number", next);
+        }
+        let partitions = match parser.parse_literal_uint()? {
+            n @ 1..=4096 => n as u32,
+            n => return Err(ParserError::ParserError(format!("a table has 1 to 4096 partitions, not {n}"))),
+        };
+        Ok(PartitionBy::Hash { column, partitions })
+    } else {
+        let next = parser.peek_token();
+        parser.expected("RANGE, LIST or HASH after PARTITION BY", next)
+    }
+}
+
+fn parse_one_column(parser: &mut Parser<'_>) -> Parsed<String> {
+    match parse_name_list(parser)?.as_slice() {
+        [one] => Ok(one.clone()),
+        more => Err(ParserError::ParserError(format!("a table is partitioned by one column, not {}", more.len()))),
+    }
+}
+
+fn parse_parts<T>(parser: &mut Parser<'_>, part: fn(&mut Parser<'_>) -> Parsed<T>) -> Parsed<Vec<T>> {
+    parser.expect_token(&Token::LParen)?;
+    let parts = parser.parse_comma_separated(part)?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(parts)
+}
+
+fn parse_part_name(parser: &mut Parser<'_>) -> Parsed<String> {
+    parser.expect_keyword(Keyword::PARTITION)?;
+    parser.parse_identifier().map(|name| normal(&name))
+}
+
+fn parse_range_part(parser: &mut Parser<'_>) -> Parsed<RangePartition> {
+    let name = parse_part_name(parser)?;
+    parser.expect_keyword(Keyword::VALUES)?;
+    if !(parse_word(parser, "less") && parse_word(parser, "than")) {
+        let next = parser.peek_token();
+        return parser.expected("LESS THAN", next);
+    }
+    if parse_word(parser, "maxvalue") {
+        return Ok(RangePartition { name, less_than: None });
+    }
+    parser.expect_token(&Token::LParen)?;
+    let less_than = if parse_word(parser, "maxvalue") { None } else { Some(parse_literal(parser)?) };
+    parser.expect_token(&Token::RParen)?;
+    match less_than {
+        Some(None) => Err(ParserError::ParserError(format!("the bound of partition {name} cannot be NULL"))),
+        bound => Ok(RangePartition { name, less_than: bound.flatten() }),
+    }
+}
+
+fn parse_list_part(parser: &mut Parser<'_>) -> Parsed<ListPartition> {
+    let name = parse_part_name(parser)?;
+    if parser.parse_keyword(Keyword::DEFAULT) {
+        return Ok(ListPartition { name, values: Vec::new(), is_default: true });
+    }
+    parser.expect_keyword(Keyword::VALUES)?;
+    parser.expect_keyword(Keyword::IN)?;
+    parser.expect_token(&Token::LParen)?;
+    let values = parser.parse_comma_separated(parse_literal)?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(ListPartition { name, values, is_default: false })
+}
+
+/// A literal as text; `None` for NULL. `DATE '...'` and `-5` are literals too.
+fn parse_literal(parser: &mut Parser<'_>) -> Parsed<Option<String>> {
+    let expr = parser.parse_expr()?;
+    literal_text(&expr).ok_or_else(|| ParserError::ParserError(format!("expected a literal, found {expr}")))
+}
+
+fn literal_text(expr: &SqlExpr) -> Option<Option<String>> {
+    match expr {
+        SqlExpr::Value(value) => match &value.value {
+            Value::Null => Some(None),
+            Value::Number(number, _) => Some(Some(number.clone())),
+            Value::Boolean(b) => Some(Some(b.to_string())),
+            other => other.clone().into_string().map(Some),
+        },
+        SqlExpr::UnaryOp { op: UnaryOperator::Minus, expr } => Some(Some(format!("-{}", literal_text(expr)??))),
+        SqlExpr::TypedString(typed) => typed.value.value.clone().into_string().map(Some),
+        _ => None,
+    }
+}
+
+impl CreateTable {
+    pub async fn run(self, context: &Context<'_>) -> Result<Done> {
+        context.database.check_writable()?;
+        if self.already_exists(context)? {
+            return Ok(done("CREATE TABLE", None));
+        }
+        let plan = match &self.query {
+            Some(query) => {
+                let statement = DataFusionStatement::Statement(Box::new(Sql::Query(query.clone())));
+                Some(planner::plan(&context.state, statement).await?)
+            }
+            None => None,
+        };
+        let schema = self.schema(plan.as_ref(), context).await?;
+        self.check_clauses(&schema)?;
+        let id = context.database.new_id();
+        let target = Target::new(
+            context.database,
+            &context.settings(),
+            id,
+            Arc::clone(&schema),
+            self.partition_by.clone(),
+            &context.query,
+        );
+        let segments = match plan {
+            Some(plan) => insert::load(plan, &self.cluster_by, &target, context).await?,
+            None => Vec::new(),
+        };
+        let rows = self.query.is_some().then(|| segments.iter().map(|s| s.rows).sum());
+        self.commit(id, &schema, segments, context)?;
+        target.keep_files();
+        Ok(done("CREATE TABLE", rows))
+    }
+
+    /// Whether there is nothing to do.
+    fn already_exists(&self, context: &Context<'_>) -> Result<bool> {
+        let catalog = &context.snapshot.catalog;
+        if catalog.views.contains_key(&self.name) {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a view \"{}\"", self.name)));
+        }
+        match (catalog.tables.contains_key(&self.name), self.exists) {
+            (true, IfExists::Fail) => Err(already_there(&self.name)),
+            (true, IfExists::Keep) => Ok(true),
+            _ => Ok(false),
+        }
+    }
+
+    /// The columns as declared, or as the query has them; with text as the reader gives it.
+    async fn schema(&self, plan: Option<&LogicalPlan>, context: &Context<'_>) -> Result<SchemaRef> {
+        let declared = if self.columns.is_empty() { None } else { Some(self.declared_schema(context).await?) };
+        let fields = match (declared, plan) {
+            (Some(declared), Some(plan)) if declared.fields().len() != plan.schema().fields().len() => {
+                let message = format!(
+                    "{} columns are declared, and the query has {}",
+                    declared.fields().len(),
+                    plan.schema().fields().len()
+                );
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+            (Some(declared), _) => declared.fields().clone(),
+            // What happens to hold no NULL today may hold one tomorrow: only a declaration forbids it.
+            (None, Some(plan)) => nullable(plan.schema().as_arrow()),
+            (None, None) => return Err(Error::new(ErrorKind::Syntax, "a table needs columns")),
+        };
+        if fields.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "the query has no columns, and a table needs some"));
+        }
+        let fields = fields.iter().map(|field| storable(field));
+        let schema = Schema::new(fields.collect::<Result<Vec<Field>>>()?);
+        no_name_twice(schema.fields().iter().map(|field| field.name().clone()))?;
+        Ok(Arc::new(schema))
+    }
+
+    async fn declared_schema(&self, context: &Context<'_>) -> Result<Schema> {
+        for column in &self.columns {
+            for option in &column.options {
+                if !matches!(option.option, ColumnOption::Null | ColumnOption::NotNull) {
+                    return Err(unenforced(&format!("column {}: {}", column.name, option.option)));
+                }
+            }
+        }
+        if let Some(constraint) = self.constraints.first() {
+            return Err(unenforced(&constraint.to_string()));
+        }
+        no_name_twice(self.columns.iter().map(|column| normal(&column.name)))?;
+        // DataFusion turns SQL types into Arrow's when it plans a cast.
+        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+        let casts =
+            self.columns.iter().map(|c| format!("CAST(NULL AS {}) AS {}", c.data_type, quoted(&normal(&c.name))));
+        let text = format!("SELECT {}", casts.collect::<Vec<_>>().join(", "));
+        let plan = planner::plan_text(&context.state, &text).await?;
+        let fields = plan.schema().fields().iter().zip(&self.columns).map(|(field, column)| {
+            let is_nullable = !column.options.iter().any(|option| matches!(option.option, ColumnOption::NotNull));
+            field.as_ref().clone().with_nullable(is_nullable)
+        });
+        Ok(Schema::new(fields.collect::<Vec<Field>>()))
+    }
+
+    fn check_clauses(&self, schema: &SchemaRef) -> Result<()> {
+        let names = || schema.fields().iter().map(|f| f.name().as_str());
+        let partition_column = self.partition_by.iter().map(PartitionBy::column);
+        for name in self.cluster_by.iter().map(String::as_str).chain(partition_column) {
+            if schema.column_with_name(name).is_none() {
+                let error = Error::new(ErrorKind::NotFound, format!("there is no column \"{name}\" in the new table"));
+                return Err(match nearest(name, names()) {
+                    Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+                    None => error,
+                });
+            }
+        }
+        if let Some(PartitionBy::Hash { column, .. }) = &self.partition_by
+            && let Some((_, field)) = schema.column_with_name(column)
+            && !can_hash(&ColumnType::of(column, field.data_type())?)
+        {
+            let message =
+                format!("\"{column}\" cannot be a hash partition column: it is of type {}", field.data_type());
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .with_hint("hash by an integer, date, timestamp, boolean or text column"));
+        }
+        // Bounds and lists are checked against the column's type here, not at the first row.
+        Router::new(self.partition_by.as_ref(), schema).map(drop)
+    }
+
+    fn commit(&self, id: u64, schema: &SchemaRef, segments: Vec<SegmentEntry>, context: &Context<'_>) -> Result<()> {
+        let columns = schema.fields().iter().map(|field| {
+            let column_type = ColumnType::of(field.name(), field.data_type())?;
+            Ok(ColumnEntry {
+                name: field.name().clone(),
+                type_name: type_name(&column_type),
+                nullable: field.is_nullable(),
+            })
+        });
+        let entry = TableEntry {
+            id,
+            columns: columns.collect::<Result<_>>()?,
+            cluster_by: self.cluster_by.clone(),
+            partition_by: self.partition_by.clone(),
+            segments,
+        };
+        context.database.commit(|catalog| {
+            // Somebody may have been faster since the statement's snapshot.
+            if self.exists != IfExists::Replace && catalog.tables.contains_key(&self.name) {
+                return Err(already_there(&self.name));
+            }
+            catalog.tables.insert(self.name.clone(), entry);
+            Ok(((), vec![Change::PutTable { name: self.name.clone() }]))
+        })
+    }
+}
+
+fn no_name_twice(names: impl Iterator<Item = String>) -> Result<()> {
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => Err(Error::new(ErrorKind::Invalid, format!("two columns are called \"{}\"", twice[0]))
+            .with_hint("give one of them another name; in a query, with AS")),
+        None => Ok(()),
+    }
+}
+
+fn nullable(schema: &Schema) -> Fields {
+    schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect()
+}
+
+fn already_there(name: &str) -> Error {
+    Error::new(ErrorKind::AlreadyExists, format!("there is a table \"{name}\" already"))
+        .with_hint("CREATE TABLE IF NOT EXISTS keeps it, CREATE OR REPLACE TABLE replaces it")
+}
+
+fn unenforced(what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("tables cannot enforce this yet: {what}"))
+        .with_hint("leave it out; NOT NULL is the constraint that is enforced")
+}
+
+/// A field of a query as a column of a table.
+fn storable(field: &Field) -> Result<Field> {
+    let data_type = match field.data_type() {
+        DataType::Dictionary(_, values) => values.as_ref(),
+        DataType::RunEndEncoded(_, values) => values.data_type(),
+        // Integers' and decimals' smaller forms are one type to us.
+        DataType::Decimal32(p, s) | DataType::Decimal64(p, s) => &DataType::Decimal128(*p, *s),
+        DataType::Date64 => &DataType::Date32,
+        DataType::Float16 => &DataType::Float32,
+        other => other,
+    };
+    let column_type = ColumnType::of(field.name(), data_type)?;
+    Ok(Field::new(field.name(), column_type.arrow(), field.is_nullable()))
+}

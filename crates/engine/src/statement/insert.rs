@@ -1,0 +1,101 @@
+//! `INSERT INTO table [(columns)] query`: DataFusion plans the rows, this writes and commits them.
+
+use std::sync::Arc;
+
+use datafusion::common::Column;
+use datafusion::logical_expr::{DmlStatement, LogicalPlan, LogicalPlanBuilder, SortExpr, WriteOp, dml::InsertOp};
+use datafusion::prelude::Expr;
+
+use super::{Context, done};
+use crate::catalog::{Change, SegmentEntry};
+use crate::database::{Database, Snapshot, Table};
+use crate::load::{self, Target};
+use crate::query::Done;
+use crate::{Error, ErrorKind, Result};
+
+pub(super) async fn run(dml: DmlStatement, context: &Context<'_>) -> Result<Done> {
+    match dml.op {
+        WriteOp::Insert(InsertOp::Append) => {}
+        op => return Err(Error::new(ErrorKind::Invalid, format!("{op} is not supported"))),
+    }
+    let table = own_table(dml.table_name.table(), context)?;
+    let rows = append(Arc::unwrap_or_clone(dml.input), &table, context).await?;
+    Ok(done("INSERT", Some(rows)))
+}
+
+/// A table that rows can be added to.
+pub(super) fn own_table(name: &str, context: &Context<'_>) -> Result<Arc<Table>> {
+    writable_table(name, context.database, &context.snapshot)
+}
+
+/// A table that rows can be added to, of a snapshot.
+pub(crate) fn writable_table(name: &str, database: &Database, snapshot: &Snapshot) -> Result<Arc<Table>> {
+    database.check_writable()?;
+    match snapshot.table(name) {
+        Some(table) => Ok(Arc::clone(table)),
+        None if snapshot.catalog.views.contains_key(name) => {
+            let error = Error::new(ErrorKind::Invalid, format!("\"{name}\" is a view"));
+            Err(error.with_hint("rows go into the tables that it is made of"))
+        }
+        None => Err(Error::unknown_table(name, snapshot.catalog.tables.keys().map(String::as_str))),
+    }
+}
+
+/// Writes a plan's rows to a table and commits them; their number.
+pub(super) async fn append(plan: LogicalPlan, table: &Table, context: &Context<'_>) -> Result<u64> {
+    let entry = &table.entry;
+    let target = Target::new(
+        context.database,
+        &context.settings(),
+        entry.id,
+        Arc::clone(&table.schema),
+        entry.partition_by.clone(),
+        &context.query,
+    );
+    let segments = load(plan, &entry.cluster_by, &target, context).await?;
+    let rows = segments.iter().map(|segment| segment.rows).sum();
+    add_segments(context.database, table, segments)?;
+    target.keep_files();
+    Ok(rows)
+}
+
+/// Commits segments to the table, if it is still the one they were written for.
+pub(crate) fn add_segments(database: &Database, table: &Table, segments: Vec<SegmentEntry>) -> Result<()> {
+    database.commit(|catalog| {
+        let gone = || Error::new(ErrorKind::NotFound, format!("table \"{}\" was dropped meanwhile", table.name));
+        let current = catalog.tables.get_mut(&table.name).filter(|now| now.id == table.entry.id).ok_or_else(gone)?;
+        current.segments.extend(segments.iter().cloned());
+        current.segments.sort_by_key(|segment| segment.partition);
+        Ok(((), vec![Change::AddSegments { table: table.name.clone(), segments }]))
+    })
+}
+
+/// Runs a plan into segments, sorted by `cluster_by`.
+pub(super) async fn load(
+    plan: LogicalPlan,
+    cluster_by: &[String],
+    target: &Target,
+    context: &Context<'_>,
+) -> Result<Vec<SegmentEntry>> {
+    let plan = match cluster_by {
+        [] => plan,
+        columns => sorted(plan, columns, target)?,
+    };
+    let physical = context.state.create_physical_plan(&plan).await?;
+    context.query.planned();
+    load::load(physical, context.state.task_ctx(), target).await
+}
+
+/// Columns go by position: the plan's names need not be the table's.
+fn sorted(plan: LogicalPlan, columns: &[String], target: &Target) -> Result<LogicalPlan> {
+    let mut keys = Vec::with_capacity(columns.len());
+    for column in columns {
+        let Some((index, _)) = target.schema.column_with_name(column) else {
+            return Err(Error::new(ErrorKind::Internal, format!("no column \"{column}\" to cluster by")));
+        };
+        let (qualifier, field) = plan.schema().qualified_field(index);
+        let key = Expr::Column(Column::new(qualifier.cloned(), field.name()));
+        keys.push(SortExpr::new(key, true, true));
+    }
+    Ok(LogicalPlanBuilder::new(plan).sort(keys)?.build()?)
+}

@@ -1,0 +1,57 @@
+//! `SHOW TABLES`, `SHOW ALL`, `SHOW setting`, `DESCRIBE table`.
+
+use std::sync::Arc;
+
+use arrow::array::{BooleanArray, RecordBatch, StringArray};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
+
+use super::{Context, table_name};
+use crate::catalog::names::sql_name;
+use crate::query::{Output, Rows};
+use crate::{Result, system};
+
+/// The parsed statement.
+#[derive(Debug)]
+pub(super) enum Show {
+    Tables,
+    AllSettings,
+    Setting(String),
+    Describe(ObjectName),
+}
+
+pub(super) fn show_variable(words: &[Ident]) -> Show {
+    let name = words.iter().map(|word| word.value.to_lowercase()).collect::<Vec<_>>().join(".");
+    if name == "all" { Show::AllSettings } else { Show::Setting(name) }
+}
+
+impl Show {
+    pub async fn run(self, context: &Context<'_>) -> Result<Output> {
+        let batch = match self {
+            Self::Tables => system::show_tables(&context.snapshot)?,
+            Self::AllSettings => system::settings_table(&context.settings().list())?,
+            Self::Setting(name) => system::settings_table(&[context.settings().get(&name)?])?,
+            Self::Describe(name) => describe(&name, context).await?,
+        };
+        context.query.planned();
+        let schema = batch.schema();
+        let stream = MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?;
+        Ok(Output::Rows(Rows { schema, stream: Box::pin(stream) }))
+    }
+}
+
+async fn describe(name: &ObjectName, context: &Context<'_>) -> Result<RecordBatch> {
+    let name = table_name(name)?;
+    let reference = datafusion::common::TableReference::bare(name);
+    let schema = context.state.schema_for_ref(reference.clone())?;
+    let Some(table) = schema.table(reference.table()).await? else {
+        return Err(crate::Error::unknown_table(reference.table(), []));
+    };
+    let schema = table.schema();
+    let fields = schema.fields();
+    Ok(RecordBatch::try_from_iter([
+        ("column_name", Arc::new(StringArray::from_iter_values(fields.iter().map(|f| f.name()))) as _),
+        ("data_type", Arc::new(StringArray::from_iter_values(fields.iter().map(|f| sql_name(f.data_type())))) as _),
+        ("is_nullable", Arc::new(BooleanArray::from_iter(fields.iter().map(|f| Some(f.is_nullable())))) as _),
+    ])?)
+}

@@ -1,0 +1,222 @@
+//! Statements: what Onehop adds to SQL is parsed and carried out here, everything else is DataFusion's.
+//!
+//! One file per kind of statement; each parses its own syntax and does its own work.
+
+mod copy;
+mod create;
+mod drop;
+mod insert;
+mod inspect;
+mod select;
+mod set;
+mod view;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::execution::SessionState;
+use datafusion::sql::parser::{DFParser, Statement as DataFusionStatement};
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart, ObjectType, Set, Statement as Sql};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+pub(crate) use self::insert::{add_segments, writable_table};
+use crate::database::{Database, Snapshot};
+use crate::planner;
+use crate::query::{Done, Output, Query};
+use crate::settings::Settings;
+use crate::{Error, ErrorKind, Result};
+
+/// A parsed statement.
+#[derive(Debug)]
+enum Statement {
+    CreateTable(Box<create::CreateTable>),
+    CreateView(Box<view::CreateView>),
+    Drop(drop::Drop),
+    CopyFrom(copy::CopyFrom),
+    CopyTo(copy::CopyTo),
+    Set(set::SetValue),
+    Show(inspect::Show),
+    Other(Box<DataFusionStatement>),
+}
+
+/// What carrying out a statement needs.
+pub(crate) struct Context<'a> {
+    pub database: &'a Database,
+    pub snapshot: Arc<Snapshot>,
+    /// Resolves names in the snapshot, counts into the query's ledger.
+    pub state: SessionState,
+    pub settings: &'a Mutex<Settings>,
+    pub query: Arc<Query>,
+}
+
+impl Context<'_> {
+    fn settings(&self) -> Settings {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Parses and carries out one statement.
+pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
+    match parse(text)? {
+        Statement::CreateTable(create) => create.run(context).await.map(Output::Done),
+        Statement::CreateView(create) => create.run(context).await.map(Output::Done),
+        Statement::Drop(drop) => drop.run(context).map(Output::Done),
+        Statement::CopyFrom(copy) => copy.run(context).await.map(Output::Done),
+        Statement::CopyTo(copy) => copy.run(context).await.map(Output::Done),
+        Statement::Set(set) => set.run(context).map(Output::Done),
+        Statement::Show(show) => show.run(context).await,
+        Statement::Other(statement) => select::run(*statement, context).await,
+    }
+}
+
+fn done(tag: &'static str, rows: Option<u64>) -> Done {
+    Done { tag, rows }
+}
+
+fn parse(text: &str) -> Result<Statement> {
+    let mut parser = planner::parser(text)?;
+    let statement = parse_statement(&mut parser)?;
+    while parser.parser.consume_token(&Token::SemiColon) {}
+    let next = parser.parser.peek_token();
+    if next.token != Token::EOF {
+        return Err(syntax(parser.parser.expected::<()>("end of statement", next)));
+    }
+    Ok(statement)
+}
+
+fn syntax<T>(outcome: std::result::Result<T, ParserError>) -> Error {
+    match outcome {
+        Err(e) => datafusion::common::DataFusionError::from(e).into(),
+        Ok(_) => Error::new(ErrorKind::Internal, "a parser error that is none"),
+    }
+}
+
+fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
+    let inner = &mut parser.parser;
+    match inner.peek_token().token {
+        Token::EOF => return Err(Error::new(ErrorKind::Syntax, "there is no statement here")),
+        Token::Word(word) => match word.keyword {
+            Keyword::CREATE => {
+                if let Some(create) = create::parse(inner)? {
+                    return Ok(Statement::CreateTable(Box::new(create)));
+                }
+            }
+            Keyword::COPY => return copy::parse(inner),
+            _ => {}
+        },
+        _ => {}
+    }
+    let statement = parser.parse_statement()?;
+    match statement {
+        DataFusionStatement::Statement(sql) => convert(*sql),
+        DataFusionStatement::Reset(reset) => Ok(Statement::Set(set::reset(&reset))),
+        DataFusionStatement::CreateExternalTable(_) => {
+            let error = Error::new(ErrorKind::Invalid, "CREATE EXTERNAL TABLE is not needed here");
+            Err(error.with_hint("select FROM 'path' directly, or CREATE VIEW name AS FROM 'path'"))
+        }
+        other => Ok(Statement::Other(Box::new(other))),
+    }
+}
+
+fn convert(sql: Sql) -> Result<Statement> {
+    Ok(match sql {
+        Sql::CreateView(create) => Statement::CreateView(Box::new(view::convert(create)?)),
+        Sql::Drop { object_type: object @ (ObjectType::Table | ObjectType::View), if_exists, names, .. } => {
+            Statement::Drop(drop::Drop::new(object, if_exists, &names)?)
+        }
+        Sql::Set(Set::SingleAssignment { variable, values, .. }) => Statement::Set(set::assign(&variable, &values)?),
+        Sql::ShowVariable { variable } => Statement::Show(inspect::show_variable(&variable)),
+        Sql::ShowTables { .. } => Statement::Show(inspect::Show::Tables),
+        Sql::ExplainTable { table_name, .. } => Statement::Show(inspect::Show::Describe(table_name)),
+        Sql::StartTransaction { .. } | Sql::Commit { .. } | Sql::Rollback { .. } | Sql::Savepoint { .. } => {
+            let error = Error::new(ErrorKind::Invalid, "transactions of several statements are not supported");
+            return Err(error.with_hint("every statement commits by itself, whole or not at all"));
+        }
+        Sql::Update { .. } | Sql::Delete { .. } | Sql::Truncate { .. } | Sql::Merge { .. } => {
+            let error = Error::new(ErrorKind::Invalid, "rows cannot be changed or deleted yet");
+            return Err(error.with_hint("CREATE OR REPLACE TABLE t AS SELECT ... FROM t rewrites a table in one step"));
+        }
+        Sql::CreateTable(_) => return Err(unsupported("CREATE TEMPORARY or EXTERNAL TABLE")),
+        Sql::CreateIndex(_) => {
+            return Err(
+                unsupported("CREATE INDEX").with_hint("CLUSTER BY sorts a table, so that its blocks can be skipped")
+            );
+        }
+        Sql::CreateSchema { .. } | Sql::CreateDatabase { .. } => return Err(unsupported("CREATE SCHEMA or DATABASE")),
+        Sql::AlterTable(_) => {
+            return Err(
+                unsupported("ALTER TABLE").with_hint("CREATE OR REPLACE TABLE t AS SELECT ... FROM t rewrites a table")
+            );
+        }
+        other => Statement::Other(Box::new(DataFusionStatement::Statement(Box::new(other)))),
+    })
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{what} is not supported"))
+}
+
+/// `name`, `public.name` or `onehop.public.name` as the table's name; unquoted letters are small.
+fn table_name(name: &ObjectName) -> Result<String> {
+    let mut parts = Vec::new();
+    for part in &name.0 {
+        match part {
+            ObjectNamePart::Identifier(ident) => parts.push(normal(ident)),
+            ObjectNamePart::Function(_) => return Err(bad_name(name)),
+        }
+    }
+    let is_qualified_well = match parts.as_slice() {
+        [_] => true,
+        [schema, _] => schema == crate::resolve::SCHEMA,
+        [catalog, schema, _] => catalog == crate::resolve::CATALOG && schema == crate::resolve::SCHEMA,
+        _ => false,
+    };
+    match parts.pop() {
+        Some(last) if is_qualified_well && !last.is_empty() => Ok(last),
+        _ => Err(bad_name(name)),
+    }
+}
+
+/// A name for something new, which must not read as a path or as ours.
+fn new_name(name: &ObjectName) -> Result<String> {
+    let name = table_name(name)?;
+    if crate::files::is_path(&name) {
+        let error =
+            Error::new(ErrorKind::Invalid, format!("\"{name}\" reads as the path of a file, so it cannot be a name"));
+        return Err(error.with_hint("names with a slash, a star or the extension of a file format are paths"));
+    }
+    if crate::system::NAMES.contains(&name.as_str()) {
+        return Err(Error::new(ErrorKind::AlreadyExists, format!("\"{name}\" is a system table")));
+    }
+    Ok(name)
+}
+
+fn bad_name(name: &ObjectName) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no schema for the name {name}")).with_hint(format!(
+        "there is one catalog, {}, with one schema, {}",
+        crate::resolve::CATALOG,
+        crate::resolve::SCHEMA
+    ))
+}
+
+/// An identifier as a name: unquoted letters are small.
+pub(crate) fn normal(ident: &Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+}
+
+fn parse_name_list(parser: &mut Parser<'_>) -> std::result::Result<Vec<String>, ParserError> {
+    parser.expect_token(&Token::LParen)?;
+    let names = parser.parse_comma_separated(Parser::parse_identifier)?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(names.iter().map(normal).collect())
+}
+
+/// A word that is no keyword of the parser's, consumed if it is next.
+fn parse_word(parser: &mut Parser<'_>, word: &str) -> bool {
+    let is_next = matches!(parser.peek_token().token, Token::Word(next) if next.value.eq_ignore_ascii_case(word));
+    if is_next {
+        parser.next_token();
+    }
+    is_next
+}

@@ -1,0 +1,158 @@
+//! System tables: what the engine knows of itself, as rows. `onehop_tables`, `onehop_columns`, `onehop_segments`,
+//! `onehop_settings`.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+use datafusion::catalog::TableProvider;
+use datafusion::datasource::MemTable;
+use onehop_segment::EncodingCode;
+
+use crate::Result;
+use crate::database::Snapshot;
+use crate::settings::Setting;
+
+/// Their names.
+pub(crate) const NAMES: [&str; 4] = ["onehop_columns", "onehop_segments", "onehop_settings", "onehop_tables"];
+
+/// A system table, if that is one's name.
+pub(crate) fn table(name: &str, snapshot: &Snapshot, settings: &[Setting]) -> Result<Option<Arc<dyn TableProvider>>> {
+    let batch = match name {
+        "onehop_tables" => tables(snapshot)?,
+        "onehop_columns" => columns(snapshot)?,
+        "onehop_segments" => segments(snapshot)?,
+        "onehop_settings" => settings_table(settings)?,
+        _ => return Ok(None),
+    };
+    Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+}
+
+fn text<S: AsRef<str>>(values: impl IntoIterator<Item = S>) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(values))
+}
+
+fn optional_text(values: impl IntoIterator<Item = Option<String>>) -> ArrayRef {
+    Arc::new(StringArray::from_iter(values))
+}
+
+fn numbers(values: impl IntoIterator<Item = u64>) -> ArrayRef {
+    Arc::new(Int64Array::from_iter_values(values.into_iter().map(|n| n as i64)))
+}
+
+fn tables(snapshot: &Snapshot) -> Result<RecordBatch> {
+    let tables: Vec<_> = snapshot.tables().collect();
+    Ok(RecordBatch::try_from_iter([
+        ("table_name", text(tables.iter().map(|t| &t.name))),
+        ("rows", numbers(tables.iter().map(|t| t.entry.rows()))),
+        ("size_bytes", numbers(tables.iter().map(|t| t.entry.bytes()))),
+        ("segments", numbers(tables.iter().map(|t| t.entry.segments.len() as u64))),
+        (
+            "cluster_by",
+            optional_text(tables.iter().map(|t| Some(t.entry.cluster_by.join(", ")).filter(|c| !c.is_empty()))),
+        ),
+        ("partition_by", optional_text(tables.iter().map(|t| t.entry.partition_by.as_ref().map(ToString::to_string)))),
+    ])?)
+}
+
+/// `SHOW TABLES`: tables and views.
+pub(crate) fn show_tables(snapshot: &Snapshot) -> Result<RecordBatch> {
+    let views = snapshot.catalog.views.keys().map(|name| (name.as_str(), "view", None));
+    let tables = snapshot.tables().map(|t| (t.name.as_str(), "table", Some(t.entry.rows() as i64)));
+    let mut all: Vec<_> = tables.chain(views).collect();
+    all.sort_unstable();
+    Ok(RecordBatch::try_from_iter_with_nullable([
+        ("name", text(all.iter().map(|(name, ..)| name)), false),
+        ("kind", text(all.iter().map(|(_, kind, _)| kind)), false),
+        ("rows", Arc::new(Int64Array::from_iter(all.iter().map(|(.., rows)| *rows))) as ArrayRef, true),
+    ])?)
+}
+
+/// One row per column of a table and encoding it has in some of its segments.
+fn columns(snapshot: &Snapshot) -> Result<RecordBatch> {
+    struct Row {
+        table: String,
+        column: String,
+        type_name: String,
+        nullable: bool,
+        encoding: &'static str,
+        width: u64,
+        segments: u64,
+        stored_bytes: u64,
+        null_count: u64,
+    }
+    let mut rows: Vec<Row> = Vec::new();
+    for table in snapshot.tables() {
+        for (index, column) in table.entry.columns.iter().enumerate() {
+            let first = rows.len();
+            for file in &table.segments {
+                let info = file.segment()?.column(index);
+                let (encoding, width) = (encoding_name(info.encoding, info.width), u64::from(info.width));
+                let known = rows[first..].iter_mut().find(|row| row.encoding == encoding && row.width == width);
+                match known {
+                    Some(row) => {
+                        row.segments += 1;
+                        row.stored_bytes += info.stored_bytes;
+                        row.null_count += info.zone.null_count;
+                    }
+                    None => rows.push(Row {
+                        table: table.name.clone(),
+                        column: column.name.clone(),
+                        type_name: column.type_name.clone(),
+                        nullable: column.nullable,
+                        encoding,
+                        width,
+                        segments: 1,
+                        stored_bytes: info.stored_bytes,
+                        null_count: info.zone.null_count,
+                    }),
+                }
+            }
+        }
+    }
+    Ok(RecordBatch::try_from_iter([
+        ("table_name", text(rows.iter().map(|r| &r.table))),
+        ("column_name", text(rows.iter().map(|r| &r.column))),
+        ("data_type", text(rows.iter().map(|r| &r.type_name))),
+        ("is_nullable", Arc::new(BooleanArray::from_iter(rows.iter().map(|r| Some(r.nullable)))) as ArrayRef),
+        ("encoding", text(rows.iter().map(|r| r.encoding))),
+        ("width", numbers(rows.iter().map(|r| r.width))),
+        ("segments", numbers(rows.iter().map(|r| r.segments))),
+        ("stored_bytes", numbers(rows.iter().map(|r| r.stored_bytes))),
+        ("null_count", numbers(rows.iter().map(|r| r.null_count))),
+    ])?)
+}
+
+fn encoding_name(encoding: EncodingCode, width: u8) -> &'static str {
+    match encoding {
+        EncodingCode::Packed if width == 0 => "constant",
+        EncodingCode::Packed => "packed",
+        EncodingCode::Dictionary => "dictionary",
+        EncodingCode::Plain => "plain",
+        EncodingCode::Text => "text",
+    }
+}
+
+fn segments(snapshot: &Snapshot) -> Result<RecordBatch> {
+    let rows: Vec<_> = snapshot.tables().flat_map(|t| t.entry.segments.iter().map(move |s| (t, s))).collect();
+    let partition = |(table, segment): &(&Arc<crate::database::Table>, &crate::catalog::SegmentEntry)| {
+        table.entry.partition_by.as_ref().map(|by| by.name(segment.partition))
+    };
+    Ok(RecordBatch::try_from_iter([
+        ("table_name", text(rows.iter().map(|(t, _)| &t.name))),
+        ("file", text(rows.iter().map(|(_, s)| &s.file))),
+        ("partition", optional_text(rows.iter().map(partition))),
+        ("rows", numbers(rows.iter().map(|(_, s)| s.rows))),
+        ("size_bytes", numbers(rows.iter().map(|(_, s)| s.bytes))),
+    ])?)
+}
+
+/// `SHOW ALL` and `onehop_settings`.
+pub(crate) fn settings_table(settings: &[Setting]) -> Result<RecordBatch> {
+    Ok(RecordBatch::try_from_iter([
+        ("name", text(settings.iter().map(|s| s.name))),
+        ("value", text(settings.iter().map(|s| &s.value))),
+        ("default", text(settings.iter().map(|s| &s.default))),
+        ("source", text(settings.iter().map(|s| s.source.name()))),
+        ("description", text(settings.iter().map(|s| s.description))),
+    ])?)
+}

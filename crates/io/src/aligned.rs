@@ -1,0 +1,77 @@
+//! A buffer that direct I/O and device copies accept: starts on a page, holds whole pages.
+
+use std::alloc::{self, Layout};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::PAGE_BYTES;
+
+/// Page-aligned, zeroed bytes. Guarantees address alignment and a capacity in whole pages; the *length* is what was
+/// asked for, so a direct read of the last page of a file may use [`AlignedBuf::padded_mut`].
+#[derive(Debug)]
+pub struct AlignedBuf {
+    start: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+}
+
+// SAFETY: the buffer owns its allocation and has no interior mutability, like Vec<u8>.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: as above; shared access only reads.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// `len` zero bytes.
+    pub fn zeroed(len: usize) -> Self {
+        let capacity = len.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout has a size of at least one page.
+        let start = unsafe { alloc::alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
+        Self { start, len, capacity }
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        match Layout::from_size_align(capacity, PAGE_BYTES) {
+            Ok(layout) => layout,
+            // Only a capacity near isize::MAX gets here, which no allocator could serve either.
+            Err(_) => alloc::handle_alloc_error(Layout::new::<u8>()),
+        }
+    }
+
+    /// All bytes up to the end of the last page.
+    pub fn padded_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `capacity` bytes were allocated and zeroed at `start`, and self is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.capacity) }
+    }
+
+    /// The contents as 32-bit words in the machine's order. The length in bytes must be a multiple of four.
+    pub fn words(&self) -> &[u32] {
+        debug_assert!(self.len.is_multiple_of(4));
+        // SAFETY: a page-aligned start is aligned for u32, and len/4 words lie within the allocation.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<u32>(), self.len / 4) }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len <= capacity` initialised bytes lie at `start`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and self is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this very layout, and freed only here.
+        unsafe { alloc::dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
+    }
+}

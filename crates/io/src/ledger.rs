@@ -1,0 +1,190 @@
+//! The byte ledger: how many bytes crossed which hop.
+//!
+//! One ledger belongs to one query (or one load, or one benchmark run) and is shared by all its threads. Counters only
+//! grow; they are relaxed atomics, because nobody orders anything by them. Each counter sits on a cache line of its
+//! own: sixteen scan threads adding to one line would hand it from core to core for every block.
+//!
+//! *Copy amplification* = bytes moved over all hops / bytes the answer needed. It is 1 when every byte made one hop.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A way that bytes can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hop {
+    /// From a storage device, or the operating system's cache of it, into host memory.
+    StorageToHost,
+    /// From a storage device straight into device memory.
+    StorageToDevice,
+    /// From host memory into device memory.
+    HostToDevice,
+    /// From device memory into host memory.
+    DeviceToHost,
+    /// From host memory to host memory: bounce buffers, and the page-cache copy of a buffered read or write.
+    HostToHost,
+    /// From host memory to storage.
+    HostToStorage,
+    /// To storage a second time, into a log or journal.
+    Journal,
+    /// Copied because a name changed, where renaming means copying.
+    RenameCopy,
+}
+
+impl Hop {
+    /// Every hop, in the order of [`LedgerSnapshot::bytes`].
+    pub const ALL: [Hop; 8] = [
+        Hop::StorageToHost,
+        Hop::StorageToDevice,
+        Hop::HostToDevice,
+        Hop::DeviceToHost,
+        Hop::HostToHost,
+        Hop::HostToStorage,
+        Hop::Journal,
+        Hop::RenameCopy,
+    ];
+
+    /// The stable name used in tables, JSON and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hop::StorageToHost => "storage_to_host_bytes",
+            Hop::StorageToDevice => "storage_to_device_bytes",
+            Hop::HostToDevice => "host_to_device_bytes",
+            Hop::DeviceToHost => "device_to_host_bytes",
+            Hop::HostToHost => "host_to_host_bytes",
+            Hop::HostToStorage => "host_to_storage_bytes",
+            Hop::Journal => "journal_bytes",
+            Hop::RenameCopy => "rename_copy_bytes",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Counter(AtomicU64);
+
+impl Counter {
+    fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Counters of one query. All methods may be called from many threads.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    hops: [Counter; Hop::ALL.len()],
+    blocks_considered: Counter,
+    blocks_skipped: Counter,
+    blocks_read: Counter,
+    rows_scanned: Counter,
+    rows_written: Counter,
+    read_ops: Counter,
+    write_ops: Counter,
+}
+
+impl Ledger {
+    /// `bytes` crossed `hop`.
+    pub fn moved(&self, hop: Hop, bytes: usize) {
+        self.hops[hop as usize].add(bytes as u64);
+    }
+
+    /// One read call went to a backend.
+    pub fn read_op(&self) {
+        self.read_ops.add(1);
+    }
+
+    /// One write call went to a backend.
+    pub fn write_op(&self) {
+        self.write_ops.add(1);
+    }
+
+    /// A scan planned over `considered` blocks and ruled out `skipped` of them before any I/O.
+    pub fn planned_blocks(&self, considered: u64, skipped: u64) {
+        self.blocks_considered.add(considered);
+        self.blocks_skipped.add(skipped);
+    }
+
+    /// A block was read, and `rows` rows of it handed on.
+    pub fn read_block(&self, rows: u64) {
+        self.blocks_read.add(1);
+        self.rows_scanned.add(rows);
+    }
+
+    /// `rows` rows came in from elsewhere: a file of another format, values in the statement.
+    pub fn rows_in(&self, rows: u64) {
+        self.rows_scanned.add(rows);
+    }
+
+    /// `rows` rows were written to a table or a file.
+    pub fn rows_out(&self, rows: u64) {
+        self.rows_written.add(rows);
+    }
+
+    /// The counters as they stand.
+    pub fn snapshot(&self) -> LedgerSnapshot {
+        LedgerSnapshot {
+            bytes: std::array::from_fn(|i| self.hops[i].get()),
+            blocks_considered: self.blocks_considered.get(),
+            blocks_skipped: self.blocks_skipped.get(),
+            blocks_read: self.blocks_read.get(),
+            rows_scanned: self.rows_scanned.get(),
+            rows_written: self.rows_written.get(),
+            read_ops: self.read_ops.get(),
+            write_ops: self.write_ops.get(),
+        }
+    }
+}
+
+/// A copy of a ledger's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LedgerSnapshot {
+    /// Bytes per hop, in the order of [`Hop::ALL`].
+    pub bytes: [u64; Hop::ALL.len()],
+    /// Blocks of the scanned tables before any skipping.
+    pub blocks_considered: u64,
+    /// Blocks ruled out before any I/O.
+    pub blocks_skipped: u64,
+    /// Blocks really read. Smaller than considered - skipped when a LIMIT stopped the scan.
+    pub blocks_read: u64,
+    /// Rows that scans handed on.
+    pub rows_scanned: u64,
+    /// Rows written to tables or files.
+    pub rows_written: u64,
+    /// Read calls made to storage.
+    pub read_ops: u64,
+    /// Write calls made to storage.
+    pub write_ops: u64,
+}
+
+impl LedgerSnapshot {
+    /// Bytes that crossed `hop`.
+    pub fn hop(&self, hop: Hop) -> u64 {
+        self.bytes[hop as usize]
+    }
+
+    /// Bytes read from storage, whichever memory they went to.
+    pub fn read_bytes(&self) -> u64 {
+        self.hop(Hop::StorageToHost) + self.hop(Hop::StorageToDevice)
+    }
+
+    /// Bytes moved over all hops.
+    pub fn moved_bytes(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    /// What was counted since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            bytes: std::array::from_fn(|i| self.bytes[i].saturating_sub(earlier.bytes[i])),
+            blocks_considered: self.blocks_considered - earlier.blocks_considered,
+            blocks_skipped: self.blocks_skipped - earlier.blocks_skipped,
+            blocks_read: self.blocks_read - earlier.blocks_read,
+            rows_scanned: self.rows_scanned - earlier.rows_scanned,
+            rows_written: self.rows_written - earlier.rows_written,
+            read_ops: self.read_ops - earlier.read_ops,
+            write_ops: self.write_ops - earlier.write_ops,
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Bytes between storage and memory.
+//!
+//! Three ideas live here and nothing else: a **file** that is read and written by position ([`ReadAt`], [`WriteAt`]),
+//! a **volume** that holds files by name and can make names durable ([`Volume`]), and the **ledger** that counts every
+//! byte either of them moves ([`Ledger`]). Each implementation passes the [`conformance`] suite.
+//!
+//! Invariants:
+//! - A read returns exactly the bytes asked for or an [`Error`] that names the object and the offset; short reads and
+//!   interrupted calls are retried here, once, for everybody.
+//! - A backend counts what it moved, on the path it really used, into the ledger it was handed. Nobody counts for it.
+
+mod aligned;
+pub mod conformance;
+mod error;
+mod faulty;
+mod file;
+mod ledger;
+mod local;
+mod memory;
+mod sim;
+mod volume;
+
+pub use aligned::AlignedBuf;
+pub use error::{Error, Operation, Result};
+pub use faulty::{Fault, Faulty};
+pub use file::{IoHints, Path, ReadAt, WriteAt};
+pub use ledger::{Hop, Ledger, LedgerSnapshot};
+pub use local::{LocalFile, LocalVolume, RequestedPath};
+pub use memory::{MemoryFile, MemoryVolume};
+pub use sim::{CrashImage, SimVolume};
+pub use volume::Volume;
+
+/// Bytes in a storage page: the alignment that direct I/O asks for on every device we know.
+pub const PAGE_BYTES: usize = 4096;

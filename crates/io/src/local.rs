@@ -1,0 +1,299 @@
+//! Files of the operating system, through the page cache or past it.
+//!
+//! Which path was *asked for* ([`RequestedPath`]) and which is *in effect* ([`Path`]) are two types: some file systems
+//! refuse `O_DIRECT` when a file is opened, some only at the first transfer, so a direct file is tried once at open and
+//! falls back to buffered under `Auto`, never under `HostDirect`.
+//!
+//! Direct transfers need offset, length and address in whole pages. What is not aligned goes through a page-aligned
+//! bounce buffer, and the ledger sees the second copy.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path as FsPath, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::OFlags;
+
+use crate::{AlignedBuf, Error, Hop, IoHints, Ledger, Operation, PAGE_BYTES, Path, ReadAt, Result, Volume, WriteAt};
+
+/// The path a caller wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestedPath {
+    /// What suits a database that fits the page cache: buffered.
+    #[default]
+    Auto,
+    /// Through the page cache.
+    Buffered,
+    /// Past the page cache; an error where the file system will not.
+    HostDirect,
+    /// Past the page cache where the file system will, buffered elsewhere.
+    PreferHostDirect,
+}
+
+/// A file of the operating system.
+#[derive(Debug)]
+pub struct LocalFile {
+    file: File,
+    name: String,
+    path: Path,
+    /// Serialises the read-modify-write of pages that two unaligned direct writes share.
+    edges: Mutex<()>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Read,
+    Create,
+}
+
+impl LocalFile {
+    /// Opens an existing file for reading.
+    pub fn open(path: &FsPath, requested: RequestedPath) -> Result<Self> {
+        Self::with_mode(path, requested, Mode::Read)
+    }
+
+    /// Creates a file, or empties an existing one, for reading and writing.
+    pub fn create(path: &FsPath, requested: RequestedPath) -> Result<Self> {
+        Self::with_mode(path, requested, Mode::Create)
+    }
+
+    fn with_mode(path: &FsPath, requested: RequestedPath, mode: Mode) -> Result<Self> {
+        let name = path.display().to_string();
+        let operation = if mode == Mode::Read { Operation::Open } else { Operation::Create };
+        let failed = |e: io::Error| Error::new(operation, name.clone(), e);
+        let mut options = File::options();
+        options.read(true);
+        if mode == Mode::Create {
+            options.write(true).create(true).truncate(true);
+        }
+        let wants_direct = matches!(requested, RequestedPath::HostDirect | RequestedPath::PreferHostDirect);
+        if wants_direct {
+            let mut direct = options.clone();
+            direct.custom_flags(OFlags::DIRECT.bits() as i32);
+            match direct.open(path).and_then(|file| try_direct(&file).map(|()| file)) {
+                Ok(file) => return Ok(Self { file, name, path: Path::HostDirect, edges: Mutex::new(()) }),
+                Err(e) if requested == RequestedPath::HostDirect => return Err(failed(e)),
+                // The buffered open below has its own say, and its own error.
+                Err(_) => {}
+            }
+        }
+        let file = options.open(path).map_err(failed)?;
+        if !file.metadata().map_err(|e| Error::new(operation, &name, e))?.is_file() {
+            return Err(Error::new(operation, name, io::Error::other("not a regular file")));
+        }
+        Ok(Self { file, name, path: Path::Buffered, edges: Mutex::new(()) })
+    }
+
+    fn count_read(&self, bytes: usize, ledger: &Ledger) {
+        ledger.read_op();
+        ledger.moved(Hop::StorageToHost, bytes);
+        if self.path == Path::Buffered {
+            ledger.moved(Hop::HostToHost, bytes);
+        }
+    }
+
+    fn count_write(&self, bytes: usize, ledger: &Ledger) {
+        ledger.write_op();
+        ledger.moved(Hop::HostToStorage, bytes);
+        if self.path == Path::Buffered {
+            ledger.moved(Hop::HostToHost, bytes);
+        }
+    }
+
+    /// Reads whole pages around the wanted range into a bounce buffer, then copies.
+    fn read_bounced(&self, offset: u64, buf: &mut [u8], ledger: &Ledger) -> io::Result<usize> {
+        let skip = (offset % PAGE_BYTES as u64) as usize;
+        let mut pages = AlignedBuf::zeroed(skip + buf.len());
+        let n = self.file.read_at(pages.padded_mut(), offset - skip as u64)?;
+        let got = n.saturating_sub(skip).min(buf.len());
+        buf[..got].copy_from_slice(&pages[skip..skip + got]);
+        self.count_read(n, ledger);
+        ledger.moved(Hop::HostToHost, got);
+        Ok(got)
+    }
+
+    /// Reads the pages a write touches, changes the range, writes them back, and cuts the file at its logical end.
+    fn write_bounced(&self, offset: u64, buf: &[u8], ledger: &Ledger) -> io::Result<usize> {
+        let _edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
+        let skip = (offset % PAGE_BYTES as u64) as usize;
+        let start = offset - skip as u64;
+        let end = offset + buf.len() as u64;
+        let length = self.file.metadata()?.len().max(end);
+        let mut pages = AlignedBuf::zeroed(skip + buf.len());
+        let mut done = 0;
+        // A read may end early at the end of the file, in the middle of a page; zeroes stand for what is not there.
+        while done < pages.padded_mut().len() {
+            match self.file.read_at(&mut pages.padded_mut()[done..], start + done as u64)? {
+                0 => break,
+                n => done += n - n % PAGE_BYTES,
+            }
+            if !done.is_multiple_of(PAGE_BYTES) || start + done as u64 + PAGE_BYTES as u64 > length {
+                break;
+            }
+        }
+        pages[skip..skip + buf.len()].copy_from_slice(buf);
+        ledger.moved(Hop::HostToHost, buf.len());
+        self.file.write_all_at(pages.padded_mut(), start)?;
+        self.count_write(pages.padded_mut().len(), ledger);
+        self.file.set_len(length)?;
+        Ok(buf.len())
+    }
+}
+
+/// Some file systems take the flag and refuse the transfer.
+fn try_direct(file: &File) -> io::Result<()> {
+    let mut page = AlignedBuf::zeroed(PAGE_BYTES);
+    file.read_at(&mut page, 0).map(|_| ())
+}
+
+fn is_aligned(offset: u64, buf: &[u8]) -> bool {
+    offset.is_multiple_of(PAGE_BYTES as u64)
+        && buf.len().is_multiple_of(PAGE_BYTES)
+        && (buf.as_ptr() as usize).is_multiple_of(PAGE_BYTES)
+}
+
+impl ReadAt for LocalFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn hints(&self) -> IoHints {
+        IoHints {
+            path: self.path,
+            alignment: if self.path == Path::HostDirect { PAGE_BYTES } else { 1 },
+            concurrency: 8,
+            coalesce_gap_bytes: 64 << 10,
+            max_request_bytes: 16 << 20,
+        }
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(|e| Error::new(Operation::Open, &self.name, e))?.len())
+    }
+
+    fn try_read_at(&self, offset: u64, buf: &mut [u8], ledger: &Ledger) -> io::Result<usize> {
+        if self.path == Path::HostDirect && !is_aligned(offset, buf) {
+            return self.read_bounced(offset, buf, ledger);
+        }
+        let n = self.file.read_at(buf, offset)?;
+        self.count_read(n, ledger);
+        Ok(n)
+    }
+
+    fn try_read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>], ledger: &Ledger) -> io::Result<usize> {
+        if self.path == Path::HostDirect {
+            // A bounce for one buffer must not shift the others off their pages: one request each.
+            return match bufs.iter_mut().find(|buf| !buf.is_empty()) {
+                Some(buf) => self.try_read_at(offset, buf, ledger),
+                None => Ok(0),
+            };
+        }
+        let n = rustix::io::preadv(&self.file, bufs, offset)?;
+        self.count_read(n, ledger);
+        Ok(n)
+    }
+}
+
+impl WriteAt for LocalFile {
+    fn try_write_at(&self, offset: u64, buf: &[u8], ledger: &Ledger) -> io::Result<usize> {
+        if self.path == Path::HostDirect && !is_aligned(offset, buf) {
+            return self.write_bounced(offset, buf, ledger);
+        }
+        let n = self.file.write_at(buf, offset)?;
+        self.count_write(n, ledger);
+        Ok(n)
+    }
+
+    fn try_write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>], ledger: &Ledger) -> io::Result<usize> {
+        if self.path == Path::HostDirect {
+            return match bufs.iter().find(|buf| !buf.is_empty()) {
+                Some(buf) => self.try_write_at(offset, buf, ledger),
+                None => Ok(0),
+            };
+        }
+        let n = rustix::io::pwritev(&self.file, bufs, offset)?;
+        self.count_write(n, ledger);
+        Ok(n)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|e| Error::new(Operation::Sync, &self.name, e))
+    }
+}
+
+/// A directory of the operating system.
+#[derive(Debug)]
+pub struct LocalVolume {
+    path: PathBuf,
+    name: String,
+    requested: RequestedPath,
+}
+
+impl LocalVolume {
+    /// The directory `path`, which must exist. Its files are opened by the requested path.
+    pub fn open(path: &FsPath, requested: RequestedPath) -> Result<Self> {
+        let name = path.display().to_string();
+        let metadata = std::fs::metadata(path).map_err(|e| Error::new(Operation::Open, &name, e))?;
+        if !metadata.is_dir() {
+            return Err(Error::new(Operation::Open, name, io::Error::from(io::ErrorKind::NotADirectory)));
+        }
+        Ok(Self { path: path.to_path_buf(), name, requested })
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Volume for LocalVolume {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn ReadAt>> {
+        Ok(Arc::new(LocalFile::open(&self.path_of(name), self.requested)?))
+    }
+
+    fn create(&self, name: &str) -> Result<Arc<dyn WriteAt>> {
+        Ok(Arc::new(LocalFile::create(&self.path_of(name), self.requested)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.path_of(from), self.path_of(to));
+        std::fs::rename(&from, to).map_err(|e| Error::new(Operation::Rename, from.display().to_string(), e))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path_of(name);
+        std::fs::remove_file(&path).map_err(|e| Error::new(Operation::Remove, path.display().to_string(), e))
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        let failed = |e| Error::new(Operation::List, &self.name, e);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_type().map_err(failed)?.is_file() {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn sync(&self) -> Result<()> {
+        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(|e| Error::new(Operation::Sync, &self.name, e))
+    }
+
+    fn folder(&self, name: &str) -> Result<Arc<dyn Volume>> {
+        let path = self.path_of(name);
+        match std::fs::create_dir(&path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::new(Operation::Create, path.display().to_string(), e));
+            }
+            _ => {}
+        }
+        Ok(Arc::new(Self::open(&path, self.requested)?))
+    }
+}

@@ -1,0 +1,149 @@
+//! The query benchmarks: run, check every answer, and only then say how long it took.
+//!
+//! A query runs once to warm up, and then as often as asked; its figure is the median. Times are of the whole statement,
+//! parsing and planning included, until the last row is there. The answer of the warm-up run is compared with the stored
+//! one ([`answers`]); a query with a wrong answer gets no figure.
+
+pub mod answers;
+
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use futures::StreamExt;
+use onehop_engine::{Hop, LedgerSnapshot, Output, Session};
+use serde::Serialize;
+
+use crate::queries::Query;
+
+/// The result of one query.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The query.
+    pub id: &'static str,
+    /// Whether its answer is right.
+    pub answer: Answer,
+    /// Times of the measured runs, ascending. Empty if the answer is wrong.
+    pub times: Vec<Duration>,
+    /// Rows in the answer.
+    pub rows_out: u64,
+    /// What one run moved.
+    pub ledger: LedgerSnapshot,
+}
+
+/// How an answer was found to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum Answer {
+    /// It is the stored one.
+    Verified,
+    /// There is none for this scale factor.
+    NotStored,
+    /// It is not the stored one.
+    Wrong {
+        /// Where they differ.
+        reason: String,
+    },
+}
+
+impl Measured {
+    /// The median time.
+    pub fn median(&self) -> Option<Duration> {
+        let n = self.times.len();
+        match n {
+            0 => None,
+            n if n % 2 == 1 => Some(self.times[n / 2]),
+            n => Some((self.times[n / 2 - 1] + self.times[n / 2]) / 2),
+        }
+    }
+
+    /// Bytes read from storage in a second, at the median time.
+    pub fn read_bytes_per_sec(&self) -> Option<f64> {
+        let seconds = self.median()?.as_secs_f64();
+        Some(self.ledger.read_bytes() as f64 / seconds)
+    }
+}
+
+/// The geometric mean of the medians, if every query has one.
+pub fn geometric_mean(all: &[Measured]) -> Option<Duration> {
+    let logs: Option<Vec<f64>> = all.iter().map(|m| m.median().map(|t| t.as_secs_f64().ln())).collect();
+    let logs = logs.filter(|logs| !logs.is_empty())?;
+    Some(Duration::from_secs_f64((logs.iter().sum::<f64>() / logs.len() as f64).exp()))
+}
+
+/// Runs one query: once to warm up and check, then `runs` times.
+///
+/// # Errors
+/// If the query fails. A wrong answer is not an error but a result.
+pub async fn measure(session: &Session, query: &Query, scale: f64, runs: usize) -> onehop_engine::Result<Measured> {
+    let (batches, _) = run(session, query).await?;
+    let answer = match answers::stored(query.id, scale) {
+        None => Answer::NotStored,
+        Some(kept) => match answers::verify(&batches, kept) {
+            Ok(()) => Answer::Verified,
+            Err(reason) => Answer::Wrong { reason },
+        },
+    };
+    let rows_out = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+    let mut times = Vec::new();
+    if !matches!(answer, Answer::Wrong { .. }) {
+        for _ in 0..runs {
+            times.push(run(session, query).await?.1);
+        }
+    }
+    times.sort_unstable();
+    Ok(Measured { id: query.id, answer, times, rows_out, ledger: session.query().ledger() })
+}
+
+async fn run(session: &Session, query: &Query) -> onehop_engine::Result<(Vec<RecordBatch>, Duration)> {
+    let started = Instant::now();
+    let mut batches = Vec::new();
+    if let Output::Rows(mut rows) = session.sql(query.sql).await? {
+        while let Some(batch) = rows.next().await {
+            batches.push(batch?);
+        }
+    }
+    Ok((batches, started.elapsed()))
+}
+
+/// One query's figures as they are written to JSON.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    query: &'static str,
+    answer: Answer,
+    median_ns: Option<u64>,
+    min_ns: Option<u64>,
+    max_ns: Option<u64>,
+    runs_ns: Vec<u64>,
+    rows_in: u64,
+    rows_out: u64,
+    read_bytes: u64,
+    moved_bytes: u64,
+    host_to_host_bytes: u64,
+    blocks_considered: u64,
+    blocks_skipped: u64,
+    blocks_read: u64,
+    read_bytes_per_sec: Option<f64>,
+}
+
+impl From<&Measured> for Row {
+    fn from(m: &Measured) -> Self {
+        let ns = |time: &Duration| time.as_nanos() as u64;
+        Self {
+            query: m.id,
+            answer: m.answer.clone(),
+            median_ns: m.median().as_ref().map(ns),
+            min_ns: m.times.first().map(ns),
+            max_ns: m.times.last().map(ns),
+            runs_ns: m.times.iter().map(ns).collect(),
+            rows_in: m.ledger.rows_scanned,
+            rows_out: m.rows_out,
+            read_bytes: m.ledger.read_bytes(),
+            moved_bytes: m.ledger.moved_bytes(),
+            host_to_host_bytes: m.ledger.hop(Hop::HostToHost),
+            blocks_considered: m.ledger.blocks_considered,
+            blocks_skipped: m.ledger.blocks_skipped,
+            blocks_read: m.ledger.blocks_read,
+            read_bytes_per_sec: m.read_bytes_per_sec(),
+        }
+    }
+}

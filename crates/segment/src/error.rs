@@ -1,0 +1,100 @@
+//! What can be wrong with a segment, and where.
+
+/// The result of reading or writing a segment.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The storage below failed.
+    #[error(transparent)]
+    Io(#[from] onehop_io::Error),
+
+    /// Stored bytes are not what was written.
+    #[error("{file} is corrupt: {place}: {reason}")]
+    Corrupt {
+        /// The file.
+        file: String,
+        /// Footer, column and block ...
+        place: Place,
+        /// What does not fit.
+        reason: String,
+    },
+
+    /// The file is a segment of a format this build does not know.
+    #[error("{file} is a segment of format {found}, and this build reads format {known}: use a newer onehop")]
+    Version {
+        /// The file.
+        file: String,
+        /// Its format, with the unknown features where that is what is new.
+        found: String,
+        /// Ours.
+        known: u32,
+    },
+
+    /// A column's type has no place in the format.
+    #[error("column \"{column}\" has type {data_type}, which tables cannot store{}", hint(.data_type))]
+    Type {
+        /// The column.
+        column: String,
+        /// Its Arrow type.
+        data_type: arrow_schema::DataType,
+    },
+
+    /// A value does not fit its column.
+    #[error("a value of column \"{column}\" does not fit: {reason}")]
+    Value {
+        /// The column.
+        column: String,
+        /// Why.
+        reason: String,
+    },
+
+    /// The caller broke the writer's contract.
+    #[error("{0}")]
+    Usage(String),
+}
+
+fn hint(data_type: &arrow_schema::DataType) -> &'static str {
+    use arrow_schema::DataType as T;
+    match data_type {
+        T::Decimal256(..) => " (38 digits at most: cast it to DECIMAL(38, s))",
+        T::List(_) | T::LargeList(_) | T::FixedSizeList(..) | T::ListView(_) | T::LargeListView(_) => {
+            " (unnest it, or cast it to VARCHAR)"
+        }
+        T::Struct(_) | T::Map(..) | T::Union(..) => " (select its fields, or cast it to VARCHAR)",
+        T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => " (encode it: encode(column, 'hex'))",
+        T::Time32(_) | T::Time64(_) | T::Duration(_) | T::Interval(_) => " (cast it to VARCHAR or BIGINT)",
+        T::Null => " (give it one: CAST(NULL AS INT))",
+        _ => "",
+    }
+}
+
+/// Where in a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The first page or the trailer.
+    Frame,
+    /// The footer.
+    Footer,
+    /// A column's description or its dictionary.
+    Column(String),
+    /// One block of a column.
+    Block {
+        /// The column's name.
+        column: String,
+        /// The block's number in its segment, from 0.
+        block: usize,
+    },
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Frame => f.write_str("first page or trailer"),
+            Place::Footer => f.write_str("footer"),
+            Place::Column(column) => write!(f, "column \"{column}\""),
+            Place::Block { column, block } => write!(f, "column \"{column}\", block {block}"),
+        }
+    }
+}

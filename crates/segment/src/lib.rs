@@ -1,0 +1,39 @@
+//! Immutable columnar segment files.
+//!
+//! A segment holds up to [`MAX_SEGMENT_ROWS`] rows. Each column lies together, cut into blocks of [`BLOCK_ROWS`] rows,
+//! each block's bytes on pages of their own, so that a run of blocks is one large direct read with nothing to decode
+//! on the way. Values are packed in one lane geometry ([`packed`]) at one width per column and segment, which both
+//! processors unpack in registers. Every block has a zone map entry ([`Zone`]) that rules it out without I/O, and
+//! every stored byte that is used has a checksum that is verified before it is.
+//!
+//! Invariants:
+//! - A [`Segment`] never returns wrong rows: what does not match its checksum, or does not make sense although it does
+//!   (an offset outside of the file, a code outside of the dictionary), is [`Error::Corrupt`], with file, column and
+//!   block.
+//! - Zones may be wider than the values they stand for, never narrower.
+
+mod check;
+mod decode;
+mod encode;
+mod error;
+mod isa;
+pub mod layout;
+pub mod packed;
+mod reader;
+pub mod types;
+mod writer;
+mod zone;
+
+pub use check::{Checked, check};
+pub use decode::BlockColumn;
+pub use error::{Error, Place, Result};
+pub use layout::{EncodingCode, FORMAT_VERSION};
+pub use reader::{ColumnInfo, Segment};
+pub use types::ColumnType;
+pub use writer::{SegmentOptions, SegmentWriter, Written};
+pub use zone::{Comparison, Predicate, Value, Zone};
+
+/// Rows in a block: the unit of encoding, skipping and scheduling.
+pub const BLOCK_ROWS: usize = 65_536;
+/// Rows in a segment, at most.
+pub const MAX_SEGMENT_ROWS: u64 = 1 << 24;

@@ -1,0 +1,292 @@
+//! The packed layout, fixed for good: every column of a segment shares this lane geometry.
+//!
+//! ```text
+//! a vector: 1,024 rows over 32 lanes           row 32*i + lane is value i of its lane
+//! a packed vector of width W: 32*W words       word w of a lane lies at [w*32 + lane]
+//!
+//!            lane 0      lane 1    ...  lane 31
+//! word 0   [row 0,32..][row 1,33..] ... [row 31,63..]     value i of a lane starts at its bit i*W,
+//! word 1   [    ...   ][    ...   ] ... [    ...     ]    low bits first, and may straddle two words
+//! ...
+//! word W-1
+//! ```
+//!
+//! Why this one: a GPU warp reads 32 neighbouring words at once and its thread `lane` meets the same rows in every
+//! column; a CPU unpacks 32 lanes with the same shift and mask, so that plain loops vectorise at any register width and
+//! rows come out in their natural order. Width 1 is a bitmap whose word is the live mask of a lane. Width 32 is the
+//! natural order itself. Values wider than 32 bits are two planes: the low 32 bits, and the rest.
+
+use std::sync::LazyLock;
+
+/// Rows in a vector.
+pub const VECTOR_ROWS: usize = 1024;
+/// Lanes of a vector.
+pub const LANES: usize = 32;
+/// Values of a vector in one lane.
+pub const LANE_VALUES: usize = VECTOR_ROWS / LANES;
+
+const _: () = assert!(LANES * LANE_VALUES == VECTOR_ROWS && LANE_VALUES == u32::BITS as usize);
+
+/// Words in a packed vector of this width.
+pub const fn vector_words(width: u32) -> usize {
+    LANES * width as usize
+}
+
+/// The least width that holds `value`.
+pub const fn width_of(value: u64) -> u32 {
+    u64::BITS - value.leading_zeros()
+}
+
+/// A vector of unpacked values.
+pub type Values = [u32; VECTOR_ROWS];
+
+type Unpack = fn(&[u32], &mut Values);
+type Pack = fn(&Values, &mut [u32]);
+
+/// Unpacks one vector of `width` <= 32 bits. `packed` holds exactly [`vector_words`] words.
+pub fn unpack(width: u32, packed: &[u32], out: &mut Values) {
+    assert_eq!(packed.len(), vector_words(width));
+    KERNELS.unpack[width as usize](packed, out);
+}
+
+/// Packs one vector into `width` <= 32 bits; higher bits of the values must be zero.
+pub fn pack(width: u32, values: &Values, packed: &mut [u32]) {
+    assert_eq!(packed.len(), vector_words(width));
+    KERNELS.pack[width as usize](values, packed);
+}
+
+/// One value of a packed vector: for the few rows that are left.
+pub fn value_at(width: u32, packed: &[u32], row: usize) -> u32 {
+    if width == 0 {
+        return 0;
+    }
+    let (value, lane) = (row / LANES, row % LANES);
+    let (word, shift) = (value * width as usize / 32, value * width as usize % 32);
+    let low = u64::from(packed[word * LANES + lane]);
+    let high = if shift + width as usize > 32 { u64::from(packed[(word + 1) * LANES + lane]) } else { 0 };
+    (((high << 32) | low) >> shift) as u32 & mask(width)
+}
+
+const fn mask(width: u32) -> u32 {
+    if width >= 32 { u32::MAX } else { (1 << width) - 1 }
+}
+
+#[inline(always)]
+fn unpack_body<const W: usize>(packed: &[u32], out: &mut Values) {
+    if W == 0 {
+        out.fill(0);
+        return;
+    }
+    let mask = mask(W as u32);
+    for (value, row) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        let (word, shift) = (value * W / 32, value * W % 32);
+        let low = &packed[word * LANES..][..LANES];
+        if shift + W <= 32 {
+            for lane in 0..LANES {
+                row[lane] = (low[lane] >> shift) & mask;
+            }
+        } else {
+            let high = &packed[(word + 1) * LANES..][..LANES];
+            for lane in 0..LANES {
+                row[lane] = ((low[lane] >> shift) | (high[lane] << (32 - shift))) & mask;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn pack_body<const W: usize>(values: &Values, packed: &mut [u32]) {
+    if W == 0 {
+        return;
+    }
+    packed.fill(0);
+    for (value, row) in values.as_chunks::<LANES>().0.iter().enumerate() {
+        let (word, shift) = (value * W / 32, value * W % 32);
+        let low = &mut packed[word * LANES..][..LANES];
+        for lane in 0..LANES {
+            low[lane] |= row[lane] << shift;
+        }
+        if shift + W > 32 {
+            let high = &mut packed[(word + 1) * LANES..][..LANES];
+            for lane in 0..LANES {
+                high[lane] |= row[lane] >> (32 - shift);
+            }
+        }
+    }
+}
+
+/// One function per width, for the best instruction set of this processor.
+struct Kernels {
+    unpack: [Unpack; 33],
+    pack: [Pack; 33],
+}
+
+static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::detect);
+
+macro_rules! per_width {
+    ($f:ident) => {
+        per_width!($f; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32)
+    };
+    ($f:ident; $($w:literal)*) => { [$($f::<$w>),*] };
+}
+
+impl Kernels {
+    fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
+            return Self { unpack: per_width!(unpack_avx512), pack: per_width!(pack_avx512) };
+        } else if is_x86_feature_detected!("avx2") {
+            return Self { unpack: per_width!(unpack_avx2), pack: per_width!(pack_avx2) };
+        }
+        Self { unpack: per_width!(unpack_body), pack: per_width!(pack_body) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! for_features {
+    ($unpack:ident, $pack:ident, $features:literal) => {
+        fn $unpack<const W: usize>(packed: &[u32], out: &mut Values) {
+            #[target_feature(enable = $features)]
+            fn with_features<const W: usize>(packed: &[u32], out: &mut Values) {
+                unpack_body::<W>(packed, out);
+            }
+            // SAFETY: `Kernels::detect` hands this function out only after it found the features.
+            unsafe { with_features::<W>(packed, out) }
+        }
+
+        fn $pack<const W: usize>(values: &Values, packed: &mut [u32]) {
+            #[target_feature(enable = $features)]
+            fn with_features<const W: usize>(values: &Values, packed: &mut [u32]) {
+                pack_body::<W>(values, packed);
+            }
+            // SAFETY: as above.
+            unsafe { with_features::<W>(values, packed) }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+for_features!(unpack_avx2, pack_avx2, "avx2");
+#[cfg(target_arch = "x86_64")]
+for_features!(unpack_avx512, pack_avx512, "avx512f,avx512vl");
+
+/// A bitmap of 1,024 rows in lane geometry to one in row order: word i holds rows 32*i to 32*i+31, low bit first.
+///
+/// Both are the same 32x32 bit matrix, once by columns and once by rows, so this is a transposition and its own
+/// inverse (Warren, Hacker's Delight, 7-3: swap ever smaller off-diagonal squares).
+pub fn transpose(bits: &mut [u32; LANES]) {
+    let mut size = 16;
+    let mut mask = 0x0000_ffff_u32;
+    while size != 0 {
+        let mut i = 0;
+        while i < LANES {
+            let swap = ((bits[i] >> size) ^ bits[i + size]) & mask;
+            bits[i] ^= swap << size;
+            bits[i + size] ^= swap;
+            i = (i + size + 1) & !size;
+        }
+        size >>= 1;
+        mask ^= mask << size;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn value(seed: u64, row: usize, width: u32) -> u32 {
+        let x = (seed ^ row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (x >> 29) as u32 & mask(width)
+    }
+
+    /// The layout by its definition, bit by bit.
+    fn pack_by_definition(width: u32, values: &Values) -> Vec<u32> {
+        let mut packed = vec![0u32; vector_words(width)];
+        for (row, value) in values.iter().enumerate() {
+            let (i, lane) = (row / 32, row % 32);
+            for bit in 0..width as usize {
+                let at = i * width as usize + bit;
+                packed[at / 32 * 32 + lane] |= (value >> bit & 1) << (at % 32);
+            }
+        }
+        packed
+    }
+
+    #[test]
+    fn every_width_packs_as_defined_and_comes_back() {
+        for width in 0..=32 {
+            for seed in 0..4 {
+                let values: Values = match seed {
+                    0 => [mask(width); VECTOR_ROWS],
+                    _ => std::array::from_fn(|row| value(seed, row, width)),
+                };
+                let mut packed = vec![0xdead_beef; vector_words(width)];
+                pack(width, &values, &mut packed);
+                assert_eq!(packed, pack_by_definition(width, &values), "width {width}");
+                let mut back = [1; VECTOR_ROWS];
+                unpack(width, &packed, &mut back);
+                assert_eq!(back, values, "width {width}");
+                for row in [0, 1, 31, 32, 33, 500, 1023] {
+                    assert_eq!(value_at(width, &packed, row), values[row]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_instruction_sets_agree() {
+        let portable = Kernels { unpack: per_width!(unpack_body), pack: per_width!(pack_body) };
+        for width in 0..=32u32 {
+            let values: Values = std::array::from_fn(|row| value(7, row, width));
+            let (mut a, mut b) = (vec![0; vector_words(width)], vec![0; vector_words(width)]);
+            portable.pack[width as usize](&values, &mut a);
+            pack(width, &values, &mut b);
+            assert_eq!(a, b);
+            let (mut x, mut y) = ([0; VECTOR_ROWS], [0; VECTOR_ROWS]);
+            portable.unpack[width as usize](&a, &mut x);
+            unpack(width, &a, &mut y);
+            assert_eq!(x, y);
+        }
+    }
+
+    #[test]
+    fn width_32_is_the_natural_order_and_width_1_a_lane_mask() {
+        let values: Values = std::array::from_fn(|row| row as u32 * 77_777);
+        let mut packed = vec![0; vector_words(32)];
+        pack(32, &values, &mut packed);
+        assert_eq!(packed, values);
+
+        let bits: Values = std::array::from_fn(|row| value(3, row, 1));
+        let mut lanes = [0; LANES];
+        pack(1, &bits, &mut lanes);
+        for (lane, word) in lanes.iter().enumerate() {
+            for i in 0..32 {
+                assert_eq!(word >> i & 1, bits[32 * i + lane]);
+            }
+        }
+        transpose(&mut lanes);
+        for (i, word) in lanes.iter().enumerate() {
+            for bit in 0..32 {
+                assert_eq!(word >> bit & 1, bits[32 * i + bit]);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn transposing_twice_changes_nothing(bits: [u32; LANES]) {
+            let mut twice = bits;
+            transpose(&mut twice);
+            transpose(&mut twice);
+            prop_assert_eq!(twice, bits);
+        }
+
+        #[test]
+        fn width_of_is_the_least(value: u64) {
+            let width = width_of(value);
+            prop_assert!(width == 64 || value >> width == 0);
+            prop_assert!(value == 0 && width == 0 || value >> (width - 1) == 1);
+        }
+    }
+}

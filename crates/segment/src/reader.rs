@@ -1,0 +1,465 @@
+//! Opens a segment and reads single blocks of single columns.
+//!
+//! Opening reads the first page, the trailer and the footer, checks their checksums, and then checks everything that
+//! later code relies on: that every chunk lies inside the file with the length its encoding gives it, that widths,
+//! codes and counts make sense together. After that, arithmetic on the records cannot go wrong, whoever wrote them.
+
+use std::sync::{Arc, OnceLock};
+
+use arrow_schema::{Field, Schema, SchemaRef, TimeUnit};
+use onehop_io::{AlignedBuf, Ledger, PAGE_BYTES, ReadAt};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::decode::{BlockColumn, Dictionary, Origin};
+use crate::layout::{
+    BlockRecord, ChunkRecord, ColumnRecord, EncodingCode, FORMAT_VERSION, FooterHead, Header, MAGIC, Trailer, TypeCode,
+    chunk, flags,
+};
+use crate::packed::{LANES, VECTOR_ROWS, vector_words};
+use crate::types::ColumnType;
+use crate::zone::{Predicate, Zone};
+use crate::{BLOCK_ROWS, Error, MAX_SEGMENT_ROWS, Place, Result};
+
+/// An open segment. Cheap to share; all methods may be called from many threads.
+#[derive(Debug)]
+pub struct Segment {
+    file: Arc<dyn ReadAt>,
+    schema: SchemaRef,
+    head: FooterHead,
+    columns: Vec<Column>,
+    /// By column, then block.
+    records: Vec<BlockRecord>,
+}
+
+#[derive(Debug)]
+struct Column {
+    info: ColumnInfo,
+    record: ColumnRecord,
+    dictionary: OnceLock<Arc<Dictionary>>,
+}
+
+/// How a column is stored.
+#[derive(Clone, Debug)]
+pub struct ColumnInfo {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub column_type: ColumnType,
+    /// Whether it admits NULL.
+    pub nullable: bool,
+    /// Its encoding in this segment.
+    pub encoding: EncodingCode,
+    /// Bits of a packed value, code or length; bytes of a plain value.
+    pub width: u8,
+    /// Entries of its dictionary, 0 without one: then also the number of distinct values.
+    pub dictionary_entries: u32,
+    /// Bytes it takes in the file, without padding.
+    pub stored_bytes: u64,
+    /// Least and greatest value and NULLs over the whole segment.
+    pub zone: Zone,
+}
+
+impl Segment {
+    /// Opens a segment.
+    ///
+    /// # Errors
+    /// [`Error::Version`] for a format this build does not know, [`Error::Corrupt`] for one it knows and that does not
+    /// hold together.
+    pub fn open(file: Arc<dyn ReadAt>, ledger: &Ledger) -> Result<Self> {
+        let frame = |reason: &str| corrupt(&*file, Place::Frame, reason);
+        let file_bytes = file.len()?;
+        let least = (PAGE_BYTES + size_of::<FooterHead>() + size_of::<Trailer>()) as u64;
+        if file_bytes < least {
+            return Err(frame(&format!("{file_bytes} bytes are too few for a segment; it may have been truncated")));
+        }
+        let header: Header = read_record(&*file, 0, ledger)?;
+        if header.magic != MAGIC {
+            return Err(frame("it does not start like a segment"));
+        }
+        check_version(&*file, header.version, 0)?;
+        let trailer: Trailer = read_record(&*file, file_bytes - size_of::<Trailer>() as u64, ledger)?;
+        if trailer.magic != MAGIC {
+            return Err(frame("it does not end like a segment; it was not finished, or was truncated"));
+        }
+        check_version(&*file, trailer.version, trailer.features)?;
+        let unsigned = Trailer { trailer_crc: 0, ..trailer };
+        if crc32c::crc32c(unsigned.as_bytes()) != trailer.trailer_crc || trailer.file_bytes != file_bytes {
+            return Err(frame("the trailer does not match its checksum or the file's length"));
+        }
+        let footer_end = trailer.footer_offset.checked_add(trailer.footer_bytes);
+        if footer_end != Some(file_bytes - size_of::<Trailer>() as u64) {
+            return Err(frame("the trailer does not point to a footer before it"));
+        }
+        let mut footer = vec![0; trailer.footer_bytes as usize];
+        file.read_at(trailer.footer_offset, &mut footer, ledger)?;
+        if crc32c::crc32c(&footer) != trailer.footer_crc {
+            return Err(corrupt(&*file, Place::Footer, "it does not match its checksum"));
+        }
+        Self::parse(file, &footer, trailer.footer_offset)
+    }
+
+    fn parse(file: Arc<dyn ReadAt>, footer: &[u8], data_end: u64) -> Result<Self> {
+        let bad = |reason: &str| corrupt(&*file, Place::Footer, reason);
+        let (head, rest) = FooterHead::read_from_prefix(footer).map_err(|_| bad("it is too short"))?;
+        let block_rows = head.block_rows as usize;
+        let is_known_geometry = head.vector_rows as usize == VECTOR_ROWS
+            && head.lanes as usize == LANES
+            && block_rows.is_multiple_of(VECTOR_ROWS)
+            && (VECTOR_ROWS..=BLOCK_ROWS).contains(&block_rows);
+        if !is_known_geometry || head.rows > MAX_SEGMENT_ROWS {
+            return Err(bad("its geometry is not that of this format"));
+        }
+        if head.rows.div_ceil(u64::from(head.block_rows)) != u64::from(head.blocks) {
+            return Err(bad("the number of blocks does not fit the number of rows"));
+        }
+        let columns = head.columns as usize;
+        let blocks = head.blocks as usize;
+        let cells = columns.checked_mul(blocks).ok_or_else(|| bad("too many blocks"))?;
+        let (column_records, rest) = <[ColumnRecord]>::ref_from_prefix_with_elems(rest, columns)
+            .map_err(|_| bad("too short for its columns"))?;
+        let (records, names) =
+            <[BlockRecord]>::ref_from_prefix_with_elems(rest, cells).map_err(|_| bad("too short for its blocks"))?;
+        if names.len() != head.names_bytes as usize {
+            return Err(bad("the names do not fill the rest of it"));
+        }
+        let mut parsed = Vec::with_capacity(columns);
+        for (index, record) in column_records.iter().enumerate() {
+            let blocks = &records[index * blocks..][..blocks];
+            parsed.push(parse_column(&*file, record, blocks, names, &head, data_end)?);
+        }
+        let fields: Vec<Field> = parsed
+            .iter()
+            .map(|c: &Column| Field::new(&c.info.name, c.info.column_type.arrow(), c.info.nullable))
+            .collect();
+        Ok(Self { file, schema: Arc::new(Schema::new(fields)), head, columns: parsed, records: records.to_vec() })
+    }
+
+    /// The columns, by their Arrow types.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The file it lies in.
+    pub fn file(&self) -> &Arc<dyn ReadAt> {
+        &self.file
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> u64 {
+        self.head.rows
+    }
+
+    /// Blocks.
+    pub fn blocks(&self) -> usize {
+        self.head.blocks as usize
+    }
+
+    /// Rows of a block.
+    pub fn block_rows(&self, block: usize) -> usize {
+        block_rows(&self.head, block)
+    }
+
+    /// How a column is stored.
+    pub fn column(&self, column: usize) -> &ColumnInfo {
+        &self.columns[column].info
+    }
+
+    /// What is known of a block of a column without reading it.
+    pub fn zone(&self, column: usize, block: usize) -> Zone {
+        let record = self.record(column, block);
+        Zone {
+            min: record.min,
+            max: record.max,
+            flags: record.flags,
+            is_text: self.columns[column].info.column_type.is_text(),
+            null_count: record.null_count.into(),
+            rows: self.block_rows(block) as u64,
+        }
+    }
+
+    /// Whether a row of a block may match.
+    pub fn may_match(&self, block: usize, predicate: &Predicate) -> bool {
+        predicate.may_match(&|column| self.zone(column, block))
+    }
+
+    /// Whether any row of the segment may match.
+    pub fn any_may_match(&self, predicate: &Predicate) -> bool {
+        predicate.may_match(&|column| self.columns[column].info.zone)
+    }
+
+    /// Bytes that reading a block of a column takes, not counting its dictionary.
+    pub fn stored_bytes(&self, column: usize, block: usize) -> u64 {
+        self.record(column, block).chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum()
+    }
+
+    fn record(&self, column: usize, block: usize) -> &BlockRecord {
+        &self.records[column * self.blocks() + block]
+    }
+
+    /// Reads a block of a column, encoded as it is, and verifies its checksums.
+    pub fn load(&self, column: usize, block: usize, ledger: &Ledger) -> Result<BlockColumn> {
+        let record = self.record(column, block);
+        let mut chunks = [None, None, None, None];
+        for (slot, chunk) in chunks.iter_mut().zip(&record.chunks) {
+            if chunk.bytes > 0 {
+                *slot = Some(Arc::new(self.read_chunk(column, block, chunk, ledger)?));
+            }
+        }
+        let info = &self.columns[column].info;
+        let dictionary = match info.encoding {
+            EncodingCode::Dictionary => Some(self.dictionary(column, ledger)?),
+            _ => None,
+        };
+        let place = Place::Block { column: info.name.clone(), block };
+        let origin = Origin { file: self.file.name().to_string(), place };
+        BlockColumn::new(info, self.block_rows(block), record, chunks, dictionary, origin)
+    }
+
+    fn read_chunk(&self, column: usize, block: usize, chunk: &ChunkRecord, ledger: &Ledger) -> Result<AlignedBuf> {
+        let mut buf = AlignedBuf::zeroed(chunk.bytes as usize);
+        if self.file.hints().alignment > 1 {
+            // Chunks start on pages, and what follows them on the last page is padding or the next page's start: a
+            // direct read of whole pages needs no bounce.
+            self.file.read_at(chunk.offset, buf.padded_mut(), ledger)?;
+        } else {
+            self.file.read_at(chunk.offset, &mut buf, ledger)?;
+        }
+        if crc32c::crc32c(&buf) != chunk.crc {
+            let place = Place::Block { column: self.columns[column].info.name.clone(), block };
+            let reason = format!("{} bytes at offset {} do not match their checksum", chunk.bytes, chunk.offset);
+            return Err(corrupt(&*self.file, place, &reason));
+        }
+        Ok(buf)
+    }
+
+    /// The dictionary of a column, read at first use and kept.
+    pub(crate) fn dictionary(&self, column: usize, ledger: &Ledger) -> Result<Arc<Dictionary>> {
+        let column = &self.columns[column];
+        if let Some(dictionary) = column.dictionary.get() {
+            return Ok(Arc::clone(dictionary));
+        }
+        let place = || Place::Column(column.info.name.clone());
+        let record = &column.record;
+        let mut buf = AlignedBuf::zeroed(record.dictionary_bytes as usize);
+        self.file.read_at(record.dictionary_offset, &mut buf, ledger)?;
+        if crc32c::crc32c(&buf) != record.dictionary_crc {
+            return Err(corrupt(&*self.file, place(), "the dictionary does not match its checksum"));
+        }
+        let dictionary = Dictionary::parse(&column.info, record.dictionary_entries as usize, buf)
+            .map_err(|reason| corrupt(&*self.file, place(), &reason))?;
+        Ok(Arc::clone(column.dictionary.get_or_init(|| Arc::new(dictionary))))
+    }
+}
+
+fn block_rows(head: &FooterHead, block: usize) -> usize {
+    let before = block as u64 * u64::from(head.block_rows);
+    head.rows.saturating_sub(before).min(u64::from(head.block_rows)) as usize
+}
+
+pub(crate) fn corrupt(file: &dyn ReadAt, place: Place, reason: &str) -> Error {
+    Error::Corrupt { file: file.name().to_string(), place, reason: reason.to_string() }
+}
+
+fn check_version(file: &dyn ReadAt, version: u32, features: u64) -> Result<()> {
+    if version == FORMAT_VERSION && features == 0 {
+        return Ok(());
+    }
+    let found = if features == 0 { version.to_string() } else { format!("{version} with features {features:#x}") };
+    Err(Error::Version { file: file.name().to_string(), found, known: FORMAT_VERSION })
+}
+
+fn read_record<T: FromBytes + IntoBytes + Immutable + KnownLayout>(
+    file: &dyn ReadAt,
+    offset: u64,
+    ledger: &Ledger,
+) -> Result<T> {
+    let mut record = T::new_zeroed();
+    file.read_at(offset, record.as_mut_bytes(), ledger)?;
+    Ok(record)
+}
+
+fn parse_column(
+    file: &dyn ReadAt,
+    record: &ColumnRecord,
+    blocks: &[BlockRecord],
+    names: &[u8],
+    head: &FooterHead,
+    data_end: u64,
+) -> Result<Column> {
+    let bad = |reason: &str| corrupt(file, Place::Footer, reason);
+    let name =
+        text(names, record.name_offset, record.name_bytes).ok_or_else(|| bad("a name lies outside the names"))?;
+    let zone_name =
+        text(names, record.zone_offset, record.zone_bytes).ok_or_else(|| bad("a zone lies outside the names"))?;
+    let bad = |reason: &str| corrupt(file, Place::Column(name.to_string()), reason);
+    let column_type = parse_type(record, zone_name).ok_or_else(|| bad("its type is not one of this format"))?;
+    let encoding =
+        EncodingCode::from_code(record.encoding).ok_or_else(|| bad("its encoding is not one of this format"))?;
+    if !fits(encoding, record.width, &column_type) {
+        return Err(bad("its encoding does not fit its type"));
+    }
+    check_dictionary(encoding, &column_type, record, data_end).map_err(|reason| bad(&reason))?;
+    let mut stored_bytes = record.dictionary_bytes;
+    for (block, block_record) in blocks.iter().enumerate() {
+        let rows = block_rows(head, block);
+        check_block(encoding, record.width, rows, block_record, data_end)
+            .map_err(|reason| corrupt(file, Place::Block { column: name.to_string(), block }, &reason))?;
+        stored_bytes += block_record.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
+    }
+    let zone = Zone {
+        min: record.min,
+        max: record.max,
+        flags: record.flags.into(),
+        is_text: column_type.is_text(),
+        null_count: record.null_count,
+        rows: head.rows,
+    };
+    let info = ColumnInfo {
+        name: name.to_string(),
+        column_type,
+        nullable: record.nullable != 0,
+        encoding,
+        width: record.width,
+        dictionary_entries: record.dictionary_entries,
+        stored_bytes,
+        zone,
+    };
+    Ok(Column { info, record: *record, dictionary: OnceLock::new() })
+}
+
+fn text(names: &[u8], offset: u32, bytes: u32) -> Option<&str> {
+    let end = (offset as usize).checked_add(bytes as usize)?;
+    std::str::from_utf8(names.get(offset as usize..end)?).ok()
+}
+
+fn parse_type(record: &ColumnRecord, zone: &str) -> Option<ColumnType> {
+    use TypeCode as T;
+    let codes = [
+        (T::Boolean, ColumnType::Boolean),
+        (T::Int8, ColumnType::Int8),
+        (T::Int16, ColumnType::Int16),
+        (T::Int32, ColumnType::Int32),
+        (T::Int64, ColumnType::Int64),
+        (T::UInt8, ColumnType::UInt8),
+        (T::UInt16, ColumnType::UInt16),
+        (T::UInt32, ColumnType::UInt32),
+        (T::UInt64, ColumnType::UInt64),
+        (T::Float32, ColumnType::Float32),
+        (T::Float64, ColumnType::Float64),
+        (T::Date, ColumnType::Date),
+        (T::Varchar, ColumnType::Varchar),
+    ];
+    if let Some((_, simple)) = codes.into_iter().find(|(code, _)| *code as u8 == record.type_code) {
+        return Some(simple);
+    }
+    if record.type_code == T::Decimal as u8 {
+        let (precision, scale) = (record.precision, record.scale);
+        let is_valid = (1..=38).contains(&precision) && scale.unsigned_abs() <= precision;
+        return is_valid.then_some(ColumnType::Decimal { precision, scale });
+    }
+    if record.type_code == T::Timestamp as u8 {
+        let units = [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond];
+        let unit = *units.get(record.unit as usize)?;
+        return Some(ColumnType::Timestamp { unit, zone: (!zone.is_empty()).then(|| zone.into()) });
+    }
+    None
+}
+
+fn fits(encoding: EncodingCode, width: u8, column_type: &ColumnType) -> bool {
+    let is_text = column_type.is_text();
+    match encoding {
+        EncodingCode::Packed => !is_text && width <= if *column_type == ColumnType::Boolean { 1 } else { 64 },
+        EncodingCode::Dictionary => width <= 32 && *column_type != ColumnType::Boolean,
+        EncodingCode::Plain => match column_type {
+            ColumnType::Decimal { .. } => width == 16,
+            other => other.plain_bytes() == Some(width as usize),
+        },
+        EncodingCode::Text => is_text && width <= 32,
+    }
+}
+
+fn check_dictionary(
+    encoding: EncodingCode,
+    column_type: &ColumnType,
+    record: &ColumnRecord,
+    data_end: u64,
+) -> std::result::Result<(), String> {
+    if encoding != EncodingCode::Dictionary {
+        return match record.dictionary_entries {
+            0 if record.dictionary_bytes == 0 => Ok(()),
+            _ => Err("it has a dictionary that its encoding does not use".into()),
+        };
+    }
+    let entries = u64::from(record.dictionary_entries);
+    let least = if column_type.is_text() { 4 * (entries + 1) } else { 8 * entries };
+    let fits_entries =
+        if column_type.is_text() { record.dictionary_bytes >= least } else { record.dictionary_bytes == least };
+    let ends = record.dictionary_offset.checked_add(record.dictionary_bytes);
+    if !fits_entries || ends.is_none_or(|end| end > data_end) {
+        return Err("its dictionary does not fit its entries or the file".into());
+    }
+    Ok(())
+}
+
+fn check_block(
+    encoding: EncodingCode,
+    width: u8,
+    rows: usize,
+    record: &BlockRecord,
+    data_end: u64,
+) -> std::result::Result<(), String> {
+    let nulls = record.null_count as usize;
+    let has_values = record.flags & flags::HAS_VALUES != 0;
+    if nulls > rows || record.flags & !flags::ALL != 0 || has_values != (nulls < rows) {
+        return Err("its NULL count or flags make no sense".into());
+    }
+    for (slot, stored) in record.chunks.iter().enumerate() {
+        let is_needed = slot == chunk::VALIDITY && nulls > 0 && nulls < rows;
+        if stored.bytes == 0 {
+            if is_needed {
+                return Err("it has NULLs but no validity".into());
+            }
+            continue;
+        }
+        let fits = match expected_bytes(encoding, width, rows, slot) {
+            Expected::Exactly(bytes) => stored.bytes as usize == bytes,
+            Expected::AtMost(bytes) => stored.bytes as usize <= bytes,
+        };
+        let end = stored.offset.checked_add(u64::from(stored.bytes));
+        let is_inside = stored.offset.is_multiple_of(PAGE_BYTES as u64) && end.is_some_and(|end| end <= data_end);
+        if !fits || !is_inside || slot == chunk::VALIDITY && !is_needed {
+            return Err(format!("chunk {slot} has an impossible place or length"));
+        }
+    }
+    let has = |slot: usize| record.chunks[slot].bytes > 0;
+    if width > 32 && encoding == EncodingCode::Packed && has(chunk::VALUES) != has(chunk::HIGH) {
+        return Err("it has one plane of two".into());
+    }
+    if encoding == EncodingCode::Text && has(chunk::ANCHORS) != has(chunk::TEXT) {
+        return Err("it has text without places, or places without text".into());
+    }
+    if encoding == EncodingCode::Plain && width == 16 && has_values && !has(chunk::VALUES) {
+        return Err("it has values that are not stored".into());
+    }
+    Ok(())
+}
+
+enum Expected {
+    Exactly(usize),
+    AtMost(usize),
+}
+
+fn expected_bytes(encoding: EncodingCode, width: u8, rows: usize, slot: usize) -> Expected {
+    let vectors = rows.div_ceil(VECTOR_ROWS);
+    let packed = |width: u32| Expected::Exactly(vectors * vector_words(width) * 4);
+    let width = u32::from(width);
+    match (encoding, slot) {
+        (_, chunk::VALIDITY) => packed(1),
+        (EncodingCode::Plain, chunk::VALUES) => Expected::Exactly(rows * width as usize),
+        (_, chunk::VALUES) => packed(width.min(32)),
+        (EncodingCode::Packed, chunk::HIGH) => packed(width.saturating_sub(32)),
+        (EncodingCode::Text, chunk::ANCHORS) => Expected::Exactly(vectors * 4),
+        (EncodingCode::Text, chunk::TEXT) => Expected::AtMost(i32::MAX as usize),
+        _ => Expected::AtMost(0),
+    }
+}

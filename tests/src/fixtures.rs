@@ -1,0 +1,118 @@
+//! The tables of the golden queries, and the ways in which they can lie in a database.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use futures::TryStreamExt;
+use onehop_engine::{Output, Result, Session};
+
+/// The folder of golden files and fixtures.
+pub fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
+}
+
+/// A fixture: a Parquet file of that name, and the columns by which a table of it can be cut and sorted.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixture {
+    /// The table's name and the file's stem.
+    pub name: &'static str,
+    hash: &'static str,
+    cluster: &'static str,
+}
+
+/// All fixtures. Chosen to hurt: partitions by columns with NULLs, few values or one; clusters that undo the order in
+/// the file, or have nothing to sort by.
+pub const FIXTURES: [Fixture; 24] = [
+    fixture("all_null", "i32", "s, id"),
+    fixture("bag_a", "n", "c"),
+    fixture("bag_b", "c", "n, c"),
+    fixture("big", "g", "u"),
+    fixture("calendar", "day", "moment"),
+    fixture("constants", "c_int", "c_some, id"),
+    fixture("dates", "weekday", "month, day"),
+    fixture("empty_table", "id", "s, i8"),
+    fixture("floats", "id", "x"),
+    fixture("items", "brand", "cost"),
+    fixture("keys", "k", "k"),
+    fixture("keys_null", "k", "k"),
+    fixture("left_side", "word", "k, v"),
+    fixture("numbers", "h", "day, a"),
+    fixture("one_row", "s", "id"),
+    fixture("right_side", "k", "word"),
+    fixture("rows_1024", "k", "v, id"),
+    fixture("rows_1025", "id", "s"),
+    fixture("rows_65536", "s", "v"),
+    fixture("sales", "store_id", "item_id, date_key"),
+    fixture("stores", "city", "opened"),
+    fixture("strings", "t", "s"),
+    fixture("tree", "parent", "name"),
+    fixture("types", "i64", "d38, u64"),
+];
+
+const fn fixture(name: &'static str, hash: &'static str, cluster: &'static str) -> Fixture {
+    Fixture { name, hash, cluster }
+}
+
+/// How the fixtures lie in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Views over the Parquet files.
+    Parquet,
+    /// Tables as they come.
+    Segments,
+    /// Four partitions each, by the hash of a column.
+    Partitions,
+    /// Sorted by some columns.
+    Clustered,
+}
+
+impl Fixture {
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        golden().join("fixtures").join(self.name).with_extension("parquet")
+    }
+
+    /// Makes the table (or view) in the session's database.
+    pub async fn load(&self, session: &Session, layout: Layout) -> Result<()> {
+        let Self { name, hash, cluster } = self;
+        let (kind, clauses) = match layout {
+            Layout::Parquet => ("VIEW", String::new()),
+            Layout::Segments => ("TABLE", String::new()),
+            Layout::Partitions => ("TABLE", format!("PARTITION BY HASH ({hash}) PARTITIONS 4")),
+            Layout::Clustered => ("TABLE", format!("CLUSTER BY ({cluster})")),
+        };
+        execute(session, &format!("CREATE {kind} {name} {clauses} AS SELECT * FROM '{}'", self.path().display())).await
+    }
+}
+
+/// Runs a statement to its end and forgets its rows.
+pub async fn execute(session: &Session, statement: &str) -> Result<()> {
+    match session.sql(statement).await? {
+        Output::Rows(rows) => rows.try_for_each(|_| async { Ok(()) }).await,
+        Output::Done(_) => Ok(()),
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{FIXTURES, golden};
+
+    #[test]
+    fn every_parquet_file_is_a_fixture() {
+        let mut stems: Vec<String> = std::fs::read_dir(golden().join("fixtures"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().to_string())
+            .collect();
+        stems.sort();
+        assert_eq!(stems, FIXTURES.map(|fixture| fixture.name));
+    }
+}

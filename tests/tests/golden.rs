@@ -1,0 +1,123 @@
+//! The golden queries over a matrix of configurations: the same answers wherever and however the tables lie.
+//!
+//! The answers in `golden/slt/` come from DuckDB (and SQLite), by `golden/fill.py`; nothing here can write them.
+//! `ONEHOP_GOLDEN=join` runs only the files whose name contains `join`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use onehop_engine::{Database, DatabaseOptions, Session};
+use onehop_tests::adapter::Adapter;
+use onehop_tests::fixtures::{FIXTURES, Layout, execute, golden};
+use sqllogictest::{Record, Runner, parse_file, strict_column_validator};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parquet() {
+    let database = Database::memory(&DatabaseOptions::default()).unwrap();
+    load(&database, Layout::Parquet, None).await;
+    run("parquet", &database, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn segments() {
+    let database = Database::memory(&DatabaseOptions::default()).unwrap();
+    load(&database, Layout::Segments, None).await;
+    run("segments", &database, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tiny_blocks() {
+    let (_folder, database) = on_disk();
+    let setting = Some("SET storage.block_rows = 1024");
+    load(&database, Layout::Segments, setting).await;
+    run("tiny-blocks", &database, setting).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions() {
+    let (_folder, database) = on_disk();
+    load(&database, Layout::Partitions, None).await;
+    run("partitions", &database, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clustered() {
+    let (_folder, database) = on_disk();
+    load(&database, Layout::Clustered, None).await;
+    run("clustered", &database, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reopened() {
+    let (folder, database) = on_disk();
+    load(&database, Layout::Segments, None).await;
+    drop(database);
+    let database = Database::open(folder.path(), &DatabaseOptions::default()).unwrap();
+    run("reopened", &database, None).await;
+}
+
+fn on_disk() -> (tempfile::TempDir, Database) {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path(), &DatabaseOptions::default()).unwrap();
+    (folder, database)
+}
+
+async fn session(database: &Database, setting: Option<&str>) -> onehop_engine::Result<Session> {
+    let session = database.session()?;
+    if let Some(setting) = setting {
+        execute(&session, setting).await?;
+    }
+    Ok(session)
+}
+
+async fn load(database: &Database, layout: Layout, setting: Option<&str>) {
+    let session = session(database, setting).await.unwrap();
+    for fixture in FIXTURES {
+        if let Err(e) = fixture.load(&session, layout).await {
+            panic!("{layout}: cannot load {}: {e}", fixture.name);
+        }
+    }
+}
+
+/// Runs every file to its end, then fails with all that went wrong.
+async fn run(configuration: &str, database: &Database, setting: Option<&'static str>) {
+    let mut queries = 0;
+    let mut statements = 0;
+    let mut failures = Vec::new();
+    for path in files() {
+        let mut runner = Runner::new(|| async { session(database, setting).await.map(Adapter::new) });
+        runner.with_column_validator(strict_column_validator);
+        runner.with_normalizer(String::clone);
+        runner.set_var("FIXTURES".into(), golden().join("fixtures").display().to_string());
+        for record in parse_file(&path).unwrap() {
+            match record {
+                Record::Query { .. } => queries += 1,
+                Record::Statement { .. } => statements += 1,
+                _ => {}
+            }
+            if let Err(e) = runner.run_async(record).await {
+                failures.push(e.display(false).to_string());
+            }
+        }
+    }
+    // Past the capture of the test harness: how much ran is part of the result.
+    let summary =
+        format!("golden {configuration}: {queries} queries, {statements} statements, {} failed\n", failures.len());
+    std::io::stderr().write_all(summary.as_bytes()).unwrap();
+    assert!(queries > 0, "no golden file matches");
+    assert!(failures.is_empty(), "{configuration}: {} failed\n\n{}", failures.len(), failures.join("\n\n"));
+}
+
+fn files() -> Vec<PathBuf> {
+    let wanted = std::env::var("ONEHOP_GOLDEN").unwrap_or_default();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(golden().join("slt"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "slt"))
+        .filter(|path| path.file_stem().is_some_and(|stem| stem.to_string_lossy().contains(&wanted)))
+        .collect();
+    files.sort();
+    files
+}
