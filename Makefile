@@ -38,9 +38,9 @@ $(DEBUG): FORCE
 	cargo test --locked --workspace --no-run
 FORCE:
 
-$(PYTHON): bench/peers/requirements.txt bench/peers/setup.sh
-	bench/peers/setup.sh
-	@touch $(PYTHON)
+# Looks whether the environment is whole, each time: a moment if it is.
+$(PYTHON): FORCE
+	@bench/peers/setup.sh
 
 test-answers: $(DEBUG) ## All SSB and TPC-H queries at SF 0.1 and 1 against DuckDB's stored answers
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \

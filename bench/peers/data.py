@@ -3,11 +3,14 @@
 DATA/ssb-sf1/parquet/*.parquet    written by `onehop gen`
 DATA/ssb-sf1/duckdb.db            DuckDB's database file
 DATA/ssb-sf1/onehop/              Onehop's database directory
+DATA/ssb-sf1/loaded               how those two were loaded, when both are whole: times, memory, versions
 """
 
+import json
+import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from engine import DuckDb, Engine, Onehop
@@ -53,22 +56,30 @@ class Data:
         return tables
 
     def queries(self, wanted: list[str] | None = None) -> dict[str, str]:
-        """Query texts by name (q1.1, q01), in order. `wanted` takes names in any case."""
+        """Query texts by name (q1.1, q01). `wanted` takes what `onehop bench --queries` takes."""
         folder = REPOSITORY / "crates" / "lab" / "src" / "queries" / self.suite
         queries = {path.stem: path.read_text() for path in sorted(folder.glob("*.sql"))}
         if wanted is None:
             return queries
-        names = [name.lower() for name in wanted]
-        unknown = [name for name in names if name not in queries]
-        if unknown:
-            raise SystemExit(f"no query {', '.join(unknown)}; there are {', '.join(queries)}")
-        return {name: queries[name] for name in names}
+        names = list(queries)
+        chosen = []
+        for item in wanted:
+            first, last = (re.split(r"\.\.|-", item, maxsplit=1) * 2)[:2]
+            start, end = find(names, first)[0], find(names, last)[1]
+            if start >= end:
+                raise SystemExit(f"--queries {item} ends before it begins; there are {', '.join(names)}")
+            chosen += names[start:end]
+        return {name: queries[name] for name in chosen}
 
-    def is_loaded(self) -> bool:
-        return (self.folder / "loaded").is_file()
+    def loaded(self) -> dict | None:
+        """How the databases that are there were loaded; None if they have to be."""
+        try:
+            return json.loads((self.folder / "loaded").read_text())
+        except (OSError, ValueError):
+            return None
 
-    def load(self, binary: Path, threads: int) -> tuple[Load, Load]:
-        """Loads both databases afresh, table by table in turns. (Onehop's, DuckDB's)"""
+    def load(self, binary: Path, threads: int, environment: dict[str, object]) -> dict:
+        """Loads both databases afresh, table by table in turns. What is returned is what `loaded` will say."""
         (self.folder / "loaded").unlink(missing_ok=True)
         for old in self.folder.glob("duckdb.db*"):
             old.unlink()
@@ -83,11 +94,28 @@ class Data:
             # DuckDB's rows are in its log until then; Onehop's are in segments, synchronised, already.
             spent["duckdb"] += duckdb.sql("CHECKPOINT").wall_ns
             peaks = {engine.name: engine.peak_rss_bytes() for engine in engines}
-        (self.folder / "loaded").touch()
-        return (
-            Load(spent["onehop"], peaks["onehop"], size(self.onehop)),
-            Load(spent["duckdb"], peaks["duckdb"], size(self.duckdb)),
-        )
+        loads = {
+            "onehop": asdict(Load(spent["onehop"], peaks["onehop"], size(self.onehop))),
+            "duckdb": asdict(Load(spent["duckdb"], peaks["duckdb"], size(self.duckdb))),
+            "threads": threads,
+            "environment": environment,
+        }
+        (self.folder / "loaded").write_text(json.dumps(loads, indent=2) + "\n")
+        return loads
+
+
+def find(names: list[str], wanted: str) -> tuple[int, int]:
+    """Where the queries of a name start and end. `2` and `q2` are q2.1 to q2.3 of SSB, and q02 of TPC-H."""
+
+    def key(name: str) -> list[int] | None:
+        found = re.fullmatch(r"[qQ]?([0-9]+)(?:\.([0-9]+))?", name.strip())
+        return [int(part) for part in found.groups() if part] if found else None
+
+    want = key(wanted)
+    fits = [at for at, name in enumerate(names) if want and (key(name) or [])[: len(want)] == want]
+    if not fits:
+        raise SystemExit(f"--queries: there is no query {wanted.strip()!r}; there are {', '.join(names)}")
+    return fits[0], fits[-1] + 1
 
 
 def size(path: Path) -> int:

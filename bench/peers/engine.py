@@ -82,10 +82,13 @@ class Engine:
 
 
 class Onehop(Engine):
-    """`onehop pipe [DIR]`."""
+    """`onehop pipe [DIR]`, with settings as NAME=VALUE."""
 
-    def __init__(self, binary: Path, directory: Path | None = None, threads: int | None = None) -> None:
-        super().__init__("onehop", [str(binary), "pipe", *([str(directory)] if directory else [])])
+    def __init__(
+        self, binary: Path, directory: Path | None = None, threads: int | None = None, settings: list[str] | None = None
+    ) -> None:
+        flags = [word for setting in settings or [] for word in ("--set", setting)]
+        super().__init__("onehop", [str(binary), "pipe", *([str(directory)] if directory else []), *flags])
         if threads:
             self.sql(f"SET threads = {threads}")
 

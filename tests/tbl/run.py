@@ -47,8 +47,19 @@ def main() -> None:
             for name, columns in DDL.items()
         ]
         run(options.onehop, database, "-c", "\n".join(script))
-        run(options.onehop, "bench", "ssb", "--sf", options.sf, "--db", database, "--runs", "1")
-    print("tbl: 13 passed, 0 failed")
+        run(options.onehop, "bench", "ssb", "--sf", options.sf, "--db", database, "--runs", "0")
+        refuses_a_mixture(options.onehop, tbl / "supplier.tbl", Path(folder, "mixed.tbl"))
+    print("tbl: 14 passed, 0 failed")
+
+
+def refuses_a_mixture(onehop: Path, whole: Path, mixed: Path) -> None:
+    """A line without the trailing pipe among lines with it is an error that names it, and nothing is loaded."""
+    lines = whole.read_text().splitlines(keepends=True)
+    lines[6] = lines[6].replace("|\n", "\n")
+    mixed.write_text("".join(lines))
+    sql = f"CREATE TABLE s ({DDL['supplier']}); COPY s FROM '{mixed}';"
+    ended = subprocess.run([onehop, "-c", sql], capture_output=True, text=True)
+    assert ended.returncode == 1 and "mixed.tbl" in ended.stderr and "line 7" in ended.stderr, ended.stderr
 
 
 def run(*command: object) -> None:

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Stop};
 use crate::format::Format;
 use crate::settings;
+use crate::terminal::{Terminal, note};
+use crate::{message, version};
 
 const ABOUT: &str = "An analytical SQL engine that reads each byte once and shows the count.";
 
@@ -50,11 +52,10 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(
     name = "onehop",
-    version,
+    version = version::TEXT,
     about = ABOUT,
     long_about = LONG_ABOUT,
     args_conflicts_with_subcommands = true,
-    disable_help_subcommand = true,
     max_term_width = 110
 )]
 pub struct Args {
@@ -119,7 +120,7 @@ The data is a function of the scale factor: the same rows whatever the threads, 
 const BENCH_EXAMPLES: &str = "\
 Examples:
   onehop bench ssb --sf 1                                  generates data/ssb-sf1.onehop if it is not there
-  onehop bench tpch --sf 1 --queries q01,q06 --runs 9 --json figures.json
+  onehop bench tpch --sf 1 --queries 1,6,12-14 --runs 9 --json figures.json
 
 Answers are checked against stored ones at scale factors 0.01, 0.1 and 1. A wrong answer gets no time, and exit code 1.";
 
@@ -162,7 +163,7 @@ pub struct GenArgs {
     #[arg(value_enum)]
     pub suite: Suite,
     /// Scale factor: 1 is about 6 million rows in the largest table
-    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = scale_factor, allow_negative_numbers = true)]
     pub sf: f64,
     /// The database directory, or the folder for the files
     #[arg(long, value_name = "PATH")]
@@ -188,14 +189,14 @@ pub struct BenchArgs {
     #[arg(value_enum)]
     pub suite: Suite,
     /// Scale factor
-    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = scale_factor, allow_negative_numbers = true)]
     pub sf: f64,
     /// Database directory with the tables; generated if it is not there [default: data/SUITE-sfN.onehop]
     #[arg(long, value_name = "DIR")]
     pub db: Option<PathBuf>,
-    /// Only these queries, comma-separated
-    #[arg(long, value_name = "IDS", value_delimiter = ',')]
-    pub queries: Vec<String>,
+    /// Only these queries: names and ranges, as 1.1,2-3 (ssb: 1.1 to 4.3; 2 is all of 2.x) or q01,6-8 (tpch: 1 to 22)
+    #[arg(long, value_name = "IDS")]
+    pub queries: Option<String>,
     /// Measured runs of each query, after one to warm up
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = run_count)]
     pub runs: usize,
@@ -211,6 +212,13 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
+    /// Settings by flags, in the order in which they win.
+    pub fn settings(&self) -> Vec<(String, String)> {
+        let mut settings = self.set.clone();
+        settings.extend(self.threads.map(|n| ("threads".into(), n.to_string())));
+        settings
+    }
+
     /// JSON takes the place of the table.
     pub fn json_to_stdout(&self) -> bool {
         self.json.as_ref().is_some_and(|path| path.as_os_str() == "-")
@@ -228,6 +236,11 @@ pub struct PipeArgs {
     /// Change a setting, as SET does (may be repeated)
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     pub set: Vec<(String, String)>,
+}
+
+/// How far it goes, the benchmark knows.
+fn scale_factor(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "a number, such as 0.1 or 10".into())
 }
 
 fn thread_count(text: &str) -> Result<usize, String> {
@@ -335,10 +348,37 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, Exit> {
         Ok(args) => Ok(args),
         Err(e) if e.kind() == ErrorKind::DisplayHelp => Err(help(&words, e)),
         Err(e) if e.kind() == ErrorKind::ArgumentConflict => Err(conflict(e)),
-        Err(e) => {
-            let _ = e.print();
-            Err(if e.use_stderr() { Exit::Usage } else { Exit::Done })
+        Err(e) => Err(say(&e)),
+    }
+}
+
+/// Prints help, version or error, where each belongs.
+fn say(e: &clap::Error) -> Exit {
+    match (e.print(), e.use_stderr()) {
+        (_, true) => {
+            note_format_by_environment(e);
+            Exit::Usage
         }
+        (Ok(()), false) => Exit::Done,
+        // What was asked for did not arrive.
+        (Err(e), false) => match Stop::from(e) {
+            Stop::PipeClosed => Exit::Done,
+            stop => {
+                message::report(&stop.into(), &Terminal::detect());
+                Exit::Failed
+            }
+        },
+    }
+}
+
+/// A wrong format may come from where nobody thought of looking.
+fn note_format_by_environment(e: &clap::Error) {
+    let value = match e.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(value)) if e.kind() == ErrorKind::InvalidValue => value,
+        _ => return,
+    };
+    if std::env::var_os("ONEHOP_FORMAT").is_some_and(|set| set == **value) {
+        note("The environment variable ONEHOP_FORMAT says so.");
     }
 }
 
@@ -356,7 +396,7 @@ pub fn command() -> clap::Command {
 
 /// Help, with the engine's settings in its long form: they are asked for only now, because asking costs a session.
 fn help(words: &[OsString], e: clap::Error) -> Exit {
-    let is_long_root = words.len() == 2 && words[1] == "--help";
+    let is_long_root = words.len() == 2 && (words[1] == "--help" || words[1] == "help");
     let e = match is_long_root {
         false => e,
         true => {
@@ -367,8 +407,7 @@ fn help(words: &[OsString], e: clap::Error) -> Exit {
             }
         }
     };
-    let _ = e.print();
-    Exit::Done
+    say(&e)
 }
 
 /// `onehop docter` would quietly make a database of that name.
@@ -401,10 +440,13 @@ fn conflict(e: clap::Error) -> Exit {
             ErrorKind::UnknownArgument,
             format!("'{word}' is one word too many after PATH; SQL follows -c: onehop PATH -c '...'"),
         ),
+        Some(ContextValue::String(word)) => command().error(
+            ErrorKind::ArgumentConflict,
+            format!("commands come first, and have their own options and PATH: onehop {word} ..."),
+        ),
         _ => e,
     };
-    let _ = e.print();
-    Exit::Usage
+    say(&e)
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {

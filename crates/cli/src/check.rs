@@ -1,6 +1,9 @@
 //! `onehop check`: every checksum of a database, verified, and what is wrong by name.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use onehop_engine::check::{CheckReport, Problem, check};
@@ -15,10 +18,7 @@ use crate::units;
 
 /// Checks, and prints what was found. Damage is an error, so that the exit code says it too.
 pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Stop> {
-    if !args.path.is_dir() {
-        let reason = if args.path.exists() { io::ErrorKind::NotADirectory } else { io::ErrorKind::NotFound };
-        return Err(Stop::System(format!("cannot check {}", args.path.display()), reason.into()));
-    }
+    refuse_other_things(&args.path)?;
     let began = Instant::now();
     let mut meter = Meter::new(if terminal.stderr { Bar::Allowed } else { Bar::Off });
     let mut progress = |done, total| {
@@ -35,6 +35,22 @@ pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Stop> {
             .with_hint("queries that touch the damaged blocks fail, others are right; restore the files named, or load the tables anew")
             .into()),
     }
+}
+
+/// What is no database is not called a damaged one; but a database that has lost its catalog is.
+fn refuse_other_things(path: &Path) -> Result<(), Stop> {
+    let name = path.display();
+    let entries = fs::read_dir(path).map_err(|e| Stop::System(format!("there is no database at {name}"), e))?;
+    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    if names.iter().any(|name| name == "catalog") {
+        return Ok(());
+    }
+    let segments = fs::read_dir(path.join("segments")).into_iter().flatten().flatten();
+    if segments.map(|entry| entry.path()).any(|file| file.extension() == Some(OsStr::new("seg"))) {
+        let error = Error::new(ErrorKind::Corrupt, format!("{name}/catalog is missing, and there are segment files"));
+        return Err(error.with_hint("restore the catalog from a backup; to begin anew, remove the directory").into());
+    }
+    Err(Error::new(ErrorKind::NotFound, format!("there is no database at {name}: the directory has no catalog")).into())
 }
 
 fn as_text(args: &CheckArgs, report: &CheckReport, elapsed: Duration) -> String {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onehop_engine::{Database, DatabaseOptions, Session};
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, Session};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::Stop;
@@ -62,6 +62,11 @@ impl Client {
         &self.session
     }
 
+    /// Ctrl-C cancels statements from now on, and never ends the process.
+    pub fn outlive_interrupts(&self) {
+        self.interrupts.stay();
+    }
+
     /// The directory; `None` in memory.
     pub fn path(&self) -> Option<&Path> {
         self.database.path()
@@ -109,12 +114,30 @@ impl Client {
 
 /// A database and a session on it.
 pub fn open(path: Option<&Path>, options: &DatabaseOptions) -> Result<(Database, Arc<Session>), Stop> {
+    if let Some(path) = path {
+        refuse_file(path)?;
+    }
     let database = match path {
-        Some(path) => Database::open(path, options)?,
+        // Settings are known to be right: what is invalid is the path.
+        Some(path) => Database::open(path, options).map_err(|e| match e.kind() {
+            ErrorKind::Invalid => Stop::Misuse(e),
+            _ => Stop::Engine(e),
+        })?,
         None => Database::memory(options)?,
     };
     let session = Arc::new(database.session()?);
     Ok((database, session))
+}
+
+/// A database is a directory; a data file given in its place is a question about that file.
+fn refuse_file(path: &Path) -> Result<(), Stop> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    let name = path.display();
+    Err(Stop::Usage(format!(
+        "{name} is a file, and a database is a directory; to query the file: onehop -c \"FROM '{name}'\""
+    )))
 }
 
 /// As many workers as the engine has been told to use threads.

@@ -39,6 +39,8 @@ pub enum Stop {
     System(String, io::Error),
     /// What was asked for makes no sense.
     Usage(String),
+    /// The engine says that a setting or a path on the command line (or in the environment) makes no sense.
+    Misuse(Error),
     /// Ctrl-C, so long after the statement began.
     Interrupted(Duration),
 }
@@ -51,7 +53,7 @@ impl Stop {
             Stop::Engine(e) if e.kind() == ErrorKind::Cancelled => Exit::Interrupted,
             Stop::Engine(_) | Stop::System(..) => Exit::Failed,
             Stop::PipeClosed => Exit::Done,
-            Stop::Usage(_) => Exit::Usage,
+            Stop::Usage(_) | Stop::Misuse(_) => Exit::Usage,
             Stop::Interrupted(_) => Exit::Interrupted,
         }
     }

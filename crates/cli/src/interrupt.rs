@@ -1,9 +1,10 @@
 //! Ctrl-C. The first press cancels the statement that runs; a second one, before the first has been acted upon, or a
-//! press while nothing runs, ends the process. At the shell's prompt Ctrl-C is a key, not a signal, and never gets here.
+//! press while nothing runs, ends the process. The shell never ends by it: at its prompt Ctrl-C is a key, not a signal,
+//! and a press just before the prompt, or while a cancelled statement lets go, is ignored.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -26,6 +27,8 @@ pub struct Interrupts {
 #[derive(Debug, Default)]
 struct Shared {
     state: AtomicU8,
+    /// Whether the process outlives a press that has no statement to cancel.
+    stays: AtomicBool,
     pressed: Notify,
 }
 
@@ -43,11 +46,17 @@ impl Interrupts {
             while signals.recv().await.is_some() {
                 match theirs.state.compare_exchange(BUSY, ASKED, SeqCst, SeqCst) {
                     Ok(_) => theirs.pressed.notify_one(),
+                    Err(_) if theirs.stays.load(SeqCst) => {}
                     Err(_) => std::process::exit(Exit::Interrupted as i32),
                 }
             }
         });
         Ok(Self { shared })
+    }
+
+    /// From now on a press that has no statement to cancel does nothing.
+    pub fn stay(&self) {
+        self.shared.stays.store(true, SeqCst);
     }
 
     /// A statement begins.

@@ -21,6 +21,7 @@ mod source;
 mod statement;
 mod terminal;
 mod units;
+mod version;
 mod view;
 
 use std::process::ExitCode;

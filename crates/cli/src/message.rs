@@ -21,7 +21,7 @@ fn describe(failure: &Failure, terminal: &Terminal) -> Option<String> {
     let (message, hint) = match &failure.stop {
         Stop::PipeClosed => return None,
         Stop::Interrupted(after) => return Some(format!("cancelled after {}", units::time(*after))),
-        Stop::Engine(e) => (e.message().to_string(), e.hint().map(str::to_string)),
+        Stop::Engine(e) | Stop::Misuse(e) => (e.message().to_string(), e.hint().map(str::to_string)),
         Stop::System(attempt, e) => (format!("{attempt}: {e}"), None),
         Stop::Usage(message) => (message.clone(), None),
     };

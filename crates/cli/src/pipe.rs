@@ -16,12 +16,13 @@
 //! - Values lose nothing: integers are JSON integers of any size (read them with a parser that keeps 64 bits), floats
 //!   the shortest text that reads back the same ("NaN", "inf", "-inf" as strings), booleans and NULL their JSON
 //!   selves, lists arrays; decimals, dates, timestamps and everything else are strings. Types carry Arrow's names.
-//! - A bad request is answered (kind `request`), it ends nothing. The end of the input ends the process.
+//! - A bad request is answered (kind `request`), it ends nothing, not even one that is no text. The end of the input
+//!   ends the process.
 //! - A response is complete or an error, so its rows are held until the query has ended: ask for no more rows than
 //!   memory has room for.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, Write};
+use std::io::{BufRead, Write};
 use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, RecordBatch};
@@ -33,11 +34,18 @@ use futures::StreamExt;
 use onehop_engine::{Error, ErrorKind, Hop, LedgerSnapshot, Output, Script, Session};
 use serde_json::{Value, json};
 
+use crate::exit::Stop;
+
 /// Answers requests until the input ends. Fails only when input or output does.
-pub async fn run(session: &Session, input: impl BufRead, mut output: impl Write) -> io::Result<()> {
-    for line in input.lines() {
-        let line = line?;
-        if line.trim().is_empty() {
+pub async fn run(session: &Session, mut input: impl BufRead, mut output: impl Write) -> Result<(), Stop> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = input.read_until(b'\n', &mut line);
+        if read.map_err(|e| Stop::System("cannot read requests from standard input".into(), e))? == 0 {
+            return Ok(());
+        }
+        if line.trim_ascii().is_empty() {
             continue;
         }
         let response = respond(session, &line).await;
@@ -45,7 +53,6 @@ pub async fn run(session: &Session, input: impl BufRead, mut output: impl Write)
         output.write_all(b"\n")?;
         output.flush()?;
     }
-    Ok(())
 }
 
 struct Request {
@@ -78,7 +85,7 @@ impl From<ArrowError> for Failure {
     }
 }
 
-async fn respond(session: &Session, line: &str) -> String {
+async fn respond(session: &Session, line: &[u8]) -> String {
     let (id, answer) = match Request::parse(line) {
         Ok(request) => (request.id.clone(), answer(session, &request).await),
         Err((id, reason)) => (id, Err(Failure::Request(reason))),
@@ -90,9 +97,9 @@ async fn respond(session: &Session, line: &str) -> String {
 }
 
 impl Request {
-    fn parse(line: &str) -> Result<Self, (Value, String)> {
+    fn parse(line: &[u8]) -> Result<Self, (Value, String)> {
         let value: Value =
-            serde_json::from_str(line).map_err(|e| (Value::Null, format!("the request is not JSON: {e}")))?;
+            serde_json::from_slice(line).map_err(|e| (Value::Null, format!("the request is not JSON: {e}")))?;
         let id = value.get("id").cloned().unwrap_or(Value::Null);
         let Some(fields) = value.as_object() else {
             return Err((id, "the request is not a JSON object".into()));
@@ -306,10 +313,14 @@ mod tests {
     use super::run;
 
     async fn converse(requests: &str) -> Vec<Value> {
+        converse_in_bytes(requests.as_bytes()).await
+    }
+
+    async fn converse_in_bytes(requests: &[u8]) -> Vec<Value> {
         let database = Database::memory(&DatabaseOptions::default()).unwrap();
         let session = database.session().unwrap();
         let mut output = Vec::new();
-        run(&session, requests.as_bytes(), &mut output).await.unwrap();
+        run(&session, requests, &mut output).await.unwrap();
         String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
@@ -331,6 +342,13 @@ mod tests {
         assert_eq!(response["columns"][0], serde_json::json!({ "name": "i", "type": "Int64" }));
         assert!(response["wall_ns"].as_u64() >= response["run_ns"].as_u64());
         assert!(response["ledger"]["storage_to_host_bytes"].is_u64());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_no_text_is_answered_too() {
+        let responses = converse_in_bytes(b"{\"sql\":\"SELECT '\xff'\"}\n{\"id\":2,\"sql\":\"SELECT 1\"}").await;
+        assert_eq!(responses[0]["error"]["kind"], "request", "{}", responses[0]);
+        assert_eq!((&responses[1]["id"], &responses[1]["ok"]), (&2.into(), &true.into()));
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure, Stop};
 use crate::shell::dot::Flow;
 use crate::terminal::Terminal;
 use crate::view::View;
-use crate::{check, doctor, lab, message, pipe, script, shell};
+use crate::{check, doctor, lab, message, pipe, script, settings, shell};
 
 /// Does it; says what went wrong.
 pub fn run(args: Args) -> Exit {
@@ -37,12 +37,13 @@ pub fn run(args: Args) -> Exit {
 
 fn pipe(args: PipeArgs) -> Result<(), Stop> {
     let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
+    settings::effective(&args.set)?;
     let options = DatabaseOptions { access, settings: args.set };
     let runtime = client::runtime(&options)?;
     let (_database, session) = client::open(args.path.as_deref(), &options)?;
     // Answers may be large: buffered, and flushed after each.
     let output = io::BufWriter::new(io::stdout().lock());
-    Ok(runtime.block_on(pipe::run(&session, io::stdin().lock(), output))?)
+    runtime.block_on(pipe::run(&session, io::stdin().lock(), output))
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<(), Stop> {
@@ -55,9 +56,7 @@ fn completions(shell: clap_complete::Shell) -> Result<(), Stop> {
 fn sql(args: &SqlArgs, terminal: Terminal) -> Result<(), Failure> {
     let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
     let options = DatabaseOptions { access, settings: args.settings() };
-    if let Some(path) = &args.path {
-        refuse_file(path)?;
-    }
+    settings::effective(&options.settings)?;
     let mut client = Client::open(args.path.as_deref(), options, View::new(args, terminal))?;
     let ended = run_inputs(&mut client, &args.inputs);
     client.close();
@@ -92,15 +91,4 @@ pub fn run_file(client: &mut Client, path: &Path) -> Result<Flow, Failure> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|e| Stop::System(format!("cannot read the script {name}"), e))?;
     script::run(client, &name, BufReader::new(file))
-}
-
-/// A database is a directory; a data file given in its place is a question about that file.
-fn refuse_file(path: &Path) -> Result<(), Stop> {
-    if !path.is_file() {
-        return Ok(());
-    }
-    let name = path.display();
-    Err(Stop::Usage(format!(
-        "{name} is a file, and a database is a directory; to query the file: onehop -c \"FROM '{name}'\""
-    )))
 }

@@ -3,6 +3,8 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, Output, Stdio};
 
+use serde_json::json;
+
 fn onehop(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onehop"));
     command.args(words).stdin(Stdio::null()).env_remove("ONEHOP_FORMAT").env("NO_COLOR", "1");
@@ -186,14 +188,12 @@ fn rows_come_before_the_query_ends() -> io::Result<()> {
 
 #[test]
 fn an_interrupt_exits_130() -> io::Result<()> {
-    let sql = "SELECT count(*) FROM generate_series(1, 1000000000000)";
-    let mut child =
-        onehop(&["-c", "SELECT 1 AS n", "-c", sql]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    // The first result shows that the second statement is about to run.
+    let sql = "SELECT * FROM generate_series(1, 1000000000000)";
+    let mut child = onehop(&["-c", sql]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    // Its rows show that the statement runs, and there is no end to them.
     if let Some(stdout) = child.stdout.as_mut() {
-        stdout.read_exact(&mut [0; 4])?;
+        stdout.read_exact(&mut [0; 100])?;
     }
-    std::thread::sleep(std::time::Duration::from_millis(300));
     Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
     let said: Said = child.wait_with_output()?.into();
     assert_eq!(said.exit, Some(130), "{}", said.err);
@@ -338,7 +338,136 @@ fn settings_come_from_flags_before_the_environment() -> io::Result<()> {
     );
     let by_flag = threads(&["--threads", "2"])?;
     assert!(line(&by_flag).contains(" 2 ") && by_flag.out.contains("from: command line"), "{}", by_flag.out);
-    let err = expect(run(&["--set", "thread=2", "-c", "SELECT 1"]), 1, "");
-    assert!(err.contains("did you mean \"threads\"?"), "{err}");
+    Ok(())
+}
+
+#[test]
+fn a_wrong_setting_is_wrong_usage_everywhere() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("db").display().to_string();
+    for words in [
+        &[&path, "--set", "thread=2", "-c", "SELECT 1"][..],
+        &["pipe", &path, "--set", "thread=2"],
+        &["bench", "ssb", "--db", &path, "--set", "thread=2"],
+    ] {
+        let err = expect(run(words), 2, "");
+        assert!(err.contains("no setting \"thread\"") && err.contains("did you mean \"threads\"?"), "{err}");
+        assert!(err.contains("memory_limit, ") && err.contains("io.path, "), "{err}");
+    }
+    let err = expect(run(&[&path, "--set", "io.path=fast", "-c", "SELECT 1"]), 2, "");
+    assert!(err.contains("io.path cannot be 'fast': it takes auto, buffered, direct"), "{err}");
+    let err = expect(run(&[&path, "--memory-limit", "lots", "-c", "SELECT 1"]), 2, "");
+    assert!(err.contains("memory_limit cannot be 'lots': it takes a size"), "{err}");
+    let said: Said = onehop(&[&path, "-c", "SELECT 1"]).env("ONEHOP_IO_PATH", "fast").output()?.into();
+    let err = expect(said, 2, "");
+    assert!(err.contains("ONEHOP_IO_PATH: io.path cannot be 'fast'"), "{err}");
+    assert!(!std::path::Path::new(&path).exists(), "nothing is made before the settings are known to be right");
+    // In SQL it is a statement that failed.
+    expect(run(&["-c", "SET thread = 2"]), 1, "");
+    Ok(())
+}
+
+#[test]
+fn lines_of_a_tbl_file_end_alike() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let copy = |text: &str| -> io::Result<Said> {
+        let path = folder.path().join("x.tbl");
+        std::fs::write(&path, text)?;
+        let sql = format!(
+            "CREATE TABLE t (a INT, b VARCHAR); COPY t FROM '{}'; SELECT max(a) AS a, max(b) AS b FROM t",
+            path.display()
+        );
+        Ok(run(&["-c", &sql]))
+    };
+    for text in ["1|x|\n2|y|\n", "1|x\n2|y\n", "1|x|\r\n2|y|\r\n"] {
+        expect(copy(text)?, 0, "a,b\n2,y\n");
+    }
+    for text in ["1|x|\n2|y\n", "1|x\n2|y|\n"] {
+        let err = expect(copy(text)?, 1, "");
+        assert!(err.contains("x.tbl") && err.contains("line 2"), "{err}");
+    }
+    Ok(())
+}
+
+#[test]
+fn generated_tables_come_all_or_not_at_all() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("db").display().to_string();
+    expect(run(&[&path, "-c", "CREATE TABLE lineorder (a INT)"]), 0, "");
+    let err = expect(run(&["gen", "ssb", "--sf", "0.01", "--out", &path]), 1, "");
+    assert!(err.contains("there is a table \"lineorder\" already") && err.contains("--replace"), "{err}");
+    expect(run(&[&path, "-c", ".tables"]), 0, "lineorder\n");
+    Ok(())
+}
+
+#[test]
+fn a_benchmark_says_what_it_ran_on_and_checks_its_answers() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("db").display().to_string();
+    let bench = |more: &[&str]| {
+        let words: Vec<&str> = ["bench", "ssb", "--sf", "0.01", "--db", &path].iter().chain(more).copied().collect();
+        run(&words)
+    };
+    let said = bench(&["--queries", "1,q2.1..2.2", "--runs", "1", "--threads", "1", "--json", "-"]);
+    assert_eq!(said.exit, Some(0), "{}", said.err);
+    let report: serde_json::Value = serde_json::from_str(&said.out)?;
+    let ids: Vec<&str> =
+        report["queries"].as_array().into_iter().flatten().filter_map(|q| q["query"].as_str()).collect();
+    assert_eq!(ids, ["q1.1", "q1.2", "q1.3", "q2.1", "q2.2"]);
+    assert!(report["queries"].as_array().into_iter().flatten().all(|q| q["answer"]["state"] == "verified"), "{report}");
+    for (name, value) in [("threads", json!(1)), ("io_path", json!("buffered")), ("cache", json!("hot"))] {
+        assert_eq!(report[name], value, "{report}");
+    }
+    for name in ["date", "cores", "memory_bytes", "kernel", "onehop_version", "build_profile"] {
+        assert!(!report["environment"][name].is_null(), "{name}: {report}");
+    }
+    let is_debug = report["environment"]["build_profile"] == "debug";
+    assert_eq!(said.err.contains("WARNING: this is a debug build"), is_debug, "{}", said.err);
+
+    let said = bench(&["--queries", "1.1", "--runs", "0", "--set", "io.path=buffered", "--set", "threads=1"]);
+    assert!(said.exit == Some(0) && said.out.contains("\npath      buffered\n"), "{}{}", said.out, said.err);
+    assert!(said.out.contains("\nthreads   1\n") && said.out.ends_with("verified\n"), "{}", said.out);
+    assert!(!said.err.contains("WARNING"), "nothing was timed: {}", said.err);
+
+    let err = expect(bench(&["--queries", "5"]), 2, "");
+    assert!(err.contains("there is no query 5; there are q1.1, ") && err.contains("q4.3"), "{err}");
+    // Another scale factor's data has other answers.
+    let said = run(&["bench", "ssb", "--sf", "0.1", "--db", &path, "--queries", "1.1", "--runs", "1"]);
+    assert!(
+        said.exit == Some(1) && said.out.contains("WRONG: got (") && said.err.contains("scale factor"),
+        "{}",
+        said.err
+    );
+    Ok(())
+}
+
+#[test]
+fn a_schema_can_be_run_again() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (first, second, script) = (path("first"), path("second"), path("schema.sql"));
+    let sql = "CREATE TABLE sales (id BIGINT NOT NULL, \"Day\" DATE, store VARCHAR)
+        PARTITION BY RANGE (\"Day\") (PARTITION old VALUES LESS THAN (DATE '2025-01-01'),
+                                      PARTITION new VALUES LESS THAN (MAXVALUE))
+        CLUSTER BY (\"Day\", id);
+        CREATE TABLE \"order\" (a INT, \"check\" DECIMAL(9,2) NOT NULL) PARTITION BY HASH (a) PARTITIONS 3;
+        CREATE VIEW recent AS SELECT id, store FROM sales WHERE \"Day\" >= DATE '2025-01-01';";
+    expect(run(&[&first, "-c", sql]), 0, "");
+    let schema = run(&[&first, "-c", ".schema"]).out;
+    std::fs::write(&script, &schema)?;
+    expect(run(&[&second, "-f", &script]), 0, "");
+    assert_eq!(run(&[&second, "-c", ".schema"]).out, schema);
+
+    let one = "CREATE TABLE sales (\n    id BIGINT NOT NULL,\n    \"Day\" DATE,\n    store VARCHAR\n)\nPARTITION BY RANGE \
+               (\"Day\") (\n    PARTITION old VALUES LESS THAN (DATE '2025-01-01'),\n    PARTITION new VALUES LESS THAN \
+               (MAXVALUE)\n)\nCLUSTER BY (\"Day\", id);\n";
+    expect(run(&[&first, "-c", ".schema SALES"]), 0, one);
+    let shown = run(&[&first, "--format", "jsonl", "-c", "SHOW CREATE VIEW recent"]).out;
+    assert!(
+        shown.starts_with("{\"name\":\"recent\",\"sql\":\"CREATE VIEW recent AS SELECT id, store FROM "),
+        "{shown}"
+    );
+    assert!(expect(run(&[&first, "-c", ".schema sale"]), 1, "").contains("did you mean \"sales\"?"));
+    assert!(run(&[&first, "-c", ".schema onehop_tables"]).out.starts_with("column_name,"));
     Ok(())
 }

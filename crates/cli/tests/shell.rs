@@ -1,18 +1,21 @@
 //! The shell on a terminal of its own, which `script` (util-linux) makes: typing, waiting, reading.
+//!
+//! Nothing here goes by the clock. A key is pressed only after the shell has shown that it is where the key means what
+//! the test means by it; and what is waited for may take as long as it takes.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+/// What the line editor tells the terminal when it begins to read keys.
+const BRACKETED_PASTE: &str = "\x1b[?2004h";
 
 struct Terminal {
     child: Child,
     keys: Option<ChildStdin>,
     screen: Receiver<Vec<u8>>,
-    /// What has been shown and not been waited for yet.
-    seen: String,
+    /// What has been shown and not been waited for yet. Bytes: a character may come in two pieces.
+    seen: Vec<u8>,
 }
 
 impl Terminal {
@@ -35,7 +38,7 @@ impl Terminal {
                 }
             }
         });
-        Ok(Self { child, keys, screen, seen: String::new() })
+        Ok(Self { child, keys, screen, seen: Vec::new() })
     }
 
     fn press(&mut self, keys: &str) -> io::Result<()> {
@@ -45,21 +48,27 @@ impl Terminal {
         }
     }
 
-    /// Waits until `text` is shown; what was shown before it.
+    /// Waits until `text` is shown.
     #[track_caller]
-    fn wait_for(&mut self, text: &str) -> String {
-        let began = Instant::now();
+    fn wait_for(&mut self, text: &str) {
         loop {
-            if let Some(at) = self.seen.find(text) {
-                let rest = self.seen.split_off(at + text.len());
-                return std::mem::replace(&mut self.seen, rest);
+            if let Some(at) = self.seen.windows(text.len()).position(|shown| shown == text.as_bytes()) {
+                self.seen.drain(..at + text.len());
+                return;
             }
-            let left = PATIENCE.saturating_sub(began.elapsed());
-            match self.screen.recv_timeout(left) {
-                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
-                Err(_) => panic!("{text:?} was not shown; this was: {:?}", self.seen),
+            match self.screen.recv() {
+                Ok(bytes) => self.seen.extend(bytes),
+                Err(_) => panic!("it ended without {text:?}: {}", String::from_utf8_lossy(&self.seen)),
             }
         }
+    }
+
+    /// Waits until the shell reads keys: before, the terminal would make signals of some of them. The prompt alone
+    /// does not tell, as it is drawn again with every key.
+    #[track_caller]
+    fn wait_for_prompt(&mut self) {
+        self.wait_for(BRACKETED_PASTE);
+        self.wait_for("onehop> ");
     }
 
     fn leave(mut self) -> io::Result<Option<i32>> {
@@ -73,36 +82,36 @@ fn a_session() -> io::Result<()> {
     let home = tempfile::tempdir()?;
     let mut terminal = Terminal::open(home.path())?;
     terminal.wait_for(".help for help");
-    terminal.wait_for("onehop> ");
+    terminal.wait_for_prompt();
 
     // A statement over two lines, and its footer.
     terminal.press("SELECT 40 +\r2 AS answer;\r")?;
     terminal.wait_for("│     42 │");
     terminal.wait_for("1 row · ");
-    terminal.wait_for("onehop> ");
+    terminal.wait_for_prompt();
 
     // An error is said, and ends nothing.
     terminal.press("SELECT nothing;\r")?;
     terminal.wait_for("error: ");
-    terminal.wait_for("onehop> ");
+    terminal.wait_for_prompt();
 
     // Ctrl-C at the prompt drops the line.
     terminal.press("SELECT 'half\x03")?;
-    terminal.wait_for("onehop> ");
+    terminal.wait_for_prompt();
 
     // Ctrl-C cancels a query that would take hours.
     terminal.press("SELECT count(*) FROM generate_series(1, 1000000000000);\r")?;
     terminal.wait_for("Ctrl-C cancels");
     terminal.press("\x03")?;
     terminal.wait_for("cancelled after ");
-    terminal.wait_for("onehop> ");
+    terminal.wait_for_prompt();
 
     // Tab completes, dot-commands answer.
     terminal.press(".maxr\t 7\r")?;
-    terminal.wait_for("onehop> ");
+    terminal.wait_for_prompt();
     terminal.press(".maxrows\r")?;
     terminal.wait_for("\n7\r\n");
-    terminal.wait_for("onehop> ");
+    terminal.wait_for_prompt();
     terminal.press("\x04")?;
     assert_eq!(terminal.leave()?, Some(0));
 
@@ -116,10 +125,10 @@ fn the_history_is_its_owners_alone() -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let home = tempfile::tempdir()?;
     let mut terminal = Terminal::open(home.path())?;
-    terminal.wait_for("onehop> ");
+    terminal.wait_for_prompt();
     terminal.press("SELECT 'secret';\r")?;
     terminal.wait_for("1 row");
-    terminal.wait_for("onehop> ");
+    terminal.wait_for_prompt();
     terminal.press("quit\r")?;
     assert_eq!(terminal.leave()?, Some(0));
     let mode = std::fs::metadata(home.path().join("onehop/history"))?.permissions().mode();

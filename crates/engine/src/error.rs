@@ -7,8 +7,10 @@
 use std::fmt;
 
 use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::sql::sqlparser::parser::ParserError;
 
 pub(crate) use self::suggest::nearest;
+use crate::planner::MAX_NESTED;
 
 /// The result of anything the engine does.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -171,6 +173,13 @@ impl From<DataFusionError> for Error {
             DataFusionError::Collection(mut all) if !all.is_empty() => all.swap_remove(0).into(),
             DataFusionError::Shared(shared) => shared_error(&shared),
             DataFusionError::SchemaError(schema, _) => schema_error(*schema),
+            DataFusionError::SQL(e, _) if matches!(*e, ParserError::RecursionLimitExceeded) => {
+                let message =
+                    format!("brackets, subqueries or the like nest too deep: the limit is {MAX_NESTED} levels");
+                Self::new(ErrorKind::Syntax, message)
+                    .with_hint("split it: into several statements, WITH queries or views")
+                    .with_source(*e)
+            }
             DataFusionError::SQL(e, _) => {
                 Self::new(ErrorKind::Syntax, e.to_string().trim_start_matches("sql parser error: ").to_string())
                     .with_source(*e)
@@ -183,14 +192,17 @@ impl From<DataFusionError> for Error {
     }
 }
 
-/// A shared error cannot be taken apart by value: find our own inside, or describe it.
+/// A shared error cannot be taken apart by value: find our own inside, or describe it. The outermost of ours says what
+/// it means; what it stands on may be DataFusion's again.
 fn shared_error(shared: &DataFusionError) -> Error {
-    let root = shared.find_root();
-    if let DataFusionError::External(inner) = root
-        && let Some(own) = inner.downcast_ref::<Error>()
-    {
-        return Error { kind: own.kind, message: own.message.clone(), hint: own.hint.clone(), source: None };
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(shared);
+    while let Some(e) = next {
+        if let Some(own) = e.downcast_ref::<Error>() {
+            return Error { kind: own.kind, message: own.message.clone(), hint: own.hint.clone(), source: None };
+        }
+        next = e.source();
     }
+    let root = shared.find_root();
     let kind = kind_of(root);
     Error { kind, message: plain_message(root), hint: hint_of(kind), source: None }
 }

@@ -36,6 +36,7 @@ mod statement;
 mod system;
 
 pub use bulk::{BulkLoad, BulkWriter};
+pub use catalog::Definition;
 pub use database::{Access, Database, DatabaseOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use query::{Done, Output, Progress, Query, Rows};

@@ -1,18 +1,33 @@
 //! One statement from text to its last row: what came out, how far it is, what it moved.
+//!
+//! Planning, and the stream that rows come from, are tasks of their own: whoever waits for them can do something else
+//! at any time, and drop them, however long a plan or an operator does not let go of its thread. A task that panics,
+//! as the readers of other people's formats do over damaged files, is an error of its statement and of nothing else.
+//! Rows are handed over one batch at a time, so that a slow reader slows the query down instead of filling memory.
 
+use std::any::Any;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use onehop_io::{Ledger, LedgerSnapshot};
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinHandle};
 
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
+
+/// Batches that wait for a reader, beside the one that is being made.
+const BATCHES_AHEAD: usize = 1;
+
+/// Stack for planning. Trees of the depth that is allowed, merged some dozens of times, are cloned, compared and
+/// dropped on it; what is not touched costs nothing.
+const PLANNING_STACK_BYTES: usize = 128 << 20;
 
 /// How far a statement is, in rows: rows that scans and loads have dealt with, of those that they will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +46,9 @@ pub struct Query {
     done: AtomicU64,
     total: AtomicU64,
     ledger: Arc<Ledger>,
+    is_cancelled: AtomicBool,
+    /// Files of other formats that it reads, by the paths it was given.
+    files: Mutex<Vec<String>>,
 }
 
 impl Query {
@@ -41,7 +59,46 @@ impl Query {
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             ledger: Arc::default(),
+            is_cancelled: AtomicBool::new(false),
+            files: Mutex::default(),
         })
+    }
+
+    /// Nobody waits for it any more. What cannot be stopped from outside looks for this now and then.
+    pub(crate) fn cancel(&self) {
+        self.is_cancelled.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Relaxed)
+    }
+
+    pub(crate) fn reads_file(&self, path: &str) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if !files.iter().any(|known| known == path) {
+            files.push(path.to_string());
+        }
+    }
+
+    /// Makes planning, or anything else that gives one answer, a task of its own with a stack for deep trees.
+    pub(crate) async fn apart<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let mut task = Task(tokio::spawn(OnLargeStack(Box::pin(work))));
+        (&mut task.0).await.unwrap_or_else(|e| Err(died(e)))
+    }
+
+    /// Broken invariants of those who read other people's files are damaged files nearly always.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if error.kind() != ErrorKind::Internal || files.is_empty() {
+            return error;
+        }
+        let names = files.iter().map(|path| format!("'{path}'")).collect::<Vec<_>>().join(" or ");
+        Error::new(ErrorKind::Data, format!("{names} cannot be read: {}", error.message()))
+            .with_hint("the file is damaged, or is of another format than its name says; write it again")
+            .with_source(error)
     }
 
     pub(crate) fn planned(&self) {
@@ -101,11 +158,22 @@ pub struct Done {
 
 /// A stream of record batches. Dropping it cancels the query.
 pub struct Rows {
-    pub(crate) schema: SchemaRef,
-    pub(crate) stream: SendableRecordBatchStream,
+    schema: SchemaRef,
+    batches: mpsc::Receiver<RecordBatch>,
+    /// Fills `batches`; `None` when it has ended, and said how.
+    task: Option<Task<Result<()>>>,
+    query: Arc<Query>,
 }
 
 impl Rows {
+    /// The rows of a stream, which a task runs from now on.
+    pub(crate) fn new(stream: SendableRecordBatchStream, query: &Arc<Query>) -> Self {
+        let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
+        let schema = stream.schema();
+        let task = Some(Task(tokio::spawn(hand_over(stream, sender))));
+        Self { schema, batches, task, query: Arc::clone(query) }
+    }
+
     /// The columns.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
@@ -122,6 +190,66 @@ impl Stream for Rows {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.stream.as_mut().poll_next(cx).map(|next| next.map(|batch| batch.map_err(Error::from)))
+        if let Some(batch) = ready!(self.batches.poll_recv(cx)) {
+            return Poll::Ready(Some(Ok(batch)));
+        }
+        // A channel that is closed says nothing about why: results that did not end well must not look whole.
+        let Some(task) = &mut self.task else { return Poll::Ready(None) };
+        let ended = ready!(Pin::new(&mut task.0).poll(cx)).unwrap_or_else(|e| Err(died(e)));
+        self.task = None;
+        Poll::Ready(ended.map_err(|e| self.query.explain(e)).err().map(Err))
     }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        if self.task.is_some() {
+            self.query.cancel();
+        }
+    }
+}
+
+async fn hand_over(mut stream: SendableRecordBatchStream, batches: mpsc::Sender<RecordBatch>) -> Result<()> {
+    while let Some(batch) = stream.next().await {
+        // Without a reader there is nobody to tell.
+        if batches.send(batch?).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A task that is aborted when nobody waits for it any more.
+struct Task<T>(JoinHandle<T>);
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A future that is polled where deep trees fit.
+struct OnLargeStack<F>(Pin<Box<F>>);
+
+impl<F: Future> Future for OnLargeStack<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let future = &mut self.0;
+        stacker::maybe_grow(PLANNING_STACK_BYTES, PLANNING_STACK_BYTES, || future.as_mut().poll(cx))
+    }
+}
+
+fn died(e: JoinError) -> Error {
+    match e.try_into_panic() {
+        Ok(panic) => panicked(&*panic),
+        Err(_) => Error::new(ErrorKind::Cancelled, "the runtime was shut down"),
+    }
+}
+
+/// What a panic comes to. The session goes on: statements share nothing that one could leave half done.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let message = format!("something that must not happen did: {}", text.unwrap_or("a panic"));
+    Error::new(ErrorKind::Internal, message).with_hint("please report it, with the statement")
 }

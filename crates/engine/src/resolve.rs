@@ -1,7 +1,9 @@
 //! What names mean in a statement: tables and views of one snapshot, system tables, and files by path.
 //!
 //! Each statement gets a catalog of its own over the snapshot it began with, so that two mentions of a table are the
-//! same table. A name that is nothing is an error here, where the other names are at hand to suggest the nearest.
+//! same table. A name that is nothing is an error here, where the other names are at hand to suggest the nearest: also
+//! one of several words, which DataFusion would look up in a schema that is not there, and which may be a file's name
+//! without its quotes: `FROM sales.csv`.
 
 use std::sync::Arc;
 
@@ -82,7 +84,7 @@ impl Names {
             return Ok(table);
         }
         if files::is_path(name) {
-            return files::open(&self.state, name, None, &files::CsvOptions::default(), None).await;
+            return files::open(&self.state, name).await;
         }
         let catalog = &self.snapshot.catalog;
         let names = catalog.tables.keys().chain(catalog.views.keys()).map(String::as_str);
@@ -109,7 +111,10 @@ impl CatalogProviderList for List {
     }
 
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
-        (name == CATALOG).then(|| Arc::new(Catalog(Arc::clone(&self.0))) as _)
+        Some(match name {
+            CATALOG => Arc::new(Catalog(Arc::clone(&self.0))),
+            other => Arc::new(Elsewhere(other.to_string())),
+        })
     }
 }
 
@@ -119,7 +124,10 @@ impl CatalogProvider for Catalog {
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        (name == SCHEMA).then(|| Arc::new(Schema(Arc::clone(&self.0))) as _)
+        Some(match name {
+            SCHEMA => Arc::new(Schema(Arc::clone(&self.0))),
+            other => Arc::new(Elsewhere(other.to_string())),
+        })
     }
 }
 
@@ -142,4 +150,42 @@ impl SchemaProvider for Schema {
         let catalog = &self.0.snapshot.catalog;
         catalog.tables.contains_key(name) || catalog.views.contains_key(name)
     }
+}
+
+/// A catalog or a schema that is not there: all it has is what to say about a name in it.
+#[derive(Debug)]
+struct Elsewhere(String);
+
+impl CatalogProvider for Elsewhere {
+    fn schema_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        Some(Arc::new(Self(format!("{}.{name}", self.0))))
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for Elsewhere {
+    fn table_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn table(&self, name: &str) -> DataFusionResult<Option<Arc<dyn TableProvider>>> {
+        Err(no_schema(&format!("{}.{name}", self.0)).into())
+    }
+
+    fn table_exist(&self, _name: &str) -> bool {
+        false
+    }
+}
+
+/// A name of several words that stand for nothing.
+pub(crate) fn no_schema(name: &str) -> Error {
+    let error = Error::new(ErrorKind::NotFound, format!("there is no schema for the name {name}"));
+    if files::is_path(name) || std::path::Path::new(name).exists() {
+        return error.with_hint(format!("the name of a file is written in quotes: FROM '{name}'"));
+    }
+    error.with_hint(format!("there is one catalog, {CATALOG}, with one schema, {SCHEMA}"))
 }

@@ -1,15 +1,19 @@
 //! One client's view of a database: its settings, and the statement that is running.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
+use futures::FutureExt;
 
+use crate::catalog::{Definition, definition};
 use crate::database::Database;
 use crate::files::CountingRegistry;
 use crate::planner;
+use crate::query::panicked;
 use crate::resolve::{self, Names as BoundNames};
 use crate::settings::{Setting, Settings};
 use crate::statement::{self, Context};
@@ -63,8 +67,12 @@ impl Session {
         let snapshot = self.database.snapshot();
         let settings = Arc::new(self.settings());
         let state = BoundNames::bind(self.state(&query)?, Arc::clone(&snapshot), settings);
+        let state = Arc::new(state);
+        let guard = CancelOnDrop(Some(Arc::clone(&query)));
         let context = Context { database: &self.database, snapshot, state, settings: &self.settings, query };
-        statement::run(statement, &context).await
+        let outcome = AssertUnwindSafe(statement::run(statement, &context)).catch_unwind().await;
+        guard.disarm();
+        outcome.unwrap_or_else(|panic| Err(panicked(&*panic))).map_err(|e| context.query.explain(e))
     }
 
     /// The statement that runs, or ran last: its progress, ledger and times, for progress bars and footers.
@@ -101,6 +109,11 @@ impl Session {
         Names { tables, columns, functions }
     }
 
+    /// The statements that make the tables and views again, in an order in which they can be run.
+    pub fn definitions(&self) -> Vec<Definition> {
+        definition::definitions(&self.database.snapshot().catalog)
+    }
+
     /// All settings with their values.
     pub fn settings(&self) -> Vec<Setting> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).list()
@@ -125,10 +138,8 @@ impl Session {
         }
         let state = base.state.clone();
         let runtime = state.runtime_env();
-        let registry = CountingRegistry {
-            inner: Arc::clone(&runtime.object_store_registry),
-            ledger: Arc::clone(query.shared_ledger()),
-        };
+        let registry =
+            CountingRegistry::new(Arc::clone(&runtime.object_store_registry), Arc::clone(query.shared_ledger()));
         let runtime =
             RuntimeEnvBuilder::from_runtime_env(runtime).with_object_store_registry(Arc::new(registry)).build_arc()?;
         let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
@@ -136,6 +147,23 @@ impl Session {
         // now() and current_date are the same throughout the statement, and fail without this.
         state.mark_start_execution();
         Ok(state)
+    }
+}
+
+/// Tells a statement whose future was dropped.
+struct CancelOnDrop(Option<Arc<Query>>);
+
+impl CancelOnDrop {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(query) = &self.0 {
+            query.cancel();
+        }
     }
 }
 

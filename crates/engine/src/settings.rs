@@ -115,8 +115,11 @@ impl Settings {
     pub fn new(given: &[(String, String)]) -> Result<Self> {
         let mut settings = Self { values: BTreeMap::new() };
         for definition in DEFINITIONS {
-            if let Ok(value) = std::env::var(environment_name(definition.name)) {
-                settings.set(definition.name, &value, SettingSource::Env)?;
+            let variable = environment_name(definition.name);
+            if let Some(value) = std::env::var_os(&variable) {
+                // Who did not set it with this in mind has to learn where it is set.
+                let said_where = |e: Error| Error::new(e.kind(), format!("{variable}: {}", e.message()));
+                settings.set(definition.name, &value.to_string_lossy(), SettingSource::Env).map_err(said_where)?;
             }
         }
         for (name, value) in given {

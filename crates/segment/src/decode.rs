@@ -29,15 +29,15 @@ type Chunk = Option<Arc<AlignedBuf>>;
 /// A loaded block of one column, encoded as on storage, its checksums verified.
 #[derive(Clone, Debug)]
 pub struct BlockColumn {
-    column_type: ColumnType,
-    encoding: EncodingCode,
-    width: u32,
-    rows: usize,
-    base: i64,
-    null_count: usize,
-    chunks: [Chunk; 4],
-    dictionary: Option<Arc<Dictionary>>,
-    origin: Arc<Origin>,
+    pub(crate) column_type: ColumnType,
+    pub(crate) encoding: EncodingCode,
+    pub(crate) width: u32,
+    pub(crate) rows: usize,
+    pub(crate) base: i64,
+    pub(crate) null_count: usize,
+    pub(crate) chunks: [Chunk; 4],
+    pub(crate) dictionary: Option<Arc<Dictionary>>,
+    pub(crate) origin: Arc<Origin>,
 }
 
 /// Where a block comes from, for messages.
@@ -48,7 +48,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    fn corrupt(&self, reason: String) -> Error {
+    pub(crate) fn corrupt(&self, reason: String) -> Error {
         Error::Corrupt { file: self.file.clone(), place: self.place.clone(), reason }
     }
 }
@@ -320,11 +320,11 @@ impl BlockColumn {
 /// A sorted dictionary in memory.
 #[derive(Debug)]
 pub(crate) struct Dictionary {
-    entries: Entries,
+    pub(crate) entries: Entries,
 }
 
 #[derive(Debug)]
-enum Entries {
+pub(crate) enum Entries {
     Keys(Vec<i64>),
     Texts { views: Vec<u128>, text: Buffer },
 }

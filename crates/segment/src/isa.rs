@@ -4,6 +4,7 @@
 //! not call functions that are not inlined into it, or those run without the features.
 
 /// Declares a function whose body is compiled for AVX-512, AVX2 and the baseline.
+#[macro_export]
 macro_rules! per_isa {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*

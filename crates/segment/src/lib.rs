@@ -12,6 +12,7 @@
 //!   block.
 //! - Zones may be wider than the values they stand for, never narrower.
 
+mod cache;
 mod check;
 mod decode;
 mod encode;
@@ -20,15 +21,18 @@ mod isa;
 pub mod layout;
 pub mod packed;
 mod reader;
+mod stored;
 pub mod types;
 mod writer;
 mod zone;
 
+pub use cache::BlockCache;
 pub use check::{Checked, check};
 pub use decode::BlockColumn;
 pub use error::{Error, Place, Result};
 pub use layout::{EncodingCode, FORMAT_VERSION};
 pub use reader::{ColumnInfo, Segment};
+pub use stored::{Plane, Stored};
 pub use types::ColumnType;
 pub use writer::{SegmentOptions, SegmentWriter, Written};
 pub use zone::{Comparison, Predicate, Value, Zone};

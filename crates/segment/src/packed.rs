@@ -56,6 +56,7 @@ pub fn pack(width: u32, values: &Values, packed: &mut [u32]) {
 }
 
 /// One value of a packed vector: for the few rows that are left.
+#[inline]
 pub fn value_at(width: u32, packed: &[u32], row: usize) -> u32 {
     if width == 0 {
         return 0;

@@ -6,10 +6,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use arrow_array::StringViewArray;
 use arrow_schema::{Field, Schema, SchemaRef, TimeUnit};
 use onehop_io::{AlignedBuf, Ledger, PAGE_BYTES, ReadAt};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::cache::Slot;
 use crate::decode::{BlockColumn, Dictionary, Origin};
 use crate::layout::{
     BlockRecord, ChunkRecord, ColumnRecord, EncodingCode, FORMAT_VERSION, FooterHead, Header, MAGIC, Trailer, TypeCode,
@@ -29,6 +31,8 @@ pub struct Segment {
     columns: Vec<Column>,
     /// By column, then block.
     records: Vec<BlockRecord>,
+    /// Blocks in memory, in the order of `records`.
+    pub(crate) slots: Vec<Slot>,
 }
 
 #[derive(Debug)]
@@ -131,7 +135,9 @@ impl Segment {
             .iter()
             .map(|c: &Column| Field::new(&c.info.name, c.info.column_type.arrow(), c.info.nullable))
             .collect();
-        Ok(Self { file, schema: Arc::new(Schema::new(fields)), head, columns: parsed, records: records.to_vec() })
+        let slots = records.iter().map(|_| Slot::default()).collect();
+        let schema = Arc::new(Schema::new(fields));
+        Ok(Self { file, schema, head, columns: parsed, records: records.to_vec(), slots })
     }
 
     /// The columns, by their Arrow types.
@@ -230,6 +236,28 @@ impl Segment {
             return Err(corrupt(&*self.file, place, &reason));
         }
         Ok(buf)
+    }
+
+    /// The texts of a column's dictionary, sorted; `None` if it has none of texts.
+    ///
+    /// # Errors
+    /// As [`Segment::load`].
+    pub fn dictionary_texts(&self, column: usize, ledger: &Ledger) -> Result<Option<StringViewArray>> {
+        match self.columns[column].info.encoding {
+            EncodingCode::Dictionary => Ok(self.dictionary(column, ledger)?.texts()),
+            _ => Ok(None),
+        }
+    }
+
+    /// The keys of a column's dictionary, sorted; `None` if it has none of keys.
+    ///
+    /// # Errors
+    /// As [`Segment::load`].
+    pub fn dictionary_keys(&self, column: usize, ledger: &Ledger) -> Result<Option<Vec<i64>>> {
+        match self.columns[column].info.encoding {
+            EncodingCode::Dictionary => Ok(self.dictionary(column, ledger)?.keys().map(<[i64]>::to_vec)),
+            _ => Ok(None),
+        }
     }
 
     /// The dictionary of a column, read at first use and kept.

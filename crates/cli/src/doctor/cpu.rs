@@ -10,8 +10,7 @@ pub fn probe() -> Vec<Finding> {
 }
 
 fn cores() -> Finding {
-    let model = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| model(&text));
-    let model = model.unwrap_or_else(|| std::env::consts::ARCH.to_string());
+    let model = model().unwrap_or_else(|| std::env::consts::ARCH.to_string());
     // Counts what affinity masks and cgroup quotas leave us.
     match std::thread::available_parallelism() {
         Ok(n) => Finding::ok("cpu", format!("{model}, {n} usable core{}", if n.get() == 1 { "" } else { "s" })),
@@ -21,7 +20,12 @@ fn cores() -> Finding {
     }
 }
 
-fn model(cpuinfo: &str) -> Option<String> {
+/// The model, if the system says it.
+pub fn model() -> Option<String> {
+    model_of(&fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+fn model_of(cpuinfo: &str) -> Option<String> {
     let (_, model) = cpuinfo.lines().find(|line| line.starts_with("model name"))?.split_once(':')?;
     Some(model.trim().to_string())
 }
@@ -49,11 +53,11 @@ fn vectors() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::model;
+    use super::model_of;
 
     #[test]
     fn the_model_is_read_from_cpuinfo() {
-        assert_eq!(model("processor\t: 0\nmodel name\t: Some CPU @ 2.0GHz\n"), Some("Some CPU @ 2.0GHz".into()));
-        assert_eq!(model("processor\t: 0\n"), None);
+        assert_eq!(model_of("processor\t: 0\nmodel name\t: Some CPU @ 2.0GHz\n"), Some("Some CPU @ 2.0GHz".into()));
+        assert_eq!(model_of("processor\t: 0\n"), None);
     }
 }

@@ -13,9 +13,14 @@ pub fn probe() -> Vec<Finding> {
 }
 
 fn kernel() -> Finding {
+    Finding::ok("kernel", name())
+}
+
+/// Kernel, release, architecture: `Linux 6.12.1 x86_64`.
+pub fn name() -> String {
     let name = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
-    Finding::ok("kernel", format!("{} {} {}", text(name.sysname()), text(name.release()), text(name.machine())))
+    format!("{} {} {}", text(name.sysname()), text(name.release()), text(name.machine()))
 }
 
 /// By really making a ring: sysctls, seccomp filters and old kernels all say no in their own way, but only here.

@@ -37,6 +37,11 @@ fn memory() -> Finding {
     Finding::ok("memory", found)
 }
 
+/// What the machine has, if the system says it.
+pub fn total_bytes() -> Option<u64> {
+    meminfo(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal")
+}
+
 /// A line of /proc/meminfo, in bytes.
 fn meminfo(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

@@ -4,12 +4,12 @@
 //! What is absent and not needed is INFO, never more: a laptop without a GPU is a healthy machine. WARN is what works
 //! and should work better; FAIL is what would stop the engine, and the only thing that changes the exit code.
 
-mod cpu;
+pub mod cpu;
 mod gpu;
-mod kernel;
+pub mod kernel;
 mod libraries;
-mod memory;
-mod storage;
+pub mod memory;
+pub mod storage;
 
 use std::io::{self, Write};
 
@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::args::DoctorArgs;
 use crate::exit::Stop;
 use crate::terminal::{Paint, Terminal};
+use crate::version::{self, Profile};
 
 /// How a probe went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +110,7 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Stop> {
 }
 
 fn look(args: &DoctorArgs) -> Vec<Finding> {
-    let mut findings = vec![Finding::ok("onehop", env!("CARGO_PKG_VERSION"))];
+    let mut findings = vec![build()];
     findings.extend(cpu::probe());
     findings.extend(memory::probe());
     findings.extend(kernel::probe());
@@ -117,6 +118,15 @@ fn look(args: &DoctorArgs) -> Vec<Finding> {
     findings.extend(gpu::probe());
     findings.extend(libraries::probe());
     findings
+}
+
+fn build() -> Finding {
+    match Profile::of_this_build() {
+        Profile::Release => Finding::ok("onehop", version::TEXT),
+        Profile::Debug => Finding::info("onehop", format!("{}, a debug build", version::TEXT))
+            .because("it checks itself and is slow")
+            .fix("cargo build --release -p onehop"),
+    }
 }
 
 fn as_text(findings: &[Finding], has_color: bool) -> String {

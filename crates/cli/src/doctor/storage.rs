@@ -31,6 +31,13 @@ fn existing_folder(path: &Path) -> io::Result<PathBuf> {
     found.ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(fs::canonicalize)
 }
 
+/// The kind of the file system that `path` is on, or would be on, and its device; `None` where that is not to be had.
+pub fn file_system_of(path: &Path) -> Option<String> {
+    let folder = existing_folder(path).ok()?;
+    let mount = mount_of(&folder, &fs::read_to_string("/proc/self/mountinfo").ok()?)?;
+    Some(format!("{} on {}", mount.kind, mount.source))
+}
+
 fn file_system(folder: &Path) -> Finding {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     match mount_of(folder, &mounts) {

@@ -1,41 +1,137 @@
 //! `onehop bench ssb|tpch`: runs the queries, checks every answer, prints what they took and what they moved.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onehop_engine::{Error, ErrorKind};
-use onehop_lab::bench::{Answer, Measured, Row, geometric_mean, measure};
-use onehop_lab::queries::{Query, SSB, TPCH};
+use arrow::util::display::array_value_to_string;
+use futures::StreamExt;
+use onehop_engine::{Error, ErrorKind, Output};
+use onehop_lab::bench::{Answer, Measured, Row, WARM_UP_RUNS, geometric_mean, measure};
+use onehop_lab::queries::{Query, SSB, TPCH, choose};
 use serde_json::json;
 
-use super::{Bench, default_database, generate, threads};
+use super::environment::Environment;
+use super::{Bench, default_database, generate};
 use crate::args::{BenchArgs, GenArgs, GenFormat, Suite};
 use crate::exit::Stop;
-use crate::terminal::{Terminal, note};
+use crate::settings;
+use crate::terminal::{Paint, Terminal, note};
 use crate::units;
+use crate::version::Profile;
+
+/// What is measured, on what, how.
+struct Subject<'a> {
+    args: &'a BenchArgs,
+    path: PathBuf,
+    queries: Vec<Query>,
+    threads: usize,
+    /// How bytes travel, from the files as they were opened.
+    io_path: String,
+    environment: Environment,
+}
 
 /// Runs the benchmark. A wrong answer fails it, after all queries have run.
 pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<(), Stop> {
-    let suite = args.suite.name();
-    let path = args.db.clone().unwrap_or_else(|| default_database(suite, args.sf));
-    if !path.join("catalog").exists() {
-        note(format!("generating {suite} SF {} into {}", args.sf, path.display()));
-        make(args, &path, terminal)?;
-    }
-    let threads = threads(args.threads);
-    let mut settings = args.set.clone();
-    settings.push(("threads".into(), threads.to_string()));
-    let bench = Bench::open(&path, settings, threads)?;
+    // What makes no sense is said before data is generated for it.
     let queries = chosen(args)?;
+    generate::check_scale(args.suite, args.sf)?;
+    let given = args.settings();
+    let threads = settings::threads(&settings::effective(&given)?);
+    let path = args.db.clone().unwrap_or_else(|| default_database(args.suite.name(), args.sf));
+    if !path.join("catalog").exists() {
+        note(format!("generating {} SF {} into {}", args.suite.name(), args.sf, path.display()));
+        make(args, threads, &path, terminal)?;
+    }
+    let bench = Bench::open(&path, given, threads)?;
+    let io_path = io_path(&bench)?;
+    let environment = Environment::find(&path);
+    let subject = Subject { args, path, queries, threads, io_path, environment };
+    warn_of_debug_build(args, terminal);
+    let measured = measure_all(&subject, &bench)?;
+    if let Some(target) = &args.json {
+        write_json(target, &subject.json(&measured))?;
+    }
+    warn_of_debug_build(args, terminal);
+    verdict(&subject, &measured)
+}
+
+fn chosen(args: &BenchArgs) -> Result<Vec<Query>, Stop> {
+    let all: &[Query] = match args.suite {
+        Suite::Ssb => &SSB,
+        Suite::Tpch => &TPCH,
+    };
+    match &args.queries {
+        None => Ok(all.to_vec()),
+        Some(names) => choose(all, names).map_err(|e| Stop::Usage(format!("--queries {names}: {e}"))),
+    }
+}
+
+fn make(args: &BenchArgs, threads: usize, path: &Path, terminal: &Terminal) -> Result<(), Stop> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(|e| Stop::System(format!("cannot make {}", parent.display()), e))?;
+    }
+    let args = GenArgs {
+        suite: args.suite,
+        sf: args.sf,
+        out: path.to_path_buf(),
+        format: GenFormat::Segments,
+        threads: Some(threads),
+        replace: false,
+        quiet: false,
+    };
+    generate::run(&args, terminal)
+}
+
+/// The path that scans of the tables take. Asked of EXPLAIN, which has it from the open files: the setting is a wish.
+fn io_path(bench: &Bench) -> Result<String, Stop> {
+    let mut paths: Vec<String> = Vec::new();
+    for table in bench.runtime.block_on(bench.session.names()).tables {
+        let name = table.replace('"', "\"\"");
+        let plan = bench.runtime.block_on(plan(bench, &format!("EXPLAIN SELECT * FROM \"{name}\"")))?;
+        let scans = plan.lines().filter(|line| line.contains("CpuScan: "));
+        let found = scans.filter_map(|line| line.rsplit_once("path=")).map(|(_, path)| path.trim().to_string());
+        paths.extend(found.filter(|path| path != "none"));
+    }
+    paths.sort();
+    paths.dedup();
+    Ok(if paths.is_empty() { "none".into() } else { paths.join(", ") })
+}
+
+async fn plan(bench: &Bench, sql: &str) -> Result<String, Stop> {
+    let mut text = String::new();
+    if let Output::Rows(mut rows) = bench.session.sql(sql).await? {
+        while let Some(batch) = rows.next().await {
+            let batch = batch?;
+            for column in batch.columns() {
+                for row in 0..batch.num_rows() {
+                    text += &array_value_to_string(column, row)?;
+                    text.push('\n');
+                }
+            }
+        }
+    }
+    Ok(text)
+}
+
+fn warn_of_debug_build(args: &BenchArgs, terminal: &Terminal) {
+    if args.runs > 0 && Profile::of_this_build() == Profile::Debug {
+        note(format!(
+            "{} this is a debug build, and its times say nothing about Onehop. Build with: cargo build --release -p onehop",
+            terminal.paint(Paint::Yellow, "WARNING:")
+        ));
+    }
+}
+
+fn measure_all(subject: &Subject<'_>, bench: &Bench) -> Result<Vec<Measured>, Stop> {
+    let args = subject.args;
     let mut out = io::stdout().lock();
     let prints = !args.json_to_stdout();
     if prints {
-        writeln!(out, "{suite} SF {}, {} threads, median of {} runs, {}", args.sf, threads, args.runs, path.display())?;
-        writeln!(out, "{HEADER}")?;
+        write!(out, "{}\n{HEADER}\n", subject.head())?;
     }
-    let mut measured = Vec::with_capacity(queries.len());
-    for query in &queries {
+    let mut measured = Vec::with_capacity(subject.queries.len());
+    for query in &subject.queries {
         let result = bench.runtime.block_on(measure(&bench.session, query, args.sf, args.runs))?;
         if prints {
             writeln!(out, "{}", line(&result))?;
@@ -46,51 +142,58 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<(), Stop> {
     if prints && let Some(mean) = geometric_mean(&measured) {
         writeln!(out, "{:<6} {:>9}  geometric mean", "", milliseconds(mean))?;
     }
-    if let Some(target) = &args.json {
-        let text = format!("{:#}\n", report(args, &path, threads, &measured));
-        match target.to_str() {
-            Some("-") => out.write_all(text.as_bytes())?,
-            _ => std::fs::write(target, text)
-                .map_err(|e| Stop::System(format!("cannot write {}", target.display()), e))?,
-        }
-    }
-    verdict(&measured)
+    Ok(measured)
 }
 
-fn make(args: &BenchArgs, path: &Path, terminal: &Terminal) -> Result<(), Stop> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(|e| Stop::System(format!("cannot make {}", parent.display()), e))?;
+fn write_json(target: &Path, report: &serde_json::Value) -> Result<(), Stop> {
+    let text = format!("{report:#}\n");
+    match target.to_str() {
+        Some("-") => Ok(io::stdout().lock().write_all(text.as_bytes())?),
+        _ => std::fs::write(target, text).map_err(|e| Stop::System(format!("cannot write {}", target.display()), e)),
     }
-    let args = GenArgs {
-        suite: args.suite,
-        sf: args.sf,
-        out: path.to_path_buf(),
-        format: GenFormat::Segments,
-        threads: args.threads,
-        replace: false,
-        quiet: false,
-    };
-    generate::run(&args, terminal)
 }
 
-fn chosen(args: &BenchArgs) -> Result<Vec<Query>, Stop> {
-    let all: &[Query] = match args.suite {
-        Suite::Ssb => &SSB,
-        Suite::Tpch => &TPCH,
-    };
-    if args.queries.is_empty() {
-        return Ok(all.to_vec());
+impl Subject<'_> {
+    fn head(&self) -> String {
+        let Self { args, path, queries, threads, io_path, .. } = self;
+        let runs = match args.runs {
+            0 => format!("{}, for the answer alone: nothing is timed", units::plural(WARM_UP_RUNS as u64, "run")),
+            n => format!("{n} of each query, hot: after {WARM_UP_RUNS} that warms up; times are medians of these"),
+        };
+        let mut lines = vec![
+            ("suite", format!("{}, SF {}, {}", args.suite.name(), args.sf, queries_of(queries.len()))),
+            ("database", path.display().to_string()),
+            ("seed", "fixed: the rows are a function of the scale factor".into()),
+            ("runs", runs),
+            ("threads", threads.to_string()),
+            ("path", io_path.clone()),
+        ];
+        lines.extend(self.environment.lines());
+        lines.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect()
     }
-    let find = |wanted: &String| {
-        let wanted = wanted.to_lowercase();
-        let padded = wanted.strip_prefix('q').and_then(|n| n.parse::<u8>().ok()).map(|n| format!("q{n:02}"));
-        let found = all.iter().find(|query| query.id == wanted || Some(query.id) == padded.as_deref());
-        found.copied().ok_or_else(|| {
-            let known: Vec<&str> = all.iter().map(|query| query.id).collect();
-            Stop::Usage(format!("there is no query {wanted}: {}", known.join(", ")))
+
+    fn json(&self, measured: &[Measured]) -> serde_json::Value {
+        let args = self.args;
+        json!({
+            "schema_version": 2,
+            "suite": args.suite.name(),
+            "scale_factor": args.sf,
+            "seed": "fixed",
+            "database": self.path.display().to_string(),
+            "threads": self.threads,
+            "io_path": self.io_path,
+            "cache": "hot",
+            "warm_up_runs": WARM_UP_RUNS,
+            "runs": args.runs,
+            "environment": self.environment.json(),
+            "geometric_mean_ns": geometric_mean(measured).map(|t| t.as_nanos() as u64),
+            "queries": measured.iter().map(Row::from).collect::<Vec<_>>(),
         })
-    };
-    args.queries.iter().map(find).collect()
+    }
+}
+
+fn queries_of(n: usize) -> String {
+    if n == 1 { "1 query".into() } else { format!("{n} queries") }
 }
 
 const HEADER: &str =
@@ -123,26 +226,16 @@ fn milliseconds(t: Duration) -> String {
     format!("{:.1} ms", t.as_secs_f64() * 1e3)
 }
 
-fn report(args: &BenchArgs, path: &Path, threads: usize, measured: &[Measured]) -> serde_json::Value {
-    json!({
-        "schema_version": 1,
-        "onehop_version": env!("CARGO_PKG_VERSION"),
-        "suite": args.suite.name(),
-        "scale_factor": args.sf,
-        "database": path.display().to_string(),
-        "threads": threads,
-        "runs": args.runs,
-        "geometric_mean_ns": geometric_mean(measured).map(|t| t.as_nanos() as u64),
-        "queries": measured.iter().map(Row::from).collect::<Vec<_>>(),
-    })
-}
-
-fn verdict(measured: &[Measured]) -> Result<(), Stop> {
+fn verdict(subject: &Subject<'_>, measured: &[Measured]) -> Result<(), Stop> {
     let wrong: Vec<&str> = measured.iter().filter(|m| matches!(m.answer, Answer::Wrong { .. })).map(|m| m.id).collect();
     match wrong.as_slice() {
         [] => Ok(()),
         wrong => Err(Error::new(ErrorKind::Internal, format!("wrong answers: {}", wrong.join(", ")))
-            .with_hint("please report this, with the output of `onehop doctor`")
+            .with_hint(format!(
+                "is {} of scale factor {}? If it is, please report this, with the output of `onehop doctor`",
+                subject.path.display(),
+                subject.args.sf
+            ))
             .into()),
     }
 }

@@ -1,7 +1,6 @@
 //! `onehop gen`: the tables of SSB and TPC-H, into a database or into files.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +12,7 @@ use onehop_lab::generate::write::{self, Options, Overwrite, write_tables};
 use onehop_lab::generate::{Benchmark, CHUNK_ROWS, Error, Generator};
 
 use super::{Bench, cancel_on_interrupt, threads};
-use crate::args::{GenArgs, GenFormat};
+use crate::args::{GenArgs, GenFormat, Suite};
 use crate::exit::Stop;
 use crate::progress::{Bar, Meter};
 use crate::terminal::{Terminal, note};
@@ -24,6 +23,7 @@ static CANCEL: AtomicBool = AtomicBool::new(false);
 
 /// Generates.
 pub fn run(args: &GenArgs, terminal: &Terminal) -> Result<(), Stop> {
+    let threads = NonZeroUsize::new(threads(args.threads)?).unwrap_or(NonZeroUsize::MIN);
     let meter = Mutex::new(Meter::new(if terminal.stderr && !args.quiet { Bar::Allowed } else { Bar::Off }));
     let began = Instant::now();
     let progress = |p: write::Progress| {
@@ -32,10 +32,10 @@ pub fn run(args: &GenArgs, terminal: &Terminal) -> Result<(), Stop> {
         meter.show(at, began.elapsed(), || format!("{} {}", p.table, units::plural(p.rows_done, "row")));
     };
     let lines = match args.format {
-        GenFormat::Segments => to_database(args, &args.out, &progress),
-        GenFormat::Parquet => to_files(args, write::Format::Parquet, &progress),
-        GenFormat::Csv => to_files(args, write::Format::Csv, &progress),
-        GenFormat::Tbl => to_files(args, write::Format::Tbl, &progress),
+        GenFormat::Segments => to_database(args, threads, &progress),
+        GenFormat::Parquet => to_files(args, write::Format::Parquet, threads, &progress),
+        GenFormat::Csv => to_files(args, write::Format::Csv, threads, &progress),
+        GenFormat::Tbl => to_files(args, write::Format::Tbl, threads, &progress),
     };
     drop(meter);
     let lines = lines.map_err(|e| match e {
@@ -43,10 +43,18 @@ pub fn run(args: &GenArgs, terminal: &Terminal) -> Result<(), Stop> {
             let message = format!("{}: {}", args.out.display(), e.message());
             Stop::Engine(onehop_engine::Error::new(e.kind(), message).with_hint("--replace replaces the tables"))
         }
+        // Of what is asked of the engine here, only the place can be invalid.
+        Error::Engine(e) if e.kind() == ErrorKind::Invalid => Stop::Misuse(e),
         Error::Engine(e) => Stop::Engine(e),
         Error::Cancelled => Stop::Interrupted(began.elapsed()),
         Error::Io { path, source } => Stop::System(format!("cannot write {}", path.display()), source),
-        usage @ (Error::Scale { .. } | Error::Exists(_)) => Stop::Usage(usage.to_string()),
+        Error::Exists(path) => {
+            let message = format!("{} exists already", path.display());
+            Stop::Engine(
+                onehop_engine::Error::new(ErrorKind::AlreadyExists, message).with_hint("--replace replaces it"),
+            )
+        }
+        usage @ Error::Scale { .. } => Stop::Usage(usage.to_string()),
         other => Stop::System("cannot generate".into(), std::io::Error::other(other)),
     })?;
     if !args.quiet {
@@ -58,14 +66,24 @@ pub fn run(args: &GenArgs, terminal: &Terminal) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Refuses a scale factor that the benchmark has no data at.
+pub fn check_scale(suite: Suite, scale: f64) -> Result<(), Stop> {
+    let generator = suite.name().parse::<Benchmark>().and_then(|benchmark| benchmark.generator(scale, CHUNK_ROWS));
+    generator.map(drop).map_err(|e| Stop::Usage(e.to_string()))
+}
+
 fn benchmark(args: &GenArgs, chunk_rows: u64) -> Result<Box<dyn Generator>, Error> {
     args.suite.name().parse::<Benchmark>()?.generator(args.sf, chunk_rows)
 }
 
-fn to_files(args: &GenArgs, format: write::Format, progress: &dyn Fn(write::Progress)) -> Result<Vec<String>, Error> {
+fn to_files(
+    args: &GenArgs,
+    format: write::Format,
+    threads: NonZeroUsize,
+    progress: &dyn Fn(write::Progress),
+) -> Result<Vec<String>, Error> {
     let generator = benchmark(args, format.chunk_rows())?;
     let overwrite = if args.replace { Overwrite::Replace } else { Overwrite::Refuse };
-    let threads = NonZeroUsize::new(threads(args.threads)).unwrap_or(NonZeroUsize::MIN);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|source| Error::Io { path: args.out.clone(), source })?;
     cancel_on_interrupt(&runtime, &CANCEL);
@@ -76,12 +94,18 @@ fn to_files(args: &GenArgs, format: write::Format, progress: &dyn Fn(write::Prog
     Ok(written.iter().map(line).collect())
 }
 
-fn to_database(args: &GenArgs, path: &Path, progress: &(dyn Fn(write::Progress) + Sync)) -> Result<Vec<String>, Error> {
+fn to_database(
+    args: &GenArgs,
+    threads: NonZeroUsize,
+    progress: &(dyn Fn(write::Progress) + Sync),
+) -> Result<Vec<String>, Error> {
     let generator = benchmark(args, CHUNK_ROWS)?;
-    let threads = threads(args.threads);
     let settings = vec![("threads".to_string(), threads.to_string())];
-    let bench = Bench::open(path, settings, threads).map_err(engine)?;
+    let bench = Bench::open(&args.out, settings, threads.get()).map_err(engine)?;
     cancel_on_interrupt(&bench.runtime, &CANCEL);
+    if !args.replace {
+        refuse_tables_of(&*generator, &bench)?;
+    }
     let mut lines = Vec::new();
     for table in generator.tables() {
         let began = Instant::now();
@@ -89,7 +113,6 @@ fn to_database(args: &GenArgs, path: &Path, progress: &(dyn Fn(write::Progress) 
             bench.execute(&format!("DROP TABLE IF EXISTS \"{}\"", table.name)).map_err(engine)?;
         }
         bench.execute(&table.ddl).map_err(engine)?;
-        let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
         match load_table(&*generator, &table, &bench.session, threads, progress, &CANCEL) {
             Ok(loaded) => lines.push(line(loaded.table, loaded.rows, began.elapsed())),
             Err(e) => {
@@ -102,6 +125,18 @@ fn to_database(args: &GenArgs, path: &Path, progress: &(dyn Fn(write::Progress) 
     Ok(lines)
 }
 
+/// Before the first table is made: a database must not get some tables of one scale factor beside others of another.
+fn refuse_tables_of(generator: &dyn Generator, bench: &Bench) -> Result<(), Error> {
+    let there = bench.runtime.block_on(bench.session.names()).tables;
+    match generator.tables().iter().find(|table| there.iter().any(|name| name == table.name)) {
+        None => Ok(()),
+        Some(table) => {
+            let message = format!("there is a table \"{}\" already", table.name);
+            Err(Error::Engine(onehop_engine::Error::new(ErrorKind::AlreadyExists, message)))
+        }
+    }
+}
+
 fn line(table: &str, rows: u64, time: Duration) -> String {
     format!("{table:<10} {:>16}  {:>9}", units::plural(rows, "row"), units::time(time))
 }
@@ -109,7 +144,8 @@ fn line(table: &str, rows: u64, time: Duration) -> String {
 /// The way back from the commands' errors to the generators'.
 fn engine(stop: Stop) -> Error {
     match stop {
-        Stop::Engine(e) => Error::Engine(e),
+        Stop::Engine(e) | Stop::Misuse(e) => Error::Engine(e),
+        Stop::Usage(message) => Error::Engine(onehop_engine::Error::new(ErrorKind::Invalid, message)),
         Stop::System(_, source) => Error::Io { path: "onehop".into(), source },
         _ => Error::Cancelled,
     }

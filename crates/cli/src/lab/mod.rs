@@ -1,20 +1,24 @@
 //! The commands that make benchmark data and run benchmarks on it.
 
 pub mod bench;
+mod environment;
 pub mod generate;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onehop_engine::{Database, DatabaseOptions, Session};
+use onehop_engine::{DatabaseOptions, Session};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::client;
 use crate::exit::Stop;
+use crate::settings;
 
 /// A database with a runtime to work on it.
 struct Bench {
     runtime: Runtime,
-    session: Session,
+    session: Arc<Session>,
 }
 
 impl Bench {
@@ -22,7 +26,7 @@ impl Bench {
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build();
         let runtime = runtime.map_err(|e| Stop::System("cannot start worker threads".into(), e))?;
         let options = DatabaseOptions { settings, ..DatabaseOptions::default() };
-        let session = Database::open(path, &options)?.session()?;
+        let (_, session) = client::open(Some(path), &options)?;
         Ok(Self { runtime, session })
     }
 
@@ -33,9 +37,10 @@ impl Bench {
     }
 }
 
-/// The threads that were asked for, or one per core.
-fn threads(asked: Option<usize>) -> usize {
-    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+/// The threads that were asked for, here or in the environment, or one per core.
+fn threads(asked: Option<usize>) -> Result<usize, Stop> {
+    let given: Vec<(String, String)> = asked.map(|n| ("threads".into(), n.to_string())).into_iter().collect();
+    Ok(settings::threads(&settings::effective(&given)?))
 }
 
 /// Sets `cancel` at the first Ctrl-C; the second ends the process as usual.

@@ -54,7 +54,13 @@ pub struct Command {
 pub const COMMANDS: [Command; 11] = [
     Command { name: ".help", usage: "", operand: Operand::None, help: "this list", run: help },
     Command { name: ".tables", usage: "", operand: Operand::None, help: "names of tables and views", run: tables },
-    Command { name: ".schema", usage: "[TABLE]", operand: Operand::Table, help: "columns and types", run: schema },
+    Command {
+        name: ".schema",
+        usage: "[TABLE]",
+        operand: Operand::Table,
+        help: "the statements that make tables and views",
+        run: schema,
+    },
     Command { name: ".mode", usage: "[FORMAT]", operand: Operand::Format, help: "how results are printed", run: mode },
     Command {
         name: ".maxrows",
@@ -164,19 +170,24 @@ fn tables(client: &mut Client, _rest: &str) -> Result<Flow, Failure> {
 }
 
 fn schema(client: &mut Client, rest: &str) -> Result<Flow, Failure> {
+    let mut definitions = client.session().definitions();
     if !rest.is_empty() {
-        client.print(&format!("DESCRIBE {rest}"))?;
+        // As in SQL, other letters than small ones are in the name only if there is such a name.
+        let exact = definitions.iter().any(|definition| definition.name == rest);
+        let name = if exact { rest.to_string() } else { rest.to_lowercase() };
+        definitions.retain(|definition| definition.name == name);
+        // Files and system tables have columns, but no statement that makes them.
+        if definitions.is_empty() {
+            client.print(&format!("DESCRIBE {}", quoted(rest)))?;
+            return Ok(Flow::Continue);
+        }
+    }
+    if definitions.is_empty() {
+        note("no tables yet");
         return Ok(Flow::Continue);
     }
-    let tables = client.wait(client.session().names()).tables;
-    if tables.is_empty() {
-        note("no tables yet");
-    }
-    for table in tables {
-        note(format!("{table}:"));
-        client.print(&format!("DESCRIBE {}", quoted(&table)))?;
-    }
-    Ok(Flow::Continue)
+    let statements: Vec<String> = definitions.iter().map(|definition| format!("{};", definition.sql)).collect();
+    say(&statements.join("\n"))
 }
 
 /// A name as SQL takes it.

@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::exit::{Failure, Stop};
 use crate::message;
 use crate::terminal::note;
+use crate::version;
 
 type LineEditor = Editor<ShellHelper, FileHistory>;
 
@@ -33,6 +34,7 @@ pub fn run(client: &mut Client) -> Result<(), Failure> {
     if !client.view.quiet {
         note(greeting(client));
     }
+    client.outlive_interrupts();
     let mut editor = editor(client)?;
     let history = history::open(&mut editor);
     loop {
@@ -121,7 +123,7 @@ fn greeting(client: &Client) -> String {
     let place = client.path().map_or("in-memory".into(), |path| path.display().to_string());
     let threads = threads(client);
     let threads = format!("{threads} thread{}", if threads == 1 { "" } else { "s" });
-    format!("onehop {} · {place} · CPU, {threads} · .help for help", env!("CARGO_PKG_VERSION"))
+    format!("onehop {} · {place} · CPU, {threads} · .help for help", version::NUMBER)
 }
 
 fn threads(client: &Client) -> usize {

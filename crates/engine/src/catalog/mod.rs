@@ -6,6 +6,7 @@
 //! bytes are synced, then their names, then the catalog that mentions them is committed. Files that no catalog
 //! mentions are orphans, and are collected when the database is opened.
 
+pub(crate) mod definition;
 mod manifest;
 pub(crate) mod names;
 
@@ -15,6 +16,7 @@ use std::fmt;
 use arrow::datatypes::{Field, Schema};
 use serde::{Deserialize, Serialize};
 
+pub use definition::Definition;
 pub use manifest::ManifestStore;
 pub(crate) use manifest::{FILE, NEW_FILE};
 

@@ -11,6 +11,21 @@ use datafusion::sql::sqlparser::dialect::{Dialect as SqlDialect, GenericDialect}
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
+/// Operators in a chain before IS DISTINCT FROM.
+const MAX_LEFT: usize = 100;
+
+/// Operators on the way down to the left.
+fn spine(mut expr: &Expr) -> usize {
+    let mut length = 0;
+    while let Expr::BinaryOp { left, .. } | Expr::IsDistinctFrom(left, _) | Expr::IsNotDistinctFrom(left, _) = expr
+        && length <= MAX_LEFT
+    {
+        length += 1;
+        expr = left;
+    }
+    length
+}
+
 /// The SQL that we parse.
 #[derive(Debug)]
 pub(crate) struct Dialect;
@@ -39,6 +54,10 @@ impl SqlDialect for Dialect {
         } else {
             return None;
         };
+        // The left side is copied each time.
+        if spine(left) > MAX_LEFT {
+            return Some(Err(ParserError::RecursionLimitExceeded));
+        }
         let right = parser.parse_subexpr(precedence);
         Some(right.map(|right| operator(Box::new(left.clone()), Box::new(right))))
     }

@@ -16,6 +16,8 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
+use super::checked_arithmetic::is_checked;
+
 #[derive(Debug)]
 pub(super) struct FloatsBesideDecimals;
 
@@ -78,7 +80,8 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let changed = settle(&mut compared, schema);
             settle(&mut results, schema) || changed
         }
-        Expr::ScalarFunction(call) if !MAKES_FIELDS.contains(&call.name()) => {
+        // The rule runs again over a view's plan.
+        Expr::ScalarFunction(call) if !MAKES_FIELDS.contains(&call.name()) && !is_checked(call) => {
             settle(&mut call.args.iter_mut().collect::<Vec<_>>(), schema)
         }
         Expr::WindowFunction(call) => settle(&mut call.params.args.iter_mut().collect::<Vec<_>>(), schema),

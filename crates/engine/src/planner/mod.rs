@@ -5,6 +5,10 @@
 //! state. One file per idea; each says in its header which failure it prevents, so that it can go when DataFusion no
 //! longer fails.
 
+mod balanced_conditions;
+mod checked_arithmetic;
+mod checked_sum;
+mod cooperation;
 mod decimal_division;
 mod dialect;
 mod filter_pushdown;
@@ -13,20 +17,27 @@ mod from_first;
 mod functions;
 mod in_lists;
 mod literals;
+mod nesting;
 mod output_names;
 mod rounding_casts;
 mod same_names;
 mod scalar_subqueries;
+mod signed_zeros;
 mod single_distinct;
 mod timestamps;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::common::Result as DataFusionResult;
+use async_trait::async_trait;
+use datafusion::catalog::Session as DataFusionSession;
+use datafusion::common::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, VisitMut, VisitorMut};
@@ -35,6 +46,9 @@ use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
 use self::dialect::Dialect;
 pub(crate) use self::functions::names as function_names;
+pub(crate) use self::nesting::{MAX_NESTED, settle};
+use crate::Result;
+use crate::query;
 
 /// Our rules and options, added to DataFusion's defaults.
 pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -47,11 +61,22 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     let mut builder = builder
         .with_config(config)
         .with_analyzer_rules(analyzer_rules())
-        .with_optimizer_rules(single_distinct::optimizer_rules())
+        .with_optimizer_rules(optimizer_rules())
         .with_physical_optimizer_rules(filter_pushdown::physical_rules())
+        .with_query_planner(Arc::new(Planner))
         .with_default_features();
+    // Behind DataFusion's own of that name.
+    let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
+    builder.aggregate_functions().get_or_insert_default().push(Arc::new(sum));
     builder.expr_planners().get_or_insert_default().push(Arc::new(decimal_division::DecimalDivision));
     builder
+}
+
+fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = single_distinct::optimizer_rules();
+    // After all that take conditions apart and put them together again.
+    rules.push(Arc::new(balanced_conditions::BalancedConditions));
+    rules
 }
 
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
@@ -62,15 +87,46 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
     ];
     rules.extend(Analyzer::new().rules);
-    // After it: then the values of a list are of one type.
+    // After it: then the values of a list, and both sides of an operator, are of one type.
     rules.push(Arc::new(in_lists::InLists));
+    rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
+    rules.push(Arc::new(signed_zeros::SignedZeros));
     rules
 }
 
-/// A parser of our SQL.
-pub(crate) fn parser(text: &str) -> DataFusionResult<DFParser<'static>> {
-    let tokens = Tokenizer::new(&Dialect, text).tokenize_with_location().map_err(ParserError::from)?;
-    DFParserBuilder::new(from_first::complete(tokens)).with_dialect(&Dialect).build()
+/// Parses a text with what `parse` does to the parser, on a stack that the tree fits that comes of it, whole or not.
+///
+/// Whoever keeps a tree that comes out of here has it [`settle`]d first, within `parse`.
+pub(crate) fn parse<T>(text: &str, parse: impl FnOnce(&mut DFParser<'_>) -> Result<T>) -> Result<T> {
+    let tokens = Tokenizer::new(&Dialect, text).tokenize_with_location();
+    let tokens = tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?;
+    let stack_bytes = nesting::of_tokens(&tokens)?;
+    stacker::maybe_grow(stack_bytes, stack_bytes, || {
+        let builder = DFParserBuilder::new(from_first::complete(tokens));
+        parse(&mut builder.with_dialect(&Dialect).with_recursion_limit(nesting::MAX_NESTED).build()?)
+    })
+}
+
+/// One statement's text as a tree.
+pub(crate) fn parse_statement(text: &str) -> Result<Statement> {
+    parse(text, |parser| {
+        let mut statement = parser.parse_statement()?;
+        settle_statement(&mut statement)?;
+        Ok(statement)
+    })
+}
+
+/// See [`nesting`].
+pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
+    match statement {
+        Statement::Statement(sql) => settle(sql.as_mut()),
+        Statement::Explain(explain) => settle_statement(&mut explain.statement),
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => settle(query.as_mut()),
+            CopyToSource::Relation(_) => Ok(()),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => Ok(()),
+    }
 }
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
@@ -86,8 +142,34 @@ pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Data
 
 /// One statement's text as a plan.
 pub(crate) async fn plan_text(state: &SessionState, text: &str) -> DataFusionResult<LogicalPlan> {
-    let statement = parser(text)?.parse_statement()?;
-    plan(state, statement).await
+    plan(state, parse_statement(text)?).await
+}
+
+/// A plan as operators that are about to run for `query`.
+pub(crate) async fn physical_plan(
+    state: &SessionState,
+    plan: &LogicalPlan,
+    query: &Arc<query::Query>,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let plan = state.create_physical_plan(plan).await?;
+    nesting::check_operators(&plan)?;
+    cooperation::cancellable(balanced_conditions::balance_filters(plan)?, query)
+}
+
+/// DataFusion's planner, for plans that are not too deep to run.
+#[derive(Debug)]
+struct Planner;
+
+#[async_trait]
+impl QueryPlanner for Planner {
+    async fn create_physical_plan(
+        &self,
+        plan: &LogicalPlan,
+        session: &dyn DataFusionSession,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        nesting::check_plan(plan)?;
+        DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await
+    }
 }
 
 fn rewrite_statement(statement: &mut Statement) {
@@ -157,16 +239,28 @@ mod tests {
 
     /// The statement in the words that DataFusion gets.
     pub fn rewritten(text: &str) -> String {
-        let mut statement = parser(text).unwrap().parse_statement().unwrap();
+        let mut statement = parse_statement(text).unwrap();
         rewrite_statement(&mut statement);
         statement.to_string()
     }
 
-    pub async fn run(text: &str) -> Vec<RecordBatch> {
+    async fn try_run(text: &str) -> Result<Vec<RecordBatch>> {
         let mut state = state();
         state.mark_start_execution();
-        let plan = plan_text(&state, text).await.unwrap();
-        SessionContext::new_with_state(state).execute_logical_plan(plan).await.unwrap().collect().await.unwrap()
+        let plan = plan_text(&state, text).await?;
+        Ok(SessionContext::new_with_state(state).execute_logical_plan(plan).await?.collect().await?)
+    }
+
+    pub async fn run(text: &str) -> Vec<RecordBatch> {
+        try_run(text).await.unwrap()
+    }
+
+    /// Runs what must not work.
+    pub async fn fails(text: &str) -> crate::Error {
+        match try_run(text).await {
+            Ok(_) => panic!("{text} works"),
+            Err(e) => e,
+        }
     }
 
     /// A query's rows, with spaces between values.

@@ -3,8 +3,15 @@
 //! DataFusion's counts nanoseconds, in which the years before 1678 and after 2261 do not exist: `TIMESTAMP '0001-01-01
 //! 00:00:00'` fails, and a file's timestamps, mostly of microseconds, are converted to be compared. TIMESTAMP(9) still
 //! counts nanoseconds.
+//!
+//! TIMESTAMPTZ is a TIMESTAMP in UTC, shown as such: a text's offset counts, and one without is in UTC. DataFusion makes
+//! a TIMESTAMP without a zone of it unless the session has one, which would be that of now() and all else, too; so the
+//! type is given in Arrow's words.
 
-use datafusion::sql::sqlparser::ast::{DataType, Expr};
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
+    ObjectName, TimezoneInfo, TypedString, Value,
+};
 
 const MICROSECONDS: u64 = 6;
 
@@ -17,6 +24,48 @@ pub(super) fn rewrite(expr: &mut Expr) {
     if let DataType::Timestamp(precision @ None, _) = data_type {
         *precision = Some(MICROSECONDS);
     }
+    if let Some(in_utc) = in_utc(expr) {
+        *expr = in_utc;
+    }
+}
+
+fn in_utc(expr: &Expr) -> Option<Expr> {
+    let (value, data_type, function) = match expr {
+        Expr::Cast { expr, data_type, array: false, format: None, kind } => {
+            let is_try = matches!(kind, CastKind::TryCast | CastKind::SafeCast);
+            (expr.as_ref().clone(), data_type, if is_try { "arrow_try_cast" } else { "arrow_cast" })
+        }
+        Expr::TypedString(TypedString { data_type, value, .. }) => {
+            (Expr::Value(value.clone()), data_type, "arrow_cast")
+        }
+        _ => return None,
+    };
+    let DataType::Timestamp(Some(precision), TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) = data_type else {
+        return None;
+    };
+    let unit = match precision {
+        0 => "s",
+        3 => "ms",
+        6 => "µs",
+        9 => "ns",
+        _ => return None,
+    };
+    let arrow_type = Value::SingleQuotedString(format!("Timestamp({unit}, \"UTC\")"));
+    let args = [value, Expr::Value(arrow_type.into())];
+    Some(Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(function)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: args.map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))).into(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    }))
 }
 
 #[cfg(test)]
@@ -37,6 +86,15 @@ mod tests {
                 "SELECT date_bin(INTERVAL '15 minutes', TIMESTAMP '2024-01-01 05:36:07', TIMESTAMP '2001-01-01 00:00:00')",
                 "2024-01-01T05:30:00",
             ),
+            (
+                "SELECT TIMESTAMPTZ '2024-01-01 00:00:00+02', '2024-01-01 00:00:00'::TIMESTAMP WITH TIME ZONE",
+                "2023-12-31T22:00:00Z 2024-01-01T00:00:00Z",
+            ),
+            (
+                "SELECT arrow_typeof(CAST(NULL AS TIMESTAMPTZ(0))), TRY_CAST('x' AS TIMESTAMPTZ)",
+                "Timestamp(s, \"UTC\") NULL",
+            ),
+            ("SELECT TIMESTAMPTZ '2024-01-01 00:00:00+02' < TIMESTAMP '2024-01-01 00:00:00'", "true"),
             ("SELECT now() > TIMESTAMP '2024-01-01 00:00:00'", "true"),
             (
                 "SELECT count(*) FROM generate_series(TIMESTAMP '2024-01-01 00:00:00', TIMESTAMP '2024-01-02 00:00:00', INTERVAL '6 hours')",

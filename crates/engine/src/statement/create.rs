@@ -51,6 +51,12 @@ enum IfExists {
     Replace,
 }
 
+/// Whether the table is the statement's own, or one that was there.
+enum Committed {
+    New,
+    Kept,
+}
+
 /// The statement, if it is one; the parser stays where it was otherwise.
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Option<CreateTable>> {
     let to_error = |e| super::syntax::<()>(Err(e));
@@ -192,6 +198,11 @@ fn literal_text(expr: &SqlExpr) -> Option<Option<String>> {
 }
 
 impl CreateTable {
+    pub fn settle(&mut self) -> Result<()> {
+        self.columns.iter_mut().try_for_each(planner::settle)?;
+        self.query.as_mut().map_or(Ok(()), |query| planner::settle(query.as_mut()))
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         context.database.check_writable()?;
         if self.already_exists(context)? {
@@ -200,7 +211,7 @@ impl CreateTable {
         let plan = match &self.query {
             Some(query) => {
                 let statement = DataFusionStatement::Statement(Box::new(Sql::Query(query.clone())));
-                Some(planner::plan(&context.state, statement).await?)
+                Some(context.plan(statement).await?)
             }
             None => None,
         };
@@ -220,8 +231,11 @@ impl CreateTable {
             None => Vec::new(),
         };
         let rows = self.query.is_some().then(|| segments.iter().map(|s| s.rows).sum());
-        self.commit(id, &schema, segments, context)?;
-        target.keep_files();
+        match self.commit(id, &schema, segments, context)? {
+            Committed::New => target.keep_files(),
+            // Somebody was faster: what was written goes with `target`.
+            Committed::Kept => return Ok(done("CREATE TABLE", None)),
+        }
         Ok(done("CREATE TABLE", rows))
     }
 
@@ -314,7 +328,13 @@ impl CreateTable {
         Router::new(self.partition_by.as_ref(), schema).map(drop)
     }
 
-    fn commit(&self, id: u64, schema: &SchemaRef, segments: Vec<SegmentEntry>, context: &Context<'_>) -> Result<()> {
+    fn commit(
+        &self,
+        id: u64,
+        schema: &SchemaRef,
+        segments: Vec<SegmentEntry>,
+        context: &Context<'_>,
+    ) -> Result<Committed> {
         let columns = schema.fields().iter().map(|field| {
             let column_type = ColumnType::of(field.name(), field.data_type())?;
             Ok(ColumnEntry {
@@ -332,11 +352,13 @@ impl CreateTable {
         };
         context.database.commit(|catalog| {
             // Somebody may have been faster since the statement's snapshot.
-            if self.exists != IfExists::Replace && catalog.tables.contains_key(&self.name) {
-                return Err(already_there(&self.name));
+            match (catalog.tables.contains_key(&self.name), self.exists) {
+                (true, IfExists::Fail) => return Err(already_there(&self.name)),
+                (true, IfExists::Keep) => return Ok((Committed::Kept, Vec::new())),
+                _ => {}
             }
             catalog.tables.insert(self.name.clone(), entry);
-            Ok(((), vec![Change::PutTable { name: self.name.clone() }]))
+            Ok((Committed::New, vec![Change::PutTable { name: self.name.clone() }]))
         })
     }
 }

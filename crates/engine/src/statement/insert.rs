@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Column;
-use datafusion::logical_expr::{DmlStatement, LogicalPlan, LogicalPlanBuilder, SortExpr, WriteOp, dml::InsertOp};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema};
+use datafusion::logical_expr::{
+    DmlStatement, LogicalPlan, LogicalPlanBuilder, SortExpr, Values, WriteOp, dml::InsertOp,
+};
 use datafusion::prelude::Expr;
 
 use super::{Context, done};
 use crate::catalog::{Change, SegmentEntry};
 use crate::database::{Database, Snapshot, Table};
+use crate::files;
 use crate::load::{self, Target};
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
@@ -19,8 +23,36 @@ pub(super) async fn run(dml: DmlStatement, context: &Context<'_>) -> Result<Done
         op => return Err(Error::new(ErrorKind::Invalid, format!("{op} is not supported"))),
     }
     let table = own_table(dml.table_name.table(), context)?;
-    let rows = append(Arc::unwrap_or_clone(dml.input), &table, context).await?;
+    let rows = append(with_nulls(Arc::unwrap_or_clone(dml.input))?, &table, context).await?;
     Ok(done("INSERT", Some(rows)))
+}
+
+/// DataFusion gives VALUES the table's columns, and would find a NULL in one that is NOT NULL before we do, as one in
+/// `column1`.
+fn with_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let loose = plan.transform_up(|node| match node {
+        LogicalPlan::Values(Values { schema, values }) => {
+            let fields = schema
+                .iter()
+                .map(|(table, field)| (table.cloned(), Arc::new(field.as_ref().clone().with_nullable(true))));
+            let schema = DFSchema::new_with_metadata(fields.collect(), schema.metadata().clone())?;
+            Ok(Transformed::yes(LogicalPlan::Values(Values { schema: Arc::new(schema), values })))
+        }
+        other => Ok(Transformed::yes(other.recompute_schema()?)),
+    });
+    Ok(loose?.data)
+}
+
+/// Says which table it was.
+fn in_table(error: Error, table: &str) -> Error {
+    use onehop_segment::Error::Value;
+    let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
+    match cause {
+        Some(Value { column, reason }) => {
+            Error::new(error.kind(), format!("column \"{column}\" of table \"{table}\": {reason}"))
+        }
+        _ => error,
+    }
 }
 
 /// A table that rows can be added to.
@@ -52,7 +84,8 @@ pub(super) async fn append(plan: LogicalPlan, table: &Table, context: &Context<'
         entry.partition_by.clone(),
         &context.query,
     );
-    let segments = load(plan, &entry.cluster_by, &target, context).await?;
+    let loaded = load(plan, &entry.cluster_by, &target, context).await;
+    let segments = loaded.map_err(|e| in_table(e, &table.name))?;
     let rows = segments.iter().map(|segment| segment.rows).sum();
     add_segments(context.database, table, segments)?;
     target.keep_files();
@@ -81,7 +114,7 @@ pub(super) async fn load(
         [] => plan,
         columns => sorted(plan, columns, target)?,
     };
-    let physical = context.state.create_physical_plan(&plan).await?;
+    let physical = files::spread(context.physical_plan(plan).await?, context.state.config().target_partitions())?;
     context.query.planned();
     load::load(physical, context.state.task_ctx(), target).await
 }

@@ -1,4 +1,4 @@
-//! `SHOW TABLES`, `SHOW ALL`, `SHOW setting`, `DESCRIBE table`.
+//! `SHOW TABLES`, `SHOW CREATE TABLE name`, `SHOW ALL`, `SHOW setting`, `DESCRIBE table`.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 
 use super::{Context, table_name};
+use crate::catalog::definition::definition;
 use crate::catalog::names::sql_name;
 use crate::query::{Output, Rows};
 use crate::{Result, system};
@@ -18,6 +19,7 @@ pub(super) enum Show {
     AllSettings,
     Setting(String),
     Describe(ObjectName),
+    Create(ObjectName),
 }
 
 pub(super) fn show_variable(words: &[Ident]) -> Show {
@@ -32,12 +34,27 @@ impl Show {
             Self::AllSettings => system::settings_table(&context.settings().list())?,
             Self::Setting(name) => system::settings_table(&[context.settings().get(&name)?])?,
             Self::Describe(name) => describe(&name, context).await?,
+            Self::Create(name) => create(&name, context)?,
         };
         context.query.planned();
         let schema = batch.schema();
-        let stream = MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?;
-        Ok(Output::Rows(Rows { schema, stream: Box::pin(stream) }))
+        let stream = MemoryStream::try_new(vec![batch], schema, None)?;
+        Ok(Output::Rows(Rows::new(Box::pin(stream), &context.query)))
     }
+}
+
+/// A row with the statement that makes the table or view.
+fn create(name: &ObjectName, context: &Context<'_>) -> Result<RecordBatch> {
+    let name = table_name(name)?;
+    let catalog = &context.snapshot.catalog;
+    let Some(definition) = definition(catalog, &name) else {
+        let known = catalog.tables.keys().chain(catalog.views.keys()).map(String::as_str);
+        return Err(crate::Error::unknown_table(&name, known));
+    };
+    Ok(RecordBatch::try_from_iter([
+        ("name", Arc::new(StringArray::from_iter_values([&definition.name])) as _),
+        ("sql", Arc::new(StringArray::from_iter_values([&definition.sql])) as _),
+    ])?)
 }
 
 async fn describe(name: &ObjectName, context: &Context<'_>) -> Result<RecordBatch> {

@@ -14,8 +14,12 @@ mod view;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::{DFParser, Statement as DataFusionStatement};
-use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart, ObjectType, Set, Statement as Sql};
+use datafusion::sql::sqlparser::ast::{
+    Ident, ObjectName, ObjectNamePart, ObjectType, Set, ShowCreateObject, Statement as Sql,
+};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -45,12 +49,23 @@ pub(crate) struct Context<'a> {
     pub database: &'a Database,
     pub snapshot: Arc<Snapshot>,
     /// Resolves names in the snapshot, counts into the query's ledger.
-    pub state: SessionState,
+    pub state: Arc<SessionState>,
     pub settings: &'a Mutex<Settings>,
     pub query: Arc<Query>,
 }
 
 impl Context<'_> {
+    async fn plan(&self, statement: DataFusionStatement) -> Result<LogicalPlan> {
+        let state = Arc::clone(&self.state);
+        self.query.apart(async move { Ok(planner::plan(&state, statement).await?) }).await
+    }
+
+    /// Operators that are about to run.
+    async fn physical_plan(&self, plan: LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+        let (state, query) = (Arc::clone(&self.state), Arc::clone(&self.query));
+        self.query.apart(async move { Ok(planner::physical_plan(&state, &plan, &query).await?) }).await
+    }
+
     fn settings(&self) -> Settings {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -75,14 +90,29 @@ fn done(tag: &'static str, rows: Option<u64>) -> Done {
 }
 
 fn parse(text: &str) -> Result<Statement> {
-    let mut parser = planner::parser(text)?;
-    let statement = parse_statement(&mut parser)?;
-    while parser.parser.consume_token(&Token::SemiColon) {}
-    let next = parser.parser.peek_token();
-    if next.token != Token::EOF {
-        return Err(syntax(parser.parser.expected::<()>("end of statement", next)));
+    planner::parse(text, |parser| {
+        let mut statement = parse_statement(parser)?;
+        while parser.parser.consume_token(&Token::SemiColon) {}
+        let next = parser.parser.peek_token();
+        if next.token != Token::EOF {
+            return Err(syntax(parser.parser.expected::<()>("end of statement", next)));
+        }
+        statement.settle()?;
+        Ok(statement)
+    })
+}
+
+impl Statement {
+    /// See [`planner::settle`].
+    fn settle(&mut self) -> Result<()> {
+        match self {
+            Self::CreateTable(create) => create.settle(),
+            Self::CreateView(create) => create.settle(),
+            Self::CopyTo(copy) => copy.settle(),
+            Self::Other(statement) => planner::settle_statement(statement),
+            Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) | Self::Show(_) => Ok(()),
+        }
     }
-    Ok(statement)
 }
 
 fn syntax<T>(outcome: std::result::Result<T, ParserError>) -> Error {
@@ -128,6 +158,10 @@ fn convert(sql: Sql) -> Result<Statement> {
         Sql::Set(Set::SingleAssignment { variable, values, .. }) => Statement::Set(set::assign(&variable, &values)?),
         Sql::ShowVariable { variable } => Statement::Show(inspect::show_variable(&variable)),
         Sql::ShowTables { .. } => Statement::Show(inspect::Show::Tables),
+        Sql::ShowCreate { obj_type: ShowCreateObject::Table | ShowCreateObject::View, obj_name } => {
+            Statement::Show(inspect::Show::Create(obj_name))
+        }
+        Sql::ShowCreate { obj_type, .. } => return Err(unsupported(&format!("SHOW CREATE {obj_type}"))),
         Sql::ExplainTable { table_name, .. } => Statement::Show(inspect::Show::Describe(table_name)),
         Sql::StartTransaction { .. } | Sql::Commit { .. } | Sql::Rollback { .. } | Sql::Savepoint { .. } => {
             let error = Error::new(ErrorKind::Invalid, "transactions of several statements are not supported");
@@ -193,11 +227,9 @@ fn new_name(name: &ObjectName) -> Result<String> {
 }
 
 fn bad_name(name: &ObjectName) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no schema for the name {name}")).with_hint(format!(
-        "there is one catalog, {}, with one schema, {}",
-        crate::resolve::CATALOG,
-        crate::resolve::SCHEMA
-    ))
+    // As it is written without quotes.
+    let parts: Vec<&str> = name.0.iter().filter_map(ObjectNamePart::as_ident).map(|word| word.value.as_str()).collect();
+    crate::resolve::no_schema(&parts.join("."))
 }
 
 /// An identifier as a name: unquoted letters are small.

@@ -32,11 +32,15 @@ pub(super) fn convert(create: SqlCreateView) -> Result<CreateView> {
 }
 
 impl CreateView {
+    pub fn settle(&mut self) -> Result<()> {
+        planner::settle(self.query.as_mut())
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         context.database.check_writable()?;
         let text = self.query.to_string();
         let statement = DataFusionStatement::Statement(Box::new(Sql::Query(self.query)));
-        planner::plan(&context.state, statement).await?;
+        context.plan(statement).await?;
         context.database.commit(|catalog| {
             if catalog.tables.contains_key(&self.name) {
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a table \"{}\"", self.name)));

@@ -6,6 +6,7 @@
 //! any order: what ORDER BY leaves open stays open.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
@@ -61,6 +62,34 @@ struct Number {
     scale: usize,
     /// Digits after the point as written, zeroes at the end included.
     written_scale: usize,
+}
+
+/// As a person would write it; texts in quotes, to tell NULL from a text of that word.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Null => f.write_str("NULL"),
+            Value::Text(text) => write!(f, "{text:?}"),
+            Value::Number(number) => number.fmt(f),
+            Value::Float(float) => write!(f, "{float:?}"),
+            Value::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.scale + 1;
+        let digits = format!("{:0>width$}", self.digits);
+        let (whole, fraction) = digits.split_at(digits.len() - self.scale);
+        let point = if fraction.is_empty() { "" } else { "." };
+        write!(f, "{}{whole}{point}{fraction}", if self.is_negative { "-" } else { "" })
+    }
+}
+
+fn shown(row: &[Value]) -> String {
+    let values: Vec<String> = row.iter().map(Value::to_string).collect();
+    format!("({})", values.join(", "))
 }
 
 impl Number {
@@ -146,7 +175,7 @@ pub fn verify(batches: &[RecordBatch], kept: &str) -> Result<(), String> {
     for (got, kept) in got.iter().zip(&kept) {
         let is_same = got.len() == kept.len() && got.iter().zip(kept).all(|(got, kept)| is_same(got, kept));
         if !is_same {
-            return Err(format!("got {got:?} where {kept:?} was expected"));
+            return Err(format!("got {} where {} was expected", shown(got), shown(kept)));
         }
     }
     Ok(())
@@ -259,6 +288,18 @@ mod tests {
         assert!(verify(&[batch(0.51, 12_5000)], &kept).is_err());
         assert!(verify(&[batch(0.5, 12_5001)], &kept).is_err());
         assert!(verify(&[batch(0.5, 12_5000).slice(0, 1)], &kept).is_err());
+    }
+
+    #[test]
+    fn values_are_shown_as_people_write_them() {
+        let kept = KEPT.replace("-3.00", "-300.00");
+        let shown = verify(&[batch(0.5, -5)], &kept);
+        assert_eq!(
+            shown,
+            Err("got (\"a \\\"b\\\"\", 1, 0.5, -0.0005) where (\"a \\\"b\\\"\", 1, 0.5, 12.5) was expected".to_string())
+        );
+        assert_eq!(Number::parse("0.00").map(|zero| zero.to_string()).as_deref(), Some("0"));
+        assert_eq!(Number::parse("-1200").map(|n| n.to_string()).as_deref(), Some("-1200"));
     }
 
     #[test]

@@ -70,6 +70,9 @@ pub fn geometric_mean(all: &[Measured]) -> Option<Duration> {
     Some(Duration::from_secs_f64((logs.iter().sum::<f64>() / logs.len() as f64).exp()))
 }
 
+/// Runs before the measured ones. There is one, whose answer is checked.
+pub const WARM_UP_RUNS: usize = 1;
+
 /// Runs one query: once to warm up and check, then `runs` times.
 ///
 /// # Errors

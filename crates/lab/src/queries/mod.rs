@@ -7,6 +7,10 @@
 //!
 //! What `order by` leaves open stays open: SSB Q3.x may tie on revenue, and several of TPC-H's on their last key.
 
+mod choose;
+
+pub use choose::choose;
+
 /// A query of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {

@@ -1,0 +1,110 @@
+//! What a figure was measured on. A figure without it cannot be repeated, so a benchmark prints it before its first
+//! time and puts it into its JSON. Found, not configured: what the system does not tell is `None`.
+
+use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arrow::array::TimestampSecondArray;
+use arrow::util::display::array_value_to_string;
+use serde_json::{Value, json};
+
+use crate::doctor::{cpu, kernel, memory, storage};
+use crate::units;
+use crate::version::{self, Profile};
+
+/// Machine, system and binary.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// When, in UTC: `2026-11-21T12:34:56Z`.
+    pub date: Option<String>,
+    /// The processor's model.
+    pub cpu: Option<String>,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Memory of the machine.
+    pub memory_bytes: Option<u64>,
+    /// The distribution.
+    pub os: Option<String>,
+    /// Kernel, its release, architecture.
+    pub kernel: String,
+    /// The file system that the database is on, and its device.
+    pub file_system: Option<String>,
+}
+
+impl Environment {
+    /// Looks. `database` is where the data lies.
+    pub fn find(database: &Path) -> Self {
+        Self {
+            date: date(),
+            cpu: cpu::model(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory::total_bytes(),
+            os: fs::read_to_string("/etc/os-release").ok().and_then(|text| os(&text)),
+            kernel: kernel::name(),
+            file_system: storage::file_system_of(database),
+        }
+    }
+
+    /// Lines of a name and a value, for the head of a table.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
+        let cores = units::plural(self.cores as u64, "core");
+        let memory = self.memory_bytes.map_or("memory unknown".into(), units::memory);
+        let profile = match Profile::of_this_build() {
+            Profile::Release => "release build",
+            Profile::Debug => "DEBUG BUILD: its times say nothing",
+        };
+        vec![
+            ("onehop", format!("{}, {profile}", version::TEXT)),
+            ("machine", format!("{}, {cores}, {memory}", or_unknown(&self.cpu))),
+            ("system", format!("{}, {}", or_unknown(&self.os), self.kernel)),
+            ("storage", or_unknown(&self.file_system)),
+            ("date", or_unknown(&self.date)),
+        ]
+    }
+
+    /// The same in base units.
+    pub fn json(&self) -> Value {
+        json!({
+            "date": self.date,
+            "onehop_version": version::NUMBER,
+            "git_commit": version::commit(),
+            "build_profile": Profile::of_this_build().name(),
+            "cpu": self.cpu,
+            "cores": self.cores,
+            "memory_bytes": self.memory_bytes,
+            "os": self.os,
+            "kernel": self.kernel,
+            "file_system": self.file_system,
+        })
+    }
+}
+
+fn date() -> Option<String> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+    let date = TimestampSecondArray::from(vec![i64::try_from(seconds).ok()?]);
+    array_value_to_string(&date, 0).ok().map(|text| format!("{text}Z"))
+}
+
+fn os(release: &str) -> Option<String> {
+    let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    Some(name.trim_matches(['"', '\'']).to_string()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_is_one() {
+        let date = date().unwrap_or_default();
+        assert!(date.len() == 20 && date.as_bytes()[10] == b'T' && date.ends_with('Z'), "{date}");
+    }
+
+    #[test]
+    fn the_distribution_has_a_name() {
+        assert_eq!(os("NAME=Debian\nPRETTY_NAME=\"Debian GNU/Linux 13\"\n").as_deref(), Some("Debian GNU/Linux 13"));
+        assert_eq!(os("NAME=x\n"), None);
+    }
+}

@@ -1,0 +1,411 @@
+//! Files that a statement writes: whole, under their name, or not at all.
+//!
+//! 1. What is written goes to a name of its own in the target's directory: hidden and ending in `.tmp`, so that no
+//!    pattern for the target's kind finds it. It is made before the query starts; what cannot be made is said then.
+//! 2. At the end the bytes are synced, the name is changed to the target's in one step, and the directory is synced.
+//! 3. Dropping an [`Export`] before that removes what was written. The file that was there stays as it was.
+//!
+//! Pipes and devices (`/dev/stdout`) have no such name and are written to directly. DataFusion's encoders write to object
+//! stores, so the target is one, registered for the statement: each of its objects is written front to back by a thread
+//! of its own, and the first thing the system refuses is kept in the system's words, which encoders lose.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind as IoErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::path::Path as StorePath;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, UploadPart,
+};
+use onehop_io::{Ledger, Operation};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use url::Url;
+
+use super::store::count_write;
+use super::{absolute, local_path};
+use crate::{Error, ErrorKind, Result};
+
+/// Streams of the process, wherever they lead.
+const STANDARD: [&str; 2] = ["/dev/stdout", "/dev/stderr"];
+
+/// The scheme of the store that an export is.
+const SCHEME: &str = "onehop-export";
+
+/// A target that is being written.
+#[derive(Debug)]
+pub(crate) struct Export {
+    target: Arc<Shared>,
+}
+
+/// How the target comes to be.
+#[derive(Debug)]
+enum Place {
+    File {
+        aside: PathBuf,
+        target: PathBuf,
+    },
+    /// Several files, in a directory that did not have any.
+    Directory {
+        aside: PathBuf,
+        target: PathBuf,
+    },
+    /// A pipe or a device.
+    Stream,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The target as the statement has it, for messages.
+    name: String,
+    place: Place,
+    ledger: Arc<Ledger>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The one file, until its writer takes it.
+    file: Option<File>,
+    /// The target is committed or given up: a task that comes late makes nothing any more.
+    is_over: bool,
+    refused: Option<onehop_io::Error>,
+}
+
+impl Export {
+    /// Prepares to write `path`; one that ends in a slash is a directory. `database` is no place for that.
+    pub fn start(path: &str, database: Option<&Path>, ledger: Arc<Ledger>) -> Result<Self> {
+        let name = local_path(path)?;
+        if name.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "the path to write to is empty"));
+        }
+        let (place, file) = place(&name, database)?;
+        let state = Mutex::new(State { file, ..State::default() });
+        Ok(Self { target: Arc::new(Shared { name, place, ledger, state }) })
+    }
+
+    /// The store to write to, and the URL in it.
+    pub fn store(&self) -> Result<(Url, Arc<dyn ObjectStore>)> {
+        let object = if matches!(self.target.place, Place::Directory { .. }) { "files/" } else { "file.out" };
+        let url = Url::parse(&format!("{SCHEME}://target/{object}"));
+        let url = url.map_err(|e| Error::new(ErrorKind::Internal, "a target has no URL").with_source(e))?;
+        Ok((url, Arc::new(TargetStore(Arc::clone(&self.target)))))
+    }
+
+    /// What the system refused, if it did: the cause of whatever else failed.
+    pub fn refusal(&self) -> Option<Error> {
+        let refused = self.target.state().refused.clone()?;
+        Some(explained(refused))
+    }
+
+    /// Everything is written: the target is what was written.
+    pub async fn commit(self) -> Result<()> {
+        let commit = tokio::task::spawn_blocking(move || self.commit_blocking()).await;
+        commit.map_err(|e| Error::new(ErrorKind::Internal, format!("a task that ends an export died: {e}")))?
+    }
+
+    fn commit_blocking(self) -> Result<()> {
+        let failed = |operation| {
+            let name = self.target.name.clone();
+            move |e: io::Error| explained(onehop_io::Error::new(operation, name, e))
+        };
+        let (Place::File { aside, target } | Place::Directory { aside, target }) = &self.target.place else {
+            return Ok(());
+        };
+        if matches!(self.target.place, Place::Directory { .. }) {
+            sync_directory(aside).map_err(failed(Operation::Sync))?;
+        }
+        fs::rename(aside, target).map_err(failed(Operation::Rename))?;
+        self.target.state().is_over = true;
+        sync_directory(target.parent().unwrap_or(Path::new("/"))).map_err(failed(Operation::Sync))
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        let mut state = self.target.state();
+        if std::mem::replace(&mut state.is_over, true) {
+            return;
+        }
+        // Nobody is there to be told, and a name that stays is hidden.
+        match &self.target.place {
+            Place::File { aside, .. } => _ = fs::remove_file(aside),
+            Place::Directory { aside, .. } => _ = fs::remove_dir_all(aside),
+            Place::Stream => {}
+        }
+    }
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+fn explained(e: onehop_io::Error) -> Error {
+    let hint = match e.source.kind() {
+        IoErrorKind::StorageFull | IoErrorKind::QuotaExceeded => "make room there, or write somewhere else",
+        IoErrorKind::NotFound => "COPY makes no directories: make it first",
+        IoErrorKind::PermissionDenied => "the file and its directory have to be writable for the user that runs this",
+        _ => return e.into(),
+    };
+    Error::from(e).with_hint(hint)
+}
+
+/// Looks at the target, and makes what is written instead of it at first.
+fn place(name: &str, database: Option<&Path>) -> Result<(Place, Option<File>)> {
+    let failed = |e: io::Error| explained(onehop_io::Error::new(Operation::Create, name, e));
+    let is_directory = name.ends_with('/');
+    let existing = match fs::metadata(name) {
+        Ok(metadata) => Some(metadata),
+        Err(e) if e.kind() == IoErrorKind::NotFound => None,
+        Err(e) => return Err(failed(e)),
+    };
+    if let Some(existing) = existing.as_ref().filter(|_| !is_directory) {
+        if existing.is_dir() {
+            let error = Error::new(ErrorKind::Io, format!("cannot write '{name}': it is a directory"));
+            return Err(error.with_hint("to make a directory of several files, name a new one with a slash at its end"));
+        }
+        if !existing.is_file() || STANDARD.contains(&name) {
+            return Ok((Place::Stream, Some(stream(name, existing.file_type()).map_err(failed)?)));
+        }
+        // The file would be replaced, writable or not.
+        OpenOptions::new().write(true).open(name).map_err(failed)?;
+    }
+    let is_link = fs::symlink_metadata(name).is_ok_and(|metadata| metadata.is_symlink());
+    let target = match existing.is_some() && is_link {
+        true => Path::new(name).canonicalize(),
+        false => absolute(Path::new(name)),
+    };
+    let target = target.map_err(failed)?;
+    refuse_database(name, &target, database)?;
+    if !is_directory {
+        let (aside, file) =
+            aside(&target, |path| OpenOptions::new().write(true).create_new(true).open(path)).map_err(failed)?;
+        if let Some(existing) = existing {
+            file.set_permissions(existing.permissions()).map_err(failed)?;
+        }
+        return Ok((Place::File { aside, target }, Some(file)));
+    }
+    if existing.is_some() && fs::read_dir(&target).map_err(failed)?.next().is_some() {
+        let error = Error::new(ErrorKind::AlreadyExists, format!("cannot write '{name}': the directory is not empty"));
+        return Err(error.with_hint("COPY makes a directory as a whole: name a new one, or an empty one"));
+    }
+    let (aside, ()) = aside(&target, |path| fs::create_dir(path)).map_err(failed)?;
+    Ok((Place::Directory { aside, target }, None))
+}
+
+/// Makes something beside the target, under a name that nothing has.
+fn aside<T>(target: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(PathBuf, T)> {
+    let directory = target.parent().unwrap_or(Path::new("/"));
+    let mut number = 0;
+    loop {
+        let path = directory.join(format!(".onehop-{}-{number}.tmp", std::process::id()));
+        match make(&path) {
+            Err(e) if e.kind() == IoErrorKind::AlreadyExists => number += 1,
+            made => return made.map(|made| (path, made)),
+        }
+    }
+}
+
+fn stream(name: &str, kind: fs::FileType) -> io::Result<File> {
+    // What they are redirected to is at a place in it that other output shares.
+    match name {
+        "/dev/stdout" => return Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
+        "/dev/stderr" => return Ok(io::stderr().as_fd().try_clone_to_owned()?.into()),
+        _ => {}
+    }
+    if kind.is_block_device() || kind.is_socket() {
+        return Err(io::Error::new(IoErrorKind::InvalidInput, "it is a disk or a socket"));
+    }
+    // Opening a pipe waits for somebody who reads, for ever if need be; like this it is refused.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits();
+    let file = OpenOptions::new().append(true).custom_flags(flags as i32).open(name)?;
+    let plain = rustix::fs::fcntl_getfl(&file)? - rustix::fs::OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&file, plain)?;
+    Ok(file)
+}
+
+/// A file of somebody else's in a database's directory would be taken for one of its own, or replace one.
+fn refuse_database(name: &str, target: &Path, database: Option<&Path>) -> Result<()> {
+    let Some(database) = database.and_then(|path| path.canonicalize().ok()) else { return Ok(()) };
+    if !target.starts_with(&database) {
+        return Ok(());
+    }
+    let message = format!("cannot write '{name}': it is in the directory of the database");
+    Err(Error::new(ErrorKind::Invalid, message).with_hint("write somewhere else: that directory is the database's own"))
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refuse(&self, operation: Operation, e: io::Error) -> object_store::Error {
+        let refused = onehop_io::Error::new(operation, self.name.clone(), e);
+        let source = Box::new(refused.clone());
+        self.state().refused.get_or_insert(refused);
+        object_store::Error::Generic { store: "export", source }
+    }
+
+    /// The file of an object.
+    fn create(&self, location: &StorePath) -> io::Result<File> {
+        // Held meanwhile, so that what is made is there for whoever gives up the target.
+        let mut state = self.state();
+        if state.is_over {
+            return Err(io::Error::other("the export has ended"));
+        }
+        match &self.place {
+            Place::File { .. } | Place::Stream => {
+                state.file.take().ok_or_else(|| io::Error::other("a second file for one target"))
+            }
+            Place::Directory { aside, .. } => {
+                // Random letters, a number, an extension: the number is enough.
+                let object = location.filename().unwrap_or_default();
+                let object = object.split_once('_').map_or(object, |(_, part)| part);
+                OpenOptions::new().write(true).create_new(true).open(aside.join(format!("part-{object}")))
+            }
+        }
+    }
+
+    fn write(&self, file: &mut File, data: &PutPayload) -> object_store::Result<()> {
+        for bytes in data.iter() {
+            file.write_all(bytes).map_err(|e| self.refuse(Operation::Write, e))?;
+            count_write(&self.ledger, bytes.len());
+        }
+        Ok(())
+    }
+
+    fn finish(&self, file: &File) -> object_store::Result<()> {
+        if matches!(self.place, Place::Stream) {
+            return Ok(());
+        }
+        file.sync_all().map_err(|e| self.refuse(Operation::Sync, e))
+    }
+
+    /// Writes what comes, in its order, until nothing more can come.
+    fn write_parts(&self, location: &StorePath, parts: mpsc::Receiver<Part>) -> object_store::Result<()> {
+        let mut file = self.create(location).map_err(|e| self.refuse(Operation::Create, e))?;
+        for part in parts {
+            let written = self.write(&mut file, &part.data);
+            let is_refused = written.is_err();
+            // Who gave up waiting has given up the target.
+            let _ = part.written.send(written);
+            if is_refused {
+                return Err(gone());
+            }
+        }
+        self.finish(&file)
+    }
+}
+
+/// The target as encoders see it.
+#[derive(Debug)]
+struct TargetStore(Arc<Shared>);
+
+impl fmt::Display for TargetStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.name)
+    }
+}
+
+fn gone() -> object_store::Error {
+    object_store::Error::Generic { store: "export", source: "the writer has ended".into() }
+}
+
+fn not_there(operation: &str) -> object_store::Error {
+    object_store::Error::NotImplemented { operation: operation.into(), implementer: "export".into() }
+}
+
+#[async_trait]
+impl ObjectStore for TargetStore {
+    async fn put_opts(
+        &self,
+        location: &StorePath,
+        payload: PutPayload,
+        _options: PutOptions,
+    ) -> object_store::Result<PutResult> {
+        let mut upload = Upload::start(Arc::clone(&self.0), location.clone());
+        upload.put_part(payload).await?;
+        upload.complete().await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &StorePath,
+        _options: PutMultipartOptions,
+    ) -> object_store::Result<Box<dyn MultipartUpload>> {
+        Ok(Box::new(Upload::start(Arc::clone(&self.0), location.clone())))
+    }
+
+    async fn get_opts(&self, _location: &StorePath, _options: GetOptions) -> object_store::Result<GetResult> {
+        Err(not_there("get"))
+    }
+
+    fn delete_stream(
+        &self,
+        _locations: BoxStream<'static, object_store::Result<StorePath>>,
+    ) -> BoxStream<'static, object_store::Result<StorePath>> {
+        futures::stream::iter([Err(not_there("delete"))]).boxed()
+    }
+
+    fn list(&self, _prefix: Option<&StorePath>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        futures::stream::iter([Err(not_there("list"))]).boxed()
+    }
+
+    async fn list_with_delimiter(&self, _prefix: Option<&StorePath>) -> object_store::Result<ListResult> {
+        Err(not_there("list"))
+    }
+
+    async fn copy_opts(&self, _: &StorePath, _: &StorePath, _: CopyOptions) -> object_store::Result<()> {
+        Err(not_there("copy"))
+    }
+}
+
+struct Part {
+    data: PutPayload,
+    written: oneshot::Sender<object_store::Result<()>>,
+}
+
+/// One object on its way to its file.
+#[derive(Debug)]
+struct Upload {
+    parts: Option<mpsc::Sender<Part>>,
+    writer: Option<JoinHandle<object_store::Result<()>>>,
+}
+
+impl Upload {
+    fn start(target: Arc<Shared>, location: StorePath) -> Self {
+        let (parts, incoming) = mpsc::channel();
+        let writer = tokio::task::spawn_blocking(move || target.write_parts(&location, incoming));
+        Self { parts: Some(parts), writer: Some(writer) }
+    }
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        // How many are on their way at a time is the caller's to limit.
+        let (written, outcome) = oneshot::channel();
+        let is_sent = self.parts.as_ref().is_some_and(|parts| parts.send(Part { data, written }).is_ok());
+        Box::pin(async move { if is_sent { outcome.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) } })
+    }
+
+    async fn complete(&mut self) -> object_store::Result<PutResult> {
+        self.parts = None;
+        let Some(writer) = self.writer.take() else { return Err(gone()) };
+        writer.await??;
+        Ok(PutResult { e_tag: None, version: None })
+    }
+
+    async fn abort(&mut self) -> object_store::Result<()> {
+        self.parts = None;
+        Ok(())
+    }
+}

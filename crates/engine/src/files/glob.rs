@@ -1,0 +1,274 @@
+//! Which files a path stands for.
+//!
+//! 1. What is there under exactly this name is meant, whatever characters the name has.
+//! 2. Otherwise a pattern is walked one component at a time, from the first one with a wildcard: `*`, `?` and `[a-z]`
+//!    match within a name, `**` is any number of directories. No directory is listed that the pattern does not reach.
+//! 3. A directory is all the files in it and below it, but for names that begin with `_` (Spark's marks).
+//!
+//! `**` and directories do not follow symbolic links to directories: those may lead back up. As in a shell, names that
+//! begin with a dot match only where the pattern says the dot. Files come in the order of their names.
+
+use std::fs::{self, Metadata};
+use std::io::ErrorKind as IoErrorKind;
+use std::path::Path;
+
+use onehop_io::Operation;
+
+use crate::{Error, ErrorKind, Result};
+
+/// A file that is there: its path as the statement would write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub name: String,
+    pub bytes: u64,
+}
+
+impl Found {
+    fn new(name: String, metadata: &Metadata) -> Result<Self> {
+        if metadata.is_file() {
+            return Ok(Self { name, bytes: metadata.len() });
+        }
+        let message = format!("cannot read '{name}': it is a pipe or a device");
+        Err(Error::new(ErrorKind::Invalid, message).with_hint("put what it gives into a file first"))
+    }
+}
+
+pub(super) fn is_pattern(path: &str) -> bool {
+    path.contains(['*', '?', '['])
+}
+
+/// All files that `path` stands for; never none.
+pub(super) fn find(path: &str) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            let directory = match path.trim_end_matches('/') {
+                "" => "/",
+                directory => directory,
+            };
+            walk(directory, &["**"], &mut found)?;
+            let below = |file: &Found| file.name.strip_prefix(directory).is_some_and(|name| !has_mark(name));
+            found.retain(below);
+        }
+        Ok(metadata) => return Ok(vec![Found::new(path.to_string(), &metadata)?]),
+        Err(_) if is_pattern(path) => expand(path, &mut found)?,
+        Err(e) => return Err(onehop_io::Error::new(Operation::Open, path, e).into()),
+    }
+    if found.is_empty() {
+        let message = match is_pattern(path) {
+            true => format!("no file matches '{path}'"),
+            false => format!("there are no files in the directory '{path}'"),
+        };
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found.dedup();
+    Ok(found)
+}
+
+/// Whether a component of a path begins as Spark's marks and unfinished files do.
+fn has_mark(path: &str) -> bool {
+    path.split('/').any(|part| part.starts_with('_'))
+}
+
+fn expand(pattern: &str, found: &mut Vec<Found>) -> Result<()> {
+    let mut parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
+    // `**/**` is `**`, and would visit every directory once for each way to split the path.
+    parts.dedup_by(|a, b| *a == "**" && *b == "**");
+    let fixed = parts.iter().take_while(|part| !is_pattern(part)).count();
+    let root = if pattern.starts_with('/') { "/" } else { "" };
+    let directory = format!("{root}{}", parts[..fixed].join("/"));
+    walk(&directory, &parts[fixed..], found)
+}
+
+/// Files below `directory` that match the rest of a pattern. The directory was named or listed: it has to be there.
+fn walk(directory: &str, pattern: &[&str], found: &mut Vec<Found>) -> Result<()> {
+    let Some((part, rest)) = pattern.split_first() else { return Ok(()) };
+    if *part == "**" {
+        walk(directory, if rest.is_empty() { &["*"] } else { rest }, found)?;
+        for (name, kind) in entries(directory)? {
+            if kind.is_dir() && !name.starts_with('.') {
+                walk(&join(directory, &name), pattern, found)?;
+            }
+        }
+        return Ok(());
+    }
+    if !is_pattern(part) {
+        return visit(join(directory, part), rest, found);
+    }
+    let letters: Vec<char> = part.chars().collect();
+    for (name, _) in entries(directory)? {
+        if matches(&letters, &name.chars().collect::<Vec<_>>()) {
+            visit(join(directory, &name), rest, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// A path that matches as far as the pattern goes down to it.
+fn visit(path: String, rest: &[&str], found: &mut Vec<Found>) -> Result<()> {
+    match fs::metadata(&path) {
+        Ok(metadata) if !rest.is_empty() && metadata.is_dir() => walk(&path, rest, found),
+        Ok(metadata) if rest.is_empty() && !metadata.is_dir() => {
+            found.push(Found::new(path, &metadata)?);
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        // Another directory of the pattern may have it. (A link that leads nowhere is one, too.)
+        Err(e) if matches!(e.kind(), IoErrorKind::NotFound | IoErrorKind::NotADirectory) => Ok(()),
+        Err(e) => Err(onehop_io::Error::new(Operation::Open, path, e).into()),
+    }
+}
+
+fn entries(directory: &str) -> Result<Vec<(String, fs::FileType)>> {
+    let failed = |e| Error::from(onehop_io::Error::new(Operation::List, shown(directory), e));
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(Path::new(shown(directory))).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        // Paths are SQL text. A name that is none cannot be meant by any.
+        if let Ok(name) = entry.file_name().into_string() {
+            entries.push((name, entry.file_type().map_err(failed)?));
+        }
+    }
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(entries)
+}
+
+fn shown(directory: &str) -> &str {
+    if directory.is_empty() { "." } else { directory }
+}
+
+fn join(directory: &str, name: &str) -> String {
+    match directory {
+        "" => name.to_string(),
+        "/" => format!("/{name}"),
+        directory => format!("{directory}/{name}"),
+    }
+}
+
+/// Whether a name matches a component of a pattern.
+fn matches(pattern: &[char], name: &[char]) -> bool {
+    if name.first() == Some(&'.') && pattern.first() != Some(&'.') {
+        return false;
+    }
+    let (mut p, mut n) = (0, 0);
+    // Where the last star is, and where in the name what follows it was last tried.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        let step = match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+                continue;
+            }
+            Some('?') => Some(1),
+            Some('[') => class(&pattern[p..], name[n]),
+            Some(c) if *c == name[n] => Some(1),
+            _ => None,
+        };
+        match (step, star) {
+            (Some(letters), _) => (p, n) = (p + letters, n + 1),
+            (None, Some((at, tried))) => {
+                star = Some((at, tried + 1));
+                (p, n) = (at + 1, tried + 1);
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// The length of a `[...]` that takes the letter. One that is not closed is a bracket.
+fn class(pattern: &[char], letter: char) -> Option<usize> {
+    let is_negated = matches!(pattern.get(1), Some('!' | '^'));
+    let first = if is_negated { 2 } else { 1 };
+    let Some(close) = (first + 1..pattern.len()).find(|at| pattern[*at] == ']') else {
+        return (letter == '[').then_some(1);
+    };
+    let mut has = false;
+    let mut at = first;
+    while at < close {
+        if at + 2 < close && pattern[at + 1] == '-' {
+            has |= (pattern[at]..=pattern[at + 2]).contains(&letter);
+            at += 3;
+        } else {
+            has |= pattern[at] == letter;
+            at += 1;
+        }
+    }
+    (has != is_negated).then_some(close + 1)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_names() {
+        for (pattern, name, expected) in [
+            ("*", "a.csv", true),
+            ("*", "", true),
+            ("*", ".hidden", false),
+            (".*", ".hidden", true),
+            ("*.csv", "a.csv", true),
+            ("*.csv", "a.csv.gz", false),
+            ("*a*b*c", "xaybzc", true),
+            ("*a*b*c", "xaybz", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("?", "ä", true),
+            ("[ab]x", "bx", true),
+            ("[a-c]x", "bx", true),
+            ("[a-c]x", "dx", false),
+            ("[!a-c]x", "dx", true),
+            ("[^a-c]x", "ax", false),
+            ("[]]x", "]x", true),
+            ("[a-]x", "-x", true),
+            ("[ab", "[ab", true),
+            ("[", "[", true),
+        ] {
+            let letters = |text: &str| text.chars().collect::<Vec<_>>();
+            assert_eq!(matches(&letters(pattern), &letters(name)), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_pattern_reaches_is_walked() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for directory in ["a/deep/deeper", "b", "_odd"] {
+            fs::create_dir_all(at(directory)).unwrap();
+        }
+        for file in
+            ["1.csv", "[x].csv", "a/2.csv", "a/deep/3.csv", "a/deep/deeper/4.csv", "b/5.txt", ".6.csv", "_odd/7.csv"]
+        {
+            fs::write(at(file), b"x").unwrap();
+        }
+        // Links that lead back up: a walk that follows them has no end.
+        std::os::unix::fs::symlink(folder.path(), at("b/loop")).unwrap();
+        std::os::unix::fs::symlink("nowhere", at("a/dangling.csv")).unwrap();
+        let names = |pattern: &str| -> Vec<String> {
+            let base = format!("{}/", folder.path().display());
+            let found = find(&format!("{base}{pattern}")).unwrap_or_default();
+            found.iter().map(|file| file.name.replacen(&base, "", 1)).collect()
+        };
+        assert_eq!(names("*.csv"), ["1.csv", "[x].csv"]);
+        assert_eq!(names("[x].csv"), ["[x].csv"]);
+        assert_eq!(names("*/*.csv"), ["_odd/7.csv", "a/2.csv"]);
+        assert_eq!(names("a/**/*.csv"), ["a/2.csv", "a/deep/3.csv", "a/deep/deeper/4.csv"]);
+        assert_eq!(names("**/**/deep*/*.csv"), ["a/deep/3.csv", "a/deep/deeper/4.csv"]);
+        assert_eq!(names("*/deep/3.csv"), ["a/deep/3.csv"]);
+        assert_eq!(names("b/**"), ["b/5.txt"]);
+        assert_eq!(names("a"), ["a/2.csv", "a/deep/3.csv", "a/deep/deeper/4.csv"]);
+        assert_eq!(names(""), ["1.csv", "[x].csv", "a/2.csv", "a/deep/3.csv", "a/deep/deeper/4.csv", "b/5.txt"]);
+        assert_eq!(names("a/deep/////////////////////////"), names("a/deep"));
+        assert_eq!(names("b/loop/*.csv"), ["b/loop/1.csv", "b/loop/[x].csv"]);
+
+        let e = find(&format!("{}/absent/*.csv", folder.path().display())).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NotFound);
+        assert!(e.message().contains("/absent:"), "{e}");
+        let e = find(&format!("{}/*.nothing", folder.path().display())).unwrap_err();
+        assert!(e.kind() == ErrorKind::NotFound && e.message().contains("no file matches"), "{e}");
+    }
+}

@@ -1,0 +1,441 @@
+//! Other people's files as tables: Parquet, Arrow IPC, CSV, JSON, by path or pattern.
+//!
+//! The format follows from the name: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`, `x.tbl`, `x.json`, `x.jsonl`, the text
+//! ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says which files a path stands for, [`agree`] that they are of
+//! one table. Text is read by [`csv`], the rest by DataFusion under [`named`]. [`export`] writes files.
+//!
+//! Invariant: an error that a file is to blame for names the file as the statement did.
+
+mod agree;
+mod csv;
+pub(crate) mod export;
+mod glob;
+mod named;
+mod store;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
+use datafusion::catalog::{Session as DataFusionSession, TableProvider};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::arrow::ArrowFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::json::JsonFormat;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path as StorePath;
+use object_store::{ObjectStore, ObjectStoreExt};
+use url::Url;
+
+pub(crate) use self::csv::Dialect;
+use self::csv::{CsvFormat, Types};
+use self::glob::Found;
+use self::named::NamedFormat;
+pub(crate) use self::store::CountingRegistry;
+use crate::query::Query;
+use crate::{Error, ErrorKind, Result};
+
+/// Less text than this is not worth a segment per thread.
+const SPREAD_BYTES: u64 = 10 << 20;
+/// Files whose schemas are read at a time.
+const SCHEMAS_AT_A_TIME: usize = 8;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Parquet,
+    Arrow,
+    Csv,
+    Json,
+}
+
+impl Format {
+    /// A format by the name people give it.
+    pub fn parse(name: &str) -> Result<Self> {
+        Ok(match name.to_ascii_lowercase().as_str() {
+            "parquet" => Self::Parquet,
+            "arrow" | "feather" | "ipc" => Self::Arrow,
+            "csv" | "tsv" | "tbl" | "text" => Self::Csv,
+            "json" | "jsonl" | "ndjson" => Self::Json,
+            _ => {
+                let error = Error::new(ErrorKind::Invalid, format!("there is no file format \"{name}\""));
+                return Err(error.with_hint("formats: parquet, arrow, csv, json"));
+            }
+        })
+    }
+
+    /// The name DataFusion's COPY knows it by.
+    pub fn copy_name(self) -> &'static str {
+        match self {
+            Self::Parquet => "PARQUET",
+            Self::Arrow => "ARROW",
+            Self::Csv => "CSV",
+            Self::Json => "JSON",
+        }
+    }
+}
+
+/// How text files are written. `None` is what the file's name and first line say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CsvOptions {
+    pub delimiter: Option<u8>,
+    pub has_header: Option<bool>,
+    pub quote: Option<u8>,
+    pub escape: Option<u8>,
+    /// The text that stands for NULL; empty by default.
+    pub null: Option<String>,
+}
+
+impl CsvOptions {
+    /// The bytes that mean something in files of an extension.
+    pub fn dialect(&self, extension: &str) -> Dialect {
+        let delimiter = self.delimiter.unwrap_or(match extension {
+            "tsv" => b'\t',
+            "tbl" => b'|',
+            _ => b',',
+        });
+        let quote = self.quote.unwrap_or(b'"');
+        // A quote is escaped by another in any case.
+        Dialect { delimiter, quote, escape: self.escape.filter(|escape| *escape != quote) }
+    }
+}
+
+/// A file name taken apart.
+pub(crate) struct FileName<'a> {
+    /// The extension without that of a compression: `csv`.
+    pub extension: &'a str,
+    pub compression: FileCompressionType,
+}
+
+/// `dir/x.csv.gz` is csv, compressed.
+pub(crate) fn parse_name(path: &str) -> FileName<'_> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let extension = |name: &'_ str| name.rfind('.').map(|dot| dot + 1);
+    let Some(start) = extension(name) else {
+        return FileName { extension: "", compression: FileCompressionType::UNCOMPRESSED };
+    };
+    let compression = match &name[start..] {
+        "gz" => FileCompressionType::GZIP,
+        "bz2" => FileCompressionType::BZIP2,
+        "xz" => FileCompressionType::XZ,
+        "zst" => FileCompressionType::ZSTD,
+        plain => return FileName { extension: plain, compression: FileCompressionType::UNCOMPRESSED },
+    };
+    let stem = &name[..start - 1];
+    FileName { extension: extension(stem).map_or("", |start| &stem[start..]), compression }
+}
+
+/// Whether a table's name is meant as a path: it has a slash, a pattern, or the extension of a format.
+pub(crate) fn is_path(name: &str) -> bool {
+    name.contains('/') || name.contains('*') || Format::parse(parse_name(name).extension).is_ok()
+}
+
+/// A path of the local file system, also where it is written as a URL.
+pub(crate) fn local_path(path: &str) -> Result<String> {
+    let Some((scheme, _)) = path.split_once("://") else { return Ok(path.to_string()) };
+    if scheme != "file" {
+        let message = format!("cannot use '{path}': {scheme} is not a place that files are read from or written to");
+        return Err(Error::new(ErrorKind::Invalid, message).with_hint("use local paths"));
+    }
+    let path_of_url = Url::parse(path).ok().and_then(|url| url.to_file_path().ok());
+    path_of_url.and_then(|path| path.into_os_string().into_string().ok()).ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, format!("'{path}' is not the URL of a local file")).with_hint("use a plain path")
+    })
+}
+
+/// The files of a statement by where DataFusion finds them, as the statement calls them.
+#[derive(Clone, Debug, Default)]
+struct Names(Arc<HashMap<StorePath, String>>);
+
+impl Names {
+    /// What a file is called in messages, and the path that opens it.
+    fn of(&self, location: &StorePath) -> (String, String) {
+        let path = format!("/{location}");
+        (self.0.get(location).cloned().unwrap_or_else(|| path.clone()), path)
+    }
+}
+
+/// Files that are there and go together, of one format.
+#[derive(Debug)]
+pub(crate) struct Source {
+    path: String,
+    pub format: Format,
+    /// That of text says the delimiter.
+    pub extension: String,
+    files: Vec<Found>,
+}
+
+impl Source {
+    /// The files that a path stands for. `format` is what the statement says they are.
+    pub fn find(path: &str, format: Option<Format>) -> Result<Self> {
+        let path = local_path(path)?;
+        let mut files = glob::find(&path)?;
+        let own = parse_name(&path).extension;
+        if !Path::new(&path).is_dir()
+            && let Some(format) = format.or_else(|| Format::parse(own).ok())
+        {
+            return Ok(Self { extension: own.to_string(), path, format, files });
+        }
+        // A directory, or a pattern that says nothing: the files do, and have to agree.
+        let is_wanted = |file: &Found| {
+            let known = Format::parse(parse_name(&file.name).extension).ok();
+            known.is_some() && (format.is_none() || known == format)
+        };
+        files.retain(is_wanted);
+        let extensions: BTreeSet<String> =
+            files.iter().map(|file| parse_name(&file.name).extension.to_string()).collect();
+        let mut extensions = extensions.into_iter();
+        match (extensions.next(), extensions.next()) {
+            (Some(extension), None) => Ok(Self { format: Format::parse(&extension)?, extension, path, files }),
+            (Some(one), Some(other)) => {
+                let message = format!("'{path}' has files of several formats, among them .{one} and .{other}");
+                let hint = format!("say which: '{}/*.{one}'", path.trim_end_matches('/'));
+                Err(Error::new(ErrorKind::Invalid, message).with_hint(hint))
+            }
+            (None, _) => {
+                let (kind, message) = match Path::new(&path).is_dir() {
+                    true => (ErrorKind::NotFound, format!("there are no files of a known format in '{path}'")),
+                    false => (ErrorKind::Invalid, format!("the name of '{path}' does not say its format")),
+                };
+                Err(Error::new(kind, message).with_hint("formats go by extension: .parquet, .arrow, .csv, .json"))
+            }
+        }
+    }
+
+    /// The first line of each text file that has one, with the file's name.
+    pub fn first_records(&self, csv: &CsvOptions, query: &Arc<Query>) -> Result<Vec<(&str, Vec<String>)>> {
+        let mut records = Vec::new();
+        let format = self.csv_format(csv, Types::Declared, Names::default(), Some(Arc::clone(query)));
+        for file in &self.files {
+            if let Some(record) = format.first_record(&file.name)? {
+                records.push((file.name.as_str(), record));
+            }
+        }
+        Ok(records)
+    }
+
+    /// The files as a table. `schema` is what text files hold, where that is known.
+    pub async fn table(
+        &self,
+        state: &dyn DataFusionSession,
+        csv: &CsvOptions,
+        schema: Option<SchemaRef>,
+    ) -> Result<Arc<dyn TableProvider>> {
+        if let Some(query) = state.config().get_extension::<Query>() {
+            query.reads_file(&self.path);
+        }
+        let mut urls = Vec::with_capacity(self.files.len());
+        let mut names = HashMap::new();
+        for file in &self.files {
+            let url = url_of(&file.name)?;
+            names.insert(url.prefix().clone(), file.name.clone());
+            urls.push(url);
+        }
+        let names = Names(Arc::new(names));
+        let types = if schema.is_some() { Types::Declared } else { Types::Guessed };
+        let format = self.file_format(state, csv, types, names)?;
+        let schema = match schema {
+            Some(schema) => schema,
+            None => loosened(&*self.schema(state, &*format, &urls).await?),
+        };
+        let options = ListingOptions::new(format).with_file_extension("");
+        let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(schema);
+        Ok(Arc::new(ListingTable::try_new(config)?))
+    }
+
+    fn csv_format(&self, csv: &CsvOptions, types: Types, names: Names, query: Option<Arc<Query>>) -> CsvFormat {
+        CsvFormat {
+            dialect: csv.dialect(&self.extension),
+            has_header: csv.has_header.unwrap_or(self.extension != "tbl"),
+            null: csv.null.clone(),
+            types,
+            names,
+            query,
+        }
+    }
+
+    fn file_format(
+        &self,
+        state: &dyn DataFusionSession,
+        csv: &CsvOptions,
+        types: Types,
+        names: Names,
+    ) -> Result<Arc<dyn FileFormat>> {
+        let inner: Arc<dyn FileFormat> = match self.format {
+            Format::Csv => {
+                let query = state.config().get_extension::<Query>();
+                return Ok(Arc::new(self.csv_format(csv, types, names, query)));
+            }
+            Format::Parquet => Arc::new(ParquetFormat::default().with_options(state.default_table_options().parquet)),
+            Format::Arrow => Arc::new(ArrowFormat),
+            Format::Json => {
+                let lines = !self.is_array()?;
+                let format = JsonFormat::default().with_newline_delimited(lines);
+                Arc::new(format.with_file_compression_type(self.compression()?))
+            }
+        };
+        Ok(Arc::new(NamedFormat { inner, names }))
+    }
+
+    /// Whether JSON begins as one array of all objects, and not with the first of them.
+    fn is_array(&self) -> Result<bool> {
+        let Some(first) = self.files.first() else { return Ok(false) };
+        let failed = |e| onehop_io::Error::new(onehop_io::Operation::Read, first.name.clone(), e);
+        let file = File::open(&first.name).map_err(failed)?;
+        let text = BufReader::new(parse_name(&first.name).compression.convert_read(file)?);
+        // What cannot be read is an error of those who read it all.
+        let byte = text.bytes().map_while(std::io::Result::ok).find(|byte| !byte.is_ascii_whitespace());
+        Ok(byte == Some(b'['))
+    }
+
+    fn compression(&self) -> Result<FileCompressionType> {
+        let mut all = self.files.iter().map(|file| parse_name(&file.name).compression);
+        let first = all.next().unwrap_or(FileCompressionType::UNCOMPRESSED);
+        if all.all(|compression| compression == first) {
+            return Ok(first);
+        }
+        let message = format!("'{}' has files that are compressed, and others that are not", self.path);
+        Err(Error::new(ErrorKind::Invalid, message).with_hint("name them by two patterns"))
+    }
+
+    /// The columns of all files. Empty text files have nothing to say about them.
+    async fn schema(
+        &self,
+        state: &dyn DataFusionSession,
+        format: &dyn FileFormat,
+        urls: &[ListingTableUrl],
+    ) -> Result<SchemaRef> {
+        let Some(first) = urls.first() else {
+            return Err(Error::new(ErrorKind::Internal, "a table of no files"));
+        };
+        let store = &state.runtime_env().object_store(first)?;
+        let mut files = Vec::with_capacity(urls.len());
+        for (file, url) in self.files.iter().zip(urls) {
+            files.push(schema_of(file, url, state, store, format));
+        }
+        let mut files: Vec<(String, SchemaRef)> =
+            futures::stream::iter(files).buffered(SCHEMAS_AT_A_TIME).try_collect().await?;
+        if let Some((name, _)) = files.iter().find(|(_, schema)| schema.fields().is_empty())
+            && (files.iter().all(|(_, schema)| schema.fields().is_empty())
+                || matches!(self.format, Format::Parquet | Format::Arrow))
+        {
+            return Err(Error::new(ErrorKind::Data, format!("'{name}' has no columns: there is nothing in it")));
+        }
+        files.retain(|(_, schema)| !schema.fields().is_empty());
+        agree::agree(&files, self.format)
+    }
+}
+
+/// The files that a path stands for as a table.
+pub(crate) async fn open(state: &dyn DataFusionSession, path: &str) -> Result<Arc<dyn TableProvider>> {
+    Source::find(path, None)?.table(state, &CsvOptions::default(), None).await
+}
+
+/// The columns of a file; none of an empty one.
+async fn schema_of(
+    file: &Found,
+    url: &ListingTableUrl,
+    state: &dyn DataFusionSession,
+    store: &Arc<dyn ObjectStore>,
+    format: &dyn FileFormat,
+) -> Result<(String, SchemaRef)> {
+    if file.bytes == 0 {
+        return Ok((file.name.clone(), Arc::new(Schema::empty())));
+    }
+    let object = store.head(url.prefix()).await.map_err(datafusion::common::DataFusionError::from)?;
+    let schema = format.infer_schema(state, store, std::slice::from_ref(&object)).await?;
+    Ok((file.name.clone(), schema))
+}
+
+/// Gives the rows of a large text file, which come as one stream, to as many as there are threads. Rows in an order that
+/// was asked for stay in it.
+pub(crate) fn spread(plan: Arc<dyn ExecutionPlan>, threads: usize) -> Result<Arc<dyn ExecutionPlan>> {
+    let is_one = plan.output_partitioning().partition_count() == 1 && plan.output_ordering().is_none();
+    if threads < 2 || !is_one || text_bytes(&plan) < SPREAD_BYTES {
+        return Ok(plan);
+    }
+    Ok(Arc::new(RepartitionExec::try_new(plan, Partitioning::RoundRobinBatch(threads))?))
+}
+
+/// Bytes of text files at the end of a chain of operators.
+fn text_bytes(plan: &Arc<dyn ExecutionPlan>) -> u64 {
+    if let [below] = plan.children().as_slice() {
+        return text_bytes(below);
+    }
+    let scan = plan.downcast_ref::<DataSourceExec>();
+    let scan = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
+    let scan = scan.filter(|scan| scan.file_source().file_type() == "csv");
+    let files = scan.into_iter().flat_map(|scan| &scan.file_groups).flat_map(|group| group.files());
+    files.map(|file| file.object_meta.size).sum()
+}
+
+/// Where DataFusion finds a file, whatever characters its name has.
+fn url_of(name: &str) -> Result<ListingTableUrl> {
+    let refused = |reason: String| {
+        let message = format!("cannot read '{name}': {reason}");
+        Error::new(ErrorKind::Invalid, message)
+            .with_hint("rename the file, or read it through a link with another name")
+    };
+    let absolute = absolute(Path::new(name)).map_err(|e| onehop_io::Error::new(onehop_io::Operation::Open, name, e))?;
+    let url = Url::from_file_path(&absolute).map_err(|()| refused("its path is not one".into()))?;
+    ListingTableUrl::try_new(url, None).map_err(|e| refused(Error::from(e).message().to_string()))
+}
+
+/// An absolute path without `..`, which follows links in directories but not the last name: a file and a link to it are
+/// two names of a pattern.
+fn absolute(path: &Path) -> std::io::Result<PathBuf> {
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    match path.file_name() {
+        Some(name) => Ok(directory.canonicalize()?.join(name)),
+        None => path.canonicalize(),
+    }
+}
+
+/// That a file's rows hold no NULL does not hold for what is made of them: DataFusion declares a scalar subquery over
+/// no rows as it finds the column, and then fails on its NULL. And a column of which the first rows say nothing is text:
+/// what comes later can be anything.
+fn loosened(schema: &Schema) -> SchemaRef {
+    let loosen = |field: &Field| match field.data_type() {
+        DataType::Null => Field::new(field.name(), DataType::Utf8, true),
+        _ => field.clone().with_nullable(true),
+    };
+    let fields: Fields = schema.fields().iter().map(|field| loosen(field)).collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_format_and_compression() {
+        for (path, extension, is_compressed) in [
+            ("a.parquet", "parquet", false),
+            ("dir.d/a.csv.gz", "csv", true),
+            ("a.tbl.zst", "tbl", true),
+            ("noextension", "", false),
+            ("x.gz", "", true),
+        ] {
+            let name = parse_name(path);
+            assert_eq!(name.extension, extension, "{path}");
+            assert_eq!(name.compression != FileCompressionType::UNCOMPRESSED, is_compressed, "{path}");
+        }
+        for (name, expected) in
+            [("lineorder", false), ("a.parquet", true), ("dir/x", true), ("*.csv", true), ("v1.2", false)]
+        {
+            assert_eq!(is_path(name), expected, "{name}");
+        }
+    }
+}

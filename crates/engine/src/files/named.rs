@@ -1,0 +1,364 @@
+//! A format of DataFusion's whose errors name the file, and whose fault it is.
+//!
+//! Readers report what they stumbled over, not in which of the files; some report damage as an error of their own, and
+//! a few panic. All of that is the file's fault: [`NamedFormat`] wraps what reads it, at planning and at run time, and
+//! makes it an error of kind [`ErrorKind::Data`]. What the system refuses stays an I/O error, and what an expression
+//! fails on (scans compute projections) stays as it is: the file has no part in it.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use async_trait::async_trait;
+use datafusion::catalog::Session as DataFusionSession;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::{FileFormat, FileMeta};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, SortOrderPushdownResult};
+use datafusion_datasource::morsel::{Morsel, MorselPlan, MorselPlanner, Morselizer};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use object_store::{ObjectMeta, ObjectStore};
+
+use super::Names;
+use crate::{Error, ErrorKind};
+
+#[derive(Clone, Debug)]
+pub(super) struct NamedFormat {
+    pub inner: Arc<dyn FileFormat>,
+    pub names: Names,
+}
+
+#[async_trait]
+impl FileFormat for NamedFormat {
+    fn get_ext(&self) -> String {
+        self.inner.get_ext()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        self.inner.get_ext_with_compression(compression)
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        self.inner.compression_type()
+    }
+
+    async fn infer_schema(
+        &self,
+        state: &dyn DataFusionSession,
+        store: &Arc<dyn ObjectStore>,
+        objects: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        let name = objects.first().map(|object| self.names.of(&object.location).0).unwrap_or_default();
+        caught(&name, self.inner.infer_schema(state, store, objects)).await
+    }
+
+    async fn infer_stats(
+        &self,
+        state: &dyn DataFusionSession,
+        store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Statistics> {
+        let name = self.names.of(&object.location).0;
+        caught(&name, self.inner.infer_stats(state, store, table_schema, object)).await
+    }
+
+    async fn infer_ordering(
+        &self,
+        state: &dyn DataFusionSession,
+        store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<Option<LexOrdering>> {
+        let name = self.names.of(&object.location).0;
+        caught(&name, self.inner.infer_ordering(state, store, table_schema, object)).await
+    }
+
+    async fn infer_stats_and_ordering(
+        &self,
+        state: &dyn DataFusionSession,
+        store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<FileMeta> {
+        let name = self.names.of(&object.location).0;
+        caught(&name, self.inner.infer_stats_and_ordering(state, store, table_schema, object)).await
+    }
+
+    async fn create_physical_plan(
+        &self,
+        state: &dyn DataFusionSession,
+        config: FileScanConfig,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        // Formats ask for a source of their own kind, so it is wrapped behind them.
+        let plan = self.inner.create_physical_plan(state, config).await?;
+        let scan = plan.downcast_ref::<DataSourceExec>();
+        let config = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
+        let Some(config) = config else { return Ok(plan) };
+        let source = NamedSource::wrap(Arc::clone(config.file_source()), self.names.clone());
+        Ok(DataSourceExec::from_data_source(FileScanConfigBuilder::from(config.clone()).with_source(source).build()))
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        self.inner.file_source(table_schema)
+    }
+}
+
+struct NamedSource {
+    inner: Arc<dyn FileSource>,
+    names: Names,
+}
+
+impl NamedSource {
+    fn wrap(inner: Arc<dyn FileSource>, names: Names) -> Arc<dyn FileSource> {
+        Arc::new(Self { inner, names })
+    }
+
+    fn again(&self, inner: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
+        Self::wrap(inner, self.names.clone())
+    }
+}
+
+impl FileSource for NamedSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        self.inner.create_file_opener(store, config, partition)
+    }
+
+    fn create_morselizer(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Box<dyn Morselizer>> {
+        let inner = self.inner.create_morselizer(store, config, partition)?;
+        Ok(Box::new(NamedMorselizer { inner, names: self.names.clone() }))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.inner.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_size: usize) -> Arc<dyn FileSource> {
+        self.again(self.inner.with_batch_size(batch_size))
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.inner.filter()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.inner.projection()
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.inner.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.inner.file_type()
+    }
+
+    fn fmt_extra(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_extra(kind, f)
+    }
+
+    fn supports_repartitioning(&self) -> bool {
+        self.inner.supports_repartitioning()
+    }
+
+    fn repartitioned(
+        &self,
+        target_partitions: usize,
+        repartition_file_min_size: usize,
+        output_ordering: Option<LexOrdering>,
+        config: &FileScanConfig,
+    ) -> Result<Option<FileScanConfig>> {
+        self.inner.repartitioned(target_partitions, repartition_file_min_size, output_ordering, config)
+    }
+
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
+        let pushed = self.inner.try_pushdown_filters(filters, config)?;
+        let updated_node = pushed.updated_node.map(|inner| self.again(inner));
+        Ok(FilterPushdownPropagation { filters: pushed.filters, updated_node })
+    }
+
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+        properties: &EquivalenceProperties,
+    ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
+        Ok(self.inner.try_pushdown_sort(order, properties)?.map(|inner| self.again(inner)))
+    }
+
+    fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
+        self.inner.reorder_files(files)
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        Ok(self.inner.try_pushdown_projection(projection)?.map(|inner| self.again(inner)))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.inner.apply_expressions(f)
+    }
+}
+
+/// Opens files under their names.
+#[derive(Debug)]
+struct NamedMorselizer {
+    inner: Box<dyn Morselizer>,
+    names: Names,
+}
+
+impl Morselizer for NamedMorselizer {
+    fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
+        let name: Arc<str> = self.names.of(&file.object_meta.location).0.into();
+        let inner = caught_now(&name, || self.inner.plan_file(file))?;
+        Ok(Box::new(NamedPlanner { inner, name }))
+    }
+}
+
+#[derive(Debug)]
+struct NamedPlanner {
+    inner: Box<dyn MorselPlanner>,
+    name: Arc<str>,
+}
+
+impl NamedPlanner {
+    fn boxed(inner: Box<dyn MorselPlanner>, name: &Arc<str>) -> Box<dyn MorselPlanner> {
+        Box::new(Self { inner, name: Arc::clone(name) })
+    }
+}
+
+impl MorselPlanner for NamedPlanner {
+    fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
+        let Self { inner, name } = *self;
+        let Some(mut plan) = caught_now(&name, || inner.plan())? else { return Ok(None) };
+        let morsels = plan.take_morsels().into_iter();
+        let morsels = morsels.map(|inner| Box::new(NamedMorsel { inner, name: Arc::clone(&name) }) as Box<dyn Morsel>);
+        let planners = plan.take_ready_planners().into_iter().map(|inner| Self::boxed(inner, &name));
+        let mut named = MorselPlan::new().with_morsels(morsels.collect()).with_planners(planners.collect());
+        if let Some(pending) = plan.take_pending_planner() {
+            named.set_pending_planner(async move {
+                let inner = caught(&name, pending.into_future()).await?;
+                Ok(Self::boxed(inner, &name))
+            });
+        }
+        Ok(Some(named))
+    }
+}
+
+#[derive(Debug)]
+struct NamedMorsel {
+    inner: Box<dyn Morsel>,
+    name: Arc<str>,
+}
+
+impl Morsel for NamedMorsel {
+    fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
+        let Self { inner, name } = *self;
+        match catch_unwind(AssertUnwindSafe(|| inner.into_stream())) {
+            Ok(stream) => AssertUnwindSafe(stream).catch_unwind().map(move |step| settle(&name, step)).boxed(),
+            Err(panic) => futures::stream::iter([settle(&name, Err(panic))]).boxed(),
+        }
+    }
+}
+
+type Caught<T> = std::result::Result<T, Box<dyn Any + Send>>;
+
+async fn caught<T>(name: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    settle(name, AssertUnwindSafe(work).catch_unwind().await)
+}
+
+fn caught_now<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    settle(name, catch_unwind(AssertUnwindSafe(work)))
+}
+
+/// A reader's outcome with the file's name.
+fn settle<T>(name: &str, outcome: Caught<Result<T>>) -> Result<T> {
+    match outcome {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(e)) => Err(named(name, e)),
+        // What a reader takes for granted is not so in this file.
+        Err(_) => Err(damaged(name, "its reader gave up").into()),
+    }
+}
+
+fn damaged(name: &str, reason: &str) -> Error {
+    let error = Error::new(ErrorKind::Data, format!("cannot read '{name}': {reason}"));
+    error.with_hint("the file is damaged, or of another format than its name says")
+}
+
+fn named(name: &str, e: DataFusionError) -> DataFusionError {
+    let root = e.find_root();
+    if matches!(root, DataFusionError::External(inner) if inner.is::<Error>()) || is_computed(root) {
+        return e;
+    }
+    let refused = refusal(&e).map(|refused| io::Error::from_raw_os_error(refused.raw_os_error().unwrap_or_default()));
+    if let Some(refused) = refused {
+        return Error::from(onehop_io::Error::new(onehop_io::Operation::Read, name, refused)).into();
+    }
+    // Without the request to report a bug that comes with a broken invariant's message.
+    let invariant = match root {
+        DataFusionError::Internal(text) => Some(text.clone()),
+        DataFusionError::ResourcesExhausted(_) => return e,
+        _ => None,
+    };
+    let inner = Error::from(e);
+    damaged(name, invariant.as_deref().unwrap_or(inner.message())).with_source(inner).into()
+}
+
+/// Whether an expression over the rows failed, and not their reading.
+fn is_computed(e: &DataFusionError) -> bool {
+    let DataFusionError::ArrowError(inner, _) = e else { return false };
+    matches!(
+        **inner,
+        ArrowError::DivideByZero
+            | ArrowError::ArithmeticOverflow(_)
+            | ArrowError::CastError(_)
+            | ArrowError::ComputeError(_)
+    )
+}
+
+/// What the operating system said, if it was the one to refuse.
+fn refusal<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
+    let mut next = Some(e);
+    while let Some(e) = next {
+        if let Some(refused) = e.downcast_ref::<io::Error>()
+            && refused.raw_os_error().is_some()
+        {
+            return Some(refused);
+        }
+        next = e.source();
+    }
+    None
+}

@@ -1,0 +1,511 @@
+//! `9223372036854775807 + 1` is an error, and so is `sum()` of it.
+//!
+//! DataFusion adds, subtracts, multiplies and negates integers modulo 2^n: a wrong number where PostgreSQL and DuckDB
+//! have an error. Its physical expressions can check, but nothing between SQL and them can ask for it, and constants are
+//! folded before. So the operators on integers become functions that check, as soon as types are settled. The check
+//! is a flag that is or-ed over a batch without a branch; which row it was is looked for when there was one.
+
+use std::fmt::{Display, Write};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{
+    DataType, Field, FieldRef, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, internal_err};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+
+use crate::catalog::names::sql_name;
+use crate::{Error, ErrorKind};
+
+/// Whether an expression is one of ours, whose arguments are integers of one type.
+pub(super) fn is_checked(expr: &ScalarFunction) -> bool {
+    expr.func.inner().is::<Checked>()
+}
+
+#[derive(Debug)]
+pub(super) struct CheckedArithmetic;
+
+impl AnalyzerRule for CheckedArithmetic {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|node| {
+            // Its numbers must be literals.
+            if matches!(node, LogicalPlan::Limit(_)) {
+                return Ok(Transformed::no(node));
+            }
+            let schema = match &node {
+                LogicalPlan::TableScan(scan) => {
+                    DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?
+                }
+                other => merge_schema(&other.inputs()),
+            };
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                if !has_arithmetic(&expr)? {
+                    return Ok(Transformed::no(expr));
+                }
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|expr| Ok(rewrite(expr, &schema)))?;
+                Ok(rewritten.update_data(|expr| name.restore(expr)))
+            })
+        });
+        Ok(rewritten?.data)
+    }
+
+    fn name(&self) -> &str {
+        "checked_arithmetic"
+    }
+}
+
+fn has_arithmetic(expr: &Expr) -> Result<bool> {
+    expr.exists(|expr| match expr {
+        Expr::BinaryExpr(binary) => Ok(Operation::of(binary.op).is_some()),
+        other => Ok(matches!(other, Expr::Negative(_))),
+    })
+}
+
+fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (Operation::of(op), integer(&left, schema)) {
+            (Some(operation), Some(data_type)) if integer(&right, schema).as_ref() == Some(&data_type) => {
+                Transformed::yes(operation.call(data_type, vec![*left, *right]))
+            }
+            _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+        },
+        Expr::Negative(inner) => match integer(&inner, schema) {
+            Some(data_type) => Transformed::yes(Operation::Negate.call(data_type, vec![*inner])),
+            None => Transformed::no(Expr::Negative(inner)),
+        },
+        other => Transformed::no(other),
+    }
+}
+
+/// The expression's type if it is an integer.
+fn integer(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+    // What was rewritten before knows its type; asking it would look through all that is below, at every level.
+    if let Some(checked) = Checked::of(expr) {
+        return Some(checked.data_type.clone());
+    }
+    let data_type = expr.get_type(schema).ok()?;
+    data_type.is_integer().then_some(data_type)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Operation {
+    Add,
+    Subtract,
+    Multiply,
+    Negate,
+}
+
+impl Operation {
+    fn of(op: Operator) -> Option<Self> {
+        match op {
+            Operator::Plus => Some(Self::Add),
+            Operator::Minus => Some(Self::Subtract),
+            Operator::Multiply => Some(Self::Multiply),
+            _ => None,
+        }
+    }
+
+    fn call(self, data_type: DataType, args: Vec<Expr>) -> Expr {
+        let signature = Signature::exact(vec![data_type.clone(); args.len()], Volatility::Immutable);
+        let mut hasher = DefaultHasher::new();
+        let mut operators = 1;
+        self.hash(&mut hasher);
+        for arg in &args {
+            match Checked::of(arg) {
+                Some(inner) => {
+                    operators += inner.operators;
+                    inner.id.hash(&mut hasher);
+                }
+                None => arg.hash(&mut hasher),
+            }
+        }
+        let checked = Checked { operation: self, data_type, signature, operators, id: hasher.finish() };
+        Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::from(checked)), args))
+    }
+
+    fn symbol(self) -> &'static str {
+        match self {
+            Self::Add => "+",
+            Self::Subtract | Self::Negate => "-",
+            Self::Multiply => "*",
+        }
+    }
+}
+
+/// An operator on integers of one type.
+#[derive(Debug)]
+struct Checked {
+    operation: Operation,
+    data_type: DataType,
+    signature: Signature,
+    /// It and those below.
+    operators: usize,
+    /// Of the arguments that it was made with.
+    id: u64,
+}
+
+/// What it does; its arguments are compared besides.
+impl PartialEq for Checked {
+    fn eq(&self, other: &Self) -> bool {
+        self.operation == other.operation && self.data_type == other.data_type
+    }
+}
+
+impl Eq for Checked {}
+
+impl Hash for Checked {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.operation.hash(state);
+        self.data_type.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Checked {
+    fn name(&self) -> &str {
+        match self.operation {
+            Operation::Add => "add",
+            Operation::Subtract => "subtract",
+            Operation::Multiply => "multiply",
+            Operation::Negate => "negate",
+        }
+    }
+
+    /// As the operator is called.
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        let mut name = String::new();
+        if self.operators > MAX_NAMED {
+            let _ = write!(name, "{}_{:016x}", self.name(), self.id);
+        } else {
+            self.write_name(args, &mut name);
+        }
+        Ok(name)
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.data_type.clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());
+        Ok(Arc::new(Field::new(self.name(), self.data_type.clone(), is_nullable)))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match &self.data_type {
+            DataType::Int8 => self.invoke::<Int8Type>(&call),
+            DataType::Int16 => self.invoke::<Int16Type>(&call),
+            DataType::Int32 => self.invoke::<Int32Type>(&call),
+            DataType::Int64 => self.invoke::<Int64Type>(&call),
+            DataType::UInt8 => self.invoke::<UInt8Type>(&call),
+            DataType::UInt16 => self.invoke::<UInt16Type>(&call),
+            DataType::UInt32 => self.invoke::<UInt32Type>(&call),
+            DataType::UInt64 => self.invoke::<UInt64Type>(&call),
+            other => internal_err!("{} of {other}", self.name()),
+        }
+    }
+}
+
+/// Operators in a name that is spelled out. DataFusion asks for the name at every level whenever it asks for a type: the
+/// names of a chain of hundreds would take longer than all else, so that it goes by a number.
+const MAX_NAMED: usize = 32;
+
+impl Checked {
+    fn of(expr: &Expr) -> Option<&Self> {
+        match expr {
+            Expr::ScalarFunction(call) => call.func.inner().downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// All operators below into one text: each by itself, it would be copied once a level.
+    fn write_name(&self, args: &[Expr], name: &mut String) {
+        let write = |expr: &Expr, name: &mut String| match (Self::of(expr), expr) {
+            (Some(inner), Expr::ScalarFunction(call)) => inner.write_name(&call.args, name),
+            _ => _ = write!(name, "{}", expr.schema_name()),
+        };
+        match args {
+            [value] => {
+                name.push_str("(- ");
+                write(value, name);
+                name.push(')');
+            }
+            [left, right] => {
+                write(left, name);
+                let _ = write!(name, " {} ", self.operation.symbol());
+                write(right, name);
+            }
+            _ => {}
+        }
+    }
+
+    fn invoke<T: ArrowPrimitiveType>(&self, call: &ScalarFunctionArgs) -> Result<ColumnarValue>
+    where
+        T::Native: Integer,
+    {
+        let zero = ScalarValue::new_zero(&self.data_type)?;
+        let (left, right) = match call.args.as_slice() {
+            [left, right] => (Operand::<T>::of(left)?, Operand::<T>::of(right)?),
+            [value] => (Operand::of(&ColumnarValue::Scalar(zero))?, Operand::of(value)?),
+            other => return internal_err!("{} of {} arguments", self.name(), other.len()),
+        };
+        match self.operation {
+            Operation::Add => self.compute(&left, &right, T::Native::add),
+            Operation::Subtract | Operation::Negate => self.compute(&left, &right, T::Native::subtract),
+            Operation::Multiply => self.compute(&left, &right, T::Native::multiply),
+        }
+    }
+
+    fn compute<T: ArrowPrimitiveType>(
+        &self,
+        left: &Operand<T>,
+        right: &Operand<T>,
+        operation: impl Fn(T::Native, T::Native) -> (T::Native, bool),
+    ) -> Result<ColumnarValue>
+    where
+        T::Native: Integer,
+    {
+        let mut is_out_of_range = false;
+        let mut one = |left, right| {
+            let (value, is_wrong) = operation(left, right);
+            is_out_of_range |= is_wrong;
+            value
+        };
+        let (values, nulls): (Vec<T::Native>, Option<NullBuffer>) = match (left, right) {
+            (Operand::Scalar(left), Operand::Scalar(right)) => {
+                let value = left.zip(*right).map(|(left, right)| one(left, right));
+                if is_out_of_range {
+                    return Err(self.out_of_range(left.as_ref(), right.as_ref()));
+                }
+                return Ok(ColumnarValue::Scalar(ScalarValue::new_primitive::<T>(value, &self.data_type)?));
+            }
+            (Operand::Array(_), Operand::Scalar(None)) | (Operand::Scalar(None), Operand::Array(_)) => {
+                return Ok(ColumnarValue::Scalar(ScalarValue::try_new_null(&self.data_type)?));
+            }
+            (Operand::Array(left), Operand::Array(right)) => {
+                let values = left.values().iter().zip(right.values()).map(|(left, right)| one(*left, *right));
+                (values.collect(), NullBuffer::union(left.nulls(), right.nulls()))
+            }
+            (Operand::Array(left), Operand::Scalar(Some(right))) => {
+                (left.values().iter().map(|left| one(*left, *right)).collect(), left.nulls().cloned())
+            }
+            (Operand::Scalar(Some(left)), Operand::Array(right)) => {
+                (right.values().iter().map(|right| one(*left, *right)).collect(), right.nulls().cloned())
+            }
+        };
+        if is_out_of_range {
+            // What lies under a NULL does not count.
+            let is_wrong = |row: &usize| {
+                nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row))
+                    && left.value(*row).zip(right.value(*row)).is_some_and(|(l, r)| operation(l, r).1)
+            };
+            if let Some(row) = (0..values.len()).find(is_wrong) {
+                return Err(self.out_of_range(left.value(row).as_ref(), right.value(row).as_ref()));
+            }
+        }
+        let array: ArrayRef = Arc::new(PrimitiveArray::<T>::new(values.into(), nulls));
+        Ok(ColumnarValue::Array(array))
+    }
+
+    fn out_of_range(&self, left: Option<&impl Display>, right: Option<&impl Display>) -> DataFusionError {
+        let text = |value: Option<&dyn Display>| value.map_or_else(|| "NULL".to_string(), ToString::to_string);
+        let right = text(right.map(|value| value as &dyn Display));
+        let what = match self.operation {
+            Operation::Negate => format!("-({right})"),
+            other => format!("{} {} {right}", text(left.map(|value| value as &dyn Display)), other.symbol()),
+        };
+        out_of_range(&self.data_type, &what)
+    }
+}
+
+/// `BIGINT out of range in 9223372036854775807 + 1`
+pub(super) fn out_of_range(data_type: &DataType, what: &str) -> DataFusionError {
+    let error = Error::new(ErrorKind::Data, format!("{} out of range in {what}", sql_name(data_type)));
+    error.with_hint("CAST(x AS DECIMAL(38, 0)) has room for more, CAST(x AS DOUBLE) for more at less precision").into()
+}
+
+enum Operand<T: ArrowPrimitiveType> {
+    Array(PrimitiveArray<T>),
+    Scalar(Option<T::Native>),
+}
+
+impl<T: ArrowPrimitiveType> Operand<T> {
+    fn of(value: &ColumnarValue) -> Result<Self> {
+        let primitive = |array: &dyn Array| match array.as_primitive_opt::<T>() {
+            Some(array) => Ok(array.clone()),
+            None => internal_err!("an array of {} where {} was promised", array.data_type(), T::DATA_TYPE),
+        };
+        Ok(match value {
+            ColumnarValue::Array(array) => Self::Array(primitive(array.as_ref())?),
+            ColumnarValue::Scalar(scalar) => {
+                let array = primitive(scalar.to_array()?.as_ref())?;
+                Self::Scalar(array.is_valid(0).then(|| array.value(0)))
+            }
+        })
+    }
+
+    fn value(&self, row: usize) -> Option<T::Native> {
+        match self {
+            Self::Array(array) => Some(array.value(row)),
+            Self::Scalar(value) => *value,
+        }
+    }
+}
+
+/// The value modulo 2^n, and whether that is not the value.
+trait Integer: Copy + Display {
+    fn add(self, other: Self) -> (Self, bool);
+    fn subtract(self, other: Self) -> (Self, bool);
+    fn multiply(self, other: Self) -> (Self, bool);
+}
+
+// Comparisons rather than the processor's overflow flag: those are made for many values at a time.
+macro_rules! signed {
+    ($($native:ty => $wide:ty),*) => {
+        $(impl Integer for $native {
+            fn add(self, other: Self) -> (Self, bool) {
+                let sum = self.wrapping_add(other);
+                (sum, (self ^ sum) & (other ^ sum) < 0)
+            }
+
+            fn subtract(self, other: Self) -> (Self, bool) {
+                let difference = self.wrapping_sub(other);
+                (difference, (self ^ other) & (self ^ difference) < 0)
+            }
+
+            fn multiply(self, other: Self) -> (Self, bool) {
+                let product = <$wide>::from(self) * <$wide>::from(other);
+                (product as Self, product != <$wide>::from(product as Self))
+            }
+        })*
+    };
+}
+
+macro_rules! unsigned {
+    ($($native:ty => $wide:ty),*) => {
+        $(impl Integer for $native {
+            fn add(self, other: Self) -> (Self, bool) {
+                let sum = self.wrapping_add(other);
+                (sum, sum < self)
+            }
+
+            fn subtract(self, other: Self) -> (Self, bool) {
+                (self.wrapping_sub(other), self < other)
+            }
+
+            fn multiply(self, other: Self) -> (Self, bool) {
+                let product = <$wide>::from(self) * <$wide>::from(other);
+                (product as Self, product != <$wide>::from(product as Self))
+            }
+        })*
+    };
+}
+
+signed!(i8 => i16, i16 => i32, i32 => i64, i64 => i128);
+unsigned!(u8 => u16, u16 => u32, u32 => u64, u64 => u128);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::planner::tests::{fails, rows};
+
+    #[tokio::test]
+    async fn what_fits_is_what_it_was() {
+        let table = "(VALUES (1, 9223372036854775806), (NULL, 5), (-7, -9223372036854775807)) AS t(a, b)";
+        for (expression, expected) in [
+            ("b + 1", "-9223372036854775806 6 9223372036854775807"),
+            ("a * 3 - 1", "-22 2 NULL"),
+            ("-b", "-9223372036854775806 -5 9223372036854775807"),
+            ("a - a", "0 0 NULL"),
+            ("CAST(NULL AS BIGINT) + b", "NULL NULL NULL"),
+            ("CAST(a AS TINYINT) * CAST(2 AS TINYINT)", "-14 2 NULL"),
+            ("arrow_typeof(CAST(a AS SMALLINT) + CAST(a AS SMALLINT))", "Int16 Int16 Int16"),
+            ("5 + 3", "8 8 8"),
+        ] {
+            let mut found = rows(&format!("SELECT {expression} FROM {table}")).await;
+            found.sort();
+            assert_eq!(found.join(" "), expected, "{expression}");
+        }
+        assert_eq!(rows("SELECT a + 1, sum(a) FROM (VALUES (1), (1)) AS t(a) GROUP BY a + 1").await, ["2 2"]);
+        assert_eq!(rows("SELECT 1 LIMIT 1 + 1").await, ["1"]);
+        assert_eq!(rows("SELECT x + 1 AS x FROM (SELECT 1 AS x) UNION ALL SELECT 2 * 3").await.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_is_an_error() {
+        let table = "(VALUES (9223372036854775807, 1), (NULL, 5)) AS t(a, b)";
+        for (expression, expected) in [
+            ("a + b", "BIGINT out of range in 9223372036854775807 + 1"),
+            ("-2 - a", "BIGINT out of range in -2 - 9223372036854775807"),
+            ("a * 2", "BIGINT out of range in 9223372036854775807 * 2"),
+            ("-(-a - 1)", "BIGINT out of range in -(-9223372036854775808)"),
+            ("CAST(100 AS TINYINT) + CAST(b + 27 AS TINYINT)", "TINYINT out of range in 100 + 28"),
+            ("9223372036854775807 + 1", "BIGINT out of range in 9223372036854775807 + 1"),
+            ("sum(a + b)", "BIGINT out of range in 9223372036854775807 + 1"),
+        ] {
+            let error = fails(&format!("SELECT {expression} FROM {table}")).await;
+            assert_eq!((error.kind(), error.message()), (ErrorKind::Data, expected), "{expression}");
+        }
+        // A constant that is found while the plan is made.
+        let error = fails("SELECT x + 9223372036854775807 FROM (SELECT 1 AS x)").await;
+        assert_eq!(error.message(), "BIGINT out of range in 1 + 9223372036854775807");
+        let error = fails(&format!("SELECT a FROM {table} WHERE a + 1 > 0")).await;
+        assert_eq!(error.kind(), ErrorKind::Data);
+    }
+
+    #[test]
+    fn all_values_of_a_byte() {
+        for left in i8::MIN..=i8::MAX {
+            for right in i8::MIN..=i8::MAX {
+                assert_eq!(Integer::add(left, right), left.overflowing_add(right));
+                assert_eq!(Integer::subtract(left, right), left.overflowing_sub(right));
+                assert_eq!(Integer::multiply(left, right), left.overflowing_mul(right));
+                let (left, right) = (left as u8, right as u8);
+                assert_eq!(Integer::add(left, right), left.overflowing_add(right));
+                assert_eq!(Integer::subtract(left, right), left.overflowing_sub(right));
+                assert_eq!(Integer::multiply(left, right), left.overflowing_mul(right));
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_under_a_null_does_not_count() {
+        let nulls = NullBuffer::from(vec![true, false]);
+        let array: ArrayRef = Arc::new(PrimitiveArray::<Int64Type>::new(vec![1, i64::MAX].into(), Some(nulls)));
+        let data_type = DataType::Int64;
+        let Expr::ScalarFunction(call) = Operation::Add.call(data_type.clone(), vec![]) else { panic!() };
+        let field = Arc::new(Field::new("", data_type, true));
+        let sum = call.func.invoke_with_args(ScalarFunctionArgs {
+            args: vec![ColumnarValue::Array(Arc::clone(&array)), ColumnarValue::Scalar(1i64.into())],
+            arg_fields: vec![Arc::clone(&field), Arc::clone(&field)],
+            number_rows: 2,
+            return_field: field,
+            config_options: Arc::default(),
+        });
+        let ColumnarValue::Array(sum) = sum.unwrap() else { panic!() };
+        assert_eq!((sum.as_primitive::<Int64Type>().value(0), sum.null_count()), (2, 1));
+    }
+}

@@ -1,0 +1,202 @@
+//! Joins that make much of little let go of their thread, and end soon after their query.
+//!
+//! DataFusion counts what leaves sources, and lets a task go after so many batches; but a join of two small tables goes
+//! on for minutes between two batches of its source. So joins count what they emit, too: each by itself, for joins in
+//! joins that all drew on the runtime's one budget would have spent it before the innermost one did anything. A
+//! nested-loop join whose condition nothing meets emits nothing: its condition, evaluated for some thousand pairs at a
+//! time, asks whether the query still runs, and is an error when it does not. Nobody sees that error: nobody waits for
+//! the rows.
+//!
+//! Done to a plan that is about to run, so that EXPLAIN shows what was planned.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
+};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, RecordBatchStream};
+use futures::Stream;
+
+use crate::query::Query;
+use crate::{Error, ErrorKind};
+
+/// Batches that a join emits without letting go.
+const BATCHES_AT_A_TIME: usize = 64;
+
+/// The plan, with joins that can be cancelled.
+pub(super) fn cancellable(plan: Arc<dyn ExecutionPlan>, query: &Arc<Query>) -> Result<Arc<dyn ExecutionPlan>> {
+    let watched = plan.transform_up(|node| {
+        let node = match node.downcast_ref::<NestedLoopJoinExec>() {
+            Some(join) => watch(join, query)?.unwrap_or(node),
+            None if node.is::<CrossJoinExec>() || node.is::<HashJoinExec>() || node.is::<SortMergeJoinExec>() => node,
+            None => return Ok(Transformed::no(node)),
+        };
+        Ok(Transformed::yes(Arc::new(Yielding(node)) as _))
+    });
+    Ok(watched?.data)
+}
+
+/// An operator that lets go of its thread now and then.
+#[derive(Debug)]
+struct Yielding(Arc<dyn ExecutionPlan>);
+
+impl DisplayAs for Yielding {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Yielding")
+    }
+}
+
+impl ExecutionPlan for Yielding {
+    fn name(&self) -> &'static str {
+        "Yielding"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.0.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.0]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match children.pop() {
+            Some(child) => Ok(Arc::new(Self(child))),
+            None => internal_err!("nothing to yield for"),
+        }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        Ok(Box::pin(YieldingStream { inner: self.0.execute(partition, context)?, batches_left: BATCHES_AT_A_TIME }))
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        match inputs {
+            [input] => Ok(Arc::clone(input)),
+            _ => internal_err!("one input has {} statistics", inputs.len()),
+        }
+    }
+}
+
+struct YieldingStream {
+    inner: SendableRecordBatchStream,
+    batches_left: usize,
+}
+
+impl Stream for YieldingStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.batches_left == 0 {
+            self.batches_left = BATCHES_AT_A_TIME;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let next = ready!(self.inner.as_mut().poll_next(cx));
+        self.batches_left -= 1;
+        Poll::Ready(next)
+    }
+}
+
+impl RecordBatchStream for YieldingStream {
+    fn schema(&self) -> SchemaRef {
+        self.inner.schema()
+    }
+}
+
+fn watch(join: &NestedLoopJoinExec, query: &Arc<Query>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(filter) = join.filter() else { return Ok(None) };
+    let condition = Watched { inner: Arc::clone(filter.expression()), query: Arc::clone(query) };
+    let filter = JoinFilter::new(Arc::new(condition), filter.column_indices().to_vec(), Arc::clone(filter.schema()));
+    let join = NestedLoopJoinExecBuilder::new(Arc::clone(join.left()), Arc::clone(join.right()), *join.join_type())
+        .with_filter(Some(filter))
+        .with_projection_ref(join.projection().clone())
+        .build()?;
+    Ok(Some(Arc::new(join)))
+}
+
+/// A condition that fails when its query was cancelled.
+struct Watched {
+    inner: Arc<dyn PhysicalExpr>,
+    query: Arc<Query>,
+}
+
+impl PhysicalExpr for Watched {
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        if self.query.is_cancelled() {
+            return Err(Error::new(ErrorKind::Cancelled, "the query was cancelled").into());
+        }
+        self.inner.evaluate(batch)
+    }
+
+    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
+        self.inner.return_field(schema)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.inner]
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn PhysicalExpr>>) -> Result<Arc<dyn PhysicalExpr>> {
+        let inner = children.pop().unwrap_or_else(|| Arc::clone(&self.inner));
+        Ok(Arc::new(Self { inner, query: Arc::clone(&self.query) }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_sql(f)
+    }
+}
+
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl PartialEq for Watched {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner.eq(&other.inner)
+    }
+}
+
+impl Eq for Watched {}
+
+impl Hash for Watched {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}

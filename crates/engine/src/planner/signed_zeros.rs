@@ -1,0 +1,327 @@
+//! `-0.0` is `0.0`, as in IEEE 754, PostgreSQL and DuckDB.
+//!
+//! Arrow compares floats in their total order, in which -0.0 comes before 0.0: `x = 0.0` would not find it, and
+//! GROUP BY would count it apart. A comparison with a literal zero is put in terms of both zeros, which costs nothing and
+//! lets zone maps rule out what they did before: `x = 0.0` is `x BETWEEN -0.0 AND 0.0`, `x < 0.0` is `x < -0.0`. Other
+//! comparisons of two floats, the keys of joins and what is grouped by go through a function that makes 0.0 of -0.0.
+//!
+//! Not looked into: partitions of window functions, and IN with a subquery.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray};
+use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, Result, internal_err};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::Between;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    BinaryExpr, Cast, ColumnarValue, Distinct, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
+    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
+
+#[derive(Debug)]
+pub(super) struct SignedZeros;
+
+impl AnalyzerRule for SignedZeros {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(rewrite_node)?.data)
+    }
+
+    fn name(&self) -> &str {
+        "signed_zeros"
+    }
+}
+
+fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = match &plan {
+        LogicalPlan::TableScan(scan) => {
+            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?
+        }
+        other => merge_schema(&other.inputs()),
+    };
+    let names = NamePreserver::new(&plan);
+    let mut rewritten = plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        Ok(expr.transform_up(|expr| rewrite(expr, &schema))?.update_data(|expr| name.restore(expr)))
+    })?;
+    rewritten.data = match rewritten.data {
+        LogicalPlan::Join(mut join) => {
+            for key in join.on.iter_mut().flat_map(|(left, right)| [left, right]) {
+                rewritten.transformed |= make_positive(key, &schema);
+            }
+            LogicalPlan::Join(join)
+        }
+        LogicalPlan::Aggregate(mut aggregate) => {
+            for key in &mut aggregate.group_expr {
+                let name = names.save(key);
+                rewritten.transformed |= make_positive(key, &schema);
+                *key = name.restore(std::mem::take(key));
+            }
+            LogicalPlan::Aggregate(aggregate)
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => LogicalPlan::Distinct(Distinct::All(positive_columns(input)?)),
+        other => other,
+    };
+    Ok(rewritten)
+}
+
+/// All columns of a plan, of which those that are floats have no negative zeros.
+fn positive_columns(input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+    if !input.schema().fields().iter().any(|field| is_float(field.data_type())) {
+        return Ok(input);
+    }
+    let schema = Arc::clone(input.schema());
+    let columns = schema.iter().map(|(table, field)| {
+        let mut column = Expr::Column(Column::new(table.cloned(), field.name()));
+        match make_positive(&mut column, &schema) {
+            true => column.alias_qualified(table.cloned(), field.name()),
+            false => column,
+        }
+    });
+    LogicalPlanBuilder::new_from_arc(input).project(columns.collect::<Vec<Expr>>())?.build().map(Arc::new)
+}
+
+fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    Ok(match expr {
+        Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) if is_comparison(op) => {
+            let zeros = (zero(&left), zero(&right));
+            match (zeros, op.swap()) {
+                ((None, Some(zero)), _) if is_cheap(op, &left) => return Ok(compared(*left, op, &zero)),
+                ((Some(zero), None), Some(swapped)) if is_cheap(op, &right) => {
+                    return Ok(compared(*right, swapped, &zero));
+                }
+                _ => {}
+            }
+            // A literal that is no zero differs from both.
+            let is_other = |expr: &Expr| literal(expr).is_some() && zero(expr).is_none();
+            let changed = !is_other(&left)
+                && !is_other(&right)
+                && make_positive(&mut left, schema) | make_positive(&mut right, schema);
+            let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
+            if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
+        }
+        Expr::Between(Between { expr, negated, mut low, mut high })
+            if zero(&low).is_some() || zero(&high).is_some() =>
+        {
+            if let Some(zero) = zero(&low) {
+                *low = zero.negative;
+            }
+            if let Some(zero) = zero(&high) {
+                *high = zero.positive;
+            }
+            Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
+        }
+        Expr::InList(mut list) => match list.list.iter().find_map(zero) {
+            Some(zero) => {
+                list.list.retain(|value| self::zero(value).is_none());
+                list.list.extend([zero.negative, zero.positive]);
+                Transformed::yes(Expr::InList(list))
+            }
+            None => Transformed::no(Expr::InList(list)),
+        },
+        Expr::Case(mut case) => match case.expr.as_deref_mut() {
+            Some(operand) => {
+                let mut changed = make_positive(operand, schema);
+                for (value, _) in &mut case.when_then_expr {
+                    changed |= make_positive(value, schema);
+                }
+                if changed { Transformed::yes(Expr::Case(case)) } else { Transformed::no(Expr::Case(case)) }
+            }
+            None => Transformed::no(Expr::Case(case)),
+        },
+        Expr::AggregateFunction(mut call) if call.params.distinct => {
+            let changed = call.params.args.iter_mut().map(|arg| make_positive(arg, schema)).fold(false, |a, b| a | b);
+            if changed {
+                Transformed::yes(Expr::AggregateFunction(call))
+            } else {
+                Transformed::no(Expr::AggregateFunction(call))
+            }
+        }
+        other => Transformed::no(other),
+    })
+}
+
+fn is_comparison(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+/// Whether comparing with both zeros is a comparison or two of the same value.
+fn is_cheap(op: Operator, value: &Expr) -> bool {
+    match op {
+        Operator::Eq | Operator::NotEq => !value.is_volatile(),
+        Operator::IsDistinctFrom | Operator::IsNotDistinctFrom => false,
+        _ => true,
+    }
+}
+
+fn compared(value: Expr, op: Operator, zero: &Zero) -> Transformed<Expr> {
+    let (negative, positive) = (zero.negative.clone(), zero.positive.clone());
+    let both = |a: Expr, op, b: Expr| Expr::BinaryExpr(BinaryExpr::new(Box::new(a), op, Box::new(b)));
+    Transformed::yes(match op {
+        Operator::Eq => both(value.clone().gt_eq(negative), Operator::And, value.lt_eq(positive)),
+        Operator::NotEq => both(value.clone().lt(negative), Operator::Or, value.gt(positive)),
+        Operator::Lt | Operator::GtEq => both(value, op, negative),
+        _ => both(value, op, positive),
+    })
+}
+
+struct Zero {
+    negative: Expr,
+    positive: Expr,
+}
+
+fn zero(expr: &Expr) -> Option<Zero> {
+    let (negative, positive) = match literal(expr)? {
+        ScalarValue::Float64(Some(0.0)) => (ScalarValue::from(-0.0f64), ScalarValue::from(0.0f64)),
+        ScalarValue::Float32(Some(0.0)) => (ScalarValue::from(-0.0f32), ScalarValue::from(0.0f32)),
+        _ => return None,
+    };
+    Some(Zero { negative: Expr::Literal(negative, None), positive: Expr::Literal(positive, None) })
+}
+
+/// The value of a literal, also where type coercion has left it in a cast.
+fn literal(expr: &Expr) -> Option<ScalarValue> {
+    match expr {
+        Expr::Literal(value, _) => Some(value.clone()),
+        Expr::Cast(Cast { expr, field }) => literal(expr)?.cast_to(field.data_type()).ok(),
+        _ => None,
+    }
+}
+
+fn is_float(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Float32 | DataType::Float64)
+}
+
+/// Wraps an expression that may be a negative zero; whether it did.
+fn make_positive(expr: &mut Expr, schema: &DFSchema) -> bool {
+    let is_positive = |expr: &Expr| match expr {
+        Expr::ScalarFunction(call) => call.func.inner().is::<PositiveZero>(),
+        Expr::Alias(alias) => {
+            matches!(alias.expr.as_ref(), Expr::ScalarFunction(call) if call.func.inner().is::<PositiveZero>())
+        }
+        // A set of keys is no value.
+        other => matches!(other, Expr::GroupingSet(_)),
+    };
+    if is_positive(expr) || !expr.get_type(schema).is_ok_and(|data_type| is_float(&data_type)) {
+        return false;
+    }
+    let inner = std::mem::take(expr);
+    *expr = match zero(&inner) {
+        Some(zero) => zero.positive,
+        None => ScalarUDF::from(PositiveZero::new()).call(vec![inner]),
+    };
+    true
+}
+
+/// 0.0 for -0.0, everything else as it is.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct PositiveZero {
+    signature: Signature,
+}
+
+impl PositiveZero {
+    fn new() -> Self {
+        Self { signature: Signature::uniform(1, vec![DataType::Float32, DataType::Float64], Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for PositiveZero {
+    fn name(&self) -> &str {
+        "positive_zero"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types {
+            [float] => Ok(float.clone()),
+            _ => internal_err!("positive_zero takes one argument"),
+        }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        match args.arg_fields {
+            [value] => Ok(Arc::clone(value)),
+            _ => internal_err!("positive_zero takes one argument"),
+        }
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match call.args.pop() {
+            Some(ColumnarValue::Array(values)) => Ok(ColumnarValue::Array(positive(&values)?)),
+            Some(ColumnarValue::Scalar(value)) => {
+                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&positive(&value.to_array()?)?, 0)?))
+            }
+            None => internal_err!("positive_zero takes one argument"),
+        }
+    }
+}
+
+/// -0.0 + 0.0 is 0.0.
+fn positive(values: &ArrayRef) -> Result<ArrayRef> {
+    Ok(match values.data_type() {
+        DataType::Float32 => Arc::new(values.as_primitive::<Float32Type>().unary::<_, Float32Type>(|x| x + 0.0)),
+        DataType::Float64 => Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(|x| x + 0.0)),
+        other => return internal_err!("positive_zero of {other}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn both_zeros_are_zero() {
+        let table = "(VALUES (1, -0e0, 0e0), (2, 0e0, -0e0), (3, 1e0, -1e0), (4, NULL, 0e0)) AS t(i, x, y)";
+        for (condition, expected) in [
+            ("x = 0.0", "1 2"),
+            ("x = -0e0", "1 2"),
+            ("0 = x", "1 2"),
+            ("x <> 0", "3"),
+            ("x < 0.0", ""),
+            ("x > -0e0", "3"),
+            ("x <= 0", "1 2"),
+            ("x >= 0.0", "1 2 3"),
+            ("0.0 < x", "3"),
+            ("x BETWEEN 0 AND 0", "1 2"),
+            ("x NOT BETWEEN 0 AND 0", "3"),
+            ("x IN (0, 5)", "1 2"),
+            ("x NOT IN (0, 5)", "3"),
+            ("x = y", "1 2"),
+            ("x < y OR y < x", "3"),
+            ("x IS DISTINCT FROM 0.0", "3 4"),
+            ("CASE x WHEN 0.0 THEN TRUE ELSE FALSE END", "1 2"),
+            ("CAST(x AS REAL) = 0", "1 2"),
+            ("x = 1", "3"),
+        ] {
+            let query = format!("SELECT i FROM {table} WHERE {condition} ORDER BY i");
+            assert_eq!(rows(&query).await.join(" "), expected, "{condition}");
+        }
+        for (query, expected) in [
+            ("SELECT x, count(*) FROM t GROUP BY x ORDER BY x", "0.0 2,1.0 1,NULL 1"),
+            ("SELECT DISTINCT x FROM t ORDER BY x", "0.0,1.0,NULL"),
+            ("SELECT count(DISTINCT x) FROM t", "2"),
+            ("SELECT a.i, b.i FROM t AS a JOIN t AS b ON a.x = b.y ORDER BY 1, 2", "1 1,1 2,1 4,2 1,2 2,2 4"),
+            ("SELECT a.i, b.i FROM t AS a JOIN t AS b USING (x) ORDER BY 1, 2", "1 1,1 2,2 1,2 2,3 3"),
+            ("SELECT x FROM t WHERE x IS NOT NULL INTERSECT SELECT y FROM t", "0.0"),
+            ("SELECT x + 1 AS x, count(*) FROM t GROUP BY x + 1 ORDER BY 1", "1.0 2,2.0 1,NULL 1"),
+        ] {
+            let table = table.replace(" AS t(i, x, y)", "");
+            let query = format!("WITH t(i, x, y) AS {table} {query}");
+            assert_eq!(rows(&query).await.join(","), expected, "{query}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `COPY table [(columns)] FROM 'path'`: rows of files into a table, in one commit.
+//!
+//! What the statement does not say is found out from each text file's first line, and has to be the same in all files
+//! of a pattern: a header, if the line holds the names of the wanted columns, which then says their order; and a
+//! delimiter at the end of every line, as TPC-H's and SSB's generators write it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::catalog::TableProvider;
+use datafusion::common::{Column, TableReference};
+use datafusion::datasource::provider_as_source;
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, cast, lit};
+use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
+
+use super::Options;
+use crate::database::Table;
+use crate::error::nearest;
+use crate::files::{Format, Source, parse_name};
+use crate::query::Done;
+use crate::statement::{Context, done, insert};
+use crate::{Error, ErrorKind, Result};
+
+/// `COPY ... FROM`
+#[derive(Debug)]
+pub(in crate::statement) struct CopyFrom {
+    pub(super) table: String,
+    pub(super) columns: Vec<String>,
+    pub(super) path: String,
+    pub(super) options: Options,
+}
+
+/// The empty column after a delimiter at the end of the line.
+const TRAILING: &str = "\u{0}trailing";
+
+/// What the first line of a text file tells.
+#[derive(Debug, PartialEq)]
+struct Shape {
+    /// The first line, where it is a header.
+    header: Option<Vec<String>>,
+    /// The wanted columns in the file's order.
+    columns: Vec<Field>,
+    has_trailing_delimiter: bool,
+}
+
+impl CopyFrom {
+    pub async fn run(self, context: &Context<'_>) -> Result<Done> {
+        let table = insert::own_table(&self.table, context)?;
+        let wanted = self.wanted_columns(&table)?;
+        if self.options.compression.is_some() {
+            let error = Error::new(ErrorKind::Invalid, "COMPRESSION is an option of COPY TO");
+            return Err(error.with_hint("files that are read are compressed as their names say: x.csv.gz"));
+        }
+        let format = match (self.options.format, Format::parse(parse_name(&self.path).extension)) {
+            (Some(format), _) => Some(format),
+            (None, Ok(format)) => Some(format),
+            // A name that says nothing is that of a text file; a directory's files have names of their own.
+            (None, Err(_)) => (!std::path::Path::new(&self.path).is_dir()).then_some(Format::Csv),
+        };
+        let source = Source::find(&self.path, format)?;
+        self.options.check(source.format)?;
+        let rows = match source.format {
+            Format::Csv => self.open_csv(&source, &wanted, context).await?,
+            _ => source.table(&*context.state, &self.options.csv, None).await?,
+        };
+        let plan = LogicalPlanBuilder::scan(TableReference::bare("file"), provider_as_source(rows), None)?.build()?;
+        let plan = fit(plan, &wanted, &table, &self.path)?;
+        let rows = insert::append(plan, &table, context).await?;
+        Ok(done("COPY", Some(rows)))
+    }
+
+    /// The table's columns that the file has.
+    fn wanted_columns(&self, table: &Table) -> Result<Vec<Field>> {
+        if self.columns.is_empty() {
+            return Ok(table.schema.fields().iter().map(|f| f.as_ref().clone()).collect());
+        }
+        let field = |name: &String| match table.schema.field_with_name(name) {
+            Ok(field) => Ok(field.clone()),
+            Err(_) => {
+                let error = Error::new(ErrorKind::NotFound, format!("there is no column \"{name}\" in {}", table.name));
+                Err(match nearest(name, table.schema.fields().iter().map(|f| f.name().as_str())) {
+                    Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+                    None => error,
+                })
+            }
+        };
+        let repeated = self.columns.iter().enumerate().find(|(at, name)| self.columns[..*at].contains(name));
+        if let Some((_, name)) = repeated {
+            return Err(Error::new(ErrorKind::Invalid, format!("column \"{name}\" is named twice")));
+        }
+        self.columns.iter().map(field).collect()
+    }
+
+    async fn open_csv(
+        &self,
+        source: &Source,
+        wanted: &[Field],
+        context: &Context<'_>,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let mut csv = self.options.csv.clone();
+        let records = source.first_records(&csv, &context.query)?;
+        let mut shape: Option<(&str, Shape)> = None;
+        for (name, record) in records {
+            let next = self.shape(name, record, wanted)?;
+            match &shape {
+                Some((first, shape)) if *shape != next => return Err(differ(first, shape, name, &next)),
+                Some(_) => {}
+                None => shape = Some((name, next)),
+            }
+        }
+        // Without a line there is nothing to be read, whatever it would be.
+        let shape = shape.map_or_else(|| Shape::plain(wanted), |(_, shape)| shape);
+        csv.has_header = Some(shape.header.is_some());
+        let mut fields: Vec<Field> = shape.columns.into_iter().map(|field| field.with_nullable(true)).collect();
+        if shape.has_trailing_delimiter {
+            fields.push(Field::new(TRAILING, DataType::Utf8View, true));
+        }
+        source.table(&*context.state, &csv, Some(Arc::new(Schema::new(fields)))).await
+    }
+
+    fn shape(&self, name: &str, mut record: Vec<String>, wanted: &[Field]) -> Result<Shape> {
+        let has_trailing_delimiter = record.len() == wanted.len() + 1 && record.last().is_some_and(String::is_empty);
+        if has_trailing_delimiter {
+            record.pop();
+        }
+        let names: Vec<String> = record.iter().map(|name| name.trim().to_lowercase()).collect();
+        let given = self.options.csv.has_header;
+        let by_name = |name: &String| wanted.iter().find(|field| field.name().to_lowercase() == *name).cloned();
+        let columns: Vec<Field> = names.iter().filter_map(by_name).collect();
+        let distinct = names.iter().collect::<BTreeSet<_>>().len();
+        let has_all = columns.len() == wanted.len() && given != Some(false);
+        if has_all && distinct == names.len() && names.len() > wanted.len() {
+            let message = format!("'{name}' has the columns {}, and {} are wanted", names.join(", "), wanted.len());
+            let hint = format!("choose: INSERT INTO {} SELECT ... FROM '{}'", self.table, self.path);
+            return Err(Error::new(ErrorKind::Invalid, message).with_hint(hint));
+        }
+        let is_named = has_all && distinct == names.len();
+        Ok(Shape {
+            header: given.unwrap_or(is_named).then_some(names),
+            columns: if is_named { columns } else { wanted.to_vec() },
+            has_trailing_delimiter,
+        })
+    }
+}
+
+impl Shape {
+    fn plain(wanted: &[Field]) -> Self {
+        Self { header: None, columns: wanted.to_vec(), has_trailing_delimiter: false }
+    }
+
+    fn describe(&self) -> String {
+        let line = match &self.header {
+            Some(names) => format!("the header {}", names.join(", ")),
+            None => "no header".to_string(),
+        };
+        if self.has_trailing_delimiter { format!("{line} and a delimiter at the end of lines") } else { line }
+    }
+}
+
+fn differ(first: &str, shape: &Shape, name: &str, other: &Shape) -> Error {
+    let message = format!("'{name}' has {}, and '{first}' has {}", other.describe(), shape.describe());
+    Error::new(ErrorKind::Data, message).with_hint("load files that differ one by one")
+}
+
+/// Columns of a file as columns of the table: by name if the file has the wanted names, else by position if it has as
+/// many; NULL for columns that the file is not asked for.
+fn fit(plan: LogicalPlan, wanted: &[Field], table: &Table, path: &str) -> Result<LogicalPlan> {
+    let have: Vec<String> =
+        plan.schema().fields().iter().map(|f| f.name().clone()).filter(|name| name != TRAILING).collect();
+    let by_name = wanted.iter().all(|field| have.iter().any(|name| name == field.name()));
+    if !by_name && have.len() != wanted.len() {
+        let message = format!(
+            "'{path}' has {} columns, and {} takes {}{}",
+            have.len(),
+            table.name,
+            wanted.len(),
+            if wanted.len() == table.schema.fields().len() { "" } else { " of them here" },
+        );
+        return Err(Error::new(ErrorKind::Invalid, message).with_hint(format!(
+            "columns of the file: {}",
+            have.iter().take(12).cloned().collect::<Vec<_>>().join(", ")
+        )));
+    }
+    let source = |field: &Field| -> Option<&String> {
+        let position = wanted.iter().position(|w| w.name() == field.name())?;
+        if by_name { have.iter().find(|name| *name == field.name()) } else { have.get(position) }
+    };
+    let columns = table.schema.fields().iter().map(|field| {
+        let value = match source(field) {
+            Some(name) => Expr::Column(Column::new(Some("file"), name)),
+            None => lit(ScalarValue::Null),
+        };
+        cast(value, field.data_type().clone()).alias(field.name())
+    });
+    Ok(LogicalPlanBuilder::new(plan).project(columns)?.build()?)
+}

@@ -1,0 +1,682 @@
+//! Expressions compiled for vectors: a list of operations, each of which reads slots and writes one after them.
+//!
+//! Slots 0, 1, ... are the pipeline's registers, then come constants (filled once) and intermediate results. An
+//! operation's operands have one [`Kind`], wide enough for its exact result, so that arithmetic never wraps; what must
+//! fit less is checked afterwards. NULL rows take part in everything, with whatever value they have, and are told by
+//! their validity; only checks look at it.
+
+use std::sync::Arc;
+
+use super::kernels;
+use super::vector::{Data, Kind, Vector};
+use crate::bind::{Bound, BoundKind, Check, LookupTable, LookupValues, civil, rounded};
+use crate::{ArithmeticOp, CompareOp, DatePart, Error, Interval, Result, Type, VECTOR_ROWS, Value};
+
+/// Operations, and the slot of their result.
+#[derive(Clone, Debug)]
+pub(crate) struct Code {
+    ops: Vec<Op>,
+    pub result: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Op {
+    /// After all of its operands.
+    out: usize,
+    kind: OpKind,
+}
+
+#[derive(Clone, Debug)]
+enum OpKind {
+    Arithmetic {
+        op: ArithmeticOp,
+        a: usize,
+        b: usize,
+    },
+    /// In 128 bits, where the exact result may not fit.
+    Checked {
+        op: ArithmeticOp,
+        a: usize,
+        b: usize,
+        check: Arc<Check>,
+    },
+    /// An error if a row that is not NULL holds zero. Writes nothing.
+    CheckNotZero {
+        a: usize,
+        of: [usize; 2],
+        check: Arc<Check>,
+    },
+    /// An error if a row that is not NULL lies outside of the bounds. Writes nothing.
+    CheckBounds {
+        a: usize,
+        check: Arc<Check>,
+    },
+    /// From one kind of integer to another that holds it, or to a double.
+    Convert {
+        a: usize,
+    },
+    Within {
+        a: usize,
+        interval: Interval,
+    },
+    Compare {
+        op: CompareOp,
+        a: usize,
+        b: usize,
+    },
+    In {
+        a: usize,
+        list: Arc<[i128]>,
+    },
+    And {
+        all: Vec<usize>,
+    },
+    Or {
+        any: Vec<usize>,
+    },
+    Not {
+        a: usize,
+    },
+    IsNull {
+        a: usize,
+    },
+    Lookup {
+        a: usize,
+        table: Arc<LookupTable>,
+    },
+    Case {
+        branches: Vec<(usize, usize)>,
+        otherwise: usize,
+    },
+    Coalesce {
+        all: Vec<usize>,
+    },
+    ToDouble {
+        a: usize,
+        divisor: f64,
+    },
+    Rescale {
+        a: usize,
+        factor: i128,
+        divides: bool,
+        check: Option<Arc<Check>>,
+    },
+    DatePart {
+        part: DatePart,
+        a: usize,
+    },
+}
+
+/// What fills a slot that no operation writes.
+#[derive(Clone, Debug)]
+enum Constant {
+    Integer(i128),
+    Double(f64),
+    Null,
+}
+
+/// Gives out slots.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    kinds: Vec<Kind>,
+    constants: Vec<(usize, Constant)>,
+}
+
+impl Compiler {
+    /// For a pipeline with registers of these kinds.
+    pub fn new(registers: Vec<Kind>) -> Self {
+        Self { kinds: registers, constants: Vec::new() }
+    }
+
+    /// All slots, constants filled.
+    pub fn vectors(&self) -> Vec<Vector> {
+        let mut vectors: Vec<Vector> = self.kinds.iter().map(|kind| Vector::new(*kind)).collect();
+        for (slot, constant) in &self.constants {
+            vectors[*slot] = match constant {
+                Constant::Integer(value) => Vector::constant(self.kinds[*slot], *value),
+                Constant::Double(value) => Vector::double(*value),
+                Constant::Null => Vector::null(self.kinds[*slot]),
+            };
+        }
+        vectors
+    }
+
+    /// Compiles an expression.
+    pub fn compile(&mut self, bound: &Bound) -> Result<Code> {
+        let mut ops = Vec::new();
+        let result = self.emit(bound, &mut ops)?;
+        Ok(Code { ops, result })
+    }
+
+    fn slot(&mut self, kind: Kind) -> usize {
+        self.kinds.push(kind);
+        self.kinds.len() - 1
+    }
+
+    fn constant(&mut self, kind: Kind, constant: Constant) -> usize {
+        let slot = self.slot(kind);
+        self.constants.push((slot, constant));
+        slot
+    }
+
+    fn push(&mut self, ops: &mut Vec<Op>, kind: Kind, op: OpKind) -> usize {
+        let out = self.slot(kind);
+        ops.push(Op { out, kind: op });
+        out
+    }
+
+    /// A slot with the same values in another kind.
+    fn converted(&mut self, slot: usize, kind: Kind, ops: &mut Vec<Op>) -> usize {
+        if self.kinds[slot] == kind {
+            return slot;
+        }
+        if let Some((_, constant)) = self.constants.iter().find(|(constant, _)| *constant == slot) {
+            let constant = constant.clone();
+            return self.constant(kind, constant);
+        }
+        self.push(ops, kind, OpKind::Convert { a: slot })
+    }
+
+    fn emit_all(&mut self, all: &[Bound], ops: &mut Vec<Op>) -> Result<Vec<usize>> {
+        all.iter().map(|bound| self.emit(bound, ops)).collect()
+    }
+
+    fn emit(&mut self, bound: &Bound, ops: &mut Vec<Op>) -> Result<usize> {
+        let kind = Kind::of(&bound.domain);
+        Ok(match &bound.kind {
+            BoundKind::Register(register) => *register,
+            BoundKind::Null => self.constant(kind, Constant::Null),
+            BoundKind::Literal(Value::Int(value)) => self.constant(kind, Constant::Integer(*value)),
+            BoundKind::Literal(Value::Bool(value)) => self.constant(kind, Constant::Integer((*value).into())),
+            BoundKind::Literal(Value::Double(value)) => self.constant(kind, Constant::Double(*value)),
+            BoundKind::Literal(Value::Null(_)) => self.constant(kind, Constant::Null),
+            BoundKind::Arithmetic { op, sides, exact, check } => {
+                self.emit_arithmetic(*op, sides, *exact, check.as_ref(), kind, ops)?
+            }
+            BoundKind::Within { inner, interval } => {
+                let a = self.emit(inner, ops)?;
+                self.push(ops, kind, OpKind::Within { a, interval: *interval })
+            }
+            BoundKind::Compare { op, sides } => {
+                let (a, b) = (self.emit(&sides[0], ops)?, self.emit(&sides[1], ops)?);
+                let common = self.kinds[a].max(self.kinds[b]);
+                let (a, b) = (self.converted(a, common, ops), self.converted(b, common, ops));
+                self.push(ops, kind, OpKind::Compare { op: *op, a, b })
+            }
+            BoundKind::In { inner, list } => {
+                let a = self.emit(inner, ops)?;
+                self.push(ops, kind, OpKind::In { a, list: Arc::clone(list) })
+            }
+            BoundKind::And(all) => {
+                let all = self.emit_all(all, ops)?;
+                self.push(ops, kind, OpKind::And { all })
+            }
+            BoundKind::Or(any) => {
+                let any = self.emit_all(any, ops)?;
+                self.push(ops, kind, OpKind::Or { any })
+            }
+            BoundKind::Not(inner) => {
+                let a = self.emit(inner, ops)?;
+                self.push(ops, kind, OpKind::Not { a })
+            }
+            BoundKind::IsNull(inner) => {
+                let a = self.emit(inner, ops)?;
+                self.push(ops, kind, OpKind::IsNull { a })
+            }
+            BoundKind::Lookup { code, table } => {
+                let a = self.emit(code, ops)?;
+                self.push(ops, kind, OpKind::Lookup { a, table: Arc::clone(table) })
+            }
+            BoundKind::Case { branches, otherwise } => {
+                let mut slots = Vec::with_capacity(branches.len());
+                for (condition, value) in branches {
+                    let condition = self.emit(condition, ops)?;
+                    let value = self.emit(value, ops)?;
+                    slots.push((condition, self.converted(value, kind, ops)));
+                }
+                let otherwise = self.emit(otherwise, ops)?;
+                let otherwise = self.converted(otherwise, kind, ops);
+                self.push(ops, kind, OpKind::Case { branches: slots, otherwise })
+            }
+            BoundKind::Coalesce(all) => {
+                let all = self.emit_all(all, ops)?;
+                let all = all.into_iter().map(|slot| self.converted(slot, kind, ops)).collect();
+                self.push(ops, kind, OpKind::Coalesce { all })
+            }
+            BoundKind::ToDouble { inner, scale } => {
+                let a = self.emit(inner, ops)?;
+                self.push(ops, kind, OpKind::ToDouble { a, divisor: 10f64.powi((*scale).into()) })
+            }
+            BoundKind::Rescale { inner, factor, divides, check } => {
+                let a = self.emit(inner, ops)?;
+                let (factor, divides, check) = (*factor, *divides, check.clone());
+                self.push(ops, kind, OpKind::Rescale { a, factor, divides, check })
+            }
+            BoundKind::DatePart { part, inner } => {
+                let a = self.emit(inner, ops)?;
+                let a = self.converted(a, Kind::I32, ops);
+                self.push(ops, kind, OpKind::DatePart { part: *part, a })
+            }
+        })
+    }
+
+    fn emit_arithmetic(
+        &mut self,
+        op: ArithmeticOp,
+        sides: &[Bound; 2],
+        exact: Option<Interval>,
+        check: Option<&Arc<Check>>,
+        kind: Kind,
+        ops: &mut Vec<Op>,
+    ) -> Result<usize> {
+        let (a, b) = (self.emit(&sides[0], ops)?, self.emit(&sides[1], ops)?);
+        if kind == Kind::F64 {
+            return Ok(self.push(ops, kind, OpKind::Arithmetic { op, a, b }));
+        }
+        let exact_kind = exact.map_or(Kind::I128, Kind::of_interval);
+        let wide = self.kinds[a].max(self.kinds[b]).max(exact_kind);
+        let (a, b) = (self.converted(a, wide, ops), self.converted(b, wide, ops));
+        if let Some(check) = check.filter(|_| matches!(op, ArithmeticOp::Div | ArithmeticOp::Rem)) {
+            ops.push(Op {
+                out: self.kinds.len(),
+                kind: OpKind::CheckNotZero { a: b, of: [a, b], check: check.clone() },
+            });
+        }
+        let result = match (exact, check) {
+            (Some(_), _) => self.push(ops, wide, OpKind::Arithmetic { op, a, b }),
+            (None, Some(check)) => self.push(ops, wide, OpKind::Checked { op, a, b, check: Arc::clone(check) }),
+            (None, None) => return Err(Error::Invalid("arithmetic that may not fit 128 bits, unchecked".into())),
+        };
+        if let Some(check) = check {
+            ops.push(Op { out: self.kinds.len(), kind: OpKind::CheckBounds { a: result, check: Arc::clone(check) } });
+        }
+        Ok(self.converted(result, kind, ops))
+    }
+}
+
+impl Code {
+    /// Computes the first `n` rows.
+    pub fn run(&self, vectors: &mut [Vector], n: usize) -> Result<()> {
+        let n = n.min(VECTOR_ROWS);
+        for op in &self.ops {
+            let (operands, rest) = vectors.split_at_mut(op.out);
+            match &op.kind {
+                OpKind::CheckNotZero { a, of, check } => check_not_zero(operands, *a, *of, n, check)?,
+                OpKind::CheckBounds { a, check } => check_bounds(&operands[*a], n, check)?,
+                kind => run(kind, operands, &mut rest[0], n)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run(op: &OpKind, vectors: &[Vector], out: &mut Vector, n: usize) -> Result<()> {
+    match op {
+        OpKind::Arithmetic { op, a, b } => {
+            let (a, b) = (&vectors[*a], &vectors[*b]);
+            match (&a.data, &b.data, &mut out.data) {
+                (Data::I32(a), Data::I32(b), Data::I32(out)) => {
+                    kernels::arithmetic_i32(*op, &a[..n], &b[..n], &mut out[..n]);
+                }
+                (Data::I64(a), Data::I64(b), Data::I64(out)) => {
+                    kernels::arithmetic_i64(*op, &a[..n], &b[..n], &mut out[..n]);
+                }
+                (Data::F64(a), Data::F64(b), Data::F64(out)) => {
+                    kernels::arithmetic_f64(*op, &a[..n], &b[..n], &mut out[..n]);
+                }
+                (Data::I128(a), Data::I128(b), Data::I128(out)) => {
+                    for row in 0..n {
+                        // Only NULL rows may not fit.
+                        out[row] = checked(*op, a[row], b[row]).unwrap_or(0);
+                    }
+                }
+                _ => return Err(mixed()),
+            }
+            both_valid(a, b, out, n);
+        }
+        OpKind::Checked { op, a, b, check } => {
+            let (a, b) = (&vectors[*a], &vectors[*b]);
+            both_valid(a, b, out, n);
+            let (Data::I128(a), Data::I128(b)) = (&a.data, &b.data) else { return Err(mixed()) };
+            for row in 0..n {
+                let result = checked(*op, a[row], b[row]);
+                if result.is_none() && out.is_valid(row) {
+                    return Err(check.out_of_range());
+                }
+                let Data::I128(out) = &mut out.data else { return Err(mixed()) };
+                out[row] = result.unwrap_or(0);
+            }
+        }
+        OpKind::Convert { a } => {
+            convert(&vectors[*a], out, n);
+            same_valid(&vectors[*a], out, n);
+        }
+        OpKind::Within { a, interval } => {
+            within(&vectors[*a], *interval, out, n)?;
+            same_valid(&vectors[*a], out, n);
+        }
+        OpKind::Compare { op, a, b } => {
+            let (a, b) = (&vectors[*a], &vectors[*b]);
+            compare(*op, a, b, out, n)?;
+            both_valid(a, b, out, n);
+        }
+        OpKind::In { a, list } => {
+            let a = &vectors[*a];
+            let Data::Bool(found) = &mut out.data else { return Err(mixed()) };
+            for (row, found) in found.iter_mut().enumerate().take(n) {
+                *found = list.binary_search(&a.integer(row)).is_ok().into();
+            }
+            same_valid(a, out, n);
+        }
+        OpKind::And { all } => logic(all, vectors, out, n, false)?,
+        OpKind::Or { any } => logic(any, vectors, out, n, true)?,
+        OpKind::Not { a } => {
+            let a = &vectors[*a];
+            let (Data::Bool(values), Data::Bool(negated)) = (&a.data, &mut out.data) else { return Err(mixed()) };
+            negated.iter_mut().zip(values.iter()).take(n).for_each(|(out, value)| *out = value ^ 1);
+            same_valid(a, out, n);
+        }
+        OpKind::IsNull { a } => {
+            let a = &vectors[*a];
+            let Data::Bool(nulls) = &mut out.data else { return Err(mixed()) };
+            if a.has_nulls {
+                nulls.iter_mut().zip(a.valid.iter()).take(n).for_each(|(out, valid)| *out = valid ^ 1);
+            } else {
+                nulls[..n].fill(0);
+            }
+            out.has_nulls = false;
+        }
+        OpKind::Lookup { a, table } => lookup(&vectors[*a], table, out, n)?,
+        OpKind::Case { branches, otherwise } => {
+            assign(&vectors[*otherwise], out, n);
+            for (condition, value) in branches.iter().rev() {
+                let (condition, value) = (&vectors[*condition], &vectors[*value]);
+                let Data::Bool(holds) = &condition.data else { return Err(mixed()) };
+                select(|row| holds[row] != 0 && condition.is_valid(row), value, out, n)?;
+            }
+        }
+        OpKind::Coalesce { all } => {
+            let Some((last, before)) = all.split_last() else { return Ok(()) };
+            assign(&vectors[*last], out, n);
+            for slot in before.iter().rev() {
+                let value = &vectors[*slot];
+                select(|row| value.is_valid(row), value, out, n)?;
+            }
+        }
+        OpKind::ToDouble { a, divisor } => {
+            let a = &vectors[*a];
+            let Data::F64(doubles) = &mut out.data else { return Err(mixed()) };
+            for (row, double) in doubles.iter_mut().enumerate().take(n) {
+                *double = a.integer(row) as f64 / divisor;
+            }
+            same_valid(a, out, n);
+        }
+        OpKind::Rescale { a, factor, divides, check } => {
+            let a = &vectors[*a];
+            for row in 0..n {
+                let value = a.integer(row);
+                let scaled = if *divides { Some(rounded(value, *factor)) } else { value.checked_mul(*factor) };
+                let fits = |scaled: &i128| {
+                    check.as_ref().is_none_or(|check| (check.bounds.min..=check.bounds.max).contains(scaled))
+                };
+                let scaled = match (scaled.filter(fits), check) {
+                    (Some(scaled), _) => scaled,
+                    (None, Some(check)) if a.is_valid(row) => return Err(check.out_of_range()),
+                    (None, _) => 0,
+                };
+                set_integer(out, row, scaled)?;
+            }
+            same_valid(a, out, n);
+        }
+        OpKind::DatePart { part, a } => {
+            let a = &vectors[*a];
+            let (Data::I32(days), Data::I32(parts)) = (&a.data, &mut out.data) else { return Err(mixed()) };
+            for (out, day) in parts.iter_mut().zip(days.iter()).take(n) {
+                let (year, month, day) = civil((*day).into());
+                *out = match part {
+                    DatePart::Year => year as i32,
+                    DatePart::Quarter => month.div_ceil(3) as i32,
+                    DatePart::Month => month as i32,
+                    DatePart::Day => day as i32,
+                };
+            }
+            same_valid(a, out, n);
+        }
+        OpKind::CheckNotZero { .. } | OpKind::CheckBounds { .. } => {}
+    }
+    Ok(())
+}
+
+fn mixed() -> Error {
+    Error::Invalid("operands of different kinds".into())
+}
+
+fn checked(op: ArithmeticOp, a: i128, b: i128) -> Option<i128> {
+    match op {
+        ArithmeticOp::Add => a.checked_add(b),
+        ArithmeticOp::Sub => a.checked_sub(b),
+        ArithmeticOp::Mul => a.checked_mul(b),
+        ArithmeticOp::Div => a.checked_div(b),
+        ArithmeticOp::Rem => a.checked_rem(b),
+    }
+}
+
+fn set_integer(out: &mut Vector, row: usize, value: i128) -> Result<()> {
+    match &mut out.data {
+        Data::I32(out) => out[row] = value as i32,
+        Data::I64(out) => out[row] = value as i64,
+        Data::I128(out) => out[row] = value,
+        Data::Bool(_) | Data::F64(_) => return Err(mixed()),
+    }
+    Ok(())
+}
+
+fn same_valid(a: &Vector, out: &mut Vector, n: usize) {
+    out.has_nulls = a.has_nulls;
+    if a.has_nulls {
+        out.valid[..n].copy_from_slice(&a.valid[..n]);
+    }
+}
+
+fn both_valid(a: &Vector, b: &Vector, out: &mut Vector, n: usize) {
+    match (a.has_nulls, b.has_nulls) {
+        (true, true) => {
+            same_valid(a, out, n);
+            kernels::and_assign(&mut out.valid[..n], &b.valid[..n]);
+        }
+        (false, _) => same_valid(b, out, n),
+        (true, false) => same_valid(a, out, n),
+    }
+}
+
+fn check_not_zero(vectors: &[Vector], a: usize, of: [usize; 2], n: usize, check: &Check) -> Result<()> {
+    // A NULL dividend makes the quotient NULL, whatever the divisor is.
+    let is_used = |row: usize| of.iter().all(|slot| vectors[*slot].is_valid(row));
+    match (0..n).any(|row| vectors[a].integer(row) == 0 && is_used(row)) {
+        true => Err(check.division_by_zero()),
+        false => Ok(()),
+    }
+}
+
+fn check_bounds(a: &Vector, n: usize, check: &Check) -> Result<()> {
+    let bounds = check.bounds.min..=check.bounds.max;
+    let mut inside = [0u8; VECTOR_ROWS];
+    if let (Data::I64(values), Ok(min), Ok(max)) =
+        (&a.data, i64::try_from(check.bounds.min), i64::try_from(check.bounds.max))
+    {
+        kernels::within_i64(&values[..n], min, max, &mut inside[..n]);
+        if inside[..n].iter().all(|inside| *inside == 1) {
+            return Ok(());
+        }
+    }
+    match (0..n).any(|row| a.is_valid(row) && !bounds.contains(&a.integer(row))) {
+        true => Err(check.out_of_range()),
+        false => Ok(()),
+    }
+}
+
+fn convert(a: &Vector, out: &mut Vector, n: usize) {
+    match (&a.data, &mut out.data) {
+        (Data::I32(a), Data::I64(out)) => kernels::widen_i32_i64(&a[..n], &mut out[..n]),
+        (Data::I64(a), Data::I32(out)) => kernels::narrow_i64_i32(&a[..n], &mut out[..n]),
+        (_, Data::I32(out)) => (0..n).for_each(|row| out[row] = a.integer(row) as i32),
+        (_, Data::I64(out)) => (0..n).for_each(|row| out[row] = a.integer(row) as i64),
+        (_, Data::I128(out)) => (0..n).for_each(|row| out[row] = a.integer(row)),
+        (_, Data::F64(out)) => (0..n).for_each(|row| out[row] = a.integer(row) as f64),
+        (_, Data::Bool(out)) => (0..n).for_each(|row| out[row] = u8::from(a.integer(row) != 0)),
+    }
+}
+
+fn within(a: &Vector, interval: Interval, out: &mut Vector, n: usize) -> Result<()> {
+    let Data::Bool(out) = &mut out.data else { return Err(mixed()) };
+    let out = &mut out[..n];
+    macro_rules! clipped {
+        ($values:expr, $t:ty, $kernel:path) => {{
+            let clipped = interval.intersection(Interval::new(<$t>::MIN.into(), <$t>::MAX.into()));
+            match clipped.is_empty() {
+                true => out.fill(0),
+                false => $kernel(&$values[..n], clipped.min as $t, clipped.max as $t, out),
+            }
+        }};
+    }
+    match &a.data {
+        Data::I32(values) => clipped!(values, i32, kernels::within_i32),
+        Data::I64(values) => clipped!(values, i64, kernels::within_i64),
+        Data::I128(values) => {
+            let range = interval.min..=interval.max;
+            out.iter_mut().zip(values.iter()).for_each(|(out, value)| *out = range.contains(value).into());
+        }
+        Data::Bool(_) | Data::F64(_) => return Err(mixed()),
+    }
+    Ok(())
+}
+
+fn compare(op: CompareOp, a: &Vector, b: &Vector, out: &mut Vector, n: usize) -> Result<()> {
+    let Data::Bool(out) = &mut out.data else { return Err(mixed()) };
+    let out = &mut out[..n];
+    match (&a.data, &b.data) {
+        (Data::Bool(a), Data::Bool(b)) => kernels::compare_u8(op, &a[..n], &b[..n], out),
+        (Data::I32(a), Data::I32(b)) => kernels::compare_i32(op, &a[..n], &b[..n], out),
+        (Data::I64(a), Data::I64(b)) => kernels::compare_i64(op, &a[..n], &b[..n], out),
+        (Data::I128(a), Data::I128(b)) => {
+            for ((out, a), b) in out.iter_mut().zip(a.iter()).zip(b.iter()) {
+                *out = holds(op, a.cmp(b)).into();
+            }
+        }
+        (Data::F64(a), Data::F64(b)) => {
+            for ((out, a), b) in out.iter_mut().zip(a.iter()).zip(b.iter()) {
+                // IEEE 754's total order, but for -0, which adding +0 makes +0: NaN equals itself and comes last.
+                *out = holds(op, (a + 0.0).total_cmp(&(b + 0.0))).into();
+            }
+        }
+        _ => return Err(mixed()),
+    }
+    Ok(())
+}
+
+fn holds(op: CompareOp, order: std::cmp::Ordering) -> bool {
+    match op {
+        CompareOp::Equal => order.is_eq(),
+        CompareOp::NotEqual => order.is_ne(),
+        CompareOp::Less => order.is_lt(),
+        CompareOp::LessOrEqual => order.is_le(),
+        CompareOp::Greater => order.is_gt(),
+        CompareOp::GreaterOrEqual => order.is_ge(),
+    }
+}
+
+/// AND (`decisive` false) or OR (`decisive` true): the decisive value wins over NULL, NULL over the other value.
+fn logic(all: &[usize], vectors: &[Vector], out: &mut Vector, n: usize, decisive: bool) -> Result<()> {
+    let neutral = u8::from(!decisive);
+    let Data::Bool(result) = &mut out.data else { return Err(mixed()) };
+    result[..n].fill(neutral);
+    out.has_nulls = all.iter().any(|slot| vectors[*slot].has_nulls);
+    if out.has_nulls {
+        out.valid[..n].fill(1);
+    }
+    for slot in all {
+        let vector = &vectors[*slot];
+        let Data::Bool(values) = &vector.data else { return Err(mixed()) };
+        for row in 0..n {
+            if vector.is_valid(row) {
+                if values[row] != neutral {
+                    result[row] = values[row];
+                }
+            } else {
+                out.valid[row] = 0;
+            }
+        }
+    }
+    if out.has_nulls {
+        for row in 0..n {
+            out.valid[row] |= u8::from(result[row] != neutral);
+        }
+    }
+    Ok(())
+}
+
+fn lookup(code: &Vector, table: &LookupTable, out: &mut Vector, n: usize) -> Result<()> {
+    let Data::I32(codes) = &code.data else { return Err(mixed()) };
+    // NULL's result comes after those of the entries. A code is always an entry: sources make sure.
+    let entries = match &table.values {
+        LookupValues::Bool(values) => values.len(),
+        LookupValues::Int(values) => values.len(),
+        LookupValues::Double(values) => values.len(),
+        LookupValues::Text(values, _) => values.len(),
+    } - 1;
+    let at = |row: usize| if code.is_valid(row) { (codes[row] as usize).min(entries) } else { entries };
+    match (&table.values, &mut out.data) {
+        (LookupValues::Bool(values), Data::Bool(out)) => (0..n).for_each(|row| out[row] = values[at(row)].into()),
+        (LookupValues::Int(values), Data::I32(out)) => (0..n).for_each(|row| out[row] = values[at(row)] as i32),
+        (LookupValues::Int(values), Data::I64(out)) => (0..n).for_each(|row| out[row] = values[at(row)]),
+        (LookupValues::Double(values), Data::F64(out)) => (0..n).for_each(|row| out[row] = values[at(row)]),
+        (LookupValues::Text(values, _), Data::I32(out)) => (0..n).for_each(|row| out[row] = values[at(row)] as i32),
+        _ => return Err(mixed()),
+    }
+    out.has_nulls = table.valid.is_some();
+    if let Some(valid) = &table.valid {
+        (0..n).for_each(|row| out.valid[row] = valid[at(row)].into());
+    }
+    Ok(())
+}
+
+/// Copies the first rows of a vector of the same kind.
+fn assign(value: &Vector, out: &mut Vector, n: usize) {
+    match (&value.data, &mut out.data) {
+        (Data::Bool(a), Data::Bool(out)) => out[..n].copy_from_slice(&a[..n]),
+        (Data::I32(a), Data::I32(out)) => out[..n].copy_from_slice(&a[..n]),
+        (Data::I64(a), Data::I64(out)) => out[..n].copy_from_slice(&a[..n]),
+        (Data::I128(a), Data::I128(out)) => out[..n].copy_from_slice(&a[..n]),
+        (Data::F64(a), Data::F64(out)) => out[..n].copy_from_slice(&a[..n]),
+        _ => debug_assert!(false, "vectors of different kinds"),
+    }
+    out.has_nulls = value.has_nulls;
+    if value.has_nulls {
+        out.valid[..n].copy_from_slice(&value.valid[..n]);
+    } else {
+        // Branches may bring NULLs in.
+        out.valid[..n].fill(1);
+    }
+}
+
+/// Takes over the rows of `value` for which `wanted` holds.
+fn select(wanted: impl Fn(usize) -> bool, value: &Vector, out: &mut Vector, n: usize) -> Result<()> {
+    for row in (0..n).filter(|row| wanted(*row)) {
+        match (&value.data, &mut out.data) {
+            (Data::Bool(a), Data::Bool(out)) => out[row] = a[row],
+            (Data::I32(a), Data::I32(out)) => out[row] = a[row],
+            (Data::I64(a), Data::I64(out)) => out[row] = a[row],
+            (Data::I128(a), Data::I128(out)) => out[row] = a[row],
+            (Data::F64(a), Data::F64(out)) => out[row] = a[row],
+            _ => return Err(mixed()),
+        }
+        out.valid[row] = value.is_valid(row).into();
+    }
+    out.has_nulls |= value.has_nulls;
+    Ok(())
+}
+
+/// Whether a domain can be a key of a join or a group: integers of up to 64 bits, booleans, texts.
+pub(crate) fn is_key(domain: &crate::Domain) -> bool {
+    domain.ty != Type::Double && Interval::new(i64::MIN.into(), i64::MAX.into()).contains(domain.interval)
+}

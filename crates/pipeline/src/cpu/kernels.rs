@@ -1,0 +1,310 @@
+//! The loops over values, compiled for AVX-512, AVX2 and the baseline, the best chosen at run time.
+//!
+//! All take slices of the live rows; booleans are bytes 0 and 1, which vectorise without transposing bits.
+
+use onehop_segment::per_isa;
+
+use crate::{ArithmeticOp, CompareOp};
+
+macro_rules! within {
+    ($name:ident, $t:ty, $unsigned:ty) => {
+        per_isa! {
+            /// Whether each value lies in `min..=max`: one subtraction and one unsigned comparison.
+            pub(crate) fn $name(values: &[$t], min: $t, max: $t, out: &mut [u8]) {
+                let span = max.wrapping_sub(min) as $unsigned;
+                for (out, value) in out.iter_mut().zip(values) {
+                    *out = u8::from(value.wrapping_sub(min) as $unsigned <= span);
+                }
+            }
+        }
+    };
+}
+within!(within_i32, i32, u32);
+within!(within_i64, i64, u64);
+
+macro_rules! compare {
+    ($name:ident, $t:ty) => {
+        per_isa! {
+            pub(crate) fn $name(op: CompareOp, left: &[$t], right: &[$t], out: &mut [u8]) {
+                macro_rules! each {
+                    ($holds:expr) => {
+                        for ((out, a), b) in out.iter_mut().zip(left).zip(right) {
+                            *out = u8::from($holds(*a, *b));
+                        }
+                    };
+                }
+                match op {
+                    CompareOp::Equal => each!(|a: $t, b: $t| a == b),
+                    CompareOp::NotEqual => each!(|a: $t, b: $t| a != b),
+                    CompareOp::Less => each!(|a: $t, b: $t| a < b),
+                    CompareOp::LessOrEqual => each!(|a: $t, b: $t| a <= b),
+                    CompareOp::Greater => each!(|a: $t, b: $t| a > b),
+                    CompareOp::GreaterOrEqual => each!(|a: $t, b: $t| a >= b),
+                }
+            }
+        }
+    };
+}
+compare!(compare_u8, u8);
+compare!(compare_i32, i32);
+compare!(compare_i64, i64);
+
+macro_rules! arithmetic {
+    ($name:ident, $t:ty) => {
+        per_isa! {
+            /// The exact result fits the type: whoever compiled the expression made sure. Only NULL rows, whose values
+            /// are anything, may wrap.
+            pub(crate) fn $name(op: ArithmeticOp, left: &[$t], right: &[$t], out: &mut [$t]) {
+                macro_rules! each {
+                    ($f:expr) => {
+                        for ((out, a), b) in out.iter_mut().zip(left).zip(right) {
+                            *out = $f(*a, *b);
+                        }
+                    };
+                }
+                match op {
+                    ArithmeticOp::Add => each!(<$t>::wrapping_add),
+                    ArithmeticOp::Sub => each!(<$t>::wrapping_sub),
+                    ArithmeticOp::Mul => each!(<$t>::wrapping_mul),
+                    // Zero divisors have been found before; here they must only not trap.
+                    ArithmeticOp::Div => each!(|a: $t, b: $t| if b == 0 { 0 } else { a.wrapping_div(b) }),
+                    ArithmeticOp::Rem => each!(|a: $t, b: $t| if b == 0 { 0 } else { a.wrapping_rem(b) }),
+                }
+            }
+        }
+    };
+}
+arithmetic!(arithmetic_i32, i32);
+arithmetic!(arithmetic_i64, i64);
+
+per_isa! {
+    pub(crate) fn arithmetic_f64(op: ArithmeticOp, left: &[f64], right: &[f64], out: &mut [f64]) {
+        macro_rules! each {
+            ($f:expr) => {
+                for ((out, a), b) in out.iter_mut().zip(left).zip(right) {
+                    *out = $f(*a, *b);
+                }
+            };
+        }
+        match op {
+            ArithmeticOp::Add => each!(|a: f64, b: f64| a + b),
+            ArithmeticOp::Sub => each!(|a: f64, b: f64| a - b),
+            ArithmeticOp::Mul => each!(|a: f64, b: f64| a * b),
+            ArithmeticOp::Div => each!(|a: f64, b: f64| a / b),
+            ArithmeticOp::Rem => each!(|a: f64, b: f64| a % b),
+        }
+    }
+}
+
+per_isa! {
+    /// `out &= other`
+    pub(crate) fn and_assign(out: &mut [u8], other: &[u8]) {
+        out.iter_mut().zip(other).for_each(|(out, other)| *out &= other);
+    }
+}
+
+per_isa! {
+    pub(crate) fn widen_i32_i64(values: &[i32], out: &mut [i64]) {
+        out.iter_mut().zip(values).for_each(|(out, value)| *out = i64::from(*value));
+    }
+}
+
+per_isa! {
+    pub(crate) fn narrow_i64_i32(values: &[i64], out: &mut [i32]) {
+        out.iter_mut().zip(values).for_each(|(out, value)| *out = *value as i32);
+    }
+}
+
+per_isa! {
+    pub(crate) fn add_assign_i32(values: &mut [i32], addend: i32) {
+        values.iter_mut().for_each(|value| *value = value.wrapping_add(addend));
+    }
+}
+
+per_isa! {
+    pub(crate) fn offsets_i64(offsets: &[u32], base: i64, out: &mut [i64]) {
+        out.iter_mut().zip(offsets).for_each(|(out, offset)| *out = base.wrapping_add(i64::from(*offset)));
+    }
+}
+
+per_isa! {
+    pub(crate) fn sum_i32(values: &[i32]) -> i64 {
+        values.iter().map(|value| i64::from(*value)).sum()
+    }
+}
+
+per_isa! {
+    pub(crate) fn sum_i64(values: &[i64]) -> i64 {
+        values.iter().fold(0, |sum, value| sum.wrapping_add(*value))
+    }
+}
+
+/// Room for the places of a vector's rows, and for a whole store past the last of them.
+pub(crate) type Places = [u16; crate::VECTOR_ROWS + 32];
+
+/// The places of the ones in `keep`, in order; returns how many.
+pub(crate) fn places(keep: &[u8], out: &mut Places) -> usize {
+    let keep = &keep[..keep.len().min(crate::VECTOR_ROWS)];
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vbmi2")
+    {
+        // SAFETY: the features were found just above.
+        return unsafe { places_avx512(keep, out) };
+    }
+    places_portable(keep, out)
+}
+
+fn places_portable(keep: &[u8], out: &mut Places) -> usize {
+    let mut n = 0;
+    for (place, keep) in keep.iter().enumerate() {
+        // Written always and kept if wanted: no branch to mispredict. n <= place < 1,024.
+        out[n % crate::VECTOR_ROWS] = place as u16;
+        n += usize::from(*keep & 1);
+    }
+    n
+}
+
+/// 32 places at a time: the kept ones are pressed together in a register and stored whole, the rest is overwritten.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2")]
+fn places_avx512(keep: &[u8], out: &mut Places) -> usize {
+    use std::arch::x86_64::*;
+    const LANES: usize = 32;
+    let mut n = 0;
+    let mut base = _mm512_set_epi16(
+        31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2,
+        1, 0,
+    );
+    let step = _mm512_set1_epi16(LANES as i16);
+    let (chunks, rest) = keep.as_chunks::<LANES>();
+    let mut chunk = |bytes: &[u8; LANES], n: usize| {
+        // SAFETY: 32 bytes are read from an array of 32.
+        let bytes = unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) };
+        let mask = _mm256_test_epi8_mask(bytes, bytes);
+        let pressed = _mm512_maskz_compress_epi16(mask, base);
+        // SAFETY: n is at most the number of places before this chunk, so that 32 more fit.
+        unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(n).cast(), pressed) };
+        base = _mm512_add_epi16(base, step);
+        n + mask.count_ones() as usize
+    };
+    for bytes in chunks {
+        n = chunk(bytes, n);
+    }
+    if !rest.is_empty() {
+        let mut bytes = [0; LANES];
+        bytes[..rest.len()].copy_from_slice(rest);
+        n = chunk(&bytes, n);
+    }
+    n
+}
+
+/// Looks values up in a bitmap whose bit `i` stands for `min + i`, of `count` values: whether the bit is set, and `i`
+/// (of values outside, anything).
+pub(crate) fn probe_bits(values: &[i32], min: i32, count: u32, bits: &[u32], found: &mut [u8], places: &mut [i32]) {
+    let n = values.len().min(found.len()).min(places.len());
+    let (values, found, places) = (&values[..n], &mut found[..n], &mut places[..n]);
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && bits.len() as u64 * 32 >= u64::from(count)
+    {
+        // SAFETY: the features were found just above, and the bitmap is as long as `count` says.
+        unsafe { probe_bits_avx512(values, min, count, bits, found, places) };
+        return;
+    }
+    probe_bits_portable(values, min, count, bits, found, places);
+}
+
+fn probe_bits_portable(values: &[i32], min: i32, count: u32, bits: &[u32], found: &mut [u8], places: &mut [i32]) {
+    for ((value, found), place) in values.iter().zip(found).zip(places) {
+        let offset = value.wrapping_sub(min) as u32;
+        let word = if offset < count { bits.get(offset as usize / 32).copied().unwrap_or(0) } else { 0 };
+        *found = (word >> (offset % 32) & 1) as u8;
+        *place = offset as i32;
+    }
+}
+
+/// 16 values at a time; the words of those within the bitmap are gathered.
+///
+/// # Safety
+/// `bits` has at least `count` bits.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn probe_bits_avx512(values: &[i32], min: i32, count: u32, bits: &[u32], found: &mut [u8], places: &mut [i32]) {
+    use std::arch::x86_64::*;
+    const LANES: usize = 16;
+    let whole = values.len() / LANES * LANES;
+    let (mins, counts, ones) = (_mm512_set1_epi32(min), _mm512_set1_epi32(count as i32), _mm512_set1_epi32(1));
+    for at in (0..whole).step_by(LANES) {
+        // SAFETY: 16 values from `at` on lie within the slice.
+        let values = unsafe { _mm512_loadu_si512(values.as_ptr().add(at).cast()) };
+        let offsets = _mm512_sub_epi32(values, mins);
+        let inside = _mm512_cmplt_epu32_mask(offsets, counts);
+        let words = _mm512_srli_epi32::<5>(offsets);
+        // SAFETY: only words of offsets below `count` are read, and the caller says that these exist.
+        let words =
+            unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), inside, words, bits.as_ptr().cast()) };
+        let bit = _mm512_sllv_epi32(ones, _mm512_and_si512(offsets, _mm512_set1_epi32(31)));
+        let hits = _mm512_test_epi32_mask(words, bit);
+        // SAFETY: `found` and `places` are as long as `values`.
+        unsafe {
+            _mm_storeu_si128(found.as_mut_ptr().add(at).cast(), _mm_maskz_set1_epi8(hits, 1));
+            _mm512_storeu_si512(places.as_mut_ptr().add(at).cast(), offsets);
+        }
+    }
+    probe_bits_portable(&values[whole..], min, count, bits, &mut found[whole..], &mut places[whole..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VECTOR_ROWS;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn places_are_those_of_ones(keep in proptest::collection::vec(0u8..2, 0..=VECTOR_ROWS)) {
+            let expected: Vec<u16> = (0..keep.len()).filter(|i| keep[*i] == 1).map(|i| i as u16).collect();
+            let mut out = [0; VECTOR_ROWS + 32];
+            let n = places(&keep, &mut out);
+            prop_assert_eq!(&out[..n], &expected[..]);
+            let n = places_portable(&keep, &mut out);
+            prop_assert_eq!(&out[..n], &expected[..]);
+        }
+
+        #[test]
+        fn bits_are_found(
+            values in proptest::collection::vec(-40i32..200, 0..100),
+            min in -20i32..20,
+            bits in proptest::collection::vec(any::<u32>(), 1..4),
+            short in 0u32..32,
+        ) {
+            let count = bits.len() as u32 * 32 - short;
+            let mut found = vec![2; values.len()];
+            let mut places = vec![0; values.len()];
+            probe_bits(&values, min, count, &bits, &mut found, &mut places);
+            for (i, value) in values.iter().enumerate() {
+                let offset = i64::from(*value) - i64::from(min);
+                let is_in = (0..i64::from(count)).contains(&offset);
+                let expected = is_in && bits[offset as usize / 32] >> (offset % 32) & 1 == 1;
+                prop_assert_eq!(found[i] == 1, expected);
+                if expected {
+                    prop_assert_eq!(i64::from(places[i]), offset);
+                }
+            }
+        }
+
+        #[test]
+        fn within_is_both_comparisons(values: Vec<i32>, a: i32, b: i32) {
+            let (min, max) = (a.min(b), a.max(b));
+            let mut out = vec![2; values.len()];
+            within_i32(&values, min, max, &mut out);
+            for (value, out) in values.iter().zip(&out) {
+                prop_assert_eq!(*out == 1, (min..=max).contains(value));
+            }
+        }
+    }
+}

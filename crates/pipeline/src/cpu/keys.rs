@@ -1,0 +1,218 @@
+//! Keys of joins and groups: several registers as one integer.
+//!
+//! Every part is counted from its least value; the parts are the digits of a number in mixed radix, so that equal
+//! numbers mean equal keys, and the key can be read back. Where NULL is a value of its own (in groups), it is the last
+//! digit of its part.
+
+use super::vector::{Data, Vector};
+use crate::{Domain, Error, Interval, Result, VECTOR_ROWS};
+
+/// How a key is made.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyLayout {
+    parts: Vec<Part>,
+    /// Keys are less than this.
+    pub count: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    interval: Interval,
+    /// What one step of this part is worth in the number.
+    stride: u64,
+    /// Values of the part, NULL included.
+    count: u64,
+    /// The digit of NULL, if it has one.
+    null: Option<u64>,
+}
+
+/// Where keys are made.
+#[derive(Debug)]
+pub(crate) struct KeyScratch {
+    pub short: [u32; VECTOR_ROWS],
+    pub keys: [u64; VECTOR_ROWS],
+}
+
+impl KeyScratch {
+    pub fn new() -> Self {
+        Self { short: [0; VECTOR_ROWS], keys: [0; VECTOR_ROWS] }
+    }
+}
+
+/// No key: it has a NULL, or a value that no key of the layout has.
+pub(crate) const NO_KEY: u64 = u64::MAX;
+
+impl KeyLayout {
+    /// For keys of these domains.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if 64 bits do not hold them.
+    pub fn new(domains: &[Domain], nulls_are_values: bool) -> Result<Self> {
+        let too_wide = || Error::Unsupported("a key of more than 64 bits".into());
+        let mut parts = Vec::with_capacity(domains.len());
+        let mut count: u64 = 1;
+        for domain in domains {
+            if !super::code::is_key(domain) {
+                return Err(Error::Unsupported(format!("a key of {domain}")));
+            }
+            let values = domain.interval.count().and_then(|n| u64::try_from(n).ok()).ok_or_else(too_wide)?;
+            let null = (domain.nullable && nulls_are_values).then_some(values);
+            let values = values.checked_add(null.is_some().into()).ok_or_else(too_wide)?;
+            parts.push(Part { interval: domain.interval, stride: count, count: values, null });
+            count = count.checked_mul(values.max(1)).filter(|n| *n < NO_KEY).ok_or_else(too_wide)?;
+        }
+        Ok(Self { parts, count })
+    }
+
+    /// One part with values from `interval`.
+    pub fn single(interval: Interval) -> Result<Self> {
+        Self::new(&[Domain::int(interval, false)], false)
+    }
+
+    /// The interval of the only part, if there is one only.
+    pub fn single_interval(&self) -> Option<Interval> {
+        match self.parts.as_slice() {
+            [part] => Some(part.interval),
+            _ => None,
+        }
+    }
+
+    /// The keys of `n` rows; [`NO_KEY`] for rows without one.
+    pub fn keys(&self, slots: &[usize], vectors: &[Vector], n: usize, out: &mut [u64; VECTOR_ROWS]) {
+        let out = &mut out[..n];
+        out.fill(0);
+        for (part, slot) in self.parts.iter().zip(slots) {
+            part.add(&vectors[*slot], out);
+        }
+    }
+
+    /// The values of a key of one part without NULLs, and the least and number of the layout's keys, if all of that is
+    /// 32 bits wide: what probes are made of.
+    pub fn plain<'a>(&self, slots: &[usize], vectors: &'a [Vector]) -> Option<(&'a [i32; VECTOR_ROWS], i32, u32)> {
+        let ([part], [slot]) = (self.parts.as_slice(), slots) else { return None };
+        let Vector { data: Data::I32(values), has_nulls: false, .. } = &vectors[*slot] else { return None };
+        let min = i32::try_from(part.interval.min).ok()?;
+        i32::try_from(part.interval.max).ok()?;
+        Some((values, min, u32::try_from(part.count).ok()?))
+    }
+
+    /// As [`KeyLayout::keys`], where the layout has at most 2^32 - 1 keys; `u32::MAX` for rows without one.
+    pub fn short_keys(
+        &self,
+        slots: &[usize],
+        vectors: &[Vector],
+        n: usize,
+        keys: &mut [u64; VECTOR_ROWS],
+        out: &mut [u32; VECTOR_ROWS],
+    ) {
+        if let Some((values, min, count)) = self.plain(slots, vectors) {
+            short_offsets(&values[..n], min, count, &mut out[..n]);
+            return;
+        }
+        self.keys(slots, vectors, n, keys);
+        for (out, key) in out.iter_mut().zip(keys.iter()).take(n) {
+            *out = if *key < self.count { *key as u32 } else { u32::MAX };
+        }
+    }
+
+    /// The value of a part in a key; `None` for NULL.
+    pub fn part_of(&self, part: usize, key: u64) -> Option<i128> {
+        let part = &self.parts[part];
+        let digit = key / part.stride % part.count.max(1);
+        (part.null != Some(digit)).then(|| part.interval.min + i128::from(digit))
+    }
+}
+
+onehop_segment::per_isa! {
+    fn short_offsets(values: &[i32], min: i32, count: u32, out: &mut [u32]) {
+        for (out, value) in out.iter_mut().zip(values) {
+            let offset = value.wrapping_sub(min) as u32;
+            *out = if offset < count { offset } else { u32::MAX };
+        }
+    }
+}
+
+impl Part {
+    fn add(&self, vector: &Vector, out: &mut [u64]) {
+        let min = self.interval.min;
+        let span = self.interval.count().unwrap_or(0) as u64;
+        let (stride, null) = (self.stride, self.null);
+        macro_rules! each {
+            ($values:expr, $offset:expr) => {
+                for (row, (out, value)) in out.iter_mut().zip($values.iter()).enumerate() {
+                    let offset: Option<u64> = match !vector.has_nulls || vector.valid[row] != 0 {
+                        true => Some($offset(*value)).filter(|offset| *offset < span),
+                        false => null,
+                    };
+                    *out = match offset {
+                        Some(offset) if *out != NO_KEY => *out + offset * stride,
+                        _ => NO_KEY,
+                    };
+                }
+            };
+        }
+        match &vector.data {
+            Data::Bool(values) => each!(values, |v: u8| i128::from(v).wrapping_sub(min) as u64),
+            // `is_key`: the interval lies within 64 bits, so that offsets wrap around only outside of it.
+            Data::I32(values) => each!(values, |v: i32| i64::from(v).wrapping_sub(min as i64) as u64),
+            Data::I64(values) => each!(values, |v: i64| v.wrapping_sub(min as i64) as u64),
+            Data::I128(values) => {
+                each!(values, |v: i128| u64::try_from(v.wrapping_sub(min)).unwrap_or(u64::MAX));
+            }
+            Data::F64(_) => out.fill(NO_KEY),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::cpu::vector::Kind;
+
+    #[test]
+    fn keys_can_be_read_back() {
+        let domains = [
+            Domain::int(Interval::new(-5, 4), true),
+            Domain::bool(false),
+            Domain::int(Interval::new(1992, 1998), false),
+        ];
+        let layout = KeyLayout::new(&domains, true).unwrap();
+        assert_eq!(layout.count, 11 * 2 * 7);
+        let mut first = Vector::new(Kind::I32);
+        let Data::I32(values) = &mut first.data else { return };
+        values[..4].copy_from_slice(&[-5, 4, 0, 99]);
+        first.has_nulls = true;
+        first.valid[2] = 0;
+        let vectors = [first, Vector::constant(Kind::Bool, 1), Vector::constant(Kind::I64, 1993)];
+        let mut keys = [0; VECTOR_ROWS];
+        layout.keys(&[0, 1, 2], &vectors, 4, &mut keys);
+        assert_eq!(keys[3], NO_KEY);
+        let parts = |key: u64| (0..3).map(|part| layout.part_of(part, key)).collect::<Vec<_>>();
+        assert_eq!(parts(keys[0]), [Some(-5), Some(1), Some(1993)]);
+        assert_eq!(parts(keys[1]), [Some(4), Some(1), Some(1993)]);
+        assert_eq!(parts(keys[2]), [None, Some(1), Some(1993)]);
+    }
+
+    #[test]
+    fn the_whole_range_of_64_bits_is_too_much() {
+        let all = Interval::new(i64::MIN.into(), i64::MAX.into());
+        assert!(KeyLayout::single(all).is_err());
+        assert!(KeyLayout::single(Interval::new(i64::MIN.into(), (i64::MAX - 2).into())).is_ok());
+        let wide = Domain::int(Interval::new(0, 1 << 40), false);
+        assert!(KeyLayout::new(&[wide.clone(), wide], false).is_err());
+    }
+
+    #[test]
+    fn offsets_outside_of_the_interval_are_no_key() {
+        let layout = KeyLayout::single(Interval::new(10, 19)).unwrap();
+        let mut vector = Vector::new(Kind::I32);
+        let Data::I32(values) = &mut vector.data else { return };
+        values[..5].copy_from_slice(&[9, 10, 19, 20, i32::MIN]);
+        let (mut short, mut long) = ([0; VECTOR_ROWS], [0; VECTOR_ROWS]);
+        layout.short_keys(&[0], std::slice::from_ref(&vector), 5, &mut long, &mut short);
+        layout.keys(&[0], std::slice::from_ref(&vector), 5, &mut long);
+        assert_eq!(short[..5], [u32::MAX, 0, 9, u32::MAX, u32::MAX]);
+        assert_eq!(long[..5], [NO_KEY, 0, 9, NO_KEY, NO_KEY]);
+    }
+}

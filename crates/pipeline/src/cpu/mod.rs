@@ -1,0 +1,171 @@
+//! The CPU backend: morsel-driven, vector at a time, everything between storage and sink in the caches.
+//!
+//! ```text
+//! Execution ── a Stage per pipeline ── Workers, one a thread ── a Frame per vector
+//!                 compiled steps          own sink state           live rows, registers loaded so far
+//! ```
+//! Who calls decides about threads: a [`Worker`] is a plain value whose [`Worker::step`] carries one morsel through,
+//! so that a query can be cancelled between morsels. [`run`] does it with scoped threads.
+
+mod aggregate;
+mod code;
+pub(crate) mod kernels;
+mod keys;
+mod output;
+mod stage;
+mod table;
+mod vector;
+mod worker;
+
+use std::sync::Arc;
+
+pub use output::{ResultColumn, ResultValues};
+pub use stage::{Skipped, Stage, StepCounts};
+pub use worker::Worker;
+
+use self::stage::CompiledSink;
+use self::table::{Collected, JoinTable, Tables};
+use self::worker::SinkState;
+use crate::ir::{Program, Shape, shape, validate};
+use crate::{Domain, Error, Result, Source};
+
+/// A program that is being run.
+#[derive(Debug)]
+pub struct Execution {
+    program: Program,
+    sources: Vec<Arc<dyn Source>>,
+    shapes: Vec<Shape>,
+    tables: Tables,
+    /// Bytes for tables and groups.
+    budget: usize,
+}
+
+/// A join table, for EXPLAIN.
+#[derive(Clone, Debug)]
+pub struct TableFacts {
+    /// Direct or hashed, and whether keys have several rows.
+    pub kind: &'static str,
+    /// Rows in it.
+    pub rows: usize,
+    /// Bytes it takes.
+    pub bytes: usize,
+}
+
+impl Execution {
+    /// Checks the program.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] or [`Error::Unsupported`], before any row is read.
+    pub fn new(program: Program, sources: Vec<Arc<dyn Source>>, budget: usize) -> Result<Self> {
+        let columns: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
+        let shapes = validate(&program, &columns)?;
+        Ok(Self { program, sources, shapes, tables: Vec::new(), budget })
+    }
+
+    /// Compiles every pipeline, with empty tables to probe: what cannot be run is refused here, before any row is read.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] above all.
+    pub fn check(&self) -> Result<()> {
+        let mut tables: Tables = Vec::new();
+        for (pipeline, shape) in self.program.pipelines.iter().zip(&self.shapes) {
+            let source = Arc::clone(&self.sources[pipeline.source]);
+            let stage = Stage::new(pipeline, shape, source, &tables)?;
+            if let CompiledSink::Build { layout, payload, .. } = &stage.sink {
+                let payload: Vec<Domain> = payload.iter().map(|(_, domain)| domain.clone()).collect();
+                let nothing = vec![Collected::new(&payload)];
+                tables.push(Arc::new(JoinTable::build(nothing, layout, usize::MAX)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Pipelines to run, in order.
+    pub fn pipelines(&self) -> usize {
+        self.program.pipelines.len()
+    }
+
+    /// The domains of the answer's columns.
+    pub fn outputs(&self) -> &[Domain] {
+        self.shapes.last().map_or(&[], |shape| &shape.outputs)
+    }
+
+    /// Prepares a pipeline. Those before it must have been finished.
+    pub fn stage(&self, pipeline: usize) -> Result<Arc<Stage>> {
+        let pipeline = &self.program.pipelines[pipeline];
+        let columns: Vec<Vec<Domain>> = self.sources.iter().map(|source| source.columns().to_vec()).collect();
+        let shape = shape(pipeline, &columns, &self.shapes)?;
+        let source = Arc::clone(&self.sources[pipeline.source]);
+        Ok(Arc::new(Stage::new(pipeline, &shape, source, &self.tables)?))
+    }
+
+    /// Puts the workers' results together once no morsel is left: a table for later pipelines, or groups.
+    pub fn finish(&mut self, stage: &Stage, workers: Vec<Worker>) -> Result<Vec<ResultColumn>> {
+        match &stage.sink {
+            CompiledSink::Build { layout, .. } => {
+                let collected = workers.into_iter().filter_map(|worker| match worker.sink {
+                    SinkState::Build(collected) => Some(collected),
+                    _ => None,
+                });
+                let used: usize = self.tables.iter().map(|table| table.bytes()).sum();
+                let left = self.budget.saturating_sub(used);
+                self.tables.push(Arc::new(JoinTable::build(collected.collect(), layout, left)?));
+                Ok(Vec::new())
+            }
+            CompiledSink::Aggregate { plan, .. } => {
+                let mut groups = workers.into_iter().filter_map(|worker| match worker.sink {
+                    SinkState::Aggregate(groups) => Some(groups),
+                    _ => None,
+                });
+                let mut all = groups.next().ok_or_else(|| Error::Invalid("a stage without workers".into()))?;
+                groups.for_each(|groups| all.merge(&groups, plan));
+                Ok(all.finish(plan))
+            }
+            CompiledSink::Collect { .. } => Ok(Vec::new()),
+        }
+    }
+
+    /// What is known of the tables built so far.
+    pub fn tables(&self) -> Vec<TableFacts> {
+        let facts = |table: &Arc<JoinTable>| TableFacts { kind: table.kind(), rows: table.rows, bytes: table.bytes() };
+        self.tables.iter().map(facts).collect()
+    }
+}
+
+/// Runs a program on so many threads: chunks of columns of the answer.
+///
+/// # Errors
+/// The first error of any worker.
+pub fn run(execution: &mut Execution, threads: usize) -> Result<Vec<Vec<ResultColumn>>> {
+    let mut answer = Vec::new();
+    for pipeline in 0..execution.pipelines() {
+        let stage = execution.stage(pipeline)?;
+        let work = || -> Result<(Worker, Vec<Vec<ResultColumn>>)> {
+            let mut worker = Worker::new(&stage);
+            let mut chunks = Vec::new();
+            while let Some(chunk) = worker.step()? {
+                chunks.push(chunk);
+            }
+            Ok((worker, chunks))
+        };
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let handles: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mine = work();
+            handles.into_iter().map(|handle| handle.join()).chain([Ok(mine)]).collect()
+        });
+        let mut workers = Vec::with_capacity(threads);
+        for result in results {
+            let (worker, chunks) = match result {
+                Ok(result) => result?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            workers.push(worker);
+            answer.extend(chunks.into_iter().filter(|chunk| !chunk.is_empty()));
+        }
+        let last = execution.finish(&stage, workers)?;
+        if !last.is_empty() {
+            answer.push(last);
+        }
+    }
+    Ok(answer)
+}

@@ -1,0 +1,310 @@
+//! One pipeline, compiled: registers and how each is filled, steps, the sink, and which morsels are left to read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use super::aggregate::{Function, FunctionKind, Plan};
+use super::code::{Code, Compiler};
+use super::keys::KeyLayout;
+use super::table::{JoinTable, Tables};
+use super::vector::Kind;
+use crate::bind::{Bound, bind};
+use crate::ir::{Aggregate, JoinKind, Pipeline, Probe, Shape, Sink, Step};
+use crate::{Domain, Expr, Result, Source};
+
+/// A pipeline that workers run side by side.
+#[derive(Debug)]
+pub struct Stage {
+    pub(super) source: Arc<dyn Source>,
+    pub(super) compiler: Compiler,
+    pub(super) registers: Vec<Register>,
+    pub(super) steps: Vec<CompiledStep>,
+    pub(super) sink: CompiledSink,
+    /// Registers that the sink reads.
+    pub(super) sink_needs: Vec<usize>,
+    /// Rows that can reach the sink, if no probe multiplies them.
+    pub(super) most_rows: Option<u64>,
+    morsels: Vec<usize>,
+    next: AtomicUsize,
+    skipped: Vec<Skipped>,
+    pub(super) counts: Vec<StepCounts>,
+}
+
+/// Morsels that were never read, and the table whose keys they cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The step that probes the table.
+    pub step: usize,
+    /// How many.
+    pub morsels: usize,
+}
+
+/// Rows that a step has seen and passed on.
+#[derive(Debug, Default)]
+pub struct StepCounts {
+    rows_in: AtomicU64,
+    rows_out: AtomicU64,
+}
+
+impl StepCounts {
+    pub(super) fn add(&self, rows_in: u64, rows_out: u64) {
+        self.rows_in.fetch_add(rows_in, Relaxed);
+        self.rows_out.fetch_add(rows_out, Relaxed);
+    }
+
+    /// Rows in.
+    pub fn rows_in(&self) -> u64 {
+        self.rows_in.load(Relaxed)
+    }
+
+    /// Rows out.
+    pub fn rows_out(&self) -> u64 {
+        self.rows_out.load(Relaxed)
+    }
+}
+
+/// How a register is filled.
+#[derive(Debug)]
+pub(super) enum Register {
+    /// From the source.
+    Column(usize),
+    /// From what a probe found.
+    Payload { step: usize, column: usize },
+    /// Computed.
+    Map { code: Code, needs: Vec<usize> },
+}
+
+#[derive(Debug)]
+pub(super) struct CompiledStep {
+    pub kind: StepKind,
+    /// Registers it reads.
+    pub needs: Vec<usize>,
+    /// Steps that must come before it.
+    pub after: Vec<usize>,
+    /// Its place in the pipeline.
+    pub number: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum StepKind {
+    Filter(Code),
+    Probe { table: Arc<JoinTable>, kind: JoinKind, keys: Vec<Code>, slots: Vec<usize> },
+}
+
+#[derive(Debug)]
+pub(super) enum CompiledSink {
+    Build { layout: KeyLayout, codes: Vec<Code>, key_slots: Vec<usize>, payload: Vec<(usize, Domain)> },
+    Aggregate { codes: Vec<Code>, plan: Plan },
+    Collect { codes: Vec<Code>, columns: Vec<(usize, Domain)> },
+}
+
+impl Stage {
+    /// Compiles a pipeline. `tables` are those built so far.
+    pub(super) fn new(pipeline: &Pipeline, shape: &Shape, source: Arc<dyn Source>, tables: &Tables) -> Result<Self> {
+        let mut builder = Builder {
+            compiler: Compiler::new(shape.registers.iter().map(Kind::of).collect()),
+            domains: &shape.registers,
+            registers: pipeline.columns.iter().map(|column| Register::Column(*column)).collect(),
+            steps: Vec::new(),
+        };
+        for (number, step) in pipeline.steps.iter().enumerate() {
+            builder.step(number, step, tables)?;
+        }
+        let (sink, sink_needs) = builder.sink(&pipeline.sink)?;
+        let Builder { compiler, registers, steps, .. } = builder;
+        let multiplies = steps.iter().any(|step| match &step.kind {
+            StepKind::Probe { table, kind: JoinKind::Inner | JoinKind::Left, .. } => !table.is_unique(),
+            _ => false,
+        });
+        let (morsels, skipped) = morsels(pipeline, &*source, tables);
+        let rows: u64 = morsels.iter().map(|morsel| source.rows(*morsel) as u64).sum();
+        let counts = pipeline.steps.iter().map(|_| StepCounts::default()).collect();
+        Ok(Self {
+            source,
+            compiler,
+            registers,
+            steps,
+            sink,
+            sink_needs,
+            most_rows: (!multiplies).then_some(rows),
+            morsels,
+            next: AtomicUsize::new(0),
+            skipped,
+            counts,
+        })
+    }
+
+    /// A morsel that nobody has taken yet.
+    pub(super) fn take(&self) -> Option<usize> {
+        self.morsels.get(self.next.fetch_add(1, Relaxed)).copied()
+    }
+
+    /// Morsels to read.
+    pub fn morsels(&self) -> usize {
+        self.morsels.len()
+    }
+
+    /// Morsels ruled out by the keys of join tables.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
+    }
+
+    /// Rows seen and passed on, by step.
+    pub fn counts(&self) -> &[StepCounts] {
+        &self.counts
+    }
+
+    /// Marks everything that `register` is made of.
+    pub(super) fn mark(&self, register: usize, needed: &mut [bool]) {
+        if std::mem::replace(&mut needed[register], true) {
+            return;
+        }
+        if let Register::Map { needs, .. } = &self.registers[register] {
+            needs.iter().for_each(|register| self.mark(*register, needed));
+        }
+    }
+}
+
+/// The morsels that the tables' keys do not rule out.
+fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<usize>, Vec<Skipped>) {
+    let mut morsels: Vec<usize> = (0..source.morsels()).filter(|morsel| source.rows(*morsel) > 0).collect();
+    let mut skipped = Vec::new();
+    for (number, step) in pipeline.steps.iter().enumerate() {
+        let Step::Probe(Probe { table, kind: JoinKind::Inner | JoinKind::Semi, keys, .. }) = step else { continue };
+        let [Expr::Register(register)] = keys.as_slice() else { continue };
+        let (Some(column), Some(wanted)) = (pipeline.columns.get(*register), tables[*table].interval) else { continue };
+        let before = morsels.len();
+        morsels.retain(|morsel| {
+            source.interval(*morsel, *column).is_none_or(|held| !held.intersection(wanted).is_empty())
+        });
+        if before > morsels.len() {
+            skipped.push(Skipped { step: number, morsels: before - morsels.len() });
+        }
+    }
+    (morsels, skipped)
+}
+
+struct Builder<'a> {
+    compiler: Compiler,
+    domains: &'a [Domain],
+    registers: Vec<Register>,
+    steps: Vec<CompiledStep>,
+}
+
+impl Builder<'_> {
+    fn code(&mut self, expr: &Expr) -> Result<(Code, Bound)> {
+        let bound = bind(expr, self.domains)?;
+        Ok((self.compiler.compile(&bound)?, bound))
+    }
+
+    fn step(&mut self, number: usize, step: &Step, tables: &Tables) -> Result<()> {
+        match step {
+            Step::Map(expr) => {
+                let (code, _) = self.code(expr)?;
+                self.registers.push(Register::Map { code, needs: registers_of([expr]) });
+            }
+            Step::Filter(condition) => {
+                let needs_of = |bound: &Bound| registers_of_bound(bound);
+                for bound in bind(condition, self.domains)?.into_conjuncts() {
+                    let code = self.compiler.compile(&bound)?;
+                    self.push(number, StepKind::Filter(code), needs_of(&bound), bound.is_fallible);
+                }
+            }
+            Step::Probe(probe) => {
+                let mut keys = Vec::new();
+                let mut is_fallible = false;
+                for key in &probe.keys {
+                    let (code, bound) = self.code(key)?;
+                    is_fallible |= bound.is_fallible;
+                    keys.push(code);
+                }
+                let slots = keys.iter().map(|code| code.result).collect();
+                let table = Arc::clone(&tables[probe.table]);
+                let kind = StepKind::Probe { table, kind: probe.kind, keys, slots };
+                let step = self.steps.len();
+                self.push(number, kind, registers_of(&probe.keys), is_fallible);
+                self.registers.extend(probe.payload.iter().map(|column| Register::Payload { step, column: *column }));
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, number: usize, kind: StepKind, needs: Vec<usize>, is_fallible: bool) {
+        let mut after = Vec::new();
+        needs.iter().for_each(|register| self.steps_before(*register, &mut after));
+        if is_fallible {
+            // It must not see rows that others would have taken out.
+            after = (0..self.steps.len()).collect();
+        }
+        self.steps.push(CompiledStep { kind, needs, after, number });
+    }
+
+    fn steps_before(&self, register: usize, after: &mut Vec<usize>) {
+        match &self.registers[register] {
+            Register::Column(_) => {}
+            Register::Payload { step, .. } => after.push(*step),
+            Register::Map { needs, .. } => needs.iter().for_each(|register| self.steps_before(*register, after)),
+        }
+    }
+
+    fn sink(&mut self, sink: &Sink) -> Result<(CompiledSink, Vec<usize>)> {
+        let mut codes = Vec::new();
+        let mut compile = |builder: &mut Self, expr: &Expr| -> Result<(usize, Domain)> {
+            let (code, bound) = builder.code(expr)?;
+            let slot = code.result;
+            codes.push(code);
+            Ok((slot, bound.domain))
+        };
+        Ok(match sink {
+            Sink::Build { keys, payload } => {
+                let needs = registers_of(keys.iter().chain(payload));
+                let keys = keys.iter().map(|expr| compile(self, expr)).collect::<Result<Vec<_>>>()?;
+                let payload = payload.iter().map(|expr| compile(self, expr)).collect::<Result<Vec<_>>>()?;
+                let (key_slots, domains): (Vec<usize>, Vec<Domain>) = keys.into_iter().unzip();
+                let layout = KeyLayout::new(&domains, false)?;
+                (CompiledSink::Build { layout, codes, key_slots, payload }, needs)
+            }
+            Sink::Aggregate { keys, aggregates } => {
+                let needs = registers_of(keys.iter().chain(aggregates.iter().filter_map(Aggregate::argument)));
+                let keys = keys.iter().map(|expr| compile(self, expr)).collect::<Result<Vec<_>>>()?;
+                let mut functions = Vec::with_capacity(aggregates.len());
+                for aggregate in aggregates {
+                    let (slot, domain) = match aggregate.argument() {
+                        Some(argument) => compile(self, argument)?,
+                        None => (0, Domain::bool(false)),
+                    };
+                    let kind = match aggregate {
+                        Aggregate::CountRows => FunctionKind::CountRows,
+                        Aggregate::Count(_) => FunctionKind::Count,
+                        Aggregate::Sum(_) => FunctionKind::Sum,
+                        Aggregate::Min(_) => FunctionKind::Min,
+                        Aggregate::Max(_) => FunctionKind::Max,
+                    };
+                    functions.push(Function { kind, slot, domain });
+                }
+                (CompiledSink::Aggregate { plan: Plan::new(keys, functions)?, codes }, needs)
+            }
+            Sink::Collect { columns } => {
+                let needs = registers_of(columns);
+                let columns = columns.iter().map(|expr| compile(self, expr)).collect::<Result<Vec<_>>>()?;
+                (CompiledSink::Collect { codes, columns }, needs)
+            }
+        })
+    }
+}
+
+fn registers_of<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> Vec<usize> {
+    let mut all = Vec::new();
+    exprs.into_iter().for_each(|expr| expr.for_each_register(&mut |register| all.push(register)));
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn registers_of_bound(bound: &Bound) -> Vec<usize> {
+    let mut all = Vec::new();
+    bound.for_each_register(&mut |register| all.push(register));
+    all.sort_unstable();
+    all.dedup();
+    all
+}

@@ -1,0 +1,432 @@
+//! Join tables: from a key to the rows that have it.
+//!
+//! ```text
+//! direct   keys lie close together: a bit per possible key, payload at the key's own place
+//! hashed   open addressing, linear probing, at most half full: key and place of its payload
+//! ```
+//! If some key has several rows, a key leads to a run of rows instead (`starts`), and payload lies in the order of
+//! runs. Which of these it is, is seen from the data when the table is complete: nobody has to promise anything.
+
+use std::sync::Arc;
+
+use super::kernels;
+use super::keys::{KeyLayout, KeyScratch, NO_KEY};
+use super::vector::{Data, Kind, Vector};
+use crate::{Domain, Error, Interval, Result, VECTOR_ROWS};
+
+/// A direct table may have this many times more places than rows, and this many whatever its rows.
+const SPARSE: u64 = 64;
+const SMALL: u64 = 1 << 20;
+
+/// What one worker has collected.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    keys: Vec<u64>,
+    payload: Vec<Column>,
+}
+
+/// Values of one payload column, row after row.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    values: Values,
+    /// 1 for rows that are not NULL; empty if none is NULL.
+    valid: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+enum Values {
+    U8(Vec<u8>),
+    U16(Vec<u16>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    I128(Vec<i128>),
+    F64(Vec<f64>),
+}
+
+/// A complete table.
+#[derive(Debug)]
+pub(crate) struct JoinTable {
+    layout: KeyLayout,
+    index: Index,
+    /// Where the run of each place starts, and the end; empty if every key has one row.
+    starts: Vec<u32>,
+    payload: Vec<(Column, i128)>,
+    /// Least and greatest key, if the key has one part: what else rows can be skipped by.
+    pub interval: Option<Interval>,
+    /// Rows that were put in.
+    pub rows: usize,
+}
+
+#[derive(Debug)]
+enum Index {
+    /// A bit per key.
+    Direct { bits: Vec<u32> },
+    /// Pairs of a key and a place.
+    Hashed { slots: Vec<(u64, u32)>, shift: u32 },
+}
+
+/// No place: nothing was found.
+pub(crate) const NOTHING: i32 = -1;
+
+impl Collected {
+    pub fn new(payload: &[Domain]) -> Self {
+        let payload = payload.iter().map(|domain| Column::new(Kind::of(domain))).collect();
+        Self { keys: Vec::new(), payload }
+    }
+
+    /// Takes over `n` rows; those without a key are left out.
+    pub fn push(&mut self, keys: &[u64; VECTOR_ROWS], payload: &[&Vector], n: usize) {
+        for row in (0..n).filter(|row| keys[*row] != NO_KEY) {
+            self.keys.push(keys[row]);
+        }
+        for (column, vector) in self.payload.iter_mut().zip(payload) {
+            column.push(vector, (0..n).filter(|row| keys[*row] != NO_KEY));
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.keys.len() * 8 + self.payload.iter().map(Column::bytes).sum::<usize>()
+    }
+
+    fn append(&mut self, other: Self) {
+        self.keys.extend(other.keys);
+        for (column, other) in self.payload.iter_mut().zip(other.payload) {
+            column.append(other);
+        }
+    }
+}
+
+impl Column {
+    fn new(kind: Kind) -> Self {
+        let values = match kind {
+            Kind::Bool => Values::U8(Vec::new()),
+            Kind::I32 => Values::I32(Vec::new()),
+            Kind::I64 => Values::I64(Vec::new()),
+            Kind::I128 => Values::I128(Vec::new()),
+            Kind::F64 => Values::F64(Vec::new()),
+        };
+        Self { values, valid: Vec::new() }
+    }
+
+    fn len(&self) -> usize {
+        match &self.values {
+            Values::U8(values) => values.len(),
+            Values::U16(values) => values.len(),
+            Values::I32(values) => values.len(),
+            Values::I64(values) => values.len(),
+            Values::I128(values) => values.len(),
+            Values::F64(values) => values.len(),
+        }
+    }
+
+    /// Bytes of a value.
+    fn width(&self) -> usize {
+        match &self.values {
+            Values::U8(_) => 1,
+            Values::U16(_) => 2,
+            Values::I32(_) => 4,
+            Values::I64(_) | Values::F64(_) => 8,
+            Values::I128(_) => 16,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.len() * self.width() + self.valid.len()
+    }
+
+    fn push(&mut self, vector: &Vector, rows: impl Iterator<Item = usize> + Clone) {
+        let before = self.len();
+        match (&mut self.values, &vector.data) {
+            (Values::U8(to), Data::Bool(from)) => to.extend(rows.clone().map(|row| from[row])),
+            (Values::I32(to), Data::I32(from)) => to.extend(rows.clone().map(|row| from[row])),
+            (Values::I64(to), Data::I64(from)) => to.extend(rows.clone().map(|row| from[row])),
+            (Values::I128(to), Data::I128(from)) => to.extend(rows.clone().map(|row| from[row])),
+            (Values::F64(to), Data::F64(from)) => to.extend(rows.clone().map(|row| from[row])),
+            _ => debug_assert!(false, "a payload column of another kind"),
+        }
+        if vector.has_nulls || !self.valid.is_empty() {
+            self.valid.resize(before, 1);
+            self.valid.extend(rows.map(|row| u8::from(vector.is_valid(row))));
+        }
+    }
+
+    fn append(&mut self, other: Self) {
+        if !self.valid.is_empty() || !other.valid.is_empty() {
+            self.valid.resize(self.len(), 1);
+            self.valid.extend(&other.valid);
+            self.valid.resize(self.len() + other.len(), 1);
+        }
+        match (&mut self.values, other.values) {
+            (Values::U8(to), Values::U8(from)) => to.extend(from),
+            (Values::I32(to), Values::I32(from)) => to.extend(from),
+            (Values::I64(to), Values::I64(from)) => to.extend(from),
+            (Values::I128(to), Values::I128(from)) => to.extend(from),
+            (Values::F64(to), Values::F64(from)) => to.extend(from),
+            _ => debug_assert!(false, "payload columns of different kinds"),
+        }
+    }
+
+    /// Row `from[i]` at place `i` of `places`, the rest anything; integers as narrow as they go, less a bias.
+    fn arranged(&self, places: usize, from: impl Iterator<Item = (usize, usize)> + Clone) -> (Self, i128) {
+        fn scatter<T: Copy + Default>(
+            values: &[T],
+            places: usize,
+            from: impl Iterator<Item = (usize, usize)>,
+        ) -> Vec<T> {
+            let mut out = vec![T::default(); places];
+            from.for_each(|(place, row)| out[place] = values[row]);
+            out
+        }
+        let (values, bias) = match &self.values {
+            Values::I32(values) => {
+                let (min, max) = from
+                    .clone()
+                    .map(|(_, row)| values[row])
+                    .fold((i32::MAX, i32::MIN), |(min, max), v| (min.min(v), max.max(v)));
+                let span = i64::from(max) - i64::from(min);
+                let offset = |row: usize| values[row].wrapping_sub(min);
+                if (0..=255).contains(&span) {
+                    let mut out = vec![0u8; places];
+                    from.clone().for_each(|(place, row)| out[place] = offset(row) as u8);
+                    (Values::U8(out), i128::from(min))
+                } else if (0..=65_535).contains(&span) {
+                    let mut out = vec![0u16; places];
+                    from.clone().for_each(|(place, row)| out[place] = offset(row) as u16);
+                    (Values::U16(out), i128::from(min))
+                } else {
+                    (Values::I32(scatter(values, places, from.clone())), 0)
+                }
+            }
+            Values::U8(values) => (Values::U8(scatter(values, places, from.clone())), 0),
+            Values::U16(values) => (Values::U16(scatter(values, places, from.clone())), 0),
+            Values::I64(values) => (Values::I64(scatter(values, places, from.clone())), 0),
+            Values::I128(values) => (Values::I128(scatter(values, places, from.clone())), 0),
+            Values::F64(values) => (Values::F64(scatter(values, places, from.clone())), 0),
+        };
+        let valid = match self.valid.is_empty() {
+            true => Vec::new(),
+            false => scatter(&self.valid, places, from),
+        };
+        (Self { values, valid }, bias)
+    }
+
+    /// The values at `places`; NULL at [`NOTHING`].
+    fn gather(&self, bias: i128, places: &[i32], may_miss: bool, out: &mut Vector) {
+        fn pick<F: Copy, T: Copy + Default>(
+            from: &[F],
+            places: &[i32],
+            to: &mut [T; VECTOR_ROWS],
+            convert: impl Fn(F) -> T,
+        ) {
+            for (to, place) in to.iter_mut().zip(places) {
+                *to = from.get(*place as usize).map_or(T::default(), |value| convert(*value));
+            }
+        }
+        let small = bias as i32;
+        match (&self.values, &mut out.data) {
+            (Values::U8(from), Data::Bool(to)) => pick(from, places, to, |v| v),
+            (Values::U8(from), Data::I32(to)) => pick(from, places, to, |v| small.wrapping_add(v.into())),
+            (Values::U16(from), Data::I32(to)) => pick(from, places, to, |v| small.wrapping_add(v.into())),
+            (Values::I32(from), Data::I32(to)) => pick(from, places, to, |v| v),
+            (Values::I64(from), Data::I64(to)) => pick(from, places, to, |v| v),
+            (Values::I128(from), Data::I128(to)) => pick(from, places, to, |v| v),
+            (Values::F64(from), Data::F64(to)) => pick(from, places, to, |v| v),
+            _ => debug_assert!(false, "payload of another kind"),
+        }
+        out.has_nulls = may_miss || !self.valid.is_empty();
+        if out.has_nulls {
+            for (valid, place) in out.valid.iter_mut().zip(places) {
+                let is_valid = *place >= 0 && self.valid.get(*place as usize).is_none_or(|valid| *valid == 1);
+                *valid = is_valid.into();
+            }
+        }
+    }
+}
+
+impl JoinTable {
+    /// Puts the workers' rows together. `keys` has what they made their keys with.
+    pub fn build(parts: Vec<Collected>, keys: &KeyLayout, budget: usize) -> Result<Self> {
+        let mut parts = parts.into_iter();
+        let mut all = parts.next().unwrap_or(Collected { keys: Vec::new(), payload: Vec::new() });
+        parts.for_each(|part| all.append(part));
+        let rows = all.keys.len();
+        if rows > i32::MAX as usize {
+            return Err(Error::Unsupported(format!("a join table of {rows} rows")));
+        }
+        // A key of one part is taken closer, now that its values are known.
+        let (mut layout, mut first) = (keys.clone(), 0);
+        if let Some(interval) = keys.single_interval()
+            && let (Some(min), Some(max)) = (all.keys.iter().min(), all.keys.iter().max())
+        {
+            first = *min;
+            let base = interval.min;
+            layout = KeyLayout::single(Interval::new(base + i128::from(*min), base + i128::from(*max)))?;
+        }
+        let interval = if rows == 0 { Some(Interval::EMPTY) } else { layout.single_interval() };
+        let is_direct = layout.count < u64::from(u32::MAX) && layout.count <= (rows as u64 * SPARSE).max(SMALL);
+        let places = if is_direct { layout.count as usize } else { rows };
+        let index_bytes = if is_direct { places / 8 } else { rows * 64 };
+        let needed = all.bytes() + index_bytes + places * all.payload.iter().map(Column::width).sum::<usize>();
+        if needed > budget {
+            return Err(Error::Memory { what: "a join table".into(), needed, available: budget });
+        }
+        all.keys.iter_mut().for_each(|key| *key -= first);
+        let mut table = Self {
+            layout,
+            index: Index::Direct { bits: Vec::new() },
+            starts: Vec::new(),
+            payload: Vec::new(),
+            interval,
+            rows,
+        };
+        match is_direct {
+            true => table.fill_direct(&all),
+            false => table.fill_hashed(&all),
+        }
+        Ok(table)
+    }
+
+    fn fill_direct(&mut self, all: &Collected) {
+        let places = self.layout.count as usize;
+        let mut bits = vec![0u32; places.div_ceil(32)];
+        let mut is_unique = true;
+        for key in &all.keys {
+            let (word, bit) = (*key as usize / 32, 1u32 << (key % 32));
+            is_unique &= bits[word] & bit == 0;
+            bits[word] |= bit;
+        }
+        self.index = Index::Direct { bits };
+        let place_of = |row: usize| all.keys[row] as usize;
+        self.arrange(all, places, is_unique, place_of);
+    }
+
+    fn fill_hashed(&mut self, all: &Collected) {
+        let capacity = (all.keys.len() * 2).next_power_of_two().max(16);
+        let shift = 64 - capacity.trailing_zeros();
+        let mut slots = vec![(NO_KEY, 0u32); capacity];
+        let mut place_of = Vec::with_capacity(all.keys.len());
+        let mut places = 0u32;
+        for key in &all.keys {
+            let mut slot = hash(*key, shift);
+            while slots[slot].0 != NO_KEY && slots[slot].0 != *key {
+                slot = (slot + 1) % capacity;
+            }
+            if slots[slot].0 == NO_KEY {
+                slots[slot] = (*key, places);
+                places += 1;
+            }
+            place_of.push(slots[slot].1);
+        }
+        self.index = Index::Hashed { slots, shift };
+        let is_unique = places as usize == all.keys.len();
+        self.arrange(all, places as usize, is_unique, |row| place_of[row] as usize);
+    }
+
+    /// Puts payload where it will be found.
+    fn arrange(&mut self, all: &Collected, places: usize, is_unique: bool, place_of: impl Fn(usize) -> usize) {
+        let rows = all.keys.len();
+        if is_unique {
+            let from = (0..rows).map(|row| (place_of(row), row));
+            self.payload = all.payload.iter().map(|column| column.arranged(places, from.clone())).collect();
+            return;
+        }
+        let mut starts = vec![0u32; places + 1];
+        (0..rows).for_each(|row| starts[place_of(row) + 1] += 1);
+        for place in 0..places {
+            starts[place + 1] += starts[place];
+        }
+        let mut next = starts.clone();
+        let mut position = Vec::with_capacity(rows);
+        for row in 0..rows {
+            let place = place_of(row);
+            position.push(next[place] as usize);
+            next[place] += 1;
+        }
+        let from = (0..rows).map(|row| (position[row], row));
+        self.payload = all.payload.iter().map(|column| column.arranged(rows, from.clone())).collect();
+        self.starts = starts;
+    }
+
+    /// Whether every key has one row.
+    pub fn is_unique(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// What EXPLAIN calls it.
+    pub fn kind(&self) -> &'static str {
+        match (&self.index, self.is_unique()) {
+            (Index::Direct { .. }, true) => "direct",
+            (Index::Direct { .. }, false) => "direct, several rows a key",
+            (Index::Hashed { .. }, true) => "hashed",
+            (Index::Hashed { .. }, false) => "hashed, several rows a key",
+        }
+    }
+
+    /// Bytes it takes.
+    pub fn bytes(&self) -> usize {
+        let index = match &self.index {
+            Index::Direct { bits } => bits.len() * 4,
+            Index::Hashed { slots, .. } => slots.len() * 16,
+        };
+        index + self.starts.len() * 4 + self.payload.iter().map(|(column, _)| column.bytes()).sum::<usize>()
+    }
+
+    /// Looks up the keys of `n` rows: whether each was found, and its place.
+    pub fn probe(
+        &self,
+        slots: &[usize],
+        vectors: &[Vector],
+        n: usize,
+        scratch: &mut KeyScratch,
+        found: &mut [u8],
+        places: &mut [i32],
+    ) {
+        let KeyScratch { short, keys } = scratch;
+        match &self.index {
+            Index::Direct { bits } => {
+                if let Some((values, min, count)) = self.layout.plain(slots, vectors) {
+                    kernels::probe_bits(&values[..n], min, count, bits, &mut found[..n], &mut places[..n]);
+                    return;
+                }
+                self.layout.short_keys(slots, vectors, n, keys, short);
+                for ((found, place), key) in found.iter_mut().zip(places).zip(short.iter()).take(n) {
+                    let word = bits.get(*key as usize / 32).copied().unwrap_or(0);
+                    *found = (word >> (key % 32) & 1) as u8;
+                    *place = *key as i32;
+                }
+            }
+            Index::Hashed { slots: pairs, shift } => {
+                self.layout.keys(slots, vectors, n, keys);
+                for ((found, place), key) in found.iter_mut().zip(places).zip(keys.iter()).take(n) {
+                    let mut slot = hash(*key, *shift);
+                    // `NO_KEY` finds the first empty slot, which is no match.
+                    while pairs[slot].0 != *key && pairs[slot].0 != NO_KEY {
+                        slot = (slot + 1) % pairs.len();
+                    }
+                    *found = (pairs[slot].0 == *key && *key != NO_KEY).into();
+                    *place = pairs[slot].1 as i32;
+                }
+            }
+        }
+    }
+
+    /// The rows of a place, as places of payload. Only where keys are not unique.
+    pub fn run(&self, place: i32) -> std::ops::Range<u32> {
+        let place = place as usize;
+        self.starts[place]..self.starts[place + 1]
+    }
+
+    /// A payload column's values at `places`.
+    pub fn payload(&self, column: usize, places: &[i32], may_miss: bool, out: &mut Vector) {
+        let (column, bias) = &self.payload[column];
+        column.gather(*bias, places, may_miss, out);
+    }
+}
+
+/// Fibonacci hashing: the high bits of a product with 2^64 / golden ratio.
+fn hash(key: u64, shift: u32) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) as usize
+}
+
+/// Tables that later pipelines probe.
+pub(crate) type Tables = Vec<Arc<JoinTable>>;

@@ -1,0 +1,549 @@
+//! One thread's part in a stage: takes morsels, pushes each vector of theirs through the steps, keeps its own sink.
+//!
+//! A *frame* holds the live rows of a vector: which they are, and the registers loaded so far, always compacted, so
+//! that every kernel is a plain loop over live rows. A register is filled when it is first needed, for the rows that
+//! are still there; that is all there is to late materialisation. Filters and probes run in the order in which they
+//! get rid of rows most cheaply, as measured on every [`SAMPLE`]th vector.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::aggregate::Groups;
+use super::kernels;
+use super::keys::KeyScratch;
+use super::output::{ResultColumn, ResultValues};
+use super::stage::{CompiledSink, Register, Stage, StepKind};
+use super::table::{Collected, JoinTable, NOTHING};
+use super::vector::{Data, Vector};
+use crate::ir::JoinKind;
+use crate::source::{Block, Rows, Scratch};
+use crate::{Domain, Error, Result, Type, VECTOR_ROWS};
+
+/// Every so many vectors one is timed.
+const SAMPLE: u64 = 16;
+/// After so many timed vectors the order of steps is thought over.
+const REORDER: u64 = 8;
+
+/// A worker. Its result is taken by [`super::Execution::finish`].
+#[derive(Debug)]
+pub struct Worker {
+    stage: Arc<Stage>,
+    /// The vector itself, then one more for every probe that multiplies rows.
+    frames: Vec<Frame>,
+    /// Columns of the present morsel, once loaded.
+    blocks: Vec<Option<Block>>,
+    morsel: usize,
+    vector: usize,
+    order: Order,
+    vectors_seen: u64,
+    counts: Vec<(u64, u64)>,
+    scratch: Box<WorkerScratch>,
+    pub(super) sink: SinkState,
+}
+
+/// What a step needs for a moment, made once.
+#[derive(Debug)]
+struct WorkerScratch {
+    keep: [u8; VECTOR_ROWS],
+    picked: kernels::Places,
+    keys: KeyScratch,
+    source: Scratch,
+}
+
+#[derive(Debug)]
+pub(super) enum SinkState {
+    Build(Collected),
+    Aggregate(Box<Groups>),
+    Collect(Vec<ResultColumn>),
+}
+
+#[derive(Debug)]
+struct Frame {
+    vectors: Vec<Vector>,
+    /// Registers that are filled.
+    loaded: Vec<bool>,
+    /// The rows' places in the vector.
+    rows: [u16; VECTOR_ROWS],
+    n: usize,
+    /// Whether `rows` is 0, 1, .. n - 1.
+    is_all: bool,
+    /// What each step's probe found.
+    places: Vec<Option<Box<[i32; VECTOR_ROWS]>>>,
+}
+
+/// The steps in the order they are carried out.
+#[derive(Debug)]
+struct Order {
+    steps: Vec<usize>,
+    /// After each of them: registers that are still needed.
+    needed: Vec<Vec<bool>>,
+    /// Of each step: rows in, rows out, nanoseconds, in timed vectors.
+    costs: Vec<(u64, u64, u64)>,
+    timed: u64,
+}
+
+impl Worker {
+    /// A worker of a stage.
+    pub fn new(stage: &Arc<Stage>) -> Self {
+        let sink = match &stage.sink {
+            CompiledSink::Build { payload, .. } => {
+                SinkState::Build(Collected::new(&payload.iter().map(|(_, domain)| domain.clone()).collect::<Vec<_>>()))
+            }
+            CompiledSink::Aggregate { plan, .. } => SinkState::Aggregate(Box::new(plan.groups(stage.most_rows))),
+            CompiledSink::Collect { columns, .. } => SinkState::Collect(empty(columns)),
+        };
+        Self {
+            stage: Arc::clone(stage),
+            frames: vec![Frame::new(stage)],
+            blocks: (0..stage.registers.len()).map(|_| None).collect(),
+            morsel: 0,
+            vector: 0,
+            order: Order::new(stage),
+            vectors_seen: 0,
+            counts: vec![(0, 0); stage.counts.len()],
+            scratch: Box::new(WorkerScratch {
+                keep: [0; VECTOR_ROWS],
+                picked: [0; VECTOR_ROWS + 32],
+                keys: KeyScratch::new(),
+                source: Scratch::new(),
+            }),
+            sink,
+        }
+    }
+
+    /// Takes a morsel and carries it through; `None` if there are none left. What comes back are the rows that a
+    /// collecting sink has got of it.
+    ///
+    /// # Errors
+    /// Those of the source, and of expressions that fail for a row.
+    pub fn step(&mut self) -> Result<Option<Vec<ResultColumn>>> {
+        let stage = Arc::clone(&self.stage);
+        let Some(morsel) = stage.take() else { return Ok(None) };
+        self.morsel = morsel;
+        self.blocks.iter_mut().for_each(|block| *block = None);
+        let rows = stage.source.rows(morsel);
+        for vector in 0..rows.div_ceil(VECTOR_ROWS) {
+            self.vector = vector;
+            self.frames[0].start((rows - vector * VECTOR_ROWS).min(VECTOR_ROWS));
+            self.vectors_seen += 1;
+            self.run(&stage, 0, 0)?;
+            self.order.reconsider(&stage);
+        }
+        stage.source.finished(morsel);
+        for (counts, (rows_in, rows_out)) in stage.counts.iter().zip(&mut self.counts) {
+            counts.add(std::mem::take(rows_in), std::mem::take(rows_out));
+        }
+        Ok(Some(match (&mut self.sink, &stage.sink) {
+            (SinkState::Collect(columns), CompiledSink::Collect { columns: shape, .. }) => {
+                std::mem::replace(columns, empty(shape))
+            }
+            _ => Vec::new(),
+        }))
+    }
+
+    /// Rows of the morsel that was carried through last.
+    pub fn morsel_rows(&self) -> usize {
+        self.stage.source.rows(self.morsel)
+    }
+
+    /// Bytes that the sink has taken.
+    pub fn bytes(&self) -> usize {
+        match &self.sink {
+            SinkState::Build(collected) => collected.bytes(),
+            SinkState::Aggregate(groups) => groups.bytes(),
+            SinkState::Collect(_) => 0,
+        }
+    }
+
+    /// Carries frame `depth` through the steps from `first` on, and into the sink.
+    fn run(&mut self, stage: &Stage, first: usize, depth: usize) -> Result<()> {
+        for at in first..self.order.steps.len() {
+            let number = self.order.steps[at];
+            let step = &stage.steps[number];
+            let rows_in = self.frames[depth].n;
+            let started = self.vectors_seen.is_multiple_of(SAMPLE).then(Instant::now);
+            for register in &step.needs {
+                self.ensure(stage, depth, *register)?;
+            }
+            let frame = &mut self.frames[depth];
+            let WorkerScratch { keep, picked, keys: key_scratch, .. } = &mut *self.scratch;
+            match &step.kind {
+                StepKind::Filter(code) => {
+                    code.run(&mut frame.vectors, rows_in)?;
+                    let result = &frame.vectors[code.result];
+                    let Data::Bool(values) = &result.data else { return Err(not_boolean()) };
+                    keep[..rows_in].copy_from_slice(&values[..rows_in]);
+                    if result.has_nulls {
+                        kernels::and_assign(&mut keep[..rows_in], &result.valid[..rows_in]);
+                    }
+                    frame.keep(keep, picked, stage, &self.order.needed[at]);
+                }
+                StepKind::Probe { table, kind, keys, slots } => {
+                    for key in keys {
+                        key.run(&mut frame.vectors, rows_in)?;
+                    }
+                    let mut places = frame.places[number].take().unwrap_or_else(|| Box::new([NOTHING; VECTOR_ROWS]));
+                    table.probe(slots, &frame.vectors, rows_in, key_scratch, keep, &mut places[..]);
+                    let multiplies = !table.is_unique() && matches!(kind, JoinKind::Inner | JoinKind::Left);
+                    if !multiplies {
+                        match kind {
+                            JoinKind::Inner | JoinKind::Semi => {}
+                            JoinKind::Anti => keep[..rows_in].iter_mut().for_each(|keep| *keep ^= 1),
+                            JoinKind::Left => {
+                                for (place, found) in places.iter_mut().zip(keep.iter_mut()).take(rows_in) {
+                                    *place = if *found == 1 { *place } else { NOTHING };
+                                    *found = 1;
+                                }
+                            }
+                        }
+                        frame.places[number] = Some(places);
+                        frame.keep(keep, picked, stage, &self.order.needed[at]);
+                    } else {
+                        let is_left = *kind == JoinKind::Left;
+                        let found = *keep;
+                        let result = self.multiply(stage, at, depth, table, &found, &places, is_left);
+                        self.frames[depth].places[number] = Some(places);
+                        return result;
+                    }
+                }
+            }
+            let rows_out = self.frames[depth].n;
+            let counts = &mut self.counts[step.number];
+            *counts = (counts.0 + rows_in as u64, counts.1 + rows_out as u64);
+            if let Some(started) = started {
+                self.order.measured(number, rows_in, rows_out, started.elapsed().as_nanos() as u64);
+            }
+            if rows_out == 0 {
+                return Ok(());
+            }
+        }
+        for register in &stage.sink_needs {
+            self.ensure(stage, depth, *register)?;
+        }
+        self.sink.take(stage, &mut self.frames[depth], &mut self.scratch.keys)
+    }
+
+    /// One row for every match, a frame at a time.
+    #[allow(clippy::too_many_arguments, reason = "one step of `run`, which only it calls")]
+    fn multiply(
+        &mut self,
+        stage: &Stage,
+        at: usize,
+        depth: usize,
+        table: &JoinTable,
+        found: &[u8; VECTOR_ROWS],
+        places: &[i32; VECTOR_ROWS],
+        is_left: bool,
+    ) -> Result<()> {
+        if self.frames.len() == depth + 1 {
+            self.frames.push(Frame::new(stage));
+        }
+        let number = self.order.steps[at];
+        let n = self.frames[depth].n;
+        let mut picked = [0u16; VECTOR_ROWS];
+        let mut matches = Box::new([NOTHING; VECTOR_ROWS]);
+        let (mut filled, mut rows_out) = (0, 0);
+        for row in 0..n {
+            let run = if found[row] == 1 { table.run(places[row]) } else { 0..0 };
+            let alone = is_left && run.is_empty();
+            for place in run.map(|place| place as i32).chain(alone.then_some(NOTHING)) {
+                picked[filled] = row as u16;
+                matches[filled] = place;
+                filled += 1;
+                if filled == VECTOR_ROWS {
+                    rows_out += filled;
+                    self.pass_on(stage, at, depth, number, &picked[..filled], &matches)?;
+                    filled = 0;
+                }
+            }
+        }
+        if filled > 0 {
+            rows_out += filled;
+            self.pass_on(stage, at, depth, number, &picked[..filled], &matches)?;
+        }
+        let counts = &mut self.counts[stage.steps[number].number];
+        *counts = (counts.0 + n as u64, counts.1 + rows_out as u64);
+        Ok(())
+    }
+
+    /// Carries the picked rows of a frame on in the next one.
+    fn pass_on(
+        &mut self,
+        stage: &Stage,
+        at: usize,
+        depth: usize,
+        number: usize,
+        picked: &[u16],
+        matches: &[i32; VECTOR_ROWS],
+    ) -> Result<()> {
+        let (before, after) = self.frames.split_at_mut(depth + 1);
+        let (from, to) = (&before[depth], &mut after[0]);
+        to.pick(from, picked, &self.order.needed[at]);
+        match &mut to.places[number] {
+            Some(places) => places.copy_from_slice(matches),
+            none => *none = Some(Box::new(*matches)),
+        }
+        self.run(stage, at + 1, depth + 1)
+    }
+
+    /// Fills a register of a frame for its live rows.
+    fn ensure(&mut self, stage: &Stage, depth: usize, register: usize) -> Result<()> {
+        if self.frames[depth].loaded[register] {
+            return Ok(());
+        }
+        match &stage.registers[register] {
+            Register::Column(column) => {
+                if self.blocks[register].is_none() {
+                    self.blocks[register] = Some(stage.source.load(self.morsel, *column)?);
+                }
+                let Some(block) = &self.blocks[register] else { return Ok(()) };
+                self.frames[depth].load(block, self.vector, register, &mut self.scratch.source)?;
+            }
+            Register::Payload { step, column } => {
+                let frame = &mut self.frames[depth];
+                let StepKind::Probe { table, kind, .. } = &stage.steps[*step].kind else { return Err(not_boolean()) };
+                let Some(places) = &frame.places[*step] else { return Err(not_boolean()) };
+                let may_miss = *kind == JoinKind::Left;
+                table.payload(*column, &places[..frame.n], may_miss, &mut frame.vectors[register]);
+            }
+            Register::Map { code, needs } => {
+                for register in needs {
+                    self.ensure(stage, depth, *register)?;
+                }
+                let frame = &mut self.frames[depth];
+                code.run(&mut frame.vectors, frame.n)?;
+                frame.adopt(register, code.result, stage.registers.len());
+            }
+        }
+        self.frames[depth].loaded[register] = true;
+        Ok(())
+    }
+}
+
+fn not_boolean() -> Error {
+    Error::Invalid("a step or payload of another kind".into())
+}
+
+impl Frame {
+    fn new(stage: &Stage) -> Self {
+        Self {
+            vectors: stage.compiler.vectors(),
+            loaded: vec![false; stage.registers.len()],
+            rows: [0; VECTOR_ROWS],
+            n: 0,
+            is_all: true,
+            places: stage.steps.iter().map(|_| None).collect(),
+        }
+    }
+
+    /// All `n` rows of a new vector.
+    fn start(&mut self, n: usize) {
+        self.n = n;
+        self.is_all = true;
+        self.loaded.fill(false);
+    }
+
+    fn load(&mut self, block: &Block, vector: usize, register: usize, scratch: &mut Scratch) -> Result<()> {
+        let rows = if self.is_all { Rows::All(self.n) } else { Rows::of(&self.rows[..self.n]) };
+        let to = &mut self.vectors[register];
+        match &mut to.data {
+            Data::Bool(values) => {
+                let mut wide = [0i32; VECTOR_ROWS];
+                block.integers(vector, rows, &mut wide, scratch)?;
+                values.iter_mut().zip(&wide).for_each(|(to, from)| *to = *from as u8);
+            }
+            Data::I32(values) => block.integers(vector, rows, values, scratch)?,
+            Data::I64(values) => block.integers(vector, rows, values, scratch)?,
+            Data::I128(values) => block.integers(vector, rows, values, scratch)?,
+            Data::F64(values) => block.doubles(vector, rows, values)?,
+        }
+        to.has_nulls = block.has_nulls();
+        if to.has_nulls {
+            block.validity(vector, rows, &mut to.valid, scratch);
+        }
+        Ok(())
+    }
+
+    /// Makes a computed result the value of a register.
+    fn adopt(&mut self, register: usize, result: usize, registers: usize) {
+        if result < registers {
+            // The expression is a register itself.
+            let (a, b) = (register.min(result), register.max(result));
+            let (before, after) = self.vectors.split_at_mut(b);
+            let (to, from) = if register > result { (&mut after[0], &before[a]) } else { (&mut before[a], &after[0]) };
+            let mut all = [0; VECTOR_ROWS];
+            all.iter_mut().enumerate().for_each(|(i, place)| *place = i as u16);
+            to.gather(from, &all[..self.n]);
+        } else {
+            self.vectors.swap(register, result);
+        }
+    }
+
+    /// Keeps the rows marked 1; registers that are not needed any more are forgotten.
+    fn keep(&mut self, keep: &[u8; VECTOR_ROWS], picked: &mut kernels::Places, stage: &Stage, needed: &[bool]) {
+        let kept = kernels::places(&keep[..self.n], picked);
+        for (register, needed) in needed.iter().enumerate() {
+            self.loaded[register] &= needed;
+        }
+        if kept == self.n {
+            return;
+        }
+        let picked = &picked[..kept];
+        for (vector, loaded) in self.vectors.iter_mut().zip(&self.loaded) {
+            if *loaded {
+                vector.compact(picked);
+            }
+        }
+        for (step, places) in self.places.iter_mut().enumerate() {
+            let is_needed = || {
+                let of_step = |r: &Register| matches!(r, Register::Payload { step: s, .. } if *s == step);
+                stage.registers.iter().zip(needed).any(|(register, needed)| *needed && of_step(register))
+            };
+            if let Some(places) = places.as_mut().filter(|_| is_needed()) {
+                picked.iter().enumerate().for_each(|(to, from)| places[to] = places[usize::from(*from) % VECTOR_ROWS]);
+            }
+        }
+        if self.is_all {
+            self.rows[..kept].copy_from_slice(picked);
+            self.is_all = false;
+        } else {
+            picked
+                .iter()
+                .enumerate()
+                .for_each(|(to, from)| self.rows[to] = self.rows[usize::from(*from) % VECTOR_ROWS]);
+        }
+        self.n = kept;
+    }
+
+    /// Becomes the picked rows of another frame; a row may be picked again and again.
+    fn pick(&mut self, from: &Self, picked: &[u16], needed: &[bool]) {
+        self.n = picked.len();
+        self.is_all = false;
+        for (to, row) in self.rows.iter_mut().zip(picked) {
+            *to = if from.is_all { *row } else { from.rows[usize::from(*row) % VECTOR_ROWS] };
+        }
+        for (register, needed) in needed.iter().enumerate() {
+            self.loaded[register] = *needed && from.loaded[register];
+            if self.loaded[register] {
+                self.vectors[register].gather(&from.vectors[register], picked);
+            }
+        }
+        for (to, from) in self.places.iter_mut().zip(&from.places) {
+            let Some(from) = from else { continue };
+            let to = to.get_or_insert_with(|| Box::new([NOTHING; VECTOR_ROWS]));
+            to.iter_mut().zip(picked).for_each(|(to, row)| *to = from[usize::from(*row) % VECTOR_ROWS]);
+        }
+    }
+}
+
+impl Order {
+    fn new(stage: &Stage) -> Self {
+        let mut order =
+            Self { steps: Vec::new(), needed: Vec::new(), costs: vec![(0, 0, 0); stage.steps.len()], timed: 0 };
+        order.arrange(stage, |step| step as f64);
+        order
+    }
+
+    fn measured(&mut self, step: usize, rows_in: usize, rows_out: usize, nanoseconds: u64) {
+        let cost = &mut self.costs[step];
+        *cost = (cost.0 + rows_in as u64, cost.1 + rows_out as u64, cost.2 + nanoseconds);
+        if self.steps.first() == Some(&step) {
+            self.timed += 1;
+        }
+    }
+
+    /// Puts those steps first that get rid of a row at the least cost.
+    fn reconsider(&mut self, stage: &Stage) {
+        if self.timed < REORDER {
+            return;
+        }
+        self.timed = 0;
+        let rank = |(rows_in, rows_out, nanoseconds): (u64, u64, u64)| match rows_in {
+            // Never reached: stays where it is, at the end.
+            0 => f64::MAX,
+            _ => nanoseconds as f64 / (rows_in.saturating_sub(rows_out) as f64 + rows_in as f64 / 1000.0),
+        };
+        let ranks: Vec<f64> = self.costs.iter().map(|cost| rank(*cost)).collect();
+        // What was measured long ago counts ever less.
+        self.costs.iter_mut().for_each(|cost| *cost = (cost.0 / 2, cost.1 / 2, cost.2 / 2));
+        self.arrange(stage, |step| ranks[step]);
+    }
+
+    fn arrange(&mut self, stage: &Stage, rank: impl Fn(usize) -> f64) {
+        let mut steps = Vec::with_capacity(stage.steps.len());
+        while steps.len() < stage.steps.len() {
+            let is_ready = |step: &usize| {
+                let step = &stage.steps[*step];
+                step.after.iter().all(|before| steps.contains(before))
+            };
+            let left = (0..stage.steps.len()).filter(|step| !steps.contains(step));
+            let Some(next) = left.filter(is_ready).min_by(|a, b| rank(*a).total_cmp(&rank(*b))) else { break };
+            steps.push(next);
+        }
+        if steps == self.steps {
+            return;
+        }
+        self.steps = steps;
+        let mut needed = vec![false; stage.registers.len()];
+        stage.sink_needs.iter().for_each(|register| stage.mark(*register, &mut needed));
+        self.needed = vec![Vec::new(); self.steps.len()];
+        for at in (0..self.steps.len()).rev() {
+            self.needed[at] = needed.clone();
+            stage.steps[self.steps[at]].needs.iter().for_each(|register| stage.mark(*register, &mut needed));
+        }
+    }
+}
+
+impl SinkState {
+    fn take(&mut self, stage: &Stage, frame: &mut Frame, scratch: &mut KeyScratch) -> Result<()> {
+        let n = frame.n;
+        let (CompiledSink::Build { codes, .. }
+        | CompiledSink::Aggregate { codes, .. }
+        | CompiledSink::Collect { codes, .. }) = &stage.sink;
+        for code in codes {
+            code.run(&mut frame.vectors, n)?;
+        }
+        match (self, &stage.sink) {
+            (Self::Build(collected), CompiledSink::Build { layout, key_slots, payload, .. }) => {
+                layout.keys(key_slots, &frame.vectors, n, &mut scratch.keys);
+                let payload: Vec<&Vector> = payload.iter().map(|(slot, _)| &frame.vectors[*slot]).collect();
+                collected.push(&scratch.keys, &payload, n);
+            }
+            (Self::Aggregate(groups), CompiledSink::Aggregate { plan, .. }) => {
+                groups.update(plan, &frame.vectors, n, scratch)
+            }
+            (Self::Collect(columns), CompiledSink::Collect { columns: shape, .. }) => {
+                for (column, (slot, domain)) in columns.iter_mut().zip(shape) {
+                    extend(column, &frame.vectors[*slot], domain, n);
+                }
+            }
+            _ => return Err(not_boolean()),
+        }
+        Ok(())
+    }
+}
+
+fn empty(columns: &[(usize, Domain)]) -> Vec<ResultColumn> {
+    let column = |(_, domain): &(usize, Domain)| match domain.ty {
+        Type::Double => {
+            ResultColumn { values: ResultValues::Double(Vec::new()), valid: domain.nullable.then(Vec::new) }
+        }
+        _ => ResultColumn::of_integers(domain, std::iter::empty()),
+    };
+    columns.iter().map(column).collect()
+}
+
+fn extend(column: &mut ResultColumn, vector: &Vector, domain: &Domain, n: usize) {
+    match (&mut column.values, &vector.data) {
+        (ResultValues::Double(to), Data::F64(from)) => to.extend_from_slice(&from[..n]),
+        (ResultValues::Int(to), Data::I64(from)) => to.extend_from_slice(&from[..n]),
+        (ResultValues::Int(to), _) => to.extend((0..n).map(|row| vector.integer(row) as i64)),
+        (ResultValues::Wide(to), _) => to.extend((0..n).map(|row| vector.integer(row))),
+        (ResultValues::Bool(to), _) => to.extend((0..n).map(|row| vector.integer(row) != 0)),
+        (ResultValues::Text(to, _), _) => to.extend((0..n).map(|row| vector.integer(row) as u32)),
+        (ResultValues::Double(_), _) => debug_assert!(false, "doubles of {domain}"),
+    }
+    if let Some(valid) = &mut column.valid {
+        valid.extend((0..n).map(|row| vector.is_valid(row)));
+    }
+}

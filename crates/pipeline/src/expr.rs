@@ -1,0 +1,300 @@
+//! What is computed from registers.
+//!
+//! Logic is SQL's: three-valued, comparisons and arithmetic with NULL are NULL. Arithmetic on integers is exact, and
+//! an error where the result does not fit the [`Bounds`] of its type.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{DictionaryFunction, Type};
+
+/// A literal.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// NULL of a type.
+    Null(Type),
+    /// True or false.
+    Bool(bool),
+    /// An integer, an unscaled decimal, a date, a timestamp.
+    Int(i128),
+    /// A double.
+    Double(f64),
+}
+
+/// An arithmetic operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArithmeticOp {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`, truncated towards zero for integers
+    Div,
+    /// `%`, with the sign of the left side
+    Rem,
+}
+
+/// A comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "they are what they are called")]
+pub enum CompareOp {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl CompareOp {
+    /// The same comparison with its sides exchanged.
+    #[must_use]
+    pub fn mirrored(self) -> Self {
+        match self {
+            Self::Equal | Self::NotEqual => self,
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+        }
+    }
+}
+
+/// A part of a date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "they are what they are called")]
+pub enum DatePart {
+    Year,
+    Quarter,
+    Month,
+    Day,
+}
+
+/// The integers of an SQL type, and its name for errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The least.
+    pub min: i128,
+    /// The greatest.
+    pub max: i128,
+    /// What users call the type.
+    pub type_name: &'static str,
+}
+
+impl Bounds {
+    /// No bounds but those of 128 bits.
+    pub const NONE: Self = Self { min: i128::MIN, max: i128::MAX, type_name: "a 128-bit integer" };
+}
+
+/// An expression over registers.
+#[derive(Clone, Debug)]
+pub enum Expr {
+    /// A register.
+    Register(usize),
+    /// A literal.
+    Literal(Value),
+    /// Two integers or two doubles.
+    Arithmetic {
+        /// The operator.
+        op: ArithmeticOp,
+        /// Its left side.
+        left: Box<Expr>,
+        /// Its right side.
+        right: Box<Expr>,
+        /// What an integer result must fit.
+        bounds: Bounds,
+    },
+    /// Two integers, two doubles, two booleans, or two texts.
+    Compare {
+        /// The operator.
+        op: CompareOp,
+        /// Its left side.
+        left: Box<Expr>,
+        /// Its right side.
+        right: Box<Expr>,
+    },
+    /// All of them.
+    And(Vec<Expr>),
+    /// Any of them.
+    Or(Vec<Expr>),
+    /// Not it.
+    Not(Box<Expr>),
+    /// Never NULL itself.
+    IsNull(Box<Expr>),
+    /// One of a list of integers without NULLs.
+    In {
+        /// What is looked for.
+        expr: Box<Expr>,
+        /// The list.
+        list: Vec<i128>,
+    },
+    /// A function of a text.
+    Lookup {
+        /// The text.
+        text: Box<Expr>,
+        /// The function.
+        function: Arc<dyn DictionaryFunction>,
+    },
+    /// The value of the first branch whose condition is true. Every branch is computed for every row, so none of them
+    /// may fail.
+    Case {
+        /// Conditions and values.
+        branches: Vec<(Expr, Expr)>,
+        /// The value without a true condition; NULL if there is none.
+        otherwise: Option<Box<Expr>>,
+    },
+    /// The first that is not NULL. None of them may fail.
+    Coalesce(Vec<Expr>),
+    /// An integer as a double, divided by a power of ten.
+    ToDouble {
+        /// The integer.
+        expr: Box<Expr>,
+        /// Digits after the point.
+        scale: u8,
+    },
+    /// A decimal at another scale: multiplied by a power of ten, or divided by one and rounded half away from zero.
+    Rescale {
+        /// The decimal.
+        expr: Box<Expr>,
+        /// Digits more (or, if negative, less) after the point.
+        digits: i8,
+        /// What the result must fit.
+        bounds: Bounds,
+    },
+    /// A part of a date in days since 1970-01-01, in the proleptic Gregorian calendar.
+    DatePart {
+        /// The part.
+        part: DatePart,
+        /// The date.
+        date: Box<Expr>,
+    },
+}
+
+impl Expr {
+    /// A literal integer.
+    pub fn int(value: impl Into<i128>) -> Self {
+        Self::Literal(Value::Int(value.into()))
+    }
+
+    /// A comparison.
+    pub fn compare(op: CompareOp, left: Expr, right: Expr) -> Self {
+        Self::Compare { op, left: Box::new(left), right: Box::new(right) }
+    }
+
+    /// Arithmetic.
+    pub fn arithmetic(op: ArithmeticOp, left: Expr, right: Expr, bounds: Bounds) -> Self {
+        Self::Arithmetic { op, left: Box::new(left), right: Box::new(right), bounds }
+    }
+
+    /// Calls `f` with every register that it reads.
+    pub fn for_each_register(&self, f: &mut impl FnMut(usize)) {
+        match self {
+            Self::Register(register) => f(*register),
+            Self::Literal(_) => {}
+            Self::Arithmetic { left, right, .. } | Self::Compare { left, right, .. } => {
+                left.for_each_register(f);
+                right.for_each_register(f);
+            }
+            Self::And(all) | Self::Or(all) | Self::Coalesce(all) => all.iter().for_each(|e| e.for_each_register(f)),
+            Self::Not(expr)
+            | Self::IsNull(expr)
+            | Self::In { expr, .. }
+            | Self::Lookup { text: expr, .. }
+            | Self::ToDouble { expr, .. }
+            | Self::Rescale { expr, .. }
+            | Self::DatePart { date: expr, .. } => expr.for_each_register(f),
+            Self::Case { branches, otherwise } => {
+                for (condition, value) in branches {
+                    condition.for_each_register(f);
+                    value.for_each_register(f);
+                }
+                if let Some(otherwise) = otherwise {
+                    otherwise.for_each_register(f);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Null(_) => f.write_str("null"),
+            Value::Bool(value) => write!(f, "{value}"),
+            Value::Int(value) => write!(f, "{value}"),
+            Value::Double(value) => write!(f, "{value:?}"),
+        }
+    }
+}
+
+impl fmt::Display for ArithmeticOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "+",
+            Self::Sub => "-",
+            Self::Mul => "*",
+            Self::Div => "/",
+            Self::Rem => "%",
+        })
+    }
+}
+
+impl fmt::Display for CompareOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Equal => "=",
+            Self::NotEqual => "<>",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+        })
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, all: &[Expr], separator: &str| {
+            f.write_str("(")?;
+            for (i, expr) in all.iter().enumerate() {
+                write!(f, "{}{expr}", if i == 0 { "" } else { separator })?;
+            }
+            f.write_str(")")
+        };
+        match self {
+            Self::Register(register) => write!(f, "%{register}"),
+            Self::Literal(value) => write!(f, "{value}"),
+            Self::Arithmetic { op, left, right, .. } => write!(f, "({left} {op} {right})"),
+            Self::Compare { op, left, right } => write!(f, "{left} {op} {right}"),
+            Self::And(all) => list(f, all, " and "),
+            Self::Or(all) => list(f, all, " or "),
+            Self::Coalesce(all) => {
+                f.write_str("coalesce")?;
+                list(f, all, ", ")
+            }
+            Self::Not(expr) => write!(f, "not {expr}"),
+            Self::IsNull(expr) => write!(f, "{expr} is null"),
+            Self::In { expr, list } => {
+                let list: Vec<String> = list.iter().map(i128::to_string).collect();
+                write!(f, "{expr} in ({})", list.join(", "))
+            }
+            Self::Lookup { text, function } => f.write_str(&function.name().replace('$', &text.to_string())),
+            Self::Case { branches, otherwise } => {
+                f.write_str("case")?;
+                for (condition, value) in branches {
+                    write!(f, " when {condition} then {value}")?;
+                }
+                if let Some(otherwise) = otherwise {
+                    write!(f, " else {otherwise}")?;
+                }
+                f.write_str(" end")
+            }
+            Self::ToDouble { expr, scale: 0 } => write!(f, "double({expr})"),
+            Self::ToDouble { expr, scale } => write!(f, "double({expr} / 10^{scale})"),
+            Self::Rescale { expr, digits, .. } => write!(f, "rescale({expr}, {digits:+})"),
+            Self::DatePart { part, date } => write!(f, "{part:?}({date})"),
+        }
+    }
+}

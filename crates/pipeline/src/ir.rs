@@ -1,0 +1,383 @@
+//! The program: pipelines that build join tables, and a last one whose sink is the answer.
+//!
+//! ```text
+//! table 0 = date                      a source, by its number and name
+//!   %0 d_datekey int[19920101..19981231]
+//!   %1 d_year int[1992..1998]
+//!   filter %1 = 1993                  keeps rows for which it is true
+//!   build key (%0) payload ()         a join table: what a key finds
+//! result = lineorder
+//!   %0 lo_orderdate int[..] ...
+//!   inner probe table 0 key (%0)      keeps rows that find something; payload becomes registers
+//!   %4 = (%2 * %3)                    a map: computed when it is first needed
+//!   aggregate by () sum(%4)           the sink
+//! ```
+//!
+//! Registers are numbered in the order they appear: the source's columns, then what each step adds. A step reads only
+//! registers before it. Filters and probes may be carried out in any order that respects this.
+
+use std::fmt;
+
+use crate::{Domain, Error, Expr, Result, Type, bind};
+
+/// Pipelines in the order they run. All but the last end in [`Sink::Build`], and table `i` is what pipeline `i` built.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The pipelines.
+    pub pipelines: Vec<Pipeline>,
+}
+
+/// Rows from a source through steps into a sink.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// Which of the program's sources it reads.
+    pub source: usize,
+    /// The source's columns that become registers 0, 1, ...
+    pub columns: Vec<usize>,
+    /// What happens to the rows.
+    pub steps: Vec<Step>,
+    /// Where they end.
+    pub sink: Sink,
+}
+
+/// One thing that happens to rows.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Keeps rows for which it is true.
+    Filter(Expr),
+    /// Adds a register.
+    Map(Expr),
+    /// Looks a key up in a join table. A key with a NULL finds nothing.
+    Probe(Probe),
+}
+
+/// A lookup in a join table.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// The table: the number of the pipeline that built it.
+    pub table: usize,
+    /// Which rows go on.
+    pub kind: JoinKind,
+    /// The key: as many integers, booleans or texts as the table's.
+    pub keys: Vec<Expr>,
+    /// The table's payload columns that become registers. None for semi and anti joins.
+    pub payload: Vec<usize>,
+}
+
+/// Which rows of the probing side go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinKind {
+    /// One for every match.
+    Inner,
+    /// One for every match, and one with a NULL payload for a row without.
+    Left,
+    /// Those with a match, once.
+    Semi,
+    /// Those without.
+    Anti,
+}
+
+/// Where rows end.
+#[derive(Clone, Debug)]
+pub enum Sink {
+    /// A join table. Rows with a NULL in their key are left out: nothing would find them.
+    Build {
+        /// The key.
+        keys: Vec<Expr>,
+        /// What a probe can get.
+        payload: Vec<Expr>,
+    },
+    /// Groups. Without keys there is one group, with or without rows.
+    Aggregate {
+        /// What makes a group; NULLs are equal to each other.
+        keys: Vec<Expr>,
+        /// What is computed of each group.
+        aggregates: Vec<Aggregate>,
+    },
+    /// The rows themselves, in no particular order.
+    Collect {
+        /// The columns.
+        columns: Vec<Expr>,
+    },
+}
+
+/// A function of a group's rows. NULLs are left out; of no value, counts are 0 and all else is NULL.
+#[derive(Clone, Debug)]
+pub enum Aggregate {
+    /// Rows, NULL or not.
+    CountRows,
+    /// Values.
+    Count(Expr),
+    /// Their exact sum. Integers only; an error if it does not fit 128 bits.
+    Sum(Expr),
+    /// The least.
+    Min(Expr),
+    /// The greatest.
+    Max(Expr),
+}
+
+impl Aggregate {
+    /// What it reads.
+    pub fn argument(&self) -> Option<&Expr> {
+        match self {
+            Self::CountRows => None,
+            Self::Count(expr) | Self::Sum(expr) | Self::Min(expr) | Self::Max(expr) => Some(expr),
+        }
+    }
+}
+
+/// The shape of a pipeline: the domain of every register, and of what the sink takes.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Registers.
+    pub registers: Vec<Domain>,
+    /// A join table's keys.
+    pub keys: Vec<Domain>,
+    /// A join table's payload, or the columns of the answer.
+    pub outputs: Vec<Domain>,
+}
+
+/// Checks a program against its sources' columns, and settles what every register can hold.
+///
+/// # Errors
+/// [`Error::Invalid`] if it breaks a rule of this module, [`Error::Unsupported`] if no backend can run it.
+pub fn validate(program: &Program, sources: &[Vec<Domain>]) -> Result<Vec<Shape>> {
+    let mut shapes: Vec<Shape> = Vec::with_capacity(program.pipelines.len());
+    for (number, pipeline) in program.pipelines.iter().enumerate() {
+        let is_last = number + 1 == program.pipelines.len();
+        if is_last == matches!(pipeline.sink, Sink::Build { .. }) {
+            return Err(Error::Invalid(format!("pipeline {number} ends in the wrong sink")));
+        }
+        shapes.push(shape(pipeline, sources, &shapes)?);
+    }
+    if shapes.is_empty() {
+        return Err(Error::Invalid("there is no pipeline".into()));
+    }
+    Ok(shapes)
+}
+
+/// The shape of one pipeline, given its sources and the tables before it.
+pub fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Result<Shape> {
+    let invalid = |reason: String| Error::Invalid(reason);
+    let source = sources.get(pipeline.source).ok_or_else(|| invalid(format!("no source {}", pipeline.source)))?;
+    let mut registers = Vec::new();
+    for column in &pipeline.columns {
+        registers.push(source.get(*column).cloned().ok_or_else(|| invalid(format!("no source column {column}")))?);
+    }
+    for step in &pipeline.steps {
+        match step {
+            Step::Filter(condition) => {
+                if bind::bind(condition, &registers)?.domain.ty != Type::Bool {
+                    return Err(invalid(format!("a filter on {condition}, which is no boolean")));
+                }
+            }
+            Step::Map(expr) => {
+                let domain = bind::bind(expr, &registers)?.domain;
+                registers.push(domain);
+            }
+            Step::Probe(probe) => {
+                let Some(table) = tables.get(probe.table) else {
+                    return Err(invalid(format!("a probe of table {}, which is not built yet", probe.table)));
+                };
+                let added = probe_payload(probe, table, &registers)?;
+                registers.extend(added);
+            }
+        }
+    }
+    let (keys, outputs) = match &pipeline.sink {
+        Sink::Build { keys, payload } => (key_domains(keys, &registers)?, domains(payload, &registers)?),
+        Sink::Aggregate { keys, aggregates } => {
+            let mut outputs = domains(keys, &registers)?;
+            for aggregate in aggregates {
+                outputs.push(aggregate_domain(aggregate, &registers)?);
+            }
+            (Vec::new(), outputs)
+        }
+        Sink::Collect { columns } => (Vec::new(), domains(columns, &registers)?),
+    };
+    Ok(Shape { registers, keys, outputs })
+}
+
+fn domains(all: &[Expr], registers: &[Domain]) -> Result<Vec<Domain>> {
+    all.iter().map(|expr| Ok(bind::bind(expr, registers)?.domain)).collect()
+}
+
+fn key_domains(keys: &[Expr], registers: &[Domain]) -> Result<Vec<Domain>> {
+    let domains = domains(keys, registers)?;
+    if domains.is_empty() {
+        return Err(Error::Invalid("a join table without a key".into()));
+    }
+    if domains.iter().any(|domain| domain.ty == Type::Double) {
+        return Err(Error::Unsupported("a join on doubles".into()));
+    }
+    Ok(domains)
+}
+
+fn probe_payload(probe: &Probe, table: &Shape, registers: &[Domain]) -> Result<Vec<Domain>> {
+    let keys = key_domains(&probe.keys, registers)?;
+    if keys.len() != table.keys.len() || keys.iter().zip(&table.keys).any(|(a, b)| a.ty != b.ty) {
+        return Err(Error::Invalid(format!("a probe of table {} with a key of another shape", probe.table)));
+    }
+    let is_different = |(a, b): (&Domain, &Domain)| match (&a.dictionary, &b.dictionary) {
+        (Some(a), Some(b)) => !a.is_same_as(b),
+        _ => false,
+    };
+    if keys.iter().zip(&table.keys).any(is_different) {
+        return Err(Error::Unsupported("a join on texts of different columns".into()));
+    }
+    if matches!(probe.kind, JoinKind::Semi | JoinKind::Anti) && !probe.payload.is_empty() {
+        return Err(Error::Invalid("a semi or anti join has no payload".into()));
+    }
+    let column = |column: &usize| {
+        let domain = table.outputs.get(*column).cloned();
+        let mut domain = domain.ok_or_else(|| Error::Invalid(format!("table {} has no such payload", probe.table)))?;
+        domain.nullable |= probe.kind == JoinKind::Left;
+        Ok(domain)
+    };
+    probe.payload.iter().map(column).collect()
+}
+
+fn aggregate_domain(aggregate: &Aggregate, registers: &[Domain]) -> Result<Domain> {
+    let count = crate::Interval::new(0, i64::MAX.into());
+    let Some(argument) = aggregate.argument() else { return Ok(Domain::int(count, false)) };
+    let argument = bind::bind(argument, registers)?.domain;
+    Ok(match aggregate {
+        Aggregate::CountRows | Aggregate::Count(_) => Domain::int(count, false),
+        Aggregate::Sum(expr) if argument.ty != Type::Int => {
+            return Err(Error::Unsupported(format!("sum({expr}) of a {}", argument.ty)));
+        }
+        Aggregate::Sum(_) => Domain::int(crate::Interval::ALL, true),
+        Aggregate::Min(_) | Aggregate::Max(_) => Domain { nullable: true, ..argument },
+    })
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, pipeline) in self.pipelines.iter().enumerate() {
+            match pipeline.sink {
+                Sink::Build { .. } => writeln!(f, "table {number} = source {}", pipeline.source)?,
+                _ => writeln!(f, "result = source {}", pipeline.source)?,
+            }
+            write!(f, "{pipeline}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (register, column) in self.columns.iter().enumerate() {
+            writeln!(f, "  %{register} = column {column}")?;
+        }
+        let mut next = self.columns.len();
+        for step in &self.steps {
+            match step {
+                Step::Filter(condition) => writeln!(f, "  filter {condition}")?,
+                Step::Map(expr) => {
+                    writeln!(f, "  %{next} = {expr}")?;
+                    next += 1;
+                }
+                Step::Probe(probe) => {
+                    let kind = format!("{:?}", probe.kind).to_lowercase();
+                    write!(f, "  {kind} probe table {} key {}", probe.table, list(&probe.keys))?;
+                    for column in &probe.payload {
+                        write!(f, " %{next} = payload {column}")?;
+                        next += 1;
+                    }
+                    writeln!(f)?;
+                }
+            }
+        }
+        match &self.sink {
+            Sink::Build { keys, payload } => writeln!(f, "  build key {} payload {}", list(keys), list(payload)),
+            Sink::Aggregate { keys, aggregates } => {
+                write!(f, "  aggregate by {}", list(keys))?;
+                aggregates.iter().try_for_each(|aggregate| write!(f, " {aggregate}"))?;
+                writeln!(f)
+            }
+            Sink::Collect { columns } => writeln!(f, "  collect {}", list(columns)),
+        }
+    }
+}
+
+impl fmt::Display for Aggregate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CountRows => f.write_str("count(*)"),
+            Self::Count(expr) => write!(f, "count({expr})"),
+            Self::Sum(expr) => write!(f, "sum({expr})"),
+            Self::Min(expr) => write!(f, "min({expr})"),
+            Self::Max(expr) => write!(f, "max({expr})"),
+        }
+    }
+}
+
+fn list(all: &[Expr]) -> String {
+    format!("({})", all.iter().map(Expr::to_string).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{CompareOp, Interval};
+
+    fn star() -> (Program, Vec<Vec<Domain>>) {
+        let column = |min, max| Domain::int(Interval::new(min, max), false);
+        let dates = Pipeline {
+            source: 0,
+            columns: vec![0, 1],
+            steps: vec![Step::Filter(Expr::compare(CompareOp::Equal, Expr::Register(1), Expr::int(1993)))],
+            sink: Sink::Build { keys: vec![Expr::Register(0)], payload: vec![Expr::Register(1)] },
+        };
+        let facts = Pipeline {
+            source: 1,
+            columns: vec![0, 1],
+            steps: vec![Step::Probe(Probe {
+                table: 0,
+                kind: JoinKind::Inner,
+                keys: vec![Expr::Register(0)],
+                payload: vec![0],
+            })],
+            sink: Sink::Aggregate {
+                keys: vec![Expr::Register(2)],
+                aggregates: vec![Aggregate::Sum(Expr::Register(1)), Aggregate::CountRows],
+            },
+        };
+        let sources = vec![vec![column(19_920_101, 19_981_231), column(1992, 1998)], vec![column(0, 9), column(0, 99)]];
+        (Program { pipelines: vec![dates, facts] }, sources)
+    }
+
+    #[test]
+    fn a_program_can_be_read() {
+        let (program, sources) = star();
+        let shapes = validate(&program, &sources).unwrap();
+        assert_eq!(shapes[1].registers.len(), 3);
+        assert_eq!(shapes[1].outputs.len(), 3);
+        let text = "table 0 = source 0\n  %0 = column 0\n  %1 = column 1\n  filter %1 = 1993\n  \
+                    build key (%0) payload (%1)\nresult = source 1\n  %0 = column 0\n  %1 = column 1\n  \
+                    inner probe table 0 key (%0) %2 = payload 0\n  aggregate by (%2) sum(%1) count(*)\n";
+        assert_eq!(program.to_string(), text);
+    }
+
+    #[test]
+    fn broken_programs_are_refused() {
+        type Break = fn(&mut Program);
+        let breaks: [Break; 6] = [
+            |p| p.pipelines.truncate(1),
+            |p| p.pipelines[1].source = 9,
+            |p| p.pipelines[1].columns[0] = 9,
+            |p| p.pipelines.swap(0, 1),
+            |p| p.pipelines[0].steps = vec![Step::Filter(Expr::Register(0))],
+            |p| {
+                let Step::Probe(probe) = &mut p.pipelines[1].steps[0] else { return };
+                probe.payload = vec![3];
+            },
+        ];
+        for (number, f) in breaks.iter().enumerate() {
+            let (mut program, sources) = star();
+            f(&mut program);
+            assert!(matches!(validate(&program, &sources), Err(Error::Invalid(_))), "{number}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Fused pipelines: what a query does to rows between storage and its answer, as a small typed program, and the CPU
+//! backend that runs it.
+//!
+//! [`ir`] is the program: sources, filters, probes, sinks. [`Expr`] is what it computes. [`cpu`] runs it, morsel by
+//! morsel, without ever materialising a table; it is also the oracle for every other backend, so it is written to be
+//! read. There is no SQL here, and no DataFusion.
+
+pub mod bind;
+pub mod cpu;
+mod dictionary;
+mod domain;
+mod error;
+mod expr;
+pub mod ir;
+mod source;
+
+pub use dictionary::{Dictionary, DictionaryFunction};
+pub use domain::{Domain, Interval, Type};
+pub use error::{Error, Result};
+pub use expr::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr, Value};
+pub use source::{Block, SegmentSource, Source};
+
+/// Rows in a vector: the unit of execution, and of the packed layout.
+pub const VECTOR_ROWS: usize = onehop_segment::packed::VECTOR_ROWS;

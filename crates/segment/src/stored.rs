@@ -1,0 +1,172 @@
+//! A block as it is stored, for those who compute on encoded values: planes of packed words, and what to add to them.
+//!
+//! [`BlockColumn::verify`] must have been called once: it makes sure that no value lies outside of the block's zone
+//! and no code outside of the dictionary, whoever wrote the file, so that whoever computes with the zone's interval
+//! may rely on it.
+
+use arrow_array::StringViewArray;
+use arrow_buffer::ScalarBuffer;
+
+use crate::decode::{BlockColumn, Entries};
+use crate::layout::{EncodingCode, chunk};
+use crate::packed::{VECTOR_ROWS, Values, unpack, value_at, vector_words};
+use crate::types::ColumnType;
+use crate::{Error, Zone};
+
+/// Values of a block: `base` plus what the planes hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a> {
+    /// Added to every value.
+    pub base: i64,
+    /// The low 32 bits; `None` if every value is the base.
+    pub low: Option<Plane<'a>>,
+    /// The bits above them, if there are any.
+    pub high: Option<Plane<'a>>,
+    /// Whether these are codes of the column's dictionary rather than keys.
+    pub is_code: bool,
+}
+
+/// Packed vectors of one width.
+#[derive(Clone, Copy, Debug)]
+pub struct Plane<'a> {
+    width: u32,
+    words: &'a [u32],
+}
+
+impl<'a> Plane<'a> {
+    /// Bits of a value, up to 32.
+    pub fn width(self) -> u32 {
+        self.width
+    }
+
+    /// The words of a vector.
+    #[inline]
+    pub fn vector(self, vector: usize) -> &'a [u32] {
+        &self.words[vector * vector_words(self.width)..][..vector_words(self.width)]
+    }
+
+    /// A whole vector.
+    pub fn unpack(self, vector: usize, out: &mut Values) {
+        unpack(self.width, self.vector(vector), out);
+    }
+
+    /// One value of a vector.
+    #[inline]
+    pub fn value_at(self, vector: usize, row: usize) -> u32 {
+        value_at(self.width, self.vector(vector), row)
+    }
+}
+
+impl BlockColumn {
+    /// The stored integers; `None` for plain values and for texts that are not in a dictionary.
+    pub fn stored(&self) -> Option<Stored<'_>> {
+        let is_code = match self.encoding {
+            EncodingCode::Packed => false,
+            EncodingCode::Dictionary => true,
+            EncodingCode::Plain | EncodingCode::Text => return None,
+        };
+        let plane = |slot: usize, width: u32| self.chunks[slot].as_ref().map(|c| Plane { width, words: c.words() });
+        let low = plane(chunk::VALUES, self.width.min(32));
+        let high = plane(chunk::HIGH, self.width.saturating_sub(32)).filter(|_| !is_code);
+        // A code is what is packed; only a block of a single code has no chunk and keeps it in its base. A boolean
+        // whose least value is true is always true.
+        let base = if is_code && low.is_some() { 0 } else { self.base };
+        let low = low.filter(|_| self.column_type != ColumnType::Boolean || self.base == 0);
+        Some(Stored { base, low, high, is_code })
+    }
+
+    /// A bit per row in lane geometry, set if the row is not NULL; `None` if no row is. See also
+    /// [`BlockColumn::null_count`]: a block that is NULL throughout stores no bits either.
+    pub fn validity(&self) -> Option<Plane<'_>> {
+        self.chunks[chunk::VALIDITY].as_ref().map(|c| Plane { width: 1, words: c.words() })
+    }
+
+    /// Rows that are NULL.
+    pub fn null_count(&self) -> usize {
+        self.null_count
+    }
+
+    /// The type of its column.
+    pub fn column_type(&self) -> &ColumnType {
+        &self.column_type
+    }
+
+    /// Reads every value once and compares with the block's zone and the dictionary's length.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a value that is not NULL and lies outside.
+    pub fn verify(&self, zone: &Zone) -> Result<(), Error> {
+        self.verify_values(zone).map_err(|reason| self.origin.corrupt(reason))
+    }
+
+    fn verify_values(&self, zone: &Zone) -> Result<(), String> {
+        let Some(stored) = self.stored() else { return Ok(()) };
+        let (min, max) = match (&self.dictionary, zone.keys()) {
+            (Some(dictionary), _) => (0, dictionary.len() as i128 - 1),
+            (None, Some(keys)) => keys,
+            (None, None) => return Ok(()),
+        };
+        let base = i128::from(stored.base);
+        let outside = |value: i128| value < min || value > max;
+        // Under a NULL may lie anything, but codes are looked up before anybody asks whether they are NULL.
+        let is_code = stored.is_code;
+        let Some(low) = stored.low else {
+            let is_used = self.null_count < self.rows;
+            return if is_used && outside(base) { Err(out_of_zone(base, min, max)) } else { Ok(()) };
+        };
+        let (mut low_values, mut high_values): (Values, Values) = ([0; VECTOR_ROWS], [0; VECTOR_ROWS]);
+        for vector in 0..self.rows.div_ceil(VECTOR_ROWS) {
+            low.unpack(vector, &mut low_values);
+            if let Some(high) = stored.high {
+                high.unpack(vector, &mut high_values);
+            }
+            let rows = (self.rows - vector * VECTOR_ROWS).min(VECTOR_ROWS);
+            let pair = |row: usize| u64::from(high_values[row]) << 32 | u64::from(low_values[row]);
+            let value = |row: usize| i128::from(stored.base.wrapping_add(pair(row) as i64));
+            if stored.high.is_none() {
+                // The common case, and one that vectorises: only the extremes need a second look.
+                let (least, most) =
+                    low_values[..rows].iter().fold((u32::MAX, 0), |(least, most), v| (least.min(*v), most.max(*v)));
+                if !outside(base + i128::from(least)) && !outside(base + i128::from(most)) {
+                    continue;
+                }
+            }
+            for row in 0..rows {
+                let is_valid = is_code
+                    || self.null_count == 0
+                    || self.validity().is_some_and(|bits| bits.value_at(vector, row) == 1);
+                if is_valid && outside(value(row)) {
+                    return Err(out_of_zone(value(row), min, max));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl crate::decode::Dictionary {
+    pub(crate) fn len(&self) -> usize {
+        match &self.entries {
+            Entries::Keys(keys) => keys.len(),
+            Entries::Texts { views, .. } => views.len(),
+        }
+    }
+
+    pub(crate) fn keys(&self) -> Option<&[i64]> {
+        match &self.entries {
+            Entries::Keys(keys) => Some(keys),
+            Entries::Texts { .. } => None,
+        }
+    }
+
+    pub(crate) fn texts(&self) -> Option<StringViewArray> {
+        let Entries::Texts { views, text } = &self.entries else { return None };
+        // SAFETY: `Dictionary::parse` made every view from offsets that it found to lie inside the text and to cut it
+        // between characters of valid UTF-8.
+        Some(unsafe { StringViewArray::new_unchecked(ScalarBuffer::from(views.clone()), vec![text.clone()], None) })
+    }
+}
+
+fn out_of_zone(value: i128, min: i128, max: i128) -> String {
+    format!("it holds {value}, and its zone map or dictionary says {min} to {max}")
+}
