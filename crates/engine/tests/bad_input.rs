@@ -103,6 +103,7 @@ fn chains(terms: usize) -> Vec<(String, String, usize)> {
         chain("SELECT ", "CAST(", 0),
         chain("SELECT ", "(SELECT ", 0),
         chain("SELECT ", "CASE (", 0),
+        nested("CAST(CASE WHEN true THEN (", "1 +", ") END AS INT)", 0),
         each("OR", "SELECT count(*) FROM t WHERE x = 1", &|i| format!(" OR (x = {i} AND x < {i} + 1)"), "", ANY),
         each("AND", "SELECT count(*) FROM t WHERE x = 1", &|i| format!(" AND x + {i} <> {i}"), "", ANY),
         each("JOIN", "SELECT count(*) FROM t j0", &|i| format!(" JOIN t j{i} ON j{i}.x = j{}.x", i - 1), "", 100),
@@ -117,7 +118,8 @@ fn chains(terms: usize) -> Vec<(String, String, usize)> {
         nested("(", "1", ")", 30),
         nested("abs(", "1", ")", 90),
         nested("CASE WHEN true THEN ", "1", " END", 90),
-        nested("(SELECT ", "1", ")", 45),
+        nested("(SELECT ", "1", ")", 12),
+        nested("EXISTS (SELECT ", "1", ")", 12),
         nested("* FROM (SELECT ", "1 AS x", ") s", 45),
     ]
 }

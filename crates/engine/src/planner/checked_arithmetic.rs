@@ -438,7 +438,7 @@ mod tests {
         for (expression, expected) in [
             ("b + 1", "-9223372036854775806 6 9223372036854775807"),
             ("a * 3 - 1", "-22 2 NULL"),
-            ("-b", "-9223372036854775806 -5 9223372036854775807"),
+            ("-b", "-5 -9223372036854775806 9223372036854775807"),
             ("a - a", "0 0 NULL"),
             ("CAST(NULL AS BIGINT) + b", "NULL NULL NULL"),
             ("CAST(a AS TINYINT) * CAST(2 AS TINYINT)", "-14 2 NULL"),

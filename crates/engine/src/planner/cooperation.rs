@@ -7,6 +7,8 @@
 //! time, asks whether the query still runs, and is an error when it does not. Nobody sees that error: nobody waits for
 //! the rows.
 //!
+//! Joins in joins are polled in each other, too, on a thread's stack: where that is nearly full they go on on another.
+//!
 //! Done to a plan that is about to run, so that EXPLAIN shows what was planned.
 
 use std::fmt;
@@ -91,7 +93,8 @@ impl ExecutionPlan for Yielding {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Ok(Box::pin(YieldingStream { inner: self.0.execute(partition, context)?, batches_left: BATCHES_AT_A_TIME }))
+        let inner = with_stack(|| self.0.execute(partition, context))?;
+        Ok(Box::pin(YieldingStream { inner, batches_left: BATCHES_AT_A_TIME }))
     }
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
@@ -104,6 +107,13 @@ impl ExecutionPlan for Yielding {
             _ => internal_err!("one input has {} statistics", inputs.len()),
         }
     }
+}
+
+/// Stack that a join and what is below it takes, to the next join.
+const JOIN_STACK_BYTES: usize = 256 << 10;
+
+fn with_stack<T>(work: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(JOIN_STACK_BYTES, 8 * JOIN_STACK_BYTES, work)
 }
 
 struct YieldingStream {
@@ -120,7 +130,8 @@ impl Stream for YieldingStream {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let next = ready!(self.inner.as_mut().poll_next(cx));
+        let inner = self.inner.as_mut();
+        let next = ready!(with_stack(|| inner.poll_next(cx)));
         self.batches_left -= 1;
         Poll::Ready(next)
     }

@@ -40,15 +40,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
 use self::dialect::Dialect;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
-use crate::Result;
-use crate::query;
+use crate::{Error, ErrorKind, Result, query};
 
 /// Our rules and options, added to DataFusion's defaults.
 pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -98,13 +97,19 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 ///
 /// Whoever keeps a tree that comes out of here has it [`settle`]d first, within `parse`.
 pub(crate) fn parse<T>(text: &str, parse: impl FnOnce(&mut DFParser<'_>) -> Result<T>) -> Result<T> {
-    let tokens = Tokenizer::new(&Dialect, text).tokenize_with_location();
+    let tokens = Tokenizer::new(&Dialect::for_tokens(0), text).tokenize_with_location();
     let tokens = tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?;
     let stack_bytes = nesting::of_tokens(&tokens)?;
-    stacker::maybe_grow(stack_bytes, stack_bytes, || {
+    let dialect = Dialect::for_tokens(tokens.len());
+    let parsed = stacker::maybe_grow(stack_bytes, stack_bytes, || {
         let builder = DFParserBuilder::new(from_first::complete(tokens));
-        parse(&mut builder.with_dialect(&Dialect).with_recursion_limit(nesting::MAX_NESTED).build()?)
-    })
+        parse(&mut builder.with_dialect(&dialect).with_recursion_limit(nesting::MAX_NESTED).build()?)
+    });
+    match parsed {
+        Err(_) if dialect.gave_up() => Err(Error::new(ErrorKind::Syntax, "the statement cannot be parsed")
+            .with_hint("something that is deep within CASE, CAST or the like is not closed, or not right")),
+        parsed => parsed,
+    }
 }
 
 /// One statement's text as a tree.
@@ -213,6 +218,11 @@ impl VisitorMut for Rewriter {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         name_columns(select);
         same_names::rewrite(select);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
+        timestamps::rewrite_table(table);
         ControlFlow::Continue(())
     }
 

@@ -48,6 +48,10 @@ const MAX_SELECTS: usize = 5_000;
 /// WITH queries of one statement. Each is planned again wherever it is used.
 const MAX_WITH_QUERIES: usize = 500;
 
+/// Subqueries that expressions of subqueries may hold. DataFusion checks each again for every one that it is in: twice
+/// the time a level.
+const MAX_SUBQUERIES: usize = 12;
+
 /// Chains up to this length stay as they were written.
 pub(super) const MAX_UNBALANCED: usize = 64;
 
@@ -163,7 +167,7 @@ impl Repeated {
 
 /// Makes balanced trees of long chains, and refuses what is too deep or too large. To be called on the parser's stack.
 pub(crate) fn settle(tree: &mut impl VisitMut) -> crate::Result<()> {
-    let mut settler = Settler { depth: 0, selects: 0, with_queries: 0 };
+    let mut settler = Settler { depth: 0, subqueries: 0, selects: 0, with_queries: 0 };
     match tree.visit(&mut settler) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
@@ -172,6 +176,7 @@ pub(crate) fn settle(tree: &mut impl VisitMut) -> crate::Result<()> {
 
 struct Settler {
     depth: usize,
+    subqueries: usize,
     selects: usize,
     with_queries: usize,
 }
@@ -235,12 +240,21 @@ impl VisitorMut for Settler {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> Step {
         balance_conditions(expr);
+        self.subqueries += usize::from(is_subquery(expr));
+        if self.subqueries > MAX_SUBQUERIES {
+            return ControlFlow::Break(Box::new(too_deep("a subquery", self.subqueries, MAX_SUBQUERIES)));
+        }
         self.enter("an expression")
     }
 
-    fn post_visit_expr(&mut self, _: &mut Expr) -> Step {
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> Step {
+        self.subqueries -= usize::from(is_subquery(expr));
         self.leave()
     }
+}
+
+fn is_subquery(expr: &Expr) -> bool {
+    matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
 }
 
 fn balance_conditions(expr: &mut Expr) {

@@ -10,10 +10,11 @@
 
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, TimezoneInfo, TypedString, Value,
+    ObjectName, TableFactor, TableFunctionArgs, TimezoneInfo, TypedString, Value,
 };
 
 const MICROSECONDS: u64 = 6;
+const NANOSECONDS: u64 = 9;
 
 pub(super) fn rewrite(expr: &mut Expr) {
     let data_type = match expr {
@@ -26,6 +27,22 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
     if let Some(in_utc) = in_utc(expr) {
         *expr = in_utc;
+    }
+}
+
+/// `generate_series()` and the like take nanoseconds and nothing else.
+pub(super) fn rewrite_table(table: &mut TableFactor) {
+    let TableFactor::Table { args: Some(TableFunctionArgs { args, .. }), .. } = table else { return };
+    for arg in args {
+        let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { continue };
+        let data_type = match expr {
+            Expr::Cast { data_type, .. } => data_type,
+            Expr::TypedString(typed) => &mut typed.data_type,
+            _ => continue,
+        };
+        if let DataType::Timestamp(precision @ Some(MICROSECONDS), _) = data_type {
+            *precision = Some(NANOSECONDS);
+        }
     }
 }
 
