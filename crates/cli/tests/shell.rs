@@ -21,7 +21,9 @@ struct Terminal {
 impl Terminal {
     fn open(home: &std::path::Path) -> io::Result<Self> {
         let mut child = Command::new("script")
-            .args(["-q", "-e", "-c", env!("CARGO_BIN_EXE_onehop"), "/dev/null"])
+            // `exec`, for some shells would else wait in between and take Ctrl-C as meant for them.
+            .args(["-q", "-e", "-c", concat!("exec ", env!("CARGO_BIN_EXE_onehop")), "/dev/null"])
+            .env("SHELL", "/bin/sh")
             .env("XDG_STATE_HOME", home)
             .env("TERM", "xterm")
             .env("NO_COLOR", "1")
