@@ -171,6 +171,40 @@ fn body_of_chains() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Shallow by themselves: projections of views are merged, and conditions on a file become one.
+#[test]
+fn what_is_deep_only_when_it_is_merged_has_the_limit_too() {
+    let runtime = runtime();
+    let session = std::sync::Arc::new(memory(&runtime));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.parquet").display().to_string();
+    runtime.block_on(run(&session, &format!("COPY t TO '{file}'")));
+    let mut below = "t".to_string();
+    for i in 0..3 {
+        let view = format!("CREATE VIEW v{i} AS SELECT x{} AS x FROM {below}", " + 1 - 1".repeat(200));
+        runtime.block_on(run(&session, &view));
+        below = format!("v{i}");
+    }
+    let terms = |n: usize| (0..n).map(|i| format!(" AND x + {i} <> {}", i + 100)).collect::<String>();
+    for (sql, works) in [
+        ("SELECT max(x) FROM v1".to_string(), true),
+        ("SELECT max(x) FROM v2".to_string(), false),
+        (format!("SELECT count(*) FROM '{file}' WHERE x > 1{}", terms(900)), true),
+        (format!("SELECT count(*) FROM '{file}' WHERE x > 1{}", terms(3000)), false),
+    ] {
+        let session = std::sync::Arc::clone(&session);
+        let text = sql.clone();
+        let outcome = runtime.block_on(runtime.spawn(async move { rows(&session, &text).await })).unwrap();
+        match outcome {
+            Ok(_) => assert!(works, "{}", support::shortened(&sql)),
+            Err(e) => {
+                assert!(!works, "{}: {e}", support::shortened(&sql));
+                assert!(e.kind() == ErrorKind::Invalid && e.message().contains("the limit is"), "{e}");
+            }
+        }
+    }
+}
+
 #[test]
 fn long_is_not_wrong() {
     let runtime = runtime();

@@ -89,7 +89,7 @@ impl Place {
 fn errors_in_text_name_file_line_column_and_value() {
     let place = Place::new();
     place.run("CREATE TABLE c (id BIGINT NOT NULL, name VARCHAR, day DATE)");
-    let cases: [(&[u8], &[&str]); 17] = [
+    let cases: [(&[u8], &[&str]); 20] = [
         (b"1,a,2024-01-01\nthree,b,2024-01-02\n", &["line 2, column \"id\": cannot read \"three\" as BIGINT"]),
         (b"id,name,day\n1,a,2024-01-01\n2,b,2023-02-29\n", &["line 3, column \"day\"", "\"2023-02-29\" as DATE"]),
         (b"id,name,day\r\n\r\n1,a,2024-01-01\r\nx,b,\r\n", &["line 4, column \"id\"", "\"x\""]),
@@ -106,6 +106,9 @@ fn errors_in_text_name_file_line_column_and_value() {
         (b"99999999999999999999,a,\n", &["line 1, column \"id\"", "\"99999999999999999999\""]),
         (b"key,label,date\n1,a,\n", &["line 1, column \"id\": cannot read \"key\"", "(HEADER true)"]),
         (b"1,a,2024-01-01\n\0\0\0\0\n", &["line 2: 1 field"]),
+        (b"1,a,,\n2,b,,more\n", &["line 2: \"more\" follows the delimiter that ends the first line"]),
+        (b"1,a,,\n2,b,2024-01-01\n", &["line 2: no delimiter at the end"]),
+        (b"1,a,,\n2,b,,,\n", &["line 2: 4 fields, and 3 are expected"]),
         (b"id,name,day,more\n1,a,,x\n", &["has the columns id, name, day, more", "INSERT INTO c SELECT"]),
     ];
     for (bytes, words) in cases {

@@ -36,8 +36,8 @@ use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt};
 use url::Url;
 
-pub(crate) use self::csv::Dialect;
 use self::csv::{CsvFormat, Types};
+pub(crate) use self::csv::{Dialect, TRAILING};
 use self::glob::Found;
 use self::named::NamedFormat;
 pub(crate) use self::store::CountingRegistry;

@@ -157,8 +157,9 @@ pub(crate) async fn physical_plan(
     query: &Arc<query::Query>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let plan = state.create_physical_plan(plan).await?;
+    let plan = balanced_conditions::balance_filters(plan)?;
     nesting::check_operators(&plan)?;
-    cooperation::cancellable(balanced_conditions::balance_filters(plan)?, query)
+    cooperation::cancellable(plan, query)
 }
 
 /// DataFusion's planner, for plans that are not too deep to run.

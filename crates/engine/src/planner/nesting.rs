@@ -18,6 +18,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::Expr as PlanExpr;
 use datafusion::sql::sqlparser::ast::{
@@ -413,18 +414,38 @@ impl<'n> TreeNodeVisitor<'n> for Terms {
     }
 }
 
-/// Refuses operators too many above each other.
-pub(super) fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> crate::Result<()> {
+/// Refuses operators too many above each other, and expressions that are too deep in the end: DataFusion merges
+/// projections of operators, too.
+pub(super) fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<()> {
     let mut deepest = 0;
     let mut open = vec![(plan, 1)];
     while let Some((plan, depth)) = open.pop() {
         deepest = deepest.max(depth);
         open.extend(plan.children().into_iter().map(|child| (child, depth + 1)));
+        plan.apply_expressions(&mut |expr| {
+            let depth = depth_of_expression(expr);
+            if depth > MAX_DEPTH {
+                return Err(too_deep("an expression", depth, MAX_DEPTH).into());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
     }
     if deepest > MAX_OPERATORS {
-        return Err(too_deep("the plan", deepest, MAX_OPERATORS));
+        return Err(too_deep("the plan", deepest, MAX_OPERATORS).into());
     }
     Ok(())
+}
+
+fn depth_of_expression(expr: &Arc<dyn PhysicalExpr>) -> usize {
+    let mut deepest = 0;
+    let mut open = vec![(expr, 1)];
+    while let Some((expr, depth)) = open.pop() {
+        deepest = deepest.max(depth);
+        if depth <= MAX_DEPTH {
+            open.extend(expr.children().into_iter().map(|child| (child, depth + 1)));
+        }
+    }
+    deepest
 }
 
 fn too_deep(what: &str, levels: usize, most: usize) -> Error {

@@ -20,16 +20,14 @@ pub(super) fn rewrite(select: &mut Select) {
     let has_one_table = matches!(select.from.as_slice(), [table] if table.joins.is_empty());
     let is_all = |star: Vec<String>| if has_one_table { Vec::new() } else { star };
     let stars: Vec<Vec<String>> = select.projection.iter().filter_map(star).map(is_all).collect();
-    let (mut columns, mut names, mut aliases) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let (mut columns, mut names) = (HashSet::new(), HashSet::new());
     for item in &mut select.projection {
         let expr = match item {
             SelectItem::UnnamedExpr(expr) => expr,
             SelectItem::ExprWithAlias { alias, .. } => {
                 let name = normal(alias);
-                if aliases.contains(&name) {
-                    *alias = Ident::with_quote('"', free(name, &mut aliases));
-                } else {
-                    aliases.insert(name);
+                if !names.insert(name.clone()) {
+                    *alias = Ident::with_quote('"', free(name, &mut names));
                 }
                 continue;
             }
@@ -178,6 +176,7 @@ mod tests {
             ("SELECT * EXCLUDE (k), k FROM t", "SELECT * EXCLUDE (k), k FROM t"),
             ("SELECT t.*, k FROM t", "SELECT t.*, k AS \"k_1\" FROM t"),
             ("SELECT a AS x, b AS X FROM t", "SELECT a AS x, b AS \"x_1\" FROM t"),
+            ("SELECT k, k, x AS k FROM t", "SELECT k, k AS \"k_1\", x AS \"k_2\" FROM t"),
             ("SELECT a.*, A.k, b.k FROM a, b", "SELECT a.*, A.k AS \"k_1\", b.k FROM a, b"),
             ("SELECT 1 AS one, unnest(x) FROM t", "SELECT 1 AS one, unnest(x) FROM t"),
         ] {

@@ -39,6 +39,15 @@ pub(super) enum Fault {
         expected: usize,
         separator: Option<char>,
     },
+    /// The first line ends with a delimiter, this one does not.
+    NoTrailing {
+        line: u64,
+    },
+    /// Something follows the delimiter that should end the line.
+    Trailing {
+        line: u64,
+        text: String,
+    },
     NotUtf8 {
         line: u64,
         column: String,
@@ -87,7 +96,15 @@ fn check(record: &[u8], fields: &[Vec<u8>], line: u64, is_header: bool, parse: &
             [only] => [',', ';', '\t', '|'].into_iter().find(|mark| only.contains(&(*mark as u8))),
             _ => None,
         };
-        return Some(Fault::Fields { line, found: fields.len(), expected: columns.len(), separator });
+        let found = fields.len() - usize::from(parse.trailing().is_some() && fields.last().is_some_and(Vec::is_empty));
+        let expected = columns.len() - usize::from(parse.trailing().is_some());
+        return Some(match found == expected {
+            true => Fault::NoTrailing { line },
+            false => Fault::Fields { line, found, expected, separator },
+        });
+    }
+    if let Some(text) = parse.trailing().and_then(|column| fields.get(column)).filter(|text| !text.is_empty()) {
+        return Some(Fault::Trailing { line, text: String::from_utf8_lossy(text).into_owned() });
     }
     for (field, column) in fields.iter().zip(columns) {
         if std::str::from_utf8(field).is_err() {
@@ -197,6 +214,13 @@ impl Fault {
                     None => error,
                 }
             }
+            Self::NoTrailing { line } => {
+                data(format!("'{name}' line {line}: no delimiter at the end, where the first line has one"))
+            }
+            Self::Trailing { line, text } => data(format!(
+                "'{name}' line {line}: {} follows the delimiter that ends the first line",
+                shortened(&text)
+            )),
             Self::NotUtf8 { line, column } => {
                 data(format!("'{name}' line {line}, column \"{column}\": the text is not UTF-8"))
                     .with_hint("convert the file first: iconv -f LATIN1 -t UTF-8")

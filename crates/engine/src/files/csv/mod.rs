@@ -53,6 +53,9 @@ const SAMPLE_ROWS: usize = 1000;
 /// Enough for the first record of most files.
 const PEEK_BYTES: usize = 64 << 10;
 
+/// The name of the column without a value that a delimiter at the end of every line makes.
+pub(crate) const TRAILING: &str = "\u{0}trailing";
+
 /// The bytes that mean something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dialect {
@@ -168,16 +171,37 @@ struct Parse {
 impl Parse {
     fn chunk(&self, chunk: &Chunk) -> std::result::Result<Vec<RecordBatch>, Fault> {
         let skips_header = self.has_header && chunk.is_first();
-        let batches = self.batches(&chunk.bytes, &self.columns, skips_header);
-        let batches = batches.map_err(|reason| fault::find(chunk, self, Some(reason)))?;
-        // A number that is too large for a DOUBLE is read as infinity.
-        match batches.iter().any(has_infinity) {
-            true => match fault::find(chunk, self, None) {
-                Fault::Other { reason: None, .. } => Ok(batches),
-                fault => Err(fault),
-            },
-            false => Ok(batches),
+        let refused = |reason| fault::find(chunk, self, Some(reason));
+        let mut batches = match self.trailing() {
+            Some(trailing) => {
+                let columns: Vec<usize> = self.columns.iter().copied().chain([trailing]).collect();
+                self.batches(&chunk.bytes, &columns, skips_header)
+            }
+            None => self.batches(&chunk.bytes, &self.columns, skips_header),
         }
+        .map_err(refused)?;
+        // A number that is too large for a DOUBLE is read as infinity.
+        if batches.iter().any(|batch| has_infinity(batch) || has_trailing_text(batch)) {
+            match fault::find(chunk, self, None) {
+                Fault::Other { reason: None, .. } => {}
+                fault => return Err(fault),
+            }
+        }
+        if self.trailing().is_some() {
+            let wanted: Vec<usize> = (0..self.columns.len()).collect();
+            batches = batches
+                .iter()
+                .map(|batch| batch.project(&wanted))
+                .collect::<std::result::Result<_, _>>()
+                .map_err(refused)?;
+        }
+        Ok(batches)
+    }
+
+    /// Where the column is that has to be empty, if there is one.
+    fn trailing(&self) -> Option<usize> {
+        let last = self.schema.fields().len().checked_sub(1)?;
+        (self.schema.field(last).name() == TRAILING).then_some(last)
     }
 
     fn batches(
@@ -214,6 +238,11 @@ impl Parse {
             }
         }
     }
+}
+
+/// Whether something follows the delimiter that should end the line. Nothing at all is read as NULL.
+fn has_trailing_text(batch: &RecordBatch) -> bool {
+    batch.column_by_name(TRAILING).is_some_and(|column| column.null_count() < column.len())
 }
 
 fn has_infinity(batch: &RecordBatch) -> bool {

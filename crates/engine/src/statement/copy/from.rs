@@ -18,7 +18,7 @@ use datafusion::scalar::ScalarValue;
 use super::Options;
 use crate::database::Table;
 use crate::error::nearest;
-use crate::files::{Format, Source, parse_name};
+use crate::files::{Format, Source, TRAILING, parse_name};
 use crate::query::Done;
 use crate::statement::{Context, done, insert};
 use crate::{Error, ErrorKind, Result};
@@ -31,9 +31,6 @@ pub(in crate::statement) struct CopyFrom {
     pub(super) path: String,
     pub(super) options: Options,
 }
-
-/// The empty column after a delimiter at the end of the line.
-const TRAILING: &str = "\u{0}trailing";
 
 /// What the first line of a text file tells.
 #[derive(Debug, PartialEq)]
