@@ -84,6 +84,9 @@ impl Client {
         }
         self.last = Some(sql.to_string());
         let finished = self.print_rows(sql)?;
+        for notice in self.session.query().notices().iter().filter(|_| !self.view.quiet) {
+            note(self.view.terminal.paint(Paint::Dim, &format!("notice: {notice}")));
+        }
         if self.view.footer {
             note(self.view.terminal.paint(Paint::Dim, &footer::line(&finished)));
         }

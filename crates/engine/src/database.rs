@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use onehop_io::{Ledger, LocalVolume, MemoryVolume, Volume};
-use onehop_segment::Segment;
+use onehop_segment::{BlockCache, Segment};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::catalog::{self, Catalog, CatalogStore, Change, ManifestStore, SegmentEntry, TableEntry};
@@ -57,6 +57,8 @@ struct Inner {
     access: Access,
     settings: Settings,
     segments: Arc<dyn Volume>,
+    /// Hot blocks of all tables, for all sessions.
+    cache: Arc<BlockCache>,
     store: Box<dyn CatalogStore>,
     snapshot: RwLock<Arc<Snapshot>>,
     /// Held while a commit is made.
@@ -228,6 +230,7 @@ impl Database {
         }
         let (path, lock) = place.map_or((None, None), |(path, lock)| (Some(path), Some(lock)));
         let next_id = AtomicU64::new(catalog.next_id);
+        let cache = Arc::new(BlockCache::new(usize::try_from(settings.cache_bytes()).unwrap_or(usize::MAX)));
         let snapshot = Snapshot::build(catalog, None, &segments)?;
         Ok(Self {
             inner: Arc::new(Inner {
@@ -235,6 +238,7 @@ impl Database {
                 access,
                 settings,
                 segments,
+                cache,
                 store: Box::new(store),
                 snapshot: RwLock::new(Arc::new(snapshot)),
                 writer: Mutex::default(),
@@ -263,6 +267,11 @@ impl Database {
     /// The folder of segment files.
     pub(crate) fn segments(&self) -> &Arc<dyn Volume> {
         &self.inner.segments
+    }
+
+    /// Hot blocks.
+    pub(crate) fn cache(&self) -> &Arc<BlockCache> {
+        &self.inner.cache
     }
 
     /// An id that no table or segment has or had.

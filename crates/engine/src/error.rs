@@ -144,6 +144,19 @@ impl From<onehop_segment::Error> for Error {
     }
 }
 
+impl From<onehop_pipeline::Error> for Error {
+    fn from(e: onehop_pipeline::Error) -> Self {
+        use onehop_pipeline::Error as Pipeline;
+        let kind = match e {
+            Pipeline::Segment(e) => return e.into(),
+            Pipeline::OutOfRange { .. } | Pipeline::DivisionByZero { .. } => ErrorKind::Data,
+            Pipeline::Memory { .. } => ErrorKind::Resources,
+            Pipeline::Invalid(_) | Pipeline::Unsupported(_) => ErrorKind::Internal,
+        };
+        Self { kind, message: e.to_string(), hint: hint_of(kind), source: Some(Box::new(e)) }
+    }
+}
+
 impl From<Error> for DataFusionError {
     fn from(e: Error) -> Self {
         DataFusionError::External(Box::new(e))

@@ -25,6 +25,7 @@ mod database;
 mod error;
 mod files;
 mod load;
+mod lower;
 mod planner;
 mod query;
 mod resolve;

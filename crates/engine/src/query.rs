@@ -49,6 +49,7 @@ pub struct Query {
     is_cancelled: AtomicBool,
     /// Files of other formats that it reads, by the paths it was given.
     files: Mutex<Vec<String>>,
+    notices: Mutex<Vec<String>>,
 }
 
 impl Query {
@@ -61,6 +62,7 @@ impl Query {
             ledger: Arc::default(),
             is_cancelled: AtomicBool::new(false),
             files: Mutex::default(),
+            notices: Mutex::default(),
         })
     }
 
@@ -78,6 +80,19 @@ impl Query {
         if !files.iter().any(|known| known == path) {
             files.push(path.to_string());
         }
+    }
+
+    /// Something that its user should know, said once.
+    pub(crate) fn notice(&self, text: String) {
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        if !notices.contains(&text) {
+            notices.push(text);
+        }
+    }
+
+    /// What its user should know: why a part of it does not run as fast as it could.
+    pub fn notices(&self) -> Vec<String> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Makes planning, or anything else that gives one answer, a task of its own with a stack for deep trees.

@@ -12,10 +12,11 @@ use futures::FutureExt;
 use crate::catalog::{Definition, definition};
 use crate::database::Database;
 use crate::files::CountingRegistry;
+use crate::lower::Fusing;
 use crate::planner;
 use crate::query::panicked;
 use crate::resolve::{self, Names as BoundNames};
-use crate::settings::{Setting, Settings};
+use crate::settings::{ExecMode, Setting, Settings};
 use crate::statement::{self, Context};
 use crate::{Error, Output, Query, Result};
 
@@ -144,6 +145,10 @@ impl Session {
             RuntimeEnvBuilder::from_runtime_env(runtime).with_object_store_registry(Arc::new(registry)).build_arc()?;
         let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
         state.config_mut().set_extension(Arc::clone(query));
+        if settings.exec_mode() == ExecMode::Fused {
+            let cache = Arc::clone(self.database.cache());
+            state.config_mut().set_extension(Arc::new(Fusing { cache, fallback: settings.exec_fallback() }));
+        }
         // now() and current_date are the same throughout the statement, and fail without this.
         state.mark_start_execution();
         Ok(state)

@@ -82,6 +82,24 @@ const DEFINITIONS: &[Definition] = &[
         description: "Where queries spill to",
     },
     Definition {
+        name: "exec.mode",
+        default: || "fused".into(),
+        parse: |text| parse_word(text, &["fused", "datafusion"]),
+        description: "What runs queries: fused (pipelines where they can), datafusion (its operators alone)",
+    },
+    Definition {
+        name: "exec.fallback",
+        default: || "warn".into(),
+        parse: |text| parse_word(text, &["warn", "silent", "error"]),
+        description: "What an aggregate or join that no pipeline can run leads to: warn (a notice), silent, error",
+    },
+    Definition {
+        name: "io.cache",
+        default: || format_size(total_memory_bytes() / 4),
+        parse: |text| parse_cache(text).map(format_size),
+        description: "Memory for hot blocks: a size (4GiB), a share (25%), or 0; when a database is opened",
+    },
+    Definition {
         name: "io.path",
         default: || "auto".into(),
         parse: |text| parse_word(text, &["auto", "buffered", "direct"]),
@@ -103,6 +121,26 @@ const DEFINITIONS: &[Definition] = &[
         description: "Rows in a newly written segment, at most; a load holds one per thread in memory, encoded",
     },
 ];
+
+/// What runs queries: the setting `exec.mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExecMode {
+    /// Fused pipelines where they can, DataFusion's operators elsewhere.
+    Fused,
+    /// DataFusion's operators alone.
+    DataFusion,
+}
+
+/// What to do about an operator that pipelines should run and cannot: the setting `exec.fallback`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fallback {
+    /// DataFusion runs it, with a notice.
+    Warn,
+    /// DataFusion runs it.
+    Silent,
+    /// The query fails.
+    Error,
+}
 
 /// The settings of one session.
 #[derive(Clone, Debug)]
@@ -180,6 +218,28 @@ impl Settings {
         self.value("temp_directory").into()
     }
 
+    /// Whether pipelines run what they can.
+    pub fn exec_mode(&self) -> ExecMode {
+        match self.value("exec.mode").as_str() {
+            "datafusion" => ExecMode::DataFusion,
+            _ => ExecMode::Fused,
+        }
+    }
+
+    /// What to do about what they cannot.
+    pub fn exec_fallback(&self) -> Fallback {
+        match self.value("exec.fallback").as_str() {
+            "silent" => Fallback::Silent,
+            "error" => Fallback::Error,
+            _ => Fallback::Warn,
+        }
+    }
+
+    /// Bytes for hot blocks.
+    pub fn cache_bytes(&self) -> u64 {
+        parse_cache(&self.value("io.cache")).unwrap_or(0)
+    }
+
     /// Rows in a new block.
     pub fn block_rows(&self) -> usize {
         self.value("storage.block_rows").parse().unwrap_or(onehop_segment::BLOCK_ROWS)
@@ -235,6 +295,13 @@ fn parse_memory(text: &str) -> std::result::Result<u64, String> {
         };
     }
     parse_size(text).filter(|bytes| *bytes >= 16 << 20).ok_or_else(|| "a size of 16MiB or more, such as 4GiB".into())
+}
+
+fn parse_cache(text: &str) -> std::result::Result<u64, String> {
+    if text == "0" || text == "0.0MiB" {
+        return Ok(0);
+    }
+    parse_memory(text).map_err(|wanted| format!("0, or {wanted}"))
 }
 
 /// `64KiB`, `1MiB`, `10GB`, `4096`: powers of 1,024 with an i, of 1,000 without.

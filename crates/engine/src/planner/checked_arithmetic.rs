@@ -102,8 +102,15 @@ fn integer(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     data_type.is_integer().then_some(data_type)
 }
 
+/// The checked operator that a function is, and the type of both its sides and its result.
+pub(crate) fn operation_of(function: &ScalarUDF) -> Option<(Operation, &DataType)> {
+    let checked: &Checked = function.inner().downcast_ref()?;
+    Some((checked.operation, &checked.data_type))
+}
+
+/// An operator that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Operation {
+pub(crate) enum Operation {
     Add,
     Subtract,
     Multiply,

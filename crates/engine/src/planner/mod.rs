@@ -45,9 +45,10 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
 use self::dialect::Dialect;
+pub(crate) use self::checked_arithmetic::{Operation, operation_of};
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
-use crate::{Error, ErrorKind, Result, query};
+use crate::{Error, ErrorKind, Result, lower, query};
 
 /// Our rules and options, added to DataFusion's defaults.
 pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -162,7 +163,7 @@ pub(crate) async fn physical_plan(
     cooperation::cancellable(plan, query)
 }
 
-/// DataFusion's planner, for plans that are not too deep to run.
+/// DataFusion's planner, for plans that are not too deep to run; what pipelines can run goes to them.
 #[derive(Debug)]
 struct Planner;
 
@@ -174,7 +175,11 @@ impl QueryPlanner for Planner {
         session: &dyn DataFusionSession,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         nesting::check_plan(plan)?;
-        DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(lower::FusedPlanner)]);
+        match session.as_any().downcast_ref::<SessionState>() {
+            Some(state) => planner.create_physical_plan(&lower::lower(plan, state)?, session).await,
+            None => planner.create_physical_plan(plan, session).await,
+        }
     }
 }
 

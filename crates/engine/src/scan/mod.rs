@@ -35,6 +35,11 @@ impl SegmentTable {
     pub fn new(table: Arc<Table>) -> Self {
         Self { table }
     }
+
+    /// The table.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
 }
 
 /// One block to read.
@@ -59,7 +64,7 @@ pub(crate) struct ScanPlan {
 }
 
 impl ScanPlan {
-    fn new(table: &Table, filters: &[Expr]) -> Result<Self> {
+    pub fn new(table: &Table, filters: &[Expr]) -> Result<Self> {
         let predicate = prune::predicate(filters, &table.schema);
         let prunes = predicate != Predicate::Unknown;
         let condition =
@@ -92,7 +97,7 @@ impl ScanPlan {
         Ok(plan)
     }
 
-    fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.blocks.iter().map(|block| block.segment.block_rows(block.block)).sum()
     }
 }

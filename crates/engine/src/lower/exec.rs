@@ -1,0 +1,196 @@
+//! Runs a fused subtree: a task per thread, a morsel at a time, so that a cancelled query stops between morsels.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::{StreamExt, TryStreamExt, stream};
+use onehop_pipeline::cpu::{Execution, ResultColumn, Stage, Worker};
+use tokio::task::JoinSet;
+
+use super::node::Fused;
+use crate::Result;
+use crate::query::Query;
+
+/// A fused subtree as an operator.
+#[derive(Debug)]
+pub(super) struct FusedExec {
+    fused: Arc<Fused>,
+    schema: SchemaRef,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl FusedExec {
+    pub fn new(fused: Arc<Fused>) -> Self {
+        let schema = Arc::clone(fused.schema.inner());
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(Arc::clone(&schema)),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        );
+        Self { fused, schema, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+    }
+}
+
+impl DisplayAs for FusedExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = match t {
+            DisplayFormatType::TreeRender => "\n",
+            _ => ", ",
+        };
+        if !matches!(t, DisplayFormatType::TreeRender) {
+            write!(f, "CpuPreAgg: ")?;
+        }
+        write!(f, "groups=[{}]", self.fused.groups.join(", "))?;
+        write!(f, "{separator}aggregates=[{}]", self.fused.aggregates.join(", "))?;
+        for scan in &self.fused.planned.scans {
+            let (read, considered) = (scan.plan.blocks.len(), scan.plan.blocks_considered);
+            write!(f, "{separator}scan={}[{}] blocks={considered} -> {read}", scan.table, scan.columns.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for FusedExec {
+    fn name(&self) -> &'static str {
+        "CpuPreAgg"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
+    ) -> DataFusionResult<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let metrics = BaselineMetrics::new(&self.metrics, 0);
+        let skipped = MetricBuilder::new(&self.metrics).counter("blocks_skipped_by_joins", 0);
+        let run = Run { fused: Arc::clone(&self.fused), context, schema: Arc::clone(&self.schema) };
+        let batches = stream::once(async move {
+            let timer = metrics.elapsed_compute().timer();
+            let (batch, skipped_by_joins) = run.run().await.map_err(DataFusionError::from)?;
+            timer.done();
+            skipped.add(skipped_by_joins);
+            metrics.record_output(batch.num_rows());
+            Ok::<_, DataFusionError>(run.sliced(&batch))
+        });
+        let batches = batches.map_ok(|slices| stream::iter(slices).map(Ok)).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+/// One execution.
+struct Run {
+    fused: Arc<Fused>,
+    context: Arc<TaskContext>,
+    schema: SchemaRef,
+}
+
+impl Run {
+    async fn run(&self) -> Result<(RecordBatch, usize)> {
+        let planned = &self.fused.planned;
+        let query = self.context.session_config().get_extension::<Query>();
+        let pool = self.context.memory_pool();
+        let budget = match pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes,
+            _ => usize::MAX,
+        };
+        let mut execution = Execution::new(planned.program.clone(), planned.sources.clone(), budget)?;
+        let mut answer = Vec::new();
+        let mut skipped = 0;
+        if let Some(query) = &query {
+            for scan in &planned.scans {
+                let (considered, read) = (scan.plan.blocks_considered as u64, scan.plan.blocks.len() as u64);
+                query.shared_ledger().planned_blocks(considered, considered - read);
+                query.expect_rows(scan.plan.rows() as u64);
+            }
+        }
+        for pipeline in 0..execution.pipelines() {
+            let stage = execution.stage(pipeline)?;
+            let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels).sum();
+            skipped += by_joins;
+            if let Some(query) = &query {
+                query.shared_ledger().planned_blocks(0, by_joins as u64);
+            }
+            let workers = self.work(&stage, query.as_ref()).await?;
+            answer = execution.finish(&stage, workers)?;
+        }
+        Ok((self.batch(&answer)?, skipped))
+    }
+
+    /// Carries a stage through on all threads.
+    async fn work(&self, stage: &Arc<Stage>, query: Option<&Arc<Query>>) -> Result<Vec<Worker>> {
+        let threads = self.context.session_config().target_partitions().min(stage.morsels()).max(1);
+        let mut tasks = JoinSet::new();
+        for _ in 0..threads {
+            let worker = Worker::new(stage);
+            let reservation = MemoryConsumer::new("CpuPreAgg").register(self.context.memory_pool());
+            tasks.spawn(carry_on(worker, reservation, query.cloned()));
+        }
+        let mut workers = Vec::with_capacity(threads);
+        while let Some(joined) = tasks.join_next().await {
+            workers.push(joined.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??);
+        }
+        Ok(workers)
+    }
+
+    fn batch(&self, columns: &[ResultColumn]) -> Result<RecordBatch> {
+        let arrays = self.fused.finish.iter().zip(self.schema.fields());
+        let arrays = arrays.map(|(finish, field)| finish.array(columns, field)).collect::<Result<Vec<_>>>()?;
+        let rows = columns.first().map_or(0, ResultColumn::len);
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
+    }
+
+    /// In pieces of the size that DataFusion's operators work on.
+    fn sliced(&self, batch: &RecordBatch) -> Vec<RecordBatch> {
+        let size = self.context.session_config().batch_size();
+        (0..batch.num_rows())
+            .step_by(size)
+            .map(|start| batch.slice(start, size.min(batch.num_rows() - start)))
+            .collect()
+    }
+}
+
+async fn carry_on(mut worker: Worker, reservation: MemoryReservation, query: Option<Arc<Query>>) -> Result<Worker> {
+    while worker.step()?.is_some() {
+        reservation.try_resize(worker.bytes()).map_err(DataFusionError::from)?;
+        if let Some(query) = &query {
+            query.did_rows(worker.morsel_rows() as u64);
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(worker)
+}

@@ -1,0 +1,303 @@
+//! DataFusion's expressions as the pipelines'.
+//!
+//! DataFusion has settled types: both sides of a comparison have one type, decimals are the exception in arithmetic.
+//! Whatever reads one text column and nothing else becomes a function of its dictionary, evaluated by DataFusion
+//! itself, so that every function of texts there is works, with the same results.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, DECIMAL128_MAX_PRECISION};
+use datafusion::common::{Column, DFSchema, ScalarValue};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::{Between, Case, Cast, InList, ScalarFunction};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
+use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr as Pipeline, Type, Value};
+
+use super::text::{TextFunction, canonical};
+use super::{Lowered, because};
+use crate::planner::{Operation, operation_of};
+
+/// Translates expressions over the columns that have a register.
+pub(super) struct Translator<'a> {
+    /// All columns there are.
+    pub schema: Arc<DFSchema>,
+    pub state: &'a SessionState,
+    pub registers: HashMap<Column, usize>,
+}
+
+/// The pipelines' type for a column or result.
+pub(super) fn type_of(data_type: &DataType) -> Lowered<Type> {
+    Ok(match data_type {
+        DataType::Boolean => Type::Bool,
+        DataType::Float64 => Type::Double,
+        DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8 => Type::Text,
+        DataType::Timestamp(..) | DataType::Date32 | DataType::Decimal128(..) => Type::Int,
+        integer if integer.is_integer() => Type::Int,
+        other => return because(format!("values of type {other}")),
+    })
+}
+
+/// What values of a type must fit.
+pub(super) fn bounds(data_type: &DataType) -> Bounds {
+    let of = |min: i128, max: i128, type_name: &'static str| Bounds { min, max, type_name };
+    match data_type {
+        DataType::Int8 => of(i8::MIN.into(), i8::MAX.into(), "TINYINT"),
+        DataType::Int16 => of(i16::MIN.into(), i16::MAX.into(), "SMALLINT"),
+        DataType::Int32 => of(i32::MIN.into(), i32::MAX.into(), "INTEGER"),
+        DataType::Int64 => of(i64::MIN.into(), i64::MAX.into(), "BIGINT"),
+        DataType::UInt8 => of(0, u8::MAX.into(), "TINYINT UNSIGNED"),
+        DataType::UInt16 => of(0, u16::MAX.into(), "SMALLINT UNSIGNED"),
+        DataType::UInt32 => of(0, u32::MAX.into(), "INTEGER UNSIGNED"),
+        DataType::UInt64 => of(0, u64::MAX.into(), "BIGINT UNSIGNED"),
+        DataType::Decimal128(precision, _) => {
+            let most = 10i128.pow((*precision).min(DECIMAL128_MAX_PRECISION).into()) - 1;
+            of(-most, most, "DECIMAL")
+        }
+        _ => Bounds::NONE,
+    }
+}
+
+impl Translator<'_> {
+    /// An expression.
+    pub fn translate(&self, expr: &Expr) -> Lowered<Pipeline> {
+        if let Some(lookup) = self.function_of_text(expr)? {
+            return Ok(lookup);
+        }
+        match expr {
+            Expr::Alias(alias) => self.translate(&alias.expr),
+            Expr::Column(column) => match self.registers.get(column) {
+                Some(register) => Ok(Pipeline::Register(*register)),
+                None => because(format!("{column} where it is not known")),
+            },
+            Expr::Literal(value, _) => literal(value),
+            Expr::BinaryExpr(binary) => self.binary(expr, binary),
+            Expr::Not(inner) => Ok(Pipeline::Not(Box::new(self.translate(inner)?))),
+            Expr::IsNull(inner) => Ok(Pipeline::IsNull(Box::new(self.translate(inner)?))),
+            Expr::IsNotNull(inner) => Ok(not(Pipeline::IsNull(Box::new(self.translate(inner)?)))),
+            Expr::IsTrue(inner) => Ok(or_false(self.translate(inner)?)),
+            Expr::IsNotTrue(inner) => Ok(not(or_false(self.translate(inner)?))),
+            Expr::IsFalse(inner) => Ok(or_false(not(self.translate(inner)?))),
+            Expr::IsNotFalse(inner) => Ok(not(or_false(not(self.translate(inner)?)))),
+            Expr::Between(Between { expr: inner, negated, low, high }) => {
+                let at_least = self.compare(CompareOp::GreaterOrEqual, inner, low)?;
+                let at_most = self.compare(CompareOp::LessOrEqual, inner, high)?;
+                let between = Pipeline::And(vec![at_least, at_most]);
+                Ok(if *negated { not(between) } else { between })
+            }
+            Expr::InList(list) => self.in_list(list),
+            Expr::Case(case) => self.case(case),
+            Expr::Cast(Cast { expr: inner, field }) => self.cast(inner, field.data_type()),
+            Expr::Negative(inner) => {
+                let data_type = inner.get_type(&self.schema)?;
+                let zero = match type_of(&data_type)? {
+                    Type::Double => return because("the negative of a double"),
+                    _ => Pipeline::int(0),
+                };
+                Ok(Pipeline::arithmetic(ArithmeticOp::Sub, zero, self.translate(inner)?, bounds(&data_type)))
+            }
+            Expr::ScalarFunction(call) => self.call(expr, call),
+            other => because(format!("the expression {}", other.human_display())),
+        }
+    }
+
+    /// `expr` as a function of the only column it reads, if that is a text.
+    fn function_of_text(&self, expr: &Expr) -> Lowered<Option<Pipeline>> {
+        if matches!(expr, Expr::Column(_) | Expr::Literal(..) | Expr::Alias(_)) {
+            return Ok(None);
+        }
+        let columns: HashSet<&Column> = expr.column_refs();
+        let (Some(column), 1) = (columns.iter().next(), columns.len()) else { return Ok(None) };
+        let is_text = matches!(Expr::Column((*column).clone()).get_type(&self.schema)?, DataType::Utf8View);
+        if !is_text || expr.is_volatile() {
+            return Ok(None);
+        }
+        let Some(result) = canonical(&expr.get_type(&self.schema)?) else { return Ok(None) };
+        let Some(register) = self.registers.get(*column) else {
+            return because(format!("{column} where it is not known"));
+        };
+        // What DataFusion refuses is for DataFusion to say.
+        let function = match TextFunction::new(expr, column, result, self.state) {
+            Ok(function) => function,
+            Err(e) => return because(e.strip_backtrace()),
+        };
+        let text = Box::new(Pipeline::Register(*register));
+        Ok(Some(Pipeline::Lookup { text, function: Arc::new(function) }))
+    }
+
+    fn binary(&self, expr: &Expr, binary: &BinaryExpr) -> Lowered<Pipeline> {
+        let compare = |op| self.compare(op, &binary.left, &binary.right);
+        match binary.op {
+            Operator::And => Ok(Pipeline::And(vec![self.translate(&binary.left)?, self.translate(&binary.right)?])),
+            Operator::Or => Ok(Pipeline::Or(vec![self.translate(&binary.left)?, self.translate(&binary.right)?])),
+            Operator::Eq => compare(CompareOp::Equal),
+            Operator::NotEq => compare(CompareOp::NotEqual),
+            Operator::Lt => compare(CompareOp::Less),
+            Operator::LtEq => compare(CompareOp::LessOrEqual),
+            Operator::Gt => compare(CompareOp::Greater),
+            Operator::GtEq => compare(CompareOp::GreaterOrEqual),
+            Operator::Plus => self.arithmetic(expr, ArithmeticOp::Add, &binary.left, &binary.right),
+            Operator::Minus => self.arithmetic(expr, ArithmeticOp::Sub, &binary.left, &binary.right),
+            Operator::Multiply => self.arithmetic(expr, ArithmeticOp::Mul, &binary.left, &binary.right),
+            Operator::Divide => self.arithmetic(expr, ArithmeticOp::Div, &binary.left, &binary.right),
+            Operator::Modulo => self.arithmetic(expr, ArithmeticOp::Rem, &binary.left, &binary.right),
+            other => because(format!("the operator {other}")),
+        }
+    }
+
+    fn compare(&self, op: CompareOp, left: &Expr, right: &Expr) -> Lowered<Pipeline> {
+        let (a, b) = (left.get_type(&self.schema)?, right.get_type(&self.schema)?);
+        let is_null = |t: &DataType| *t == DataType::Null;
+        if a != b && !is_null(&a) && !is_null(&b) {
+            return because(format!("a comparison of {a} with {b}"));
+        }
+        type_of(if is_null(&a) { &b } else { &a })?;
+        Ok(Pipeline::compare(op, self.translate(left)?, self.translate(right)?))
+    }
+
+    fn arithmetic(&self, expr: &Expr, op: ArithmeticOp, left: &Expr, right: &Expr) -> Lowered<Pipeline> {
+        let result = expr.get_type(&self.schema)?;
+        let (a, b) = (left.get_type(&self.schema)?, right.get_type(&self.schema)?);
+        let (x, y) = (self.translate(left)?, self.translate(right)?);
+        if let (DataType::Decimal128(_, s), DataType::Decimal128(_, t), DataType::Decimal128(_, scale)) = (&a, &b, &result)
+        {
+            // Arrow computes in 128 bits and holds nothing against a digit too many.
+            let bounds = Bounds { type_name: "DECIMAL", ..Bounds::NONE };
+            let at_scale = |value: Pipeline, from: i8| match scale - from {
+                0 => value,
+                digits => Pipeline::Rescale { expr: Box::new(value), digits, bounds },
+            };
+            return match op {
+                ArithmeticOp::Add | ArithmeticOp::Sub if *scale == (*s).max(*t) => {
+                    Ok(Pipeline::arithmetic(op, at_scale(x, *s), at_scale(y, *t), bounds))
+                }
+                ArithmeticOp::Mul if *scale == s + t => Ok(Pipeline::arithmetic(op, x, y, bounds)),
+                _ => because(format!("the decimal arithmetic {}", expr.human_display())),
+            };
+        }
+        let is_plain = a == b && a == result && (a == DataType::Float64 || a.is_integer());
+        match is_plain {
+            true => Ok(Pipeline::arithmetic(op, x, y, bounds(&result))),
+            false => because(format!("{a} {op} {b}")),
+        }
+    }
+
+    fn in_list(&self, InList { expr, list, negated }: &InList) -> Lowered<Pipeline> {
+        let data_type = expr.get_type(&self.schema)?;
+        if type_of(&data_type)? != Type::Int {
+            return because(format!("a list of {data_type}"));
+        }
+        let mut values = Vec::with_capacity(list.len());
+        for item in list {
+            match (self.translate(item)?, item.get_type(&self.schema)? == data_type) {
+                (Pipeline::Literal(Value::Int(value)), true) => values.push(value),
+                _ => return because("a list of other than literals"),
+            }
+        }
+        let found = Pipeline::In { expr: Box::new(self.translate(expr)?), list: values };
+        Ok(if *negated { not(found) } else { found })
+    }
+
+    fn case(&self, case: &Case) -> Lowered<Pipeline> {
+        let mut branches = Vec::with_capacity(case.when_then_expr.len());
+        for (when, then) in &case.when_then_expr {
+            let condition = match &case.expr {
+                Some(of) => self.compare(CompareOp::Equal, of, when)?,
+                None => self.translate(when)?,
+            };
+            branches.push((condition, self.translate(then)?));
+        }
+        let otherwise = case.else_expr.as_ref().map(|expr| self.translate(expr)).transpose()?;
+        Ok(Pipeline::Case { branches, otherwise: otherwise.map(Box::new) })
+    }
+
+    fn cast(&self, inner: &Expr, to: &DataType) -> Lowered<Pipeline> {
+        let from = inner.get_type(&self.schema)?;
+        let value = self.translate(inner)?;
+        if let Pipeline::Literal(Value::Null(_)) = value {
+            return Ok(Pipeline::Literal(Value::Null(type_of(to)?)));
+        }
+        let rescaled = |digits: i8| {
+            Ok(Pipeline::Rescale { expr: Box::new(value.clone()), digits, bounds: bounds(to) })
+        };
+        match (&from, to) {
+            _ if from == *to => Ok(value),
+            (_, DataType::Float64) if from.is_integer() => Ok(Pipeline::ToDouble { expr: Box::new(value), scale: 0 }),
+            (DataType::Decimal128(_, scale @ 0..), DataType::Float64) => {
+                Ok(Pipeline::ToDouble { expr: Box::new(value), scale: *scale as u8 })
+            }
+            (DataType::Float32, DataType::Float64) => Ok(value),
+            _ if from.is_integer() && to.is_integer() => rescaled(0),
+            (_, DataType::Decimal128(_, scale)) if from.is_integer() => rescaled(*scale),
+            (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) => rescaled(to - from),
+            _ => because(format!("a cast from {from} to {to}")),
+        }
+    }
+
+    fn call(&self, expr: &Expr, call: &ScalarFunction) -> Lowered<Pipeline> {
+        if let Some((operation, data_type)) = operation_of(&call.func) {
+            let op = match operation {
+                Operation::Add => ArithmeticOp::Add,
+                Operation::Subtract | Operation::Negate => ArithmeticOp::Sub,
+                Operation::Multiply => ArithmeticOp::Mul,
+            };
+            let mut args = call.args.iter().map(|arg| self.translate(arg)).collect::<Lowered<Vec<_>>>()?;
+            return match (args.pop(), args.pop()) {
+                (Some(right), Some(left)) => Ok(Pipeline::arithmetic(op, left, right, bounds(data_type))),
+                (Some(value), None) => Ok(Pipeline::arithmetic(op, Pipeline::int(0), value, bounds(data_type))),
+                _ => because(format!("the expression {}", expr.human_display())),
+            };
+        }
+        match (call.func.name(), call.args.as_slice()) {
+            ("coalesce", args) => {
+                Ok(Pipeline::Coalesce(args.iter().map(|arg| self.translate(arg)).collect::<Lowered<Vec<_>>>()?))
+            }
+            ("date_part", [Expr::Literal(part, _), date]) if date.get_type(&self.schema)? == DataType::Date32 => {
+                let part = match part.try_as_str().flatten().map(str::to_lowercase).as_deref() {
+                    Some("year") => DatePart::Year,
+                    Some("quarter") => DatePart::Quarter,
+                    Some("month") => DatePart::Month,
+                    Some("day") => DatePart::Day,
+                    _ => return because(format!("date_part of {part}")),
+                };
+                Ok(Pipeline::DatePart { part, date: Box::new(self.translate(date)?) })
+            }
+            (name, _) => because(format!("the function {name}")),
+        }
+    }
+}
+
+fn not(expr: Pipeline) -> Pipeline {
+    Pipeline::Not(Box::new(expr))
+}
+
+fn or_false(expr: Pipeline) -> Pipeline {
+    Pipeline::Coalesce(vec![expr, Pipeline::Literal(Value::Bool(false))])
+}
+
+fn literal(value: &ScalarValue) -> Lowered<Pipeline> {
+    let int = |value: Option<i128>| match value {
+        Some(value) => Pipeline::int(value),
+        None => Pipeline::Literal(Value::Null(Type::Int)),
+    };
+    Ok(match value {
+        ScalarValue::Boolean(Some(value)) => Pipeline::Literal(Value::Bool(*value)),
+        ScalarValue::Boolean(None) => Pipeline::Literal(Value::Null(Type::Bool)),
+        ScalarValue::Float64(Some(value)) => Pipeline::Literal(Value::Double(*value)),
+        ScalarValue::Float64(None) => Pipeline::Literal(Value::Null(Type::Double)),
+        ScalarValue::Int8(value) => int(value.map(Into::into)),
+        ScalarValue::Int16(value) => int(value.map(Into::into)),
+        ScalarValue::Int32(value) | ScalarValue::Date32(value) => int(value.map(Into::into)),
+        ScalarValue::Int64(value)
+        | ScalarValue::TimestampSecond(value, _)
+        | ScalarValue::TimestampMillisecond(value, _)
+        | ScalarValue::TimestampMicrosecond(value, _)
+        | ScalarValue::TimestampNanosecond(value, _) => int(value.map(Into::into)),
+        ScalarValue::UInt8(value) => int(value.map(Into::into)),
+        ScalarValue::UInt16(value) => int(value.map(Into::into)),
+        ScalarValue::UInt32(value) => int(value.map(Into::into)),
+        ScalarValue::UInt64(value) => int(value.map(Into::into)),
+        ScalarValue::Decimal128(value, ..) => int(*value),
+        other => return because(format!("the literal {other}")),
+    })
+}

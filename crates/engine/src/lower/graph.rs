@@ -1,0 +1,146 @@
+//! A subtree of filters, projections and inner joins as a graph: relations, and conditions over their columns.
+//!
+//! Columns get the name of their relation, `#0`, `#1`, ..., whatever they are called in the plan, so that an expression
+//! means the same wherever it is put.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::catalog::default_table_source::source_as_provider;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, JoinType, NullEquality, TableReference};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+
+use super::{Failure, Lowered, because};
+use crate::database::Table;
+use crate::scan::SegmentTable;
+
+/// Relations and what must hold between them.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    pub relations: Vec<Arc<Table>>,
+    /// Over columns of relations.
+    pub conditions: Vec<Expr>,
+}
+
+/// What the columns of a plan's output are, over columns of relations.
+type Outputs = HashMap<Column, Expr>;
+
+impl Graph {
+    /// Takes a plan apart; what its output columns are.
+    pub fn add(&mut self, plan: &LogicalPlan) -> Lowered<Outputs> {
+        match plan {
+            LogicalPlan::TableScan(scan) => {
+                let provider = source_as_provider(&scan.source)?;
+                let Some(table) = provider.downcast_ref::<SegmentTable>() else {
+                    return because(format!("{} is not a table of this database", scan.table_name));
+                };
+                if scan.fetch.is_some() {
+                    return because(format!("a scan of {} with a limit", scan.table_name));
+                }
+                let relation = self.relations.len();
+                self.relations.push(Arc::clone(table.table()));
+                let qualified = |field: &str| Expr::Column(Column::new(Some(relation_name(relation)), field));
+                let outputs =
+                    scan.projected_schema.iter().map(|(qualifier, field)| {
+                        (Column::new(qualifier.cloned(), field.name()), qualified(field.name()))
+                    });
+                Ok(outputs.collect())
+            }
+            LogicalPlan::SubqueryAlias(alias) => {
+                let inner = self.add(&alias.input)?;
+                renamed(&inner, alias.input.schema(), &alias.schema)
+            }
+            LogicalPlan::Projection(projection) => {
+                let inner = self.add(&projection.input)?;
+                let columns = projection.schema.columns();
+                let exprs = projection.expr.iter().map(|expr| substituted(expr.clone().unalias(), &inner));
+                columns.into_iter().zip(exprs).map(|(column, expr)| Ok((column, expr?))).collect()
+            }
+            LogicalPlan::Filter(filter) => {
+                let outputs = self.add(&filter.input)?;
+                for condition in split_conjunction(&filter.predicate) {
+                    self.conditions.push(substituted(condition.clone(), &outputs)?);
+                }
+                Ok(outputs)
+            }
+            LogicalPlan::Join(join) => {
+                if join.join_type != JoinType::Inner {
+                    return because(format!("a {} join", join.join_type.to_string().to_lowercase()));
+                }
+                if join.null_equality != NullEquality::NullEqualsNothing {
+                    return because("a join in which NULLs are equal");
+                }
+                let mut outputs = self.add(&join.left)?;
+                outputs.extend(self.add(&join.right)?);
+                for (left, right) in &join.on {
+                    let (left, right) = (substituted(left.clone(), &outputs)?, substituted(right.clone(), &outputs)?);
+                    let equal = BinaryExpr::new(Box::new(left), Operator::Eq, Box::new(right));
+                    self.conditions.push(Expr::BinaryExpr(equal));
+                }
+                for condition in join.filter.iter().flat_map(split_conjunction) {
+                    self.conditions.push(substituted(condition.clone(), &outputs)?);
+                }
+                Ok(outputs)
+            }
+            other => because(format!("{} below an aggregate", kind(other))),
+        }
+    }
+
+    /// All columns of all relations, for asking expressions for their types.
+    pub fn schema(&self) -> Lowered<DFSchema> {
+        let mut all = DFSchema::empty();
+        for (number, table) in self.relations.iter().enumerate() {
+            let schema = DFSchema::try_from_qualified_schema(relation_name(number), &table.schema)?;
+            all.merge(&schema);
+        }
+        Ok(all)
+    }
+}
+
+/// The name of a relation's columns.
+pub(super) fn relation_name(number: usize) -> TableReference {
+    TableReference::bare(format!("#{number}"))
+}
+
+/// The relation that a column belongs to.
+pub(super) fn relation_of(column: &Column) -> Option<usize> {
+    column.relation.as_ref()?.table().strip_prefix('#')?.parse().ok()
+}
+
+/// Puts what columns are in their place.
+pub(super) fn substituted(expr: Expr, outputs: &Outputs) -> Lowered<Expr> {
+    let transformed = expr.transform_up(|expr| match &expr {
+        Expr::Column(column) => match outputs.get(column) {
+            Some(known) => Ok(Transformed::yes(known.clone())),
+            None => datafusion::common::internal_err!("{column} is no column here"),
+        },
+        _ => Ok(Transformed::no(expr)),
+    });
+    Ok(transformed.map_err(Failure::from)?.data)
+}
+
+fn renamed(inner: &Outputs, from: &DFSchema, to: &DFSchema) -> Lowered<Outputs> {
+    let mut outputs = HashMap::with_capacity(inner.len());
+    for (from, to) in from.columns().into_iter().zip(to.columns()) {
+        let Some(expr) = inner.get(&from) else { return because(format!("two columns named {from}")) };
+        outputs.insert(to, expr.clone());
+    }
+    Ok(outputs)
+}
+
+/// What users know a node as.
+fn kind(plan: &LogicalPlan) -> &'static str {
+    match plan {
+        LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => "another aggregate",
+        LogicalPlan::Window(_) => "a window function",
+        LogicalPlan::Sort(_) => "a sort",
+        LogicalPlan::Limit(_) => "a limit",
+        LogicalPlan::Union(_) => "a union",
+        LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => "values",
+        LogicalPlan::Unnest(_) => "an unnest",
+        LogicalPlan::RecursiveQuery(_) => "a recursive query",
+        _ => "an operator of DataFusion's",
+    }
+}

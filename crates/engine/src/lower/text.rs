@@ -1,0 +1,76 @@
+//! Anything that DataFusion computes from one text column, computed once per entry of its dictionary.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, StringViewArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::record_batch::RecordBatch;
+use datafusion::common::{Column, DFSchema, DataFusionError};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::Expr;
+use datafusion::physical_expr::PhysicalExpr;
+use onehop_pipeline::{DictionaryFunction, Error as PipelineError, Result as PipelineResult};
+
+/// An expression over a text.
+#[derive(Debug)]
+pub(super) struct TextFunction {
+    name: String,
+    expr: Arc<dyn PhysicalExpr>,
+    schema: Arc<Schema>,
+    /// What a pipeline takes for its results.
+    result: DataType,
+}
+
+/// What pipelines take for a type; `None` if nothing.
+pub(super) fn canonical(data_type: &DataType) -> Option<DataType> {
+    match data_type {
+        DataType::Boolean => Some(DataType::Boolean),
+        DataType::Int8
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Int64
+        | DataType::UInt8
+        | DataType::UInt16
+        | DataType::UInt32
+        | DataType::Date32 => Some(DataType::Int64),
+        DataType::Float64 => Some(DataType::Float64),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(DataType::Utf8View),
+        _ => None,
+    }
+}
+
+impl TextFunction {
+    /// `expr` reads `column` and no other.
+    pub fn new(expr: &Expr, column: &Column, result: DataType, state: &SessionState) -> Result<Self, DataFusionError> {
+        let schema = Arc::new(Schema::new(vec![Field::new(&column.name, DataType::Utf8View, true)]));
+        let qualified = match &column.relation {
+            Some(relation) => DFSchema::try_from_qualified_schema(relation.clone(), &schema)?,
+            None => DFSchema::try_from(Arc::clone(&schema))?,
+        };
+        let physical = state.create_physical_expr(expr.clone(), &qualified)?;
+        let name = expr.human_display().to_string().replace(&column.to_string(), "$");
+        Ok(Self { name, expr: physical, schema, result })
+    }
+
+    fn evaluate(&self, texts: &StringViewArray) -> Result<ArrayRef, DataFusionError> {
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), vec![Arc::new(texts.clone())])?;
+        let results = self.expr.evaluate(&batch)?.into_array(batch.num_rows())?;
+        let integers = match results.data_type() {
+            DataType::Date32 => cast(&results, &DataType::Int32)?,
+            _ => results,
+        };
+        Ok(cast(&integers, &self.result)?)
+    }
+}
+
+impl DictionaryFunction for TextFunction {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn apply(&self, texts: &StringViewArray) -> PipelineResult<ArrayRef> {
+        // An entry that no row uses must fail no query: DataFusion, which sees rows only, decides.
+        self.evaluate(texts).map_err(|e| PipelineError::Unsupported(format!("{}: {}", self.name, e.strip_backtrace())))
+    }
+}

@@ -1,0 +1,291 @@
+//! From a graph to a program: the largest relation is streamed, the others become join tables.
+//!
+//! A relation hangs below the one that it was reached from, breadth first, so that a star has its tables side by side
+//! and a snowflake has them nested: the inner table filters what goes into the outer. Equalities that close a circle,
+//! and conditions over several relations, are filters where all their columns have met, at the root.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use datafusion::common::{Column, DFSchema};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use onehop_io::Ledger;
+use onehop_pipeline::ir::{JoinKind, Pipeline, Probe, Program, Sink, Step};
+use onehop_pipeline::{Expr as PipelineExpr, SegmentSource, Source};
+use onehop_segment::{BlockCache, ColumnType};
+
+use super::expr::Translator;
+use super::graph::{Graph, relation_of};
+use super::{Lowered, because};
+use crate::Error;
+use crate::scan::ScanPlan;
+
+/// A program, and what it reads.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub program: Program,
+    pub sources: Vec<Arc<dyn Source>>,
+    /// What each source reads, and what it got around.
+    pub scans: Vec<Scan>,
+}
+
+/// What one source reads.
+#[derive(Debug)]
+pub(super) struct Scan {
+    pub table: String,
+    pub columns: Vec<String>,
+    pub plan: ScanPlan,
+}
+
+/// A condition that two relations are joined by.
+struct Edge {
+    /// By relation.
+    sides: [(usize, Expr); 2],
+}
+
+/// A relation and those below it.
+#[derive(Debug, Default)]
+struct Node {
+    children: Vec<usize>,
+    /// Its side and the parent's side of the keys that it is found by.
+    keys: Vec<(Expr, Expr)>,
+}
+
+pub(super) struct Planner<'a> {
+    graph: &'a Graph,
+    schema: Arc<DFSchema>,
+    state: &'a SessionState,
+    cache: Arc<BlockCache>,
+    ledger: Arc<Ledger>,
+    /// Conditions of one relation each.
+    local: Vec<Vec<Expr>>,
+    /// Conditions that are left for the root.
+    late: Vec<Expr>,
+    nodes: Vec<Node>,
+    planned: Planned,
+}
+
+impl<'a> Planner<'a> {
+    pub fn new(
+        graph: &'a Graph,
+        state: &'a SessionState,
+        cache: Arc<BlockCache>,
+        ledger: Arc<Ledger>,
+    ) -> Lowered<Self> {
+        let relations = graph.relations.len();
+        Ok(Self {
+            graph,
+            schema: Arc::new(graph.schema()?),
+            state,
+            cache,
+            ledger,
+            local: vec![Vec::new(); relations],
+            late: Vec::new(),
+            nodes: (0..relations).map(|_| Node::default()).collect(),
+            planned: Planned {
+                program: Program { pipelines: Vec::new() },
+                sources: Vec::new(),
+                scans: Vec::new(),
+            },
+        })
+    }
+
+    /// A program whose sink, made by `sink`, reads `outputs`.
+    pub fn plan(
+        mut self,
+        outputs: &[Expr],
+        sink: impl FnOnce(&Translator<'_>) -> Lowered<Sink>,
+    ) -> Lowered<Planned> {
+        let edges = self.sort_conditions();
+        let mut scans = Vec::with_capacity(self.graph.relations.len());
+        for (table, local) in self.graph.relations.iter().zip(&self.local) {
+            scans.push(Some(ScanPlan::new(table, local).map_err(datafusion::common::DataFusionError::from)?));
+        }
+        let rows = |relation: &usize| scans[*relation].as_ref().map_or(0, ScanPlan::rows);
+        let Some(root) = (0..self.graph.relations.len()).max_by_key(rows) else { return because("no table") };
+        self.hang(root, edges)?;
+        let wanted: Vec<Expr> = outputs.iter().chain(&self.late).cloned().collect();
+        let wanted = columns_of(&wanted);
+        let (mut pipeline, translator) = self.pipeline(root, &wanted, &mut scans)?;
+        for condition in &self.late {
+            pipeline.steps.push(Step::Filter(translator.translate(condition)?));
+        }
+        pipeline.sink = sink(&translator)?;
+        let mut planned = self.planned;
+        planned.program.pipelines.push(pipeline);
+        Ok(planned)
+    }
+
+    /// Sorts conditions into those of one relation, edges, and the rest.
+    fn sort_conditions(&mut self) -> Vec<Edge> {
+        let mut edges = Vec::new();
+        for condition in &self.graph.conditions {
+            let relations = relations_of(condition);
+            match relations.iter().collect::<Vec<_>>().as_slice() {
+                [relation] => self.local[**relation].push(condition.clone()),
+                [_, _] => match edge(condition) {
+                    Some(edge) => edges.push(edge),
+                    None => self.late.push(condition.clone()),
+                },
+                _ => self.late.push(condition.clone()),
+            }
+        }
+        edges
+    }
+
+    /// Hangs every relation below another, from the root on.
+    fn hang(&mut self, root: usize, mut edges: Vec<Edge>) -> Lowered<()> {
+        let mut reached = HashSet::from([root]);
+        let mut queue = VecDeque::from([root]);
+        while let Some(parent) = queue.pop_front() {
+            let (here, elsewhere): (Vec<Edge>, Vec<Edge>) =
+                edges.into_iter().partition(|edge| edge.sides.iter().any(|(relation, _)| *relation == parent));
+            edges = elsewhere;
+            for Edge { sides: [a, b] } in here {
+                let (mine, theirs) = if a.0 == parent { (a.1, b) } else { (b.1, a) };
+                let (child, theirs) = theirs;
+                if reached.insert(child) {
+                    self.nodes[parent].children.push(child);
+                    queue.push_back(child);
+                } else if !self.nodes[parent].children.contains(&child) {
+                    // It closes a circle.
+                    let equal = BinaryExpr::new(Box::new(mine), Operator::Eq, Box::new(theirs));
+                    self.late.push(Expr::BinaryExpr(equal));
+                    continue;
+                }
+                self.nodes[child].keys.push((theirs, mine));
+            }
+        }
+        match reached.len() == self.nodes.len() {
+            true => Ok(()),
+            false => because("a join without an equality"),
+        }
+    }
+
+    /// The pipeline of a relation, with the tables below it built by pipelines before it, up to its sink.
+    fn pipeline(
+        &mut self,
+        relation: usize,
+        wanted: &BTreeSet<Column>,
+        scans: &mut [Option<ScanPlan>],
+    ) -> Lowered<(Pipeline, Translator<'a>)> {
+        let children = std::mem::take(&mut self.nodes[relation].children);
+        let keys: Vec<Vec<(Expr, Expr)>> =
+            children.iter().map(|child| std::mem::take(&mut self.nodes[*child].keys)).collect();
+        // Columns of its own that somebody reads here: its conditions, the keys it probes with, what is wanted.
+        let probing: Vec<Expr> = keys.iter().flatten().map(|(_, mine)| mine.clone()).collect();
+        let mut used = columns_of(&self.local[relation]);
+        used.extend(columns_of(&probing));
+        used.extend(wanted.iter().filter(|column| relation_of(column) == Some(relation)).cloned());
+        let mut registers: HashMap<Column, usize> = HashMap::new();
+        used.iter().for_each(|column| {
+            registers.insert(column.clone(), registers.len());
+        });
+        let mut tables = Vec::with_capacity(children.len());
+        for (child, keys) in children.iter().zip(&keys) {
+            let below = self.subtree(*child);
+            let payload: BTreeSet<Column> =
+                wanted.iter().filter(|column| relation_of(column).is_some_and(|r| below.contains(&r))).cloned().collect();
+            tables.push((self.build(*child, keys, &payload, scans)?, payload));
+        }
+        let source = self.source(relation, &used, scans)?;
+        let schema = Arc::clone(&self.schema);
+        let mut translator = Translator { schema, state: self.state, registers };
+        let mut steps = Vec::new();
+        for condition in &self.local[relation] {
+            steps.push(Step::Filter(translator.translate(condition)?));
+        }
+        let mut next = used.len();
+        for (keys, (table, payload)) in keys.iter().zip(&tables) {
+            let keys = keys.iter().map(|(_, mine)| translator.translate(mine)).collect::<Lowered<Vec<_>>>()?;
+            steps.push(Step::Probe(Probe {
+                table: *table,
+                kind: JoinKind::Inner,
+                keys,
+                payload: (0..payload.len()).collect(),
+            }));
+            for column in payload {
+                translator.registers.insert(column.clone(), next);
+                next += 1;
+            }
+        }
+        let columns = (0..used.len()).collect();
+        let sink = Sink::Collect { columns: Vec::new() };
+        Ok((Pipeline { source, columns, steps, sink }, translator))
+    }
+
+    /// The number of the table that holds a relation and those below it.
+    fn build(
+        &mut self,
+        relation: usize,
+        keys: &[(Expr, Expr)],
+        payload: &BTreeSet<Column>,
+        scans: &mut [Option<ScanPlan>],
+    ) -> Lowered<usize> {
+        let theirs: Vec<Expr> = keys.iter().map(|(theirs, _)| theirs.clone()).collect();
+        let mut wanted = columns_of(&theirs);
+        wanted.extend(payload.iter().cloned());
+        let (mut pipeline, translator) = self.pipeline(relation, &wanted, scans)?;
+        let keys = theirs.iter().map(|key| translator.translate(key)).collect::<Lowered<Vec<_>>>()?;
+        let register = |column: &Column| PipelineExpr::Register(translator.registers[column]);
+        pipeline.sink = Sink::Build { keys, payload: payload.iter().map(register).collect() };
+        self.planned.program.pipelines.push(pipeline);
+        Ok(self.planned.program.pipelines.len() - 1)
+    }
+
+    fn subtree(&self, relation: usize) -> HashSet<usize> {
+        let mut all = HashSet::from([relation]);
+        for child in &self.nodes[relation].children {
+            all.extend(self.subtree(*child));
+        }
+        all
+    }
+
+    fn source(
+        &mut self,
+        relation: usize,
+        used: &BTreeSet<Column>,
+        scans: &mut [Option<ScanPlan>],
+    ) -> Lowered<usize> {
+        let table = &self.graph.relations[relation];
+        let Some(plan) = scans[relation].take() else { return because("a table that is read twice") };
+        let mut columns = Vec::with_capacity(used.len());
+        for column in used {
+            let (index, field) = match table.schema.column_with_name(&column.name) {
+                Some(found) => found,
+                None => return because(format!("no column {column}")),
+            };
+            let column_type = ColumnType::of(field.name(), field.data_type());
+            let column_type = column_type.map_err(|e| datafusion::common::DataFusionError::from(Error::from(e)))?;
+            columns.push((index, column_type, field.is_nullable()));
+        }
+        let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
+        let (cache, ledger) = (Arc::clone(&self.cache), Arc::clone(&self.ledger));
+        let source = SegmentSource::new(&table.name, blocks, &columns, cache, ledger)?;
+        self.planned.sources.push(Arc::new(source));
+        let columns = used.iter().map(|column| column.name.clone()).collect();
+        self.planned.scans.push(Scan { table: table.name.clone(), columns, plan });
+        Ok(self.planned.sources.len() - 1)
+    }
+}
+
+/// `a = b` where each side reads one relation, and not the same.
+fn edge(condition: &Expr) -> Option<Edge> {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else { return None };
+    let side = |expr: &Expr| {
+        let relations = relations_of(expr);
+        let only = relations.iter().next().copied()?;
+        (relations.len() == 1).then(|| (only, expr.clone()))
+    };
+    let (left, right) = (side(left)?, side(right)?);
+    (left.0 != right.0).then_some(Edge { sides: [left, right] })
+}
+
+fn relations_of(expr: &Expr) -> BTreeSet<usize> {
+    expr.column_refs().into_iter().filter_map(relation_of).collect()
+}
+
+fn columns_of(exprs: &[Expr]) -> BTreeSet<Column> {
+    exprs.iter().flat_map(|expr| expr.column_refs()).cloned().collect()
+}
