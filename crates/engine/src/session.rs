@@ -16,7 +16,7 @@ use crate::lower::Fusing;
 use crate::planner;
 use crate::query::panicked;
 use crate::resolve::{self, Names as BoundNames};
-use crate::settings::{ExecMode, Setting, Settings};
+use crate::settings::{Setting, Settings};
 use crate::statement::{self, Context};
 use crate::{Error, Output, Query, Result};
 
@@ -145,10 +145,9 @@ impl Session {
             RuntimeEnvBuilder::from_runtime_env(runtime).with_object_store_registry(Arc::new(registry)).build_arc()?;
         let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
         state.config_mut().set_extension(Arc::clone(query));
-        if settings.exec_mode() == ExecMode::Fused {
-            let cache = Arc::clone(self.database.cache());
-            state.config_mut().set_extension(Arc::new(Fusing { cache, fallback: settings.exec_fallback() }));
-        }
+        let cache = Arc::clone(self.database.cache());
+        let fusing = Fusing { mode: settings.exec_mode(), cache, fallback: settings.exec_fallback() };
+        state.config_mut().set_extension(Arc::new(fusing));
         // now() and current_date are the same throughout the statement, and fail without this.
         state.mark_start_execution();
         Ok(state)

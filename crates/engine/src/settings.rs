@@ -271,7 +271,7 @@ fn definition(name: &str) -> Result<&'static Definition> {
 }
 
 /// `gpu.mode` is `ONEHOP_GPU_MODE`.
-fn environment_name(name: &str) -> String {
+pub(crate) fn environment_name(name: &str) -> String {
     format!("ONEHOP_{}", name.replace('.', "_").to_uppercase())
 }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, StringViewArray, UInt32Array, new_null_array,
+    Array, ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, StringViewArray, UInt32Array,
+    new_null_array,
 };
-use arrow::compute::{cast_with_options, take, CastOptions};
+use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field};
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, Cast};
 use datafusion::logical_expr::{Expr, ExprSchemable};
@@ -69,9 +70,10 @@ pub(super) fn translate(
             Ok(Finish::Average { sum: add(Aggregate::Sum(inner)), count, scale })
         }
         ("avg", [arg]) => {
-            let (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) =
-                (arg.get_type(&translator.schema)?, Expr::AggregateFunction(call.clone()).get_type(&translator.schema)?)
-            else {
+            let (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) = (
+                arg.get_type(&translator.schema)?,
+                Expr::AggregateFunction(call.clone()).get_type(&translator.schema)?,
+            ) else {
                 return because("avg() of doubles");
             };
             let arg = integers(arg, translator)?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
@@ -13,14 +13,18 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
-use futures::{StreamExt, TryStreamExt, stream};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, execute_stream,
+};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use onehop_pipeline::cpu::{Execution, ResultColumn, Stage, Worker};
 use tokio::task::JoinSet;
 
 use super::node::Fused;
-use crate::Result;
 use crate::query::Query;
+use crate::settings::Fallback;
+use crate::{ErrorKind, Result, planner};
 
 /// A fused subtree as an operator.
 #[derive(Debug)]
@@ -96,13 +100,16 @@ impl ExecutionPlan for FusedExec {
         let run = Run { fused: Arc::clone(&self.fused), context, schema: Arc::clone(&self.schema) };
         let batches = stream::once(async move {
             let timer = metrics.elapsed_compute().timer();
-            let (batch, skipped_by_joins) = run.run().await.map_err(DataFusionError::from)?;
+            let (batch, skipped_by_joins) = match run.run().await {
+                Err(e) if e.kind() == ErrorKind::Resources => return run.unfused(e).await,
+                outcome => outcome.map_err(DataFusionError::from)?,
+            };
             timer.done();
             skipped.add(skipped_by_joins);
             metrics.record_output(batch.num_rows());
-            Ok::<_, DataFusionError>(run.sliced(&batch))
+            Ok(stream::iter(run.sliced(&batch)).map(Ok).boxed())
         });
-        let batches = batches.map_ok(|slices| stream::iter(slices).map(Ok)).try_flatten();
+        let batches = batches.try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
     }
 
@@ -119,6 +126,32 @@ struct Run {
 }
 
 impl Run {
+    /// Hands over to DataFusion's operators, which spill to disk, after memory ran out: no row has left this yet.
+    async fn unfused(&self, e: crate::Error) -> DataFusionResult<BoxStream<'static, DataFusionResult<RecordBatch>>> {
+        let query = self.context.session_config().get_extension::<Query>();
+        match (self.fused.fallback, &query) {
+            (Fallback::Error, _) => return Err(e.into()),
+            (Fallback::Warn, Some(query)) => {
+                query.notice(format!("not fused after all: {}; spilling operators took over", e.message()));
+            }
+            _ => {}
+        }
+        let plan = self.fused.plan_unfused().await?;
+        let plan = match &query {
+            Some(query) => planner::runnable(plan, query)?,
+            None => plan,
+        };
+        let schema = Arc::clone(&self.schema);
+        let batches = execute_stream(plan, Arc::clone(&self.context))?;
+        // Its columns are the same, and may know less about themselves.
+        let batches = batches.map(move |batch| {
+            let batch = batch?;
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            Ok(RecordBatch::try_new_with_options(Arc::clone(&schema), batch.columns().to_vec(), &options)?)
+        });
+        Ok(batches.boxed())
+    }
+
     async fn run(&self) -> Result<(RecordBatch, usize)> {
         let planned = &self.fused.planned;
         let query = self.context.session_config().get_extension::<Query>();
@@ -144,14 +177,16 @@ impl Run {
             if let Some(query) = &query {
                 query.shared_ledger().planned_blocks(0, by_joins as u64);
             }
-            let workers = self.work(&stage, query.as_ref()).await?;
+            // What they hold is theirs until it has been put together.
+            let (workers, _reservations): (Vec<_>, Vec<_>) =
+                self.work(&stage, query.as_ref()).await?.into_iter().unzip();
             answer = execution.finish(&stage, workers)?;
         }
         Ok((self.batch(&answer)?, skipped))
     }
 
     /// Carries a stage through on all threads.
-    async fn work(&self, stage: &Arc<Stage>, query: Option<&Arc<Query>>) -> Result<Vec<Worker>> {
+    async fn work(&self, stage: &Arc<Stage>, query: Option<&Arc<Query>>) -> Result<Vec<Held>> {
         let threads = self.context.session_config().target_partitions().min(stage.morsels()).max(1);
         let mut tasks = JoinSet::new();
         for _ in 0..threads {
@@ -170,7 +205,7 @@ impl Run {
         let arrays = self.fused.finish.iter().zip(self.schema.fields());
         let arrays = arrays.map(|(finish, field)| finish.array(columns, field)).collect::<Result<Vec<_>>>()?;
         let rows = columns.first().map_or(0, ResultColumn::len);
-        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
     }
 
@@ -184,7 +219,10 @@ impl Run {
     }
 }
 
-async fn carry_on(mut worker: Worker, reservation: MemoryReservation, query: Option<Arc<Query>>) -> Result<Worker> {
+/// A worker, and the memory that is its.
+type Held = (Worker, MemoryReservation);
+
+async fn carry_on(mut worker: Worker, reservation: MemoryReservation, query: Option<Arc<Query>>) -> Result<Held> {
     while worker.step()?.is_some() {
         reservation.try_resize(worker.bytes()).map_err(DataFusionError::from)?;
         if let Some(query) = &query {
@@ -192,5 +230,5 @@ async fn carry_on(mut worker: Worker, reservation: MemoryReservation, query: Opt
         }
         tokio::task::yield_now().await;
     }
-    Ok(worker)
+    Ok((worker, reservation))
 }

@@ -4,10 +4,12 @@
 //! Whatever reads one text column and nothing else becomes a function of its dictionary, evaluated by DataFusion
 //! itself, so that every function of texts there is works, with the same results.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, DECIMAL128_MAX_PRECISION};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Between, Case, Cast, InList, ScalarFunction};
@@ -24,7 +26,12 @@ pub(super) struct Translator<'a> {
     pub schema: Arc<DFSchema>,
     pub state: &'a SessionState,
     pub registers: HashMap<Column, usize>,
+    /// Expressions that are being translated, each within the one before.
+    pub depth: Cell<usize>,
 }
+
+/// Expressions may be so deep: they are gone through recursively, on the stack of whoever runs the pipeline.
+const MAX_DEPTH: usize = 100;
 
 /// The pipelines' type for a column or result.
 pub(super) fn type_of(data_type: &DataType) -> Lowered<Type> {
@@ -61,6 +68,16 @@ pub(super) fn bounds(data_type: &DataType) -> Bounds {
 impl Translator<'_> {
     /// An expression.
     pub fn translate(&self, expr: &Expr) -> Lowered<Pipeline> {
+        if self.depth.get() == MAX_DEPTH {
+            return because(format!("an expression of more than {MAX_DEPTH} levels"));
+        }
+        self.depth.set(self.depth.get() + 1);
+        let translated = self.translate_one(expr);
+        self.depth.set(self.depth.get() - 1);
+        translated
+    }
+
+    fn translate_one(&self, expr: &Expr) -> Lowered<Pipeline> {
         if let Some(lookup) = self.function_of_text(expr)? {
             return Ok(lookup);
         }
@@ -112,6 +129,9 @@ impl Translator<'_> {
         if !is_text || expr.is_volatile() {
             return Ok(None);
         }
+        if depth_of(expr)? > MAX_DEPTH {
+            return because(format!("an expression of more than {MAX_DEPTH} levels"));
+        }
         let Some(result) = canonical(&expr.get_type(&self.schema)?) else { return Ok(None) };
         let Some(register) = self.registers.get(*column) else {
             return because(format!("{column} where it is not known"));
@@ -159,7 +179,8 @@ impl Translator<'_> {
         let result = expr.get_type(&self.schema)?;
         let (a, b) = (left.get_type(&self.schema)?, right.get_type(&self.schema)?);
         let (x, y) = (self.translate(left)?, self.translate(right)?);
-        if let (DataType::Decimal128(_, s), DataType::Decimal128(_, t), DataType::Decimal128(_, scale)) = (&a, &b, &result)
+        if let (DataType::Decimal128(_, s), DataType::Decimal128(_, t), DataType::Decimal128(_, scale)) =
+            (&a, &b, &result)
         {
             // Arrow computes in 128 bits and holds nothing against a digit too many.
             let bounds = Bounds { type_name: "DECIMAL", ..Bounds::NONE };
@@ -217,9 +238,7 @@ impl Translator<'_> {
         if let Pipeline::Literal(Value::Null(_)) = value {
             return Ok(Pipeline::Literal(Value::Null(type_of(to)?)));
         }
-        let rescaled = |digits: i8| {
-            Ok(Pipeline::Rescale { expr: Box::new(value.clone()), digits, bounds: bounds(to) })
-        };
+        let rescaled = |digits: i8| Ok(Pipeline::Rescale { expr: Box::new(value.clone()), digits, bounds: bounds(to) });
         match (&from, to) {
             _ if from == *to => Ok(value),
             (_, DataType::Float64) if from.is_integer() => Ok(Pipeline::ToDouble { expr: Box::new(value), scale: 0 }),
@@ -265,6 +284,18 @@ impl Translator<'_> {
             (name, _) => because(format!("the function {name}")),
         }
     }
+}
+
+fn depth_of(expr: &Expr) -> Lowered<usize> {
+    let (mut deepest, mut open) = (0, vec![(expr, 1)]);
+    while let Some((expr, depth)) = open.pop() {
+        deepest = deepest.max(depth);
+        expr.apply_children(|child| {
+            open.push((child, depth + 1));
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    Ok(deepest)
 }
 
 fn not(expr: Pipeline) -> Pipeline {

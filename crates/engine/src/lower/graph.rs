@@ -1,16 +1,19 @@
-//! A subtree of filters, projections and inner joins as a graph: relations, and conditions over their columns.
+//! A subtree of filters, projections and joins as a graph: relations, conditions over their columns, and lookups (semi
+//! and anti joins).
 //!
 //! Columns get the name of their relation, `#0`, `#1`, ..., whatever they are called in the plan, so that an expression
 //! means the same wherever it is put.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, JoinType, NullEquality, TableReference};
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
+use onehop_pipeline::ir::JoinKind;
 
 use super::{Failure, Lowered, because};
 use crate::database::Table;
@@ -22,6 +25,25 @@ pub(super) struct Graph {
     pub relations: Vec<Arc<Table>>,
     /// Over columns of relations.
     pub conditions: Vec<Expr>,
+    /// Semi and anti joins, inner ones before outer ones.
+    pub lookups: Vec<Lookup>,
+}
+
+/// A semi or anti join: rows of the relations outside are kept by whether a key is found among the rows inside.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    pub kind: JoinKind,
+    /// The relations inside, which no condition outside names.
+    pub inside: Range<usize>,
+    /// Equal expressions: outside, inside.
+    pub keys: Vec<(Expr, Expr)>,
+}
+
+/// A side of a join.
+#[derive(Clone, Copy)]
+enum Side {
+    Left,
+    Right,
 }
 
 /// What the columns of a plan's output are, over columns of relations.
@@ -42,10 +64,10 @@ impl Graph {
                 let relation = self.relations.len();
                 self.relations.push(Arc::clone(table.table()));
                 let qualified = |field: &str| Expr::Column(Column::new(Some(relation_name(relation)), field));
-                let outputs =
-                    scan.projected_schema.iter().map(|(qualifier, field)| {
-                        (Column::new(qualifier.cloned(), field.name()), qualified(field.name()))
-                    });
+                let outputs = scan
+                    .projected_schema
+                    .iter()
+                    .map(|(qualifier, field)| (Column::new(qualifier.cloned(), field.name()), qualified(field.name())));
                 Ok(outputs.collect())
             }
             LogicalPlan::SubqueryAlias(alias) => {
@@ -66,11 +88,18 @@ impl Graph {
                 Ok(outputs)
             }
             LogicalPlan::Join(join) => {
-                if join.join_type != JoinType::Inner {
-                    return because(format!("a {} join", join.join_type.to_string().to_lowercase()));
-                }
                 if join.null_equality != NullEquality::NullEqualsNothing {
                     return because("a join in which NULLs are equal");
+                }
+                match join.join_type {
+                    JoinType::Inner => {}
+                    JoinType::LeftSemi => return self.add_lookup(join, JoinKind::Semi, Side::Left),
+                    JoinType::RightSemi => return self.add_lookup(join, JoinKind::Semi, Side::Right),
+                    JoinType::LeftAnti if !join.null_aware => return self.add_lookup(join, JoinKind::Anti, Side::Left),
+                    JoinType::RightAnti if !join.null_aware => {
+                        return self.add_lookup(join, JoinKind::Anti, Side::Right);
+                    }
+                    other => return because(format!("a {} join", other.to_string().to_lowercase())),
                 }
                 let mut outputs = self.add(&join.left)?;
                 outputs.extend(self.add(&join.right)?);
@@ -86,6 +115,38 @@ impl Graph {
             }
             other => because(format!("{} below an aggregate", kind(other))),
         }
+    }
+
+    /// A join that keeps rows of one side, `kept`, and looks into the other.
+    fn add_lookup(&mut self, join: &Join, kind: JoinKind, kept: Side) -> Lowered<Outputs> {
+        let (outer, inner) = match kept {
+            Side::Left => (&join.left, &join.right),
+            Side::Right => (&join.right, &join.left),
+        };
+        let outputs = self.add(outer)?;
+        let first = self.relations.len();
+        let inside = self.add(inner)?;
+        let inside_range = first..self.relations.len();
+        if join.on.is_empty() {
+            return because("a semi or anti join without an equality");
+        }
+        let mut keys = Vec::with_capacity(join.on.len());
+        for (left, right) in &join.on {
+            let (theirs, ours) = match kept {
+                Side::Left => (left, right),
+                Side::Right => (right, left),
+            };
+            keys.push((substituted(theirs.clone(), &outputs)?, substituted(ours.clone(), &inside)?));
+        }
+        for condition in join.filter.iter().flat_map(split_conjunction) {
+            let is_inside = condition.column_refs().iter().all(|column| inside.contains_key(*column));
+            if !is_inside {
+                return because("a semi or anti join on more than equalities");
+            }
+            self.conditions.push(substituted(condition.clone(), &inside)?);
+        }
+        self.lookups.push(Lookup { kind, inside: inside_range, keys });
+        Ok(outputs)
     }
 
     /// All columns of all relations, for asking expressions for their types.

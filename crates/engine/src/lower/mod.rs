@@ -34,7 +34,7 @@ use self::node::FusedNode;
 pub(crate) use self::node::FusedPlanner;
 use crate::query::Query;
 use crate::scan::SegmentTable;
-use crate::settings::Fallback;
+use crate::settings::{ExecMode, Fallback};
 use crate::{Error, ErrorKind};
 
 /// Why something is not run by pipelines, or what went wrong on the way to find out.
@@ -69,8 +69,10 @@ pub(crate) fn because<T>(reason: impl Into<String>) -> Lowered<T> {
 }
 
 /// What lowering needs of the session; an extension of its configuration. Without it nothing is lowered.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Fusing {
+    /// Whether anything is lowered.
+    pub mode: ExecMode,
     /// Hot blocks.
     pub cache: Arc<BlockCache>,
     /// What to do about what cannot be lowered.
@@ -79,7 +81,10 @@ pub(crate) struct Fusing {
 
 /// Replaces what pipelines can run.
 pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResult<LogicalPlan> {
-    let Some(fusing) = state.config().get_extension::<Fusing>() else { return Ok(plan.clone()) };
+    let fusing = match state.config().get_extension::<Fusing>() {
+        Some(fusing) if fusing.mode == ExecMode::Fused => fusing,
+        _ => return Ok(plan.clone()),
+    };
     let query = state.config().get_extension::<Query>();
     let mut reasons = Vec::new();
     let lowered = plan.clone().transform_down_with_subqueries(|node| {

@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{DFSchemaRef, Result};
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
     Aggregate as LogicalAggregate, Expr, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
 };
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use onehop_pipeline::cpu::Execution;
@@ -24,6 +24,7 @@ use super::graph::{Graph, substituted};
 use super::tree::{Planned, Planner};
 use super::{Fusing, Lowered, because};
 use crate::query::Query;
+use crate::settings::{ExecMode, Fallback};
 
 /// What a fused subtree does.
 #[derive(Debug)]
@@ -34,6 +35,24 @@ pub(super) struct Fused {
     pub schema: DFSchemaRef,
     pub groups: Vec<String>,
     pub aggregates: Vec<String>,
+    pub fallback: Fallback,
+    /// What it was made of, and who can plan that.
+    pub unfused: LogicalPlan,
+    pub state: Arc<SessionState>,
+}
+
+impl Fused {
+    /// The operators that DataFusion would have run.
+    pub async fn plan_unfused(&self) -> Result<Arc<dyn ExecutionPlan>> {
+        self.state.query_planner().create_physical_plan(&self.unfused, self.state.as_ref()).await
+    }
+}
+
+/// A state in which nothing is lowered.
+fn without_fusing(state: &SessionState, fusing: &Fusing) -> Arc<SessionState> {
+    let mut state = state.clone();
+    state.config_mut().set_extension(Arc::new(Fusing { mode: ExecMode::DataFusion, ..fusing.clone() }));
+    Arc::new(state)
 }
 
 /// Fused subtrees have no inputs and no expressions: there is nothing in them for DataFusion to change.
@@ -81,6 +100,9 @@ impl FusedNode {
             schema: Arc::clone(&aggregate.schema),
             groups: text(&aggregate.group_expr),
             aggregates: text(&aggregate.aggr_expr),
+            fallback: fusing.fallback,
+            unfused: LogicalPlan::Aggregate(aggregate.clone()),
+            state: without_fusing(state, fusing),
         };
         Ok(Self { fused: Arc::new(fused) })
     }

@@ -2,8 +2,10 @@
 //!
 //! A relation hangs below the one that it was reached from, breadth first, so that a star has its tables side by side
 //! and a snowflake has them nested: the inner table filters what goes into the outer. Equalities that close a circle,
-//! and conditions over several relations, are filters where all their columns have met, at the root.
+//! and conditions over several relations, are filters where all their columns have met, at the root. Every lookup has
+//! a tree of its own, and is probed where its keys are known.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use onehop_pipeline::{Expr as PipelineExpr, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType};
 
 use super::expr::Translator;
-use super::graph::{Graph, relation_of};
+use super::graph::{Graph, Lookup, relation_of};
 use super::{Lowered, because};
 use crate::Error;
 use crate::scan::ScanPlan;
@@ -50,6 +52,10 @@ struct Node {
     children: Vec<usize>,
     /// Its side and the parent's side of the keys that it is found by.
     keys: Vec<(Expr, Expr)>,
+    /// Lookups, by number, that its rows have to pass.
+    lookups: Vec<usize>,
+    /// Conditions that wait for all relations below.
+    late: Vec<Expr>,
 }
 
 pub(super) struct Planner<'a> {
@@ -60,9 +66,12 @@ pub(super) struct Planner<'a> {
     ledger: Arc<Ledger>,
     /// Conditions of one relation each.
     local: Vec<Vec<Expr>>,
-    /// Conditions that are left for the root.
+    /// Conditions of several relations, and lookups that are waiting for them.
     late: Vec<Expr>,
+    late_lookups: Vec<usize>,
     nodes: Vec<Node>,
+    /// Of each lookup's tree.
+    roots: Vec<usize>,
     planned: Planned,
 }
 
@@ -82,35 +91,23 @@ impl<'a> Planner<'a> {
             ledger,
             local: vec![Vec::new(); relations],
             late: Vec::new(),
+            late_lookups: Vec::new(),
+            roots: Vec::new(),
             nodes: (0..relations).map(|_| Node::default()).collect(),
-            planned: Planned {
-                program: Program { pipelines: Vec::new() },
-                sources: Vec::new(),
-                scans: Vec::new(),
-            },
+            planned: Planned { program: Program { pipelines: Vec::new() }, sources: Vec::new(), scans: Vec::new() },
         })
     }
 
     /// A program whose sink, made by `sink`, reads `outputs`.
-    pub fn plan(
-        mut self,
-        outputs: &[Expr],
-        sink: impl FnOnce(&Translator<'_>) -> Lowered<Sink>,
-    ) -> Lowered<Planned> {
+    pub fn plan(mut self, outputs: &[Expr], sink: impl FnOnce(&Translator<'_>) -> Lowered<Sink>) -> Lowered<Planned> {
         let edges = self.sort_conditions();
         let mut scans = Vec::with_capacity(self.graph.relations.len());
         for (table, local) in self.graph.relations.iter().zip(&self.local) {
             scans.push(Some(ScanPlan::new(table, local).map_err(datafusion::common::DataFusionError::from)?));
         }
-        let rows = |relation: &usize| scans[*relation].as_ref().map_or(0, ScanPlan::rows);
-        let Some(root) = (0..self.graph.relations.len()).max_by_key(rows) else { return because("no table") };
-        self.hang(root, edges)?;
-        let wanted: Vec<Expr> = outputs.iter().chain(&self.late).cloned().collect();
-        let wanted = columns_of(&wanted);
+        let root = self.arrange(edges, &scans)?;
+        let wanted = columns_of(outputs);
         let (mut pipeline, translator) = self.pipeline(root, &wanted, &mut scans)?;
-        for condition in &self.late {
-            pipeline.steps.push(Step::Filter(translator.translate(condition)?));
-        }
         pipeline.sink = sink(&translator)?;
         let mut planned = self.planned;
         planned.program.pipelines.push(pipeline);
@@ -134,8 +131,53 @@ impl<'a> Planner<'a> {
         edges
     }
 
-    /// Hangs every relation below another, from the root on.
-    fn hang(&mut self, root: usize, mut edges: Vec<Edge>) -> Lowered<()> {
+    /// Makes a tree of the relations of every lookup, and one of all others; the root of that one.
+    fn arrange(&mut self, mut edges: Vec<Edge>, scans: &[Option<ScanPlan>]) -> Lowered<usize> {
+        let rows = |relation: &usize| scans[*relation].as_ref().map_or(0, ScanPlan::rows);
+        let mut free: BTreeSet<usize> = (0..self.graph.relations.len()).collect();
+        // Inner lookups come before those that they are in.
+        for (number, lookup) in self.graph.lookups.iter().enumerate() {
+            let inside: BTreeSet<usize> = free.iter().copied().filter(|r| lookup.inside.contains(r)).collect();
+            free.retain(|relation| !inside.contains(relation));
+            let Some(root) = inside.iter().copied().max_by_key(rows) else { return because("a lookup in nothing") };
+            let (here, elsewhere) =
+                edges.into_iter().partition(|edge: &Edge| edge.sides.iter().all(|(r, _)| inside.contains(r)));
+            edges = elsewhere;
+            self.hang(root, &inside, here)?;
+            self.roots.push(root);
+            // Where its keys are known, as early as possible.
+            let outside: BTreeSet<usize> = lookup.keys.iter().flat_map(|(theirs, _)| relations_of(theirs)).collect();
+            match outside.iter().collect::<Vec<_>>().as_slice() {
+                [relation] => self.nodes[**relation].lookups.push(number),
+                _ => self.late_lookups.push(number),
+            }
+        }
+        let Some(root) = free.iter().copied().max_by_key(rows) else { return because("no table") };
+        self.hang(root, &free, edges)?;
+        // What several relations are needed for waits for all of them, at the root of the tree that they are in.
+        for condition in std::mem::take(&mut self.late) {
+            let root = self.root_of(&relations_of(&condition), root);
+            self.nodes[root].late.push(condition);
+        }
+        for number in std::mem::take(&mut self.late_lookups) {
+            let outside = self.graph.lookups[number].keys.iter().flat_map(|(theirs, _)| relations_of(theirs)).collect();
+            let root = self.root_of(&outside, root);
+            self.nodes[root].lookups.push(number);
+        }
+        Ok(root)
+    }
+
+    /// The root of the tree that has all these relations; `main` if no lookup's has.
+    fn root_of(&self, relations: &BTreeSet<usize>, main: usize) -> usize {
+        let has_all = |root: &&usize| relations.is_subset(&self.subtree(**root).into_iter().collect());
+        match relations.is_empty() {
+            true => main,
+            false => self.roots.iter().find(has_all).copied().unwrap_or(main),
+        }
+    }
+
+    /// Hangs every relation of `all` below another, from the root on.
+    fn hang(&mut self, root: usize, all: &BTreeSet<usize>, mut edges: Vec<Edge>) -> Lowered<()> {
         let mut reached = HashSet::from([root]);
         let mut queue = VecDeque::from([root]);
         while let Some(parent) = queue.pop_front() {
@@ -157,7 +199,7 @@ impl<'a> Planner<'a> {
                 self.nodes[child].keys.push((theirs, mine));
             }
         }
-        match reached.len() == self.nodes.len() {
+        match reached.len() == all.len() {
             true => Ok(()),
             false => because("a join without an equality"),
         }
@@ -173,6 +215,13 @@ impl<'a> Planner<'a> {
         let children = std::mem::take(&mut self.nodes[relation].children);
         let keys: Vec<Vec<(Expr, Expr)>> =
             children.iter().map(|child| std::mem::take(&mut self.nodes[*child].keys)).collect();
+        let lookups = std::mem::take(&mut self.nodes[relation].lookups);
+        let late = std::mem::take(&mut self.nodes[relation].late);
+        // What comes last reads what the tables below bring.
+        let graph = self.graph;
+        let last = lookups.iter().flat_map(|number| graph.lookups[*number].keys.iter().map(|(theirs, _)| theirs));
+        let last: Vec<Expr> = last.chain(&late).cloned().collect();
+        let wanted: BTreeSet<Column> = wanted.iter().cloned().chain(columns_of(&last)).collect();
         // Columns of its own that somebody reads here: its conditions, the keys it probes with, what is wanted.
         let probing: Vec<Expr> = keys.iter().flatten().map(|(_, mine)| mine.clone()).collect();
         let mut used = columns_of(&self.local[relation]);
@@ -183,15 +232,24 @@ impl<'a> Planner<'a> {
             registers.insert(column.clone(), registers.len());
         });
         let mut tables = Vec::with_capacity(children.len());
+        let mut sets = Vec::with_capacity(lookups.len());
+        for number in &lookups {
+            let keys: Vec<(Expr, Expr)> =
+                graph.lookups[*number].keys.iter().map(|(theirs, ours)| (ours.clone(), theirs.clone())).collect();
+            sets.push(self.build(self.roots[*number], &keys, &BTreeSet::new(), scans)?);
+        }
         for (child, keys) in children.iter().zip(&keys) {
             let below = self.subtree(*child);
-            let payload: BTreeSet<Column> =
-                wanted.iter().filter(|column| relation_of(column).is_some_and(|r| below.contains(&r))).cloned().collect();
+            let payload: BTreeSet<Column> = wanted
+                .iter()
+                .filter(|column| relation_of(column).is_some_and(|r| below.contains(&r)))
+                .cloned()
+                .collect();
             tables.push((self.build(*child, keys, &payload, scans)?, payload));
         }
         let source = self.source(relation, &used, scans)?;
         let schema = Arc::clone(&self.schema);
-        let mut translator = Translator { schema, state: self.state, registers };
+        let mut translator = Translator { schema, state: self.state, registers, depth: Cell::new(0) };
         let mut steps = Vec::new();
         for condition in &self.local[relation] {
             steps.push(Step::Filter(translator.translate(condition)?));
@@ -209,6 +267,14 @@ impl<'a> Planner<'a> {
                 translator.registers.insert(column.clone(), next);
                 next += 1;
             }
+        }
+        for (number, table) in lookups.iter().zip(sets) {
+            let Lookup { kind, keys, .. } = &graph.lookups[*number];
+            let keys = keys.iter().map(|(theirs, _)| translator.translate(theirs)).collect::<Lowered<Vec<_>>>()?;
+            steps.push(Step::Probe(Probe { table, kind: *kind, keys, payload: Vec::new() }));
+        }
+        for condition in &late {
+            steps.push(Step::Filter(translator.translate(condition)?));
         }
         let columns = (0..used.len()).collect();
         let sink = Sink::Collect { columns: Vec::new() };
@@ -242,12 +308,7 @@ impl<'a> Planner<'a> {
         all
     }
 
-    fn source(
-        &mut self,
-        relation: usize,
-        used: &BTreeSet<Column>,
-        scans: &mut [Option<ScanPlan>],
-    ) -> Lowered<usize> {
+    fn source(&mut self, relation: usize, used: &BTreeSet<Column>, scans: &mut [Option<ScanPlan>]) -> Lowered<usize> {
         let table = &self.graph.relations[relation];
         let Some(plan) = scans[relation].take() else { return because("a table that is read twice") };
         let mut columns = Vec::with_capacity(used.len());

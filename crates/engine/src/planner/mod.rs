@@ -44,8 +44,8 @@ use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, TableFactor,
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
-use self::dialect::Dialect;
 pub(crate) use self::checked_arithmetic::{Operation, operation_of};
+use self::dialect::Dialect;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
 use crate::{Error, ErrorKind, Result, lower, query};
@@ -157,7 +157,14 @@ pub(crate) async fn physical_plan(
     plan: &LogicalPlan,
     query: &Arc<query::Query>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    let plan = state.create_physical_plan(plan).await?;
+    runnable(state.create_physical_plan(plan).await?, query)
+}
+
+/// Operators as they may run: not too deep, and cancelled with `query`.
+pub(crate) fn runnable(
+    plan: Arc<dyn ExecutionPlan>,
+    query: &Arc<query::Query>,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let plan = balanced_conditions::balance_filters(plan)?;
     nesting::check_operators(&plan)?;
     cooperation::cancellable(plan, query)

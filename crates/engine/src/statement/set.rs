@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use super::{Context, done};
 use crate::query::Done;
-use crate::settings::SettingSource;
+use crate::settings::{SettingSource, environment_name};
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement; without a value it is a RESET.
@@ -43,11 +43,16 @@ pub(super) fn setting_name(name: &ObjectName) -> String {
     parts.collect::<Vec<_>>().join(".").to_lowercase()
 }
 
+/// Settings of a database rather than a session, with an example of each.
+const AT_OPENING: [(&str, &str); 2] = [("io.path", "direct"), ("io.cache", "4GiB")];
+
 impl SetValue {
     pub fn run(self, context: &Context<'_>) -> Result<Done> {
-        if self.name == "io.path" {
-            let error = Error::new(ErrorKind::Invalid, "io.path takes effect when a database is opened, not later");
-            return Err(error.with_hint("give it then: --set io.path=direct, or ONEHOP_IO_PATH=direct"));
+        if let Some((name, example)) = AT_OPENING.iter().find(|(name, _)| *name == self.name) {
+            let error =
+                Error::new(ErrorKind::Invalid, format!("{name} takes effect when a database is opened, not later"));
+            let variable = environment_name(name);
+            return Err(error.with_hint(format!("give it then: --set {name}={example}, or {variable}={example}")));
         }
         let mut settings = context.settings.lock().unwrap_or_else(PoisonError::into_inner);
         match self.value {

@@ -1,7 +1,7 @@
 //! Grouping. Each worker keeps groups of its own; when all rows are through, they are merged.
 //!
 //! Where the key's domain is small, a group's place is its key (*dense*); otherwise a hash table gives groups places in
-//! the order they appear. Sums are exact: in 64 bits where so many rows of such values cannot exceed them, else in 128.
+//! the order they appear. A key that 64 bits do not hold is several words (*wide*), each a key of some of its parts. Sums are exact: in 64 bits where so many rows of such values cannot exceed them, else in 128.
 
 use super::kernels;
 use super::keys::{KeyLayout, KeyScratch};
@@ -15,10 +15,17 @@ const DENSE_GROUPS: u64 = 1 << 20;
 /// What to compute of each group.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    layout: KeyLayout,
+    /// One, or as many as the key needs.
+    words: Vec<Word>,
     keys: Vec<Domain>,
-    key_slots: Vec<usize>,
     functions: Vec<Function>,
+}
+
+/// Parts of a key that 64 bits hold.
+#[derive(Clone, Debug)]
+struct Word {
+    layout: KeyLayout,
+    slots: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -53,6 +60,8 @@ enum Index {
     Dense,
     /// Pairs of a key and a place plus one, and the keys by place.
     Hashed { slots: Vec<(u64, u32)>, keys: Vec<u64> },
+    /// Pairs of a key's hash and a place plus one; the words of the keys by place, and of the rows of a vector.
+    Wide { slots: Vec<(u32, u32)>, keys: Vec<u64>, rows: Vec<[u64; VECTOR_ROWS]> },
 }
 
 /// One function of every place.
@@ -75,8 +84,8 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] for keys and functions without code.
     pub fn new(keys: Vec<(usize, Domain)>, functions: Vec<Function>) -> Result<Self> {
-        let (key_slots, keys): (Vec<usize>, Vec<Domain>) = keys.into_iter().unzip();
-        let layout = KeyLayout::new(&keys, true)?;
+        let words = words(&keys)?;
+        let keys = keys.into_iter().map(|(_, domain)| domain).collect();
         for function in &functions {
             if function.kind == FunctionKind::Sum && Kind::of(&function.domain) == Kind::I128 {
                 return Err(Error::Unsupported("a sum of integers of more than 64 bits".into()));
@@ -85,17 +94,28 @@ impl Plan {
                 return Err(Error::Unsupported("the least, the greatest or the sum of doubles".into()));
             }
         }
-        Ok(Self { layout, keys, key_slots, functions })
+        Ok(Self { words, keys, functions })
     }
 
     /// Whether groups lie at their keys.
     pub fn is_dense(&self) -> bool {
-        self.layout.count <= DENSE_GROUPS
+        matches!(self.words.as_slice(), [word] if word.layout.count <= DENSE_GROUPS)
+    }
+
+    /// The value of a part of a key that is given in words; `None` for NULL.
+    fn part_of(&self, mut part: usize, key: &[u64]) -> Option<i128> {
+        for (word, key) in self.words.iter().zip(key) {
+            if part < word.slots.len() {
+                return word.layout.part_of(part, *key);
+            }
+            part -= word.slots.len();
+        }
+        None
     }
 
     /// No groups. `rows` is how many rows there can be, where that is known.
     pub fn groups(&self, rows: Option<u64>) -> Groups {
-        let places = if self.is_dense() { self.layout.count as usize } else { 0 };
+        let places = if self.is_dense() { self.words.iter().map(|word| word.layout.count as usize).sum() } else { 0 };
         let state = |function: &Function| {
             let fits = |rows: u64| {
                 let sum = function.domain.interval.magnitude().checked_mul(rows.into());
@@ -111,13 +131,38 @@ impl Plan {
             };
             State { values, counts: Vec::new() }
         };
-        let index = match self.is_dense() {
-            true => Index::Dense,
-            false => Index::Hashed { slots: vec![(0, 0); 1024], keys: Vec::new() },
+        let index = match self.words.len() {
+            1 if self.is_dense() => Index::Dense,
+            1 => Index::Hashed { slots: vec![(0, 0); 1024], keys: Vec::new() },
+            words => Index::Wide { slots: vec![(0, 0); 1024], keys: Vec::new(), rows: vec![[0; VECTOR_ROWS]; words] },
         };
         let mut groups = Groups { index, rows: Vec::new(), states: self.functions.iter().map(state).collect() };
         groups.grow(places, self);
         groups
+    }
+}
+
+/// The parts of a key in as few words as they fit, in their order.
+fn words(keys: &[(usize, Domain)]) -> Result<Vec<Word>> {
+    let layout_of = |keys: &[(usize, Domain)]| {
+        let domains: Vec<Domain> = keys.iter().map(|(_, domain)| domain.clone()).collect();
+        KeyLayout::new(&domains, true)
+    };
+    let mut words = Vec::new();
+    let mut rest = keys;
+    loop {
+        let mut taken = rest.len();
+        let layout = loop {
+            match layout_of(&rest[..taken]) {
+                Err(_) if taken > 1 => taken -= 1,
+                outcome => break outcome?,
+            }
+        };
+        words.push(Word { layout, slots: rest[..taken].iter().map(|(slot, _)| *slot).collect() });
+        rest = &rest[taken..];
+        if rest.is_empty() {
+            return Ok(words);
+        }
     }
 }
 
@@ -155,6 +200,7 @@ impl Groups {
         let index = match &self.index {
             Index::Dense => 0,
             Index::Hashed { slots, keys } => slots.len() * 16 + keys.capacity() * 8,
+            Index::Wide { slots, keys, rows } => slots.len() * 8 + keys.capacity() * 8 + rows.len() * VECTOR_ROWS * 8,
         };
         let state = |state: &State| {
             let width = match &state.values {
@@ -186,14 +232,67 @@ impl Groups {
     /// The places of rows, new ones for new keys.
     fn places(&mut self, plan: &Plan, vectors: &[Vector], n: usize, scratch: &mut KeyScratch) {
         let KeyScratch { short, keys } = scratch;
-        if matches!(self.index, Index::Dense) {
-            plan.layout.short_keys(&plan.key_slots, vectors, n, keys, short);
-            return;
+        match &mut self.index {
+            Index::Dense => plan.words[0].layout.short_keys(&plan.words[0].slots, vectors, n, keys, short),
+            Index::Hashed { .. } => {
+                plan.words[0].layout.keys(&plan.words[0].slots, vectors, n, keys);
+                for (place, key) in short.iter_mut().zip(keys.iter()).take(n) {
+                    *place = self.place_of(*key, plan);
+                }
+            }
+            Index::Wide { rows, .. } => {
+                let mut rows = std::mem::take(rows);
+                for (word, keys) in plan.words.iter().zip(&mut rows) {
+                    word.layout.keys(&word.slots, vectors, n, keys);
+                }
+                let mut key = vec![0; rows.len()];
+                for (row, place) in short.iter_mut().enumerate().take(n) {
+                    key.iter_mut().zip(&rows).for_each(|(word, keys)| *word = keys[row]);
+                    *place = self.place_of_wide(&key, plan);
+                }
+                if let Index::Wide { rows: back, .. } = &mut self.index {
+                    *back = rows;
+                }
+            }
         }
-        plan.layout.keys(&plan.key_slots, vectors, n, keys);
-        for (place, key) in short.iter_mut().zip(keys.iter()).take(n) {
-            *place = self.place_of(*key, plan);
+    }
+
+    /// The place of a key of several words, new if the key is.
+    fn place_of_wide(&mut self, key: &[u64], plan: &Plan) -> u32 {
+        let Index::Wide { slots, keys, .. } = &mut self.index else { return 0 };
+        let hashed = key.iter().fold(0, |hashed, word| hash(*word ^ hashed)) as u32;
+        let mask = slots.len() - 1;
+        let mut slot = hashed as usize & mask;
+        loop {
+            let (other, place) = slots[slot];
+            if place == 0 {
+                break;
+            }
+            let at = (place as usize - 1) * key.len();
+            if other == hashed && keys[at..at + key.len()] == *key {
+                return place - 1;
+            }
+            slot = (slot + 1) & mask;
         }
+        keys.extend_from_slice(key);
+        let places = keys.len() / key.len();
+        slots[slot] = (hashed, places as u32);
+        if places * 2 > slots.len() {
+            let mut bigger = vec![(0, 0); slots.len() * 4];
+            let mask = bigger.len() - 1;
+            for (hashed, place) in slots.iter().filter(|(_, place)| *place != 0) {
+                let mut slot = *hashed as usize & mask;
+                while bigger[slot].1 != 0 {
+                    slot = (slot + 1) & mask;
+                }
+                bigger[slot] = (*hashed, *place);
+            }
+            *slots = bigger;
+        }
+        if places > self.rows.len() {
+            self.grow((places * 2).max(1024), plan);
+        }
+        places as u32 - 1
     }
 
     /// The place of a key in a hash table, new if the key is.
@@ -262,6 +361,10 @@ impl Groups {
             Index::Hashed { keys, .. } => {
                 keys.iter().enumerate().map(|(theirs, key)| (self.place_of(*key, plan) as usize, theirs)).collect()
             }
+            Index::Wide { keys, .. } => {
+                let keys = keys.chunks_exact(plan.words.len()).enumerate();
+                keys.map(|(theirs, key)| (self.place_of_wide(key, plan) as usize, theirs)).collect()
+            }
         };
         for (ours, theirs) in &places {
             self.rows[*ours] += other.rows[*theirs];
@@ -280,10 +383,14 @@ impl Groups {
                 (0..self.rows.len()).filter(|p| self.rows[*p] > 0).map(|place| (place, place as u64)).collect()
             }
             Index::Hashed { keys, .. } => keys.iter().copied().enumerate().collect(),
+            Index::Wide { keys, .. } => (0..keys.len() / plan.words.len()).map(|place| (place, 0)).collect(),
         };
         let mut columns = Vec::with_capacity(plan.keys.len() + plan.functions.len());
         for (part, domain) in plan.keys.iter().enumerate() {
-            let parts = places.iter().map(|(_, key)| plan.layout.part_of(part, *key));
+            let parts = places.iter().map(|(place, key)| match &self.index {
+                Index::Wide { keys, .. } => plan.part_of(part, &keys[place * plan.words.len()..]),
+                _ => plan.part_of(part, &[*key]),
+            });
             columns.push(ResultColumn::of_integers(domain, parts));
         }
         for (state, function) in self.states.iter().zip(&plan.functions) {
