@@ -132,7 +132,9 @@ impl Run {
         match (self.fused.fallback, &query) {
             (Fallback::Error, _) => return Err(e.into()),
             (Fallback::Warn, Some(query)) => {
-                query.notice(format!("not fused after all: {}; spilling operators took over", e.message()));
+                query.notice(
+                    "not fused after all: memory_limit is reached; operators that spill to disk took over".into(),
+                );
             }
             _ => {}
         }

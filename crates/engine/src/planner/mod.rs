@@ -18,6 +18,7 @@ mod functions;
 mod in_lists;
 mod literals;
 mod nesting;
+mod outer_constants;
 mod output_names;
 mod rounding_casts;
 mod same_names;
@@ -62,7 +63,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
         .with_config(config)
         .with_analyzer_rules(analyzer_rules())
         .with_optimizer_rules(optimizer_rules())
-        .with_physical_optimizer_rules(filter_pushdown::physical_rules())
+        .with_physical_optimizer_rules(outer_constants::hidden_from(filter_pushdown::physical_rules()))
         .with_query_planner(Arc::new(Planner))
         .with_default_features();
     // Behind DataFusion's own of that name.
