@@ -126,7 +126,7 @@ class Queries:
         """(SQL, whether its rows come in a total order)"""
         forms: list[Callable[[], tuple[str, bool]]] = [
             self.plain, self.plain, self.aggregate, self.aggregate, self.aggregate, self.distinct, self.ordered,
-            self.ordered, self.set_operation, self.derived, self.window,
+            self.ordered, self.set_operation, self.derived, self.window, self.pipeline, self.pipeline, self.pipeline,
         ]  # fmt: skip
         return self.rng.choice(forms)()
 
@@ -163,6 +163,29 @@ class Queries:
         by = f" GROUP BY {', '.join(groups)}" if groups else ""
         having = f" HAVING {self.having(fields)}" if self.rng.random() < 0.25 else ""
         return f"SELECT {selected} FROM {source}{self.where(fields)}{by}{having}", False
+
+    def pipeline(self) -> tuple[str, bool]:
+        """What fused pipelines are for: exact aggregates over inner, semi and anti joins, any number of keys."""
+        source, fields = self.single()
+        for _ in range(self.rng.choice([0, 0, 1, 1, 2, 3])):
+            other, others = self.single()
+            source = f"{source} JOIN {other} ON {self.join_condition(fields, others)}"
+            fields = fields + others
+        exact = [field for field in fields if field.kind != FLOAT]
+        conditions = [self.predicate(exact, depth=1) for _ in range(self.rng.choice([0, 1, 1, 2]))]
+        for _ in range(self.rng.choice([0, 0, 0, 1, 2])):
+            inner, inner_fields = self.single()
+            outer = self.rng.choice([field for field in fields if field.sql.endswith((".k", ".id"))])
+            key = self.rng.choice(inner_fields[:2])
+            some = self.predicate(inner_fields, depth=0)
+            negation = self.rng.choice(["", "NOT "])
+            conditions.append(f"{negation}EXISTS (SELECT 1 FROM {inner} WHERE {key.sql} = {outer.sql} AND {some})")
+        where = f" WHERE {' AND '.join(f'({condition})' for condition in conditions)}" if conditions else ""
+        groups = [self.group_key(exact) for _ in range(self.rng.choice([0, 1, 1, 2, 3, 6]))]
+        aggregates = [self.exact_aggregate_of(exact) for _ in range(self.rng.randint(1, 4))]
+        selected = ", ".join(f"{sql} AS o{i}" for i, sql in enumerate(groups + aggregates))
+        by = f" GROUP BY {', '.join(groups)}" if groups else ""
+        return f"SELECT {selected} FROM {source}{where}{by}", False
 
     def set_operation(self) -> tuple[str, bool]:
         operation = self.rng.choice(["UNION", "UNION ALL", "INTERSECT", "EXCEPT"])
@@ -467,6 +490,14 @@ class Queries:
             shapes.append(f"avg(CAST({field.sql} AS DOUBLE))")
         if field.kind == BOOLEAN:
             shapes.append(f"{self.rng.choice(['bool_and', 'bool_or'])}({field.sql})")
+        return self.rng.choice(shapes)
+
+    def exact_aggregate_of(self, fields: list[Field]) -> str:
+        field = self.rng.choice(fields)
+        ordered = field.sql if field.kind != BOOLEAN else next(f.sql for f in fields if f.sql.endswith(".id"))
+        shapes = ["count(*)", f"count({field.sql})", self.total(fields), f"min({ordered})", f"max({ordered})"]
+        if field.kind == INTEGER:
+            shapes.append(f"avg({field.sql})")
         return self.rng.choice(shapes)
 
     def having(self, fields: list[Field]) -> str:

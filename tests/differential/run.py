@@ -1,4 +1,5 @@
-"""Random queries over random tables, on Onehop and on DuckDB: the same answers, as multisets.
+"""Random queries over random tables, three ways: by fused pipelines, on DataFusion's operators alone, on DuckDB. All
+three give the same answers, as multisets.
 
     bench/peers/setup.sh
     bench/peers/.venv/bin/python tests/differential/run.py [--seed 1] [--queries 2000] [--onehop target/release/onehop]
@@ -40,6 +41,7 @@ from engine import DuckDb, Engine, EngineError, Onehop  # noqa: E402
 from generate import Queries, Table, tables  # noqa: E402
 
 QUERIES_PER_DATABASE = 100
+MODES = ["datafusion", "fused"]
 SHOWN_ROWS = 5
 NULL = "\\N"
 
@@ -128,13 +130,22 @@ def check(database: Database, sql: str, ordered: bool, spoil: bool) -> str | Non
     theirs = answered(database.duckdb, sql)
     if isinstance(theirs, str):
         return f"the oracle refuses the query (a bug of the generator): {theirs}"
-    ours = answered(database.onehop, sql)
-    if isinstance(ours, str):
-        return f"an error instead of an answer: {ours}"
-    if spoil:
-        ours = spoiled(ours)
-    reason = compare(ours, theirs, ordered)
-    return reason and f"{reason}\n  onehop:\n    {shown(ours)}\n  duckdb:\n    {shown(theirs)}"
+    for mode in MODES:
+        database.onehop.sql(f"SET exec.mode = '{mode}'")
+        ours = answered(database.onehop, sql)
+        if isinstance(ours, str):
+            return f"an error instead of an answer ({mode}): {ours}"
+        if spoil:
+            ours = spoiled(ours)
+        if reason := compare(ours, theirs, ordered):
+            return f"{reason}\n  onehop ({mode}):\n    {shown(ours)}\n  duckdb:\n    {shown(theirs)}"
+    return None
+
+
+def is_fused(database: Database, sql: str) -> bool:
+    """Whether some part of the query runs as a pipeline."""
+    plan = answered(database.onehop, f"EXPLAIN {sql}")
+    return isinstance(plan, Answer) and any("CpuPreAgg" in str(value) for row in plan.rows for value in row)
 
 
 def query(database: Database, seed: int, number: int) -> tuple[str, bool]:
@@ -166,21 +177,22 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run(options: argparse.Namespace, folder: Path) -> tuple[int, int]:
-    """(passed, failed)"""
-    passed = failed = 0
+def run(options: argparse.Namespace, folder: Path) -> tuple[int, int, int]:
+    """(passed, failed, passed with a part that was fused)"""
+    passed = failed = fused = 0
     for database, numbers in databases(options, folder):
         for number in numbers:
             sql, ordered = query(database, options.seed, number)
             wrong = check(database, sql, ordered, spoil=options.canary and number == numbers.start)
             if wrong is None:
                 passed += 1
+                fused += is_fused(database, sql)
                 continue
             failed += 1
             layouts = ", ".join(f"{table.name} {table.layout} {len(table.rows)} rows" for table in database.tables)
             print(f"\nquery {number}: {wrong}\n  sql: {sql}\n  tables: {layouts}")
             print(f"  again: {Path(sys.argv[0])} --seed {options.seed} --only {number}", flush=True)
-    return passed, failed
+    return passed, failed, fused
 
 
 def main() -> None:
@@ -189,14 +201,16 @@ def main() -> None:
     print(f"differential: seed {options.seed}, {1 if options.only is not None else options.queries} queries")
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
-        passed, failed = run(options, options.keep.resolve())
+        passed, failed, fused = run(options, options.keep.resolve())
     else:
         with tempfile.TemporaryDirectory() as folder:
-            passed, failed = run(options, Path(folder))
-    print(f"{time.monotonic() - started:.0f} s")
+            passed, failed, fused = run(options, Path(folder))
+    print(f"{time.monotonic() - started:.0f} s; a part of {fused} queries was fused")
     print(f"differential: {passed} passed, {failed} failed")
     if failed or not passed:
         sys.exit(1)
+    if not fused and options.only is None:
+        sys.exit("no query was fused: nothing was compared with pipelines")
 
 
 if __name__ == "__main__":

@@ -151,6 +151,7 @@ impl From<onehop_pipeline::Error> for Error {
             Pipeline::Segment(e) => return e.into(),
             Pipeline::OutOfRange { .. } | Pipeline::DivisionByZero { .. } => ErrorKind::Data,
             Pipeline::Memory { .. } => ErrorKind::Resources,
+            Pipeline::Cancelled => ErrorKind::Cancelled,
             Pipeline::Invalid(_) | Pipeline::Unsupported(_) => ErrorKind::Internal,
         };
         Self { kind, message: e.to_string(), hint: hint_of(kind), source: Some(Box::new(e)) }

@@ -37,6 +37,10 @@ pub enum Error {
         available: usize,
     },
 
+    /// Nobody wants the answer any more.
+    #[error("the query was cancelled")]
+    Cancelled,
+
     /// The program breaks a rule of the representation; whoever made it has a bug.
     #[error("invalid pipeline: {0}")]
     Invalid(String),

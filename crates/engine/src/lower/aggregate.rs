@@ -192,7 +192,7 @@ fn array(column: &ResultColumn, field: &Field) -> Result<ArrayRef> {
         (DataType::Int64, DataType::Date32) => cast_with_options(&plain, &DataType::Int32, &strict())?,
         _ => plain,
     };
-    Ok(cast_with_options(&through, data_type, &strict()).map_err(|_| out_of_range(field))?)
+    cast_with_options(&through, data_type, &strict()).map_err(|_| out_of_range(field))
 }
 
 fn strict() -> CastOptions<'static> {

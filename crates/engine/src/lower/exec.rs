@@ -1,7 +1,9 @@
-//! Runs a fused subtree: a task per thread, a morsel at a time, so that a cancelled query stops between morsels.
+//! Runs a fused subtree: a worker per thread, on threads beside the runtime's, so that timers, signals and other queries
+//! are heard however long a morsel takes. Whoever stops waiting stops the workers, within a vector.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
@@ -190,11 +192,15 @@ impl Run {
     /// Carries a stage through on all threads.
     async fn work(&self, stage: &Arc<Stage>, query: Option<&Arc<Query>>) -> Result<Vec<Held>> {
         let threads = self.context.session_config().target_partitions().min(stage.morsels()).max(1);
+        let stop = StopOnDrop::default();
         let mut tasks = JoinSet::new();
         for _ in 0..threads {
-            let worker = Worker::new(stage);
+            let worker = Worker::new(stage, &stop.0);
             let reservation = MemoryConsumer::new("CpuPreAgg").register(self.context.memory_pool());
-            tasks.spawn(carry_on(worker, reservation, query.cloned()));
+            let query = query.cloned();
+            tasks.spawn_blocking(move || {
+                carry_on(worker, &reservation, query.as_deref()).map(|worker| (worker, reservation))
+            });
         }
         let mut workers = Vec::with_capacity(threads);
         while let Some(joined) = tasks.join_next().await {
@@ -224,13 +230,22 @@ impl Run {
 /// A worker, and the memory that is its.
 type Held = (Worker, MemoryReservation);
 
-async fn carry_on(mut worker: Worker, reservation: MemoryReservation, query: Option<Arc<Query>>) -> Result<Held> {
+/// Stops workers that nobody waits for any more.
+#[derive(Default)]
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+fn carry_on(mut worker: Worker, reservation: &MemoryReservation, query: Option<&Query>) -> Result<Worker> {
     while worker.step()?.is_some() {
-        reservation.try_resize(worker.bytes()).map_err(DataFusionError::from)?;
-        if let Some(query) = &query {
+        reservation.try_resize(worker.bytes())?;
+        if let Some(query) = query {
             query.did_rows(worker.morsel_rows() as u64);
         }
-        tokio::task::yield_now().await;
     }
-    Ok((worker, reservation))
+    Ok(worker)
 }

@@ -156,6 +156,8 @@ impl Translator<'_> {
             Operator::LtEq => compare(CompareOp::LessOrEqual),
             Operator::Gt => compare(CompareOp::Greater),
             Operator::GtEq => compare(CompareOp::GreaterOrEqual),
+            Operator::IsNotDistinctFrom => self.is_same(&binary.left, &binary.right),
+            Operator::IsDistinctFrom => Ok(not(self.is_same(&binary.left, &binary.right)?)),
             Operator::Plus => self.arithmetic(expr, ArithmeticOp::Add, &binary.left, &binary.right),
             Operator::Minus => self.arithmetic(expr, ArithmeticOp::Sub, &binary.left, &binary.right),
             Operator::Multiply => self.arithmetic(expr, ArithmeticOp::Mul, &binary.left, &binary.right),
@@ -173,6 +175,13 @@ impl Translator<'_> {
         }
         type_of(if is_null(&a) { &b } else { &a })?;
         Ok(Pipeline::compare(op, self.translate(left)?, self.translate(right)?))
+    }
+
+    /// Equal, or both NULL.
+    fn is_same(&self, left: &Expr, right: &Expr) -> Lowered<Pipeline> {
+        let is_null = |expr| -> Lowered<Pipeline> { Ok(Pipeline::IsNull(Box::new(self.translate(expr)?))) };
+        let both = Pipeline::And(vec![is_null(left)?, is_null(right)?]);
+        Ok(Pipeline::Coalesce(vec![self.compare(CompareOp::Equal, left, right)?, both]))
     }
 
     fn arithmetic(&self, expr: &Expr, op: ArithmeticOp, left: &Expr, right: &Expr) -> Lowered<Pipeline> {

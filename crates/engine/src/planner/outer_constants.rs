@@ -14,6 +14,7 @@ use datafusion::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
@@ -45,7 +46,7 @@ impl PhysicalOptimizerRule for Hide {
             };
             let children = node.children().into_iter().cloned().zip(may_be_missing);
             let children = children.map(|(child, hides)| if hides { Hidden::wrap(child) } else { child }).collect();
-            node.with_new_children(children).map(Transformed::yes)
+            replace_children_if_necessary(node, children).map(Transformed::yes)
         });
         Ok(hidden?.data)
     }

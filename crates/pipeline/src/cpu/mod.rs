@@ -141,7 +141,7 @@ pub fn run(execution: &mut Execution, threads: usize) -> Result<Vec<Vec<ResultCo
     for pipeline in 0..execution.pipelines() {
         let stage = execution.stage(pipeline)?;
         let work = || -> Result<(Worker, Vec<Vec<ResultColumn>>)> {
-            let mut worker = Worker::new(&stage);
+            let mut worker = Worker::new(&stage, &Arc::default());
             let mut chunks = Vec::new();
             while let Some(chunk) = worker.step()? {
                 chunks.push(chunk);

@@ -6,6 +6,7 @@
 //! get rid of rows most cheaply, as measured on every [`SAMPLE`]th vector.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::aggregate::Groups;
@@ -38,6 +39,8 @@ pub struct Worker {
     vectors_seen: u64,
     counts: Vec<(u64, u64)>,
     scratch: Box<WorkerScratch>,
+    /// Set when nobody wants the answer any more.
+    cancelled: Arc<AtomicBool>,
     pub(super) sink: SinkState,
 }
 
@@ -83,8 +86,8 @@ struct Order {
 }
 
 impl Worker {
-    /// A worker of a stage.
-    pub fn new(stage: &Arc<Stage>) -> Self {
+    /// A worker of a stage, which stops with [`Error::Cancelled`] soon after `cancelled` was set.
+    pub fn new(stage: &Arc<Stage>, cancelled: &Arc<AtomicBool>) -> Self {
         let sink = match &stage.sink {
             CompiledSink::Build { payload, .. } => {
                 SinkState::Build(Collected::new(&payload.iter().map(|(_, domain)| domain.clone()).collect::<Vec<_>>()))
@@ -107,6 +110,7 @@ impl Worker {
                 keys: KeyScratch::new(),
                 source: Scratch::new(),
             }),
+            cancelled: Arc::clone(cancelled),
             sink,
         }
     }
@@ -115,7 +119,7 @@ impl Worker {
     /// collecting sink has got of it.
     ///
     /// # Errors
-    /// Those of the source, and of expressions that fail for a row.
+    /// Those of the source, and of expressions that fail for a row; [`Error::Cancelled`].
     pub fn step(&mut self) -> Result<Option<Vec<ResultColumn>>> {
         let stage = Arc::clone(&self.stage);
         let Some(morsel) = stage.take() else { return Ok(None) };
@@ -157,6 +161,9 @@ impl Worker {
 
     /// Carries frame `depth` through the steps from `first` on, and into the sink.
     fn run(&mut self, stage: &Stage, first: usize, depth: usize) -> Result<()> {
+        if self.cancelled.load(Relaxed) {
+            return Err(Error::Cancelled);
+        }
         for at in first..self.order.steps.len() {
             let number = self.order.steps[at];
             let step = &stage.steps[number];

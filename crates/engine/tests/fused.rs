@@ -1,0 +1,157 @@
+//! Fused pipelines through SQL: what must run on them does, what cannot says why, and memory that runs out fails no
+//! query. Whether answers are right is for the golden tests and the comparison with DuckDB; here the same statement on
+//! DataFusion's operators is the oracle for what those do not reach.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, Session};
+use support::{fails, rows, run, runtime, tiny};
+use tokio::runtime::Runtime;
+
+struct Place {
+    runtime: Runtime,
+    session: Session,
+}
+
+impl Place {
+    /// A star of a fact table, dimensions, one that is empty, and one with every key twice.
+    fn new(options: &DatabaseOptions) -> Self {
+        let place = Self { runtime: runtime(), session: Database::memory(options).unwrap().session().unwrap() };
+        place.run(
+            "CREATE TABLE facts AS SELECT v AS id, CASE WHEN v % 7 = 0 THEN NULL ELSE v % 50 END AS k, v * 3 AS amount, \
+             CAST(v % 100 AS DECIMAL(9, 2)) AS price, 'name ' || (v % 13) AS name, v % 2 = 0 AS even \
+             FROM (SELECT unnest(range(0, 5000)) AS v)",
+        );
+        place.run(
+            "CREATE TABLE dimension AS SELECT v AS k, 'd' || v AS label, v % 5 AS region \
+             FROM (SELECT unnest(range(10, 40)) AS v)",
+        );
+        place.run("CREATE TABLE nothing (k BIGINT, label VARCHAR)");
+        place.run("CREATE TABLE twice AS SELECT v % 30 AS k, v AS x FROM (SELECT unnest(range(0, 60)) AS v)");
+        place
+    }
+
+    fn run(&self, sql: &str) -> Vec<String> {
+        self.runtime.block_on(run(&self.session, sql))
+    }
+
+    /// The same rows either way, and fused the one way.
+    fn same(&self, sql: &str) -> Vec<String> {
+        self.run("SET exec.mode = 'datafusion'");
+        let expected = self.run(sql);
+        self.run("SET exec.mode = 'fused'");
+        self.run("SET exec.fallback = 'error'");
+        let fused = self.run(sql);
+        self.run("RESET exec.fallback");
+        assert_eq!(fused, expected, "{sql}");
+        fused
+    }
+}
+
+#[test]
+fn what_pipelines_are_for_runs_on_them() {
+    let place = Place::new(&tiny());
+    for sql in [
+        "SELECT count(*) FROM facts",
+        "SELECT sum(amount), min(price), max(price), avg(price), count(k) FROM facts WHERE even AND name LIKE '%1%'",
+        "SELECT region, sum(amount) FROM facts JOIN dimension USING (k) GROUP BY region",
+        "SELECT label, even, count(*) FROM facts f JOIN dimension d ON f.k = d.k WHERE region IN (1, 2) GROUP BY 1, 2",
+        "SELECT sum(x), count(*) FROM facts JOIN twice USING (k)",
+        "SELECT sum(amount), count(*) FROM facts JOIN nothing USING (k)",
+        "SELECT name, count(*) FROM facts WHERE k IS NOT DISTINCT FROM NULL GROUP BY name",
+        "SELECT sum(CASE WHEN even THEN price ELSE -price END) FROM facts",
+        // Semi and anti joins; a NULL key is found nowhere.
+        "SELECT count(*) FROM facts WHERE EXISTS (SELECT 1 FROM dimension d WHERE d.k = facts.k AND region = 1)",
+        "SELECT count(*), sum(id) FROM facts WHERE NOT EXISTS (SELECT 1 FROM twice t WHERE t.k = facts.k)",
+        "SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT 1 FROM nothing n WHERE n.k = facts.k)",
+        "SELECT count(*) FROM facts JOIN dimension d USING (k) \
+         WHERE EXISTS (SELECT 1 FROM twice t WHERE t.k = d.region AND t.x = facts.id)",
+        "SELECT count(*) FROM facts WHERE EXISTS (SELECT 1 FROM twice t JOIN dimension d ON t.x = d.k \
+         WHERE t.k = facts.k AND d.region <> 3 AND NOT EXISTS (SELECT 1 FROM nothing n WHERE n.k = d.k))",
+        // Keys of more than 64 bits.
+        "SELECT id, amount, price, name, id * 1000000007, amount * 998244353, count(*) FROM facts GROUP BY 1, 2, 3, 4, 5, 6",
+    ] {
+        assert!(!place.same(sql).is_empty(), "{sql}");
+    }
+    assert_eq!(place.same("SELECT k, count(*) FROM facts WHERE id < 0 GROUP BY k"), [""; 0]);
+}
+
+#[test]
+fn what_they_cannot_is_said_as_the_session_wants_it() {
+    let place = Place::new(&tiny());
+    let sql = "SELECT stddev(amount) FROM facts";
+    place.run(sql);
+    let notices = place.session.query().notices();
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].contains("stddev"), "{notices:?}");
+    place.run("SET exec.fallback = 'silent'");
+    place.run(sql);
+    assert!(place.session.query().notices().is_empty());
+    place.run("SET exec.fallback = 'error'");
+    let e = place.runtime.block_on(fails(&place.session, sql));
+    assert!(e.kind() == ErrorKind::Invalid && e.message().contains("stddev"), "{e}");
+    // Without a table of ours there is nothing to fuse.
+    place.run("SELECT stddev(x) FROM (VALUES (1), (2)) AS t(x)");
+}
+
+#[test]
+fn errors_are_the_same_either_way() {
+    let place = Place::new(&tiny());
+    place.run("CREATE TABLE large AS SELECT CAST(9223372036854775807 AS BIGINT) AS x, 0 AS zero FROM facts");
+    for sql in [
+        "SELECT sum(x + 1) FROM large",
+        "SELECT sum(x * x) FROM large",
+        "SELECT count(*) FROM large WHERE x / zero > 1",
+    ] {
+        let mut errors = Vec::new();
+        for mode in ["datafusion", "fused"] {
+            place.run(&format!("SET exec.mode = '{mode}'"));
+            errors.push(place.runtime.block_on(fails(&place.session, sql)).kind());
+        }
+        assert_eq!(errors, [ErrorKind::Data; 2], "{sql}");
+    }
+}
+
+#[test]
+fn memory_that_runs_out_fails_no_query() {
+    let place = Place::new(&DatabaseOptions::default());
+    place.run("CREATE TABLE many AS SELECT v AS x, v * 7 AS y FROM (SELECT unnest(range(0, 1000000)) AS v)");
+    place.run("SET memory_limit = '16MiB'");
+    let sql = "SELECT count(*), sum(n), sum(s) FROM (SELECT x, y, count(*) AS n, sum(x) AS s FROM many GROUP BY x, y)";
+    assert_eq!(place.run(sql), ["1000000|1000000|499999500000"]);
+    let notices = place.session.query().notices();
+    assert!(notices.iter().any(|notice| notice.contains("memory_limit")), "{notices:?}");
+}
+
+#[test]
+fn hot_blocks_are_not_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for (cache, is_hot) in [("64MiB", true), ("0", false)] {
+        let settings = vec![("io.cache".to_string(), cache.to_string())];
+        let options = DatabaseOptions { settings, ..DatabaseOptions::default() };
+        let database = Database::open(&dir.path().join(cache), &options).unwrap();
+        let place = Place { runtime: runtime(), session: database.session().unwrap() };
+        place.run("CREATE TABLE t AS SELECT v AS x FROM (SELECT unnest(range(0, 100000)) AS v)");
+        let mut read = Vec::new();
+        for _ in 0..2 {
+            assert_eq!(place.run("SELECT sum(x) FROM t"), ["4999950000"]);
+            read.push(place.session.query().ledger().read_bytes());
+        }
+        assert!(read[0] > 0 && (read[1] == 0) == is_hot, "{cache}: {read:?}");
+    }
+}
+
+#[test]
+fn a_cancelled_pipeline_stops() {
+    let place = Place::new(&DatabaseOptions::default());
+    place.run("CREATE TABLE many AS SELECT v % 3 AS k FROM (SELECT unnest(range(0, 200000)) AS v)");
+    // Some billions of pairs.
+    let sql = "SELECT count(*) FROM many a JOIN many b ON a.k = b.k";
+    place.runtime.block_on(async {
+        let outcome = tokio::time::timeout(std::time::Duration::from_millis(50), rows(&place.session, sql)).await;
+        assert!(outcome.is_err(), "it was over too early");
+    });
+    assert_eq!(place.run("SELECT count(*) FROM many"), ["200000"]);
+}
