@@ -62,8 +62,8 @@ impl DisplayAs for FusedExec {
         write!(f, "groups=[{}]", self.fused.groups.join(", "))?;
         write!(f, "{separator}aggregates=[{}]", self.fused.aggregates.join(", "))?;
         for scan in &self.fused.planned.scans {
-            let (read, considered) = (scan.plan.blocks.len(), scan.plan.blocks_considered);
-            write!(f, "{separator}scan={}[{}] blocks={considered} -> {read}", scan.table, scan.columns.join(", "))?;
+            f.write_str(if separator == "\n" { "\n" } else { "; CpuScan: " })?;
+            scan.plan.describe(f, &scan.table, &scan.columns, separator)?;
         }
         Ok(())
     }

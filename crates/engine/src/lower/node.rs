@@ -93,7 +93,7 @@ impl FusedNode {
         // Everything that can be refused is refused now, while DataFusion can still take over.
         let execution = Execution::new(planned.program.clone(), planned.sources.clone(), 0)?;
         execution.check()?;
-        let text = |exprs: &[Expr]| exprs.iter().map(|expr| expr.human_display().to_string()).collect();
+        let text = |exprs: &[Expr]| exprs.iter().map(|expr| expr.schema_name().to_string()).collect();
         let fused = Fused {
             planned,
             finish,

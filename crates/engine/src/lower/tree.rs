@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use datafusion::common::{Column, DFSchema};
+use datafusion::common::{Column, DFSchema, DataFusionError};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use onehop_io::Ledger;
@@ -18,7 +18,7 @@ use onehop_pipeline::{Expr as PipelineExpr, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType};
 
 use super::expr::Translator;
-use super::graph::{Graph, Lookup, relation_of};
+use super::graph::{Graph, Lookup, relation_name, relation_of};
 use super::{Lowered, because};
 use crate::Error;
 use crate::scan::ScanPlan;
@@ -102,8 +102,12 @@ impl<'a> Planner<'a> {
     pub fn plan(mut self, outputs: &[Expr], sink: impl FnOnce(&Translator<'_>) -> Lowered<Sink>) -> Lowered<Planned> {
         let edges = self.sort_conditions();
         let mut scans = Vec::with_capacity(self.graph.relations.len());
-        for (table, local) in self.graph.relations.iter().zip(&self.local) {
-            scans.push(Some(ScanPlan::new(table, local).map_err(datafusion::common::DataFusionError::from)?));
+        for (number, (table, local)) in self.graph.relations.iter().zip(&self.local).enumerate() {
+            let mut plan = ScanPlan::new(table, local).map_err(DataFusionError::from)?;
+            // Users never gave it that name.
+            let qualifier = format!("{}.", relation_name(number));
+            plan.condition = plan.condition.map(|condition| condition.replace(&qualifier, ""));
+            scans.push(Some(plan));
         }
         let root = self.arrange(edges, &scans)?;
         let wanted = columns_of(outputs);
@@ -318,7 +322,7 @@ impl<'a> Planner<'a> {
                 None => return because(format!("no column {column}")),
             };
             let column_type = ColumnType::of(field.name(), field.data_type());
-            let column_type = column_type.map_err(|e| datafusion::common::DataFusionError::from(Error::from(e)))?;
+            let column_type = column_type.map_err(|e| DataFusionError::from(Error::from(e)))?;
             columns.push((index, column_type, field.is_nullable()));
         }
         let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();

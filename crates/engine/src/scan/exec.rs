@@ -76,20 +76,12 @@ impl SegmentScanExec {
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
-
-    fn path(&self) -> String {
-        match self.plan.blocks.first() {
-            Some(block) => block.segment.file().hints().path.to_string(),
-            None => "none".into(),
-        }
-    }
 }
 
 impl DisplayAs for SegmentScanExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plan = &self.plan;
         let columns: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
-        let (read, considered) = (plan.blocks.len(), plan.blocks_considered);
         let separator = match t {
             DisplayFormatType::TreeRender => "\n",
             _ => ", ",
@@ -97,21 +89,11 @@ impl DisplayAs for SegmentScanExec {
         if !matches!(t, DisplayFormatType::TreeRender) {
             write!(f, "CpuScan: ")?;
         }
-        write!(f, "{}{separator}columns=[{}]", self.table.name, columns.join(", "))?;
-        write!(f, "{separator}blocks={considered} -> {read}")?;
-        if plan.skipped_by_zone + plan.skipped_by_partition > 0 {
-            write!(f, " (skipped: zone map {}, partition {})", plan.skipped_by_zone, plan.skipped_by_partition)?;
-        }
-        if let Some((wanted, all)) = plan.partitions {
-            write!(f, "{separator}partitions={wanted} of {all}")?;
-        }
-        if let Some(condition) = &plan.condition {
-            write!(f, "{separator}zone_condition={condition}")?;
-        }
+        plan.describe(f, &self.table.name, &columns, separator)?;
         if let Some(limit) = self.limit {
             write!(f, "{separator}limit={limit}")?;
         }
-        write!(f, "{separator}path={}", self.path())
+        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@
 mod exec;
 mod prune;
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -95,6 +96,32 @@ impl ScanPlan {
             }
         }
         Ok(plan)
+    }
+
+    /// For EXPLAIN: what is read, what is got around and how, and the path that bytes take.
+    pub fn describe(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        table: &str,
+        columns: &[impl AsRef<str>],
+        separator: &str,
+    ) -> fmt::Result {
+        let columns: Vec<&str> = columns.iter().map(AsRef::as_ref).collect();
+        write!(f, "{table}{separator}columns=[{}]", columns.join(", "))?;
+        write!(f, "{separator}blocks={} -> {}", self.blocks_considered, self.blocks.len())?;
+        if self.skipped_by_zone + self.skipped_by_partition > 0 {
+            write!(f, " (skipped: zone map {}, partition {})", self.skipped_by_zone, self.skipped_by_partition)?;
+        }
+        if let Some((wanted, all)) = self.partitions {
+            write!(f, "{separator}partitions={wanted} of {all}")?;
+        }
+        if let Some(condition) = &self.condition {
+            write!(f, "{separator}zone_condition={condition}")?;
+        }
+        match self.blocks.first() {
+            Some(block) => write!(f, "{separator}path={}", block.segment.file().hints().path),
+            None => write!(f, "{separator}path=none"),
+        }
     }
 
     pub fn rows(&self) -> usize {
