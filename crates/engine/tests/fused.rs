@@ -39,14 +39,20 @@ impl Place {
 
     /// The same rows either way, and fused the one way.
     fn same(&self, sql: &str) -> Vec<String> {
+        self.run("SET exec.fallback = 'error'");
+        let rows = self.same_somehow(sql);
+        self.run("RESET exec.fallback");
+        rows
+    }
+
+    /// The same rows either way.
+    fn same_somehow(&self, sql: &str) -> Vec<String> {
         self.run("SET exec.mode = 'datafusion'");
         let expected = self.run(sql);
         self.run("SET exec.mode = 'fused'");
-        self.run("SET exec.fallback = 'error'");
-        let fused = self.run(sql);
-        self.run("RESET exec.fallback");
-        assert_eq!(fused, expected, "{sql}");
-        fused
+        let rows = self.run(sql);
+        assert_eq!(rows, expected, "{sql}");
+        rows
     }
 }
 
@@ -70,12 +76,52 @@ fn what_pipelines_are_for_runs_on_them() {
          WHERE EXISTS (SELECT 1 FROM twice t WHERE t.k = d.region AND t.x = facts.id)",
         "SELECT count(*) FROM facts WHERE EXISTS (SELECT 1 FROM twice t JOIN dimension d ON t.x = d.k \
          WHERE t.k = facts.k AND d.region <> 3 AND NOT EXISTS (SELECT 1 FROM nothing n WHERE n.k = d.k))",
+        // A condition without a column is about the rows that it stands with.
+        "SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT 1 FROM twice t WHERE t.k = facts.k AND t.x NOT IN (NULL, 1))",
+        "SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT 1 FROM twice t WHERE t.k = facts.k AND t.x BETWEEN 1 AND NULL)",
+        "SELECT count(*) FROM facts WHERE EXISTS (SELECT 1 FROM twice t WHERE t.k = facts.k) AND id BETWEEN 9 AND NULL",
+        "SELECT count(*) FROM facts JOIN dimension d USING (k) WHERE id > 7 AND label NOT IN (NULL, 'd12')",
         // Keys of more than 64 bits.
         "SELECT id, amount, price, name, id * 1000000007, amount * 998244353, count(*) FROM facts GROUP BY 1, 2, 3, 4, 5, 6",
     ] {
         assert!(!place.same(sql).is_empty(), "{sql}");
     }
     assert_eq!(place.same("SELECT k, count(*) FROM facts WHERE id < 0 GROUP BY k"), [""; 0]);
+}
+
+/// Values of every width, read one by one where few rows of a vector are left, and at once where many are.
+#[test]
+fn few_rows_are_read_as_many_are() {
+    let place = Place::new(&tiny());
+    for (name, least, most) in [
+        ("BIGINT UNSIGNED", "0", "18446744073709551615"),
+        ("BIGINT UNSIGNED", "9223372036854775800", "9223372036854775900"),
+        ("BIGINT", "-9223372036854775808", "9223372036854775807"),
+        ("BIGINT", "-4611686018427387904", "4611686018427387903"),
+        ("BIGINT", "0", "9223372036854775807"),
+        ("INTEGER UNSIGNED", "0", "4294967295"),
+        ("INTEGER", "-2147483648", "2147483647"),
+        ("TINYINT UNSIGNED", "0", "255"),
+        ("SMALLINT", "-32768", "32767"),
+        ("DECIMAL(20, 2)", "-999999999999999999.99", "999999999999999999.99"),
+        ("DECIMAL(38, 0)", "-99999999999999999999999999999999999999", "99999999999999999999999999999999999999"),
+    ] {
+        // Once with so few values that they are a dictionary's, once without.
+        let some = format!("CASE v % 3 WHEN 0 THEN {least} WHEN 1 THEN {most} END");
+        let many = format!("CASE v % 3 WHEN 0 THEN {least} WHEN 1 THEN {most} ELSE v % 100 END");
+        for values in [some, many] {
+            place.run(&format!(
+                "CREATE OR REPLACE TABLE w AS SELECT v AS id, CAST({values} AS {name}) AS x \
+                 FROM (SELECT unnest(range(0, 3000)) AS v)"
+            ));
+            for condition in ["id > 2", "id = 1", "id = 3", "id % 100 = 1", "id % 2 = 0", "id IN (0, 1, 2, 2001)"] {
+                place.same_somehow(&format!("SELECT min(x), max(x), count(x), count(*) FROM w WHERE {condition}"));
+                place
+                    .same_somehow(&format!("SELECT count(*) FROM w WHERE {condition} AND x >= CAST({most} AS {name})"));
+                place.same_somehow(&format!("SELECT x, id, count(*) FROM w WHERE {condition} GROUP BY x, id"));
+            }
+        }
+    }
 }
 
 #[test]

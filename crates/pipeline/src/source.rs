@@ -204,8 +204,7 @@ impl Block {
             (Rows::Few(rows), Some(high)) => {
                 for (out, row) in out.iter_mut().zip(rows) {
                     let row = usize::from(*row);
-                    let pair = u64::from(high.value_at(vector, row)) << 32 | u64::from(low.value_at(vector, row));
-                    *out = T::of(base + i128::from(pair as i64));
+                    *out = T::of(wide_value(stored.base, high.value_at(vector, row), low.value_at(vector, row), bias));
                 }
             }
             (Rows::Many(rows), None) => {
@@ -219,12 +218,7 @@ impl Block {
                 let Scratch { low: lows, high: highs } = scratch;
                 low.unpack(vector, lows);
                 high.unpack(vector, highs);
-                rows.for_each(|i, row| {
-                    let pair = u64::from(highs[row]) << 32 | u64::from(lows[row]);
-                    // The stored base is added first, wrapped as it was subtracted when the block was written.
-                    let key = stored.base.wrapping_add(pair as i64);
-                    out[i] = T::of(i128::from(key) + bias);
-                });
+                rows.for_each(|i, row| out[i] = T::of(wide_value(stored.base, highs[row], lows[row], bias)));
             }
         }
         Ok(())
@@ -257,6 +251,14 @@ impl Block {
         }
         Ok(())
     }
+}
+
+/// A value of two words.
+#[inline(always)]
+fn wide_value(base: i64, high: u32, low: u32, bias: i128) -> i128 {
+    let offset = u64::from(high) << 32 | u64::from(low);
+    // The stored base is added first, wrapped as it was subtracted when the block was written.
+    i128::from(base.wrapping_add(offset as i64)) + bias
 }
 
 fn table_values<T: Integer>(

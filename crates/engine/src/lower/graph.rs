@@ -25,6 +25,9 @@ pub(super) struct Graph {
     pub relations: Vec<Arc<Table>>,
     /// Over columns of relations.
     pub conditions: Vec<Expr>,
+    /// Conditions without a column, each with a relation whose rows it holds for: inside a lookup, they say nothing
+    /// about the rows outside.
+    pub constants: Vec<(usize, Expr)>,
     /// Semi and anti joins, inner ones before outer ones.
     pub lookups: Vec<Lookup>,
 }
@@ -52,6 +55,8 @@ type Outputs = HashMap<Column, Expr>;
 impl Graph {
     /// Takes a plan apart; what its output columns are.
     pub fn add(&mut self, plan: &LogicalPlan) -> Lowered<Outputs> {
+        // Never inside a lookup of this plan: rows that are kept come before those that are looked into.
+        let first = self.relations.len();
         match plan {
             LogicalPlan::TableScan(scan) => {
                 let provider = source_as_provider(&scan.source)?;
@@ -83,7 +88,7 @@ impl Graph {
             LogicalPlan::Filter(filter) => {
                 let outputs = self.add(&filter.input)?;
                 for condition in split_conjunction(&filter.predicate) {
-                    self.conditions.push(substituted(condition.clone(), &outputs)?);
+                    self.push_condition(substituted(condition.clone(), &outputs)?, first);
                 }
                 Ok(outputs)
             }
@@ -106,14 +111,22 @@ impl Graph {
                 for (left, right) in &join.on {
                     let (left, right) = (substituted(left.clone(), &outputs)?, substituted(right.clone(), &outputs)?);
                     let equal = BinaryExpr::new(Box::new(left), Operator::Eq, Box::new(right));
-                    self.conditions.push(Expr::BinaryExpr(equal));
+                    self.push_condition(Expr::BinaryExpr(equal), first);
                 }
                 for condition in join.filter.iter().flat_map(split_conjunction) {
-                    self.conditions.push(substituted(condition.clone(), &outputs)?);
+                    self.push_condition(substituted(condition.clone(), &outputs)?, first);
                 }
                 Ok(outputs)
             }
             other => because(format!("{} below an aggregate", kind(other))),
+        }
+    }
+
+    /// A condition on rows that `relation` is a part of.
+    fn push_condition(&mut self, condition: Expr, relation: usize) {
+        match condition.column_refs().is_empty() {
+            true => self.constants.push((relation, condition)),
+            false => self.conditions.push(condition),
         }
     }
 
@@ -136,14 +149,18 @@ impl Graph {
                 Side::Left => (left, right),
                 Side::Right => (right, left),
             };
-            keys.push((substituted(theirs.clone(), &outputs)?, substituted(ours.clone(), &inside)?));
+            let key = (substituted(theirs.clone(), &outputs)?, substituted(ours.clone(), &inside)?);
+            if key.0.column_refs().is_empty() || key.1.column_refs().is_empty() {
+                return because("a semi or anti join on a constant");
+            }
+            keys.push(key);
         }
         for condition in join.filter.iter().flat_map(split_conjunction) {
             let is_inside = condition.column_refs().iter().all(|column| inside.contains_key(*column));
             if !is_inside {
                 return because("a semi or anti join on more than equalities");
             }
-            self.conditions.push(substituted(condition.clone(), &inside)?);
+            self.push_condition(substituted(condition.clone(), &inside)?, first);
         }
         self.lookups.push(Lookup { kind, inside: inside_range, keys });
         Ok(outputs)

@@ -121,6 +121,9 @@ impl<'a> Planner<'a> {
     /// Sorts conditions into those of one relation, edges, and the rest.
     fn sort_conditions(&mut self) -> Vec<Edge> {
         let mut edges = Vec::new();
+        for (relation, condition) in &self.graph.constants {
+            self.local[*relation].push(condition.clone());
+        }
         for condition in &self.graph.conditions {
             let relations = relations_of(condition);
             match relations.iter().collect::<Vec<_>>().as_slice() {

@@ -41,7 +41,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Query, Select, SetExpr, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+};
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
@@ -138,6 +140,7 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
+    refuse_samples(&statement)?;
     rewrite_statement(&mut statement);
     let plan = state.statement_to_plan(statement).await?;
     match plan {
@@ -188,6 +191,34 @@ impl QueryPlanner for Planner {
             Some(state) => planner.create_physical_plan(&lower::lower(plan, state)?, session).await,
             None => planner.create_physical_plan(plan, session).await,
         }
+    }
+}
+
+/// DataFusion reads TABLESAMPLE and takes all rows.
+fn refuse_samples(statement: &Statement) -> Result<()> {
+    struct Samples;
+    impl Visitor for Samples {
+        type Break = ();
+        fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<()> {
+            match table {
+                TableFactor::Table { sample: Some(_), .. } => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    let found = match statement {
+        Statement::Statement(sql) => sql.visit(&mut Samples),
+        Statement::Explain(explain) => return refuse_samples(&explain.statement),
+        Statement::CopyTo(copy) => match &copy.source {
+            CopyToSource::Query(query) => query.visit(&mut Samples),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
+    };
+    match found {
+        ControlFlow::Break(()) => Err(Error::new(ErrorKind::Invalid, "TABLESAMPLE is not supported")
+            .with_hint("WHERE random() < 0.1 keeps about a tenth of the rows")),
+        ControlFlow::Continue(()) => Ok(()),
     }
 }
 
@@ -277,6 +308,17 @@ mod tests {
 
     pub async fn run(text: &str) -> Vec<RecordBatch> {
         try_run(text).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn samples_are_refused() {
+        for text in [
+            "SELECT 1 FROM (SELECT * FROM t TABLESAMPLE BERNOULLI (10)) AS s",
+            "EXPLAIN SELECT * FROM t TABLESAMPLE (10)",
+            "WITH s AS (SELECT * FROM t TABLESAMPLE (10 ROWS)) SELECT * FROM s",
+        ] {
+            assert!(fails(text).await.message().contains("TABLESAMPLE"), "{text}");
+        }
     }
 
     /// Runs what must not work.
