@@ -157,7 +157,7 @@ pub fn validate(program: &Program, sources: &[Vec<Domain>]) -> Result<Vec<Shape>
 }
 
 /// The shape of one pipeline, given its sources and the tables before it.
-pub fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Result<Shape> {
+fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Result<Shape> {
     let invalid = |reason: String| Error::Invalid(reason);
     let source = sources.get(pipeline.source).ok_or_else(|| invalid(format!("no source {}", pipeline.source)))?;
     let mut registers = Vec::new();

@@ -20,7 +20,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use onehop_pipeline::cpu::{Execution, ResultColumn, Stage, Worker};
+use onehop_pipeline::cpu::{ResultColumn, Stage, Worker};
 use tokio::task::JoinSet;
 
 use super::node::Fused;
@@ -61,7 +61,7 @@ impl DisplayAs for FusedExec {
         }
         write!(f, "groups=[{}]", self.fused.groups.join(", "))?;
         write!(f, "{separator}aggregates=[{}]", self.fused.aggregates.join(", "))?;
-        for scan in &self.fused.planned.scans {
+        for scan in &self.fused.scans {
             f.write_str(if separator == "\n" { "\n" } else { "; CpuScan: " })?;
             scan.plan.describe(f, &scan.table, &scan.columns, separator)?;
         }
@@ -157,18 +157,18 @@ impl Run {
     }
 
     async fn run(&self) -> Result<(RecordBatch, usize)> {
-        let planned = &self.fused.planned;
+        let scans = &self.fused.scans;
         let query = self.context.session_config().get_extension::<Query>();
         let pool = self.context.memory_pool();
         let budget = match pool.memory_limit() {
             MemoryLimit::Finite(bytes) => bytes,
             _ => usize::MAX,
         };
-        let mut execution = Execution::new(planned.program.clone(), planned.sources.clone(), budget)?;
+        let mut execution = self.fused.execution.with_budget(budget);
         let mut answer = Vec::new();
         let mut skipped = 0;
         if let Some(query) = &query {
-            for scan in &planned.scans {
+            for scan in scans {
                 let (considered, read) = (scan.plan.blocks_considered as u64, scan.plan.blocks.len() as u64);
                 query.shared_ledger().planned_blocks(considered, considered - read);
                 query.expect_rows(scan.plan.rows() as u64);

@@ -21,7 +21,7 @@ use onehop_pipeline::ir::Sink;
 use super::aggregate::{self, Finish};
 use super::exec::FusedExec;
 use super::graph::{Graph, substituted};
-use super::tree::{Planned, Planner};
+use super::tree::{Planned, Planner, Scan};
 use super::{Fusing, Lowered, because};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
@@ -29,7 +29,9 @@ use crate::settings::{ExecMode, Fallback};
 /// What a fused subtree does.
 #[derive(Debug)]
 pub(super) struct Fused {
-    pub planned: Planned,
+    /// The program, before its first pipeline.
+    pub execution: Execution,
+    pub scans: Vec<Scan>,
     /// How the answer's columns are made of the pipeline's.
     pub finish: Vec<Finish>,
     pub schema: DFSchemaRef,
@@ -91,11 +93,13 @@ impl FusedNode {
             Ok(Sink::Aggregate { keys, aggregates })
         })?;
         // Everything that can be refused is refused now, while DataFusion can still take over.
-        let execution = Execution::new(planned.program.clone(), planned.sources.clone(), 0)?;
+        let Planned { program, sources, scans } = planned;
+        let execution = Execution::new(program, sources, 0)?;
         execution.check()?;
         let text = |exprs: &[Expr]| exprs.iter().map(|expr| expr.schema_name().to_string()).collect();
         let fused = Fused {
-            planned,
+            execution,
+            scans,
             finish,
             schema: Arc::clone(&aggregate.schema),
             groups: text(&aggregate.group_expr),

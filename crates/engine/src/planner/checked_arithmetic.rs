@@ -19,7 +19,6 @@ use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, interna
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
@@ -27,6 +26,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
+use super::expressions;
 use crate::catalog::names::sql_name;
 use crate::{Error, ErrorKind};
 
@@ -45,12 +45,7 @@ impl AnalyzerRule for CheckedArithmetic {
             if matches!(node, LogicalPlan::Limit(_)) {
                 return Ok(Transformed::no(node));
             }
-            let schema = match &node {
-                LogicalPlan::TableScan(scan) => {
-                    DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?
-                }
-                other => merge_schema(&other.inputs()),
-            };
+            let schema = expressions::readable(&node)?;
             let names = NamePreserver::new(&node);
             node.map_expressions(|expr| {
                 if !has_arithmetic(&expr)? {

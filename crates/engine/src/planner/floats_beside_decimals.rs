@@ -5,18 +5,17 @@
 //! DuckDB make floats of both. A decimal beside REALs alone becomes a REAL, so that `r = 0.1` finds a REAL of 0.1.
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::InSubquery;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Union, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
 use super::checked_arithmetic::is_checked;
+use super::expressions;
 
 #[derive(Debug)]
 pub(super) struct FloatsBesideDecimals;
@@ -32,17 +31,8 @@ impl AnalyzerRule for FloatsBesideDecimals {
 }
 
 fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = match &plan {
-        LogicalPlan::TableScan(scan) => {
-            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?
-        }
-        other => merge_schema(&other.inputs()),
-    };
-    let names = NamePreserver::new(&plan);
-    let rewritten = plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        Ok(expr.transform_up(|expr| rewrite(expr, &schema))?.update_data(|expr| name.restore(expr)))
-    })?;
+    let schema = expressions::readable(&plan)?;
+    let rewritten = expressions::rewritten(plan, |expr| rewrite(expr, &schema))?;
     let rewritten = match rewritten.data {
         LogicalPlan::Join(mut join) => {
             for (left, right) in &mut join.on {

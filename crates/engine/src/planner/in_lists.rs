@@ -12,14 +12,15 @@
 use std::collections::HashSet;
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::InList;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{BinaryExpr, Cast, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
+
+use super::expressions;
 
 #[derive(Debug)]
 pub(super) struct InLists;
@@ -27,11 +28,7 @@ pub(super) struct InLists;
 impl AnalyzerRule for InLists {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|node| {
-            let names = NamePreserver::new(&node);
-            let rewritten = node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                Ok(expr.transform_up(rewrite)?.update_data(|expr| name.restore(expr)))
-            })?;
+            let rewritten = expressions::rewritten(node, rewrite)?;
             if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
         });
         Ok(rewritten?.data)

@@ -11,6 +11,7 @@ mod checked_sum;
 mod cooperation;
 mod decimal_division;
 mod dialect;
+mod expressions;
 mod filter_pushdown;
 mod floats_beside_decimals;
 mod from_first;

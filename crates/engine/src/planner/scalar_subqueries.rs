@@ -5,10 +5,9 @@
 //! function that gives back what it gets and promises nothing. An aggregate of all rows has its one row anyway.
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result, internal_err};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     ColumnarValue, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Subquery,
     Volatility,
@@ -16,17 +15,15 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
+use super::expressions;
+
 #[derive(Debug)]
 pub(super) struct ScalarSubqueries;
 
 impl AnalyzerRule for ScalarSubqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|node| {
-            let names = NamePreserver::new(&node);
-            let rewritten = node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                Ok(expr.transform_up(rewrite)?.update_data(|expr| name.restore(expr)))
-            })?;
+            let rewritten = expressions::rewritten(node, rewrite)?;
             // Changed or not: an input may hold NULLs now.
             Ok(Transformed::yes(rewritten.data.recompute_schema()?))
         });

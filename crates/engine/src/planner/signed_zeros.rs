@@ -11,12 +11,11 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::Between;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, ColumnarValue, Distinct, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
     ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -24,6 +23,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
+
+use super::expressions;
 
 #[derive(Debug)]
 pub(super) struct SignedZeros;
@@ -39,17 +40,9 @@ impl AnalyzerRule for SignedZeros {
 }
 
 fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = match &plan {
-        LogicalPlan::TableScan(scan) => {
-            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?
-        }
-        other => merge_schema(&other.inputs()),
-    };
+    let schema = expressions::readable(&plan)?;
     let names = NamePreserver::new(&plan);
-    let mut rewritten = plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        Ok(expr.transform_up(|expr| rewrite(expr, &schema))?.update_data(|expr| name.restore(expr)))
-    })?;
+    let mut rewritten = expressions::rewritten(plan, |expr| rewrite(expr, &schema))?;
     rewritten.data = match rewritten.data {
         LogicalPlan::Join(mut join) => {
             for key in join.on.iter_mut().flat_map(|(left, right)| [left, right]) {

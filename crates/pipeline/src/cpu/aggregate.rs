@@ -278,16 +278,7 @@ impl Groups {
         let places = keys.len() / key.len();
         slots[slot] = (hashed, places as u32);
         if places * 2 > slots.len() {
-            let mut bigger = vec![(0, 0); slots.len() * 4];
-            let mask = bigger.len() - 1;
-            for (hashed, place) in slots.iter().filter(|(_, place)| *place != 0) {
-                let mut slot = *hashed as usize & mask;
-                while bigger[slot].1 != 0 {
-                    slot = (slot + 1) & mask;
-                }
-                bigger[slot] = (*hashed, *place);
-            }
-            *slots = bigger;
+            *slots = enlarged(slots, u64::from);
         }
         if places > self.rows.len() {
             self.grow((places * 2).max(1024), plan);
@@ -314,16 +305,7 @@ impl Groups {
         let place = keys.len() as u32;
         slots[slot] = (key, place);
         if keys.len() * 2 > slots.len() {
-            let mut bigger = vec![(0, 0); slots.len() * 4];
-            let mask = bigger.len() - 1;
-            for (key, place) in slots.iter().filter(|(_, place)| *place != 0) {
-                let mut slot = hash(*key) as usize & mask;
-                while bigger[slot].1 != 0 {
-                    slot = (slot + 1) & mask;
-                }
-                bigger[slot] = (*key, *place);
-            }
-            *slots = bigger;
+            *slots = enlarged(slots, hash);
         }
         let places = keys.len();
         if places > self.rows.len() {
@@ -398,6 +380,20 @@ impl Groups {
         }
         columns
     }
+}
+
+/// The same places in four times the slots.
+fn enlarged<K: Copy + Default>(slots: &[(K, u32)], hash: impl Fn(K) -> u64) -> Vec<(K, u32)> {
+    let mut bigger = vec![(K::default(), 0); slots.len() * 4];
+    let mask = bigger.len() - 1;
+    for (key, place) in slots.iter().filter(|(_, place)| *place != 0) {
+        let mut slot = hash(*key) as usize & mask;
+        while bigger[slot].1 != 0 {
+            slot = (slot + 1) & mask;
+        }
+        bigger[slot] = (*key, *place);
+    }
+    bigger
 }
 
 fn count_all(counts: &mut [i64], n: usize) {

@@ -26,11 +26,11 @@ pub use worker::Worker;
 use self::stage::CompiledSink;
 use self::table::{Collected, JoinTable, Tables};
 use self::worker::SinkState;
-use crate::ir::{Program, Shape, shape, validate};
+use crate::ir::{Program, Shape, validate};
 use crate::{Domain, Error, Result, Source};
 
 /// A program that is being run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Execution {
     program: Program,
     sources: Vec<Arc<dyn Source>>,
@@ -60,6 +60,12 @@ impl Execution {
         let columns: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
         let shapes = validate(&program, &columns)?;
         Ok(Self { program, sources, shapes, tables: Vec::new(), budget })
+    }
+
+    /// The same program, checked already, from its start and within another budget.
+    #[must_use]
+    pub fn with_budget(&self, budget: usize) -> Self {
+        Self { budget, tables: Vec::new(), ..self.clone() }
     }
 
     /// Compiles every pipeline, with empty tables to probe: what cannot be run is refused here, before any row is read.
@@ -92,11 +98,9 @@ impl Execution {
 
     /// Prepares a pipeline. Those before it must have been finished.
     pub fn stage(&self, pipeline: usize) -> Result<Arc<Stage>> {
-        let pipeline = &self.program.pipelines[pipeline];
-        let columns: Vec<Vec<Domain>> = self.sources.iter().map(|source| source.columns().to_vec()).collect();
-        let shape = shape(pipeline, &columns, &self.shapes)?;
+        let (pipeline, shape) = (&self.program.pipelines[pipeline], &self.shapes[pipeline]);
         let source = Arc::clone(&self.sources[pipeline.source]);
-        Ok(Arc::new(Stage::new(pipeline, &shape, source, &self.tables)?))
+        Ok(Arc::new(Stage::new(pipeline, shape, source, &self.tables)?))
     }
 
     /// Puts the workers' results together once no morsel is left: a table for later pipelines, or groups.
