@@ -6,6 +6,7 @@
 //! read. There is no SQL here, and no DataFusion.
 
 pub mod bind;
+mod block;
 pub mod cpu;
 mod dictionary;
 mod domain;
@@ -14,11 +15,12 @@ mod expr;
 pub mod ir;
 mod source;
 
+pub use block::Block;
 pub use dictionary::{Dictionary, DictionaryFunction};
 pub use domain::{Domain, Interval, Type};
 pub use error::{Error, Result};
 pub use expr::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr, Value};
-pub use source::{Block, SegmentSource, Source};
+pub use source::{SegmentSource, Source};
 
 /// Rows in a vector: the unit of execution, and of the packed layout.
 pub const VECTOR_ROWS: usize = onehop_segment::packed::VECTOR_ROWS;

@@ -40,8 +40,12 @@ pub const fn width_of(value: u64) -> u32 {
 /// A vector of unpacked values.
 pub type Values = [u32; VECTOR_ROWS];
 
+/// A bit per row of a vector: word `i` holds rows `32*i` to `32*i+31`, low bit first.
+pub type Mask = [u32; LANE_VALUES];
+
 type Unpack = fn(&[u32], &mut Values);
 type Pack = fn(&Values, &mut [u32]);
+type Within = fn(&[u32], u32, u32, &mut Mask);
 
 /// Unpacks one vector of `width` <= 32 bits. `packed` holds exactly [`vector_words`] words.
 pub fn unpack(width: u32, packed: &[u32], out: &mut Values) {
@@ -55,6 +59,16 @@ pub fn pack(width: u32, values: &Values, packed: &mut [u32]) {
     KERNELS.pack[width as usize](values, packed);
 }
 
+/// Which values of a packed vector lie within `min..=max`: unpacked in registers, compared, and never written.
+pub fn within(width: u32, packed: &[u32], min: u32, max: u32, out: &mut Mask) {
+    assert_eq!(packed.len(), vector_words(width));
+    if min > max {
+        out.fill(0);
+        return;
+    }
+    KERNELS.within[width as usize](packed, min, max - min, out);
+}
+
 /// One value of a packed vector: for the few rows that are left.
 #[inline]
 pub fn value_at(width: u32, packed: &[u32], row: usize) -> u32 {
@@ -64,7 +78,10 @@ pub fn value_at(width: u32, packed: &[u32], row: usize) -> u32 {
     let (value, lane) = (row / LANES, row % LANES);
     let (word, shift) = (value * width as usize / 32, value * width as usize % 32);
     let low = u64::from(packed[word * LANES + lane]);
-    let high = if shift + width as usize > 32 { u64::from(packed[(word + 1) * LANES + lane]) } else { 0 };
+    // The next word, or the same again: whether the value straddles two is anybody's guess, and the mask removes
+    // what is not its own.
+    let next = word + usize::from(shift + width as usize > 32);
+    let high = u64::from(packed[next * LANES + lane]);
     (((high << 32) | low) >> shift) as u32 & mask(width)
 }
 
@@ -74,24 +91,58 @@ const fn mask(width: u32) -> u32 {
 
 #[inline(always)]
 fn unpack_body<const W: usize>(packed: &[u32], out: &mut Values) {
+    for (value, row) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        *row = neighbours::<W>(packed, value);
+    }
+}
+
+/// The 32 values at place `value` of every lane, which are neighbouring rows.
+#[inline(always)]
+fn neighbours<const W: usize>(packed: &[u32], value: usize) -> [u32; LANES] {
+    let mut row = [0; LANES];
     if W == 0 {
-        out.fill(0);
-        return;
+        return row;
     }
     let mask = mask(W as u32);
-    for (value, row) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-        let (word, shift) = (value * W / 32, value * W % 32);
-        let low = &packed[word * LANES..][..LANES];
-        if shift + W <= 32 {
-            for lane in 0..LANES {
-                row[lane] = (low[lane] >> shift) & mask;
-            }
-        } else {
-            let high = &packed[(word + 1) * LANES..][..LANES];
-            for lane in 0..LANES {
-                row[lane] = ((low[lane] >> shift) | (high[lane] << (32 - shift))) & mask;
-            }
+    let (word, shift) = (value * W / 32, value * W % 32);
+    let low = &packed[word * LANES..][..LANES];
+    if shift + W <= 32 {
+        for lane in 0..LANES {
+            row[lane] = (low[lane] >> shift) & mask;
         }
+    } else {
+        let high = &packed[(word + 1) * LANES..][..LANES];
+        for lane in 0..LANES {
+            row[lane] = ((low[lane] >> shift) | (high[lane] << (32 - shift))) & mask;
+        }
+    }
+    row
+}
+
+#[inline(always)]
+fn within_body<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Mask) {
+    for (value, word) in out.iter_mut().enumerate() {
+        let row = neighbours::<W>(packed, value);
+        let bits = row.iter().enumerate().map(|(lane, v)| u32::from(v.wrapping_sub(min) <= span) << lane);
+        *word = bits.fold(0, |word, bit| word | bit);
+    }
+}
+
+/// As [`within_body`]: the comparison of 16 values is a mask already.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn within_512<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Mask) {
+    use std::arch::x86_64::*;
+    let (mins, spans) = (_mm512_set1_epi32(min as i32), _mm512_set1_epi32(span as i32));
+    for (value, word) in out.iter_mut().enumerate() {
+        let row = neighbours::<W>(packed, value);
+        let half = |at: usize| {
+            // SAFETY: 16 values from `at`, which is 0 or 16, of an array of 32.
+            let values = unsafe { _mm512_loadu_si512(row.as_ptr().add(at).cast()) };
+            u32::from(_mm512_cmple_epu32_mask(_mm512_sub_epi32(values, mins), spans))
+        };
+        *word = half(0) | half(16) << 16;
     }
 }
 
@@ -120,6 +171,7 @@ fn pack_body<const W: usize>(values: &Values, packed: &mut [u32]) {
 struct Kernels {
     unpack: [Unpack; 33],
     pack: [Pack; 33],
+    within: [Within; 33],
 }
 
 static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::detect);
@@ -135,17 +187,25 @@ impl Kernels {
     fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-            return Self { unpack: per_width!(unpack_avx512), pack: per_width!(pack_avx512) };
+            return Self {
+                unpack: per_width!(unpack_avx512),
+                pack: per_width!(pack_avx512),
+                within: per_width!(within_avx512),
+            };
         } else if is_x86_feature_detected!("avx2") {
-            return Self { unpack: per_width!(unpack_avx2), pack: per_width!(pack_avx2) };
+            return Self {
+                unpack: per_width!(unpack_avx2),
+                pack: per_width!(pack_avx2),
+                within: per_width!(within_avx2),
+            };
         }
-        Self { unpack: per_width!(unpack_body), pack: per_width!(pack_body) }
+        Self { unpack: per_width!(unpack_body), pack: per_width!(pack_body), within: per_width!(within_body) }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! for_features {
-    ($unpack:ident, $pack:ident, $features:literal) => {
+    ($unpack:ident, $pack:ident, $within:ident = $within_body:ident, $features:literal) => {
         fn $unpack<const W: usize>(packed: &[u32], out: &mut Values) {
             #[target_feature(enable = $features)]
             fn with_features<const W: usize>(packed: &[u32], out: &mut Values) {
@@ -153,6 +213,15 @@ macro_rules! for_features {
             }
             // SAFETY: `Kernels::detect` hands this function out only after it found the features.
             unsafe { with_features::<W>(packed, out) }
+        }
+
+        fn $within<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Mask) {
+            #[target_feature(enable = $features)]
+            fn with_features<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Mask) {
+                $within_body::<W>(packed, min, span, out);
+            }
+            // SAFETY: as above.
+            unsafe { with_features::<W>(packed, min, span, out) }
         }
 
         fn $pack<const W: usize>(values: &Values, packed: &mut [u32]) {
@@ -167,9 +236,9 @@ macro_rules! for_features {
 }
 
 #[cfg(target_arch = "x86_64")]
-for_features!(unpack_avx2, pack_avx2, "avx2");
+for_features!(unpack_avx2, pack_avx2, within_avx2 = within_body, "avx2");
 #[cfg(target_arch = "x86_64")]
-for_features!(unpack_avx512, pack_avx512, "avx512f,avx512vl");
+for_features!(unpack_avx512, pack_avx512, within_avx512 = within_512, "avx512f,avx512vl");
 
 /// A bitmap of 1,024 rows in lane geometry to one in row order: word i holds rows 32*i to 32*i+31, low bit first.
 ///
@@ -215,6 +284,30 @@ mod tests {
     }
 
     #[test]
+    fn within_is_unpacked_and_compared() {
+        for width in 0..=32 {
+            let values: Values = std::array::from_fn(|row| value(7, row, width));
+            let mut packed = vec![0; vector_words(width)];
+            pack(width, &values, &mut packed);
+            let (a, b) = (values[17].min(values[900]), values[17].max(values[900]));
+            for (min, max) in [(a, b), (b, b), (0, u32::MAX), (0, a), (b, u32::MAX), (1, 0)] {
+                let by_definition: Mask = std::array::from_fn(|word| {
+                    let is_in = |lane: &usize| (min..=max).contains(&values[word * 32 + lane]);
+                    (0..32).filter(is_in).map(|lane| 1 << lane).sum()
+                });
+                let mut out = [9; LANE_VALUES];
+                within(width, &packed, min, max, &mut out);
+                assert_eq!(out, by_definition, "width {width}, {min} to {max}");
+                if min <= max {
+                    let bodies: [Within; 33] = per_width!(within_body);
+                    bodies[width as usize](&packed, min, max - min, &mut out);
+                    assert_eq!(out, by_definition, "width {width}, {min} to {max}, portable");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn every_width_packs_as_defined_and_comes_back() {
         for width in 0..=32 {
             for seed in 0..4 {
@@ -237,7 +330,8 @@ mod tests {
 
     #[test]
     fn all_instruction_sets_agree() {
-        let portable = Kernels { unpack: per_width!(unpack_body), pack: per_width!(pack_body) };
+        let portable =
+            Kernels { unpack: per_width!(unpack_body), pack: per_width!(pack_body), within: per_width!(within_body) };
         for width in 0..=32u32 {
             let values: Values = std::array::from_fn(|row| value(7, row, width));
             let (mut a, mut b) = (vec![0; vector_words(width)], vec![0; vector_words(width)]);

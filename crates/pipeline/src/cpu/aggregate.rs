@@ -12,6 +12,9 @@ use crate::{Domain, Error, Result, Type, VECTOR_ROWS};
 /// Dense groups, at most. Each takes a few words per worker.
 const DENSE_GROUPS: u64 = 1 << 20;
 
+/// Groups so few that each vector is looked at once for each.
+const FEW_GROUPS: usize = 8;
+
 /// What to compute of each group.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -221,6 +224,10 @@ impl Groups {
         }
         self.places(plan, vectors, n, scratch);
         let places = &scratch.short[..n];
+        if matches!(self.index, Index::Dense) && self.rows.len() <= FEW_GROUPS {
+            self.update_few(plan, vectors, places);
+            return;
+        }
         places.iter().for_each(|place| self.rows[*place as usize] += 1);
         for (state, function) in self.states.iter_mut().zip(&plan.functions) {
             if function.kind != FunctionKind::CountRows {
@@ -229,11 +236,40 @@ impl Groups {
         }
     }
 
+    /// Takes in rows of groups so few that it is best to look at all rows once for each: rows of the same few groups
+    /// one after the other would wait for each other's sums.
+    fn update_few(&mut self, plan: &Plan, vectors: &[Vector], places: &[u32]) {
+        let mut counts = [0; FEW_GROUPS];
+        for (place, rows) in self.rows.iter_mut().enumerate() {
+            counts[place] = kernels::count_where(places, place as u32);
+            *rows += i64::from(counts[place]);
+        }
+        for (state, function) in self.states.iter_mut().zip(&plan.functions) {
+            // It reads no vector: there may be none.
+            if function.kind == FunctionKind::CountRows {
+                continue;
+            }
+            let vector = &vectors[function.slot];
+            let present = (0u32..).zip(&counts).filter(|(_, count)| **count > 0).map(|(place, _)| place);
+            let is_plain = function.kind == FunctionKind::Sum && !vector.has_nulls && state.counts.is_empty();
+            match &vector.data {
+                Data::I32(values) if is_plain => {
+                    present.for_each(|place| state.add(place, kernels::sum_where_i32(&values[..], places, place)));
+                }
+                // 1,024 such values fit 64 bits.
+                Data::I64(values) if is_plain && function.domain.interval.magnitude() < 1 << 53 => {
+                    present.for_each(|place| state.add(place, kernels::sum_where_i64(&values[..], places, place)));
+                }
+                _ => state.update(function.kind, vector, places),
+            }
+        }
+    }
+
     /// The places of rows, new ones for new keys.
     fn places(&mut self, plan: &Plan, vectors: &[Vector], n: usize, scratch: &mut KeyScratch) {
         let KeyScratch { short, keys } = scratch;
         match &mut self.index {
-            Index::Dense => plan.words[0].layout.short_keys(&plan.words[0].slots, vectors, n, keys, short),
+            Index::Dense => plan.words[0].layout.digits(&plan.words[0].slots, vectors, n, keys, short),
             Index::Hashed { .. } => {
                 plan.words[0].layout.keys(&plan.words[0].slots, vectors, n, keys);
                 for (place, key) in short.iter_mut().zip(keys.iter()).take(n) {
@@ -421,6 +457,15 @@ fn for_each_value(vector: &Vector, places: &[u32], mut f: impl FnMut(usize, usiz
 }
 
 impl State {
+    /// Adds to the sum of a group.
+    fn add(&mut self, place: u32, sum: i64) {
+        match &mut self.values {
+            Values::I64(sums) => sums[place as usize] += sum,
+            Values::I128(sums) => sums[place as usize] += i128::from(sum),
+            Values::None => {}
+        }
+    }
+
     fn update(&mut self, kind: FunctionKind, vector: &Vector, places: &[u32]) {
         if !self.counts.is_empty() {
             let counts = &mut self.counts;

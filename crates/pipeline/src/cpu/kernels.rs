@@ -2,6 +2,7 @@
 //!
 //! All take slices of the live rows; booleans are bytes 0 and 1, which vectorise without transposing bits.
 
+use onehop_segment::packed::{LANES, Mask};
 use onehop_segment::per_isa;
 
 use crate::{ArithmeticOp, CompareOp};
@@ -139,6 +140,234 @@ per_isa! {
     }
 }
 
+/// Which offsets, increased by `delta` and wrapped, have their bit set among `count` of them.
+pub(crate) fn mask_bits(offsets: &[u32; crate::VECTOR_ROWS], delta: u32, count: u32, bits: &[u32], out: &mut Mask) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") && bits.len() as u64 * 32 >= u64::from(count) {
+        // SAFETY: the feature was found just above, and the bitmap is as long as `count` says.
+        unsafe { mask_bits_avx512(offsets, delta, count, bits, out) };
+        return;
+    }
+    mask_bits_portable(offsets, delta, count, bits, out);
+}
+
+fn mask_bits_portable(offsets: &[u32; crate::VECTOR_ROWS], delta: u32, count: u32, bits: &[u32], out: &mut Mask) {
+    for (word, offsets) in out.iter_mut().zip(offsets.as_chunks::<LANES>().0) {
+        *word = 0;
+        for (lane, offset) in offsets.iter().enumerate() {
+            let at = offset.wrapping_add(delta);
+            let found = if at < count { bits.get(at as usize / 32).copied().unwrap_or(0) } else { 0 };
+            *word |= (found >> (at % 32) & 1) << lane;
+        }
+    }
+}
+
+/// # Safety
+/// `bits` has at least `count` bits.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn mask_bits_avx512(offsets: &[u32; crate::VECTOR_ROWS], delta: u32, count: u32, bits: &[u32], out: &mut Mask) {
+    use std::arch::x86_64::*;
+    let (deltas, counts, ones) =
+        (_mm512_set1_epi32(delta as i32), _mm512_set1_epi32(count as i32), _mm512_set1_epi32(1));
+    for (word, offsets) in out.iter_mut().zip(offsets.as_chunks::<LANES>().0) {
+        let half = |at: usize| {
+            // SAFETY: 16 values from `at`, which is 0 or 16, of an array of 32.
+            let offsets = unsafe { _mm512_loadu_si512(offsets.as_ptr().add(at).cast()) };
+            let at = _mm512_add_epi32(offsets, deltas);
+            let inside = _mm512_cmplt_epu32_mask(at, counts);
+            let words = _mm512_srli_epi32::<5>(at);
+            // SAFETY: only words of places below `count` are read, and the caller says that these exist.
+            let words = unsafe {
+                _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), inside, words, bits.as_ptr().cast())
+            };
+            let bit = _mm512_sllv_epi32(ones, _mm512_and_si512(at, _mm512_set1_epi32(31)));
+            u32::from(_mm512_test_epi32_mask(words, bit))
+        };
+        *word = half(0) | half(16) << 16;
+    }
+}
+
+per_isa! {
+    /// How many rows have this place.
+    pub(crate) fn count_where(places: &[u32], place: u32) -> u32 {
+        places.iter().map(|other| u32::from(*other == place)).sum()
+    }
+}
+
+per_isa! {
+    /// The sum of the values of rows that have this place.
+    pub(crate) fn sum_where_i32(values: &[i32], places: &[u32], place: u32) -> i64 {
+        values.iter().zip(places).map(|(value, other)| if *other == place { i64::from(*value) } else { 0 }).sum()
+    }
+}
+
+per_isa! {
+    pub(crate) fn sum_where_i64(values: &[i64], places: &[u32], place: u32) -> i64 {
+        let one = |(value, other): (&i64, &u32)| if *other == place { *value } else { 0 };
+        values.iter().zip(places).map(one).fold(0, |sum, value| sum.wrapping_add(value))
+    }
+}
+
+per_isa! {
+    /// Adds `(value - min) * stride`, in 32 bits, to each key.
+    pub(crate) fn add_digits_i32(values: &[i32], min: i32, stride: u32, keys: &mut [u32]) {
+        for (key, value) in keys.iter_mut().zip(values) {
+            *key = key.wrapping_add((value.wrapping_sub(min) as u32).wrapping_mul(stride));
+        }
+    }
+}
+
+per_isa! {
+    /// As [`add_digits_i32`], with a digit of their own for rows that are NULL.
+    pub(crate) fn add_digits_or_null_i32(
+        values: &[i32], valid: &[u8], min: i32, stride: u32, null: u32, keys: &mut [u32],
+    ) {
+        for ((key, value), valid) in keys.iter_mut().zip(values).zip(valid) {
+            let digit = if *valid != 0 { value.wrapping_sub(min) as u32 } else { null };
+            *key = key.wrapping_add(digit.wrapping_mul(stride));
+        }
+    }
+}
+
+/// What codes stand for; a code past the table's end, nothing that matters.
+pub(crate) fn look_up(table: &[i32], codes: &[u32], out: &mut [i32]) {
+    let n = codes.len().min(out.len());
+    let (codes, out) = (&codes[..n], &mut out[..n]);
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") && i32::try_from(table.len()).is_ok() {
+        // SAFETY: the feature was found just above, and places in the table fit 31 bits.
+        unsafe { look_up_avx512(table, codes, out) };
+        return;
+    }
+    look_up_portable(table, codes, out);
+}
+
+fn look_up_portable(table: &[i32], codes: &[u32], out: &mut [i32]) {
+    for (out, code) in out.iter_mut().zip(codes) {
+        *out = table.get(*code as usize).copied().unwrap_or(0);
+    }
+}
+
+/// # Safety
+/// `table` has at most 2^31 - 1 entries.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn look_up_avx512(table: &[i32], codes: &[u32], out: &mut [i32]) {
+    use std::arch::x86_64::*;
+    const LANES: usize = 16;
+    let entries = _mm512_set1_epi32(table.len() as i32);
+    let whole = codes.len() / LANES * LANES;
+    for at in (0..whole).step_by(LANES) {
+        // SAFETY: 16 codes and results from `at` on lie within the slices; only entries of the table are read.
+        unsafe {
+            let codes = _mm512_loadu_si512(codes.as_ptr().add(at).cast());
+            let inside = _mm512_cmplt_epu32_mask(codes, entries);
+            let values = _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), inside, codes, table.as_ptr().cast());
+            _mm512_storeu_si512(out.as_mut_ptr().add(at).cast(), values);
+        }
+    }
+    look_up_portable(table, &codes[whole..], &mut out[whole..]);
+}
+
+/// Moves the values whose bit is set to the front, in order; what lies behind them is anything.
+pub(crate) fn compress(values: &mut [u32; crate::VECTOR_ROWS], mask: &Mask) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("popcnt") {
+        // SAFETY: the features were found just above.
+        unsafe { compress_avx512(values, mask) };
+        return;
+    }
+    compress_portable(values, mask);
+}
+
+fn compress_portable(values: &mut [u32; crate::VECTOR_ROWS], mask: &Mask) {
+    let mut n = 0;
+    for (i, word) in mask.iter().enumerate() {
+        for lane in 0..LANES {
+            values[n % crate::VECTOR_ROWS] = values[i * LANES + lane];
+            n += (word >> lane & 1) as usize;
+        }
+    }
+}
+
+/// 16 values at a time: the wanted ones are pressed together in a register and stored whole. What is overwritten has
+/// been read: no value moves back.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,popcnt")]
+fn compress_avx512(values: &mut [u32; crate::VECTOR_ROWS], mask: &Mask) {
+    use std::arch::x86_64::*;
+    let values = values.as_mut_ptr();
+    let mut n = 0;
+    for (i, word) in mask.iter().enumerate() {
+        for half in 0..2 {
+            let bits = (word >> (16 * half)) as u16;
+            // SAFETY: 16 values from a multiple of 16 below 1,024; n is at most that place.
+            unsafe {
+                let all = _mm512_loadu_si512(values.add(i * LANES + 16 * half).cast());
+                _mm512_storeu_si512(values.add(n).cast(), _mm512_maskz_compress_epi32(bits, all));
+            }
+            n += bits.count_ones() as usize;
+        }
+    }
+}
+
+per_isa! {
+    /// Clears the bits that are not set in `other`; how many are left.
+    pub(crate) fn and_count(mask: &mut Mask, other: &Mask) -> u32 {
+        mask.iter_mut().zip(other).map(|(mask, other)| { *mask &= other; mask.count_ones() }).sum()
+    }
+}
+
+/// The places of a mask's ones in order, each increased by `base`; returns how many.
+pub(crate) fn places_of_mask(mask: &Mask, base: u16, out: &mut Places) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vbmi2")
+        && is_x86_feature_detected!("popcnt")
+    {
+        // SAFETY: the features were found just above.
+        return unsafe { places_of_mask_avx512(mask, base, out) };
+    }
+    places_of_mask_portable(mask, base, out)
+}
+
+fn places_of_mask_portable(mask: &Mask, base: u16, out: &mut Places) -> usize {
+    let mut n = 0;
+    for (i, word) in mask.iter().enumerate() {
+        let mut word = *word;
+        while word != 0 {
+            out[n] = base + (i * LANES) as u16 + word.trailing_zeros() as u16;
+            word &= word - 1;
+            n += 1;
+        }
+    }
+    n
+}
+
+/// As [`places_avx512`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+fn places_of_mask_avx512(mask: &Mask, base: u16, out: &mut Places) -> usize {
+    use std::arch::x86_64::*;
+    let mut n = 0;
+    let lanes = _mm512_set_epi16(
+        31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2,
+        1, 0,
+    );
+    let mut rows = _mm512_add_epi16(lanes, _mm512_set1_epi16(base as i16));
+    for word in mask {
+        // Written always and kept if wanted: no branch to mispredict.
+        let pressed = _mm512_maskz_compress_epi16(*word, rows);
+        // SAFETY: n is at most the number of rows before this word, so that 32 more fit.
+        unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(n).cast(), pressed) };
+        n += word.count_ones() as usize;
+        rows = _mm512_add_epi16(rows, _mm512_set1_epi16(LANES as i16));
+    }
+    n
+}
+
 /// Room for the places of a vector's rows, and for a whole store past the last of them.
 pub(crate) type Places = [u16; crate::VECTOR_ROWS + 32];
 
@@ -149,6 +378,7 @@ pub(crate) fn places(keep: &[u8], out: &mut Places) -> usize {
     if is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vbmi2")
+        && is_x86_feature_detected!("popcnt")
     {
         // SAFETY: the features were found just above.
         return unsafe { places_avx512(keep, out) };
@@ -168,7 +398,7 @@ fn places_portable(keep: &[u8], out: &mut Places) -> usize {
 
 /// 32 places at a time: the kept ones are pressed together in a register and stored whole, the rest is overwritten.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,popcnt")]
 fn places_avx512(keep: &[u8], out: &mut Places) -> usize {
     use std::arch::x86_64::*;
     const LANES: usize = 32;
@@ -273,6 +503,59 @@ mod tests {
             prop_assert_eq!(&out[..n], &expected[..]);
             let n = places_portable(&keep, &mut out);
             prop_assert_eq!(&out[..n], &expected[..]);
+        }
+
+        #[test]
+        fn places_are_those_of_a_mask(words in proptest::collection::vec(any::<u32>(), LANES), base in 0u16..64) {
+            let mask: Mask = std::array::from_fn(|i| words[i] & words[31 - i].rotate_left(7));
+            let base = base * VECTOR_ROWS as u16;
+            let is_set = |i: &usize| mask[i / 32] >> (i % 32) & 1 == 1;
+            let expected: Vec<u16> = (0..VECTOR_ROWS).filter(is_set).map(|i| base + i as u16).collect();
+            let mut out = [0; VECTOR_ROWS + 32];
+            let n = places_of_mask(&mask, base, &mut out);
+            prop_assert_eq!(&out[..n], &expected[..]);
+            let n = places_of_mask_portable(&mask, base, &mut out);
+            prop_assert_eq!(&out[..n], &expected[..]);
+        }
+
+        #[test]
+        fn values_of_a_mask_are_pressed_together(words in proptest::collection::vec(any::<u32>(), LANES)) {
+            let mask: Mask = std::array::from_fn(|i| words[i] | words[31 - i].rotate_left(7));
+            let values: [u32; VECTOR_ROWS] = std::array::from_fn(|i| i as u32 * 7);
+            let is_set = |i: &usize| mask[i / 32] >> (i % 32) & 1 == 1;
+            let expected: Vec<u32> = (0..VECTOR_ROWS).filter(is_set).map(|i| values[i]).collect();
+            let (mut a, mut b) = (values, values);
+            compress(&mut a, &mask);
+            compress_portable(&mut b, &mask);
+            prop_assert_eq!(&a[..expected.len()], &expected[..]);
+            prop_assert_eq!(&b[..expected.len()], &expected[..]);
+        }
+
+        #[test]
+        fn codes_are_looked_up(table: Vec<i32>, codes in proptest::collection::vec(0u32..200, 0..100)) {
+            let mut out = vec![7; codes.len()];
+            look_up(&table, &codes, &mut out);
+            for (code, out) in codes.iter().zip(&out) {
+                prop_assert_eq!(*out, table.get(*code as usize).copied().unwrap_or(0));
+            }
+        }
+
+        #[test]
+        fn bits_of_offsets_are_found(
+            delta in -40i32..40, bits in proptest::collection::vec(any::<u32>(), 1..40), short in 0u32..32,
+        ) {
+            let count = bits.len() as u32 * 32 - short;
+            let offsets: [u32; VECTOR_ROWS] = std::array::from_fn(|i| i as u32 * 3);
+            let expected: Mask = std::array::from_fn(|word| (0..32).map(|lane| {
+                let at = offsets[word * 32 + lane] as i64 + i64::from(delta);
+                let is_set = (0..i64::from(count)).contains(&at) && bits[at as usize / 32] >> (at % 32) & 1 == 1;
+                u32::from(is_set) << lane
+            }).sum());
+            let mut out = [7; LANES];
+            mask_bits(&offsets, delta as u32, count, &bits, &mut out);
+            prop_assert_eq!(out, expected);
+            mask_bits_portable(&offsets, delta as u32, count, &bits, &mut out);
+            prop_assert_eq!(out, expected);
         }
 
         #[test]

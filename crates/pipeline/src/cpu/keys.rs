@@ -4,6 +4,7 @@
 //! numbers mean equal keys, and the key can be read back. Where NULL is a value of its own (in groups), it is the last
 //! digit of its part.
 
+use super::kernels;
 use super::vector::{Data, Vector};
 use crate::{Domain, Error, Interval, Result, VECTOR_ROWS};
 
@@ -112,6 +113,37 @@ impl KeyLayout {
         self.keys(slots, vectors, n, keys);
         for (out, key) in out.iter_mut().zip(keys.iter()).take(n) {
             *out = if *key < self.count { *key as u32 } else { u32::MAX };
+        }
+    }
+
+    /// The keys of `n` rows, where the layout was made for all values that there can be and has fewer than 2^32 keys:
+    /// no row is without one.
+    pub fn digits(
+        &self,
+        slots: &[usize],
+        vectors: &[Vector],
+        n: usize,
+        keys: &mut [u64; VECTOR_ROWS],
+        out: &mut [u32; VECTOR_ROWS],
+    ) {
+        out[..n].fill(0);
+        for (part, slot) in self.parts.iter().zip(slots) {
+            let vector = &vectors[*slot];
+            let (stride, null) = (part.stride as u32, part.null.unwrap_or(0) as u32);
+            match (&vector.data, i32::try_from(part.interval.min)) {
+                (Data::I32(values), Ok(min)) if !vector.has_nulls => {
+                    kernels::add_digits_i32(&values[..n], min, stride, &mut out[..n]);
+                }
+                (Data::I32(values), Ok(min)) => {
+                    let (values, valid) = (&values[..n], &vector.valid[..n]);
+                    kernels::add_digits_or_null_i32(values, valid, min, stride, null, &mut out[..n]);
+                }
+                _ => {
+                    keys[..n].fill(0);
+                    part.add(vector, &mut keys[..n]);
+                    out.iter_mut().zip(keys.iter()).take(n).for_each(|(out, key)| *out = out.wrapping_add(*key as u32));
+                }
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::aggregate::{Function, FunctionKind, Plan};
 use super::code::{Code, Compiler};
 use super::keys::KeyLayout;
+use super::screen::Screen;
 use super::table::{JoinTable, Tables};
 use super::vector::Kind;
 use crate::bind::{Bound, bind};
@@ -77,6 +78,8 @@ pub(super) enum Register {
 #[derive(Debug)]
 pub(super) struct CompiledStep {
     pub kind: StepKind,
+    /// How it is answered before anything is decoded, if it can be.
+    pub screen: Option<Screen>,
     /// Registers it reads.
     pub needs: Vec<usize>,
     /// Steps that must come before it.
@@ -207,36 +210,43 @@ impl Builder<'_> {
                 let needs_of = |bound: &Bound| registers_of_bound(bound);
                 for bound in bind(condition, self.domains)?.into_conjuncts() {
                     let code = self.compiler.compile(&bound)?;
-                    self.push(number, StepKind::Filter(code), needs_of(&bound), bound.is_fallible);
+                    let screen = Screen::of_filter(&bound, self.is_column());
+                    self.push(number, StepKind::Filter(code), screen, needs_of(&bound), bound.is_fallible);
                 }
             }
             Step::Probe(probe) => {
                 let mut keys = Vec::new();
                 let mut is_fallible = false;
+                let table = Arc::clone(&tables[probe.table]);
+                let mut screen = None;
                 for key in &probe.keys {
                     let (code, bound) = self.code(key)?;
                     is_fallible |= bound.is_fallible;
                     keys.push(code);
+                    screen = Screen::of_probe(&bound, probe.kind, &table, self.is_column());
                 }
                 let slots = keys.iter().map(|code| code.result).collect();
-                let table = Arc::clone(&tables[probe.table]);
                 let kind = StepKind::Probe { table, kind: probe.kind, keys, slots };
                 let step = self.steps.len();
-                self.push(number, kind, registers_of(&probe.keys), is_fallible);
+                self.push(number, kind, screen, registers_of(&probe.keys), is_fallible);
                 self.registers.extend(probe.payload.iter().map(|column| Register::Payload { step, column: *column }));
             }
         }
         Ok(())
     }
 
-    fn push(&mut self, number: usize, kind: StepKind, needs: Vec<usize>, is_fallible: bool) {
+    fn is_column(&self) -> impl Fn(usize) -> bool {
+        |register| matches!(self.registers.get(register), Some(Register::Column(_)))
+    }
+
+    fn push(&mut self, number: usize, kind: StepKind, screen: Option<Screen>, needs: Vec<usize>, is_fallible: bool) {
         let mut after = Vec::new();
         needs.iter().for_each(|register| self.steps_before(*register, &mut after));
         if is_fallible {
             // It must not see rows that others would have taken out.
             after = (0..self.steps.len()).collect();
         }
-        self.steps.push(CompiledStep { kind, needs, after, number });
+        self.steps.push(CompiledStep { kind, screen, needs, after, number });
     }
 
     fn steps_before(&self, register: usize, after: &mut Vec<usize>) {

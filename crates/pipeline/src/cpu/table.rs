@@ -60,7 +60,7 @@ pub(crate) struct JoinTable {
 #[derive(Debug)]
 enum Index {
     /// A bit per key.
-    Direct { bits: Vec<u32> },
+    Direct { bits: Arc<[u32]> },
     /// Pairs of a key and a place.
     Hashed { slots: Vec<(u64, u32)>, shift: u32 },
 }
@@ -273,7 +273,7 @@ impl JoinTable {
         all.keys.iter_mut().for_each(|key| *key -= first);
         let mut table = Self {
             layout,
-            index: Index::Direct { bits: Vec::new() },
+            index: Index::Direct { bits: Arc::default() },
             starts: Vec::new(),
             payload: Vec::new(),
             interval,
@@ -295,7 +295,7 @@ impl JoinTable {
             is_unique &= bits[word] & bit == 0;
             bits[word] |= bit;
         }
-        self.index = Index::Direct { bits };
+        self.index = Index::Direct { bits: bits.into() };
         let place_of = |row: usize| all.keys[row] as usize;
         self.arrange(all, places, is_unique, place_of);
     }
@@ -345,6 +345,19 @@ impl JoinTable {
         let from = (0..rows).map(|row| (position[row], row));
         self.payload = all.payload.iter().map(|column| column.arranged(rows, from.clone())).collect();
         self.starts = starts;
+    }
+
+    /// Of a direct table with a key of one part: the keys that have a bit, and the bits.
+    pub fn direct(&self) -> Option<(Interval, &Arc<[u32]>)> {
+        match &self.index {
+            Index::Direct { bits } => Some((self.layout.single_interval()?, bits)),
+            Index::Hashed { .. } => None,
+        }
+    }
+
+    /// Which part of the keys between the least and the greatest is there, at most 1.
+    pub fn fullness(&self) -> f64 {
+        (self.rows as f64 / self.layout.count.max(1) as f64).min(1.0)
     }
 
     /// Whether every key has one row.

@@ -1,42 +1,54 @@
-//! One thread's part in a stage: takes morsels, pushes each vector of theirs through the steps, keeps its own sink.
+//! One thread's part in a stage: takes morsels, carries their rows through the steps, keeps its own sink.
 //!
-//! A *frame* holds the live rows of a vector: which they are, and the registers loaded so far, always compacted, so
-//! that every kernel is a plain loop over live rows. A register is filled when it is first needed, for the rows that
-//! are still there; that is all there is to late materialisation. Filters and probes run in the order in which they
-//! get rid of rows most cheaply, as measured on every [`SAMPLE`]th vector.
+//! ```text
+//! morsel ─► vector ─► screens: a bit per row, nothing decoded ─┐
+//!                     vector ─► ...                            ├─► frame ─► steps ─► frame ─► sink
+//!                     vector ─► ...                            ┘
+//! ```
+//! A *frame* holds up to a vector's worth of live rows, of as many vectors as it takes to fill it: which they are, and
+//! the registers loaded so far, always compacted, so that every kernel is a plain loop over live rows. A register is
+//! filled when it is first needed, for the rows that are still there; that is all there is to late materialisation.
+//! Filters and probes run in the order in which they get rid of rows most cheaply, as measured on some vectors and
+//! frames; as many of the first as can be are screens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
+use onehop_segment::packed::{LANES, Mask};
+
 use super::aggregate::Groups;
 use super::kernels;
 use super::keys::KeyScratch;
+use super::order::Order;
 use super::output::{ResultColumn, ResultValues};
+use super::screen::{self, Answer};
 use super::stage::{CompiledSink, Register, Stage, StepKind};
 use super::table::{Collected, JoinTable, NOTHING};
 use super::vector::{Data, Vector};
+use crate::block::{Block, Rows, Scratch};
 use crate::ir::JoinKind;
-use crate::source::{Block, Rows, Scratch};
 use crate::{Domain, Error, Result, Type, VECTOR_ROWS};
 
-/// Every so many vectors one is timed.
-const SAMPLE: u64 = 16;
-/// After so many timed vectors the order of steps is thought over.
-const REORDER: u64 = 8;
+/// Of so many vectors, and of so many frames, one is timed.
+const SAMPLE: u64 = 8;
+/// So many rows of a vector make a frame by themselves: they are pressed together faster than they are picked.
+const MANY: usize = 256;
 
 /// A worker. Its result is taken by [`super::Execution::finish`].
 #[derive(Debug)]
 pub struct Worker {
     stage: Arc<Stage>,
-    /// The vector itself, then one more for every probe that multiplies rows.
+    /// Rows that the screens have let through, then one more for every probe that multiplies rows.
     frames: Vec<Frame>,
     /// Columns of the present morsel, once loaded.
     blocks: Vec<Option<Block>>,
+    /// Of each step that is a screen: what goes on of the present morsel, once known.
+    answers: Vec<Option<Answer>>,
     morsel: usize,
-    vector: usize,
     order: Order,
     vectors_seen: u64,
+    frames_seen: u64,
     counts: Vec<(u64, u64)>,
     scratch: Box<WorkerScratch>,
     /// Set when nobody wants the answer any more.
@@ -47,7 +59,10 @@ pub struct Worker {
 /// What a step needs for a moment, made once.
 #[derive(Debug)]
 struct WorkerScratch {
+    mask: Mask,
+    step_mask: Mask,
     keep: [u8; VECTOR_ROWS],
+    found: [u8; VECTOR_ROWS],
     picked: kernels::Places,
     keys: KeyScratch,
     source: Scratch,
@@ -65,24 +80,15 @@ struct Frame {
     vectors: Vec<Vector>,
     /// Registers that are filled.
     loaded: Vec<bool>,
-    /// The rows' places in the vector.
+    /// The rows, counted from the morsel's first; unless they are the first `n` of a vector.
     rows: [u16; VECTOR_ROWS],
     n: usize,
-    /// Whether `rows` is 0, 1, .. n - 1.
-    is_all: bool,
-    /// What each step's probe found.
+    vector: Option<usize>,
+    /// If they are all those of one vector whose bit is set: the vector and the bits.
+    masked: Option<(usize, Mask)>,
+    /// What each step's probe found, and whether it has been asked about these rows.
     places: Vec<Option<Box<[i32; VECTOR_ROWS]>>>,
-}
-
-/// The steps in the order they are carried out.
-#[derive(Debug)]
-struct Order {
-    steps: Vec<usize>,
-    /// After each of them: registers that are still needed.
-    needed: Vec<Vec<bool>>,
-    /// Of each step: rows in, rows out, nanoseconds, in timed vectors.
-    costs: Vec<(u64, u64, u64)>,
-    timed: u64,
+    is_placed: Vec<bool>,
 }
 
 impl Worker {
@@ -99,13 +105,17 @@ impl Worker {
             stage: Arc::clone(stage),
             frames: vec![Frame::new(stage)],
             blocks: (0..stage.registers.len()).map(|_| None).collect(),
+            answers: vec![None; stage.steps.len()],
             morsel: 0,
-            vector: 0,
             order: Order::new(stage),
             vectors_seen: 0,
+            frames_seen: 0,
             counts: vec![(0, 0); stage.counts.len()],
             scratch: Box::new(WorkerScratch {
+                mask: [0; LANES],
+                step_mask: [0; LANES],
                 keep: [0; VECTOR_ROWS],
+                found: [0; VECTOR_ROWS],
                 picked: [0; VECTOR_ROWS + 32],
                 keys: KeyScratch::new(),
                 source: Scratch::new(),
@@ -125,14 +135,14 @@ impl Worker {
         let Some(morsel) = stage.take() else { return Ok(None) };
         self.morsel = morsel;
         self.blocks.iter_mut().for_each(|block| *block = None);
+        self.answers.fill(None);
+        // Rows that wait have been through its screens: the order stays as it is for a morsel.
+        self.order.reconsider(&stage);
         let rows = stage.source.rows(morsel);
         for vector in 0..rows.div_ceil(VECTOR_ROWS) {
-            self.vector = vector;
-            self.frames[0].start((rows - vector * VECTOR_ROWS).min(VECTOR_ROWS));
-            self.vectors_seen += 1;
-            self.run(&stage, 0, 0)?;
-            self.order.reconsider(&stage);
+            self.take(&stage, vector, (rows - vector * VECTOR_ROWS).min(VECTOR_ROWS))?;
         }
+        self.flush(&stage)?;
         stage.source.finished(morsel);
         for (counts, (rows_in, rows_out)) in stage.counts.iter().zip(&mut self.counts) {
             counts.add(std::mem::take(rows_in), std::mem::take(rows_out));
@@ -159,16 +169,90 @@ impl Worker {
         }
     }
 
+    /// Puts those of a vector's `n` rows that the screens let through with the ones that wait.
+    fn take(&mut self, stage: &Stage, vector: usize, n: usize) -> Result<()> {
+        if self.cancelled.load(Relaxed) {
+            return Err(Error::Cancelled);
+        }
+        let kept = self.screen(stage, vector, n)?;
+        if kept == 0 {
+            return Ok(());
+        }
+        let is_alone = kept >= MANY;
+        if is_alone || self.frames[0].n + kept > VECTOR_ROWS {
+            self.flush(stage)?;
+        }
+        let frame = &mut self.frames[0];
+        if kept == n {
+            (frame.vector, frame.n) = (Some(vector), n);
+            return self.flush(stage);
+        }
+        let WorkerScratch { mask, picked, .. } = &mut *self.scratch;
+        frame.masked = is_alone.then_some((vector, *mask));
+        kernels::places_of_mask(mask, (vector * VECTOR_ROWS) as u16, picked);
+        frame.rows[frame.n..][..kept].copy_from_slice(&picked[..kept]);
+        frame.n += kept;
+        if is_alone { self.flush(stage) } else { Ok(()) }
+    }
+
+    /// Leaves in the scratch's mask which of a vector's rows the screens let through; returns how many.
+    fn screen(&mut self, stage: &Stage, vector: usize, n: usize) -> Result<usize> {
+        self.vectors_seen += 1;
+        let is_timed = self.vectors_seen.is_multiple_of(SAMPLE);
+        let WorkerScratch { mask, step_mask, source: scratch, .. } = &mut *self.scratch;
+        mask.fill(u32::MAX);
+        screen::trim(mask, n);
+        let mut kept = n;
+        for at in 0..self.order.screens().len() {
+            let number = self.order.steps[at];
+            let step = &stage.steps[number];
+            let Some(screen) = &step.screen else { break };
+            let started = is_timed.then(Instant::now);
+            let block = match &mut self.blocks[screen.register] {
+                Some(block) => block,
+                none => none.insert(load(stage, self.morsel, screen.register)?),
+            };
+            let answer = self.answers[number].get_or_insert_with(|| screen.answer(block));
+            let rows_in = kept;
+            if !answer.is_all() {
+                screen.mask(answer, block, vector, n, scratch, step_mask)?;
+                kept = kernels::and_count(mask, step_mask) as usize;
+            }
+            let counts = &mut self.counts[step.number];
+            *counts = (counts.0 + rows_in as u64, counts.1 + kept as u64);
+            if let Some(started) = started {
+                self.order.measured(number, rows_in, kept, started.elapsed().as_nanos() as u64);
+                self.order.is_light[number] = answer.is_light();
+            }
+            if kept == 0 {
+                break;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Carries the rows that wait through the steps that are left.
+    fn flush(&mut self, stage: &Stage) -> Result<()> {
+        if self.frames[0].n > 0 {
+            self.frames_seen += 1;
+            self.frames[0].start();
+            self.run(stage, self.order.screens().len(), 0)?;
+            let frame = &mut self.frames[0];
+            (frame.n, frame.vector, frame.masked) = (0, None, None);
+        }
+        Ok(())
+    }
+
     /// Carries frame `depth` through the steps from `first` on, and into the sink.
     fn run(&mut self, stage: &Stage, first: usize, depth: usize) -> Result<()> {
-        if self.cancelled.load(Relaxed) {
+        if depth > 0 && self.cancelled.load(Relaxed) {
             return Err(Error::Cancelled);
         }
         for at in first..self.order.steps.len() {
             let number = self.order.steps[at];
             let step = &stage.steps[number];
             let rows_in = self.frames[depth].n;
-            let started = self.vectors_seen.is_multiple_of(SAMPLE).then(Instant::now);
+            let started = self.frames_seen.is_multiple_of(SAMPLE).then(Instant::now);
             for register in &step.needs {
                 self.ensure(stage, depth, *register)?;
             }
@@ -204,6 +288,7 @@ impl Worker {
                             }
                         }
                         frame.places[number] = Some(places);
+                        frame.is_placed[number] = true;
                         frame.keep(keep, picked, stage, &self.order.needed[at]);
                     } else {
                         let is_left = *kind == JoinKind::Left;
@@ -290,7 +375,26 @@ impl Worker {
             Some(places) => places.copy_from_slice(matches),
             none => *none = Some(Box::new(*matches)),
         }
+        to.is_placed[number] = true;
         self.run(stage, at + 1, depth + 1)
+    }
+
+    /// Finds the places of rows whose keys a screen has found to be there.
+    fn place(&mut self, stage: &Stage, depth: usize, number: usize) -> Result<()> {
+        let step = &stage.steps[number];
+        for register in &step.needs {
+            self.ensure(stage, depth, *register)?;
+        }
+        let StepKind::Probe { table, keys, slots, .. } = &step.kind else { return Err(not_boolean()) };
+        let frame = &mut self.frames[depth];
+        for key in keys {
+            key.run(&mut frame.vectors, frame.n)?;
+        }
+        let places = frame.places[number].get_or_insert_with(|| Box::new([NOTHING; VECTOR_ROWS]));
+        let WorkerScratch { found, keys: key_scratch, .. } = &mut *self.scratch;
+        table.probe(slots, &frame.vectors, frame.n, key_scratch, found, &mut places[..]);
+        frame.is_placed[number] = true;
+        Ok(())
     }
 
     /// Fills a register of a frame for its live rows.
@@ -299,14 +403,17 @@ impl Worker {
             return Ok(());
         }
         match &stage.registers[register] {
-            Register::Column(column) => {
-                if self.blocks[register].is_none() {
-                    self.blocks[register] = Some(stage.source.load(self.morsel, *column)?);
-                }
-                let Some(block) = &self.blocks[register] else { return Ok(()) };
-                self.frames[depth].load(block, self.vector, register, &mut self.scratch.source)?;
+            Register::Column(_) => {
+                let block = match &mut self.blocks[register] {
+                    Some(block) => block,
+                    none => none.insert(load(stage, self.morsel, register)?),
+                };
+                self.frames[depth].load(block, register, &mut self.scratch.source)?;
             }
             Register::Payload { step, column } => {
+                if !self.frames[depth].is_placed[*step] {
+                    self.place(stage, depth, *step)?;
+                }
                 let frame = &mut self.frames[depth];
                 let StepKind::Probe { table, kind, .. } = &stage.steps[*step].kind else { return Err(not_boolean()) };
                 let Some(places) = &frame.places[*step] else { return Err(not_boolean()) };
@@ -327,6 +434,14 @@ impl Worker {
     }
 }
 
+/// Loads a column of a morsel.
+fn load(stage: &Stage, morsel: usize, register: usize) -> Result<Block> {
+    match &stage.registers[register] {
+        Register::Column(column) => stage.source.load(morsel, *column),
+        _ => Err(Error::Invalid("a register that is no column".into())),
+    }
+}
+
 fn not_boolean() -> Error {
     Error::Invalid("a step or payload of another kind".into())
 }
@@ -338,35 +453,40 @@ impl Frame {
             loaded: vec![false; stage.registers.len()],
             rows: [0; VECTOR_ROWS],
             n: 0,
-            is_all: true,
+            vector: None,
+            masked: None,
             places: stage.steps.iter().map(|_| None).collect(),
+            is_placed: vec![false; stage.steps.len()],
         }
     }
 
-    /// All `n` rows of a new vector.
-    fn start(&mut self, n: usize) {
-        self.n = n;
-        self.is_all = true;
+    /// Forgets all but the rows.
+    fn start(&mut self) {
         self.loaded.fill(false);
+        self.is_placed.fill(false);
     }
 
-    fn load(&mut self, block: &Block, vector: usize, register: usize, scratch: &mut Scratch) -> Result<()> {
-        let rows = if self.is_all { Rows::All(self.n) } else { Rows::of(&self.rows[..self.n]) };
+    fn load(&mut self, block: &Block, register: usize, scratch: &mut Scratch) -> Result<()> {
+        let rows = match (self.vector, &self.masked) {
+            (Some(vector), _) => Rows::Vector { vector, n: self.n },
+            (_, Some((vector, mask))) => Rows::Masked { vector: *vector, n: self.n, mask },
+            _ => Rows::Picked(&self.rows[..self.n]),
+        };
         let to = &mut self.vectors[register];
         match &mut to.data {
             Data::Bool(values) => {
                 let mut wide = [0i32; VECTOR_ROWS];
-                block.integers(vector, rows, &mut wide, scratch)?;
+                block.integers(rows, &mut wide, scratch)?;
                 values.iter_mut().zip(&wide).for_each(|(to, from)| *to = *from as u8);
             }
-            Data::I32(values) => block.integers(vector, rows, values, scratch)?,
-            Data::I64(values) => block.integers(vector, rows, values, scratch)?,
-            Data::I128(values) => block.integers(vector, rows, values, scratch)?,
-            Data::F64(values) => block.doubles(vector, rows, values)?,
+            Data::I32(values) => block.integers(rows, values, scratch)?,
+            Data::I64(values) => block.integers(rows, values, scratch)?,
+            Data::I128(values) => block.integers(rows, values, scratch)?,
+            Data::F64(values) => block.doubles(rows, values)?,
         }
         to.has_nulls = block.has_nulls();
         if to.has_nulls {
-            block.validity(vector, rows, &mut to.valid, scratch);
+            block.validity(rows, &mut to.valid, scratch);
         }
         Ok(())
     }
@@ -403,6 +523,9 @@ impl Frame {
         }
         for (step, places) in self.places.iter_mut().enumerate() {
             let is_needed = || {
+                if !self.is_placed[step] {
+                    return false;
+                }
                 let of_step = |r: &Register| matches!(r, Register::Payload { step: s, .. } if *s == step);
                 stage.registers.iter().zip(needed).any(|(register, needed)| *needed && of_step(register))
             };
@@ -410,14 +533,14 @@ impl Frame {
                 picked.iter().enumerate().for_each(|(to, from)| places[to] = places[usize::from(*from) % VECTOR_ROWS]);
             }
         }
-        if self.is_all {
-            self.rows[..kept].copy_from_slice(picked);
-            self.is_all = false;
-        } else {
-            picked
-                .iter()
-                .enumerate()
-                .for_each(|(to, from)| self.rows[to] = self.rows[usize::from(*from) % VECTOR_ROWS]);
+        let picked = picked.iter().enumerate();
+        self.masked = None;
+        match self.vector.take() {
+            Some(vector) => {
+                let first = (vector * VECTOR_ROWS) as u16;
+                picked.for_each(|(to, from)| self.rows[to] = first + from);
+            }
+            None => picked.for_each(|(to, from)| self.rows[to] = self.rows[usize::from(*from) % VECTOR_ROWS]),
         }
         self.n = kept;
     }
@@ -425,9 +548,12 @@ impl Frame {
     /// Becomes the picked rows of another frame; a row may be picked again and again.
     fn pick(&mut self, from: &Self, picked: &[u16], needed: &[bool]) {
         self.n = picked.len();
-        self.is_all = false;
+        (self.vector, self.masked) = (None, None);
         for (to, row) in self.rows.iter_mut().zip(picked) {
-            *to = if from.is_all { *row } else { from.rows[usize::from(*row) % VECTOR_ROWS] };
+            *to = match from.vector {
+                Some(vector) => (vector * VECTOR_ROWS) as u16 + row,
+                None => from.rows[usize::from(*row) % VECTOR_ROWS],
+            };
         }
         for (register, needed) in needed.iter().enumerate() {
             self.loaded[register] = *needed && from.loaded[register];
@@ -435,68 +561,11 @@ impl Frame {
                 self.vectors[register].gather(&from.vectors[register], picked);
             }
         }
-        for (to, from) in self.places.iter_mut().zip(&from.places) {
-            let Some(from) = from else { continue };
+        self.is_placed.copy_from_slice(&from.is_placed);
+        for ((to, from), is_placed) in self.places.iter_mut().zip(&from.places).zip(&from.is_placed) {
+            let Some(from) = from.as_ref().filter(|_| *is_placed) else { continue };
             let to = to.get_or_insert_with(|| Box::new([NOTHING; VECTOR_ROWS]));
             to.iter_mut().zip(picked).for_each(|(to, row)| *to = from[usize::from(*row) % VECTOR_ROWS]);
-        }
-    }
-}
-
-impl Order {
-    fn new(stage: &Stage) -> Self {
-        let mut order =
-            Self { steps: Vec::new(), needed: Vec::new(), costs: vec![(0, 0, 0); stage.steps.len()], timed: 0 };
-        order.arrange(stage, |step| step as f64);
-        order
-    }
-
-    fn measured(&mut self, step: usize, rows_in: usize, rows_out: usize, nanoseconds: u64) {
-        let cost = &mut self.costs[step];
-        *cost = (cost.0 + rows_in as u64, cost.1 + rows_out as u64, cost.2 + nanoseconds);
-        if self.steps.first() == Some(&step) {
-            self.timed += 1;
-        }
-    }
-
-    /// Puts those steps first that get rid of a row at the least cost.
-    fn reconsider(&mut self, stage: &Stage) {
-        if self.timed < REORDER {
-            return;
-        }
-        self.timed = 0;
-        let rank = |(rows_in, rows_out, nanoseconds): (u64, u64, u64)| match rows_in {
-            // Never reached: stays where it is, at the end.
-            0 => f64::MAX,
-            _ => nanoseconds as f64 / (rows_in.saturating_sub(rows_out) as f64 + rows_in as f64 / 1000.0),
-        };
-        let ranks: Vec<f64> = self.costs.iter().map(|cost| rank(*cost)).collect();
-        // What was measured long ago counts ever less.
-        self.costs.iter_mut().for_each(|cost| *cost = (cost.0 / 2, cost.1 / 2, cost.2 / 2));
-        self.arrange(stage, |step| ranks[step]);
-    }
-
-    fn arrange(&mut self, stage: &Stage, rank: impl Fn(usize) -> f64) {
-        let mut steps = Vec::with_capacity(stage.steps.len());
-        while steps.len() < stage.steps.len() {
-            let is_ready = |step: &usize| {
-                let step = &stage.steps[*step];
-                step.after.iter().all(|before| steps.contains(before))
-            };
-            let left = (0..stage.steps.len()).filter(|step| !steps.contains(step));
-            let Some(next) = left.filter(is_ready).min_by(|a, b| rank(*a).total_cmp(&rank(*b))) else { break };
-            steps.push(next);
-        }
-        if steps == self.steps {
-            return;
-        }
-        self.steps = steps;
-        let mut needed = vec![false; stage.registers.len()];
-        stage.sink_needs.iter().for_each(|register| stage.mark(*register, &mut needed));
-        self.needed = vec![Vec::new(); self.steps.len()];
-        for at in (0..self.steps.len()).rev() {
-            self.needed[at] = needed.clone();
-            stage.steps[self.steps[at]].needs.iter().for_each(|register| stage.mark(*register, &mut needed));
         }
     }
 }

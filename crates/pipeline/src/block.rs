@@ -1,0 +1,475 @@
+//! A column of a morsel, still encoded: values are made of it for the rows that are asked for.
+//!
+//! ```text
+//! all rows of a vector        unpacked whole
+//! most of a vector's rows     unpacked whole, then pressed together
+//! many of a vector's rows     unpacked whole, then picked
+//! few of each vector          fetched one by one
+//! ```
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Decimal128Type, Float32Type, Float64Type};
+use arrow_array::{Array, ArrayRef};
+use onehop_segment::packed::{LANES, Mask};
+use onehop_segment::{BlockColumn, Plane};
+
+use crate::cpu::kernels;
+use crate::{Error, Result, VECTOR_ROWS};
+
+/// A column of a morsel.
+#[derive(Debug)]
+pub struct Block {
+    column: Arc<BlockColumn>,
+    decoding: Decoding,
+    /// All rows are NULL; nothing else is looked at.
+    is_null: bool,
+}
+
+/// How stored integers become values.
+#[derive(Debug)]
+pub(crate) enum Decoding {
+    /// Stored integers plus this.
+    Biased(i128),
+    /// What each stored code stands for.
+    Table(CodeTable),
+    /// Codes of texts that are stored without a dictionary, looked up when the block was loaded.
+    Codes(Vec<u32>),
+    /// Decoded to Arrow first: types that are not stored as integers.
+    Arrow,
+}
+
+/// What codes stand for, as narrow as it goes: it should stay in the nearest cache.
+#[derive(Clone, Debug)]
+pub(crate) enum CodeTable {
+    I32(Arc<[i32]>),
+    I64(Arc<[i64]>),
+}
+
+/// A block as those see it who compute on what is stored. Rows that are NULL may hold anything.
+#[derive(Debug)]
+pub(crate) enum Encoded<'a> {
+    /// One value in every row.
+    Constant(i128),
+    /// `base` plus what the plane holds.
+    Offsets { base: i128, plane: Plane<'a> },
+    /// Codes.
+    Codes { table: &'a CodeTable, plane: Plane<'a> },
+    /// Whatever it is, it takes decoding.
+    Other,
+}
+
+/// Rows of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rows<'a> {
+    /// The first `n` rows of a vector.
+    Vector { vector: usize, n: usize },
+    /// Those of a vector whose bit is set, `n` in all.
+    Masked { vector: usize, n: usize, mask: &'a Mask },
+    /// These, counted from the block's first; in ascending order, perhaps repeated.
+    Picked(&'a [u16]),
+}
+
+/// Where vectors are unpacked to before they become values.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    low: [u32; VECTOR_ROWS],
+    high: [u32; VECTOR_ROWS],
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self { low: [0; VECTOR_ROWS], high: [0; VECTOR_ROWS] }
+    }
+
+    /// A vector of a plane.
+    pub fn unpacked(&mut self, plane: Plane<'_>, vector: usize) -> &[u32; VECTOR_ROWS] {
+        plane.unpack(vector, &mut self.low);
+        &self.low
+    }
+
+    /// Those of a vector of a plane whose bit is set, from the first on.
+    pub fn pressed(&mut self, plane: Plane<'_>, vector: usize, mask: &Mask) -> &[u32; VECTOR_ROWS] {
+        plane.unpack(vector, &mut self.low);
+        kernels::compress(&mut self.low, mask);
+        &self.low
+    }
+}
+
+/// A type that registers hold integers in.
+pub(crate) trait Integer: Copy + Default {
+    /// The integer as this type. The register's interval makes sure that it fits.
+    fn of(value: i128) -> Self;
+    fn of_i64(value: i64) -> Self;
+    /// `base + offset`, wrapped.
+    fn offset(base: Self, offset: u32) -> Self;
+    /// A whole vector of `base + offset`.
+    fn unpack(base: Self, plane: Plane<'_>, vector: usize, out: &mut [Self; VECTOR_ROWS], scratch: &mut Scratch);
+    /// What codes stand for. `BlockColumn::verify` found every code to be within the table; a miss here would be a bug,
+    /// not a wrong row.
+    fn look_up(table: &[i32], codes: &[u32], out: &mut [Self]) {
+        for (out, code) in out.iter_mut().zip(codes) {
+            *out = table.get(*code as usize).map_or(Self::default(), |value| Self::of_i64((*value).into()));
+        }
+    }
+}
+
+macro_rules! integer {
+    ($($t:ty => { $($item:item)* })*) => {$(
+        impl Integer for $t {
+            fn of(value: i128) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn of_i64(value: i64) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn offset(base: Self, offset: u32) -> Self {
+                base.wrapping_add(offset as $t)
+            }
+            $($item)*
+        }
+    )*};
+}
+integer! {
+    i32 => {
+        fn unpack(base: i32, plane: Plane<'_>, vector: usize, out: &mut [i32; VECTOR_ROWS], _: &mut Scratch) {
+            // In place: the same bits, once as unsigned offsets and once as values.
+            plane.unpack(vector, zerocopy::transmute_mut!(out));
+            if base != 0 {
+                kernels::add_assign_i32(out, base);
+            }
+        }
+        fn look_up(table: &[i32], codes: &[u32], out: &mut [i32]) {
+            kernels::look_up(table, codes, out);
+        }
+    }
+    i64 => {
+        fn unpack(base: i64, plane: Plane<'_>, vector: usize, out: &mut [i64; VECTOR_ROWS], scratch: &mut Scratch) {
+            plane.unpack(vector, &mut scratch.low);
+            kernels::offsets_i64(&scratch.low, base, out);
+        }
+    }
+    i128 => {
+        fn unpack(base: i128, plane: Plane<'_>, vector: usize, out: &mut [i128; VECTOR_ROWS], scratch: &mut Scratch) {
+            plane.unpack(vector, &mut scratch.low);
+            out.iter_mut().zip(&scratch.low).for_each(|(out, offset)| *out = Self::offset(base, *offset));
+        }
+    }
+}
+
+impl CodeTable {
+    pub fn new(values: Vec<i64>) -> Self {
+        match values.iter().map(|value| i32::try_from(*value)).collect::<std::result::Result<Arc<[i32]>, _>>() {
+            Ok(narrow) => Self::I32(narrow),
+            Err(_) => Self::I64(values.into()),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Self::I32(values) => values.len(),
+            Self::I64(values) => values.len(),
+        }
+    }
+
+    pub fn get(&self, code: usize) -> Option<i64> {
+        match self {
+            Self::I32(values) => values.get(code).map(|value| i64::from(*value)),
+            Self::I64(values) => values.get(code).copied(),
+        }
+    }
+
+    /// Whether it is the very same table.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::I32(a), Self::I32(b)) => Arc::ptr_eq(a, b),
+            (Self::I64(a), Self::I64(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl Block {
+    pub(crate) fn new(column: Arc<BlockColumn>, decoding: Decoding) -> Self {
+        let is_null = column.null_count() == column.rows();
+        Self { column, decoding, is_null }
+    }
+
+    /// Whether some row is NULL.
+    pub(crate) fn has_nulls(&self) -> bool {
+        self.column.null_count() > 0
+    }
+
+    /// Whether all rows are NULL.
+    pub(crate) fn is_null(&self) -> bool {
+        self.is_null
+    }
+
+    /// A bit per row: 1 if it is not NULL. `None` if all are alike.
+    pub(crate) fn validity_plane(&self) -> Option<Plane<'_>> {
+        self.column.validity().filter(|_| !self.is_null)
+    }
+
+    /// What is stored.
+    pub(crate) fn encoded(&self) -> Encoded<'_> {
+        let Some(stored) = self.column.stored() else { return Encoded::Other };
+        match (&self.decoding, stored.low, stored.high) {
+            (Decoding::Biased(bias), None, None) => Encoded::Constant(i128::from(stored.base) + bias),
+            (Decoding::Biased(bias), Some(plane), None) => {
+                Encoded::Offsets { base: i128::from(stored.base) + bias, plane }
+            }
+            (Decoding::Table(table), Some(plane), _) => Encoded::Codes { table, plane },
+            (Decoding::Table(table), None, _) => {
+                table.get(stored.base as usize).map_or(Encoded::Other, |value| Encoded::Constant(value.into()))
+            }
+            _ => Encoded::Other,
+        }
+    }
+
+    /// 1 for each row of `rows` that is not NULL, 0 for others.
+    pub(crate) fn validity(&self, rows: Rows<'_>, out: &mut [u8; VECTOR_ROWS], scratch: &mut Scratch) {
+        match self.validity_plane() {
+            Some(plane) => each(plane, rows, &mut scratch.low, out, |bit| bit as u8),
+            None => out.fill(u8::from(!self.is_null)),
+        }
+    }
+
+    /// The integers of `rows`.
+    pub(crate) fn integers<T: Integer>(
+        &self,
+        rows: Rows<'_>,
+        out: &mut [T; VECTOR_ROWS],
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        if self.is_null {
+            out.fill(T::default());
+            return Ok(());
+        }
+        match (self.encoded(), rows) {
+            (Encoded::Constant(value), _) => out.fill(T::of(value)),
+            (Encoded::Offsets { base, plane }, Rows::Vector { vector, .. }) => {
+                T::unpack(T::of(base), plane, vector, out, scratch);
+            }
+            (Encoded::Offsets { base, plane }, _) => {
+                let base = T::of(base);
+                each(plane, rows, &mut scratch.low, out, |offset| T::offset(base, offset));
+            }
+            (Encoded::Codes { table: CodeTable::I32(table), plane }, Rows::Vector { vector, n }) => {
+                T::look_up(table, &scratch.unpacked(plane, vector)[..n], out);
+            }
+            (Encoded::Codes { table: CodeTable::I32(table), plane }, Rows::Masked { vector, n, mask }) => {
+                T::look_up(table, &scratch.pressed(plane, vector, mask)[..n], out);
+            }
+            (Encoded::Codes { table: CodeTable::I32(table), plane }, Rows::Picked(_)) => {
+                let value = |code: u32| table.get(code as usize).map_or(T::default(), |v| T::of_i64((*v).into()));
+                each(plane, rows, &mut scratch.low, out, value);
+            }
+            (Encoded::Codes { table: CodeTable::I64(table), plane }, _) => {
+                let value = |code: u32| table.get(code as usize).map_or(T::default(), |v| T::of_i64(*v));
+                each(plane, rows, &mut scratch.low, out, value);
+            }
+            (Encoded::Other, _) => self.other_integers(rows, out, scratch)?,
+        }
+        Ok(())
+    }
+
+    /// What is neither one plane nor codes of a table.
+    fn other_integers<T: Integer>(
+        &self,
+        rows: Rows<'_>,
+        out: &mut [T; VECTOR_ROWS],
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        if let Decoding::Codes(codes) = &self.decoding {
+            rows.for_each(|i, row| out[i] = codes.get(row).map_or(T::default(), |code| T::of_i64((*code).into())));
+            return Ok(());
+        }
+        if let (Decoding::Biased(bias), Some(stored)) = (&self.decoding, self.column.stored())
+            && let (Some(low), Some(high)) = (stored.low, stored.high)
+        {
+            let value = |low: u32, high: u32| {
+                let offset = u64::from(high) << 32 | u64::from(low);
+                // The stored base is added first, wrapped as it was subtracted when the block was written.
+                T::of(i128::from(stored.base.wrapping_add(offset as i64)) + bias)
+            };
+            each_pair(low, high, rows, scratch, out, value);
+            return Ok(());
+        }
+        self.each_array(rows, |array, rows, at| {
+            let Some(values) = array.as_primitive_opt::<Decimal128Type>() else {
+                return Err(Error::Invalid(format!("integers of a column of {}", array.data_type())));
+            };
+            let values = values.values();
+            rows.for_each(|i, row| {
+                out[at + i] = values.get(row % VECTOR_ROWS).map_or(T::default(), |value| T::of(*value));
+            });
+            Ok(())
+        })
+    }
+
+    /// The doubles of `rows`.
+    pub(crate) fn doubles(&self, rows: Rows<'_>, out: &mut [f64; VECTOR_ROWS]) -> Result<()> {
+        self.each_array(rows, |array, rows, at| {
+            if let Some(values) = array.as_primitive_opt::<Float64Type>() {
+                let values = values.values();
+                rows.for_each(|i, row| out[at + i] = values.get(row % VECTOR_ROWS).copied().unwrap_or(0.0));
+            } else if let Some(values) = array.as_primitive_opt::<Float32Type>() {
+                let values = values.values();
+                rows.for_each(|i, row| out[at + i] = values.get(row % VECTOR_ROWS).copied().unwrap_or(0.0).into());
+            } else {
+                return Err(Error::Invalid(format!("doubles of a column of {}", array.data_type())));
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `f` with every vector that `rows` lie in, decoded, with those of its rows, and with how many came before.
+    fn each_array(&self, rows: Rows<'_>, mut f: impl FnMut(ArrayRef, Rows<'_>, usize) -> Result<()>) -> Result<()> {
+        let decoded = |vector: usize| -> Result<ArrayRef> {
+            let start = vector * VECTOR_ROWS;
+            Ok(self.column.decode(start..(start + VECTOR_ROWS).min(self.column.rows()))?)
+        };
+        match rows {
+            Rows::Vector { vector, .. } | Rows::Masked { vector, .. } => f(decoded(vector)?, rows, 0),
+            Rows::Picked(picked) => {
+                let mut at = 0;
+                for run in runs(picked) {
+                    f(decoded(vector_of(run[0]))?, Rows::Picked(run), at)?;
+                    at += run.len();
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Below this many rows of a vector, fetching each is cheaper than unpacking 1,024.
+const FEW: usize = 40;
+/// Few rows lie so far apart that every one is a cache line of its own, which takes asking for in time.
+const AHEAD: usize = 32;
+
+fn vector_of(row: u16) -> usize {
+    usize::from(row) / VECTOR_ROWS
+}
+
+/// Rows of one vector each.
+fn runs(rows: &[u16]) -> impl Iterator<Item = &[u16]> {
+    rows.chunk_by(|a, b| vector_of(*a) == vector_of(*b))
+}
+
+impl Rows<'_> {
+    /// Calls `f` with the place of each row in the output and in the block.
+    #[inline(always)]
+    fn for_each(self, mut f: impl FnMut(usize, usize)) {
+        match self {
+            Rows::Vector { vector, n } => (0..n.min(VECTOR_ROWS)).for_each(|i| f(i, vector * VECTOR_ROWS + i)),
+            Rows::Masked { vector, mask, .. } => {
+                let mut i = 0;
+                for (at, word) in mask.iter().enumerate() {
+                    let mut word = *word;
+                    while word != 0 {
+                        f(i, vector * VECTOR_ROWS + at * LANES + word.trailing_zeros() as usize);
+                        word &= word - 1;
+                        i += 1;
+                    }
+                }
+            }
+            Rows::Picked(rows) => rows.iter().enumerate().for_each(|(i, row)| f(i, usize::from(*row))),
+        }
+    }
+}
+
+/// Whether there are few rows to each vector that they spread over.
+fn is_sparse(rows: &[u16]) -> bool {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return true };
+    rows.len() < FEW * (vector_of(*last) - vector_of(*first) + 1)
+}
+
+/// `f` of each row's stored word.
+#[inline(always)]
+fn each<T>(
+    plane: Plane<'_>,
+    rows: Rows<'_>,
+    unpacked: &mut [u32; VECTOR_ROWS],
+    out: &mut [T; VECTOR_ROWS],
+    f: impl Fn(u32) -> T,
+) {
+    match rows {
+        Rows::Vector { vector, n } => {
+            plane.unpack(vector, unpacked);
+            out.iter_mut().zip(&*unpacked).take(n).for_each(|(out, word)| *out = f(*word));
+        }
+        Rows::Masked { vector, n, mask } => {
+            plane.unpack(vector, unpacked);
+            kernels::compress(unpacked, mask);
+            out.iter_mut().zip(&*unpacked).take(n).for_each(|(out, word)| *out = f(*word));
+        }
+        Rows::Picked(rows) if is_sparse(rows) => {
+            for (i, (out, row)) in out.iter_mut().zip(rows).enumerate() {
+                if let Some(next) = rows.get(i + AHEAD) {
+                    plane.prefetch(vector_of(*next), usize::from(*next) % VECTOR_ROWS);
+                }
+                *out = f(plane.value_at(vector_of(*row), usize::from(*row) % VECTOR_ROWS));
+            }
+        }
+        Rows::Picked(rows) => {
+            let mut at = 0;
+            for run in runs(rows) {
+                plane.unpack(vector_of(run[0]), unpacked);
+                for (out, row) in out[at..].iter_mut().zip(run) {
+                    *out = f(unpacked[usize::from(*row) % VECTOR_ROWS]);
+                }
+                at += run.len();
+            }
+        }
+    }
+}
+
+/// As [`each`], of two planes.
+#[inline(always)]
+fn each_pair<T>(
+    low: Plane<'_>,
+    high: Plane<'_>,
+    rows: Rows<'_>,
+    scratch: &mut Scratch,
+    out: &mut [T; VECTOR_ROWS],
+    f: impl Fn(u32, u32) -> T,
+) {
+    let Scratch { low: lows, high: highs } = scratch;
+    match rows {
+        Rows::Vector { vector, n } => {
+            low.unpack(vector, lows);
+            high.unpack(vector, highs);
+            let words = lows.iter().zip(&*highs);
+            out.iter_mut().zip(words).take(n).for_each(|(out, (low, high))| *out = f(*low, *high));
+        }
+        Rows::Masked { vector, n, mask } => {
+            low.unpack(vector, lows);
+            high.unpack(vector, highs);
+            kernels::compress(lows, mask);
+            kernels::compress(highs, mask);
+            let words = lows.iter().zip(&*highs);
+            out.iter_mut().zip(words).take(n).for_each(|(out, (low, high))| *out = f(*low, *high));
+        }
+        Rows::Picked(rows) if is_sparse(rows) => {
+            for (out, row) in out.iter_mut().zip(rows) {
+                let (vector, row) = (vector_of(*row), usize::from(*row) % VECTOR_ROWS);
+                *out = f(low.value_at(vector, row), high.value_at(vector, row));
+            }
+        }
+        Rows::Picked(rows) => {
+            let mut out = out.iter_mut();
+            for run in runs(rows) {
+                low.unpack(vector_of(run[0]), lows);
+                high.unpack(vector_of(run[0]), highs);
+                for (row, out) in run.iter().zip(&mut out) {
+                    let row = usize::from(*row) % VECTOR_ROWS;
+                    *out = f(lows[row], highs[row]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! In which order a worker carries its steps out, and which of them as screens.
+
+use super::stage::{CompiledStep, Stage, StepKind};
+use crate::ir::JoinKind;
+
+/// After so many measurements of the first step the order is thought over.
+const REORDER: u64 = 6;
+/// A screen that has to look every offset up is worth it while at least this part of the rows is there.
+const WORTH: f64 = 0.3;
+
+/// The steps in the order they are carried out.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub steps: Vec<usize>,
+    /// After each of them: registers that are still needed.
+    pub needed: Vec<Vec<bool>>,
+    /// So many of the first steps are screens.
+    screens: usize,
+    /// Of each step: whether it costs next to nothing as a screen.
+    pub is_light: Vec<bool>,
+    /// Of each step: rows in, rows out, nanoseconds, where they were measured.
+    costs: Vec<(u64, u64, u64)>,
+    measured: u64,
+}
+
+impl Order {
+    pub fn new(stage: &Stage) -> Self {
+        let is_light = |step: &CompiledStep| step.screen.as_ref().is_some_and(|screen| screen.may_be_light(stage));
+        let mut order = Self {
+            steps: Vec::new(),
+            needed: Vec::new(),
+            screens: 0,
+            is_light: stage.steps.iter().map(is_light).collect(),
+            costs: vec![(0, 0, 0); stage.steps.len()],
+            measured: 0,
+        };
+        order.arrange(stage, |step| guess(stage, step));
+        order
+    }
+
+    /// The first steps, which are screens.
+    pub fn screens(&self) -> &[usize] {
+        &self.steps[..self.screens]
+    }
+
+    pub fn measured(&mut self, step: usize, rows_in: usize, rows_out: usize, nanoseconds: u64) {
+        let cost = &mut self.costs[step];
+        *cost = (cost.0 + rows_in as u64, cost.1 + rows_out as u64, cost.2 + nanoseconds);
+        if self.steps.first() == Some(&step) {
+            self.measured += 1;
+        }
+    }
+
+    /// Puts those steps first that get rid of a row at the least cost.
+    pub fn reconsider(&mut self, stage: &Stage) {
+        if self.measured < REORDER {
+            return;
+        }
+        self.measured = 0;
+        let rank = |(rows_in, rows_out, nanoseconds): (u64, u64, u64)| match rows_in {
+            // Never reached: stays where it is, at the end.
+            0 => f64::MAX,
+            _ => nanoseconds as f64 / (rows_in.saturating_sub(rows_out) as f64 + rows_in as f64 / 1000.0),
+        };
+        let ranks: Vec<f64> = self.costs.iter().map(|cost| rank(*cost)).collect();
+        self.arrange(stage, |step| ranks[step]);
+        // What was measured long ago counts ever less.
+        self.costs.iter_mut().for_each(|cost| *cost = (cost.0 / 2, cost.1 / 2, cost.2 / 2));
+    }
+
+    fn arrange(&mut self, stage: &Stage, rank: impl Fn(usize) -> f64) {
+        let mut steps = Vec::with_capacity(stage.steps.len());
+        while steps.len() < stage.steps.len() {
+            let is_ready = |step: &usize| {
+                let step = &stage.steps[*step];
+                step.after.iter().all(|before| steps.contains(before))
+            };
+            let left = (0..stage.steps.len()).filter(|step| !steps.contains(step));
+            let Some(next) = left.filter(is_ready).min_by(|a, b| rank(*a).total_cmp(&rank(*b))) else { break };
+            steps.push(next);
+        }
+        self.screens = self.screens_among(stage, &steps);
+        if steps == self.steps {
+            return;
+        }
+        self.steps = steps;
+        let mut needed = vec![false; stage.registers.len()];
+        stage.sink_needs.iter().for_each(|register| stage.mark(*register, &mut needed));
+        self.needed = vec![Vec::new(); self.steps.len()];
+        for at in (0..self.steps.len()).rev() {
+            self.needed[at] = needed.clone();
+            stage.steps[self.steps[at]].needs.iter().for_each(|register| stage.mark(*register, &mut needed));
+        }
+    }
+
+    /// How many of the first steps are screens: a screen looks at all rows of a vector, however few are left, which is
+    /// worth it while it is light or many are.
+    fn screens_among(&self, stage: &Stage, steps: &[usize]) -> usize {
+        let mut left = 1.0;
+        let is_worth = |step: &&usize| {
+            let is_worth = self.is_light[**step] || left >= WORTH;
+            left *= match self.costs[**step] {
+                (0, ..) => 0.5,
+                (rows_in, rows_out, _) => rows_out as f64 / rows_in as f64,
+            };
+            stage.steps[**step].screen.is_some() && is_worth
+        };
+        steps.iter().take_while(is_worth).count()
+    }
+}
+
+/// The order before anything was measured: filters, then probes of tables that have few of the keys there could be.
+fn guess(stage: &Stage, step: usize) -> f64 {
+    let CompiledStep { kind, screen, .. } = &stage.steps[step];
+    match kind {
+        StepKind::Filter(_) if screen.is_some() => 0.0,
+        StepKind::Filter(_) => 1.0,
+        StepKind::Probe { kind: JoinKind::Left, .. } => 4.0,
+        StepKind::Probe { table, .. } if !table.is_unique() => 3.0,
+        StepKind::Probe { table, .. } => 2.0 + table.fullness(),
+    }
+}

@@ -1,0 +1,325 @@
+//! Screens: filters and probes answered on what is stored, a bit per row, before any value is decoded.
+//!
+//! ```text
+//! step  ── Screen: which values go on ────────┐
+//! block ── offsets, or codes of a table ──────┴─► Answer: which offsets, or which codes ─► a mask of each vector
+//! ```
+//! A step that looks at a single column of the source can be a screen. What goes on is a run of values or a bitmap; of
+//! codes, that is settled once for each table of codes, so that a join on a dictionary's column costs no probe, and
+//! often is a run again (the days of a year). A run is compared in registers while a vector is unpacked and, where the
+//! block lies within it or without, not looked at at all.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use onehop_segment::packed::{LANES, Mask};
+
+use super::kernels;
+use super::stage::{Register, Stage};
+use super::table::JoinTable;
+use crate::bind::{Bound, BoundKind, LookupTable, LookupValues};
+use crate::block::{Block, CodeTable, Encoded, Rows, Scratch};
+use crate::ir::JoinKind;
+use crate::{Interval, Result, Type, VECTOR_ROWS};
+
+/// A list of values that spans more than this is not made a bitmap.
+const MOST_BITS: u128 = 1 << 20;
+
+/// A step as a screen.
+#[derive(Debug)]
+pub(super) struct Screen {
+    /// The register, which is a column of the source.
+    pub register: usize,
+    passing: Passing,
+    /// The others go on.
+    is_negated: bool,
+    /// Rows that are NULL go on.
+    null_passes: bool,
+    /// What goes on of each table of codes met so far.
+    of_codes: Mutex<Vec<(CodeTable, Passing)>>,
+}
+
+/// Values that go on.
+#[derive(Clone, Debug)]
+enum Passing {
+    Run(Interval),
+    /// Value `min + i` if bit `i` is set, of `count`.
+    Bits {
+        min: i128,
+        count: u32,
+        bits: Arc<[u32]>,
+    },
+    /// A sorted list of them.
+    List(Arc<[i128]>),
+}
+
+/// What goes on of a block.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    kind: AnswerKind,
+    has_nulls: bool,
+}
+
+#[derive(Clone, Debug)]
+enum AnswerKind {
+    All,
+    Nothing,
+    /// Offsets or codes in an interval.
+    Within {
+        min: u32,
+        max: u32,
+    },
+    /// Offset or code `i` if bit `i + delta` is set, of `count`.
+    Bits {
+        delta: u32,
+        count: u32,
+        bits: Arc<[u32]>,
+    },
+    /// It takes the values.
+    Decoded,
+}
+
+impl Screen {
+    /// Of a filter. `is_column` says which registers are columns of the source.
+    pub fn of_filter(condition: &Bound, is_column: impl Fn(usize) -> bool) -> Option<Self> {
+        let (inner, is_negated) = match &condition.kind {
+            BoundKind::Not(inner) => (&**inner, true),
+            _ => (condition, false),
+        };
+        let (of, passing, null_passes) = match &inner.kind {
+            BoundKind::Within { inner, interval } => (&**inner, Passing::Run(*interval), false),
+            BoundKind::In { inner, list } => (&**inner, Passing::of_list(list), false),
+            BoundKind::Register(_) if inner.domain.ty == Type::Bool => (inner, Passing::Run(Interval::of(1)), false),
+            BoundKind::Lookup { code, table } => {
+                // The result for NULL comes after those of the entries. A result that is NULL passes neither as it is
+                // nor negated.
+                let (passes, of_null) = looked_up(table, is_negated)?;
+                return Self::of_column(code, Passing::of_codes(&passes), is_column).map(|s| s.passing_null(of_null));
+            }
+            _ => return None,
+        };
+        let screen = Self::of_column(of, passing, is_column)?.passing_null(null_passes);
+        Some(Self { is_negated, ..screen })
+    }
+
+    /// Of a probe that only asks whether the key is there.
+    pub fn of_probe(key: &Bound, kind: JoinKind, table: &JoinTable, is_column: impl Fn(usize) -> bool) -> Option<Self> {
+        let only_asks = match kind {
+            JoinKind::Inner => table.is_unique(),
+            JoinKind::Semi | JoinKind::Anti => true,
+            JoinKind::Left => false,
+        };
+        let (interval, bits) = table.direct().filter(|_| only_asks)?;
+        let count = u32::try_from(interval.count()?).ok()?;
+        let is_full = table.is_unique() && table.rows as u128 == u128::from(count);
+        let passing = match is_full {
+            true => Passing::Run(interval),
+            false => Passing::Bits { min: interval.min, count, bits: Arc::clone(bits) },
+        };
+        let is_anti = kind == JoinKind::Anti;
+        let screen = Self::of_column(key, passing, is_column)?.passing_null(is_anti);
+        Some(Self { is_negated: is_anti, ..screen })
+    }
+
+    fn of_column(of: &Bound, passing: Passing, is_column: impl Fn(usize) -> bool) -> Option<Self> {
+        let BoundKind::Register(register) = of.kind else { return None };
+        let is_one = is_column(register) && of.domain.ty != Type::Double;
+        let of_codes = Mutex::default();
+        is_one.then_some(Self { register, passing, is_negated: false, null_passes: false, of_codes })
+    }
+
+    fn passing_null(self, null_passes: bool) -> Self {
+        Self { null_passes, ..self }
+    }
+
+    /// Whether it may cost next to nothing, as far as can be told before any block was seen.
+    pub fn may_be_light(&self, stage: &Stage) -> bool {
+        match (&self.passing, &stage.registers[self.register]) {
+            (Passing::Run(_), _) => true,
+            (_, Register::Column(column)) => stage.source.is_coded(*column),
+            _ => false,
+        }
+    }
+
+    /// What goes on of a block.
+    pub fn answer(&self, block: &Block) -> Answer {
+        let kind = match block.encoded() {
+            _ if block.is_null() => AnswerKind::Nothing,
+            Encoded::Constant(value) if self.passing.has(value) => AnswerKind::All,
+            Encoded::Constant(_) => AnswerKind::Nothing,
+            Encoded::Offsets { base, plane } => self.passing.answer(base, plane.width()),
+            Encoded::Codes { table, plane } => self.settled(table).answer(0, plane.width()),
+            Encoded::Other => AnswerKind::Decoded,
+        };
+        let kind = match kind {
+            AnswerKind::All if self.is_negated => AnswerKind::Nothing,
+            AnswerKind::Nothing if self.is_negated && !block.is_null() => AnswerKind::All,
+            kind => kind,
+        };
+        Answer { kind, has_nulls: block.has_nulls() }
+    }
+
+    /// The codes of a table that go on.
+    fn settled(&self, table: &CodeTable) -> Passing {
+        let mut settled = self.of_codes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, passing)) = settled.iter().find(|(other, _)| other.is(table)) {
+            return passing.clone();
+        }
+        let passes = |code: usize| table.get(code).is_some_and(|value| self.passing.has(value.into()));
+        let passing = Passing::of_codes(&(0..table.len()).map(passes).collect::<Vec<_>>());
+        settled.push((table.clone(), passing.clone()));
+        passing
+    }
+
+    /// Which of the first `n` rows of a vector go on.
+    ///
+    /// # Errors
+    /// Those of decoding.
+    pub fn mask(
+        &self,
+        answer: &Answer,
+        block: &Block,
+        vector: usize,
+        n: usize,
+        scratch: &mut Scratch,
+        out: &mut Mask,
+    ) -> Result<()> {
+        let plane = match block.encoded() {
+            Encoded::Offsets { plane, .. } | Encoded::Codes { plane, .. } => Some(plane),
+            Encoded::Constant(_) | Encoded::Other => None,
+        };
+        // All and nothing have been turned round already.
+        let mut is_negated = self.is_negated;
+        match (&answer.kind, plane) {
+            (AnswerKind::All, _) => (*out, is_negated) = ([u32::MAX; LANES], false),
+            (AnswerKind::Nothing, _) => (*out, is_negated) = ([0; LANES], false),
+            (AnswerKind::Within { min, max }, Some(plane)) => plane.within(vector, *min, *max, out),
+            (AnswerKind::Bits { delta, count, bits }, Some(plane)) => {
+                let offsets = scratch.unpacked(plane, vector);
+                kernels::mask_bits(offsets, *delta, *count, bits, out);
+            }
+            _ => {
+                let mut values = [0i128; VECTOR_ROWS];
+                block.integers(Rows::Vector { vector, n }, &mut values, scratch)?;
+                for (word, values) in out.iter_mut().zip(values.as_chunks::<LANES>().0) {
+                    let bits = values.iter().enumerate().map(|(bit, v)| u32::from(self.passing.has(*v)) << bit);
+                    *word = bits.fold(0, |word, bit| word | bit);
+                }
+            }
+        }
+        if is_negated {
+            out.iter_mut().for_each(|word| *word = !*word);
+        }
+        if answer.has_nulls {
+            let mut valid: Mask = [0; LANES];
+            if let Some(plane) = block.validity_plane() {
+                plane.within(vector, 1, 1, &mut valid);
+            }
+            let of_null = if self.null_passes { u32::MAX } else { 0 };
+            out.iter_mut().zip(&valid).for_each(|(word, valid)| *word = *word & valid | of_null & !valid);
+        }
+        trim(out, n);
+        Ok(())
+    }
+}
+
+impl Answer {
+    /// Whether every row goes on.
+    pub fn is_all(&self) -> bool {
+        matches!(self.kind, AnswerKind::All) && !self.has_nulls
+    }
+
+    /// Whether it costs next to nothing.
+    pub fn is_light(&self) -> bool {
+        !matches!(self.kind, AnswerKind::Bits { .. } | AnswerKind::Decoded)
+    }
+}
+
+impl Passing {
+    /// Of codes 0, 1, ..
+    fn of_codes(passes: &[bool]) -> Self {
+        let first = passes.iter().position(|passes| *passes);
+        let last = passes.iter().rposition(|passes| *passes);
+        let (Some(first), Some(last)) = (first, last) else { return Self::Run(Interval::EMPTY) };
+        if passes[first..=last].iter().all(|passes| *passes) {
+            return Self::Run(Interval::new(first as i128, last as i128));
+        }
+        let word = |word: &[bool]| word.iter().enumerate().map(|(bit, passes)| u32::from(*passes) << bit).sum();
+        Self::Bits { min: 0, count: passes.len() as u32, bits: passes.chunks(32).map(word).collect() }
+    }
+
+    fn of_list(list: &Arc<[i128]>) -> Self {
+        let (Some(min), Some(max)) = (list.first(), list.last()) else { return Self::Run(Interval::EMPTY) };
+        match Interval::new(*min, *max).count() {
+            Some(count) if count <= MOST_BITS => {
+                let mut passes = vec![false; count as usize];
+                list.iter().for_each(|value| passes[(value - min) as usize] = true);
+                match Self::of_codes(&passes) {
+                    Self::Bits { count, bits, .. } => Self::Bits { min: *min, count, bits },
+                    // The first and the last are in it.
+                    _ => Self::Run(Interval::new(*min, *max)),
+                }
+            }
+            _ => Self::List(Arc::clone(list)),
+        }
+    }
+
+    /// Whether a value goes on.
+    fn has(&self, value: i128) -> bool {
+        match self {
+            Self::Run(interval) => (interval.min..=interval.max).contains(&value),
+            Self::Bits { min, count, bits } => match value.checked_sub(*min) {
+                Some(at) if (0..i128::from(*count)).contains(&at) => bits[at as usize / 32] >> (at % 32) & 1 == 1,
+                _ => false,
+            },
+            Self::List(list) => list.binary_search(&value).is_ok(),
+        }
+    }
+
+    /// What goes on of values that are `base` plus so many bits.
+    fn answer(&self, base: i128, width: u32) -> AnswerKind {
+        let most = (1i128 << width) - 1;
+        match self {
+            Self::Run(interval) => {
+                let (min, max) =
+                    (interval.min.saturating_sub(base).max(0), interval.max.saturating_sub(base).min(most));
+                match (min, max) {
+                    _ if min > max => AnswerKind::Nothing,
+                    (0, max) if max == most => AnswerKind::All,
+                    _ => AnswerKind::Within { min: min as u32, max: max as u32 },
+                }
+            }
+            Self::Bits { min, count, bits } => {
+                // Sums of offset and delta must be the same in 32 bits as they are: then those below zero are large.
+                let small = -(1i128 << 31)..1i128 << 31;
+                let delta = base.saturating_sub(*min);
+                if delta >= i128::from(*count) || delta + most < 0 {
+                    AnswerKind::Nothing
+                } else if small.contains(&delta) && small.contains(&(delta + most)) && *count <= 1 << 31 {
+                    AnswerKind::Bits { delta: delta as u32, count: *count, bits: Arc::clone(bits) }
+                } else {
+                    AnswerKind::Decoded
+                }
+            }
+            Self::List(_) => AnswerKind::Decoded,
+        }
+    }
+}
+
+/// Whether the result of each entry is true, or false if it is to be negated; and that of NULL.
+fn looked_up(table: &LookupTable, is_negated: bool) -> Option<(Vec<bool>, bool)> {
+    let LookupValues::Bool(values) = &table.values else { return None };
+    let is_valid = |entry: usize| table.valid.as_ref().is_none_or(|valid| valid[entry]);
+    let passes = values.iter().enumerate().map(|(entry, holds)| (holds ^ is_negated) && is_valid(entry));
+    let mut passes: Vec<bool> = passes.collect();
+    let of_null = passes.pop()?;
+    Some((passes, of_null))
+}
+
+/// Clears the bits from row `n` on.
+pub(super) fn trim(mask: &mut Mask, n: usize) {
+    if n < VECTOR_ROWS {
+        let (word, bit) = (n / LANES, n % LANES);
+        mask[word] &= (1 << bit) - 1;
+        mask[word + 1..].fill(0);
+    }
+}
