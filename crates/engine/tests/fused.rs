@@ -160,6 +160,65 @@ fn errors_are_the_same_either_way() {
     }
 }
 
+/// `k` is 0 in facts, and in no dimension.
+#[test]
+fn what_fails_for_rows_that_nobody_wants_fails_no_query() {
+    let place = Place::new(&tiny());
+    for (sql, same_as) in [
+        (
+            "SELECT sum(CASE WHEN k <> 0 THEN 100 / k ELSE 0 END) FROM facts",
+            "SELECT sum(100 / nullif(k, 0)) FROM facts",
+        ),
+        (
+            "SELECT sum(CASE k WHEN 0 THEN -1 WHEN 100 / nullif(k, 0) THEN 7 ELSE 100 % k END) FROM facts",
+            "SELECT sum(CASE k WHEN 0 THEN -1 WHEN 10 THEN 7 ELSE 100 % nullif(k, 0) END) FROM facts",
+        ),
+        (
+            "SELECT sum(coalesce(nullif(k, 0), 7 / (k + 1))) FROM facts",
+            "SELECT sum(CASE k WHEN 0 THEN 7 ELSE k END) FROM facts",
+        ),
+        (
+            "SELECT count(*) FROM facts WHERE k <> 0 AND 100 / k > 3",
+            "SELECT count(*) FROM facts WHERE k BETWEEN 1 AND 25",
+        ),
+        (
+            "SELECT count(*) FROM facts WHERE 100 / k > 3 AND k > 0",
+            "SELECT count(*) FROM facts WHERE k BETWEEN 1 AND 25",
+        ),
+        (
+            "SELECT count(*) FROM facts WHERE (k <> 0 AND 100 / k > 3) OR amount = 0",
+            "SELECT count(*) FROM facts WHERE k BETWEEN 1 AND 25 OR amount = 0",
+        ),
+        (
+            "SELECT count(*) FROM facts WHERE k = 0 OR 100 / k > 3",
+            "SELECT count(*) FROM facts WHERE k BETWEEN 0 AND 25",
+        ),
+        // The join takes the rows out for which the filter would fail.
+        (
+            "SELECT count(*), sum(region) FROM facts f JOIN dimension d ON f.k = d.k WHERE 100 / f.k > 3",
+            "SELECT count(*), sum(region) FROM facts f JOIN dimension d ON f.k = d.k WHERE f.k <= 25",
+        ),
+        (
+            "SELECT count(*) FROM facts f JOIN dimension d ON f.k = d.k WHERE 100 / f.k > region",
+            "SELECT count(*) FROM facts f JOIN dimension d ON f.k = d.k WHERE 100 / d.k > region",
+        ),
+        (
+            "SELECT count(*) FROM facts f JOIN dimension d ON f.k = d.k JOIN twice t ON t.k = 300 / f.k",
+            "SELECT count(*) FROM facts f JOIN dimension d ON f.k = d.k JOIN twice t ON t.k = 300 / d.k",
+        ),
+    ] {
+        place.run("SET exec.mode = 'datafusion'");
+        let expected = place.run(same_as);
+        place.run("SET exec.mode = 'fused'");
+        place.run("SET exec.fallback = 'error'");
+        assert_eq!(place.run(sql), expected, "{sql}");
+        place.run("RESET exec.fallback");
+    }
+    for sql in ["SELECT sum(100 / k) FROM facts", "SELECT sum(CASE WHEN k >= 0 THEN 100 / k END) FROM facts"] {
+        assert_eq!(place.runtime.block_on(fails(&place.session, sql)).kind(), ErrorKind::Data, "{sql}");
+    }
+}
+
 #[test]
 fn memory_that_runs_out_fails_no_query() {
     let place = Place::new(&DatabaseOptions::default());

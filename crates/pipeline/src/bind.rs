@@ -127,6 +127,11 @@ pub struct Check {
 }
 
 impl Check {
+    /// Whether a result fits.
+    pub fn allows(&self, value: i128) -> bool {
+        (self.bounds.min..=self.bounds.max).contains(&value)
+    }
+
     /// The error for a result that does not fit.
     pub fn out_of_range(&self) -> Error {
         Error::OutOfRange { type_name: self.bounds.type_name.into(), expression: self.expression.clone() }
@@ -184,7 +189,7 @@ pub fn bind(expr: &Expr, registers: &[Domain]) -> Result<Bound> {
         }
         Expr::IsNull(inner) => {
             let inner = bind(inner, registers)?;
-            if !inner.domain.nullable {
+            if !inner.domain.nullable && !inner.is_fallible {
                 return Ok(literal(&Value::Bool(false)));
             }
             Ok(Bound::of(&[&inner], Domain::bool(false), BoundKind::IsNull(Box::new(inner.clone()))))
@@ -488,21 +493,13 @@ fn common(expr: &Expr, all: &[&Bound]) -> Result<Domain> {
     Ok(domain)
 }
 
-fn infallible(expr: &Expr, all: &[&Bound]) -> Result<()> {
-    match all.iter().any(|bound| bound.is_fallible) {
-        true => Err(Error::Unsupported(format!("{expr}: a branch that can fail"))),
-        false => Ok(()),
-    }
-}
-
 fn case(expr: &Expr, branches: Vec<(Bound, Bound)>, otherwise: Option<Bound>) -> Result<Bound> {
     let Some((_, first)) = branches.first() else { return Err(invalid(expr, "it has no branch")) };
     let otherwise = otherwise.unwrap_or_else(|| literal(&Value::Null(first.domain.ty)));
     let values: Vec<&Bound> = branches.iter().map(|(_, value)| value).chain([&otherwise]).collect();
     let domain = common(expr, &values)?;
-    infallible(expr, &values)?;
-    infallible(expr, &branches.iter().map(|(condition, _)| condition).collect::<Vec<_>>())?;
-    Ok(Bound::new(domain, BoundKind::Case { branches, otherwise: Box::new(otherwise) }))
+    let is_fallible = values.iter().any(|value| value.is_fallible) || branches.iter().any(|(when, _)| when.is_fallible);
+    Ok(Bound { domain, kind: BoundKind::Case { branches, otherwise: Box::new(otherwise) }, is_fallible })
 }
 
 fn coalesce(expr: &Expr, mut all: Vec<Bound>) -> Result<Bound> {
@@ -514,13 +511,13 @@ fn coalesce(expr: &Expr, mut all: Vec<Bound>) -> Result<Bound> {
         all.truncate(last + 1);
     }
     let references: Vec<&Bound> = all.iter().collect();
-    infallible(expr, &references)?;
+    let is_fallible = references.iter().any(|bound| bound.is_fallible);
     let mut domain = common(expr, &references)?;
     domain.nullable = all.iter().all(|bound| bound.domain.nullable);
     if all.len() == 1 {
         return Ok(all.remove(0));
     }
-    Ok(Bound::new(domain, BoundKind::Coalesce(all)))
+    Ok(Bound { domain, kind: BoundKind::Coalesce(all), is_fallible })
 }
 
 fn rescale(expr: &Expr, inner: Bound, digits: i8, bounds: Bounds) -> Result<Bound> {

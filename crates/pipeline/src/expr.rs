@@ -2,6 +2,11 @@
 //!
 //! Logic is SQL's: three-valued, comparisons and arithmetic with NULL are NULL. Arithmetic on integers is exact, and
 //! an error where the result does not fit the [`Bounds`] of its type.
+//!
+//! What can fail, fails only for a row that needs it: in a CASE or COALESCE, if the branches or arguments before it leave
+//! the row to it; in an AND (an OR), if none of the conditions that are looked at before it is false (true), and those
+//! are all that cannot fail, then those that can, in the order written. Whether something can fail is decided by
+//! [`bind`](crate::bind), from what its registers hold.
 
 use std::fmt;
 use std::sync::Arc;
@@ -137,15 +142,14 @@ pub enum Expr {
         /// The function.
         function: Arc<dyn DictionaryFunction>,
     },
-    /// The value of the first branch whose condition is true. Every branch is computed for every row, so none of them
-    /// may fail.
+    /// The value of the first branch whose condition is true.
     Case {
         /// Conditions and values.
         branches: Vec<(Expr, Expr)>,
         /// The value without a true condition; NULL if there is none.
         otherwise: Option<Box<Expr>>,
     },
-    /// The first that is not NULL. None of them may fail.
+    /// The first that is not NULL.
     Coalesce(Vec<Expr>),
     /// An integer as a double, divided by a power of ten.
     ToDouble {

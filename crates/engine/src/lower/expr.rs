@@ -280,6 +280,11 @@ impl Translator<'_> {
             ("coalesce", args) => {
                 Ok(Pipeline::Coalesce(args.iter().map(|arg| self.translate(arg)).collect::<Lowered<Vec<_>>>()?))
             }
+            ("nullif", [value, other]) => {
+                let null = Pipeline::Literal(Value::Null(type_of(&value.get_type(&self.schema)?)?));
+                let branches = vec![(self.compare(CompareOp::Equal, value, other)?, null)];
+                Ok(Pipeline::Case { branches, otherwise: Some(Box::new(self.translate(value)?)) })
+            }
             ("date_part", [Expr::Literal(part, _), date]) if date.get_type(&self.schema)? == DataType::Date32 => {
                 let part = match part.try_as_str().flatten().map(str::to_lowercase).as_deref() {
                     Some("year") => DatePart::Year,
