@@ -93,6 +93,15 @@ impl Bounds {
     pub const NONE: Self = Self { min: i128::MIN, max: i128::MAX, type_name: "a 128-bit integer" };
 }
 
+/// What errors say of an expression, in the words of whoever wrote the query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The expression.
+    pub text: String,
+    /// What to do where its result is out of range.
+    pub hint: &'static str,
+}
+
 /// An expression over registers.
 #[derive(Clone, Debug)]
 pub enum Expr {
@@ -167,6 +176,13 @@ pub enum Expr {
         /// What the result must fit.
         bounds: Bounds,
     },
+    /// An expression with a label for its errors; not for those of what it is made of.
+    Labelled {
+        /// The label.
+        label: Arc<Label>,
+        /// The expression.
+        expr: Box<Expr>,
+    },
     /// A part of a date in days since 1970-01-01, in the proleptic Gregorian calendar.
     DatePart {
         /// The part.
@@ -192,6 +208,12 @@ impl Expr {
         Self::Arithmetic { op, left: Box::new(left), right: Box::new(right), bounds }
     }
 
+    /// The same with a label.
+    #[must_use]
+    pub fn labelled(self, text: String, hint: &'static str) -> Self {
+        Self::Labelled { label: Arc::new(Label { text, hint }), expr: Box::new(self) }
+    }
+
     /// Calls `f` with every register that it reads.
     pub fn for_each_register(&self, f: &mut impl FnMut(usize)) {
         match self {
@@ -208,6 +230,7 @@ impl Expr {
             | Self::Lookup { text: expr, .. }
             | Self::ToDouble { expr, .. }
             | Self::Rescale { expr, .. }
+            | Self::Labelled { expr, .. }
             | Self::DatePart { date: expr, .. } => expr.for_each_register(f),
             Self::Case { branches, otherwise } => {
                 for (condition, value) in branches {
@@ -298,6 +321,7 @@ impl fmt::Display for Expr {
             Self::ToDouble { expr, scale: 0 } => write!(f, "double({expr})"),
             Self::ToDouble { expr, scale } => write!(f, "double({expr} / 10^{scale})"),
             Self::Rescale { expr, digits, .. } => write!(f, "rescale({expr}, {digits:+})"),
+            Self::Labelled { expr, .. } => write!(f, "{expr}"),
             Self::DatePart { part, date } => write!(f, "{part:?}({date})"),
         }
     }

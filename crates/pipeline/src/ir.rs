@@ -246,8 +246,8 @@ fn aggregate_domain(aggregate: &Aggregate, registers: &[Domain]) -> Result<Domai
     let argument = bind::bind(argument, registers)?.domain;
     Ok(match aggregate {
         Aggregate::CountRows | Aggregate::Count(_) => Domain::int(count, false),
-        Aggregate::Sum(expr) if argument.ty != Type::Int => {
-            return Err(Error::Unsupported(format!("sum({expr}) of a {}", argument.ty)));
+        Aggregate::Sum(_) if argument.ty != Type::Int => {
+            return Err(Error::Unsupported(format!("a sum of {}s", argument.ty)));
         }
         Aggregate::Sum(_) => Domain::int(crate::Interval::ALL, true),
         Aggregate::Min(_) | Aggregate::Max(_) => Domain { nullable: true, ..argument },

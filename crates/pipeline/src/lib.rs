@@ -17,7 +17,7 @@ mod source;
 pub use dictionary::{Dictionary, DictionaryFunction};
 pub use domain::{Domain, Interval, Type};
 pub use error::{Error, Result};
-pub use expr::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr, Value};
+pub use expr::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr, Label, Value};
 pub use source::{Block, SegmentSource, Source};
 
 /// Rows in a vector: the unit of execution, and of the packed layout.

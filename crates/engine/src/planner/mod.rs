@@ -48,7 +48,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
-pub(crate) use self::checked_arithmetic::{Operation, operation_of};
+pub(crate) use self::checked_arithmetic::{MORE_ROOM, Operation, operation_of};
 use self::dialect::Dialect;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
