@@ -30,6 +30,8 @@ pub enum ErrorKind {
     Data,
     /// Stored bytes do not match their checksum or their format.
     Corrupt,
+    /// A newer version of Onehop has stored it in a way that this one does not know.
+    TooNew,
     /// Another process has the database.
     Locked,
     /// The operating system refused.
@@ -38,11 +40,16 @@ pub enum ErrorKind {
     Resources,
     /// The statement was cancelled.
     Cancelled,
+    /// The statement took longer than `statement_timeout`.
+    Timeout,
     /// The database was opened read-only.
     ReadOnly,
     /// A broken invariant of ours.
     Internal,
 }
+
+/// What to do about what a newer version has stored.
+pub(crate) const NEWER: &str = "use the newer onehop that wrote it, or a later one";
 
 /// What went wrong, for the person who reads it.
 #[derive(Debug)]
@@ -135,9 +142,10 @@ impl From<onehop_segment::Error> for Error {
             Segment::Corrupt { .. } => Self::new(ErrorKind::Corrupt, e.to_string())
                 .with_hint("`onehop check` lists everything that is damaged; load the table again from its source")
                 .with_source(e),
-            Segment::Version { .. } | Segment::Type { .. } => {
-                Self::new(ErrorKind::Invalid, e.to_string()).with_source(e)
+            Segment::Version { .. } | Segment::Feature { .. } => {
+                Self::new(ErrorKind::TooNew, e.to_string()).with_hint(NEWER).with_source(e)
             }
+            Segment::Type { .. } => Self::new(ErrorKind::Invalid, e.to_string()).with_source(e),
             Segment::Value { .. } => Self::new(ErrorKind::Data, e.to_string()).with_source(e),
             Segment::Usage(_) => Self::new(ErrorKind::Internal, e.to_string()).with_source(e),
         }
