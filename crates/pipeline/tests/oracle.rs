@@ -217,7 +217,7 @@ impl Naive<'_> {
             };
             let is_fallible = |act: &Act<'p>| reads(act).iter().any(|expr| self.is_fallible(expr));
             let infallible = acts.iter().position(|act| is_ready(act) && !is_fallible(act));
-            let first = || acts.iter().position(|act| is_fallible(act)).unwrap();
+            let first = || acts.iter().position(&is_fallible).unwrap();
             let act = acts.remove(infallible.unwrap_or_else(first));
             if let Act::Probe(probe, first) = act {
                 known[first..first + probe.payload.len()].fill(true);
