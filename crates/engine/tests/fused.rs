@@ -28,6 +28,7 @@ impl Place {
             "CREATE TABLE dimension AS SELECT v AS k, 'd' || v AS label, v % 5 AS region \
              FROM (SELECT unnest(range(10, 40)) AS v)",
         );
+        place.run("CREATE TABLE days AS SELECT DATE '2019-12-30' + v AS day FROM (SELECT unnest(range(0, 40)) AS v)");
         place.run("CREATE TABLE nothing (k BIGINT, label VARCHAR)");
         place.run("CREATE TABLE twice AS SELECT v % 30 AS k, v AS x FROM (SELECT unnest(range(0, 60)) AS v)");
         place
@@ -81,6 +82,8 @@ fn what_pipelines_are_for_runs_on_them() {
         "SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT 1 FROM twice t WHERE t.k = facts.k AND t.x BETWEEN 1 AND NULL)",
         "SELECT count(*) FROM facts WHERE EXISTS (SELECT 1 FROM twice t WHERE t.k = facts.k) AND id BETWEEN 9 AND NULL",
         "SELECT count(*) FROM facts JOIN dimension d USING (k) WHERE id > 7 AND label NOT IN (NULL, 'd12')",
+        // Days are numbers.
+        "SELECT count(*), max(day - DATE '2020-01-01'), min(day + 7) FROM days WHERE day - DATE '2020-01-01' > 3",
         // Keys of more than 64 bits.
         "SELECT id, amount, price, name, id * 1000000007, amount * 998244353, count(*) FROM facts GROUP BY 1, 2, 3, 4, 5, 6",
     ] {

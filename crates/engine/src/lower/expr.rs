@@ -275,7 +275,9 @@ impl Translator<'_> {
             (DataType::Decimal128(_, scale @ 0..), DataType::Float64) => {
                 Ok(Pipeline::ToDouble { expr: Box::new(value), scale: *scale as u8 })
             }
-            (DataType::Float32, DataType::Float64) => Ok(value),
+            (DataType::Float32, DataType::Float64)
+            | (DataType::Date32, DataType::Int32)
+            | (DataType::Int32, DataType::Date32) => Ok(value),
             _ if from.is_integer() && to.is_integer() => rescaled(0),
             (_, DataType::Decimal128(_, scale)) if from.is_integer() => rescaled(*scale),
             (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) => rescaled(to - from),

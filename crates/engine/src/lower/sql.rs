@@ -121,6 +121,9 @@ impl Names<'_> {
     fn is_widening(self, inner: &Expr, to: &DataType) -> bool {
         let Ok(from) = inner.get_type(self.schema) else { return false };
         match to {
+            // Days are numbers.
+            DataType::Int32 if from == DataType::Date32 => true,
+            DataType::Date32 => from == DataType::Int32,
             DataType::Float64 | DataType::Decimal128(..) => from.is_integer(),
             _ => from == *to || from.is_integer() && to.is_integer() && from.primitive_width() < to.primitive_width(),
         }

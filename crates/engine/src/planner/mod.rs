@@ -9,6 +9,7 @@ mod balanced_conditions;
 mod checked_arithmetic;
 mod checked_sum;
 mod cooperation;
+mod date_arithmetic;
 mod decimal_division;
 mod dialect;
 mod expressions;
@@ -88,6 +89,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(rounding_casts::RoundingCasts),
+        Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
     ];
     rules.extend(Analyzer::new().rules);
