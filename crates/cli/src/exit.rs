@@ -120,6 +120,7 @@ mod tests {
     fn every_kind_of_stop_has_its_code() {
         let code = |kind| Stop::from(Error::new(kind, "x")).exit();
         assert_eq!(code(ErrorKind::Syntax), Exit::Failed);
+        assert_eq!(code(ErrorKind::Timeout), Exit::Failed);
         assert_eq!(code(ErrorKind::Corrupt), Exit::Corrupt);
         assert_eq!(code(ErrorKind::Cancelled), Exit::Interrupted);
         assert_eq!(Stop::from(io::Error::from(io::ErrorKind::BrokenPipe)).exit(), Exit::Done);

@@ -145,10 +145,12 @@ fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Invalid => "invalid",
         ErrorKind::Data => "data",
         ErrorKind::Corrupt => "corrupt",
+        ErrorKind::TooNew => "too_new",
         ErrorKind::Locked => "locked",
         ErrorKind::Io => "io",
         ErrorKind::Resources => "resources",
         ErrorKind::Cancelled => "cancelled",
+        ErrorKind::Timeout => "timeout",
         ErrorKind::ReadOnly => "read_only",
         ErrorKind::Internal => "internal",
     }

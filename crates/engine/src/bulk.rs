@@ -40,7 +40,7 @@ impl Session {
     pub fn bulk_load(&self, table: &str) -> Result<BulkLoad> {
         let database = self.database();
         let table = writable_table(table, database, &database.snapshot())?;
-        let query = self.start_query();
+        let query = self.start_query(None);
         let entry = &table.entry;
         let schema = Arc::clone(&table.schema);
         let settings = self.current_settings();

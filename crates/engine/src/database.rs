@@ -95,6 +95,8 @@ pub struct Table {
 pub struct SegmentFile {
     /// What the catalog says of it.
     pub entry: SegmentEntry,
+    /// The name of its table.
+    table: String,
     /// The columns of its table.
     schema: SchemaRef,
     volume: Arc<dyn Volume>,
@@ -104,9 +106,9 @@ pub struct SegmentFile {
 }
 
 impl SegmentFile {
-    fn new(entry: SegmentEntry, schema: &SchemaRef, volume: &Arc<dyn Volume>) -> Self {
-        let (schema, volume) = (Arc::clone(schema), Arc::clone(volume));
-        Self { entry, schema, volume, open: OnceLock::new(), is_dropped: AtomicBool::new(false) }
+    fn new(entry: SegmentEntry, table: &str, schema: &SchemaRef, volume: &Arc<dyn Volume>) -> Self {
+        let (table, schema, volume) = (table.to_string(), Arc::clone(schema), Arc::clone(volume));
+        Self { entry, table, schema, volume, open: OnceLock::new(), is_dropped: AtomicBool::new(false) }
     }
 
     /// The open segment.
@@ -139,11 +141,18 @@ impl SegmentFile {
         if has.len() != says.len() || !has.iter().zip(says).all(is_same) {
             return Err(self.corrupt("has the columns of another table"));
         }
+        // Every whole segment matches its own checksums: only the catalog knows which one belongs here.
+        if self.entry.checksum.is_some_and(|checksum| checksum != segment.checksum()) {
+            return Err(
+                self.corrupt("is whole, and not the one that was loaded: another segment has been put in its place")
+            );
+        }
         Ok(())
     }
 
     fn corrupt(&self, reason: &str) -> Error {
-        let message = format!("the segment file {}/{} {reason}", self.volume.name(), self.entry.file);
+        let (folder, file) = (self.volume.name(), &self.entry.file);
+        let message = format!("the segment file {folder}/{file} of table \"{}\" {reason}", self.table);
         let hint = "`onehop check` lists everything that is damaged; load the table again from its source";
         Error::new(ErrorKind::Corrupt, message).with_hint(hint)
     }
@@ -357,7 +366,7 @@ impl Snapshot {
             let schema: SchemaRef = Arc::new(entry.schema()?);
             let segments = entry.segments.iter().map(|segment| match open.get(segment.file.as_str()) {
                 Some(open) => Arc::clone(open),
-                None => Arc::new(SegmentFile::new(segment.clone(), &schema, volume)),
+                None => Arc::new(SegmentFile::new(segment.clone(), name, &schema, volume)),
             });
             let table = Table {
                 name: name.clone(),

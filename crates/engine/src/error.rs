@@ -30,6 +30,8 @@ pub enum ErrorKind {
     Data,
     /// Stored bytes do not match their checksum or their format.
     Corrupt,
+    /// A newer version of Onehop has stored it in a way that this one does not know.
+    TooNew,
     /// Another process has the database.
     Locked,
     /// The operating system refused.
@@ -38,11 +40,16 @@ pub enum ErrorKind {
     Resources,
     /// The statement was cancelled.
     Cancelled,
+    /// The statement took longer than `statement_timeout`.
+    Timeout,
     /// The database was opened read-only.
     ReadOnly,
     /// A broken invariant of ours.
     Internal,
 }
+
+/// What to do about what a newer version has stored.
+pub(crate) const NEWER: &str = "use the newer onehop that wrote it, or a later one";
 
 /// What went wrong, for the person who reads it.
 #[derive(Debug)]
@@ -135,9 +142,10 @@ impl From<onehop_segment::Error> for Error {
             Segment::Corrupt { .. } => Self::new(ErrorKind::Corrupt, e.to_string())
                 .with_hint("`onehop check` lists everything that is damaged; load the table again from its source")
                 .with_source(e),
-            Segment::Version { .. } | Segment::Type { .. } => {
-                Self::new(ErrorKind::Invalid, e.to_string()).with_source(e)
+            Segment::Version { .. } | Segment::Feature { .. } => {
+                Self::new(ErrorKind::TooNew, e.to_string()).with_hint(NEWER).with_source(e)
             }
+            Segment::Type { .. } => Self::new(ErrorKind::Invalid, e.to_string()).with_source(e),
             Segment::Value { .. } => Self::new(ErrorKind::Data, e.to_string()).with_source(e),
             Segment::Usage(_) => Self::new(ErrorKind::Internal, e.to_string()).with_source(e),
         }
@@ -149,7 +157,13 @@ impl From<onehop_pipeline::Error> for Error {
         use onehop_pipeline::Error as Pipeline;
         let kind = match e {
             Pipeline::Segment(e) => return e.into(),
-            Pipeline::OutOfRange { .. } | Pipeline::DivisionByZero { .. } => ErrorKind::Data,
+            Pipeline::OutOfRange { hint, .. } => {
+                let hint = hint.map(String::from);
+                return Self { kind: ErrorKind::Data, message: e.to_string(), hint, source: Some(Box::new(e)) };
+            }
+            Pipeline::DivisionByZero { .. } => {
+                return Self::new(ErrorKind::Data, e.to_string()).with_hint(ZERO_DIVISOR).with_source(e);
+            }
             Pipeline::Memory { .. } => ErrorKind::Resources,
             Pipeline::Cancelled => ErrorKind::Cancelled,
             Pipeline::Invalid(_) | Pipeline::Unsupported(_) => ErrorKind::Internal,
@@ -200,7 +214,8 @@ impl From<DataFusionError> for Error {
             }
             other => {
                 let kind = kind_of(&other);
-                Self { kind, message: plain_message(&other), hint: hint_of(kind), source: Some(Box::new(other)) }
+                let hint = hint_for(&other).or_else(|| hint_of(kind));
+                Self { kind, message: plain_message(&other), hint, source: Some(Box::new(other)) }
             }
         }
     }
@@ -218,7 +233,7 @@ fn shared_error(shared: &DataFusionError) -> Error {
     }
     let root = shared.find_root();
     let kind = kind_of(root);
-    Error { kind, message: plain_message(root), hint: hint_of(kind), source: None }
+    Error { kind, message: plain_message(root), hint: hint_for(root).or_else(|| hint_of(kind)), source: None }
 }
 
 fn kind_of(e: &DataFusionError) -> ErrorKind {
@@ -252,11 +267,30 @@ fn hint_of(kind: ErrorKind) -> Option<String> {
     }
 }
 
+const ZERO_DIVISOR: &str = "a / nullif(b, 0) is NULL where b is 0";
+
+/// What to do about values that Arrow cannot compute with.
+fn hint_for(e: &DataFusionError) -> Option<String> {
+    use arrow::error::ArrowError as Arrow;
+    let DataFusionError::ArrowError(inner, _) = e else { return None };
+    match **inner {
+        Arrow::DivideByZero => Some(ZERO_DIVISOR.into()),
+        Arrow::CastError(_) => Some("TRY_CAST gives NULL for what does not fit".into()),
+        Arrow::ArithmeticOverflow(_) => Some("CAST(x AS DOUBLE) has room for more, at less precision".into()),
+        _ => None,
+    }
+}
+
 /// The innermost sentence, without DataFusion's prefixes and backtraces.
 fn plain_message(e: &DataFusionError) -> String {
     match e {
         DataFusionError::ArrowError(inner, _) => match &**inner {
             arrow::error::ArrowError::ExternalError(source) => chain(&**source),
+            arrow::error::ArrowError::DivideByZero => "division by zero".into(),
+            // Without the name of the variant before it.
+            arrow::error::ArrowError::CastError(text) | arrow::error::ArrowError::InvalidArgumentError(text) => {
+                text.clone()
+            }
             inner => inner.to_string(),
         },
         DataFusionError::ObjectStore(inner) => chain(&**inner),

@@ -35,6 +35,7 @@ mod session;
 mod settings;
 mod statement;
 mod system;
+mod timeout;
 
 pub use bulk::{BulkLoad, BulkWriter};
 pub use catalog::Definition;

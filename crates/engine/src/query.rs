@@ -20,6 +20,7 @@ use onehop_io::{Ledger, LedgerSnapshot};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
+use crate::timeout::{Alarm, TimeLimit};
 use crate::{Error, ErrorKind, Result};
 
 /// Batches that wait for a reader, beside the one that is being made.
@@ -42,6 +43,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Query {
     started: Instant,
+    limit: Option<TimeLimit>,
     planned_ns: AtomicU64,
     done: AtomicU64,
     total: AtomicU64,
@@ -53,9 +55,11 @@ pub struct Query {
 }
 
 impl Query {
-    pub(crate) fn start() -> Arc<Self> {
+    /// A statement that begins now, and may take so long.
+    pub(crate) fn start(limit: Option<TimeLimit>) -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
+            limit,
             planned_ns: AtomicU64::new(0),
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
@@ -64,6 +68,11 @@ impl Query {
             files: Mutex::default(),
             notices: Mutex::default(),
         })
+    }
+
+    /// How long it may take.
+    pub(crate) fn limit(&self) -> Option<TimeLimit> {
+        self.limit
     }
 
     /// Nobody waits for it any more. What cannot be stopped from outside looks for this now and then.
@@ -177,16 +186,19 @@ pub struct Rows {
     batches: mpsc::Receiver<RecordBatch>,
     /// Fills `batches`; `None` when it has ended, and said how.
     task: Option<Task<Result<()>>>,
+    /// Rings when they take too long.
+    alarm: Option<Alarm>,
     query: Arc<Query>,
 }
 
 impl Rows {
     /// The rows of a stream, which a task runs from now on.
-    pub(crate) fn new(stream: SendableRecordBatchStream, query: &Arc<Query>) -> Self {
+    pub(crate) fn new(stream: SendableRecordBatchStream, query: &Arc<Query>) -> Result<Self> {
+        let alarm = query.limit.map(TimeLimit::alarm).transpose()?;
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let schema = stream.schema();
         let task = Some(Task(tokio::spawn(hand_over(stream, sender))));
-        Self { schema, batches, task, query: Arc::clone(query) }
+        Ok(Self { schema, batches, task, alarm, query: Arc::clone(query) })
     }
 
     /// The columns.
@@ -205,13 +217,22 @@ impl Stream for Rows {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.task.is_none() {
+            return Poll::Ready(None);
+        }
+        // Before the rows: there may be ever more of them.
+        if let Some(Poll::Ready(e)) = self.alarm.as_mut().map(|alarm| Pin::new(alarm).poll(cx)) {
+            self.query.cancel();
+            (self.task, self.alarm) = (None, None);
+            return Poll::Ready(Some(Err(e)));
+        }
         if let Some(batch) = ready!(self.batches.poll_recv(cx)) {
             return Poll::Ready(Some(Ok(batch)));
         }
         // A channel that is closed says nothing about why: results that did not end well must not look whole.
         let Some(task) = &mut self.task else { return Poll::Ready(None) };
         let ended = ready!(Pin::new(&mut task.0).poll(cx)).unwrap_or_else(|e| Err(died(e)));
-        self.task = None;
+        (self.task, self.alarm) = (None, None);
         Poll::Ready(ended.map_err(|e| self.query.explain(e)).err().map(Err))
     }
 }

@@ -18,7 +18,8 @@ use crate::query::panicked;
 use crate::resolve::{self, Names as BoundNames};
 use crate::settings::{Setting, Settings};
 use crate::statement::{self, Context};
-use crate::{Error, Output, Query, Result};
+use crate::timeout::TimeLimit;
+use crate::{Error, ErrorKind, Output, Query, Result};
 
 /// A session. Statements of one session run one after the other; sessions run side by side.
 pub struct Session {
@@ -58,22 +59,30 @@ impl Session {
             database,
             settings: Mutex::new(settings),
             base: Mutex::new(base),
-            current: Mutex::new(Query::start()),
+            current: Mutex::new(Query::start(None)),
         })
     }
 
     /// Runs one statement. Must be called within a tokio runtime. Dropping the future (or the rows) cancels it.
     pub async fn sql(&self, statement: &str) -> Result<Output> {
-        let query = self.start_query();
+        let limit = self.current_settings().statement_timeout().map(TimeLimit::from_now);
+        let query = self.start_query(limit);
         let snapshot = self.database.snapshot();
         let settings = Arc::new(self.settings());
         let state = BoundNames::bind(self.state(&query)?, Arc::clone(&snapshot), settings);
         let state = Arc::new(state);
         let guard = CancelOnDrop(Some(Arc::clone(&query)));
         let context = Context { database: &self.database, snapshot, state, settings: &self.settings, query };
-        let outcome = AssertUnwindSafe(statement::run(statement, &context)).catch_unwind().await;
-        guard.disarm();
-        outcome.unwrap_or_else(|panic| Err(panicked(&*panic))).map_err(|e| context.query.explain(e))
+        let work = AssertUnwindSafe(statement::run(statement, &context)).catch_unwind();
+        let work = work.map(|outcome| outcome.unwrap_or_else(|panic| Err(panicked(&*panic))));
+        let outcome = match context.query.limit() {
+            Some(limit) => limit.hold(work).await,
+            None => work.await,
+        };
+        if !outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Timeout) {
+            guard.disarm();
+        }
+        outcome.map_err(|e| context.query.explain(e))
     }
 
     /// The statement that runs, or ran last: its progress, ledger and times, for progress bars and footers.
@@ -124,8 +133,8 @@ impl Session {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn start_query(&self) -> Arc<Query> {
-        let query = Query::start();
+    pub(crate) fn start_query(&self, limit: Option<TimeLimit>) -> Arc<Query> {
+        let query = Query::start(limit);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&query);
         query
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use onehop_io::RequestedPath;
 
@@ -80,6 +81,12 @@ const DEFINITIONS: &[Definition] = &[
         default: || std::env::temp_dir().display().to_string(),
         parse: |text| if text.is_empty() { Err("a directory".into()) } else { Ok(text.to_string()) },
         description: "Where queries spill to",
+    },
+    Definition {
+        name: "statement_timeout",
+        default: || "0".into(),
+        parse: |text| parse_duration(text).map(format_duration),
+        description: "How long a statement may take, to its last row: a duration (500ms, 5s, 2min, 1h), or 0 for ever",
     },
     Definition {
         name: "exec.mode",
@@ -218,6 +225,11 @@ impl Settings {
         self.value("temp_directory").into()
     }
 
+    /// How long a statement may take.
+    pub fn statement_timeout(&self) -> Option<Duration> {
+        parse_duration(&self.value("statement_timeout")).ok().filter(|limit| !limit.is_zero())
+    }
+
     /// Whether pipelines run what they can.
     pub fn exec_mode(&self) -> ExecMode {
         match self.value("exec.mode").as_str() {
@@ -302,6 +314,29 @@ fn parse_cache(text: &str) -> std::result::Result<u64, String> {
         return Ok(0);
     }
     parse_memory(text).map_err(|wanted| format!("0, or {wanted}"))
+}
+
+/// Units of durations, in milliseconds, the largest first.
+const DURATION_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
+
+fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = text[digits..].trim().to_ascii_lowercase();
+    let unit = DURATION_UNITS.iter().find(|(name, _)| *name == unit);
+    let milliseconds = text[..digits].parse::<u64>().ok().zip(unit).and_then(|(n, (_, unit))| n.checked_mul(*unit));
+    milliseconds.map(Duration::from_millis).ok_or_else(|| "a duration with its unit (500ms, 5s, 2min, 1h), or 0".into())
+}
+
+/// In the largest unit that leaves a whole number which says as much: `90s`, not `1.5min`.
+pub(crate) fn format_duration(duration: Duration) -> String {
+    let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    match DURATION_UNITS.iter().find(|(_, unit)| milliseconds.is_multiple_of(*unit)) {
+        Some((name, unit)) if milliseconds > 0 => format!("{}{name}", milliseconds / unit),
+        _ => "0".into(),
+    }
 }
 
 /// `64KiB`, `1MiB`, `10GB`, `4096`: powers of 1,024 with an i, of 1,000 without.

@@ -28,6 +28,7 @@ impl Place {
             "CREATE TABLE dimension AS SELECT v AS k, 'd' || v AS label, v % 5 AS region \
              FROM (SELECT unnest(range(10, 40)) AS v)",
         );
+        place.run("CREATE TABLE days AS SELECT DATE '2019-12-30' + v AS day FROM (SELECT unnest(range(0, 40)) AS v)");
         place.run("CREATE TABLE nothing (k BIGINT, label VARCHAR)");
         place.run("CREATE TABLE twice AS SELECT v % 30 AS k, v AS x FROM (SELECT unnest(range(0, 60)) AS v)");
         place
@@ -81,6 +82,8 @@ fn what_pipelines_are_for_runs_on_them() {
         "SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT 1 FROM twice t WHERE t.k = facts.k AND t.x BETWEEN 1 AND NULL)",
         "SELECT count(*) FROM facts WHERE EXISTS (SELECT 1 FROM twice t WHERE t.k = facts.k) AND id BETWEEN 9 AND NULL",
         "SELECT count(*) FROM facts JOIN dimension d USING (k) WHERE id > 7 AND label NOT IN (NULL, 'd12')",
+        // Days are numbers.
+        "SELECT count(*), max(day - DATE '2020-01-01'), min(day + 7) FROM days WHERE day - DATE '2020-01-01' > 3",
         // Keys of more than 64 bits.
         "SELECT id, amount, price, name, id * 1000000007, amount * 998244353, count(*) FROM facts GROUP BY 1, 2, 3, 4, 5, 6",
     ] {
@@ -138,25 +141,136 @@ fn what_they_cannot_is_said_as_the_session_wants_it() {
     place.run("SET exec.fallback = 'error'");
     let e = place.runtime.block_on(fails(&place.session, sql));
     assert!(e.kind() == ErrorKind::Invalid && e.message().contains("stddev"), "{e}");
+    for (sql, reason) in [
+        ("SELECT sum(CAST(amount AS DOUBLE)) FROM facts", "sum(amount) of type DOUBLE"),
+        ("SELECT count(*) FROM facts WHERE abs(amount) > 3", "the function abs()"),
+        ("SELECT count(*) FROM facts f LEFT JOIN dimension d ON f.k = d.k", "a LEFT JOIN"),
+        (
+            "SELECT count(*) FROM facts WHERE k NOT IN (SELECT k FROM twice)",
+            "NOT IN (SELECT ...), where NOT EXISTS would be",
+        ),
+        (
+            "SELECT count(*) FROM facts f, dimension d WHERE f.k < d.k",
+            "a join without an equality between columns of two tables",
+        ),
+        ("SELECT count(*) FROM facts f JOIN dimension d ON f.name = d.label", "a join on texts of different columns"),
+        (
+            "SELECT count(*) FROM facts f JOIN dimension d USING (k) WHERE f.name || d.label > 'x'",
+            "the operator || in name || label",
+        ),
+        ("SELECT count(DISTINCT k), count(DISTINCT name) FROM facts", "count(DISTINCT ...)"),
+        ("SELECT count(*) FILTER (WHERE even) FROM facts", "count() with FILTER or ORDER BY"),
+        ("SELECT k, name, count(*) FROM facts GROUP BY ROLLUP (k, name)", "GROUPING SETS, ROLLUP or CUBE"),
+        ("SELECT f.id FROM facts f JOIN dimension d USING (k)", "a join that no aggregate is computed of"),
+    ] {
+        let e = place.runtime.block_on(fails(&place.session, sql));
+        assert_eq!(e.message(), format!("no fused pipeline can run {reason}"), "{sql}");
+        assert!(e.hint().is_some_and(|hint| hint.contains("exec.fallback")), "{e}");
+    }
     // Without a table of ours there is nothing to fuse.
     place.run("SELECT stddev(x) FROM (VALUES (1), (2)) AS t(x)");
 }
 
+/// The same kind and the same advice; what fused pipelines computed is said in SQL.
 #[test]
 fn errors_are_the_same_either_way() {
     let place = Place::new(&tiny());
-    place.run("CREATE TABLE large AS SELECT CAST(9223372036854775807 AS BIGINT) AS x, 0 AS zero FROM facts");
-    for sql in [
-        "SELECT sum(x + 1) FROM large",
-        "SELECT sum(x * x) FROM large",
-        "SELECT count(*) FROM large WHERE x / zero > 1",
+    place.run(
+        "CREATE TABLE large AS SELECT CAST(9223372036854775807 AS BIGINT) AS x, CAST(v AS INTEGER) AS i, \
+         CAST(300 AS DECIMAL(9, 2)) AS p, CAST(99999999999999999999999999999999999.00 AS DECIMAL(38, 2)) AS d \
+         FROM (SELECT unnest(range(0, 10)) AS v)",
+    );
+    for (sql, fused) in [
+        ("SELECT sum(x + i) FROM large", "BIGINT out of range in x + i"),
+        ("SELECT sum(x) FROM large", "BIGINT out of range in sum(large.x)"),
+        ("SELECT max(x * x - (i - 1)) FROM large", "BIGINT out of range in x * x"),
+        ("SELECT max(-x - 1 - (i - 1)) FROM large", "BIGINT out of range in -x - 1 - (i - 1)"),
+        ("SELECT count(*) FROM large WHERE x / i > 1", "division by zero in x / i"),
+        ("SELECT count(*) FROM large WHERE 7 % (i - 5) > 1", "division by zero in 7 % (i - 5)"),
+        (
+            "SELECT count(*) FROM facts f JOIN facts g ON f.id = g.id WHERE f.id / g.k > 1",
+            "division by zero in facts.id / facts.k",
+        ),
+        ("SELECT sum(CAST(x AS INTEGER)) FROM large", "INTEGER out of range in CAST(x AS INTEGER)"),
+        ("SELECT max(CAST(i * 100 AS TINYINT)) FROM large", "TINYINT out of range in CAST(i * 100 AS TINYINT)"),
+        ("SELECT max(d * d) FROM large", "DECIMAL out of range in d * d"),
     ] {
         let mut errors = Vec::new();
         for mode in ["datafusion", "fused"] {
             place.run(&format!("SET exec.mode = '{mode}'"));
-            errors.push(place.runtime.block_on(fails(&place.session, sql)).kind());
+            errors.push(place.runtime.block_on(fails(&place.session, sql)));
         }
-        assert_eq!(errors, [ErrorKind::Data; 2], "{sql}");
+        assert_eq!(errors[1].message(), fused, "{sql}");
+        assert!(
+            errors.iter().all(|e| e.kind() == ErrorKind::Data && e.hint() == errors[0].hint()),
+            "{sql}: {errors:?}"
+        );
+        assert!(errors[0].hint().is_some(), "{sql}");
+    }
+    // Arrow names no way out for this one.
+    for mode in ["datafusion", "fused"] {
+        place.run(&format!("SET exec.mode = '{mode}'"));
+        let e = place.runtime.block_on(fails(&place.session, "SELECT max(CAST(p AS DECIMAL(3, 2))) FROM large"));
+        assert_eq!(e.kind(), ErrorKind::Data, "{e}");
+    }
+}
+
+/// `k` is 0 in facts, and in no dimension.
+#[test]
+fn what_fails_for_rows_that_nobody_wants_fails_no_query() {
+    let place = Place::new(&tiny());
+    for (sql, same_as) in [
+        (
+            "SELECT sum(CASE WHEN k <> 0 THEN 100 / k ELSE 0 END) FROM facts",
+            "SELECT sum(100 / nullif(k, 0)) FROM facts",
+        ),
+        (
+            "SELECT sum(CASE k WHEN 0 THEN -1 WHEN 100 / nullif(k, 0) THEN 7 ELSE 100 % k END) FROM facts",
+            "SELECT sum(CASE k WHEN 0 THEN -1 WHEN 10 THEN 7 ELSE 100 % nullif(k, 0) END) FROM facts",
+        ),
+        (
+            "SELECT sum(coalesce(nullif(k, 0), 7 / (k + 1))) FROM facts",
+            "SELECT sum(CASE k WHEN 0 THEN 7 ELSE k END) FROM facts",
+        ),
+        (
+            "SELECT count(*) FROM facts WHERE k <> 0 AND 100 / k > 3",
+            "SELECT count(*) FROM facts WHERE k BETWEEN 1 AND 25",
+        ),
+        (
+            "SELECT count(*) FROM facts WHERE 100 / k > 3 AND k > 0",
+            "SELECT count(*) FROM facts WHERE k BETWEEN 1 AND 25",
+        ),
+        (
+            "SELECT count(*) FROM facts WHERE (k <> 0 AND 100 / k > 3) OR amount = 0",
+            "SELECT count(*) FROM facts WHERE k BETWEEN 1 AND 25 OR amount = 0",
+        ),
+        (
+            "SELECT count(*) FROM facts WHERE k = 0 OR 100 / k > 3",
+            "SELECT count(*) FROM facts WHERE k BETWEEN 0 AND 25",
+        ),
+        // The join takes the rows out for which the filter would fail.
+        (
+            "SELECT count(*), sum(region) FROM facts f JOIN dimension d ON f.k = d.k WHERE 100 / f.k > 3",
+            "SELECT count(*), sum(region) FROM facts f JOIN dimension d ON f.k = d.k WHERE f.k <= 25",
+        ),
+        (
+            "SELECT count(*) FROM facts f JOIN dimension d ON f.k = d.k WHERE 100 / f.k > region",
+            "SELECT count(*) FROM facts f JOIN dimension d ON f.k = d.k WHERE 100 / d.k > region",
+        ),
+        (
+            "SELECT count(*) FROM facts f JOIN dimension d ON f.k = d.k JOIN twice t ON t.k = 300 / f.k",
+            "SELECT count(*) FROM facts f JOIN dimension d ON f.k = d.k JOIN twice t ON t.k = 300 / d.k",
+        ),
+    ] {
+        place.run("SET exec.mode = 'datafusion'");
+        let expected = place.run(same_as);
+        place.run("SET exec.mode = 'fused'");
+        place.run("SET exec.fallback = 'error'");
+        assert_eq!(place.run(sql), expected, "{sql}");
+        place.run("RESET exec.fallback");
+    }
+    for sql in ["SELECT sum(100 / k) FROM facts", "SELECT sum(CASE WHEN k >= 0 THEN 100 / k END) FROM facts"] {
+        assert_eq!(place.runtime.block_on(fails(&place.session, sql)).kind(), ErrorKind::Data, "{sql}");
     }
 }
 
@@ -169,6 +283,12 @@ fn memory_that_runs_out_fails_no_query() {
     assert_eq!(place.run(sql), ["1000000|1000000|499999500000"]);
     let notices = place.session.query().notices();
     assert!(notices.iter().any(|notice| notice.contains("memory_limit")), "{notices:?}");
+    // Who wants no other operators is told of both ways out.
+    place.run("SET exec.fallback = 'error'");
+    let sql = "SELECT x, y, count(*) AS n, sum(x) AS s FROM many GROUP BY x, y";
+    let e = place.runtime.block_on(fails(&place.session, sql));
+    assert_eq!(e.kind(), ErrorKind::Resources, "{e}");
+    assert!(e.hint().is_some_and(|h| h.contains("memory_limit") && h.contains("exec.fallback")), "{e}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use arrow_array::{Array, StringViewArray};
 use arrow_schema::DataType;
 
 use crate::{ArithmeticOp, Bounds, CompareOp, DatePart, Dictionary, DictionaryFunction, Domain, Error, Expr, Interval};
-use crate::{Result, Type, Value};
+use crate::{Label, Result, Type, Value};
 
 /// An expression with everything settled.
 #[derive(Clone, Debug)]
@@ -122,19 +122,31 @@ pub enum BoundKind {
 pub struct Check {
     /// What integer results must fit.
     pub bounds: Bounds,
-    /// The expression, for the error.
-    pub expression: String,
+    /// What was computed, for the error.
+    pub label: Arc<Label>,
 }
 
 impl Check {
+    /// A check of what `expr` computes, which goes by its own text if it has no label.
+    fn new(bounds: Bounds, expr: &Expr, label: Option<&Arc<Label>>) -> Arc<Self> {
+        let unlabelled = || Arc::new(Label { text: expr.to_string(), hint: "" });
+        Arc::new(Self { bounds, label: label.map_or_else(unlabelled, Arc::clone) })
+    }
+
+    /// Whether a result fits.
+    pub fn allows(&self, value: i128) -> bool {
+        (self.bounds.min..=self.bounds.max).contains(&value)
+    }
+
     /// The error for a result that does not fit.
     pub fn out_of_range(&self) -> Error {
-        Error::OutOfRange { type_name: self.bounds.type_name.into(), expression: self.expression.clone() }
+        let hint = Some(self.label.hint).filter(|hint| !hint.is_empty());
+        Error::OutOfRange { type_name: self.bounds.type_name.into(), expression: self.label.text.clone(), hint }
     }
 
     /// The error for a divisor of zero.
     pub fn division_by_zero(&self) -> Error {
-        Error::DivisionByZero { expression: self.expression.clone() }
+        Error::DivisionByZero { expression: self.label.text.clone() }
     }
 }
 
@@ -165,6 +177,10 @@ pub enum LookupValues {
 /// # Errors
 /// [`Error::Invalid`] if it makes no sense; [`Error::Unsupported`] if no backend can compute it.
 pub fn bind(expr: &Expr, registers: &[Domain]) -> Result<Bound> {
+    bind_labelled(expr, None, registers)
+}
+
+fn bind_labelled(expr: &Expr, label: Option<&Arc<Label>>, registers: &[Domain]) -> Result<Bound> {
     let bind_all = |all: &[Expr]| all.iter().map(|e| bind(e, registers)).collect::<Result<Vec<_>>>();
     match expr {
         Expr::Register(register) => {
@@ -173,7 +189,8 @@ pub fn bind(expr: &Expr, registers: &[Domain]) -> Result<Bound> {
         }
         Expr::Literal(value) => Ok(literal(value)),
         Expr::Arithmetic { op, left, right, bounds } => {
-            arithmetic(expr, *op, bind(left, registers)?, bind(right, registers)?, *bounds)
+            let sides = [bind(left, registers)?, bind(right, registers)?];
+            arithmetic(expr, label, *op, sides, *bounds)
         }
         Expr::Compare { op, left, right } => compare(expr, *op, bind(left, registers)?, bind(right, registers)?),
         Expr::And(all) => Ok(and(booleans(expr, bind_all(all)?)?)),
@@ -184,7 +201,7 @@ pub fn bind(expr: &Expr, registers: &[Domain]) -> Result<Bound> {
         }
         Expr::IsNull(inner) => {
             let inner = bind(inner, registers)?;
-            if !inner.domain.nullable {
+            if !inner.domain.nullable && !inner.is_fallible {
                 return Ok(literal(&Value::Bool(false)));
             }
             Ok(Bound::of(&[&inner], Domain::bool(false), BoundKind::IsNull(Box::new(inner.clone()))))
@@ -219,7 +236,10 @@ pub fn bind(expr: &Expr, registers: &[Domain]) -> Result<Bound> {
             let domain = Domain::double(inner.domain.nullable);
             Ok(Bound::of(&[&inner], domain, BoundKind::ToDouble { inner: Box::new(inner.clone()), scale: *scale }))
         }
-        Expr::Rescale { expr: inner, digits, bounds } => rescale(expr, bind(inner, registers)?, *digits, *bounds),
+        Expr::Rescale { expr: inner, digits, bounds } => {
+            rescale(expr, label, bind(inner, registers)?, *digits, *bounds)
+        }
+        Expr::Labelled { label, expr } => bind_labelled(expr, Some(label), registers),
         Expr::DatePart { part, date } => date_part(expr, *part, bind(date, registers)?),
     }
 }
@@ -332,7 +352,13 @@ fn and(all: Vec<Bound>) -> Bound {
     if flat.len() == 1 { flat.remove(0) } else { logic(flat, BoundKind::And) }
 }
 
-fn arithmetic(expr: &Expr, op: ArithmeticOp, left: Bound, right: Bound, bounds: Bounds) -> Result<Bound> {
+fn arithmetic(
+    expr: &Expr,
+    label: Option<&Arc<Label>>,
+    op: ArithmeticOp,
+    [left, right]: [Bound; 2],
+    bounds: Bounds,
+) -> Result<Bound> {
     if left.domain.ty != right.domain.ty || !matches!(left.domain.ty, Type::Int | Type::Double) {
         return Err(invalid(expr, "it takes two integers or two doubles"));
     }
@@ -355,7 +381,7 @@ fn arithmetic(expr: &Expr, op: ArithmeticOp, left: Bound, right: Bound, bounds: 
     let limit = Interval::new(bounds.min, bounds.max);
     let can_fail = exact.is_none_or(|exact| !limit.contains(exact)) || divides && b.contains(Interval::of(0));
     is_fallible |= can_fail;
-    let check = can_fail.then(|| Arc::new(Check { bounds, expression: expr.to_string() }));
+    let check = can_fail.then(|| Check::new(bounds, expr, label));
     let interval = exact.map_or(limit, |exact| exact.intersection(limit));
     let kind = BoundKind::Arithmetic { op, sides: Box::new([left, right]), exact, check };
     Ok(Bound { domain: Domain::int(interval, nullable), kind, is_fallible })
@@ -398,7 +424,7 @@ fn compare(expr: &Expr, op: CompareOp, left: Bound, right: Bound) -> Result<Boun
             _ => false,
         };
         if !same {
-            return Err(Error::Unsupported(format!("{expr}: a comparison of texts from different columns")));
+            return Err(Error::Unsupported("a comparison of texts of different columns".into()));
         }
     }
     if left.constant().is_some() && right.constant().is_none() {
@@ -480,7 +506,9 @@ fn common(expr: &Expr, all: &[&Bound]) -> Result<Domain> {
             _ => false,
         };
         if !same_dictionary {
-            return Err(Error::Unsupported(format!("{expr}: a choice between texts from different columns")));
+            return Err(Error::Unsupported(
+                "a choice between texts of different columns, as in CASE or coalesce()".into(),
+            ));
         }
         domain.interval = domain.interval.union(bound.domain.interval);
     }
@@ -488,21 +516,13 @@ fn common(expr: &Expr, all: &[&Bound]) -> Result<Domain> {
     Ok(domain)
 }
 
-fn infallible(expr: &Expr, all: &[&Bound]) -> Result<()> {
-    match all.iter().any(|bound| bound.is_fallible) {
-        true => Err(Error::Unsupported(format!("{expr}: a branch that can fail"))),
-        false => Ok(()),
-    }
-}
-
 fn case(expr: &Expr, branches: Vec<(Bound, Bound)>, otherwise: Option<Bound>) -> Result<Bound> {
     let Some((_, first)) = branches.first() else { return Err(invalid(expr, "it has no branch")) };
     let otherwise = otherwise.unwrap_or_else(|| literal(&Value::Null(first.domain.ty)));
     let values: Vec<&Bound> = branches.iter().map(|(_, value)| value).chain([&otherwise]).collect();
     let domain = common(expr, &values)?;
-    infallible(expr, &values)?;
-    infallible(expr, &branches.iter().map(|(condition, _)| condition).collect::<Vec<_>>())?;
-    Ok(Bound::new(domain, BoundKind::Case { branches, otherwise: Box::new(otherwise) }))
+    let is_fallible = values.iter().any(|value| value.is_fallible) || branches.iter().any(|(when, _)| when.is_fallible);
+    Ok(Bound { domain, kind: BoundKind::Case { branches, otherwise: Box::new(otherwise) }, is_fallible })
 }
 
 fn coalesce(expr: &Expr, mut all: Vec<Bound>) -> Result<Bound> {
@@ -514,16 +534,16 @@ fn coalesce(expr: &Expr, mut all: Vec<Bound>) -> Result<Bound> {
         all.truncate(last + 1);
     }
     let references: Vec<&Bound> = all.iter().collect();
-    infallible(expr, &references)?;
+    let is_fallible = references.iter().any(|bound| bound.is_fallible);
     let mut domain = common(expr, &references)?;
     domain.nullable = all.iter().all(|bound| bound.domain.nullable);
     if all.len() == 1 {
         return Ok(all.remove(0));
     }
-    Ok(Bound::new(domain, BoundKind::Coalesce(all)))
+    Ok(Bound { domain, kind: BoundKind::Coalesce(all), is_fallible })
 }
 
-fn rescale(expr: &Expr, inner: Bound, digits: i8, bounds: Bounds) -> Result<Bound> {
+fn rescale(expr: &Expr, label: Option<&Arc<Label>>, inner: Bound, digits: i8, bounds: Bounds) -> Result<Bound> {
     if inner.domain.ty != Type::Int {
         return Err(invalid(expr, "it takes a decimal"));
     }
@@ -537,7 +557,7 @@ fn rescale(expr: &Expr, inner: Bound, digits: i8, bounds: Bounds) -> Result<Boun
     };
     let limit = Interval::new(bounds.min, bounds.max);
     let can_fail = exact.is_none_or(|exact| !limit.contains(exact));
-    let check = can_fail.then(|| Arc::new(Check { bounds, expression: expr.to_string() }));
+    let check = can_fail.then(|| Check::new(bounds, expr, label));
     let domain = Domain::int(exact.map_or(limit, |exact| exact.intersection(limit)), inner.domain.nullable);
     let is_fallible = inner.is_fallible || can_fail;
     let kind = BoundKind::Rescale { inner: Box::new(inner), factor, divides: digits < 0, check };
@@ -557,7 +577,7 @@ fn date_part(expr: &Expr, part: DatePart, inner: Bound) -> Result<Bound> {
     }
     let days = inner.domain.interval;
     if !Interval::new(i32::MIN.into(), i32::MAX.into()).contains(days) {
-        return Err(Error::Unsupported(format!("{expr}: a date out of range")));
+        return Err(Error::Unsupported("a part of a date that may be out of range".into()));
     }
     let interval = match part {
         _ if days.is_empty() => days,

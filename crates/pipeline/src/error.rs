@@ -17,6 +17,8 @@ pub enum Error {
         type_name: String,
         /// What was computed.
         expression: String,
+        /// What to do about it, if the expression has a label.
+        hint: Option<&'static str>,
     },
 
     /// A division by zero.

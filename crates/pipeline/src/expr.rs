@@ -2,6 +2,11 @@
 //!
 //! Logic is SQL's: three-valued, comparisons and arithmetic with NULL are NULL. Arithmetic on integers is exact, and
 //! an error where the result does not fit the [`Bounds`] of its type.
+//!
+//! What can fail, fails only for a row that needs it: in a CASE or COALESCE, if the branches or arguments before it leave
+//! the row to it; in an AND (an OR), if none of the conditions that are looked at before it is false (true), and those
+//! are all that cannot fail, then those that can, in the order written. Whether something can fail is decided by
+//! [`bind`](crate::bind), from what its registers hold.
 
 use std::fmt;
 use std::sync::Arc;
@@ -88,6 +93,15 @@ impl Bounds {
     pub const NONE: Self = Self { min: i128::MIN, max: i128::MAX, type_name: "a 128-bit integer" };
 }
 
+/// What errors say of an expression, in the words of whoever wrote the query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The expression.
+    pub text: String,
+    /// What to do where its result is out of range.
+    pub hint: &'static str,
+}
+
 /// An expression over registers.
 #[derive(Clone, Debug)]
 pub enum Expr {
@@ -137,15 +151,14 @@ pub enum Expr {
         /// The function.
         function: Arc<dyn DictionaryFunction>,
     },
-    /// The value of the first branch whose condition is true. Every branch is computed for every row, so none of them
-    /// may fail.
+    /// The value of the first branch whose condition is true.
     Case {
         /// Conditions and values.
         branches: Vec<(Expr, Expr)>,
         /// The value without a true condition; NULL if there is none.
         otherwise: Option<Box<Expr>>,
     },
-    /// The first that is not NULL. None of them may fail.
+    /// The first that is not NULL.
     Coalesce(Vec<Expr>),
     /// An integer as a double, divided by a power of ten.
     ToDouble {
@@ -162,6 +175,13 @@ pub enum Expr {
         digits: i8,
         /// What the result must fit.
         bounds: Bounds,
+    },
+    /// An expression with a label for its errors; not for those of what it is made of.
+    Labelled {
+        /// The label.
+        label: Arc<Label>,
+        /// The expression.
+        expr: Box<Expr>,
     },
     /// A part of a date in days since 1970-01-01, in the proleptic Gregorian calendar.
     DatePart {
@@ -188,6 +208,12 @@ impl Expr {
         Self::Arithmetic { op, left: Box::new(left), right: Box::new(right), bounds }
     }
 
+    /// The same with a label.
+    #[must_use]
+    pub fn labelled(self, text: String, hint: &'static str) -> Self {
+        Self::Labelled { label: Arc::new(Label { text, hint }), expr: Box::new(self) }
+    }
+
     /// Calls `f` with every register that it reads.
     pub fn for_each_register(&self, f: &mut impl FnMut(usize)) {
         match self {
@@ -204,6 +230,7 @@ impl Expr {
             | Self::Lookup { text: expr, .. }
             | Self::ToDouble { expr, .. }
             | Self::Rescale { expr, .. }
+            | Self::Labelled { expr, .. }
             | Self::DatePart { date: expr, .. } => expr.for_each_register(f),
             Self::Case { branches, otherwise } => {
                 for (condition, value) in branches {
@@ -294,6 +321,7 @@ impl fmt::Display for Expr {
             Self::ToDouble { expr, scale: 0 } => write!(f, "double({expr})"),
             Self::ToDouble { expr, scale } => write!(f, "double({expr} / 10^{scale})"),
             Self::Rescale { expr, digits, .. } => write!(f, "rescale({expr}, {digits:+})"),
+            Self::Labelled { expr, .. } => write!(f, "{expr}"),
             Self::DatePart { part, date } => write!(f, "{part:?}({date})"),
         }
     }

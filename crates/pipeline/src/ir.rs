@@ -14,7 +14,10 @@
 //! ```
 //!
 //! Registers are numbered in the order they appear: the source's columns, then what each step adds. A step reads only
-//! registers before it. Filters and probes may be carried out in any order that respects this.
+//! registers before it. Filters and probes that cannot fail may be carried out in any order that respects this. Those
+//! that can fail see only rows that all others let through, unless these read what they bring, and stay in the order
+//! that they are written in. A filter on an AND is as many filters as it has conditions. A map is computed for the rows
+//! that come to the first step that reads it.
 
 use std::fmt;
 
@@ -243,8 +246,8 @@ fn aggregate_domain(aggregate: &Aggregate, registers: &[Domain]) -> Result<Domai
     let argument = bind::bind(argument, registers)?.domain;
     Ok(match aggregate {
         Aggregate::CountRows | Aggregate::Count(_) => Domain::int(count, false),
-        Aggregate::Sum(expr) if argument.ty != Type::Int => {
-            return Err(Error::Unsupported(format!("sum({expr}) of a {}", argument.ty)));
+        Aggregate::Sum(_) if argument.ty != Type::Int => {
+            return Err(Error::Unsupported(format!("a sum of {}s", argument.ty)));
         }
         Aggregate::Sum(_) => Domain::int(crate::Interval::ALL, true),
         Aggregate::Min(_) | Aggregate::Max(_) => Domain { nullable: true, ..argument },

@@ -19,7 +19,7 @@ pub use block::Block;
 pub use dictionary::{Dictionary, DictionaryFunction};
 pub use domain::{Domain, Interval, Type};
 pub use error::{Error, Result};
-pub use expr::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr, Value};
+pub use expr::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr, Label, Value};
 pub use source::{SegmentSource, Source};
 
 /// Rows in a vector: the unit of execution, and of the packed layout.

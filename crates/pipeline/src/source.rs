@@ -136,7 +136,11 @@ impl SegmentSource {
         let integers = keys.iter().map(|key| i64::try_from(i128::from(*key) + bias));
         match integers.collect::<std::result::Result<Vec<i64>, _>>() {
             Ok(integers) => Ok(Some(CodeTable::new(integers))),
-            Err(_) => Err(Error::Unsupported(format!("a dictionary of integers over 64 bits in {}", self.name))),
+            Err(_) => Err(Error::Unsupported(format!(
+                "column {} of {}, whose integers need more than 64 bits",
+                segment.column(index).name,
+                self.name
+            ))),
         }
     }
 
@@ -185,7 +189,8 @@ impl SegmentSource {
         let mut arrays = Vec::new();
         if info.zone.has_values() {
             if segment.rows() > MOST_TEXTS {
-                let reason = format!("column {} of {} is stored without a dictionary", info.name, self.name);
+                let reason =
+                    format!("the texts of {} in {}, which are stored without a dictionary", info.name, self.name);
                 return Err(Error::Unsupported(reason));
             }
             for block in 0..segment.blocks() {

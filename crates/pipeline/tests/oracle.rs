@@ -1,5 +1,6 @@
 //! Random programs over random tables give what a naive interpreter gives, which takes one row at a time, knows no
-//! vectors and no domains, and computes in 128 bits.
+//! vectors, and computes in 128 bits. It stops at what it need not look at: that is what guards are compared with. Of
+//! the pipelines it only asks which expressions can fail.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -8,9 +9,10 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use arrow_schema::{DataType, Field, Schema};
 use onehop_io::{Ledger, MemoryFile};
+use onehop_pipeline::bind::bind;
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
-use onehop_pipeline::ir::{Aggregate, JoinKind, Pipeline, Probe, Program, Sink, Step};
-use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Error, Expr, SegmentSource, Source, Type, Value};
+use onehop_pipeline::ir::{self, Aggregate, JoinKind, Pipeline, Probe, Program, Shape, Sink, Step};
+use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Domain, Error, Expr, SegmentSource, Source, Type, Value};
 use onehop_segment::{BlockCache, Segment, SegmentOptions, SegmentWriter};
 use proptest::prelude::*;
 
@@ -76,119 +78,206 @@ impl Table {
     }
 }
 
-/// The naive interpreter's answer for an expression: `Err` if it fails.
-fn value(expr: &Expr, row: &Row) -> Result<Option<i128>, ()> {
-    let all = |exprs: &[Expr]| exprs.iter().map(|e| value(e, row)).collect::<Result<Vec<_>, _>>();
-    Ok(match expr {
-        Expr::Register(register) => row[*register],
-        Expr::Literal(Value::Int(value)) => Some(*value),
-        Expr::Literal(Value::Bool(value)) => Some((*value).into()),
-        Expr::Literal(_) => None,
-        Expr::Arithmetic { op, left, right, bounds } => match (value(left, row)?, value(right, row)?) {
-            (Some(a), Some(b)) => {
-                let result = match op {
-                    ArithmeticOp::Add => a + b,
-                    ArithmeticOp::Sub => a - b,
-                    ArithmeticOp::Mul => a * b,
-                    ArithmeticOp::Div => a.checked_div(b).ok_or(())?,
-                    ArithmeticOp::Rem => a.checked_rem(b).ok_or(())?,
-                };
-                Some(result).filter(|r| (bounds.min..=bounds.max).contains(r)).ok_or(())?.into()
-            }
-            _ => None,
-        },
-        Expr::Compare { op, left, right } => match (value(left, row)?, value(right, row)?) {
-            (Some(a), Some(b)) => Some(
-                match op {
-                    CompareOp::Equal => a == b,
-                    CompareOp::NotEqual => a != b,
-                    CompareOp::Less => a < b,
-                    CompareOp::LessOrEqual => a <= b,
-                    CompareOp::Greater => a > b,
-                    CompareOp::GreaterOrEqual => a >= b,
-                }
-                .into(),
-            ),
-            _ => None,
-        },
-        Expr::And(exprs) => {
-            let values = all(exprs)?;
-            if values.contains(&Some(0)) {
-                Some(0)
-            } else {
-                values.iter().copied().collect::<Option<Vec<_>>>().map(|_| 1)
-            }
-        }
-        Expr::Or(exprs) => {
-            let values = all(exprs)?;
-            if values.contains(&Some(1)) {
-                Some(1)
-            } else {
-                values.iter().copied().collect::<Option<Vec<_>>>().map(|_| 0)
-            }
-        }
-        Expr::Not(inner) => value(inner, row)?.map(|v| 1 - v),
-        Expr::IsNull(inner) => Some(value(inner, row)?.is_none().into()),
-        Expr::In { expr, list } => value(expr, row)?.map(|v| list.contains(&v).into()),
-        Expr::Case { branches, otherwise } => {
-            for (condition, result) in branches {
-                if value(condition, row)? == Some(1) {
-                    return value(result, row);
-                }
-            }
-            otherwise.as_ref().map_or(Ok(None), |otherwise| value(otherwise, row))?
-        }
-        Expr::Coalesce(exprs) => all(exprs)?.into_iter().flatten().next(),
-        other => panic!("{other} is not generated"),
-    })
+/// The naive interpreter of one pipeline.
+struct Naive<'a> {
+    registers: &'a [Domain],
 }
 
-/// Rows of a pipeline before its sink, given the rows of tables before it as (key, payload).
-fn rows(pipeline: &Pipeline, sources: &[Table], tables: &[Vec<(Row, Row)>]) -> Result<Vec<Row>, ()> {
-    let table = &sources[pipeline.source];
-    let mut rows: Vec<Row> =
-        table.rows.iter().map(|row| pipeline.columns.iter().map(|column| row[*column]).collect()).collect();
-    for step in &pipeline.steps {
-        let mut next = Vec::new();
-        for row in rows {
-            match step {
-                Step::Filter(condition) => {
-                    if value(condition, &row)? == Some(1) {
-                        next.push(row);
+impl Naive<'_> {
+    fn is_fallible(&self, expr: &Expr) -> bool {
+        bind(expr, self.registers).unwrap().is_fallible
+    }
+
+    /// The conditions of an AND or OR in the order in which they are looked at.
+    fn in_turn<'e>(&self, all: impl Iterator<Item = &'e Expr>) -> Vec<&'e Expr> {
+        let (last, first): (Vec<&Expr>, Vec<&Expr>) = all.partition(|expr| self.is_fallible(expr));
+        first.into_iter().chain(last).collect()
+    }
+
+    /// The answer for an expression: `Err` if it fails.
+    fn value(&self, expr: &Expr, row: &Row) -> Result<Option<i128>, ()> {
+        let is_null = |expr: &Expr| matches!(expr, Expr::Literal(Value::Null(_)));
+        Ok(match expr {
+            Expr::Register(register) => row[*register],
+            Expr::Literal(Value::Int(value)) => Some(*value),
+            Expr::Literal(Value::Bool(value)) => Some((*value).into()),
+            Expr::Literal(_) => None,
+            Expr::Arithmetic { op, left, right, bounds } => match (self.value(left, row)?, self.value(right, row)?) {
+                (Some(a), Some(b)) => {
+                    let result = match op {
+                        ArithmeticOp::Add => a.checked_add(b),
+                        ArithmeticOp::Sub => a.checked_sub(b),
+                        ArithmeticOp::Mul => a.checked_mul(b),
+                        ArithmeticOp::Div => a.checked_div(b),
+                        ArithmeticOp::Rem => a.checked_rem(b),
+                    };
+                    Some(result.filter(|r| (bounds.min..=bounds.max).contains(r)).ok_or(())?)
+                }
+                _ => None,
+            },
+            Expr::Compare { left, right, .. } if is_null(left) || is_null(right) => None,
+            Expr::Compare { op, left, right } => match (self.value(left, row)?, self.value(right, row)?) {
+                (Some(a), Some(b)) => Some(
+                    match op {
+                        CompareOp::Equal => a == b,
+                        CompareOp::NotEqual => a != b,
+                        CompareOp::Less => a < b,
+                        CompareOp::LessOrEqual => a <= b,
+                        CompareOp::Greater => a > b,
+                        CompareOp::GreaterOrEqual => a >= b,
+                    }
+                    .into(),
+                ),
+                _ => None,
+            },
+            Expr::And(_) => self.logic(conjuncts(expr).into_iter(), row, 0)?,
+            Expr::Or(any) => self.logic(any.iter(), row, 1)?,
+            Expr::Not(inner) => self.value(inner, row)?.map(|v| 1 - v),
+            Expr::IsNull(inner) => Some(self.value(inner, row)?.is_none().into()),
+            Expr::In { expr, list } => self.value(expr, row)?.map(|v| list.contains(&v).into()),
+            Expr::Case { branches, otherwise } => {
+                for (condition, result) in branches {
+                    if self.value(condition, row)? == Some(1) {
+                        return self.value(result, row);
                     }
                 }
-                Step::Map(expr) => {
-                    let value = value(expr, &row)?;
-                    next.push(row.into_iter().chain([value]).collect());
+                otherwise.as_ref().map_or(Ok(None), |otherwise| self.value(otherwise, row))?
+            }
+            Expr::Coalesce(exprs) => {
+                for expr in exprs {
+                    if let Some(value) = self.value(expr, row)? {
+                        return Ok(Some(value));
+                    }
                 }
+                None
+            }
+            other => panic!("{other} is not generated"),
+        })
+    }
+
+    /// AND (decided by 0) or OR (decided by 1).
+    fn logic<'e>(&self, all: impl Iterator<Item = &'e Expr>, row: &Row, decisive: i128) -> Result<Option<i128>, ()> {
+        let mut result = Some(1 - decisive);
+        for condition in self.in_turn(all) {
+            match self.value(condition, row)? {
+                Some(value) if value == decisive => return Ok(Some(decisive)),
+                Some(_) => {}
+                None => result = None,
+            }
+        }
+        Ok(result)
+    }
+}
+
+/// The conditions of an AND, however it is nested.
+fn conjuncts(expr: &Expr) -> Vec<&Expr> {
+    match expr {
+        Expr::And(all) => all.iter().flat_map(conjuncts).collect(),
+        other => vec![other],
+    }
+}
+
+/// A filter or probe, and where the registers that it adds begin.
+#[derive(Clone, Copy)]
+enum Act<'a> {
+    Filter(&'a Expr),
+    Probe(&'a Probe, usize),
+}
+
+impl Naive<'_> {
+    /// Filters and probes in the order in which they may fail: always the next that cannot, if it reads nothing that is
+    /// not there yet.
+    fn acts<'p>(&self, pipeline: &'p Pipeline) -> Vec<Act<'p>> {
+        let mut acts = Vec::new();
+        let mut next = pipeline.columns.len();
+        for step in &pipeline.steps {
+            match step {
+                Step::Filter(condition) => acts.extend(conjuncts(condition).into_iter().map(Act::Filter)),
                 Step::Probe(probe) => {
-                    let key: Row = probe.keys.iter().map(|key| value(key, &row)).collect::<Result<_, _>>()?;
-                    let is_match = |entry: &&(Row, Row)| entry.0 == key && !key.contains(&None);
-                    let matches: Vec<&(Row, Row)> = tables[probe.table].iter().filter(is_match).collect();
-                    let payload = |entry: &(Row, Row)| probe.payload.iter().map(|c| entry.1[*c]).collect::<Row>();
-                    let joined = |payload: Row| row.iter().copied().chain(payload).collect::<Row>();
-                    match probe.kind {
-                        JoinKind::Inner => next.extend(matches.into_iter().map(|entry| joined(payload(entry)))),
-                        JoinKind::Left if matches.is_empty() => next.push(joined(vec![None; probe.payload.len()])),
-                        JoinKind::Left => next.extend(matches.into_iter().map(|entry| joined(payload(entry)))),
-                        JoinKind::Semi if matches.is_empty() => {}
-                        JoinKind::Anti if !matches.is_empty() => {}
-                        JoinKind::Semi | JoinKind::Anti => next.push(row),
+                    acts.push(Act::Probe(probe, next));
+                    next += probe.payload.len();
+                }
+                Step::Map(_) => panic!("maps are not generated"),
+            }
+        }
+        let mut known = vec![false; next];
+        known[..pipeline.columns.len()].fill(true);
+        let mut ordered = Vec::new();
+        while !acts.is_empty() {
+            let reads = |act: &Act<'p>| -> Vec<&'p Expr> {
+                match act {
+                    Act::Filter(condition) => vec![condition],
+                    Act::Probe(probe, _) => probe.keys.iter().collect(),
+                }
+            };
+            let is_ready = |act: &Act<'p>| {
+                let mut is_ready = true;
+                reads(act).iter().for_each(|expr| expr.for_each_register(&mut |register| is_ready &= known[register]));
+                is_ready
+            };
+            let is_fallible = |act: &Act<'p>| reads(act).iter().any(|expr| self.is_fallible(expr));
+            let infallible = acts.iter().position(|act| is_ready(act) && !is_fallible(act));
+            let first = || acts.iter().position(&is_fallible).unwrap();
+            let act = acts.remove(infallible.unwrap_or_else(first));
+            if let Act::Probe(probe, first) = act {
+                known[first..first + probe.payload.len()].fill(true);
+            }
+            ordered.push(act);
+        }
+        ordered
+    }
+
+    /// Rows of a pipeline before its sink, given the rows of tables before it as (key, payload).
+    fn rows(&self, pipeline: &Pipeline, sources: &[Table], tables: &[Vec<(Row, Row)>]) -> Result<Vec<Row>, ()> {
+        let row = |row: &Row| -> Row {
+            let missing = self.registers.len() - pipeline.columns.len();
+            let columns = pipeline.columns.iter().map(|column| row[*column]);
+            columns.chain(std::iter::repeat_n(None, missing)).collect()
+        };
+        let mut rows: Vec<Row> = sources[pipeline.source].rows.iter().map(row).collect();
+        for act in self.acts(pipeline) {
+            let mut next = Vec::new();
+            for row in rows {
+                match act {
+                    Act::Filter(condition) => {
+                        if self.value(condition, &row)? == Some(1) {
+                            next.push(row);
+                        }
+                    }
+                    Act::Probe(probe, first) => {
+                        let key: Row = probe.keys.iter().map(|key| self.value(key, &row)).collect::<Result<_, _>>()?;
+                        let is_match = |entry: &&(Row, Row)| entry.0 == key && !key.contains(&None);
+                        let matches: Vec<&(Row, Row)> = tables[probe.table].iter().filter(is_match).collect();
+                        let joined = |entry: &(Row, Row)| {
+                            let mut row = row.clone();
+                            for (to, from) in row[first..].iter_mut().zip(&probe.payload) {
+                                *to = entry.1[*from];
+                            }
+                            row
+                        };
+                        match probe.kind {
+                            JoinKind::Left if matches.is_empty() => next.push(row),
+                            JoinKind::Inner | JoinKind::Left => next.extend(matches.into_iter().map(joined)),
+                            JoinKind::Semi if matches.is_empty() => {}
+                            JoinKind::Anti if !matches.is_empty() => {}
+                            JoinKind::Semi | JoinKind::Anti => next.push(row),
+                        }
                     }
                 }
             }
+            rows = next;
         }
-        rows = next;
+        Ok(rows)
     }
-    Ok(rows)
 }
 
 /// The answer's rows, sorted.
-fn expected(program: &Program, sources: &[Table]) -> Result<Vec<Row>, ()> {
+fn expected(program: &Program, shapes: &[Shape], sources: &[Table]) -> Result<Vec<Row>, ()> {
     let mut tables: Vec<Vec<(Row, Row)>> = Vec::new();
-    for pipeline in &program.pipelines {
-        let rows = rows(pipeline, sources, &tables)?;
-        let values = |exprs: &[Expr], row: &Row| exprs.iter().map(|e| value(e, row)).collect::<Result<Row, ()>>();
+    for (pipeline, shape) in program.pipelines.iter().zip(shapes) {
+        let naive = Naive { registers: &shape.registers };
+        let rows = naive.rows(pipeline, sources, &tables)?;
+        let values = |exprs: &[Expr], row: &Row| exprs.iter().map(|e| naive.value(e, row)).collect::<Result<Row, ()>>();
         match &pipeline.sink {
             Sink::Build { keys, payload } => {
                 let entries = rows.iter().map(|row| Ok((values(keys, row)?, values(payload, row)?)));
@@ -212,7 +301,7 @@ fn expected(program: &Program, sources: &[Table]) -> Result<Vec<Row>, ()> {
                 for (mut key, rows) in groups {
                     for aggregate in aggregates {
                         let argument =
-                            |row: &Row| aggregate.argument().map_or(Ok(None), |argument| value(argument, row));
+                            |row: &Row| aggregate.argument().map_or(Ok(None), |argument| naive.value(argument, row));
                         let values = rows.iter().map(argument).collect::<Result<Vec<_>, ()>>()?;
                         let values: Vec<i128> = values.into_iter().flatten().collect();
                         key.push(match aggregate {
@@ -279,24 +368,50 @@ impl Registers {
         let ops = vec![ArithmeticOp::Add, ArithmeticOp::Sub, ArithmeticOp::Mul, ArithmeticOp::Div, ArithmeticOp::Rem];
         let bounds =
             prop_oneof![3 => Just(BIGINT), 1 => Just(Bounds { min: -50_000, max: 50_000, type_name: "SMALL" })];
+        let branches = prop::collection::vec((self.bool(depth - 1), self.int(depth - 1)), 1..3);
         prop_oneof![
             3 => leaf,
             2 => (prop::sample::select(ops), self.int(depth - 1), self.int(depth - 1), bounds)
                 .prop_map(|(op, a, b, bounds)| Expr::arithmetic(op, a, b, bounds)),
-            1 => (self.bool(depth - 1), self.plain_int(), prop::option::of(self.plain_int())).prop_map(|(c, a, b)| {
-                Expr::Case { branches: vec![(c, a)], otherwise: b.map(Box::new) }
-            }),
-            1 => prop::collection::vec(self.plain_int(), 1..3).prop_map(Expr::Coalesce),
+            1 => (branches, prop::option::of(self.int(depth - 1)))
+                .prop_map(|(branches, otherwise)| Expr::Case { branches, otherwise: otherwise.map(Box::new) }),
+            1 => prop::collection::vec(self.int(depth - 1), 1..3).prop_map(Expr::Coalesce),
+            1 => self.guarded_int(),
         ]
         .boxed()
     }
 
-    /// Cannot fail.
-    fn plain_int(&self) -> BoxedStrategy<Expr> {
-        self.int(0)
+    /// `k <> 0`, and `x / k`.
+    fn divisor_and_quotient(&self) -> impl Strategy<Value = (Expr, Expr)> + use<> {
+        let registers = self.of(Type::Int);
+        (prop::sample::select(registers.clone()), prop::sample::select(registers)).prop_map(|(x, k)| {
+            let (x, k) = (Expr::Register(x), Expr::Register(k));
+            let quotient = Expr::arithmetic(ArithmeticOp::Div, x, k.clone(), BIGINT);
+            (Expr::compare(CompareOp::NotEqual, k, Expr::int(0)), quotient)
+        })
     }
 
-    /// Cannot fail either.
+    /// `CASE WHEN k <> 0 THEN x / k ELSE 0 END` never fails for k = 0.
+    fn guarded_int(&self) -> BoxedStrategy<Expr> {
+        let case = |branch| Expr::Case { branches: vec![branch], otherwise: Some(Box::new(Expr::int(0))) };
+        self.divisor_and_quotient().prop_map(case).boxed()
+    }
+
+    /// Neither do `k <> 0 AND x / k > 3` and `NOT k <> 0 OR x / k > 3`, in whichever order.
+    fn guarded_bool(&self) -> BoxedStrategy<Expr> {
+        let negated = |expr: Expr| Expr::Not(Box::new(expr));
+        (self.divisor_and_quotient(), any::<bool>(), any::<bool>())
+            .prop_map(move |((divides, quotient), is_and, is_first)| {
+                let large = Expr::compare(CompareOp::Greater, quotient, Expr::int(3));
+                let guard = if is_and { divides } else { negated(divides) };
+                let both = if is_first { vec![guard, large] } else { vec![large, guard] };
+                // Negated once or twice, an AND is not taken apart.
+                negated(if is_and { negated(Expr::And(both)) } else { Expr::Or(both) })
+            })
+            .boxed()
+    }
+
+    /// Comparisons of `depth` 0 are of registers and literals, and cannot fail.
     fn bool(&self, depth: u32) -> BoxedStrategy<Expr> {
         let ops = vec![
             CompareOp::Equal,
@@ -306,13 +421,14 @@ impl Registers {
             CompareOp::Greater,
             CompareOp::GreaterOrEqual,
         ];
-        let compare = (prop::sample::select(ops), self.plain_int(), self.plain_int());
+        let int = prop_oneof![3 => self.int(0), 1 => self.int(depth)];
+        let compare = (prop::sample::select(ops), int.clone(), self.int(0));
         let every = (0..self.0.len()).collect::<Vec<_>>();
         let leaf = prop_oneof![
             4 => compare.prop_map(|(op, a, b)| Expr::compare(op, a, b)),
             1 => prop::sample::select(self.of(Type::Bool)).prop_map(Expr::Register),
             1 => prop::sample::select(every).prop_map(|r| Expr::IsNull(Box::new(Expr::Register(r)))),
-            1 => (self.plain_int(), prop::collection::vec(-20i128..20, 0..5))
+            1 => (int, prop::collection::vec(-20i128..20, 0..5))
                 .prop_map(|(expr, list)| Expr::In { expr: Box::new(expr), list }),
             1 => Just(Expr::Literal(Value::Null(Type::Bool))),
         ];
@@ -325,6 +441,7 @@ impl Registers {
             1 => some.clone().prop_map(Expr::And),
             1 => some.prop_map(Expr::Or),
             1 => self.bool(depth - 1).prop_map(|e| Expr::Not(Box::new(e))),
+            1 => self.guarded_bool(),
         ]
         .boxed()
     }
@@ -403,7 +520,9 @@ proptest! {
         threads in 1usize..3,
     ) {
         let sources = [build, facts];
-        match (actual(&program, &sources, threads), expected(&program, &sources)) {
+        let domains: Vec<Vec<Domain>> = sources.iter().map(|table| table.source().columns().to_vec()).collect();
+        let Ok(shapes) = ir::validate(&program, &domains) else { return Ok(()) };
+        match (actual(&program, &sources, threads), expected(&program, &shapes, &sources)) {
             (Ok(actual), Ok(expected)) => prop_assert_eq!(actual, expected, "{}", program),
             (Err(Error::OutOfRange { .. } | Error::DivisionByZero { .. }), Err(())) => {}
             (Err(Error::Unsupported(_)), _) => {}

@@ -22,14 +22,25 @@ pub enum Error {
     },
 
     /// The file is a segment of a format this build does not know.
-    #[error("{file} is a segment of format {found}, and this build reads format {known}: use a newer onehop")]
+    #[error("{file} is a segment of format {found}, and this build reads format {known}")]
     Version {
         /// The file.
         file: String,
-        /// Its format, with the unknown features where that is what is new.
-        found: String,
+        /// Its format.
+        found: u32,
         /// Ours.
         known: u32,
+    },
+
+    /// The file is a segment of our format with an addition that this build does not know.
+    #[error(
+        "{file} was written by a newer onehop: reading it needs feature bit {bit} of the segment format, which this build does not know"
+    )]
+    Feature {
+        /// The file.
+        file: String,
+        /// The lowest bit that is set and not known.
+        bit: u32,
     },
 
     /// A column's type has no place in the format.

@@ -13,6 +13,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The format this build writes, and the only one it reads.
 pub const FORMAT_VERSION: u32 = 1;
+/// The bits of [`Trailer::features`] that this build knows: none are defined yet.
+pub const KNOWN_FEATURES: u64 = 0;
 /// First and last bytes of a segment file.
 pub const MAGIC: [u8; 8] = *b"1HOPSEG\0";
 
@@ -40,11 +42,12 @@ pub struct Trailer {
     pub footer_bytes: u64,
     /// The length of the whole file, this record included.
     pub file_bytes: u64,
-    /// Features a reader must know. None are defined yet.
+    /// Features a reader must know: bits of [`KNOWN_FEATURES`].
     pub features: u64,
     /// CRC-32C of the footer.
     pub footer_crc: u32,
-    /// CRC-32C of this record up to here, the fields after it included with this one as zero.
+    /// CRC-32C of this record, with this field as zero. By way of `footer_crc`, and of the checksums that the footer has
+    /// of every dictionary and chunk, it depends on everything stored: catalogs know a segment by it.
     pub trailer_crc: u32,
     /// Zero.
     pub reserved: [u32; 2],

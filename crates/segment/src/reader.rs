@@ -14,8 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::cache::Slot;
 use crate::decode::{BlockColumn, Dictionary, Origin};
 use crate::layout::{
-    BlockRecord, ChunkRecord, ColumnRecord, EncodingCode, FORMAT_VERSION, FooterHead, Header, MAGIC, Trailer, TypeCode,
-    chunk, flags,
+    BlockRecord, ChunkRecord, ColumnRecord, EncodingCode, FORMAT_VERSION, FooterHead, Header, KNOWN_FEATURES, MAGIC,
+    Trailer, TypeCode, chunk, flags,
 };
 use crate::packed::{LANES, VECTOR_ROWS, vector_words};
 use crate::types::ColumnType;
@@ -28,6 +28,7 @@ pub struct Segment {
     file: Arc<dyn ReadAt>,
     schema: SchemaRef,
     head: FooterHead,
+    checksum: u32,
     columns: Vec<Column>,
     /// By column, then block.
     records: Vec<BlockRecord>,
@@ -67,8 +68,8 @@ impl Segment {
     /// Opens a segment.
     ///
     /// # Errors
-    /// [`Error::Version`] for a format this build does not know, [`Error::Corrupt`] for one it knows and that does not
-    /// hold together.
+    /// [`Error::Version`] and [`Error::Feature`] for a format this build does not know, [`Error::Corrupt`] for one it
+    /// knows and that does not hold together.
     pub fn open(file: Arc<dyn ReadAt>, ledger: &Ledger) -> Result<Self> {
         let frame = |reason: &str| corrupt(&*file, Place::Frame, reason);
         let file_bytes = file.len()?;
@@ -80,16 +81,18 @@ impl Segment {
         if header.magic != MAGIC {
             return Err(frame("it does not start like a segment"));
         }
-        check_version(&*file, header.version, 0)?;
+        check_version(&*file, header.version)?;
         let trailer: Trailer = read_record(&*file, file_bytes - size_of::<Trailer>() as u64, ledger)?;
         if trailer.magic != MAGIC {
             return Err(frame("it does not end like a segment; it was not finished, or was truncated"));
         }
-        check_version(&*file, trailer.version, trailer.features)?;
+        check_version(&*file, trailer.version)?;
         let unsigned = Trailer { trailer_crc: 0, ..trailer };
         if crc32c::crc32c(unsigned.as_bytes()) != trailer.trailer_crc || trailer.file_bytes != file_bytes {
             return Err(frame("the trailer does not match its checksum or the file's length"));
         }
+        // After the checksum: a bit that was flipped is damage, and no feature.
+        check_features(&*file, trailer.features)?;
         let footer_end = trailer.footer_offset.checked_add(trailer.footer_bytes);
         if footer_end != Some(file_bytes - size_of::<Trailer>() as u64) {
             return Err(frame("the trailer does not point to a footer before it"));
@@ -99,10 +102,10 @@ impl Segment {
         if crc32c::crc32c(&footer) != trailer.footer_crc {
             return Err(corrupt(&*file, Place::Footer, "it does not match its checksum"));
         }
-        Self::parse(file, &footer, trailer.footer_offset)
+        Self::parse(file, &footer, &trailer)
     }
 
-    fn parse(file: Arc<dyn ReadAt>, footer: &[u8], data_end: u64) -> Result<Self> {
+    fn parse(file: Arc<dyn ReadAt>, footer: &[u8], trailer: &Trailer) -> Result<Self> {
         let bad = |reason: &str| corrupt(&*file, Place::Footer, reason);
         let (head, rest) = FooterHead::read_from_prefix(footer).map_err(|_| bad("it is too short"))?;
         let block_rows = head.block_rows as usize;
@@ -129,7 +132,7 @@ impl Segment {
         let mut parsed = Vec::with_capacity(columns);
         for (index, record) in column_records.iter().enumerate() {
             let blocks = &records[index * blocks..][..blocks];
-            parsed.push(parse_column(&*file, record, blocks, names, &head, data_end)?);
+            parsed.push(parse_column(&*file, record, blocks, names, &head, trailer.footer_offset)?);
         }
         let fields: Vec<Field> = parsed
             .iter()
@@ -137,7 +140,8 @@ impl Segment {
             .collect();
         let slots = records.iter().map(|_| Slot::default()).collect();
         let schema = Arc::new(Schema::new(fields));
-        Ok(Self { file, schema, head, columns: parsed, records: records.to_vec(), slots })
+        let checksum = trailer.trailer_crc;
+        Ok(Self { file, schema, head, checksum, columns: parsed, records: records.to_vec(), slots })
     }
 
     /// The columns, by their Arrow types.
@@ -153,6 +157,12 @@ impl Segment {
     /// Rows.
     pub fn rows(&self) -> u64 {
         self.head.rows
+    }
+
+    /// The trailer's checksum. It covers the footer's, and the footer has those of every dictionary and chunk: with the
+    /// file's length, it tells one segment from another without reading either.
+    pub fn checksum(&self) -> u32 {
+        self.checksum
     }
 
     /// Blocks.
@@ -288,12 +298,18 @@ pub(crate) fn corrupt(file: &dyn ReadAt, place: Place, reason: &str) -> Error {
     Error::Corrupt { file: file.name().to_string(), place, reason: reason.to_string() }
 }
 
-fn check_version(file: &dyn ReadAt, version: u32, features: u64) -> Result<()> {
-    if version == FORMAT_VERSION && features == 0 {
-        return Ok(());
+fn check_version(file: &dyn ReadAt, version: u32) -> Result<()> {
+    match version {
+        FORMAT_VERSION => Ok(()),
+        found => Err(Error::Version { file: file.name().to_string(), found, known: FORMAT_VERSION }),
     }
-    let found = if features == 0 { version.to_string() } else { format!("{version} with features {features:#x}") };
-    Err(Error::Version { file: file.name().to_string(), found, known: FORMAT_VERSION })
+}
+
+fn check_features(file: &dyn ReadAt, features: u64) -> Result<()> {
+    match features & !KNOWN_FEATURES {
+        0 => Ok(()),
+        unknown => Err(Error::Feature { file: file.name().to_string(), bit: unknown.trailing_zeros() }),
+    }
 }
 
 fn read_record<T: FromBytes + IntoBytes + Immutable + KnownLayout>(

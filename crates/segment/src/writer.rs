@@ -43,6 +43,8 @@ pub struct Written {
     pub rows: u64,
     /// The length of the file.
     pub bytes: u64,
+    /// What tells it from every other segment: see [`Segment::checksum`](crate::Segment::checksum).
+    pub checksum: u32,
 }
 
 /// A segment in the making.
@@ -164,10 +166,10 @@ impl SegmentWriter {
             reserved: [0; 4],
         };
         let footer = [head.as_bytes(), column_records.as_bytes(), block_records.as_bytes(), &names.bytes].concat();
-        let bytes = sink.finish(&footer)?;
+        let (bytes, checksum) = sink.finish(&footer)?;
         file.sync()?;
         ledger.rows_out(self.rows);
-        Ok(Written { rows: self.rows, bytes })
+        Ok(Written { rows: self.rows, bytes, checksum })
     }
 }
 
@@ -321,8 +323,8 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Footer and trailer; the length of the file.
-    fn finish(mut self, footer: &[u8]) -> Result<u64> {
+    /// Footer and trailer; the length of the file, and the trailer's checksum.
+    fn finish(mut self, footer: &[u8]) -> Result<(u64, u32)> {
         let chunk = self.put_on_page(footer)?;
         let file_bytes = self.position() + size_of::<Trailer>() as u64;
         let mut trailer = Trailer {
@@ -340,6 +342,6 @@ impl<'a> Sink<'a> {
         trailer.trailer_crc = crc32c::crc32c(trailer.as_bytes());
         self.put(trailer.as_bytes())?;
         self.flush()?;
-        Ok(file_bytes)
+        Ok((file_bytes, trailer.trailer_crc))
     }
 }

@@ -165,8 +165,44 @@ fn a_later_format_is_refused_politely() {
     let mut bytes = segment_bytes();
     bytes[8] = 2;
     let error = read_all(Arc::new(MemoryFile::new("victim.seg", bytes))).unwrap_err();
+    assert_eq!(error.to_string(), "victim.seg is a segment of format 2, and this build reads format 1");
+}
+
+#[test]
+fn an_unknown_feature_is_told_from_a_flipped_bit() {
+    let mut bytes = segment_bytes();
+    let trailer = bytes.len() - 64;
+    bytes[trailer + 24] |= 1 << 5;
+    let error = read_all(Arc::new(MemoryFile::new("victim.seg", bytes.clone()))).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    bytes[trailer + 36..trailer + 40].fill(0);
+    let crc = crc32c::crc32c(&bytes[trailer..]);
+    bytes[trailer + 36..trailer + 40].copy_from_slice(&crc.to_le_bytes());
+    let error = read_all(Arc::new(MemoryFile::new("victim.seg", bytes))).unwrap_err();
+    assert!(matches!(error, Error::Feature { bit: 5, .. }), "{error}");
     assert_eq!(
         error.to_string(),
-        "victim.seg is a segment of format 2, and this build reads format 1: use a newer onehop"
+        "victim.seg was written by a newer onehop: reading it needs feature bit 5 of the segment format, which this \
+         build does not know"
     );
+}
+
+/// Catalogs know a segment by its checksum: it must depend on the values, and on nothing else.
+#[test]
+fn the_checksum_is_the_contents() {
+    let checksum = |values: std::ops::Range<i64>| {
+        let column = Arc::new(Int64Array::from_iter_values(values)) as ArrayRef;
+        let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
+        let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows: 1024 }).unwrap();
+        writer.append(&batch).unwrap();
+        let file = MemoryFile::new("x.seg", Vec::new());
+        let written = writer.finish(&file, &Ledger::default()).unwrap();
+        let segment = Segment::open(Arc::new(file), &Ledger::default()).unwrap();
+        assert_eq!(segment.checksum(), written.checksum);
+        (written.bytes, written.checksum)
+    };
+    assert_eq!(checksum(0..2000), checksum(0..2000));
+    let (bytes, other) = checksum(5..2005);
+    assert_eq!(bytes, checksum(0..2000).0);
+    assert_ne!(other, checksum(0..2000).1);
 }

@@ -1,9 +1,12 @@
 //! The simple store: one text file, replaced whole.
 //!
 //! ```text
-//! onehop catalog 1 <CRC-32C of the rest, 8 hex digits>\n
+//! onehop catalog 2 <CRC-32C of the rest, 8 hex digits>\n
 //! { ... the catalog as JSON ... }\n
 //! ```
+//! Format 2 has checksums of segments, which format 1 had not. Both are read; a commit writes format 2, so that a build
+//! that knows only format 1, and would lose them, refuses the database.
+//!
 //! A commit writes `catalog.new`, syncs it, renames it over `catalog`, and syncs the directory. The rename is atomic,
 //! so `catalog` is always one whole version; the checksum tells accidents to the medium from versions.
 
@@ -12,11 +15,14 @@ use std::sync::Arc;
 use onehop_io::{Ledger, Volume};
 
 use super::{Catalog, CatalogStore, Change};
+use crate::error::NEWER;
 use crate::{Error, ErrorKind, Result};
 
 pub(crate) const FILE: &str = "catalog";
 pub(crate) const NEW_FILE: &str = "catalog.new";
-const FORMAT: &str = "onehop catalog 1";
+const FORMAT: &str = "onehop catalog 2";
+/// All that are read.
+const FORMATS: [&str; 2] = ["onehop catalog 1", FORMAT];
 const FORMAT_FAMILY: &str = "onehop catalog ";
 
 /// A catalog in a file of its own.
@@ -41,13 +47,13 @@ impl ManifestStore {
         let text = std::str::from_utf8(bytes).map_err(|_| self.corrupt("it is not text"))?;
         let Some((head, body)) = text.split_once('\n') else { return Err(self.corrupt("it has no first line")) };
         let Some((format, crc)) = head.rsplit_once(' ') else { return Err(self.corrupt("its first line is not ours")) };
-        if format != FORMAT {
+        if !FORMATS.contains(&format) {
             if let Some(version) = format.strip_prefix(FORMAT_FAMILY) {
                 let message = format!(
-                    "{} is a database of catalog format {version}, and this build reads format 1",
+                    "{} is a database of catalog format {version}, and this build reads formats 1 and 2",
                     self.volume.name()
                 );
-                return Err(Error::new(ErrorKind::Invalid, message).with_hint("use a newer onehop"));
+                return Err(Error::new(ErrorKind::TooNew, message).with_hint(NEWER));
             }
             return Err(self.corrupt("its first line is not ours"));
         }
@@ -130,8 +136,30 @@ mod tests {
     #[test]
     fn a_later_format_is_refused_by_name() {
         let volume: Arc<dyn Volume> = Arc::new(MemoryVolume::new("db"));
-        put(&volume, b"onehop catalog 2 00000000\n{}\n");
+        put(&volume, b"onehop catalog 3 00000000\n{}\n");
         let error = ManifestStore::new(volume).load().unwrap_err();
-        assert_eq!(error.message(), "db is a database of catalog format 2, and this build reads format 1");
+        assert_eq!(error.kind(), ErrorKind::TooNew);
+        assert_eq!(error.message(), "db is a database of catalog format 3, and this build reads formats 1 and 2");
+    }
+
+    #[test]
+    fn the_format_before_is_read_and_replaced() {
+        let volume: Arc<dyn Volume> = Arc::new(MemoryVolume::new("db"));
+        let body = concat!(
+            r#"{"generation": 7, "next_id": 4, "views": {}, "tables": {"t": {"id": 1, "columns": "#,
+            r#"[{"name": "a", "type": "BIGINT", "nullable": true}], "segments": "#,
+            r#"[{"file": "t1-2.seg", "rows": 10, "bytes": 9000, "partition": 0}]}}}"#,
+            "\n"
+        );
+        put(&volume, format!("onehop catalog 1 {}\n{body}", checksum(body)).as_bytes());
+        let store = ManifestStore::new(Arc::clone(&volume));
+        let catalog = store.load().unwrap().unwrap();
+        assert_eq!(catalog.tables["t"].segments[0].checksum, None);
+        store.commit(&catalog, &[]).unwrap();
+        let file = volume.open(FILE).unwrap();
+        let mut first = [0; 17];
+        file.read_at(0, &mut first, &Ledger::default()).unwrap();
+        assert_eq!(&first, b"onehop catalog 2 ");
+        assert_eq!(store.load().unwrap(), Some(catalog));
     }
 }

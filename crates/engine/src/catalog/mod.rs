@@ -74,6 +74,10 @@ pub struct SegmentEntry {
     pub rows: u64,
     /// Its length.
     pub bytes: u64,
+    /// [`Segment::checksum`](onehop_segment::Segment::checksum), by which another segment under its name is noticed;
+    /// `None` if it was loaded before catalogs had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<u32>,
     /// The partition it belongs to; 0 where the table has none.
     #[serde(default)]
     pub partition: u32,

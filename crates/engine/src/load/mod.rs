@@ -233,7 +233,8 @@ fn write_segment(writer: SegmentWriter, partition: u32, target: &Target) -> Resu
     target.files.names.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
     let file = target.database.segments().create(&name)?;
     let written = writer.finish(&*file, target.query.shared_ledger())?;
-    Ok(SegmentEntry { file: name, rows: written.rows, bytes: written.bytes, partition })
+    let checksum = Some(written.checksum);
+    Ok(SegmentEntry { file: name, rows: written.rows, bytes: written.bytes, checksum, partition })
 }
 
 /// Brings a batch to the table's types: other string types, other decimals, wider or narrower integers.

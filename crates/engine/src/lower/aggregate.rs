@@ -16,6 +16,8 @@ use onehop_pipeline::ir::Aggregate;
 
 use super::expr::{Translator, bounds, type_of};
 use super::{Lowered, because};
+use crate::catalog::names::sql_name;
+use crate::planner::MORE_ROOM;
 use crate::{Error, ErrorKind, Result};
 
 /// How a column of the answer is made of the pipeline's.
@@ -39,7 +41,7 @@ pub(super) fn translate(
     let AggregateFunctionParams { args, distinct, filter, order_by, .. } = &call.params;
     let name = call.func.name();
     if *distinct {
-        return because(format!("{name}(DISTINCT ..)"));
+        return because(format!("{name}(DISTINCT ...)"));
     }
     if filter.is_some() || !order_by.is_empty() {
         return because(format!("{name}() with FILTER or ORDER BY"));
@@ -74,14 +76,14 @@ pub(super) fn translate(
                 arg.get_type(&translator.schema)?,
                 Expr::AggregateFunction(call.clone()).get_type(&translator.schema)?,
             ) else {
-                return because("avg() of doubles");
+                return because(format!("avg({}) of doubles", translator.names().text(arg)));
             };
             let arg = integers(arg, translator)?;
             let count = add(Aggregate::Count(arg.clone()));
             let digits = u32::try_from(to - from).unwrap_or(0);
             Ok(Finish::DecimalAverage { sum: add(Aggregate::Sum(arg)), count, digits })
         }
-        _ => because(format!("the aggregate {name}()")),
+        _ => because(format!("the aggregate function {name}()")),
     }
 }
 
@@ -90,9 +92,10 @@ fn is_exact(data_type: &DataType) -> bool {
 }
 
 fn integers(arg: &Expr, translator: &Translator<'_>) -> Lowered<onehop_pipeline::Expr> {
-    match type_of(&arg.get_type(&translator.schema)?)? {
+    let data_type = arg.get_type(&translator.schema)?;
+    match type_of(&data_type)? {
         Type::Int => translator.translate(arg),
-        other => because(format!("the sum of a {other}")),
+        _ => because(format!("sum({}) of type {}", translator.names().text(arg), sql_name(&data_type))),
     }
 }
 
@@ -128,9 +131,8 @@ impl Finish {
 }
 
 fn out_of_range(field: &Field) -> Error {
-    let name = crate::catalog::names::sql_name(field.data_type());
-    Error::new(ErrorKind::Data, format!("{name} out of range in {}", field.name()))
-        .with_hint("CAST(x AS DECIMAL(38, 0)) has room for more, CAST(x AS DOUBLE) for more at less precision")
+    let name = sql_name(field.data_type());
+    Error::new(ErrorKind::Data, format!("{name} out of range in {}", field.name())).with_hint(MORE_ROOM)
 }
 
 fn integers_of(column: &ResultColumn) -> impl Iterator<Item = Option<i128>> {

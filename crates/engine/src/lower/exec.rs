@@ -120,6 +120,9 @@ impl ExecutionPlan for FusedExec {
     }
 }
 
+const HINT_OF_MEMORY: &str = "raise memory_limit (SET memory_limit = '8GiB'), or let DataFusion's operators, which spill to \
+                              disk, take over (SET exec.fallback = 'warn')";
+
 /// One execution.
 struct Run {
     fused: Arc<Fused>,
@@ -132,7 +135,7 @@ impl Run {
     async fn unfused(&self, e: crate::Error) -> DataFusionResult<BoxStream<'static, DataFusionResult<RecordBatch>>> {
         let query = self.context.session_config().get_extension::<Query>();
         match (self.fused.fallback, &query) {
-            (Fallback::Error, _) => return Err(e.into()),
+            (Fallback::Error, _) => return Err(e.with_hint(HINT_OF_MEMORY).into()),
             (Fallback::Warn, Some(query)) => {
                 query.notice(
                     "not fused after all: memory_limit is reached; operators that spill to disk took over".into(),

@@ -16,14 +16,19 @@ use datafusion::logical_expr::expr::{Between, Case, Cast, InList, ScalarFunction
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr as Pipeline, Type, Value};
 
+use super::sql::Names;
 use super::text::{TextFunction, canonical};
 use super::{Lowered, because};
-use crate::planner::{Operation, operation_of};
+use crate::catalog::names::sql_name;
+use crate::database::Table;
+use crate::planner::{MORE_ROOM, Operation, operation_of};
 
 /// Translates expressions over the columns that have a register.
 pub(super) struct Translator<'a> {
     /// All columns there are.
     pub schema: Arc<DFSchema>,
+    /// Their tables.
+    pub relations: &'a [Arc<Table>],
     pub state: &'a SessionState,
     pub registers: HashMap<Column, usize>,
     /// Expressions that are being translated, each within the one before.
@@ -41,7 +46,7 @@ pub(super) fn type_of(data_type: &DataType) -> Lowered<Type> {
         DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8 => Type::Text,
         DataType::Timestamp(..) | DataType::Date32 | DataType::Decimal128(..) => Type::Int,
         integer if integer.is_integer() => Type::Int,
-        other => return because(format!("values of type {other}")),
+        other => return because(format!("values of type {}", sql_name(other))),
     })
 }
 
@@ -66,6 +71,11 @@ pub(super) fn bounds(data_type: &DataType) -> Bounds {
 }
 
 impl Translator<'_> {
+    /// How to call what it translates.
+    pub fn names(&self) -> Names<'_> {
+        Names { relations: self.relations, schema: &self.schema }
+    }
+
     /// An expression.
     pub fn translate(&self, expr: &Expr) -> Lowered<Pipeline> {
         if self.depth.get() == MAX_DEPTH {
@@ -85,7 +95,7 @@ impl Translator<'_> {
             Expr::Alias(alias) => self.translate(&alias.expr),
             Expr::Column(column) => match self.registers.get(column) {
                 Some(register) => Ok(Pipeline::Register(*register)),
-                None => because(format!("{column} where it is not known")),
+                None => because(format!("{} where it is not known", self.names().column(column))),
             },
             Expr::Literal(value, _) => literal(value),
             Expr::BinaryExpr(binary) => self.binary(expr, binary),
@@ -108,13 +118,15 @@ impl Translator<'_> {
             Expr::Negative(inner) => {
                 let data_type = inner.get_type(&self.schema)?;
                 let zero = match type_of(&data_type)? {
-                    Type::Double => return because("the negative of a double"),
+                    Type::Double => return because(format!("{}, of a double", self.names().text(expr))),
                     _ => Pipeline::int(0),
                 };
-                Ok(Pipeline::arithmetic(ArithmeticOp::Sub, zero, self.translate(inner)?, bounds(&data_type)))
+                let negative =
+                    Pipeline::arithmetic(ArithmeticOp::Sub, zero, self.translate(inner)?, bounds(&data_type));
+                Ok(self.labelled(negative, expr, room_for(&data_type)))
             }
             Expr::ScalarFunction(call) => self.call(expr, call),
-            other => because(format!("the expression {}", other.human_display())),
+            other => because(format!("the expression {}", self.names().text(other))),
         }
     }
 
@@ -134,12 +146,12 @@ impl Translator<'_> {
         }
         let Some(result) = canonical(&expr.get_type(&self.schema)?) else { return Ok(None) };
         let Some(register) = self.registers.get(*column) else {
-            return because(format!("{column} where it is not known"));
+            return because(format!("{} where it is not known", self.names().column(column)));
         };
         // What DataFusion refuses is for DataFusion to say.
         let function = match TextFunction::new(expr, column, result, self.state) {
             Ok(function) => function,
-            Err(e) => return because(e.strip_backtrace()),
+            Err(_) => return because(format!("the expression {}", self.names().text(expr))),
         };
         let text = Box::new(Pipeline::Register(*register));
         Ok(Some(Pipeline::Lookup { text, function: Arc::new(function) }))
@@ -163,7 +175,7 @@ impl Translator<'_> {
             Operator::Multiply => self.arithmetic(expr, ArithmeticOp::Mul, &binary.left, &binary.right),
             Operator::Divide => self.arithmetic(expr, ArithmeticOp::Div, &binary.left, &binary.right),
             Operator::Modulo => self.arithmetic(expr, ArithmeticOp::Rem, &binary.left, &binary.right),
-            other => because(format!("the operator {other}")),
+            other => because(format!("the operator {other} in {}", self.names().text(expr))),
         }
     }
 
@@ -171,7 +183,7 @@ impl Translator<'_> {
         let (a, b) = (left.get_type(&self.schema)?, right.get_type(&self.schema)?);
         let is_null = |t: &DataType| *t == DataType::Null;
         if a != b && !is_null(&a) && !is_null(&b) {
-            return because(format!("a comparison of {a} with {b}"));
+            return because(format!("a comparison of {} with {}", sql_name(&a), sql_name(&b)));
         }
         type_of(if is_null(&a) { &b } else { &a })?;
         Ok(Pipeline::compare(op, self.translate(left)?, self.translate(right)?))
@@ -193,35 +205,41 @@ impl Translator<'_> {
         {
             // Arrow computes in 128 bits and holds nothing against a digit too many.
             let bounds = Bounds { type_name: "DECIMAL", ..Bounds::NONE };
+            let label = |computed: Pipeline| self.labelled(computed, expr, room_for(&result));
             let at_scale = |value: Pipeline, from: i8| match scale - from {
                 0 => value,
-                digits => Pipeline::Rescale { expr: Box::new(value), digits, bounds },
+                digits => label(Pipeline::Rescale { expr: Box::new(value), digits, bounds }),
             };
             return match op {
                 ArithmeticOp::Add | ArithmeticOp::Sub if *scale == (*s).max(*t) => {
-                    Ok(Pipeline::arithmetic(op, at_scale(x, *s), at_scale(y, *t), bounds))
+                    Ok(label(Pipeline::arithmetic(op, at_scale(x, *s), at_scale(y, *t), bounds)))
                 }
-                ArithmeticOp::Mul if *scale == s + t => Ok(Pipeline::arithmetic(op, x, y, bounds)),
-                _ => because(format!("the decimal arithmetic {}", expr.human_display())),
+                ArithmeticOp::Mul if *scale == s + t => Ok(label(Pipeline::arithmetic(op, x, y, bounds))),
+                _ => because(format!("the decimal arithmetic {}", self.names().text(expr))),
             };
         }
         let is_plain = a == b && a == result && (a == DataType::Float64 || a.is_integer());
         match is_plain {
-            true => Ok(Pipeline::arithmetic(op, x, y, bounds(&result))),
-            false => because(format!("{a} {op} {b}")),
+            true => Ok(self.labelled(Pipeline::arithmetic(op, x, y, bounds(&result)), expr, room_for(&result))),
+            false => because(format!("{}, of {} and {}", self.names().text(expr), sql_name(&a), sql_name(&b))),
         }
+    }
+
+    /// What is computed, with the SQL that errors shall show.
+    fn labelled(&self, computed: Pipeline, expr: &Expr, hint: &'static str) -> Pipeline {
+        computed.labelled(self.names().text(expr), hint)
     }
 
     fn in_list(&self, InList { expr, list, negated }: &InList) -> Lowered<Pipeline> {
         let data_type = expr.get_type(&self.schema)?;
         if type_of(&data_type)? != Type::Int {
-            return because(format!("a list of {data_type}"));
+            return because(format!("IN with a list of {}", sql_name(&data_type)));
         }
         let mut values = Vec::with_capacity(list.len());
         for item in list {
             match (self.translate(item)?, item.get_type(&self.schema)? == data_type) {
                 (Pipeline::Literal(Value::Int(value)), true) => values.push(value),
-                _ => return because("a list of other than literals"),
+                _ => return because("IN with a list of more than constants"),
             }
         }
         let found = Pipeline::In { expr: Box::new(self.translate(expr)?), list: values };
@@ -247,18 +265,28 @@ impl Translator<'_> {
         if let Pipeline::Literal(Value::Null(_)) = value {
             return Ok(Pipeline::Literal(Value::Null(type_of(to)?)));
         }
-        let rescaled = |digits: i8| Ok(Pipeline::Rescale { expr: Box::new(value.clone()), digits, bounds: bounds(to) });
+        let rescaled = |digits: i8| {
+            let rescaled = Pipeline::Rescale { expr: Box::new(value.clone()), digits, bounds: bounds(to) };
+            Ok(rescaled.labelled(self.names().cast(inner, to), "TRY_CAST gives NULL for what does not fit"))
+        };
         match (&from, to) {
             _ if from == *to => Ok(value),
             (_, DataType::Float64) if from.is_integer() => Ok(Pipeline::ToDouble { expr: Box::new(value), scale: 0 }),
             (DataType::Decimal128(_, scale @ 0..), DataType::Float64) => {
                 Ok(Pipeline::ToDouble { expr: Box::new(value), scale: *scale as u8 })
             }
-            (DataType::Float32, DataType::Float64) => Ok(value),
+            (DataType::Float32, DataType::Float64)
+            | (DataType::Date32, DataType::Int32)
+            | (DataType::Int32, DataType::Date32) => Ok(value),
             _ if from.is_integer() && to.is_integer() => rescaled(0),
             (_, DataType::Decimal128(_, scale)) if from.is_integer() => rescaled(*scale),
             (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) => rescaled(to - from),
-            _ => because(format!("a cast from {from} to {to}")),
+            _ => because(format!(
+                "the cast of {} from {} to {}",
+                self.names().text(inner),
+                sql_name(&from),
+                sql_name(to)
+            )),
         }
     }
 
@@ -270,15 +298,22 @@ impl Translator<'_> {
                 Operation::Multiply => ArithmeticOp::Mul,
             };
             let mut args = call.args.iter().map(|arg| self.translate(arg)).collect::<Lowered<Vec<_>>>()?;
-            return match (args.pop(), args.pop()) {
-                (Some(right), Some(left)) => Ok(Pipeline::arithmetic(op, left, right, bounds(data_type))),
-                (Some(value), None) => Ok(Pipeline::arithmetic(op, Pipeline::int(0), value, bounds(data_type))),
-                _ => because(format!("the expression {}", expr.human_display())),
+            let (left, right) = match (args.pop(), args.pop()) {
+                (Some(right), Some(left)) => (left, right),
+                (Some(value), None) => (Pipeline::int(0), value),
+                _ => return because(format!("the expression {}", self.names().text(expr))),
             };
+            let computed = Pipeline::arithmetic(op, left, right, bounds(data_type));
+            return Ok(self.labelled(computed, expr, room_for(data_type)));
         }
         match (call.func.name(), call.args.as_slice()) {
             ("coalesce", args) => {
                 Ok(Pipeline::Coalesce(args.iter().map(|arg| self.translate(arg)).collect::<Lowered<Vec<_>>>()?))
+            }
+            ("nullif", [value, other]) => {
+                let null = Pipeline::Literal(Value::Null(type_of(&value.get_type(&self.schema)?)?));
+                let branches = vec![(self.compare(CompareOp::Equal, value, other)?, null)];
+                Ok(Pipeline::Case { branches, otherwise: Some(Box::new(self.translate(value)?)) })
             }
             ("date_part", [Expr::Literal(part, _), date]) if date.get_type(&self.schema)? == DataType::Date32 => {
                 let part = match part.try_as_str().flatten().map(str::to_lowercase).as_deref() {
@@ -286,12 +321,20 @@ impl Translator<'_> {
                     Some("quarter") => DatePart::Quarter,
                     Some("month") => DatePart::Month,
                     Some("day") => DatePart::Day,
-                    _ => return because(format!("date_part of {part}")),
+                    _ => return because(format!("date_part() of {part}")),
                 };
                 Ok(Pipeline::DatePart { part, date: Box::new(self.translate(date)?) })
             }
-            (name, _) => because(format!("the function {name}")),
+            (name, _) => because(format!("the function {name}()")),
         }
+    }
+}
+
+/// What to do where the result of arithmetic is out of range.
+fn room_for(data_type: &DataType) -> &'static str {
+    match data_type {
+        DataType::Decimal128(..) => "CAST(x AS DOUBLE) has room for more, at less precision",
+        _ => MORE_ROOM,
     }
 }
 

@@ -61,10 +61,10 @@ impl Graph {
             LogicalPlan::TableScan(scan) => {
                 let provider = source_as_provider(&scan.source)?;
                 let Some(table) = provider.downcast_ref::<SegmentTable>() else {
-                    return because(format!("{} is not a table of this database", scan.table_name));
+                    return because(format!("{}, which is not a table of this database", scan.table_name));
                 };
                 if scan.fetch.is_some() {
-                    return because(format!("a scan of {} with a limit", scan.table_name));
+                    return because(format!("a LIMIT on {} below an aggregate", scan.table_name));
                 }
                 let relation = self.relations.len();
                 self.relations.push(Arc::clone(table.table()));
@@ -94,7 +94,7 @@ impl Graph {
             }
             LogicalPlan::Join(join) => {
                 if join.null_equality != NullEquality::NullEqualsNothing {
-                    return because("a join in which NULLs are equal");
+                    return because("a join in which NULLs are equal (IS NOT DISTINCT FROM, INTERSECT, EXCEPT)");
                 }
                 match join.join_type {
                     JoinType::Inner => {}
@@ -104,7 +104,7 @@ impl Graph {
                     JoinType::RightAnti if !join.null_aware => {
                         return self.add_lookup(join, JoinKind::Anti, Side::Right);
                     }
-                    other => return because(format!("a {} join", other.to_string().to_lowercase())),
+                    other => return because(kind_of_join(other)),
                 }
                 let mut outputs = self.add(&join.left)?;
                 outputs.extend(self.add(&join.right)?);
@@ -141,7 +141,7 @@ impl Graph {
         let inside = self.add(inner)?;
         let inside_range = first..self.relations.len();
         if join.on.is_empty() {
-            return because("a semi or anti join without an equality");
+            return because("EXISTS or IN (SELECT ...) without an equality between the two queries");
         }
         let mut keys = Vec::with_capacity(join.on.len());
         for (left, right) in &join.on {
@@ -151,14 +151,14 @@ impl Graph {
             };
             let key = (substituted(theirs.clone(), &outputs)?, substituted(ours.clone(), &inside)?);
             if key.0.column_refs().is_empty() || key.1.column_refs().is_empty() {
-                return because("a semi or anti join on a constant");
+                return because("EXISTS or IN (SELECT ...) with a constant on one side of its equality");
             }
             keys.push(key);
         }
         for condition in join.filter.iter().flat_map(split_conjunction) {
             let is_inside = condition.column_refs().iter().all(|column| inside.contains_key(*column));
             if !is_inside {
-                return because("a semi or anti join on more than equalities");
+                return because("EXISTS or IN (SELECT ...) with a condition on both queries that is no equality");
             }
             self.push_condition(substituted(condition.clone(), &inside)?, first);
         }
@@ -202,23 +202,37 @@ pub(super) fn substituted(expr: Expr, outputs: &Outputs) -> Lowered<Expr> {
 fn renamed(inner: &Outputs, from: &DFSchema, to: &DFSchema) -> Lowered<Outputs> {
     let mut outputs = HashMap::with_capacity(inner.len());
     for (from, to) in from.columns().into_iter().zip(to.columns()) {
-        let Some(expr) = inner.get(&from) else { return because(format!("two columns named {from}")) };
+        let Some(expr) = inner.get(&from) else { return because(format!("two columns named {}", from.name)) };
         outputs.insert(to, expr.clone());
     }
     Ok(outputs)
 }
 
+/// What users know a join as.
+fn kind_of_join(kind: JoinType) -> &'static str {
+    match kind {
+        JoinType::Inner => "a join",
+        JoinType::Left => "a LEFT JOIN",
+        JoinType::Right => "a RIGHT JOIN",
+        JoinType::Full => "a FULL JOIN",
+        // Those without NULLs to mind have been taken.
+        JoinType::LeftAnti | JoinType::RightAnti => "NOT IN (SELECT ...), where NOT EXISTS would be",
+        JoinType::LeftSemi | JoinType::RightSemi => "EXISTS or IN (SELECT ...)",
+        JoinType::LeftMark | JoinType::RightMark => "EXISTS or IN (SELECT ...) beside OR, or as a value",
+    }
+}
+
 /// What users know a node as.
 fn kind(plan: &LogicalPlan) -> &'static str {
     match plan {
-        LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => "another aggregate",
+        LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => "a GROUP BY or DISTINCT",
         LogicalPlan::Window(_) => "a window function",
-        LogicalPlan::Sort(_) => "a sort",
-        LogicalPlan::Limit(_) => "a limit",
-        LogicalPlan::Union(_) => "a union",
-        LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => "values",
+        LogicalPlan::Sort(_) => "an ORDER BY",
+        LogicalPlan::Limit(_) => "a LIMIT",
+        LogicalPlan::Union(_) => "a UNION",
+        LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => "VALUES",
         LogicalPlan::Unnest(_) => "an unnest",
-        LogicalPlan::RecursiveQuery(_) => "a recursive query",
+        LogicalPlan::RecursiveQuery(_) => "a WITH RECURSIVE query",
         _ => "an operator of DataFusion's",
     }
 }

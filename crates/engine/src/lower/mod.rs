@@ -7,7 +7,7 @@
 //! ```text
 //! LogicalPlan ─ graph ─► relations, conditions over their columns
 //!             ─ tree  ─► the largest relation is the root, the others are join tables, nested where the joins are
-//!             ─ expr  ─► DataFusion's expressions as the pipelines'
+//!             ─ expr  ─► DataFusion's expressions as the pipelines', each with its SQL for errors
 //!             ─ aggregate ─► functions, and how their results become DataFusion's types
 //!             ─ node  ─► in the plan; ─ exec ─► running
 //! ```
@@ -17,6 +17,7 @@ mod exec;
 mod expr;
 mod graph;
 mod node;
+mod sql;
 mod text;
 mod tree;
 
@@ -90,7 +91,7 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
     let lowered = plan.clone().transform_down_with_subqueries(|node| {
         let LogicalPlan::Aggregate(aggregate) = &node else {
             if matches!(node, LogicalPlan::Join(_)) && reads_own_table(&node)? {
-                reasons.push("a join that is not below an aggregate".into());
+                reasons.push("a join that no aggregate is computed of".into());
             }
             return Ok(Transformed::no(node));
         };
@@ -118,7 +119,8 @@ fn report(reasons: &[String], fallback: Fallback, query: Option<&Query>) -> Data
         (_, [], _) | (Fallback::Silent, ..) => {}
         (Fallback::Error, [reason, ..], _) => {
             let message = format!("no fused pipeline can run {reason}");
-            let error = Error::new(ErrorKind::Invalid, message).with_hint("SET exec.fallback = 'warn' runs it without");
+            let error = Error::new(ErrorKind::Invalid, message)
+                .with_hint("SET exec.fallback = 'warn' lets DataFusion's operators run it");
             return Err(error.into());
         }
         (Fallback::Warn, reasons, Some(query)) => {

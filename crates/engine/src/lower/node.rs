@@ -77,7 +77,7 @@ impl FusedNode {
         let keys = aggregate.group_expr.iter().map(substitute).collect::<Lowered<Vec<_>>>()?;
         let calls = aggregate.aggr_expr.iter().map(substitute).collect::<Lowered<Vec<_>>>()?;
         if keys.iter().any(|key| matches!(key, Expr::GroupingSet(_))) {
-            return because("grouping sets");
+            return because("GROUPING SETS, ROLLUP or CUBE");
         }
         let ledger = query.map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()));
         let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger)?;

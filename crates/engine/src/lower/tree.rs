@@ -208,7 +208,7 @@ impl<'a> Planner<'a> {
         }
         match reached.len() == all.len() {
             true => Ok(()),
-            false => because("a join without an equality"),
+            false => because("a join without an equality between columns of two tables"),
         }
     }
 
@@ -256,7 +256,8 @@ impl<'a> Planner<'a> {
         }
         let source = self.source(relation, &used, scans)?;
         let schema = Arc::clone(&self.schema);
-        let mut translator = Translator { schema, state: self.state, registers, depth: Cell::new(0) };
+        let (relations, depth) = (graph.relations.as_slice(), Cell::new(0));
+        let mut translator = Translator { schema, relations, state: self.state, registers, depth };
         let mut steps = Vec::new();
         for condition in &self.local[relation] {
             steps.push(Step::Filter(translator.translate(condition)?));

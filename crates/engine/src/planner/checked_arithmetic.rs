@@ -345,8 +345,12 @@ impl Checked {
 /// `BIGINT out of range in 9223372036854775807 + 1`
 pub(super) fn out_of_range(data_type: &DataType, what: &str) -> DataFusionError {
     let error = Error::new(ErrorKind::Data, format!("{} out of range in {what}", sql_name(data_type)));
-    error.with_hint("CAST(x AS DECIMAL(38, 0)) has room for more, CAST(x AS DOUBLE) for more at less precision").into()
+    error.with_hint(MORE_ROOM).into()
 }
+
+/// What to do where integers are out of range.
+pub(crate) const MORE_ROOM: &str =
+    "CAST(x AS DECIMAL(38, 0)) has room for more, CAST(x AS DOUBLE) for more at less precision";
 
 enum Operand<T: ArrowPrimitiveType> {
     Array(PrimitiveArray<T>),

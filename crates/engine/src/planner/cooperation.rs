@@ -3,9 +3,9 @@
 //! DataFusion counts what leaves sources, and lets a task go after so many batches; but a join of two small tables goes
 //! on for minutes between two batches of its source. So joins count what they emit, too: each by itself, for joins in
 //! joins that all drew on the runtime's one budget would have spent it before the innermost one did anything. A
-//! nested-loop join whose condition nothing meets emits nothing: its condition, evaluated for some thousand pairs at a
-//! time, asks whether the query still runs, and is an error when it does not. Nobody sees that error: nobody waits for
-//! the rows.
+//! nested-loop or hash join whose condition nothing meets emits nothing: its condition, evaluated for some thousand
+//! pairs at a time, asks whether the query still runs, and is an error when it does not. Nobody sees that error: nobody
+//! waits for the rows.
 //!
 //! Joins in joins are polled in each other, too, on a thread's stack: where that is nearly full they go on on another.
 //!
@@ -41,10 +41,14 @@ const BATCHES_AT_A_TIME: usize = 64;
 /// The plan, with joins that can be cancelled.
 pub(super) fn cancellable(plan: Arc<dyn ExecutionPlan>, query: &Arc<Query>) -> Result<Arc<dyn ExecutionPlan>> {
     let watched = plan.transform_up(|node| {
-        let node = match node.downcast_ref::<NestedLoopJoinExec>() {
-            Some(join) => watch(join, query)?.unwrap_or(node),
-            None if node.is::<CrossJoinExec>() || node.is::<HashJoinExec>() || node.is::<SortMergeJoinExec>() => node,
-            None => return Ok(Transformed::no(node)),
+        let node = if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
+            watch(join, query)?.unwrap_or(node)
+        } else if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+            watch_hash(join, query)?.unwrap_or(node)
+        } else if node.is::<CrossJoinExec>() || node.is::<SortMergeJoinExec>() {
+            node
+        } else {
+            return Ok(Transformed::no(node));
         };
         Ok(Transformed::yes(Arc::new(Yielding(node)) as _))
     });
@@ -145,13 +149,22 @@ impl RecordBatchStream for YieldingStream {
 
 fn watch(join: &NestedLoopJoinExec, query: &Arc<Query>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(filter) = join.filter() else { return Ok(None) };
-    let condition = Watched { inner: Arc::clone(filter.expression()), query: Arc::clone(query) };
-    let filter = JoinFilter::new(Arc::new(condition), filter.column_indices().to_vec(), Arc::clone(filter.schema()));
+    let filter = watched(filter, query);
     let join = NestedLoopJoinExecBuilder::new(Arc::clone(join.left()), Arc::clone(join.right()), *join.join_type())
         .with_filter(Some(filter))
         .with_projection_ref(join.projection().clone())
         .build()?;
     Ok(Some(Arc::new(join)))
+}
+
+fn watch_hash(join: &HashJoinExec, query: &Arc<Query>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(filter) = &join.filter else { return Ok(None) };
+    Ok(Some(Arc::new(join.builder().with_filter(Some(watched(filter, query))).build()?)))
+}
+
+fn watched(filter: &JoinFilter, query: &Arc<Query>) -> JoinFilter {
+    let condition = Watched { inner: Arc::clone(filter.expression()), query: Arc::clone(query) };
+    JoinFilter::new(Arc::new(condition), filter.column_indices().to_vec(), Arc::clone(filter.schema()))
 }
 
 /// A condition that fails when its query was cancelled.

@@ -9,6 +9,7 @@ mod balanced_conditions;
 mod checked_arithmetic;
 mod checked_sum;
 mod cooperation;
+mod date_arithmetic;
 mod decimal_division;
 mod dialect;
 mod expressions;
@@ -48,7 +49,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
-pub(crate) use self::checked_arithmetic::{Operation, operation_of};
+pub(crate) use self::checked_arithmetic::{MORE_ROOM, Operation, operation_of};
 use self::dialect::Dialect;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
@@ -88,6 +89,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(rounding_casts::RoundingCasts),
+        Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
     ];
     rules.extend(Analyzer::new().rules);

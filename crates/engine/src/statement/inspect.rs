@@ -39,7 +39,7 @@ impl Show {
         context.query.planned();
         let schema = batch.schema();
         let stream = MemoryStream::try_new(vec![batch], schema, None)?;
-        Ok(Output::Rows(Rows::new(Box::pin(stream), &context.query)))
+        Ok(Output::Rows(Rows::new(Box::pin(stream), &context.query)?))
     }
 }
 

@@ -35,5 +35,5 @@ fn unsupported(what: &str) -> Result<Output> {
 pub(super) async fn query(plan: LogicalPlan, context: &Context<'_>) -> Result<Rows> {
     let physical = context.physical_plan(plan).await?;
     context.query.planned();
-    Ok(Rows::new(execute_stream(physical, context.state.task_ctx())?, &context.query))
+    Rows::new(execute_stream(physical, context.state.task_ctx())?, &context.query)
 }

@@ -4,6 +4,10 @@
 //! operation's operands have one [`Kind`], wide enough for its exact result, so that arithmetic never wraps; what must
 //! fit less is checked afterwards. NULL rows take part in everything, with whatever value they have, and are told by
 //! their validity; only checks look at it.
+//!
+//! Branches are computed for every row as well. What may fail in one gets a *guard*, a boolean that is true for the
+//! rows that take the branch: checks look at those alone, and what the others have computed is never used. What cannot
+//! fail has no guard.
 
 use std::sync::Arc;
 
@@ -38,18 +42,24 @@ enum OpKind {
         op: ArithmeticOp,
         a: usize,
         b: usize,
-        check: Arc<Check>,
+        check: Guarded,
     },
     /// An error if a row that is not NULL holds zero. Writes nothing.
     CheckNotZero {
         a: usize,
         of: [usize; 2],
-        check: Arc<Check>,
+        check: Guarded,
     },
     /// An error if a row that is not NULL lies outside of the bounds. Writes nothing.
     CheckBounds {
         a: usize,
-        check: Arc<Check>,
+        check: Guarded,
+    },
+    /// A guard: the rows of another one (or all) for which a test holds.
+    Guard {
+        outer: Option<usize>,
+        a: usize,
+        test: Test,
     },
     /// From one kind of integer to another that holds it, or to a double.
     Convert {
@@ -99,12 +109,39 @@ enum OpKind {
         a: usize,
         factor: i128,
         divides: bool,
-        check: Option<Arc<Check>>,
+        check: Option<Guarded>,
     },
     DatePart {
         part: DatePart,
         a: usize,
     },
+}
+
+/// A check, and the slot of the guard that says whom it is for: everybody, if there is none.
+#[derive(Clone, Debug)]
+struct Guarded {
+    check: Arc<Check>,
+    guard: Option<usize>,
+}
+
+impl Guarded {
+    /// Whether it looks at a row.
+    fn is_for(&self, vectors: &[Vector], row: usize) -> bool {
+        self.guard.is_none_or(|guard| vectors[guard].integer(row) == 1)
+    }
+}
+
+/// What makes a row go on to the next branch, or take one.
+#[derive(Clone, Copy, Debug)]
+enum Test {
+    /// It holds: the branch of a CASE is taken.
+    True,
+    /// It does not, or is NULL: the next branch of a CASE, the next side of an OR.
+    NotTrue,
+    /// It holds, or is NULL: the next side of an AND.
+    NotFalse,
+    /// It is NULL: the next argument of a COALESCE.
+    Null,
 }
 
 /// What fills a slot that no operation writes.
@@ -144,7 +181,7 @@ impl Compiler {
     /// Compiles an expression.
     pub fn compile(&mut self, bound: &Bound) -> Result<Code> {
         let mut ops = Vec::new();
-        let result = self.emit(bound, &mut ops)?;
+        let result = self.emit(bound, None, &mut ops)?;
         Ok(Code { ops, result })
     }
 
@@ -177,11 +214,41 @@ impl Compiler {
         self.push(ops, kind, OpKind::Convert { a: slot })
     }
 
-    fn emit_all(&mut self, all: &[Bound], ops: &mut Vec<Op>) -> Result<Vec<usize>> {
-        all.iter().map(|bound| self.emit(bound, ops)).collect()
+    /// The rows of `outer` for which `test` holds of `a`.
+    fn guard(&mut self, outer: Option<usize>, a: usize, test: Test, ops: &mut Vec<Op>) -> usize {
+        self.push(ops, Kind::Bool, OpKind::Guard { outer, a, test })
     }
 
-    fn emit(&mut self, bound: &Bound, ops: &mut Vec<Op>) -> Result<usize> {
+    /// Sides of a whole in the order in which they are looked at: what can fail is only for the rows that those before
+    /// it leave open, as `test` tells. The slots are in the order of `all`.
+    fn emit_in_turn(
+        &mut self,
+        all: &[Bound],
+        order: impl IntoIterator<Item = usize>,
+        test: Test,
+        guard: Option<usize>,
+        ops: &mut Vec<Op>,
+    ) -> Result<Vec<usize>> {
+        let mut slots = vec![0; all.len()];
+        let mut open = guard;
+        let mut before = Vec::new();
+        for side in order {
+            if all[side].is_fallible {
+                open = before.drain(..).fold(open, |open, slot| Some(self.guard(open, slot, test, ops)));
+            }
+            slots[side] = self.emit(&all[side], open, ops)?;
+            before.push(slots[side]);
+        }
+        Ok(slots)
+    }
+
+    /// Like a filter's, the conditions of an AND or OR that cannot fail come before those that can.
+    fn emit_logic(&mut self, all: &[Bound], test: Test, guard: Option<usize>, ops: &mut Vec<Op>) -> Result<Vec<usize>> {
+        let (last, first): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(|side| all[*side].is_fallible);
+        self.emit_in_turn(all, first.into_iter().chain(last), test, guard, ops)
+    }
+
+    fn emit(&mut self, bound: &Bound, guard: Option<usize>, ops: &mut Vec<Op>) -> Result<usize> {
         let kind = Kind::of(&bound.domain);
         Ok(match &bound.kind {
             BoundKind::Register(register) => *register,
@@ -191,104 +258,118 @@ impl Compiler {
             BoundKind::Literal(Value::Double(value)) => self.constant(kind, Constant::Double(*value)),
             BoundKind::Literal(Value::Null(_)) => self.constant(kind, Constant::Null),
             BoundKind::Arithmetic { op, sides, exact, check } => {
-                self.emit_arithmetic(*op, sides, *exact, check.as_ref(), kind, ops)?
+                let check = check.as_ref().map(|check| Guarded { check: Arc::clone(check), guard });
+                let (a, b) = (self.emit(&sides[0], guard, ops)?, self.emit(&sides[1], guard, ops)?);
+                self.emit_arithmetic(*op, (a, b), *exact, check, kind, ops)?
             }
             BoundKind::Within { inner, interval } => {
-                let a = self.emit(inner, ops)?;
+                let a = self.emit(inner, guard, ops)?;
                 self.push(ops, kind, OpKind::Within { a, interval: *interval })
             }
             BoundKind::Compare { op, sides } => {
-                let (a, b) = (self.emit(&sides[0], ops)?, self.emit(&sides[1], ops)?);
+                let (a, b) = (self.emit(&sides[0], guard, ops)?, self.emit(&sides[1], guard, ops)?);
                 let common = self.kinds[a].max(self.kinds[b]);
                 let (a, b) = (self.converted(a, common, ops), self.converted(b, common, ops));
                 self.push(ops, kind, OpKind::Compare { op: *op, a, b })
             }
             BoundKind::In { inner, list } => {
-                let a = self.emit(inner, ops)?;
+                let a = self.emit(inner, guard, ops)?;
                 self.push(ops, kind, OpKind::In { a, list: Arc::clone(list) })
             }
             BoundKind::And(all) => {
-                let all = self.emit_all(all, ops)?;
+                let all = self.emit_logic(all, Test::NotFalse, guard, ops)?;
                 self.push(ops, kind, OpKind::And { all })
             }
             BoundKind::Or(any) => {
-                let any = self.emit_all(any, ops)?;
+                let any = self.emit_logic(any, Test::NotTrue, guard, ops)?;
                 self.push(ops, kind, OpKind::Or { any })
             }
             BoundKind::Not(inner) => {
-                let a = self.emit(inner, ops)?;
+                let a = self.emit(inner, guard, ops)?;
                 self.push(ops, kind, OpKind::Not { a })
             }
             BoundKind::IsNull(inner) => {
-                let a = self.emit(inner, ops)?;
+                let a = self.emit(inner, guard, ops)?;
                 self.push(ops, kind, OpKind::IsNull { a })
             }
             BoundKind::Lookup { code, table } => {
-                let a = self.emit(code, ops)?;
+                let a = self.emit(code, guard, ops)?;
                 self.push(ops, kind, OpKind::Lookup { a, table: Arc::clone(table) })
             }
-            BoundKind::Case { branches, otherwise } => {
-                let mut slots = Vec::with_capacity(branches.len());
-                for (condition, value) in branches {
-                    let condition = self.emit(condition, ops)?;
-                    let value = self.emit(value, ops)?;
-                    slots.push((condition, self.converted(value, kind, ops)));
-                }
-                let otherwise = self.emit(otherwise, ops)?;
-                let otherwise = self.converted(otherwise, kind, ops);
-                self.push(ops, kind, OpKind::Case { branches: slots, otherwise })
-            }
+            BoundKind::Case { branches, otherwise } => self.emit_case(branches, otherwise, kind, guard, ops)?,
             BoundKind::Coalesce(all) => {
-                let all = self.emit_all(all, ops)?;
+                let all = self.emit_in_turn(all, 0..all.len(), Test::Null, guard, ops)?;
                 let all = all.into_iter().map(|slot| self.converted(slot, kind, ops)).collect();
                 self.push(ops, kind, OpKind::Coalesce { all })
             }
             BoundKind::ToDouble { inner, scale } => {
-                let a = self.emit(inner, ops)?;
+                let a = self.emit(inner, guard, ops)?;
                 self.push(ops, kind, OpKind::ToDouble { a, divisor: 10f64.powi((*scale).into()) })
             }
             BoundKind::Rescale { inner, factor, divides, check } => {
-                let a = self.emit(inner, ops)?;
-                let (factor, divides, check) = (*factor, *divides, check.clone());
-                self.push(ops, kind, OpKind::Rescale { a, factor, divides, check })
+                let a = self.emit(inner, guard, ops)?;
+                let check = check.clone().map(|check| Guarded { check, guard });
+                self.push(ops, kind, OpKind::Rescale { a, factor: *factor, divides: *divides, check })
             }
             BoundKind::DatePart { part, inner } => {
-                let a = self.emit(inner, ops)?;
+                let a = self.emit(inner, guard, ops)?;
                 let a = self.converted(a, Kind::I32, ops);
                 self.push(ops, kind, OpKind::DatePart { part: *part, a })
             }
         })
     }
 
+    fn emit_case(
+        &mut self,
+        branches: &[(Bound, Bound)],
+        otherwise: &Bound,
+        kind: Kind,
+        guard: Option<usize>,
+        ops: &mut Vec<Op>,
+    ) -> Result<usize> {
+        let is_fallible = |(condition, value): &(Bound, Bound)| condition.is_fallible || value.is_fallible;
+        let mut slots = Vec::with_capacity(branches.len());
+        // Rows that no branch before has taken.
+        let mut open = guard;
+        for (number, (condition, value)) in branches.iter().enumerate() {
+            let condition = self.emit(condition, open, ops)?;
+            let taken = if value.is_fallible { Some(self.guard(open, condition, Test::True, ops)) } else { open };
+            let value = self.emit(value, taken, ops)?;
+            slots.push((condition, self.converted(value, kind, ops)));
+            if otherwise.is_fallible || branches[number + 1..].iter().any(is_fallible) {
+                open = Some(self.guard(open, condition, Test::NotTrue, ops));
+            }
+        }
+        let otherwise = self.emit(otherwise, open, ops)?;
+        let otherwise = self.converted(otherwise, kind, ops);
+        Ok(self.push(ops, kind, OpKind::Case { branches: slots, otherwise }))
+    }
+
     fn emit_arithmetic(
         &mut self,
         op: ArithmeticOp,
-        sides: &[Bound; 2],
+        (a, b): (usize, usize),
         exact: Option<Interval>,
-        check: Option<&Arc<Check>>,
+        check: Option<Guarded>,
         kind: Kind,
         ops: &mut Vec<Op>,
     ) -> Result<usize> {
-        let (a, b) = (self.emit(&sides[0], ops)?, self.emit(&sides[1], ops)?);
         if kind == Kind::F64 {
             return Ok(self.push(ops, kind, OpKind::Arithmetic { op, a, b }));
         }
         let exact_kind = exact.map_or(Kind::I128, Kind::of_interval);
         let wide = self.kinds[a].max(self.kinds[b]).max(exact_kind);
         let (a, b) = (self.converted(a, wide, ops), self.converted(b, wide, ops));
-        if let Some(check) = check.filter(|_| matches!(op, ArithmeticOp::Div | ArithmeticOp::Rem)) {
-            ops.push(Op {
-                out: self.kinds.len(),
-                kind: OpKind::CheckNotZero { a: b, of: [a, b], check: check.clone() },
-            });
+        if let Some(check) = check.clone().filter(|_| matches!(op, ArithmeticOp::Div | ArithmeticOp::Rem)) {
+            ops.push(Op { out: self.kinds.len(), kind: OpKind::CheckNotZero { a: b, of: [a, b], check } });
         }
-        let result = match (exact, check) {
+        let result = match (exact, &check) {
             (Some(_), _) => self.push(ops, wide, OpKind::Arithmetic { op, a, b }),
-            (None, Some(check)) => self.push(ops, wide, OpKind::Checked { op, a, b, check: Arc::clone(check) }),
+            (None, Some(check)) => self.push(ops, wide, OpKind::Checked { op, a, b, check: check.clone() }),
             (None, None) => return Err(Error::Invalid("arithmetic that may not fit 128 bits, unchecked".into())),
         };
         if let Some(check) = check {
-            ops.push(Op { out: self.kinds.len(), kind: OpKind::CheckBounds { a: result, check: Arc::clone(check) } });
+            ops.push(Op { out: self.kinds.len(), kind: OpKind::CheckBounds { a: result, check } });
         }
         Ok(self.converted(result, kind, ops))
     }
@@ -302,7 +383,7 @@ impl Code {
             let (operands, rest) = vectors.split_at_mut(op.out);
             match &op.kind {
                 OpKind::CheckNotZero { a, of, check } => check_not_zero(operands, *a, *of, n, check)?,
-                OpKind::CheckBounds { a, check } => check_bounds(&operands[*a], n, check)?,
+                OpKind::CheckBounds { a, check } => check_bounds(operands, *a, n, check)?,
                 kind => run(kind, operands, &mut rest[0], n)?,
             }
         }
@@ -340,11 +421,18 @@ fn run(op: &OpKind, vectors: &[Vector], out: &mut Vector, n: usize) -> Result<()
             let (Data::I128(a), Data::I128(b)) = (&a.data, &b.data) else { return Err(mixed()) };
             for row in 0..n {
                 let result = checked(*op, a[row], b[row]);
-                if result.is_none() && out.is_valid(row) {
-                    return Err(check.out_of_range());
+                if result.is_none() && out.is_valid(row) && check.is_for(vectors, row) {
+                    return Err(check.check.out_of_range());
                 }
                 let Data::I128(out) = &mut out.data else { return Err(mixed()) };
                 out[row] = result.unwrap_or(0);
+            }
+        }
+        OpKind::Guard { outer, a, test } => {
+            guard(&vectors[*a], *test, out, n)?;
+            if let (Some(outer), Data::Bool(open)) = (outer, &mut out.data) {
+                let Data::Bool(outer) = &vectors[*outer].data else { return Err(mixed()) };
+                kernels::and_assign(&mut open[..n], &outer[..n]);
             }
         }
         OpKind::Convert { a } => {
@@ -416,12 +504,12 @@ fn run(op: &OpKind, vectors: &[Vector], out: &mut Vector, n: usize) -> Result<()
             for row in 0..n {
                 let value = a.integer(row);
                 let scaled = if *divides { Some(rounded(value, *factor)) } else { value.checked_mul(*factor) };
-                let fits = |scaled: &i128| {
-                    check.as_ref().is_none_or(|check| (check.bounds.min..=check.bounds.max).contains(scaled))
-                };
+                let fits = |scaled: &i128| check.as_ref().is_none_or(|guarded| guarded.check.allows(*scaled));
                 let scaled = match (scaled.filter(fits), check) {
                     (Some(scaled), _) => scaled,
-                    (None, Some(check)) if a.is_valid(row) => return Err(check.out_of_range()),
+                    (None, Some(guarded)) if a.is_valid(row) && guarded.is_for(vectors, row) => {
+                        return Err(guarded.check.out_of_range());
+                    }
                     (None, _) => 0,
                 };
                 set_integer(out, row, scaled)?;
@@ -489,30 +577,51 @@ fn both_valid(a: &Vector, b: &Vector, out: &mut Vector, n: usize) {
     }
 }
 
-fn check_not_zero(vectors: &[Vector], a: usize, of: [usize; 2], n: usize, check: &Check) -> Result<()> {
+fn check_not_zero(vectors: &[Vector], a: usize, of: [usize; 2], n: usize, guarded: &Guarded) -> Result<()> {
     // A NULL dividend makes the quotient NULL, whatever the divisor is.
-    let is_used = |row: usize| of.iter().all(|slot| vectors[*slot].is_valid(row));
+    let is_used = |row: usize| of.iter().all(|slot| vectors[*slot].is_valid(row)) && guarded.is_for(vectors, row);
     match (0..n).any(|row| vectors[a].integer(row) == 0 && is_used(row)) {
-        true => Err(check.division_by_zero()),
+        true => Err(guarded.check.division_by_zero()),
         false => Ok(()),
     }
 }
 
-fn check_bounds(a: &Vector, n: usize, check: &Check) -> Result<()> {
-    let bounds = check.bounds.min..=check.bounds.max;
+fn check_bounds(vectors: &[Vector], a: usize, n: usize, guarded: &Guarded) -> Result<()> {
+    let (values, check) = (&vectors[a], &guarded.check);
     let mut inside = [0u8; VECTOR_ROWS];
     if let (Data::I64(values), Ok(min), Ok(max)) =
-        (&a.data, i64::try_from(check.bounds.min), i64::try_from(check.bounds.max))
+        (&values.data, i64::try_from(check.bounds.min), i64::try_from(check.bounds.max))
     {
         kernels::within_i64(&values[..n], min, max, &mut inside[..n]);
         if inside[..n].iter().all(|inside| *inside == 1) {
             return Ok(());
         }
     }
-    match (0..n).any(|row| a.is_valid(row) && !bounds.contains(&a.integer(row))) {
+    let is_used = |row: usize| values.is_valid(row) && guarded.is_for(vectors, row);
+    match (0..n).any(|row| !check.allows(values.integer(row)) && is_used(row)) {
         true => Err(check.out_of_range()),
         false => Ok(()),
     }
+}
+
+fn guard(a: &Vector, test: Test, out: &mut Vector, n: usize) -> Result<()> {
+    let Data::Bool(open) = &mut out.data else { return Err(mixed()) };
+    let open = open.iter_mut().enumerate().take(n);
+    match (&a.data, test) {
+        (_, Test::Null) => open.for_each(|(row, open)| *open = u8::from(!a.is_valid(row))),
+        (Data::Bool(values), Test::True) => {
+            open.for_each(|(row, open)| *open = u8::from(a.is_valid(row) && values[row] == 1));
+        }
+        (Data::Bool(values), Test::NotTrue) => {
+            open.for_each(|(row, open)| *open = u8::from(!a.is_valid(row) || values[row] == 0));
+        }
+        (Data::Bool(values), Test::NotFalse) => {
+            open.for_each(|(row, open)| *open = u8::from(!a.is_valid(row) || values[row] == 1));
+        }
+        _ => return Err(mixed()),
+    }
+    out.has_nulls = false;
+    Ok(())
 }
 
 fn convert(a: &Vector, out: &mut Vector, n: usize) {

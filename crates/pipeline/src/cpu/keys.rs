@@ -54,7 +54,10 @@ impl KeyLayout {
         let mut count: u64 = 1;
         for domain in domains {
             if !super::code::is_key(domain) {
-                return Err(Error::Unsupported(format!("a key of {domain}")));
+                return Err(Error::Unsupported(match domain.ty {
+                    crate::Type::Double => "a join or group by doubles".into(),
+                    _ => "a join or group by integers of more than 64 bits".into(),
+                }));
             }
             let values = domain.interval.count().and_then(|n| u64::try_from(n).ok()).ok_or_else(too_wide)?;
             let null = (domain.nullable && nulls_are_values).then_some(values);

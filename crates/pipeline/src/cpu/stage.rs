@@ -72,7 +72,7 @@ pub(super) enum Register {
     /// From what a probe found.
     Payload { step: usize, column: usize },
     /// Computed.
-    Map { code: Code, needs: Vec<usize> },
+    Map { code: Code, needs: Vec<usize>, is_fallible: bool },
 }
 
 #[derive(Debug)]
@@ -84,6 +84,8 @@ pub(super) struct CompiledStep {
     pub needs: Vec<usize>,
     /// Steps that must come before it.
     pub after: Vec<usize>,
+    /// Whether it can fail for a row.
+    pub is_fallible: bool,
     /// Its place in the pipeline.
     pub number: usize,
 }
@@ -113,6 +115,7 @@ impl Stage {
         for (number, step) in pipeline.steps.iter().enumerate() {
             builder.step(number, step, tables)?;
         }
+        builder.put_fallible_steps_last();
         let (sink, sink_needs) = builder.sink(&pipeline.sink)?;
         let Builder { compiler, registers, steps, .. } = builder;
         let multiplies = steps.iter().any(|step| match &step.kind {
@@ -203,8 +206,9 @@ impl Builder<'_> {
     fn step(&mut self, number: usize, step: &Step, tables: &Tables) -> Result<()> {
         match step {
             Step::Map(expr) => {
-                let (code, _) = self.code(expr)?;
-                self.registers.push(Register::Map { code, needs: registers_of([expr]) });
+                let (code, bound) = self.code(expr)?;
+                let needs = registers_of([expr]);
+                self.registers.push(Register::Map { code, needs, is_fallible: bound.is_fallible });
             }
             Step::Filter(condition) => {
                 let needs_of = |bound: &Bound| registers_of_bound(bound);
@@ -241,19 +245,37 @@ impl Builder<'_> {
 
     fn push(&mut self, number: usize, kind: StepKind, screen: Option<Screen>, needs: Vec<usize>, is_fallible: bool) {
         let mut after = Vec::new();
-        needs.iter().for_each(|register| self.steps_before(*register, &mut after));
-        if is_fallible {
-            // It must not see rows that others would have taken out.
-            after = (0..self.steps.len()).collect();
-        }
-        self.steps.push(CompiledStep { kind, screen, needs, after, number });
+        let is_fallible = needs.iter().fold(is_fallible, |any, register| self.look_into(*register, &mut after) || any);
+        self.steps.push(CompiledStep { kind, screen, needs, after, is_fallible, number });
     }
 
-    fn steps_before(&self, register: usize, after: &mut Vec<usize>) {
+    /// Adds the steps that a register comes from; whether computing it can fail.
+    fn look_into(&self, register: usize, after: &mut Vec<usize>) -> bool {
         match &self.registers[register] {
-            Register::Column(_) => {}
-            Register::Payload { step, .. } => after.push(*step),
-            Register::Map { needs, .. } => needs.iter().for_each(|register| self.steps_before(*register, after)),
+            Register::Column(_) => false,
+            Register::Payload { step, .. } => {
+                after.push(*step);
+                false
+            }
+            Register::Map { needs, is_fallible, .. } => {
+                needs.iter().fold(*is_fallible, |any, register| self.look_into(*register, after) || any)
+            }
+        }
+    }
+
+    /// A step that can fail must not see rows that another takes out: it comes after all that cannot fail, but for
+    /// those that wait for it, and after those before it that can.
+    fn put_fallible_steps_last(&mut self) {
+        for fallible in (0..self.steps.len()).filter(|step| self.steps[*step].is_fallible).collect::<Vec<_>>() {
+            // Steps that wait for this one or for a later one that can fail.
+            let mut waiting: Vec<bool> = Vec::with_capacity(self.steps.len());
+            for (number, step) in self.steps.iter().enumerate() {
+                waiting.push(match step.is_fallible {
+                    true => number >= fallible,
+                    false => step.after.iter().any(|before| waiting[*before]),
+                });
+            }
+            self.steps[fallible].after = (0..self.steps.len()).filter(|step| !waiting[*step]).collect();
         }
     }
 

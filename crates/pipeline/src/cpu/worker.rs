@@ -420,7 +420,7 @@ impl Worker {
                 let may_miss = *kind == JoinKind::Left;
                 table.payload(*column, &places[..frame.n], may_miss, &mut frame.vectors[register]);
             }
-            Register::Map { code, needs } => {
+            Register::Map { code, needs, .. } => {
                 for register in needs {
                     self.ensure(stage, depth, *register)?;
                 }

@@ -1,0 +1,102 @@
+//! Days are whole numbers: `DATE '2020-03-01' - DATE '2020-02-01'` is 29, `DATE '2020-02-01' + 29` the first of March.
+//!
+//! DataFusion makes a duration in seconds of the difference of two dates, which compares with no number: `a - b > 3` is a
+//! broken assertion of its own. A number it makes an interval in nanoseconds of before it adds it to a date, so that
+//! 106,752 days are too many. PostgreSQL and DuckDB count days, and so does this: in integers, checked as all are, before
+//! types are settled. Intervals and timestamps are left to DataFusion.
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, Operator, cast};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+
+use super::expressions;
+
+#[derive(Debug)]
+pub(super) struct DateArithmetic;
+
+impl AnalyzerRule for DateArithmetic {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|node| {
+            let schema = expressions::readable(&node)?;
+            let rewritten = expressions::rewritten(node, |expr| Ok(rewrite(expr, &schema)))?;
+            // Changed or not: an input may have changed its types.
+            rewritten.map_data(LogicalPlan::recompute_schema)
+        });
+        Ok(rewritten?.data)
+    }
+
+    fn name(&self) -> &str {
+        "date_arithmetic"
+    }
+}
+
+fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) = &expr else {
+        return Transformed::no(expr);
+    };
+    let (Ok(a), Ok(b)) = (left.get_type(schema), right.get_type(schema)) else { return Transformed::no(expr) };
+    let computed = |left: Expr, right: Expr| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), *op, Box::new(right)));
+    let number = |expr: &Expr| cast(expr.clone(), DataType::Int64);
+    match (a, op, b) {
+        (DataType::Date32, Operator::Minus, DataType::Date32) => Transformed::yes(computed(days(left), days(right))),
+        (DataType::Date32, _, b) if b.is_integer() => Transformed::yes(date(computed(days(left), number(right)))),
+        (a, Operator::Plus, DataType::Date32) if a.is_integer() => {
+            Transformed::yes(date(computed(number(left), days(right))))
+        }
+        _ => Transformed::no(expr),
+    }
+}
+
+/// Days since 1970-01-01.
+fn days(date: &Expr) -> Expr {
+    cast(cast(date.clone(), DataType::Int32), DataType::Int64)
+}
+
+fn date(days: Expr) -> Expr {
+    cast(cast(days, DataType::Int32), DataType::Date32)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ErrorKind;
+    use crate::planner::tests::{fails, rows};
+
+    #[tokio::test]
+    async fn days_are_counted() {
+        let table = "(VALUES (DATE '2020-03-01', 29), (DATE '1969-12-31', -1), (NULL, 5)) AS t(d, n)";
+        for (expression, expected) in [
+            // From DuckDB.
+            ("d - DATE '2020-02-01'", "29 -18294 NULL"),
+            ("d - DATE '2020-02-01' > 3", "true false NULL"),
+            ("arrow_typeof(d - d)", "Int64 Int64 Int64"),
+            ("d + n", "2020-03-30 1969-12-30 NULL"),
+            ("n + d", "2020-03-30 1969-12-30 NULL"),
+            ("d - n", "2020-02-01 1970-01-01 NULL"),
+            ("DATE '1998-01-01' + 200000 - d", "191905 210228 NULL"),
+            ("DATE '1998-01-01' + 200000", "2545-08-01 2545-08-01 2545-08-01"),
+            ("d + CAST(n AS TINYINT) + CAST(1 AS SMALLINT)", "2020-03-31 1969-12-31 NULL"),
+            // As before.
+            ("CAST(d + INTERVAL '1 month' AS DATE)", "2020-04-01 1970-01-31 NULL"),
+            (
+                "TIMESTAMP '2020-01-02 00:00:00' - TIMESTAMP '2020-01-01 00:00:00' > INTERVAL '3 hours'",
+                "true true true",
+            ),
+        ] {
+            assert_eq!(rows(&format!("SELECT {expression} FROM {table}")).await.join(" "), expected, "{expression}");
+        }
+        assert_eq!(rows(&format!("SELECT count(*) FROM {table} WHERE d - DATE '1998-01-01' > 3")).await, ["1"]);
+        assert_eq!(rows(&format!("SELECT d - DATE '2020-02-01' AS age FROM {table} ORDER BY age")).await.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn days_that_are_too_many_are_an_error() {
+        for expression in ["d + 9000000000", "d + 9223372036854775807", "d - 9000000000"] {
+            let error = fails(&format!("SELECT {expression} FROM (VALUES (DATE '2020-03-01')) AS t(d)")).await;
+            assert_eq!(error.kind(), ErrorKind::Data, "{expression}: {error}");
+        }
+    }
+}
