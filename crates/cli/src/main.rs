@@ -20,7 +20,6 @@ mod shell;
 mod source;
 mod statement;
 mod terminal;
-mod units;
 mod version;
 mod view;
 

@@ -17,8 +17,8 @@ use crate::args::{BenchArgs, GenArgs, GenFormat, Suite};
 use crate::exit::Stop;
 use crate::settings;
 use crate::terminal::{Paint, Terminal, note};
-use crate::units;
 use crate::version::Profile;
+use onehop_engine::units;
 
 /// What is measured, on what, how.
 struct Subject<'a> {

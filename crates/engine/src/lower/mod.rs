@@ -9,6 +9,7 @@
 //!             ─ tree  ─► the largest relation is the root, the others are join tables, nested where the joins are
 //!             ─ expr  ─► DataFusion's expressions as the pipelines'
 //!             ─ aggregate ─► functions, and how their results become DataFusion's types
+//!             ─ words ─► the same in SQL's words, for EXPLAIN
 //!             ─ node  ─► in the plan; ─ exec ─► running
 //! ```
 
@@ -19,6 +20,7 @@ mod graph;
 mod node;
 mod text;
 mod tree;
+mod words;
 
 use std::sync::Arc;
 
@@ -30,8 +32,9 @@ use datafusion::logical_expr::{Extension, LogicalPlan};
 
 use onehop_segment::BlockCache;
 
+pub(crate) use self::exec::{FusedExec, PipelineRan};
 use self::node::FusedNode;
-pub(crate) use self::node::FusedPlanner;
+pub(crate) use self::node::{Fused, FusedPlanner};
 use crate::query::Query;
 use crate::scan::SegmentTable;
 use crate::settings::{ExecMode, Fallback};
@@ -86,43 +89,62 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
         _ => return Ok(plan.clone()),
     };
     let query = state.config().get_extension::<Query>();
-    let mut reasons = Vec::new();
+    let mut refused = Vec::new();
+    let mut fused_subtrees = 0;
     let lowered = plan.clone().transform_down_with_subqueries(|node| {
         let LogicalPlan::Aggregate(aggregate) = &node else {
             if matches!(node, LogicalPlan::Join(_)) && reads_own_table(&node)? {
-                reasons.push("a join that is not below an aggregate".into());
+                refused.push(Refusal::of(&node, "a join that is not below an aggregate".into()));
             }
             return Ok(Transformed::no(node));
         };
         match FusedNode::of_aggregate(aggregate, state, &fusing, query.as_ref()) {
             Ok(fused) => {
+                fused_subtrees += 1;
                 let node = LogicalPlan::Extension(Extension { node: Arc::new(fused) });
                 Ok(Transformed::new(node, true, TreeNodeRecursion::Jump))
             }
             Err(Failure::Reason(reason)) => {
                 if reads_own_table(&node)? {
-                    reasons.push(reason);
+                    refused.push(Refusal::of(&node, reason));
                 }
                 Ok(Transformed::no(node))
             }
             Err(Failure::Error(e)) => Err(e),
         }
     })?;
-    report(&reasons, fusing.fallback, query.as_deref())?;
+    report(&refused, fusing.fallback, query.as_deref())?;
+    if let Some(query) = &query {
+        query.lowered(fused_subtrees, refused);
+    }
     Ok(lowered.data)
 }
 
+/// An aggregate or a join that stays with DataFusion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The names of its columns, which its operator has, too.
+    pub columns: Vec<String>,
+    pub reason: String,
+}
+
+impl Refusal {
+    fn of(node: &LogicalPlan, reason: String) -> Self {
+        Self { columns: node.schema().fields().iter().map(|field| field.name().clone()).collect(), reason }
+    }
+}
+
 /// Says why not everything is lowered, as the session wants to have it said.
-fn report(reasons: &[String], fallback: Fallback, query: Option<&Query>) -> DataFusionResult<()> {
-    match (fallback, reasons, query) {
+fn report(refused: &[Refusal], fallback: Fallback, query: Option<&Query>) -> DataFusionResult<()> {
+    match (fallback, refused, query) {
         (_, [], _) | (Fallback::Silent, ..) => {}
-        (Fallback::Error, [reason, ..], _) => {
+        (Fallback::Error, [Refusal { reason, .. }, ..], _) => {
             let message = format!("no fused pipeline can run {reason}");
             let error = Error::new(ErrorKind::Invalid, message).with_hint("SET exec.fallback = 'warn' runs it without");
             return Err(error.into());
         }
-        (Fallback::Warn, reasons, Some(query)) => {
-            reasons.iter().for_each(|reason| query.notice(format!("not fused: {reason}")));
+        (Fallback::Warn, refused, Some(query)) => {
+            refused.iter().for_each(|Refusal { reason, .. }| query.notice(format!("not fused: {reason}")));
         }
         (Fallback::Warn, _, None) => {}
     }
