@@ -6,6 +6,7 @@ mod check;
 mod client;
 mod doctor;
 mod exit;
+mod explain;
 mod footer;
 mod format;
 mod interrupt;

@@ -171,6 +171,7 @@ fn queries(history: &History) -> Result<RecordBatch> {
     let started = TimestampMicrosecondArray::from_iter_values(started.map(|since| since.as_micros() as i64));
     let reasons = |lowering: &Lowering| {
         let mut reasons: Vec<&str> = lowering.refused.iter().map(|refusal| refusal.reason.as_str()).collect();
+        reasons.sort_unstable();
         reasons.dedup();
         (!reasons.is_empty()).then(|| reasons.join("; "))
     };

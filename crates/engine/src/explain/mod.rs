@@ -176,7 +176,24 @@ impl Explanation {
     }
 }
 
+impl Totals {
+    /// What is to be said about the whole, in lines with a name each.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        text::summary(self)
+    }
+}
+
 impl Node {
+    /// What it does, in a line.
+    pub fn title(&self) -> String {
+        text::title(&self.facts)
+    }
+
+    /// Its figures, in lines.
+    pub fn figures(&self) -> Vec<String> {
+        text::figures(self)
+    }
+
     /// Calls `f` with this operator and all below it.
     pub fn for_each<'a>(&'a self, f: &mut impl FnMut(&'a Node)) {
         f(self);

@@ -45,7 +45,7 @@ fn tree(node: &Node, first: &str, rest: &str, role: &str, out: &mut String) {
     }
 }
 
-fn title(facts: &Facts) -> String {
+pub(super) fn title(facts: &Facts) -> String {
     match facts {
         Facts::Scan(scan) if scan.alias != scan.table => format!("{} {}", scan.table, scan.alias),
         Facts::Scan(scan) => scan.table.clone(),
@@ -62,7 +62,7 @@ fn title(facts: &Facts) -> String {
     }
 }
 
-fn figures(node: &Node) -> Vec<String> {
+pub(super) fn figures(node: &Node) -> Vec<String> {
     let mut lines = match &node.facts {
         Facts::Scan(scan) => scan_figures(scan),
         Facts::Join(join) => join_figures(join),

@@ -18,11 +18,10 @@ use crate::scan::{ScanPlan, SegmentScanExec};
 
 /// The tree of a plan. `refused` says what of it is not fused, and why.
 pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: ExplainMode) -> Node {
-    // What only lets others run does nothing to rows.
-    if plan.is::<CooperativeExec>() || planner::is_yielding(plan) {
-        if let [below] = plan.children().as_slice() {
-            return node_of(below, refused, mode);
-        }
+    // It does nothing to rows.
+    let only_lets_others_run = plan.is::<CooperativeExec>() || planner::is_yielding(plan);
+    if let ([below], true) = (plan.children().as_slice(), only_lets_others_run) {
+        return node_of(below, refused, mode);
     }
     if let Some(exec) = plan.downcast_ref::<FusedExec>() {
         return fused::node_of(exec);

@@ -22,6 +22,7 @@ mod text;
 mod tree;
 mod words;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use datafusion::catalog::default_table_source::source_as_provider;
@@ -91,9 +92,11 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
     let query = state.config().get_extension::<Query>();
     let mut refused = Vec::new();
     let mut fused_subtrees = 0;
-    let lowered = plan.clone().transform_down_with_subqueries(|node| {
+    // How many aggregates that were refused the walk is within: their joins are refused with them.
+    let within = Cell::new(0);
+    let down = |node: LogicalPlan| {
         let LogicalPlan::Aggregate(aggregate) = &node else {
-            if matches!(node, LogicalPlan::Join(_)) && reads_own_table(&node)? {
+            if matches!(node, LogicalPlan::Join(_)) && within.get() == 0 && reads_own_table(&node)? {
                 refused.push(Refusal::of(&node, "a join that is not below an aggregate".into()));
             }
             return Ok(Transformed::no(node));
@@ -108,11 +111,18 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
                 if reads_own_table(&node)? {
                     refused.push(Refusal::of(&node, reason));
                 }
+                within.set(within.get() + 1);
                 Ok(Transformed::no(node))
             }
             Err(Failure::Error(e)) => Err(e),
         }
-    })?;
+    };
+    let up = |node: LogicalPlan| {
+        // An aggregate that is still one was refused on the way down.
+        within.set(within.get() - usize::from(matches!(node, LogicalPlan::Aggregate(_))));
+        Ok(Transformed::no(node))
+    };
+    let lowered = plan.clone().transform_down_up_with_subqueries(down, up)?;
     report(&refused, fusing.fallback, query.as_deref())?;
     if let Some(query) = &query {
         query.lowered(fused_subtrees, refused);

@@ -18,6 +18,7 @@ use futures::StreamExt;
 
 use super::{Context, Statement, parse_word};
 use crate::explain::{self, ExplainMode, Explanation, Totals};
+use crate::lower::Refusal;
 use crate::query::{Output, Rows};
 use crate::{Error, ErrorKind, Result};
 
@@ -159,8 +160,12 @@ async fn explained(query: DataFusionStatement, mode: ExplainMode, context: &Cont
         ExplainMode::Analyze => Some(run(&physical, context).await?),
     };
     let refused = context.query.lowering().refused;
-    let mut not_fused: Vec<String> = refused.iter().map(|refusal| refusal.reason.clone()).collect();
-    not_fused.dedup();
+    let mut not_fused: Vec<String> = Vec::new();
+    for Refusal { reason, .. } in &refused {
+        if !not_fused.contains(reason) {
+            not_fused.push(reason.clone());
+        }
+    }
     Ok(Explanation { sql, plan: explain::node_of(&physical, &refused, mode), not_fused, totals })
 }
 
