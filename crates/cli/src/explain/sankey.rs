@@ -97,9 +97,19 @@ impl Flow {
     }
 
     fn band(&mut self, from: usize, to: usize, left: u64, arrived: u64) {
-        if left > 0 || arrived > 0 {
-            self.bands.push(Band { from, to, left, arrived });
+        let known = self.bands.iter_mut().find(|band| (band.from, band.to) == (from, to));
+        match known {
+            Some(band) => (band.left, band.arrived) = (band.left + left, band.arrived + arrived),
+            None if left > 0 || arrived > 0 => self.bands.push(Band { from, to, left, arrived }),
+            None => {}
         }
+    }
+
+    /// The bytes that a place is drawn for: as many as it holds, takes in or gives away.
+    fn extent(&self, place: usize) -> u64 {
+        let into = self.bands.iter().filter(|band| band.to == place).map(|band| band.arrived).sum();
+        let out = self.bands.iter().filter(|band| band.from == place).map(|band| band.left).sum();
+        self.places[place].bytes.max(into).max(out)
     }
 
     /// An operator whose bytes go to `to`, for a table within so many others.
@@ -185,13 +195,14 @@ impl Flow {
         let mut columns: Vec<Column> = self.places.iter().map(|place| place.column).collect();
         columns.sort();
         columns.dedup();
-        let scale = self.scale(&columns);
-        let tops = self.tops(&columns, scale);
+        let extents: Vec<u64> = (0..self.places.len()).map(|place| self.extent(place)).collect();
+        let scale = self.scale(&columns, &extents);
+        let tops = self.tops(&columns, &extents, scale);
         let step = (WIDTH - RIGHT - PLACE_WIDTH) / (columns.len().max(2) - 1) as f64;
         let left = |place: usize| {
             columns.iter().position(|column| *column == self.places[place].column).unwrap_or(0) as f64 * step
         };
-        let height = tops.iter().zip(&self.places).map(|(top, place)| top + thickness(place.bytes, scale) + GAP);
+        let height = tops.iter().zip(&extents).map(|(top, bytes)| top + thickness(*bytes, scale) + GAP);
         let height = height.fold(HEIGHT, f64::max);
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"Bytes from storage to answer; the table \
@@ -223,7 +234,7 @@ impl Flow {
                 "<rect class=\"{}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{PLACE_WIDTH}\" height=\"{:.1}\"/>\
                  <text x=\"{x:.1}\" y=\"{:.1}\">{} <tspan class=\"bytes\">{}</tspan></text>",
                 place.column.class(),
-                thickness(place.bytes, scale),
+                thickness(extents[number], scale),
                 y - 7.0,
                 escaped(&short(&place.name)),
                 units::bytes(place.bytes)
@@ -234,45 +245,43 @@ impl Flow {
 
     /// The same as a table.
     pub fn table(&self) -> String {
-        let mut rows = String::from("<table><thead><tr><th>from</th><th>to</th><th>bytes</th></tr></thead><tbody>\n");
-        for band in &self.bands {
-            let (from, to) = (&self.places[band.from].name, &self.places[band.to].name);
-            let bytes = if band.left == 0 { band.arrived } else { band.left };
-            let _ = writeln!(
-                rows,
-                "<tr><td>{}</td><td>{}</td><td class=\"number\">{}</td></tr>",
-                escaped(from),
-                escaped(to),
-                units::count(bytes)
-            );
+        let head =
+            ["from", "to", "bytes out", "bytes in"].map(|name| format!("<th scope=\"col\">{name}</th>")).concat();
+        let mut rows = format!("<table><thead><tr>{head}</tr></thead><tbody>\n");
+        for Band { from, to, left, arrived } in &self.bands {
+            let names = [from, to].map(|place| format!("<td>{}</td>", escaped(&self.places[*place].name)));
+            let bytes = [left, arrived].map(|bytes| format!("<td class=\"number\">{}</td>", units::count(*bytes)));
+            let _ = writeln!(rows, "<tr>{}{}</tr>", names.concat(), bytes.concat());
         }
         rows + "</tbody></table>\n"
     }
 
     fn way(&self, band: &Band) -> String {
         let (from, to) = (&self.places[band.from].name, &self.places[band.to].name);
-        format!("{from} to {to}: {}", units::bytes(if band.left == 0 { band.arrived } else { band.left }))
+        format!("{from} to {to}: {} out, {} in", units::bytes(band.left), units::bytes(band.arrived))
     }
 
     /// Units of the drawing for a byte: the fullest column fills it.
-    fn scale(&self, columns: &[Column]) -> f64 {
+    fn scale(&self, columns: &[Column], extents: &[u64]) -> f64 {
         let of_column = |column: &Column| {
-            let places: Vec<&Place> = self.places.iter().filter(|place| place.column == *column).collect();
-            let room = (HEIGHT - TOP - GAP * places.len() as f64).max(60.0);
-            room / places.iter().map(|place| place.bytes).sum::<u64>().max(1) as f64
+            let bytes = self.places.iter().zip(extents).filter(|(place, _)| place.column == *column);
+            let (places, bytes) = bytes.fold((0, 0), |(places, all), (_, bytes)| (places + 1, all + bytes));
+            let room = (HEIGHT - TOP - GAP * f64::from(places)).max(60.0);
+            room / bytes.max(1) as f64
         };
         columns.iter().map(of_column).fold(f64::INFINITY, f64::min)
     }
 
-    fn tops(&self, columns: &[Column], scale: f64) -> Vec<f64> {
+    /// Where each place begins, those of a column below each other.
+    fn tops(&self, columns: &[Column], extents: &[u64], scale: f64) -> Vec<f64> {
         let mut next = vec![TOP; columns.len()];
-        let place_top = |place: &Place| {
+        let place_top = |(place, bytes): (&Place, &u64)| {
             let column = columns.iter().position(|column| *column == place.column).unwrap_or(0);
             let top = next[column];
-            next[column] += thickness(place.bytes, scale) + GAP;
+            next[column] += thickness(*bytes, scale) + GAP;
             top
         };
-        self.places.iter().map(place_top).collect()
+        self.places.iter().zip(extents).map(place_top).collect()
     }
 }
 

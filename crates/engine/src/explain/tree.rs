@@ -12,7 +12,7 @@ use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
 use super::{ExplainMode, Facts, Node, ScanFacts, fused};
 use crate::database::Table;
-use crate::lower::{FusedExec, Refusal};
+use crate::lower::{FusedExec, Refusal, Refused};
 use crate::planner;
 use crate::scan::{ScanPlan, SegmentScanExec};
 
@@ -51,23 +51,25 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
     }
 }
 
-/// Why an aggregate or a join is not fused: the reason of the logical node with the same columns. DataFusion may have
-/// made two operators of one, and have turned a join's sides around.
+/// Why an aggregate or a join is not fused: the reason of the logical node that it was planned of, known by its columns.
+/// An aggregate may have become two operators, of which the last has the columns; a join may have been given the
+/// projection above it, and has some of them.
 fn reason_of<'a>(plan: &Arc<dyn ExecutionPlan>, refused: &'a [Refusal]) -> Option<&'a str> {
     let is_join = plan.is::<HashJoinExec>()
         || plan.is::<CrossJoinExec>()
         || plan.is::<NestedLoopJoinExec>()
         || plan.is::<SortMergeJoinExec>();
-    if !is_join && !plan.is::<AggregateExec>() {
-        return None;
-    }
-    let sorted = |mut names: Vec<String>| {
-        names.sort();
-        names
+    let what = match () {
+        () if is_join => Refused::Join,
+        () if plan.is::<AggregateExec>() => Refused::Aggregate,
+        () => return None,
     };
-    let columns = sorted(plan.schema().fields().iter().map(|field| field.name().clone()).collect());
-    let found = refused.iter().find(|refusal| sorted(refusal.columns.clone()) == columns);
-    found.map(|refusal| refusal.reason.as_str())
+    let schema = plan.schema();
+    let fits = |refusal: &&Refusal| {
+        let is_there = schema.fields().iter().all(|field| refusal.columns.contains(field.name()));
+        refusal.what == what && is_there && (is_join || refusal.columns.len() == schema.fields().len())
+    };
+    refused.iter().find(fits).map(|refusal| refusal.reason.as_str())
 }
 
 /// What DataFusion says of an operator, without its name.

@@ -130,9 +130,17 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
     Ok(lowered.data)
 }
 
-/// An aggregate or a join that stays with DataFusion.
+/// What stays with DataFusion although it is about tables of the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Aggregate,
+    Join,
+}
+
+/// Why an aggregate or a join stays with DataFusion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
+    pub what: Refused,
     /// The names of its columns, which its operator has, too.
     pub columns: Vec<String>,
     pub reason: String,
@@ -140,7 +148,8 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     fn of(node: &LogicalPlan, reason: String) -> Self {
-        Self { columns: node.schema().fields().iter().map(|field| field.name().clone()).collect(), reason }
+        let what = if matches!(node, LogicalPlan::Join(_)) { Refused::Join } else { Refused::Aggregate };
+        Self { what, columns: node.schema().fields().iter().map(|field| field.name().clone()).collect(), reason }
     }
 }
 
