@@ -54,11 +54,7 @@ async fn query_2_1_is_a_star_of_three_tables() {
         "         └─ build: CpuFilter s_region = 'AMERICA'",
         "            └─ CpuScan supplier",
     ];
-    assert_eq!(
-        operators.iter().map(|line| line.trim_end()).collect::<Vec<_>>(),
-        expected.map(|line| &line[..]),
-        "{text}"
-    );
+    assert_eq!(operators.iter().map(|line| line.trim_end()).collect::<Vec<_>>(), expected, "{text}");
     assert!(text.contains("table by p_partkey with p_brand1") && text.contains("blocks 15 of 15"), "{text}");
 
     let explanation = session.explain(&sql, ExplainMode::Analyze).await.unwrap();

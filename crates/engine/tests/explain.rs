@@ -256,6 +256,20 @@ fn what_is_not_fused_says_why() {
 }
 
 #[test]
+fn a_reason_is_told_where_it_belongs() {
+    let place = Place::new();
+    // Three aggregates of the same columns: one is fused, one cannot be, one reads no table.
+    let sql = "SELECT count(*) FROM facts UNION ALL SELECT count(*) FROM facts FULL JOIN stores USING (store) \
+               UNION ALL SELECT count(*) FROM (VALUES (1), (random())) v (x) WHERE x > 0.5";
+    let explanation = place.explain(sql, ExplainMode::Plan);
+    let mut told = Vec::new();
+    explanation.plan.for_each(&mut |node| told.extend(node.remarks.iter().map(String::as_str)));
+    assert!(told.iter().filter(|remark| remark.contains("a full join")).count() == 1, "{told:?}");
+    place.run(sql);
+    assert_eq!(place.session.query().notices(), ["not fused: a full join"]);
+}
+
+#[test]
 fn any_query_can_be_explained() {
     let place = Place::new();
     place.run("CREATE VIEW v AS SELECT town, count(*) AS n FROM facts JOIN stores USING (store) GROUP BY town");
@@ -281,11 +295,7 @@ fn any_query_can_be_explained() {
         let plan = place.explain(sql, ExplainMode::Plan);
         assert!(!plan.text().is_empty() && plan.totals.is_none(), "{sql}");
         let analyzed = place.explain(sql, ExplainMode::Analyze);
-        assert_eq!(
-            operators(&plan.plan),
-            operators(&analyzed.plan).iter().map(|name| *name).collect::<Vec<_>>(),
-            "{sql}"
-        );
+        assert_eq!(operators(&plan.plan), operators(&analyzed.plan), "{sql}");
         let rows = place.run(sql).len() as u64;
         assert_eq!(analyzed.totals.unwrap().rows, rows, "{sql}");
     }
@@ -317,6 +327,9 @@ fn what_cannot_be_explained_says_why() {
 #[test]
 fn other_formats_are_datafusions() {
     let place = Place::new();
+    // So are statements that are no queries, wherever their text begins.
+    assert!(place.run("  EXPLAIN COPY facts TO 'never-written.csv'").join("\n").contains("CpuScan"));
+    assert!(place.run(" EXPLAIN FROM facts").join("\n").contains("blocks 10 of 10"));
     for (options, expected) in
         [("FORMAT TREE", "CpuPreAgg"), ("FORMAT INDENT", "CpuPreAgg: "), ("VERBOSE", "logical_plan")]
     {

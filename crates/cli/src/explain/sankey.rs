@@ -18,12 +18,14 @@ use super::html::escaped;
 
 const WIDTH: f64 = 1080.0;
 const HEIGHT: f64 = 380.0;
-const TOP: f64 = 30.0;
+const TOP: f64 = 42.0;
 const PLACE_WIDTH: f64 = 14.0;
-/// Room for a label between places of a column.
-const GAP: f64 = 40.0;
+/// Room for a label of two lines between places of a column.
+const GAP: f64 = 48.0;
 /// Room for the labels of the last column.
 const RIGHT: f64 = 150.0;
+/// A letter of a label, about.
+const LETTER_WIDTH: f64 = 7.6;
 /// Nothing is too thin to be seen.
 const THINNEST: f64 = 1.5;
 
@@ -232,11 +234,11 @@ impl Flow {
             let _ = writeln!(
                 svg,
                 "<rect class=\"{}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{PLACE_WIDTH}\" height=\"{:.1}\"/>\
-                 <text x=\"{x:.1}\" y=\"{:.1}\">{} <tspan class=\"bytes\">{}</tspan></text>",
+                 <text x=\"{x:.1}\" y=\"{:.1}\">{}<tspan class=\"bytes\" x=\"{x:.1}\" dy=\"15\">{}</tspan></text>",
                 place.column.class(),
                 thickness(extents[number], scale),
-                y - 7.0,
-                escaped(&short(&place.name)),
+                y - 21.0,
+                escaped(&short(&place.name, step)),
                 units::bytes(place.bytes)
             );
         }
@@ -289,9 +291,9 @@ fn thickness(bytes: u64, scale: f64) -> f64 {
     (bytes as f64 * scale).max(THINNEST)
 }
 
-/// A label that leaves room for its neighbour's.
-fn short(name: &str) -> String {
-    match name.char_indices().nth(22) {
+/// A name that leaves room for its neighbour's.
+fn short(name: &str, width: f64) -> String {
+    match name.char_indices().nth((width / LETTER_WIDTH) as usize) {
         Some((at, _)) => format!("{}…", &name[..at]),
         None => name.to_string(),
     }

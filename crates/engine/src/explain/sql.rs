@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn nobody_reads_what_is_too_deep() {
         let deep = (0..10_000).fold(col("a"), |expr, _| Expr::Not(Box::new(expr)));
-        assert!(printed(&deep).ends_with("..."));
+        assert!(printed(&deep).contains("NOT ..."));
         // Dropping it takes a stack as deep as itself.
         std::mem::forget(deep);
     }

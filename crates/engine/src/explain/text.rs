@@ -32,7 +32,8 @@ pub(super) fn text(explanation: &Explanation) -> String {
 
 /// `first` is before the operator's own line, `rest` before all below it.
 fn tree(node: &Node, first: &str, rest: &str, role: &str, out: &mut String) {
-    let _ = writeln!(out, "{first}{role}{} {}", node.operator, title(&node.facts));
+    let line = format!("{first}{role}{} {}", node.operator, title(&node.facts));
+    let _ = writeln!(out, "{}", line.trim_end());
     let bar = if node.inputs.is_empty() { "     " } else { "│    " };
     for line in figures(node) {
         let _ = writeln!(out, "{rest}{bar}{line}");
@@ -92,19 +93,14 @@ fn scan_figures(scan: &ScanFacts) -> Vec<String> {
         lines.push(format!("columns {}", cut(&scan.columns.join(", "))));
     }
     let mut blocks = format!("blocks {} of {}", count(scan.blocks_left()), count(scan.blocks));
-    let mut skipped = Vec::new();
-    if scan.skipped_by_zone_map > 0 {
-        let condition = scan.zone_condition.as_deref().unwrap_or_default();
-        skipped.push(format!("{} by zone maps for {}", count(scan.skipped_by_zone_map), cut(condition)));
+    if let Some(condition) = &scan.zone_condition {
+        let by = [(scan.skipped_by_zone_map, "zone maps"), (scan.skipped_by_partition, "partition")];
+        let by = by.iter().filter(|(blocks, _)| *blocks > 0).map(|(n, by)| format!("{} by {by}", count(*n)));
+        let by = by.collect::<Vec<_>>().join(", ");
+        let _ = write!(blocks, "; skipped {} for {}", if by.is_empty() { "none" } else { &by }, cut(condition));
     }
-    if scan.skipped_by_partition > 0 {
-        skipped.push(format!("{} by partition", count(scan.skipped_by_partition)));
-    }
-    for (join, skipped_blocks) in &scan.skipped_by_joins {
-        skipped.push(format!("{} by the keys of {}", count(*skipped_blocks), cut(join)));
-    }
-    if !skipped.is_empty() {
-        let _ = write!(blocks, "; skipped {}", skipped.join(", "));
+    for (join, skipped) in &scan.skipped_by_joins {
+        let _ = write!(blocks, "; skipped {} by the keys of {}", count(*skipped), cut(join));
     }
     if let Some((wanted, all)) = scan.partitions {
         let _ = write!(blocks, "; partitions {wanted} of {all}");

@@ -51,8 +51,8 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
     }
 }
 
-/// Why an aggregate or a join is not fused: the reason of the logical node that it was planned of, known by its columns.
-/// An aggregate may have become two operators, of which the last has the columns; a join may have been given the
+/// Why an aggregate or a join is not fused: the reason of the logical node that it was planned of, known by its columns
+/// and the tables below it. An aggregate may have become two operators, of which the last has the columns; a join may have been given the
 /// projection above it, and has some of them.
 fn reason_of<'a>(plan: &Arc<dyn ExecutionPlan>, refused: &'a [Refusal]) -> Option<&'a str> {
     let is_join = plan.is::<HashJoinExec>()
@@ -65,11 +65,31 @@ fn reason_of<'a>(plan: &Arc<dyn ExecutionPlan>, refused: &'a [Refusal]) -> Optio
         () => return None,
     };
     let schema = plan.schema();
+    let tables = tables_below(plan);
     let fits = |refusal: &&Refusal| {
         let is_there = schema.fields().iter().all(|field| refusal.columns.contains(field.name()));
-        refusal.what == what && is_there && (is_join || refusal.columns.len() == schema.fields().len())
+        refusal.what == what
+            && refusal.tables == tables
+            && is_there
+            && (is_join || refusal.columns.len() == schema.fields().len())
     };
     refused.iter().find(fits).map(|refusal| refusal.reason.as_str())
+}
+
+/// The tables of the database below an operator, sorted.
+fn tables_below(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let mut tables = Vec::new();
+    let mut left = vec![plan];
+    while let Some(plan) = left.pop() {
+        if let Some(scan) = plan.downcast_ref::<SegmentScanExec>() {
+            tables.push(scan.table().name.clone());
+        } else if let Some(exec) = plan.downcast_ref::<FusedExec>() {
+            tables.extend(exec.fused().scans.iter().map(|scan| scan.table.name.clone()));
+        }
+        left.extend(plan.children());
+    }
+    tables.sort();
+    tables
 }
 
 /// What DataFusion says of an operator, without its name.

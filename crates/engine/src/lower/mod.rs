@@ -96,8 +96,9 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
     let within = Cell::new(0);
     let down = |node: LogicalPlan| {
         let LogicalPlan::Aggregate(aggregate) = &node else {
-            if matches!(node, LogicalPlan::Join(_)) && within.get() == 0 && reads_own_table(&node)? {
-                refused.push(Refusal::of(&node, "a join that is not below an aggregate".into()));
+            if matches!(node, LogicalPlan::Join(_)) && within.get() == 0 {
+                let refusal = Refusal::of(&node, "a join that is not below an aggregate".into())?;
+                refused.extend(Some(refusal).filter(|refusal| !refusal.tables.is_empty()));
             }
             return Ok(Transformed::no(node));
         };
@@ -108,9 +109,7 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
                 Ok(Transformed::new(node, true, TreeNodeRecursion::Jump))
             }
             Err(Failure::Reason(reason)) => {
-                if reads_own_table(&node)? {
-                    refused.push(Refusal::of(&node, reason));
-                }
+                refused.push(Refusal::of(&node, reason)?);
                 within.set(within.get() + 1);
                 Ok(Transformed::no(node))
             }
@@ -123,7 +122,8 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
         Ok(Transformed::no(node))
     };
     let lowered = plan.clone().transform_down_up_with_subqueries(down, up)?;
-    report(&refused, fusing.fallback, query.as_deref())?;
+    let of_tables: Vec<&Refusal> = refused.iter().filter(|refusal| !refusal.tables.is_empty()).collect();
+    report(&of_tables, fusing.fallback, query.as_deref())?;
     if let Some(query) = &query {
         query.lowered(fused_subtrees, refused);
     }
@@ -143,18 +143,31 @@ pub(crate) struct Refusal {
     pub what: Refused,
     /// The names of its columns, which its operator has, too.
     pub columns: Vec<String>,
+    /// Tables of the database below it, sorted. Nobody wonders why what reads none is not fused.
+    pub tables: Vec<String>,
     pub reason: String,
 }
 
 impl Refusal {
-    fn of(node: &LogicalPlan, reason: String) -> Self {
+    fn of(node: &LogicalPlan, reason: String) -> DataFusionResult<Self> {
         let what = if matches!(node, LogicalPlan::Join(_)) { Refused::Join } else { Refused::Aggregate };
-        Self { what, columns: node.schema().fields().iter().map(|field| field.name().clone()).collect(), reason }
+        let columns = node.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let mut tables = Vec::new();
+        node.apply(|node| {
+            if let LogicalPlan::TableScan(scan) = node
+                && let Some(table) = source_as_provider(&scan.source)?.downcast_ref::<SegmentTable>()
+            {
+                tables.push(table.table().name.clone());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        tables.sort();
+        Ok(Self { what, columns, tables, reason })
     }
 }
 
 /// Says why not everything is lowered, as the session wants to have it said.
-fn report(refused: &[Refusal], fallback: Fallback, query: Option<&Query>) -> DataFusionResult<()> {
+fn report(refused: &[&Refusal], fallback: Fallback, query: Option<&Query>) -> DataFusionResult<()> {
     match (fallback, refused, query) {
         (_, [], _) | (Fallback::Silent, ..) => {}
         (Fallback::Error, [Refusal { reason, .. }, ..], _) => {
@@ -168,12 +181,4 @@ fn report(refused: &[Refusal], fallback: Fallback, query: Option<&Query>) -> Dat
         (Fallback::Warn, _, None) => {}
     }
     Ok(())
-}
-
-/// Whether some scan below is one of a table of this database.
-fn reads_own_table(plan: &LogicalPlan) -> DataFusionResult<bool> {
-    plan.exists(|node| match node {
-        LogicalPlan::TableScan(scan) => Ok(source_as_provider(&scan.source)?.is::<SegmentTable>()),
-        _ => Ok(false),
-    })
 }

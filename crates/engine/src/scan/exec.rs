@@ -80,6 +80,11 @@ impl SegmentScanExec {
 }
 
 impl SegmentScanExec {
+    /// The table.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
     /// What it reads, for EXPLAIN.
     pub(crate) fn facts(&self) -> ScanFacts {
         let limit = self.limit.map(|rows| rows as u64);

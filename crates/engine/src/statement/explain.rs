@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
-use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::{DFParser, Statement as DataFusionStatement};
 use datafusion::sql::sqlparser::ast::Statement as Sql;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::Token;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use futures::StreamExt;
 
 use super::{Context, Statement, parse_word};
@@ -38,18 +38,11 @@ enum Format {
 
 /// What follows EXPLAIN, if all of it is ours; else nothing is consumed.
 pub(super) fn parse(parser: &mut DFParser<'_>) -> Result<Option<Statement>> {
-    let start = parser.parser.index();
     let Some((mode, format)) = parser.parser.maybe_parse(options).map_err(|e| super::syntax::<()>(Err(e)))? else {
         return Ok(None);
     };
     if !is_query(parser.parser.peek_token_ref()) {
-        if format == Some(Format::Json) {
-            return Err(no_query());
-        }
-        while parser.parser.index() > start {
-            parser.parser.prev_token();
-        }
-        return Ok(None);
+        return Err(no_query());
     }
     let query = Box::new(parser.parse_statement()?);
     Ok(Some(Statement::Explain(Explain { mode, format: format.unwrap_or(Format::Text), query })))
@@ -57,25 +50,25 @@ pub(super) fn parse(parser: &mut DFParser<'_>) -> Result<Option<Statement>> {
 
 type Options = (ExplainMode, Option<Format>);
 
+/// The options, where a query follows them or they are ours alone.
 fn options(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError> {
     parser.expect_keyword(Keyword::EXPLAIN)?;
-    let mut options = (ExplainMode::Plan, None);
     let is_list = parser.peek_token_ref().token == Token::LParen && !is_query(&parser.peek_nth_token(1));
-    if !is_list {
-        if parser.parse_keyword(Keyword::ANALYZE) {
-            options.0 = ExplainMode::Analyze;
-        }
-        if parser.parse_keyword(Keyword::FORMAT) {
-            options.1 = Some(format(parser)?);
-        }
-        return match parser.peek_token_ref().token {
-            // VERBOSE and the like.
-            Token::Word(ref word) if word.keyword == Keyword::VERBOSE => {
-                parser.expected_ref("a query", parser.peek_token_ref())
-            }
-            _ => Ok(options),
-        };
+    let options = if is_list { option_list(parser)? } else { option_words(parser)? };
+    if options.1 == Some(Format::Json) || is_query(parser.peek_token_ref()) {
+        return Ok(options);
     }
+    parser.expected_ref("a query", parser.peek_token_ref())
+}
+
+fn option_words(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError> {
+    let mode = if parser.parse_keyword(Keyword::ANALYZE) { ExplainMode::Analyze } else { ExplainMode::Plan };
+    let format = if parser.parse_keyword(Keyword::FORMAT) { Some(format(parser)?) } else { None };
+    Ok((mode, format))
+}
+
+fn option_list(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError> {
+    let mut options = (ExplainMode::Plan, None);
     parser.expect_token(&Token::LParen)?;
     loop {
         if parser.parse_keyword(Keyword::ANALYZE) {
@@ -102,7 +95,7 @@ fn format(parser: &mut Parser<'_>) -> std::result::Result<Format, ParserError> {
 }
 
 /// Whether a query begins here.
-fn is_query(token: &datafusion::sql::sqlparser::tokenizer::TokenWithSpan) -> bool {
+fn is_query(token: &TokenWithSpan) -> bool {
     match &token.token {
         Token::LParen => true,
         Token::Word(word) => {
@@ -170,7 +163,7 @@ async fn explained(query: DataFusionStatement, mode: ExplainMode, context: &Cont
 }
 
 /// Runs a plan to its end.
-async fn run(physical: &Arc<dyn datafusion::physical_plan::ExecutionPlan>, context: &Context<'_>) -> Result<Totals> {
+async fn run(physical: &Arc<dyn ExecutionPlan>, context: &Context<'_>) -> Result<Totals> {
     let began = Instant::now();
     let mut stream = execute_stream(Arc::clone(physical), context.state.task_ctx())?;
     let work = async move {
