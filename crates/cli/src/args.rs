@@ -29,7 +29,7 @@ Examples:
   onehop flights.onehop -f load.sql -c 'SHOW TABLES' a script, then a statement
   onehop flights.onehop --format json < report.sql   a script from standard input, results as JSON
   onehop check flights.onehop                        every checksum, verified
-  onehop explain flights.onehop -c 'FROM trips'      how a query is run, and what it moves
+  onehop explain flights.onehop -c 'FROM trips'      how a query is run
   onehop doctor                                      what this machine offers
 
 A database whose directory is named like a command is opened as ./NAME: `onehop ./doctor`.";
@@ -231,10 +231,10 @@ impl BenchArgs {
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
-  onehop explain flights.onehop -c 'SELECT count(*) FROM flights'   the plan; nothing is run
-  onehop explain flights.onehop --analyze delays.sql               run, with rows, bytes and times
-  onehop explain flights.onehop --analyze --format json delays.sql for programs
-  onehop explain flights.onehop --html delays.sql -o delays.html   a page with the bytes from storage to answer
+  onehop explain flights.onehop -c 'FROM flights'                   the plan; nothing is run
+  onehop explain flights.onehop --analyze delays.sql                run, with rows, bytes and times
+  onehop explain flights.onehop --analyze --format json delays.sql  for programs
+  onehop explain flights.onehop --html delays.sql -o delays.html    a page, with the bytes drawn
 
 A database is opened for reading. The page stands by itself: it loads nothing from anywhere.";
 

@@ -93,7 +93,7 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
     let mut refused = Vec::new();
     let mut fused_subtrees = 0;
     // How many aggregates that were refused the walk is within: their joins are refused with them.
-    let within = Cell::new(0);
+    let within = Cell::new(0usize);
     let down = |node: LogicalPlan| {
         let LogicalPlan::Aggregate(aggregate) = &node else {
             if matches!(node, LogicalPlan::Join(_)) && within.get() == 0 {
@@ -118,7 +118,7 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
     };
     let up = |node: LogicalPlan| {
         // An aggregate that is still one was refused on the way down.
-        within.set(within.get() - usize::from(matches!(node, LogicalPlan::Aggregate(_))));
+        within.set(within.get().saturating_sub(usize::from(matches!(node, LogicalPlan::Aggregate(_)))));
         Ok(Transformed::no(node))
     };
     let lowered = plan.clone().transform_down_up_with_subqueries(down, up)?;
