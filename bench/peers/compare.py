@@ -114,8 +114,8 @@ def io_path(onehop: Engine, tables: list[str]) -> str:
     paths = set()
     for table in tables:
         plan = onehop.sql(f'EXPLAIN SELECT * FROM "{table}"').answer
-        scans = [line for row in plan.rows for line in str(row[-1]).splitlines() if "CpuScan" in line]
-        paths |= {line.rpartition("path=")[2].strip() for line in scans}
+        lines = [line for row in plan.rows for line in str(row[-1]).splitlines()]
+        paths |= {found.group(1) for line in lines if (found := re.search(r", path (.+)$", line))}
     return ", ".join(sorted(paths - {"none"})) or "none"
 
 

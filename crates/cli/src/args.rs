@@ -29,6 +29,7 @@ Examples:
   onehop flights.onehop -f load.sql -c 'SHOW TABLES' a script, then a statement
   onehop flights.onehop --format json < report.sql   a script from standard input, results as JSON
   onehop check flights.onehop                        every checksum, verified
+  onehop explain flights.onehop -c 'FROM trips'      how a query is run
   onehop doctor                                      what this machine offers
 
 A database whose directory is named like a command is opened as ./NAME: `onehop ./doctor`.";
@@ -80,6 +81,9 @@ pub enum Command {
     /// Run a benchmark's queries, check every answer, print times and bytes
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Show how a query is run: its operators, blocks, rows, bytes and times
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
     /// Answer requests: one JSON object a line in, one a line out, for programs in any language
     Pipe(PipeArgs),
     /// Print a completion script for a shell
@@ -223,6 +227,51 @@ impl BenchArgs {
     pub fn json_to_stdout(&self) -> bool {
         self.json.as_ref().is_some_and(|path| path.as_os_str() == "-")
     }
+}
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  onehop explain flights.onehop -c 'FROM flights'                   the plan; nothing is run
+  onehop explain flights.onehop --analyze delays.sql                run, with rows, bytes and times
+  onehop explain flights.onehop --analyze --format json delays.sql  for programs
+  onehop explain flights.onehop --html delays.sql -o delays.html    a page, with the bytes drawn
+
+A database is opened for reading. The page stands by itself: it loads nothing from anywhere.";
+
+/// How `onehop explain` says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ExplainFormat {
+    /// A tree for people
+    Text,
+    /// The same for programs
+    Json,
+}
+
+/// `onehop explain`.
+#[derive(Debug, clap::Args)]
+pub struct ExplainArgs {
+    /// Database directory, in memory without it; then, without -c and --html, a file with the query (- is standard
+    /// input)
+    #[arg(value_name = "PATH|FILE", num_args = 0..=2)]
+    pub words: Vec<PathBuf>,
+    /// The query
+    #[arg(short = 'c', long = "command", value_name = "SQL", conflicts_with = "html")]
+    pub command: Option<String>,
+    /// Run the query, and say what it did
+    #[arg(long)]
+    pub analyze: bool,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text", conflicts_with = "html")]
+    pub format: ExplainFormat,
+    /// Run the query in FILE, and make a page with its plan and the bytes that it moved
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write to a file in place of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Change a setting, as SET does (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
 }
 
 /// `onehop pipe`.

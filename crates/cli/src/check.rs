@@ -14,7 +14,7 @@ use crate::args::CheckArgs;
 use crate::exit::Stop;
 use crate::progress::{Bar, Meter};
 use crate::terminal::Terminal;
-use crate::units;
+use onehop_engine::units;
 
 /// Checks, and prints what was found. Damage is an error, so that the exit code says it too.
 pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Stop> {

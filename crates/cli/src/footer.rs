@@ -7,7 +7,7 @@ use std::time::Duration;
 use onehop_engine::{Hop, LedgerSnapshot};
 
 use crate::statement::{Finished, Outcome};
-use crate::units;
+use onehop_engine::units;
 
 /// The footer of a finished statement.
 pub fn line(finished: &Finished) -> String {

@@ -6,6 +6,7 @@ mod check;
 mod client;
 mod doctor;
 mod exit;
+mod explain;
 mod footer;
 mod format;
 mod interrupt;
@@ -20,7 +21,6 @@ mod shell;
 mod source;
 mod statement;
 mod terminal;
-mod units;
 mod version;
 mod view;
 

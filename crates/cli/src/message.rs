@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::exit::{Failure, Place, Stop};
 use crate::terminal::{Paint, Terminal, note};
-use crate::units;
+use onehop_engine::units;
 
 /// Lines of a statement that are shown with its error; the place says where the rest is.
 const SHOWN_LINES: usize = 6;

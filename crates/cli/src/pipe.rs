@@ -31,7 +31,7 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type, Schema};
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::StreamExt;
-use onehop_engine::{Error, ErrorKind, Hop, LedgerSnapshot, Output, Script, Session};
+use onehop_engine::{Error, ErrorKind, LedgerSnapshot, Output, Script, Session};
 use serde_json::{Value, json};
 
 use crate::exit::Stop;
@@ -196,20 +196,11 @@ fn columns_json(schema: &Schema) -> Value {
 }
 
 fn ledger_json(ledger: &LedgerSnapshot) -> Value {
-    let mut counters: serde_json::Map<String, Value> =
-        Hop::ALL.iter().map(|hop| (hop.name().into(), ledger.hop(*hop).into())).collect();
-    for (name, count) in [
-        ("blocks_considered", ledger.blocks_considered),
-        ("blocks_skipped", ledger.blocks_skipped),
-        ("blocks_read", ledger.blocks_read),
-        ("rows_scanned", ledger.rows_scanned),
-        ("rows_written", ledger.rows_written),
-        ("read_ops", ledger.read_ops),
-        ("write_ops", ledger.write_ops),
-    ] {
-        counters.insert(name.into(), count.into());
-    }
-    counters.into()
+    ledger
+        .counters()
+        .map(|(name, count)| (name.to_string(), Value::from(count)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// Appends the batch's rows as JSON arrays, with a comma before each but the very first of `out`.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use onehop_engine::{LedgerSnapshot, Progress, Query};
 
-use crate::units;
+use onehop_engine::units;
 
 /// Statements shorter than this never show a bar.
 const APPEARS_AFTER: Duration = Duration::from_secs(2);

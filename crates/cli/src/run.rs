@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure, Stop};
 use crate::shell::dot::Flow;
 use crate::terminal::Terminal;
 use crate::view::View;
-use crate::{check, doctor, lab, message, pipe, script, settings, shell};
+use crate::{check, doctor, explain, lab, message, pipe, script, settings, shell};
 
 /// Does it; says what went wrong.
 pub fn run(args: Args) -> Exit {
@@ -22,6 +22,7 @@ pub fn run(args: Args) -> Exit {
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal).map_err(Failure::from),
         Some(Command::Gen(args)) => lab::generate::run(&args, &terminal).map_err(Failure::from),
         Some(Command::Bench(args)) => lab::bench::run(&args, &terminal).map_err(Failure::from),
+        Some(Command::Explain(args)) => explain::run(&args).map_err(Failure::from),
         Some(Command::Pipe(args)) => pipe(args).map_err(Failure::from),
         Some(Command::Completions { shell }) => completions(shell).map_err(Failure::from),
         None => sql(&args.sql, terminal),

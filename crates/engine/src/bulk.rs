@@ -12,8 +12,9 @@ use arrow::datatypes::SchemaRef;
 use crate::catalog::SegmentEntry;
 use crate::database::Table;
 use crate::load::{SegmentSet, Target};
+use crate::session::CancelOnDrop;
 use crate::statement::{add_segments, writable_table};
-use crate::{Database, Result, Session};
+use crate::{Database, Query, Result, Session};
 
 /// A load into one table.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct BulkLoad {
     target: Target,
     /// What the writers finished, with the place each gave itself.
     finished: Mutex<Vec<(u64, Vec<SegmentEntry>)>>,
+    query: Arc<Query>,
+    guard: CancelOnDrop,
 }
 
 /// One thread's part of a [`BulkLoad`].
@@ -40,12 +43,13 @@ impl Session {
     pub fn bulk_load(&self, table: &str) -> Result<BulkLoad> {
         let database = self.database();
         let table = writable_table(table, database, &database.snapshot())?;
-        let query = self.start_query(None);
+        let query = self.start_query(&format!("bulk load into {}", table.name), None);
         let entry = &table.entry;
         let schema = Arc::clone(&table.schema);
         let settings = self.current_settings();
         let target = Target::new(database, &settings, entry.id, schema, entry.partition_by.clone(), &query);
-        Ok(BulkLoad { database: database.clone(), table, target, finished: Mutex::default() })
+        let guard = CancelOnDrop::new(&query);
+        Ok(BulkLoad { database: database.clone(), table, target, finished: Mutex::default(), query, guard })
     }
 }
 
@@ -71,8 +75,11 @@ impl BulkLoad {
         finished.sort_by_key(|(place, _)| *place);
         let segments: Vec<SegmentEntry> = finished.into_iter().flat_map(|(_, segments)| segments).collect();
         let rows = segments.iter().map(|segment| segment.rows).sum();
-        add_segments(&self.database, &self.table, segments)?;
+        add_segments(&self.database, &self.table, segments).inspect_err(|e| self.query.failed(e))?;
         self.target.keep_files();
+        self.query.made_rows(rows);
+        self.query.done();
+        self.guard.disarm();
         Ok(rows)
     }
 }

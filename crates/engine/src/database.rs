@@ -23,6 +23,7 @@ use onehop_segment::{BlockCache, Segment};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::catalog::{self, Catalog, CatalogStore, Change, ManifestStore, SegmentEntry, TableEntry};
+use crate::history::History;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -59,6 +60,8 @@ struct Inner {
     segments: Arc<dyn Volume>,
     /// Hot blocks of all tables, for all sessions.
     cache: Arc<BlockCache>,
+    /// What ran last, in all sessions.
+    history: Arc<History>,
     store: Box<dyn CatalogStore>,
     snapshot: RwLock<Arc<Snapshot>>,
     /// Held while a commit is made.
@@ -248,6 +251,7 @@ impl Database {
                 settings,
                 segments,
                 cache,
+                history: Arc::default(),
                 store: Box::new(store),
                 snapshot: RwLock::new(Arc::new(snapshot)),
                 writer: Mutex::default(),
@@ -281,6 +285,11 @@ impl Database {
     /// Hot blocks.
     pub(crate) fn cache(&self) -> &Arc<BlockCache> {
         &self.inner.cache
+    }
+
+    /// What ran last.
+    pub(crate) fn history(&self) -> &Arc<History> {
+        &self.inner.history
     }
 
     /// An id that no table or segment has or had.

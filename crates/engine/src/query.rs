@@ -8,9 +8,9 @@
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -20,6 +20,7 @@ use onehop_io::{Ledger, LedgerSnapshot};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
+use crate::lower::Refusal;
 use crate::timeout::{Alarm, TimeLimit};
 use crate::{Error, ErrorKind, Result};
 
@@ -42,8 +43,15 @@ pub struct Progress {
 /// A running or finished statement, as seen from beside it. Shared; all methods may be called from any thread.
 #[derive(Debug)]
 pub struct Query {
+    id: u64,
+    session: u64,
+    text: String,
+    started_at: SystemTime,
     started: Instant,
     limit: Option<TimeLimit>,
+    ended: OnceLock<Ended>,
+    rows: AtomicU64,
+    lowering: Mutex<Lowering>,
     planned_ns: AtomicU64,
     done: AtomicU64,
     total: AtomicU64,
@@ -54,10 +62,61 @@ pub struct Query {
     notices: Mutex<Vec<String>>,
 }
 
+/// What became of a statement's plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lowering {
+    /// Subtrees that run as fused pipelines.
+    pub fused: u64,
+    pub refused: Vec<Refusal>,
+}
+
+/// Where a statement is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryState {
+    /// It is being planned, or its rows are being read.
+    Running,
+    /// All of it was done.
+    Done,
+    /// It ended in an error.
+    Failed,
+    /// Nobody waited for the rest of it.
+    Cancelled,
+}
+
+impl QueryState {
+    /// The word for it in `onehop_queries`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// How a statement ended.
+#[derive(Debug)]
+struct Ended {
+    state: QueryState,
+    elapsed: Duration,
+    error: Option<String>,
+}
+
+/// Of a statement's text so many bytes are kept, at most.
+const KEPT_TEXT_BYTES: usize = 4096;
+
 impl Query {
     /// A statement that begins now, and may take so long.
-    pub(crate) fn start(limit: Option<TimeLimit>) -> Arc<Self> {
+    pub(crate) fn start(id: u64, session: u64, text: &str, limit: Option<TimeLimit>) -> Arc<Self> {
         Arc::new(Self {
+            id,
+            session,
+            text: shortened(text),
+            started_at: SystemTime::now(),
+            ended: OnceLock::new(),
+            rows: AtomicU64::new(0),
+            lowering: Mutex::default(),
             started: Instant::now(),
             limit,
             planned_ns: AtomicU64::new(0),
@@ -78,6 +137,82 @@ impl Query {
     /// Nobody waits for it any more. What cannot be stopped from outside looks for this now and then.
     pub(crate) fn cancel(&self) {
         self.is_cancelled.store(true, Relaxed);
+        self.end(QueryState::Cancelled, None);
+    }
+
+    /// It is over. What is said first counts.
+    pub(crate) fn done(&self) {
+        self.end(QueryState::Done, None);
+    }
+
+    /// It ended in an error.
+    pub(crate) fn failed(&self, error: &Error) {
+        let state = if error.kind() == ErrorKind::Cancelled { QueryState::Cancelled } else { QueryState::Failed };
+        self.end(state, Some(shortened(error.message())));
+    }
+
+    fn end(&self, state: QueryState, error: Option<String>) {
+        let _ = self.ended.set(Ended { state, elapsed: self.started.elapsed(), error });
+    }
+
+    /// Rows that were returned or written.
+    pub(crate) fn made_rows(&self, rows: u64) {
+        self.rows.fetch_add(rows, Relaxed);
+    }
+
+    /// What became of a plan of it.
+    pub(crate) fn lowered(&self, fused: u64, refused: Vec<Refusal>) {
+        let mut lowering = self.lowering.lock().unwrap_or_else(PoisonError::into_inner);
+        lowering.fused += fused;
+        for refusal in refused {
+            if !lowering.refused.contains(&refusal) {
+                lowering.refused.push(refusal);
+            }
+        }
+    }
+
+    pub(crate) fn lowering(&self) -> Lowering {
+        self.lowering.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its number among the statements of the database since it was opened.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The number of its session.
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// Its text, or the beginning of it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// When it began.
+    pub fn started_at(&self) -> SystemTime {
+        self.started_at
+    }
+
+    /// Where it is.
+    pub fn state(&self) -> QueryState {
+        self.ended.get().map_or(QueryState::Running, |ended| ended.state)
+    }
+
+    /// The error that it ended in.
+    pub fn error(&self) -> Option<&str> {
+        self.ended.get()?.error.as_deref()
+    }
+
+    /// Rows that were returned or written so far.
+    pub fn rows(&self) -> u64 {
+        self.rows.load(Relaxed)
+    }
+
+    /// From its beginning to its end, or until now.
+    pub(crate) fn total_time(&self) -> Duration {
+        self.ended.get().map_or_else(|| self.started.elapsed(), |ended| ended.elapsed)
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -222,18 +357,25 @@ impl Stream for Rows {
         }
         // Before the rows: there may be ever more of them.
         if let Some(Poll::Ready(e)) = self.alarm.as_mut().map(|alarm| Pin::new(alarm).poll(cx)) {
+            self.query.failed(&e);
             self.query.cancel();
             (self.task, self.alarm) = (None, None);
             return Poll::Ready(Some(Err(e)));
         }
         if let Some(batch) = ready!(self.batches.poll_recv(cx)) {
+            self.query.made_rows(batch.num_rows() as u64);
             return Poll::Ready(Some(Ok(batch)));
         }
         // A channel that is closed says nothing about why: results that did not end well must not look whole.
         let Some(task) = &mut self.task else { return Poll::Ready(None) };
         let ended = ready!(Pin::new(&mut task.0).poll(cx)).unwrap_or_else(|e| Err(died(e)));
         (self.task, self.alarm) = (None, None);
-        Poll::Ready(ended.map_err(|e| self.query.explain(e)).err().map(Err))
+        let error = ended.err().map(|e| self.query.explain(e));
+        match &error {
+            Some(error) => self.query.failed(error),
+            None => self.query.done(),
+        }
+        Poll::Ready(error.map(Err))
     }
 }
 
@@ -242,6 +384,14 @@ impl Drop for Rows {
         if self.task.is_some() {
             self.query.cancel();
         }
+    }
+}
+
+/// The beginning of a long text.
+fn shortened(text: &str) -> String {
+    match text.len() <= KEPT_TEXT_BYTES {
+        true => text.to_string(),
+        false => format!("{}...", &text[..text.floor_char_boundary(KEPT_TEXT_BYTES)]),
     }
 }
 

@@ -14,6 +14,7 @@ use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
 
 use crate::database::Snapshot;
+use crate::history::History;
 use crate::scan::SegmentTable;
 use crate::settings::Setting;
 use crate::{Error, ErrorKind, files, planner, system};
@@ -30,6 +31,7 @@ const MAX_VIEW_DEPTH: usize = 32;
 pub(crate) struct Names {
     snapshot: Arc<Snapshot>,
     settings: Arc<Vec<Setting>>,
+    history: Arc<History>,
     /// To plan views and open files with. Its own catalog is not used.
     state: SessionState,
     depth: usize,
@@ -43,8 +45,13 @@ impl std::fmt::Debug for Names {
 
 impl Names {
     /// A state that resolves names in `snapshot`.
-    pub fn bind(mut state: SessionState, snapshot: Arc<Snapshot>, settings: Arc<Vec<Setting>>) -> SessionState {
-        let names = Self { snapshot, settings, state: state.clone(), depth: 0 };
+    pub fn bind(
+        mut state: SessionState,
+        snapshot: Arc<Snapshot>,
+        settings: Arc<Vec<Setting>>,
+        history: Arc<History>,
+    ) -> SessionState {
+        let names = Self { snapshot, settings, history, state: state.clone(), depth: 0 };
         state.register_catalog_list(Arc::new(List(Arc::new(names))));
         state
     }
@@ -57,6 +64,7 @@ impl Names {
         let below = Self {
             snapshot: Arc::clone(&self.snapshot),
             settings: Arc::clone(&self.settings),
+            history: Arc::clone(&self.history),
             state: self.state.clone(),
             depth: self.depth + 1,
         };
@@ -80,7 +88,7 @@ impl Names {
         if let Some(text) = self.snapshot.catalog.views.get(name) {
             return Box::pin(self.view(name, text)).await;
         }
-        if let Some(table) = system::table(name, &self.snapshot, &self.settings)? {
+        if let Some(table) = system::table(name, &self.snapshot, &self.settings, &self.history)? {
             return Ok(table);
         }
         if files::is_path(name) {

@@ -11,6 +11,7 @@ use futures::FutureExt;
 
 use crate::catalog::{Definition, definition};
 use crate::database::Database;
+use crate::explain::{ExplainMode, Explanation};
 use crate::files::CountingRegistry;
 use crate::lower::Fusing;
 use crate::planner;
@@ -23,6 +24,8 @@ use crate::{Error, ErrorKind, Output, Query, Result};
 
 /// A session. Statements of one session run one after the other; sessions run side by side.
 pub struct Session {
+    /// Its number among the sessions of the database since it was opened.
+    id: u64,
     database: Database,
     settings: Mutex<Settings>,
     /// The planner's state and the runtime, made anew when a setting that they depend on changes.
@@ -55,34 +58,50 @@ impl std::fmt::Debug for Session {
 impl Session {
     pub(crate) fn new(database: Database, settings: Settings) -> Result<Self> {
         let base = Base::new(&settings)?;
+        let id = database.history().new_session();
         Ok(Self {
+            id,
             database,
             settings: Mutex::new(settings),
             base: Mutex::new(base),
-            current: Mutex::new(Query::start(None)),
+            current: Mutex::new(Query::start(0, id, "", None)),
         })
     }
 
     /// Runs one statement. Must be called within a tokio runtime. Dropping the future (or the rows) cancels it.
     pub async fn sql(&self, statement: &str) -> Result<Output> {
+        let context = self.context(statement)?;
+        let output = watched(&context.query, statement::run(statement, &context)).await?;
+        if let Output::Done(done) = &output {
+            context.query.made_rows(done.rows.unwrap_or(0));
+            context.query.done();
+        }
+        Ok(output)
+    }
+
+    /// What a query will do or, if it is to be run for it, what it did. Takes the query, or `EXPLAIN` of it. Dropping
+    /// the future cancels it.
+    ///
+    /// # Errors
+    /// Those of the query; [`crate::ErrorKind::Invalid`] for what is no query.
+    pub async fn explain(&self, statement: &str, mode: ExplainMode) -> Result<Explanation> {
+        let context = self.context(statement)?;
+        let explained = watched(&context.query, statement::explain(statement, mode, &context)).await?;
+        context.query.made_rows(1);
+        context.query.done();
+        Ok(explained)
+    }
+
+    /// What a statement that begins now is carried out with.
+    fn context(&self, statement: &str) -> Result<Context<'_>> {
         let limit = self.current_settings().statement_timeout().map(TimeLimit::from_now);
-        let query = self.start_query(limit);
+        let query = self.start_query(statement, limit);
         let snapshot = self.database.snapshot();
         let settings = Arc::new(self.settings());
-        let state = BoundNames::bind(self.state(&query)?, Arc::clone(&snapshot), settings);
-        let state = Arc::new(state);
-        let guard = CancelOnDrop(Some(Arc::clone(&query)));
-        let context = Context { database: &self.database, snapshot, state, settings: &self.settings, query };
-        let work = AssertUnwindSafe(statement::run(statement, &context)).catch_unwind();
-        let work = work.map(|outcome| outcome.unwrap_or_else(|panic| Err(panicked(&*panic))));
-        let outcome = match context.query.limit() {
-            Some(limit) => limit.hold(work).await,
-            None => work.await,
-        };
-        if !outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Timeout) {
-            guard.disarm();
-        }
-        outcome.map_err(|e| context.query.explain(e))
+        let state = self.state(&query).inspect_err(|e| query.failed(e))?;
+        let history = Arc::clone(self.database.history());
+        let state = Arc::new(BoundNames::bind(state, Arc::clone(&snapshot), settings, history));
+        Ok(Context { database: &self.database, snapshot, state, settings: &self.settings, query })
     }
 
     /// The statement that runs, or ran last: its progress, ledger and times, for progress bars and footers.
@@ -133,8 +152,8 @@ impl Session {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn start_query(&self, limit: Option<TimeLimit>) -> Arc<Query> {
-        let query = Query::start(limit);
+    pub(crate) fn start_query(&self, text: &str, limit: Option<TimeLimit>) -> Arc<Query> {
+        let query = self.database.history().start(self.id, text, limit);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&query);
         query
     }
@@ -163,11 +182,32 @@ impl Session {
     }
 }
 
-/// Tells a statement whose future was dropped.
-struct CancelOnDrop(Option<Arc<Query>>);
+/// Does a statement's work in its time: its errors are told to it, and so is that nobody waits for it any more.
+async fn watched<T>(query: &Arc<Query>, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let guard = CancelOnDrop::new(query);
+    let work = AssertUnwindSafe(work).catch_unwind();
+    let work = work.map(|outcome| outcome.unwrap_or_else(|panic| Err(panicked(&*panic))));
+    let outcome = match query.limit() {
+        Some(limit) => limit.hold(work).await,
+        None => work.await,
+    };
+    let outcome = outcome.map_err(|e| query.explain(e)).inspect_err(|e| query.failed(e));
+    if !outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Timeout) {
+        guard.disarm();
+    }
+    outcome
+}
+
+/// Tells a statement that what would have ended it was dropped.
+#[derive(Debug)]
+pub(crate) struct CancelOnDrop(Option<Arc<Query>>);
 
 impl CancelOnDrop {
-    fn disarm(mut self) {
+    pub fn new(query: &Arc<Query>) -> Self {
+        Self(Some(Arc::clone(query)))
+    }
+
+    pub fn disarm(mut self) {
         self.0 = None;
     }
 }

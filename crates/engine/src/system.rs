@@ -1,27 +1,40 @@
 //! System tables: what the engine knows of itself, as rows. `onehop_tables`, `onehop_columns`, `onehop_segments`,
-//! `onehop_settings`.
+//! `onehop_settings`, `onehop_queries`.
 
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
-use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
+use onehop_io::LedgerSnapshot;
 use onehop_segment::EncodingCode;
 
 use crate::Result;
 use crate::database::Snapshot;
+use crate::history::History;
+use crate::query::Lowering;
 use crate::settings::Setting;
 
 /// Their names.
-pub(crate) const NAMES: [&str; 4] = ["onehop_columns", "onehop_segments", "onehop_settings", "onehop_tables"];
+pub(crate) const NAMES: [&str; 5] =
+    ["onehop_columns", "onehop_queries", "onehop_segments", "onehop_settings", "onehop_tables"];
 
 /// A system table, if that is one's name.
-pub(crate) fn table(name: &str, snapshot: &Snapshot, settings: &[Setting]) -> Result<Option<Arc<dyn TableProvider>>> {
+pub(crate) fn table(
+    name: &str,
+    snapshot: &Snapshot,
+    settings: &[Setting],
+    history: &History,
+) -> Result<Option<Arc<dyn TableProvider>>> {
     let batch = match name {
         "onehop_tables" => tables(snapshot)?,
         "onehop_columns" => columns(snapshot)?,
         "onehop_segments" => segments(snapshot)?,
         "onehop_settings" => settings_table(settings)?,
+        "onehop_queries" => queries(history)?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
@@ -144,6 +157,44 @@ fn segments(snapshot: &Snapshot) -> Result<RecordBatch> {
         ("rows", numbers(rows.iter().map(|(_, s)| s.rows))),
         ("size_bytes", numbers(rows.iter().map(|(_, s)| s.bytes))),
     ])?)
+}
+
+/// The statements that ran last in this process, as they stand: the one that asks is running.
+fn queries(history: &History) -> Result<RecordBatch> {
+    let queries = history.queries();
+    let ledgers: Vec<LedgerSnapshot> = queries.iter().map(|query| query.ledger()).collect();
+    let lowered: Vec<Lowering> = queries.iter().map(|query| query.lowering()).collect();
+    let seconds = |times: &mut dyn Iterator<Item = Duration>| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values(times.map(|time| time.as_secs_f64())))
+    };
+    let started = queries.iter().map(|query| query.started_at().duration_since(UNIX_EPOCH).unwrap_or_default());
+    let started = TimestampMicrosecondArray::from_iter_values(started.map(|since| since.as_micros() as i64));
+    let reasons = |lowering: &Lowering| {
+        let mut reasons: Vec<&str> = lowering.refused.iter().map(|refusal| refusal.reason.as_str()).collect();
+        reasons.sort_unstable();
+        reasons.dedup();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    };
+    let mut columns: Vec<(&str, ArrayRef, bool)> = vec![
+        ("id", numbers(queries.iter().map(|query| query.id())), false),
+        ("session", numbers(queries.iter().map(|query| query.session())), false),
+        ("state", text(queries.iter().map(|query| query.state().name())), false),
+        ("text", text(queries.iter().map(|query| query.text())), false),
+        ("started_at", Arc::new(started.with_timezone("UTC")), false),
+        ("seconds", seconds(&mut queries.iter().map(|query| query.total_time())), false),
+        ("plan_seconds", seconds(&mut queries.iter().map(|query| query.plan_time())), false),
+        ("rows", numbers(queries.iter().map(|query| query.rows())), false),
+        ("error", optional_text(queries.iter().map(|query| query.error().map(String::from))), true),
+        ("fused_parts", numbers(lowered.iter().map(|lowering| lowering.fused)), false),
+        ("not_fused", optional_text(lowered.iter().map(reasons)), true),
+    ];
+    let amplification = ledgers.iter().map(LedgerSnapshot::copy_amplification);
+    columns.push(("copy_amplification", Arc::new(Float64Array::from_iter(amplification)), true));
+    for (place, (name, _)) in LedgerSnapshot::default().counters().enumerate() {
+        let counts = ledgers.iter().map(|ledger| ledger.counters().nth(place).map_or(0, |(_, count)| count));
+        columns.push((name, numbers(counts), false));
+    }
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
 }
 
 /// `SHOW ALL` and `onehop_settings`.

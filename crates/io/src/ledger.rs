@@ -4,8 +4,14 @@
 //! grow; they are relaxed atomics, because nobody orders anything by them. Each counter sits on a cache line of its
 //! own: sixteen scan threads adding to one line would hand it from core to core for every block.
 //!
-//! *Copy amplification* = bytes moved over all hops / bytes the answer needed. It is 1 when every byte made one hop.
+//! *Copy amplification* = bytes moved over all hops / bytes the answer needed. It is 1 when every byte made one hop, and
+//! less when some were in memory already. What an answer *needed* is counted where it is handed out: the stored bytes
+//! of every block of a column that somebody asked for, whether they came from storage or from memory, dictionaries and
+//! other people's files as they were read, and, of what was written, every byte once.
+//!
+//! A part of a query that wants figures of its own has a ledger [below](Ledger::below) the query's.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A way that bytes can take.
@@ -82,44 +88,85 @@ pub struct Ledger {
     rows_written: Counter,
     read_ops: Counter,
     write_ops: Counter,
+    needed_bytes: Counter,
+    cached_blocks: Counter,
+    cached_bytes: Counter,
+    /// Counts all of it, too.
+    above: Option<Arc<Ledger>>,
 }
 
 impl Ledger {
+    /// A ledger whose counts are also `above`'s, at once.
+    #[must_use]
+    pub fn below(above: &Arc<Ledger>) -> Self {
+        Self { above: Some(Arc::clone(above)), ..Self::default() }
+    }
+
+    /// Counts here and in all ledgers above.
+    fn count(&self, add: impl Fn(&Self)) {
+        let mut ledger = self;
+        loop {
+            add(ledger);
+            match &ledger.above {
+                Some(above) => ledger = above,
+                None => return,
+            }
+        }
+    }
+
     /// `bytes` crossed `hop`.
     pub fn moved(&self, hop: Hop, bytes: usize) {
-        self.hops[hop as usize].add(bytes as u64);
+        self.count(|ledger| ledger.hops[hop as usize].add(bytes as u64));
+    }
+
+    /// Somebody asked for `bytes` stored bytes, and got them.
+    pub fn needed(&self, bytes: usize) {
+        self.count(|ledger| ledger.needed_bytes.add(bytes as u64));
+    }
+
+    /// A block of `bytes` stored bytes was asked for, and was in memory: it crossed no hop.
+    pub fn cached(&self, bytes: usize) {
+        self.needed(bytes);
+        self.count(|ledger| {
+            ledger.cached_blocks.add(1);
+            ledger.cached_bytes.add(bytes as u64);
+        });
     }
 
     /// One read call went to a backend.
     pub fn read_op(&self) {
-        self.read_ops.add(1);
+        self.count(|ledger| ledger.read_ops.add(1));
     }
 
     /// One write call went to a backend.
     pub fn write_op(&self) {
-        self.write_ops.add(1);
+        self.count(|ledger| ledger.write_ops.add(1));
     }
 
     /// A scan planned over `considered` blocks and ruled out `skipped` of them before any I/O.
     pub fn planned_blocks(&self, considered: u64, skipped: u64) {
-        self.blocks_considered.add(considered);
-        self.blocks_skipped.add(skipped);
+        self.count(|ledger| {
+            ledger.blocks_considered.add(considered);
+            ledger.blocks_skipped.add(skipped);
+        });
     }
 
     /// A block was read, and `rows` rows of it handed on.
     pub fn read_block(&self, rows: u64) {
-        self.blocks_read.add(1);
-        self.rows_scanned.add(rows);
+        self.count(|ledger| {
+            ledger.blocks_read.add(1);
+            ledger.rows_scanned.add(rows);
+        });
     }
 
     /// `rows` rows came in from elsewhere: a file of another format, values in the statement.
     pub fn rows_in(&self, rows: u64) {
-        self.rows_scanned.add(rows);
+        self.count(|ledger| ledger.rows_scanned.add(rows));
     }
 
     /// `rows` rows were written to a table or a file.
     pub fn rows_out(&self, rows: u64) {
-        self.rows_written.add(rows);
+        self.count(|ledger| ledger.rows_written.add(rows));
     }
 
     /// The counters as they stand.
@@ -133,6 +180,9 @@ impl Ledger {
             rows_written: self.rows_written.get(),
             read_ops: self.read_ops.get(),
             write_ops: self.write_ops.get(),
+            needed_bytes: self.needed_bytes.get(),
+            cached_blocks: self.cached_blocks.get(),
+            cached_bytes: self.cached_bytes.get(),
         }
     }
 }
@@ -156,6 +206,12 @@ pub struct LedgerSnapshot {
     pub read_ops: u64,
     /// Write calls made to storage.
     pub write_ops: u64,
+    /// Stored bytes that somebody asked for, whether they came from storage or from memory.
+    pub needed_bytes: u64,
+    /// Blocks of columns that were in memory.
+    pub cached_blocks: u64,
+    /// Their stored bytes: the part of [`Self::needed_bytes`] that crossed no hop.
+    pub cached_bytes: u64,
 }
 
 impl LedgerSnapshot {
@@ -185,6 +241,65 @@ impl LedgerSnapshot {
             rows_written: self.rows_written - earlier.rows_written,
             read_ops: self.read_ops - earlier.read_ops,
             write_ops: self.write_ops - earlier.write_ops,
+            needed_bytes: self.needed_bytes - earlier.needed_bytes,
+            cached_blocks: self.cached_blocks - earlier.cached_blocks,
+            cached_bytes: self.cached_bytes - earlier.cached_bytes,
         }
+    }
+
+    /// Bytes moved over all hops for each byte that the answer needed; `None` if it needed none.
+    pub fn copy_amplification(&self) -> Option<f64> {
+        let needed = self.needed_bytes + self.hop(Hop::HostToStorage);
+        (needed > 0).then(|| self.moved_bytes() as f64 / needed as f64)
+    }
+
+    /// Every counter by its stable name, as JSON and tables have them.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let hops = Hop::ALL.into_iter().zip(self.bytes).map(|(hop, bytes)| (hop.name(), bytes));
+        hops.chain([
+            ("needed_bytes", self.needed_bytes),
+            ("cached_bytes", self.cached_bytes),
+            ("cached_blocks", self.cached_blocks),
+            ("blocks_considered", self.blocks_considered),
+            ("blocks_skipped", self.blocks_skipped),
+            ("blocks_read", self.blocks_read),
+            ("rows_scanned", self.rows_scanned),
+            ("rows_written", self.rows_written),
+            ("read_ops", self.read_ops),
+            ("write_ops", self.write_ops),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_below_is_counted_above() {
+        let query = Arc::new(Ledger::default());
+        let (one, other) = (Ledger::below(&query), Ledger::below(&query));
+        one.moved(Hop::StorageToHost, 10);
+        other.moved(Hop::StorageToHost, 5);
+        other.read_block(3);
+        assert_eq!(one.snapshot().hop(Hop::StorageToHost), 10);
+        assert_eq!((query.snapshot().hop(Hop::StorageToHost), query.snapshot().rows_scanned), (15, 3));
+    }
+
+    #[test]
+    fn amplification_is_moved_for_needed() {
+        let ledger = Ledger::default();
+        assert_eq!(ledger.snapshot().copy_amplification(), None);
+        // Through the page cache: every byte twice.
+        ledger.needed(100);
+        ledger.moved(Hop::StorageToHost, 100);
+        ledger.moved(Hop::HostToHost, 100);
+        assert_eq!(ledger.snapshot().copy_amplification(), Some(2.0));
+        // As much again that was in memory.
+        ledger.cached(100);
+        assert_eq!(ledger.snapshot().copy_amplification(), Some(1.0));
+        // Written once.
+        ledger.moved(Hop::HostToStorage, 200);
+        assert_eq!(ledger.snapshot().copy_amplification(), Some(1.0));
     }
 }

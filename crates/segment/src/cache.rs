@@ -89,6 +89,7 @@ impl BlockCache {
     ) -> Result<Arc<BlockColumn>> {
         let slot = column * segment.blocks() + block;
         if let Some(block) = segment.slots[slot].get() {
+            ledger.cached(block.memory_bytes());
             return Ok(block);
         }
         let loaded = segment.load(column, block, ledger)?;

@@ -219,6 +219,7 @@ impl Segment {
         for (slot, chunk) in chunks.iter_mut().zip(&record.chunks) {
             if chunk.bytes > 0 {
                 *slot = Some(Arc::new(self.read_chunk(column, block, chunk, ledger)?));
+                ledger.needed(chunk.bytes as usize);
             }
         }
         let info = &self.columns[column].info;
@@ -280,6 +281,7 @@ impl Segment {
         let record = &column.record;
         let mut buf = AlignedBuf::zeroed(record.dictionary_bytes as usize);
         self.file.read_at(record.dictionary_offset, &mut buf, ledger)?;
+        ledger.needed(buf.len());
         if crc32c::crc32c(&buf) != record.dictionary_crc {
             return Err(corrupt(&*self.file, place(), "the dictionary does not match its checksum"));
         }

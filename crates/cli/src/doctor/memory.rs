@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit};
 
 use super::Finding;
-use crate::units;
+use onehop_engine::units;
 
 /// Below this, a GPU's staging buffers do not fit.
 const ENOUGH_LOCKED_BYTES: u64 = 64 << 20;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use onehop_io::{AlignedBuf, Ledger, LocalFile, PAGE_BYTES, ReadAt, RequestedPath, WriteAt};
 
 use super::Finding;
-use crate::units;
+use onehop_engine::units;
 
 /// Below this, loading anything of size will fail.
 const ENOUGH_FREE_BYTES: u64 = 1_000_000_000;

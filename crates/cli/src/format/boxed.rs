@@ -20,7 +20,7 @@ use super::layout::{Slot, Wish, lay_out};
 use super::text::{Column, columns, escape, is_number, sql_type};
 use crate::exit::Stop;
 use crate::terminal::Paint;
-use crate::units;
+use onehop_engine::units;
 
 /// Rows that decide the widths.
 const SAMPLE_ROWS: usize = 1_000;

@@ -4,9 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use arrow::util::display::array_value_to_string;
-use futures::StreamExt;
-use onehop_engine::{Error, ErrorKind, Output};
+use onehop_engine::{Error, ErrorKind, ExplainMode, Facts};
 use onehop_lab::bench::{Answer, Measured, Row, WARM_UP_RUNS, geometric_mean, measure};
 use onehop_lab::queries::{Query, SSB, TPCH, choose};
 use serde_json::json;
@@ -17,8 +15,8 @@ use crate::args::{BenchArgs, GenArgs, GenFormat, Suite};
 use crate::exit::Stop;
 use crate::settings;
 use crate::terminal::{Paint, Terminal, note};
-use crate::units;
 use crate::version::Profile;
+use onehop_engine::units;
 
 /// What is measured, on what, how.
 struct Subject<'a> {
@@ -87,31 +85,16 @@ fn make(args: &BenchArgs, threads: usize, path: &Path, terminal: &Terminal) -> R
 fn io_path(bench: &Bench) -> Result<String, Stop> {
     let mut paths: Vec<String> = Vec::new();
     for table in bench.runtime.block_on(bench.session.names()).tables {
-        let name = table.replace('"', "\"\"");
-        let plan = bench.runtime.block_on(plan(bench, &format!("EXPLAIN SELECT * FROM \"{name}\"")))?;
-        let scans = plan.lines().filter(|line| line.contains("CpuScan: "));
-        let found = scans.filter_map(|line| line.rsplit_once("path=")).map(|(_, path)| path.trim().to_string());
-        paths.extend(found.filter(|path| path != "none"));
+        let sql = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
+        let explanation = bench.runtime.block_on(bench.session.explain(&sql, ExplainMode::Plan))?;
+        explanation.plan.for_each(&mut |node| match &node.facts {
+            Facts::Scan(scan) if scan.path != "none" => paths.push(scan.path.clone()),
+            _ => {}
+        });
     }
     paths.sort();
     paths.dedup();
     Ok(if paths.is_empty() { "none".into() } else { paths.join(", ") })
-}
-
-async fn plan(bench: &Bench, sql: &str) -> Result<String, Stop> {
-    let mut text = String::new();
-    if let Output::Rows(mut rows) = bench.session.sql(sql).await? {
-        while let Some(batch) = rows.next().await {
-            let batch = batch?;
-            for column in batch.columns() {
-                for row in 0..batch.num_rows() {
-                    text += &array_value_to_string(column, row)?;
-                    text.push('\n');
-                }
-            }
-        }
-    }
-    Ok(text)
 }
 
 fn warn_of_debug_build(args: &BenchArgs, terminal: &Terminal) {

@@ -10,8 +10,8 @@ use arrow::util::display::array_value_to_string;
 use serde_json::{Value, json};
 
 use crate::doctor::{cpu, kernel, memory, storage};
-use crate::units;
 use crate::version::{self, Profile};
+use onehop_engine::units;
 
 /// Machine, system and binary.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use crate::args::{GenArgs, GenFormat, Suite};
 use crate::exit::Stop;
 use crate::progress::{Bar, Meter};
 use crate::terminal::{Terminal, note};
-use crate::units;
+use onehop_engine::units;
 
 /// Set by Ctrl-C. One generation runs per process.
 static CANCEL: AtomicBool = AtomicBool::new(false);

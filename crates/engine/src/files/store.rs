@@ -63,6 +63,7 @@ struct CountingStore {
 impl CountingStore {
     fn count_read(&self, bytes: usize) {
         self.ledger.read_op();
+        self.ledger.needed(bytes);
         self.ledger.moved(Hop::StorageToHost, bytes);
         self.ledger.moved(Hop::HostToHost, bytes);
     }

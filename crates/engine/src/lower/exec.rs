@@ -2,8 +2,9 @@
 //! are heard however long a morsel takes. Whoever stops waiting stops the workers, within a vector.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
@@ -20,7 +21,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use onehop_pipeline::cpu::{ResultColumn, Stage, Worker};
+use onehop_pipeline::cpu::{ResultColumn, Skipped, Stage, StepRows, TableFacts, Worker};
 use tokio::task::JoinSet;
 
 use super::node::Fused;
@@ -30,11 +31,40 @@ use crate::{ErrorKind, Result, planner};
 
 /// A fused subtree as an operator.
 #[derive(Debug)]
-pub(super) struct FusedExec {
+pub(crate) struct FusedExec {
     fused: Arc<Fused>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    /// What came of the execution that ended last.
+    ran: Arc<Mutex<Option<Ran>>>,
+}
+
+/// What came of an execution.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ran {
+    /// Of the pipelines, in their order; fewer if memory ran out.
+    pub pipelines: Vec<PipelineRan>,
+    /// The answer's rows.
+    pub rows: u64,
+    /// Memory ran out, and DataFusion's operators started anew.
+    pub was_taken_over: bool,
+}
+
+/// What came of a pipeline.
+#[derive(Clone, Debug)]
+pub(crate) struct PipelineRan {
+    pub elapsed: Duration,
+    pub workers: usize,
+    /// Rows of the blocks that were left to read.
+    pub rows: u64,
+    /// Blocks ruled out by the keys of join tables.
+    pub skipped: Vec<Skipped>,
+    pub steps: Vec<StepRows>,
+    /// Bytes that the workers' sinks had taken before they were put together.
+    pub sink_bytes: usize,
+    /// The join table that it built.
+    pub table: Option<TableFacts>,
 }
 
 impl FusedExec {
@@ -46,7 +76,23 @@ impl FusedExec {
             EmissionType::Final,
             Boundedness::Bounded,
         );
-        Self { fused, schema, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+        Self {
+            fused,
+            schema,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+            ran: Arc::default(),
+        }
+    }
+
+    /// What it does.
+    pub fn fused(&self) -> &Fused {
+        &self.fused
+    }
+
+    /// What came of the execution that ended last.
+    pub fn ran(&self) -> Option<Ran> {
+        self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -59,11 +105,10 @@ impl DisplayAs for FusedExec {
         if !matches!(t, DisplayFormatType::TreeRender) {
             write!(f, "CpuPreAgg: ")?;
         }
-        write!(f, "groups=[{}]", self.fused.groups.join(", "))?;
-        write!(f, "{separator}aggregates=[{}]", self.fused.aggregates.join(", "))?;
+        write!(f, "{}", self.fused)?;
         for scan in &self.fused.scans {
             f.write_str(if separator == "\n" { "\n" } else { "; CpuScan: " })?;
-            scan.plan.describe(f, &scan.table, &scan.columns, separator)?;
+            scan.plan.describe(f, &scan.table.name, &scan.column_names(), separator)?;
         }
         Ok(())
     }
@@ -100,14 +145,20 @@ impl ExecutionPlan for FusedExec {
         let metrics = BaselineMetrics::new(&self.metrics, 0);
         let skipped = MetricBuilder::new(&self.metrics).counter("blocks_skipped_by_joins", 0);
         let run = Run { fused: Arc::clone(&self.fused), context, schema: Arc::clone(&self.schema) };
+        let told = Arc::clone(&self.ran);
         let batches = stream::once(async move {
             let timer = metrics.elapsed_compute().timer();
-            let (batch, skipped_by_joins) = match run.run().await {
+            let mut ran = Ran::default();
+            let outcome = run.run(&mut ran).await;
+            ran.was_taken_over = matches!(&outcome, Err(e) if e.kind() == ErrorKind::Resources);
+            ran.rows = outcome.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+            skipped.add(ran.pipelines.iter().flat_map(|pipeline| &pipeline.skipped).map(|s| s.morsels).sum());
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran);
+            let batch = match outcome {
                 Err(e) if e.kind() == ErrorKind::Resources => return run.unfused(e).await,
                 outcome => outcome.map_err(DataFusionError::from)?,
             };
             timer.done();
-            skipped.add(skipped_by_joins);
             metrics.record_output(batch.num_rows());
             Ok(stream::iter(run.sliced(&batch)).map(Ok).boxed())
         });
@@ -159,7 +210,7 @@ impl Run {
         Ok(batches.boxed())
     }
 
-    async fn run(&self) -> Result<(RecordBatch, usize)> {
+    async fn run(&self, ran: &mut Ran) -> Result<RecordBatch> {
         let scans = &self.fused.scans;
         let query = self.context.session_config().get_extension::<Query>();
         let pool = self.context.memory_pool();
@@ -169,27 +220,34 @@ impl Run {
         };
         let mut execution = self.fused.execution.with_budget(budget);
         let mut answer = Vec::new();
-        let mut skipped = 0;
         if let Some(query) = &query {
             for scan in scans {
                 let (considered, read) = (scan.plan.blocks_considered as u64, scan.plan.blocks.len() as u64);
-                query.shared_ledger().planned_blocks(considered, considered - read);
+                scan.ledger.planned_blocks(considered, considered - read);
                 query.expect_rows(scan.plan.rows() as u64);
             }
         }
         for pipeline in 0..execution.pipelines() {
+            let began = Instant::now();
             let stage = execution.stage(pipeline)?;
             let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels).sum();
-            skipped += by_joins;
-            if let Some(query) = &query {
-                query.shared_ledger().planned_blocks(0, by_joins as u64);
-            }
+            scans[execution.program().pipelines[pipeline].source].ledger.planned_blocks(0, by_joins as u64);
             // What they hold is theirs until it has been put together.
             let (workers, _reservations): (Vec<_>, Vec<_>) =
                 self.work(&stage, query.as_ref()).await?.into_iter().unzip();
+            let (count, sink_bytes) = (workers.len(), workers.iter().map(Worker::bytes).sum());
             answer = execution.finish(&stage, workers)?;
+            ran.pipelines.push(PipelineRan {
+                elapsed: began.elapsed(),
+                workers: count,
+                rows: stage.rows(),
+                skipped: stage.skipped().to_vec(),
+                steps: stage.step_rows(),
+                sink_bytes,
+                table: execution.tables().get(pipeline).copied(),
+            });
         }
-        Ok((self.batch(&answer)?, skipped))
+        self.batch(&answer)
     }
 
     /// Carries a stage through on all threads.

@@ -23,6 +23,8 @@ use crate::scan::SegmentTable;
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     pub relations: Vec<Arc<Table>>,
+    /// What the statement calls them.
+    pub names: Vec<String>,
     /// Over columns of relations.
     pub conditions: Vec<Expr>,
     /// Conditions without a column, each with a relation whose rows it holds for: inside a lookup, they say nothing
@@ -68,6 +70,7 @@ impl Graph {
                 }
                 let relation = self.relations.len();
                 self.relations.push(Arc::clone(table.table()));
+                self.names.push(scan.table_name.table().to_string());
                 let qualified = |field: &str| Expr::Column(Column::new(Some(relation_name(relation)), field));
                 let outputs = scan
                     .projected_schema
@@ -77,6 +80,10 @@ impl Graph {
             }
             LogicalPlan::SubqueryAlias(alias) => {
                 let inner = self.add(&alias.input)?;
+                // The name of several is nobody's.
+                if let [name] = &mut self.names[first..] {
+                    *name = alias.alias.table().to_string();
+                }
                 renamed(&inner, alias.input.schema(), &alias.schema)
             }
             LogicalPlan::Projection(projection) => {

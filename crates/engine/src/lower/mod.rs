@@ -9,6 +9,7 @@
 //!             ─ tree  ─► the largest relation is the root, the others are join tables, nested where the joins are
 //!             ─ expr  ─► DataFusion's expressions as the pipelines', each with its SQL for errors
 //!             ─ aggregate ─► functions, and how their results become DataFusion's types
+//!             ─ words ─► the same in SQL's words, for EXPLAIN
 //!             ─ node  ─► in the plan; ─ exec ─► running
 //! ```
 
@@ -20,7 +21,9 @@ mod node;
 mod sql;
 mod text;
 mod tree;
+mod words;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use datafusion::catalog::default_table_source::source_as_provider;
@@ -31,8 +34,9 @@ use datafusion::logical_expr::{Extension, LogicalPlan};
 
 use onehop_segment::BlockCache;
 
+pub(crate) use self::exec::{FusedExec, PipelineRan};
 use self::node::FusedNode;
-pub(crate) use self::node::FusedPlanner;
+pub(crate) use self::node::{Fused, FusedPlanner};
 use crate::query::Query;
 use crate::scan::SegmentTable;
 use crate::settings::{ExecMode, Fallback};
@@ -87,54 +91,96 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
         _ => return Ok(plan.clone()),
     };
     let query = state.config().get_extension::<Query>();
-    let mut reasons = Vec::new();
-    let lowered = plan.clone().transform_down_with_subqueries(|node| {
+    let mut refused = Vec::new();
+    let mut fused_subtrees = 0;
+    // How many aggregates that were refused the walk is within: their joins are refused with them.
+    let within = Cell::new(0usize);
+    let down = |node: LogicalPlan| {
         let LogicalPlan::Aggregate(aggregate) = &node else {
-            if matches!(node, LogicalPlan::Join(_)) && reads_own_table(&node)? {
-                reasons.push("a join that no aggregate is computed of".into());
+            if matches!(node, LogicalPlan::Join(_)) && within.get() == 0 {
+                let refusal = Refusal::of(&node, "a join that no aggregate is computed of".into())?;
+                refused.extend(Some(refusal).filter(|refusal| !refusal.tables.is_empty()));
             }
             return Ok(Transformed::no(node));
         };
         match FusedNode::of_aggregate(aggregate, state, &fusing, query.as_ref()) {
             Ok(fused) => {
+                fused_subtrees += 1;
                 let node = LogicalPlan::Extension(Extension { node: Arc::new(fused) });
                 Ok(Transformed::new(node, true, TreeNodeRecursion::Jump))
             }
             Err(Failure::Reason(reason)) => {
-                if reads_own_table(&node)? {
-                    reasons.push(reason);
-                }
+                refused.push(Refusal::of(&node, reason)?);
+                within.set(within.get() + 1);
                 Ok(Transformed::no(node))
             }
             Err(Failure::Error(e)) => Err(e),
         }
-    })?;
-    report(&reasons, fusing.fallback, query.as_deref())?;
+    };
+    let up = |node: LogicalPlan| {
+        // An aggregate that is still one was refused on the way down.
+        within.set(within.get().saturating_sub(usize::from(matches!(node, LogicalPlan::Aggregate(_)))));
+        Ok(Transformed::no(node))
+    };
+    let lowered = plan.clone().transform_down_up_with_subqueries(down, up)?;
+    let of_tables: Vec<&Refusal> = refused.iter().filter(|refusal| !refusal.tables.is_empty()).collect();
+    report(&of_tables, fusing.fallback, query.as_deref())?;
+    if let Some(query) = &query {
+        query.lowered(fused_subtrees, refused);
+    }
     Ok(lowered.data)
 }
 
+/// What stays with DataFusion although it is about tables of the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Aggregate,
+    Join,
+}
+
+/// Why an aggregate or a join stays with DataFusion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub what: Refused,
+    /// The names of its columns, which its operator has, too.
+    pub columns: Vec<String>,
+    /// Tables of the database below it, sorted. Nobody wonders why what reads none is not fused.
+    pub tables: Vec<String>,
+    pub reason: String,
+}
+
+impl Refusal {
+    fn of(node: &LogicalPlan, reason: String) -> DataFusionResult<Self> {
+        let what = if matches!(node, LogicalPlan::Join(_)) { Refused::Join } else { Refused::Aggregate };
+        let columns = node.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let mut tables = Vec::new();
+        node.apply(|node| {
+            if let LogicalPlan::TableScan(scan) = node
+                && let Some(table) = source_as_provider(&scan.source)?.downcast_ref::<SegmentTable>()
+            {
+                tables.push(table.table().name.clone());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        tables.sort();
+        Ok(Self { what, columns, tables, reason })
+    }
+}
+
 /// Says why not everything is lowered, as the session wants to have it said.
-fn report(reasons: &[String], fallback: Fallback, query: Option<&Query>) -> DataFusionResult<()> {
-    match (fallback, reasons, query) {
+fn report(refused: &[&Refusal], fallback: Fallback, query: Option<&Query>) -> DataFusionResult<()> {
+    match (fallback, refused, query) {
         (_, [], _) | (Fallback::Silent, ..) => {}
-        (Fallback::Error, [reason, ..], _) => {
+        (Fallback::Error, [Refusal { reason, .. }, ..], _) => {
             let message = format!("no fused pipeline can run {reason}");
             let error = Error::new(ErrorKind::Invalid, message)
                 .with_hint("SET exec.fallback = 'warn' lets DataFusion's operators run it");
             return Err(error.into());
         }
-        (Fallback::Warn, reasons, Some(query)) => {
-            reasons.iter().for_each(|reason| query.notice(format!("not fused: {reason}")));
+        (Fallback::Warn, refused, Some(query)) => {
+            refused.iter().for_each(|Refusal { reason, .. }| query.notice(format!("not fused: {reason}")));
         }
         (Fallback::Warn, _, None) => {}
     }
     Ok(())
-}
-
-/// Whether some scan below is one of a table of this database.
-fn reads_own_table(plan: &LogicalPlan) -> DataFusionResult<bool> {
-    plan.exists(|node| match node {
-        LogicalPlan::TableScan(scan) => Ok(source_as_provider(&scan.source)?.is::<SegmentTable>()),
-        _ => Ok(false),
-    })
 }

@@ -15,28 +15,30 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
-use onehop_pipeline::cpu::Execution;
+use onehop_pipeline::cpu::{Execution, SinkFacts};
 use onehop_pipeline::ir::Sink;
 
 use super::aggregate::{self, Finish};
 use super::exec::FusedExec;
 use super::graph::{Graph, substituted};
 use super::tree::{Planned, Planner, Scan};
+use super::words::Words;
 use super::{Fusing, Lowered, because};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 
 /// What a fused subtree does.
 #[derive(Debug)]
-pub(super) struct Fused {
+pub(crate) struct Fused {
     /// The program, before its first pipeline.
     pub execution: Execution,
+    /// What each pipeline does, and what it ends in.
+    pub words: Vec<Words>,
+    pub planned: Vec<SinkFacts>,
     pub scans: Vec<Scan>,
     /// How the answer's columns are made of the pipeline's.
-    pub finish: Vec<Finish>,
+    pub(super) finish: Vec<Finish>,
     pub schema: DFSchemaRef,
-    pub groups: Vec<String>,
-    pub aggregates: Vec<String>,
     pub fallback: Fallback,
     /// What it was made of, and who can plan that.
     pub unfused: LogicalPlan,
@@ -47,6 +49,13 @@ impl Fused {
     /// The operators that DataFusion would have run.
     pub async fn plan_unfused(&self) -> Result<Arc<dyn ExecutionPlan>> {
         self.state.query_planner().create_physical_plan(&self.unfused, self.state.as_ref()).await
+    }
+}
+
+impl fmt::Display for Fused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(words) = self.words.last() else { return Ok(()) };
+        write!(f, "groups=[{}], aggregates=[{}]", words.keys.join(", "), words.values.join(", "))
     }
 }
 
@@ -93,17 +102,20 @@ impl FusedNode {
             Ok(Sink::Aggregate { keys, aggregates })
         })?;
         // Everything that can be refused is refused now, while DataFusion can still take over.
-        let Planned { program, sources, scans } = planned;
+        let Planned { program, mut words, sources, scans } = planned;
         let execution = Execution::new(program, sources, 0)?;
-        execution.check()?;
-        let text = |exprs: &[Expr]| exprs.iter().map(|expr| expr.schema_name().to_string()).collect();
+        let planned = execution.check()?;
+        if let Some(words) = words.last_mut() {
+            words.keys = keys.iter().map(|key| graph.sql(key)).collect();
+            words.values = calls.iter().map(|call| graph.sql(call)).collect();
+        }
         let fused = Fused {
             execution,
+            words,
+            planned,
             scans,
             finish,
             schema: Arc::clone(&aggregate.schema),
-            groups: text(&aggregate.group_expr),
-            aggregates: text(&aggregate.aggr_expr),
             fallback: fusing.fallback,
             unfused: LogicalPlan::Aggregate(aggregate.clone()),
             state: without_fusing(state, fusing),
@@ -154,7 +166,7 @@ impl UserDefinedLogicalNodeCore for FusedNode {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fused: groups=[{}], aggregates=[{}]", self.fused.groups.join(", "), self.fused.aggregates.join(", "))
+        write!(f, "Fused: {}", self.fused)
     }
 
     fn with_exprs_and_inputs(&self, _: Vec<Expr>, _: Vec<LogicalPlan>) -> Result<Self> {

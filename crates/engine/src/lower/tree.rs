@@ -18,15 +18,19 @@ use onehop_pipeline::{Expr as PipelineExpr, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType};
 
 use super::expr::Translator;
-use super::graph::{Graph, Lookup, relation_name, relation_of};
+use super::graph::{Graph, Lookup, relation_of};
+use super::words::Words;
 use super::{Lowered, because};
 use crate::Error;
+use crate::database::Table;
 use crate::scan::ScanPlan;
 
 /// A program, and what it reads.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub program: Program,
+    /// What each pipeline does.
+    pub words: Vec<Words>,
     pub sources: Vec<Arc<dyn Source>>,
     /// What each source reads, and what it got around.
     pub scans: Vec<Scan>,
@@ -34,11 +38,26 @@ pub(super) struct Planned {
 
 /// What one source reads.
 #[derive(Debug)]
-pub(super) struct Scan {
-    pub table: String,
-    pub columns: Vec<String>,
+pub(crate) struct Scan {
+    pub table: Arc<Table>,
+    /// What the statement calls it.
+    pub name: String,
+    /// By their place in the table.
+    pub columns: Vec<usize>,
     pub plan: ScanPlan,
+    /// What it moves, which is counted into the query's ledger as well.
+    pub ledger: Arc<Ledger>,
 }
+
+impl Scan {
+    /// The columns' names.
+    pub fn column_names(&self) -> Vec<&str> {
+        self.columns.iter().map(|column| self.table.schema.field(*column).name().as_str()).collect()
+    }
+}
+
+/// A pipeline that has no sink yet, and what its expressions are translated with.
+type Unfinished<'a> = (Pipeline, Words, Translator<'a>);
 
 /// A condition that two relations are joined by.
 struct Edge {
@@ -94,7 +113,12 @@ impl<'a> Planner<'a> {
             late_lookups: Vec::new(),
             roots: Vec::new(),
             nodes: (0..relations).map(|_| Node::default()).collect(),
-            planned: Planned { program: Program { pipelines: Vec::new() }, sources: Vec::new(), scans: Vec::new() },
+            planned: Planned {
+                program: Program { pipelines: Vec::new() },
+                words: Vec::new(),
+                sources: Vec::new(),
+                scans: Vec::new(),
+            },
         })
     }
 
@@ -102,19 +126,16 @@ impl<'a> Planner<'a> {
     pub fn plan(mut self, outputs: &[Expr], sink: impl FnOnce(&Translator<'_>) -> Lowered<Sink>) -> Lowered<Planned> {
         let edges = self.sort_conditions();
         let mut scans = Vec::with_capacity(self.graph.relations.len());
-        for (number, (table, local)) in self.graph.relations.iter().zip(&self.local).enumerate() {
-            let mut plan = ScanPlan::new(table, local).map_err(DataFusionError::from)?;
-            // Users never gave it that name.
-            let qualifier = format!("{}.", relation_name(number));
-            plan.condition = plan.condition.map(|condition| condition.replace(&qualifier, ""));
-            scans.push(Some(plan));
+        for (table, local) in self.graph.relations.iter().zip(&self.local) {
+            scans.push(Some(ScanPlan::new(table, local).map_err(DataFusionError::from)?));
         }
         let root = self.arrange(edges, &scans)?;
         let wanted = columns_of(outputs);
-        let (mut pipeline, translator) = self.pipeline(root, &wanted, &mut scans)?;
+        let (mut pipeline, words, translator) = self.pipeline(root, &wanted, &mut scans)?;
         pipeline.sink = sink(&translator)?;
         let mut planned = self.planned;
         planned.program.pipelines.push(pipeline);
+        planned.words.push(words);
         Ok(planned)
     }
 
@@ -218,7 +239,7 @@ impl<'a> Planner<'a> {
         relation: usize,
         wanted: &BTreeSet<Column>,
         scans: &mut [Option<ScanPlan>],
-    ) -> Lowered<(Pipeline, Translator<'a>)> {
+    ) -> Lowered<Unfinished<'a>> {
         let children = std::mem::take(&mut self.nodes[relation].children);
         let keys: Vec<Vec<(Expr, Expr)>> =
             children.iter().map(|child| std::mem::take(&mut self.nodes[*child].keys)).collect();
@@ -240,9 +261,11 @@ impl<'a> Planner<'a> {
         });
         let mut tables = Vec::with_capacity(children.len());
         let mut sets = Vec::with_capacity(lookups.len());
+        let mut conditions = Vec::with_capacity(lookups.len());
         for number in &lookups {
             let keys: Vec<(Expr, Expr)> =
                 graph.lookups[*number].keys.iter().map(|(theirs, ours)| (ours.clone(), theirs.clone())).collect();
+            conditions.push(graph.equalities(&keys));
             sets.push(self.build(self.roots[*number], &keys, &BTreeSet::new(), scans)?);
         }
         for (child, keys) in children.iter().zip(&keys) {
@@ -259,11 +282,14 @@ impl<'a> Planner<'a> {
         let (relations, depth) = (graph.relations.as_slice(), Cell::new(0));
         let mut translator = Translator { schema, relations, state: self.state, registers, depth };
         let mut steps = Vec::new();
+        let mut words = Words::default();
         for condition in &self.local[relation] {
+            words.steps.push(graph.sql(condition));
             steps.push(Step::Filter(translator.translate(condition)?));
         }
         let mut next = used.len();
         for (keys, (table, payload)) in keys.iter().zip(&tables) {
+            words.steps.push(graph.equalities(keys));
             let keys = keys.iter().map(|(_, mine)| translator.translate(mine)).collect::<Lowered<Vec<_>>>()?;
             steps.push(Step::Probe(Probe {
                 table: *table,
@@ -276,17 +302,19 @@ impl<'a> Planner<'a> {
                 next += 1;
             }
         }
+        words.steps.extend(conditions);
         for (number, table) in lookups.iter().zip(sets) {
             let Lookup { kind, keys, .. } = &graph.lookups[*number];
             let keys = keys.iter().map(|(theirs, _)| translator.translate(theirs)).collect::<Lowered<Vec<_>>>()?;
             steps.push(Step::Probe(Probe { table, kind: *kind, keys, payload: Vec::new() }));
         }
         for condition in &late {
+            words.steps.push(graph.sql(condition));
             steps.push(Step::Filter(translator.translate(condition)?));
         }
         let columns = (0..used.len()).collect();
         let sink = Sink::Collect { columns: Vec::new() };
-        Ok((Pipeline { source, columns, steps, sink }, translator))
+        Ok((Pipeline { source, columns, steps, sink }, words, translator))
     }
 
     /// The number of the table that holds a relation and those below it.
@@ -300,7 +328,10 @@ impl<'a> Planner<'a> {
         let theirs: Vec<Expr> = keys.iter().map(|(theirs, _)| theirs.clone()).collect();
         let mut wanted = columns_of(&theirs);
         wanted.extend(payload.iter().cloned());
-        let (mut pipeline, translator) = self.pipeline(relation, &wanted, scans)?;
+        let (mut pipeline, mut words, translator) = self.pipeline(relation, &wanted, scans)?;
+        words.keys = theirs.iter().map(|key| self.graph.sql(key)).collect();
+        words.values = payload.iter().map(|column| self.graph.sql(&Expr::Column(column.clone()))).collect();
+        self.planned.words.push(words);
         let keys = theirs.iter().map(|key| translator.translate(key)).collect::<Lowered<Vec<_>>>()?;
         let register = |column: &Column| PipelineExpr::Register(translator.registers[column]);
         pipeline.sink = Sink::Build { keys, payload: payload.iter().map(register).collect() };
@@ -330,11 +361,12 @@ impl<'a> Planner<'a> {
             columns.push((index, column_type, field.is_nullable()));
         }
         let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
-        let (cache, ledger) = (Arc::clone(&self.cache), Arc::clone(&self.ledger));
-        let source = SegmentSource::new(&table.name, blocks, &columns, cache, ledger)?;
+        let ledger = Arc::new(Ledger::below(&self.ledger));
+        let source = SegmentSource::new(&table.name, blocks, &columns, Arc::clone(&self.cache), Arc::clone(&ledger))?;
         self.planned.sources.push(Arc::new(source));
-        let columns = used.iter().map(|column| column.name.clone()).collect();
-        self.planned.scans.push(Scan { table: table.name.clone(), columns, plan });
+        let columns = columns.iter().map(|(index, ..)| *index).collect();
+        let name = self.graph.names[relation].clone();
+        self.planned.scans.push(Scan { table: Arc::clone(table), name, columns, plan, ledger });
         Ok(self.planned.sources.len() - 1)
     }
 }

@@ -140,7 +140,8 @@ impl Operation {
         Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::from(checked)), args))
     }
 
-    fn symbol(self) -> &'static str {
+    /// As it is written.
+    pub(crate) fn symbol(self) -> &'static str {
         match self {
             Self::Add => "+",
             Self::Subtract | Self::Negate => "-",

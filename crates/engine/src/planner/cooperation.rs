@@ -55,6 +55,11 @@ pub(super) fn cancellable(plan: Arc<dyn ExecutionPlan>, query: &Arc<Query>) -> R
     Ok(watched?.data)
 }
 
+/// Whether an operator is only there to let go of its thread now and then.
+pub(crate) fn is_yielding(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<Yielding>()
+}
+
 /// An operator that lets go of its thread now and then.
 #[derive(Debug)]
 struct Yielding(Arc<dyn ExecutionPlan>);

@@ -50,6 +50,7 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
 pub(crate) use self::checked_arithmetic::{MORE_ROOM, Operation, operation_of};
+pub(crate) use self::cooperation::is_yielding;
 use self::dialect::Dialect;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};

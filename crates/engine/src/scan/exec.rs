@@ -27,6 +27,7 @@ use onehop_segment::packed::VECTOR_ROWS;
 use super::{BlockRef, ScanPlan};
 use crate::Error;
 use crate::database::Table;
+use crate::explain::{self, ScanFacts};
 use crate::query::Query;
 
 /// Reads segments.
@@ -75,6 +76,19 @@ impl SegmentScanExec {
             statistics: Arc::new(statistics),
             metrics: ExecutionPlanMetricsSet::new(),
         })
+    }
+}
+
+impl SegmentScanExec {
+    /// The table.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// What it reads, for EXPLAIN.
+    pub(crate) fn facts(&self) -> ScanFacts {
+        let limit = self.limit.map(|rows| rows as u64);
+        ScanFacts { limit, ..explain::scan_facts(&self.table, &self.plan, &self.projection) }
     }
 }
 

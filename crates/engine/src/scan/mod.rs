@@ -21,7 +21,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use onehop_segment::{ColumnType, Predicate, Segment};
 
 use crate::Result;
+use crate::catalog::definition::quoted;
 use crate::database::Table;
+use crate::explain::Printer;
 use crate::load::partition;
 pub use exec::SegmentScanExec;
 
@@ -68,8 +70,7 @@ impl ScanPlan {
     pub fn new(table: &Table, filters: &[Expr]) -> Result<Self> {
         let predicate = prune::predicate(filters, &table.schema);
         let prunes = predicate != Predicate::Unknown;
-        let condition =
-            prunes.then(|| filters.iter().map(|f| f.human_display().to_string()).collect::<Vec<_>>().join(" AND "));
+        let condition = prunes.then(|| tested(filters, &table.schema));
         let wanted = partition::matching(&table.entry, &table.schema, &predicate)?;
         let mut plan = Self {
             partitions: wanted.as_ref().map(|w| (w.iter().filter(|is_wanted| **is_wanted).count(), w.len())),
@@ -98,6 +99,11 @@ impl ScanPlan {
         Ok(plan)
     }
 
+    /// How bytes travel, from the first file that is read.
+    pub fn path(&self) -> String {
+        self.blocks.first().map_or("none".into(), |block| block.segment.file().hints().path.to_string())
+    }
+
     /// For EXPLAIN: what is read, what is got around and how, and the path that bytes take.
     pub fn describe(
         &self,
@@ -118,15 +124,19 @@ impl ScanPlan {
         if let Some(condition) = &self.condition {
             write!(f, "{separator}zone_condition={condition}")?;
         }
-        match self.blocks.first() {
-            Some(block) => write!(f, "{separator}path={}", block.segment.file().hints().path),
-            None => write!(f, "{separator}path=none"),
-        }
+        write!(f, "{separator}path={}", self.path())
     }
 
     pub fn rows(&self) -> usize {
         self.blocks.iter().map(|block| block.segment.block_rows(block.block)).sum()
     }
+}
+
+/// The filters that zones can answer, as SQL.
+fn tested(filters: &[Expr], schema: &SchemaRef) -> String {
+    let printer = Printer::new(&|column| quoted(&column.name));
+    let can_answer = |filter: &&Expr| prune::predicate(std::slice::from_ref(*filter), schema) != Predicate::Unknown;
+    filters.iter().filter(can_answer).map(|filter| printer.print(filter)).collect::<Vec<_>>().join(" AND ")
 }
 
 #[async_trait]

@@ -5,6 +5,7 @@
 mod copy;
 mod create;
 mod drop;
+mod explain;
 mod insert;
 mod inspect;
 mod select;
@@ -24,6 +25,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+pub(crate) use self::explain::explain;
 pub(crate) use self::insert::{add_segments, writable_table};
 use crate::database::{Database, Snapshot};
 use crate::planner;
@@ -41,6 +43,7 @@ enum Statement {
     CopyTo(copy::CopyTo),
     Set(set::SetValue),
     Show(inspect::Show),
+    Explain(explain::Explain),
     Other(Box<DataFusionStatement>),
 }
 
@@ -81,6 +84,7 @@ pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
         Statement::CopyTo(copy) => copy.run(context).await.map(Output::Done),
         Statement::Set(set) => set.run(context).map(Output::Done),
         Statement::Show(show) => show.run(context).await,
+        Statement::Explain(explain) => explain.run(context).await,
         Statement::Other(statement) => select::run(*statement, context).await,
     }
 }
@@ -109,6 +113,7 @@ impl Statement {
             Self::CreateTable(create) => create.settle(),
             Self::CreateView(create) => create.settle(),
             Self::CopyTo(copy) => copy.settle(),
+            Self::Explain(explain) => planner::settle_statement(&mut explain.query),
             Self::Other(statement) => planner::settle_statement(statement),
             Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) | Self::Show(_) => Ok(()),
         }
@@ -133,6 +138,11 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
                 }
             }
             Keyword::COPY => return copy::parse(inner),
+            Keyword::EXPLAIN => {
+                if let Some(explain) = explain::parse(parser)? {
+                    return Ok(explain);
+                }
+            }
             _ => {}
         },
         _ => {}

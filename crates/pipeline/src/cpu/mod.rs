@@ -9,6 +9,7 @@
 
 mod aggregate;
 mod code;
+mod facts;
 pub(crate) mod kernels;
 mod keys;
 mod order;
@@ -21,8 +22,9 @@ mod worker;
 
 use std::sync::Arc;
 
+pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind};
 pub use output::{ResultColumn, ResultValues};
-pub use stage::{Skipped, Stage, StepCounts};
+pub use stage::{Skipped, Stage};
 pub use worker::Worker;
 
 use self::stage::CompiledSink;
@@ -40,17 +42,6 @@ pub struct Execution {
     tables: Tables,
     /// Bytes for tables and groups.
     budget: usize,
-}
-
-/// A join table, for EXPLAIN.
-#[derive(Clone, Debug)]
-pub struct TableFacts {
-    /// Direct or hashed, and whether keys have several rows.
-    pub kind: &'static str,
-    /// Rows in it.
-    pub rows: usize,
-    /// Bytes it takes.
-    pub bytes: usize,
 }
 
 impl Execution {
@@ -71,21 +62,31 @@ impl Execution {
     }
 
     /// Compiles every pipeline, with empty tables to probe: what cannot be run is refused here, before any row is read.
+    /// What each of them ends in, as planned.
     ///
     /// # Errors
     /// [`Error::Unsupported`] above all.
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<Vec<SinkFacts>> {
         let mut tables: Tables = Vec::new();
+        let mut planned = Vec::with_capacity(self.pipelines());
         for (pipeline, shape) in self.program.pipelines.iter().zip(&self.shapes) {
             let source = Arc::clone(&self.sources[pipeline.source]);
+            // An empty table's keys rule every morsel out: steps are compiled for it, and rows counted without it.
+            let rows = (0..source.morsels()).map(|morsel| source.rows(morsel) as u64).sum();
             let stage = Stage::new(pipeline, shape, source, &tables)?;
+            planned.push(stage.planned(rows));
             if let CompiledSink::Build { layout, payload, .. } = &stage.sink {
                 let payload: Vec<Domain> = payload.iter().map(|(_, domain)| domain.clone()).collect();
                 let nothing = vec![Collected::new(&payload)];
                 tables.push(Arc::new(JoinTable::build(nothing, layout, usize::MAX)?));
             }
         }
-        Ok(())
+        Ok(planned)
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
     }
 
     /// Pipelines to run, in order.
@@ -133,8 +134,7 @@ impl Execution {
 
     /// What is known of the tables built so far.
     pub fn tables(&self) -> Vec<TableFacts> {
-        let facts = |table: &Arc<JoinTable>| TableFacts { kind: table.kind(), rows: table.rows, bytes: table.bytes() };
-        self.tables.iter().map(facts).collect()
+        self.tables.iter().map(|table| table.facts()).collect()
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::aggregate::{Function, FunctionKind, Plan};
 use super::code::{Code, Compiler};
+use super::facts::{Grouping, SinkFacts, StepRows};
 use super::keys::KeyLayout;
 use super::screen::Screen;
 use super::table::{JoinTable, Tables};
@@ -28,7 +29,11 @@ pub struct Stage {
     morsels: Vec<usize>,
     next: AtomicUsize,
     skipped: Vec<Skipped>,
+    /// Of each compiled step.
     pub(super) counts: Vec<StepCounts>,
+    /// The step of the pipeline that each compiled one is a part of.
+    parts_of: Vec<usize>,
+    pipeline_steps: usize,
 }
 
 /// Morsels that were never read, and the table whose keys they cannot hold.
@@ -40,9 +45,9 @@ pub struct Skipped {
     pub morsels: usize,
 }
 
-/// Rows that a step has seen and passed on.
+/// Rows that a compiled step has seen and passed on, all workers together.
 #[derive(Debug, Default)]
-pub struct StepCounts {
+pub(super) struct StepCounts {
     rows_in: AtomicU64,
     rows_out: AtomicU64,
 }
@@ -51,16 +56,6 @@ impl StepCounts {
     pub(super) fn add(&self, rows_in: u64, rows_out: u64) {
         self.rows_in.fetch_add(rows_in, Relaxed);
         self.rows_out.fetch_add(rows_out, Relaxed);
-    }
-
-    /// Rows in.
-    pub fn rows_in(&self) -> u64 {
-        self.rows_in.load(Relaxed)
-    }
-
-    /// Rows out.
-    pub fn rows_out(&self) -> u64 {
-        self.rows_out.load(Relaxed)
     }
 }
 
@@ -86,7 +81,7 @@ pub(super) struct CompiledStep {
     pub after: Vec<usize>,
     /// Whether it can fail for a row.
     pub is_fallible: bool,
-    /// Its place in the pipeline.
+    /// Its place among the compiled steps.
     pub number: usize,
 }
 
@@ -111,20 +106,21 @@ impl Stage {
             domains: &shape.registers,
             registers: pipeline.columns.iter().map(|column| Register::Column(*column)).collect(),
             steps: Vec::new(),
+            parts_of: Vec::new(),
         };
         for (number, step) in pipeline.steps.iter().enumerate() {
             builder.step(number, step, tables)?;
         }
         builder.put_fallible_steps_last();
         let (sink, sink_needs) = builder.sink(&pipeline.sink)?;
-        let Builder { compiler, registers, steps, .. } = builder;
+        let Builder { compiler, registers, steps, parts_of, .. } = builder;
         let multiplies = steps.iter().any(|step| match &step.kind {
             StepKind::Probe { table, kind: JoinKind::Inner | JoinKind::Left, .. } => !table.is_unique(),
             _ => false,
         });
         let (morsels, skipped) = morsels(pipeline, &*source, tables);
         let rows: u64 = morsels.iter().map(|morsel| source.rows(*morsel) as u64).sum();
-        let counts = pipeline.steps.iter().map(|_| StepCounts::default()).collect();
+        let counts = steps.iter().map(|_| StepCounts::default()).collect();
         Ok(Self {
             source,
             compiler,
@@ -137,6 +133,8 @@ impl Stage {
             next: AtomicUsize::new(0),
             skipped,
             counts,
+            parts_of,
+            pipeline_steps: pipeline.steps.len(),
         })
     }
 
@@ -155,9 +153,38 @@ impl Stage {
         &self.skipped
     }
 
-    /// Rows seen and passed on, by step.
-    pub fn counts(&self) -> &[StepCounts] {
-        &self.counts
+    /// Rows of those morsels.
+    pub fn rows(&self) -> u64 {
+        self.morsels.iter().map(|morsel| self.source.rows(*morsel) as u64).sum()
+    }
+
+    /// Rows seen and passed on, by step of the pipeline. A condition that was compiled in parts, which other steps may
+    /// have come between, has seen what the part that saw the most has seen, and got rid of what all of them have.
+    pub fn step_rows(&self) -> Vec<StepRows> {
+        let mut all = vec![StepRows::default(); self.pipeline_steps];
+        let mut removed = vec![0; self.pipeline_steps];
+        for (counts, step) in self.counts.iter().zip(&self.parts_of) {
+            let (rows_in, rows_out) = (counts.rows_in.load(Relaxed), counts.rows_out.load(Relaxed));
+            all[*step].rows_in = all[*step].rows_in.max(rows_in);
+            removed[*step] += rows_in as i64 - rows_out as i64;
+        }
+        for (rows, removed) in all.iter_mut().zip(removed) {
+            rows.rows_out = rows.rows_in.saturating_add_signed(-removed);
+        }
+        all
+    }
+
+    /// What it ends in if `rows` rows get through to it, as far as that can be known before it has run.
+    pub(super) fn planned(&self, rows: u64) -> SinkFacts {
+        match &self.sink {
+            CompiledSink::Build { layout, payload, .. } => {
+                let payload: Vec<Domain> = payload.iter().map(|(_, domain)| domain.clone()).collect();
+                SinkFacts::Table(JoinTable::planned(layout, &payload, rows))
+            }
+            CompiledSink::Aggregate { plan, .. } if plan.is_dense() => SinkFacts::Groups(Grouping::Dense),
+            CompiledSink::Aggregate { .. } => SinkFacts::Groups(Grouping::Hashed),
+            CompiledSink::Collect { .. } => SinkFacts::Rows,
+        }
     }
 
     /// Marks everything that `register` is made of.
@@ -195,6 +222,7 @@ struct Builder<'a> {
     domains: &'a [Domain],
     registers: Vec<Register>,
     steps: Vec<CompiledStep>,
+    parts_of: Vec<usize>,
 }
 
 impl Builder<'_> {
@@ -243,9 +271,11 @@ impl Builder<'_> {
         |register| matches!(self.registers.get(register), Some(Register::Column(_)))
     }
 
-    fn push(&mut self, number: usize, kind: StepKind, screen: Option<Screen>, needs: Vec<usize>, is_fallible: bool) {
+    fn push(&mut self, part_of: usize, kind: StepKind, screen: Option<Screen>, needs: Vec<usize>, is_fallible: bool) {
         let mut after = Vec::new();
         let is_fallible = needs.iter().fold(is_fallible, |any, register| self.look_into(*register, &mut after) || any);
+        let number = self.steps.len();
+        self.parts_of.push(part_of);
         self.steps.push(CompiledStep { kind, screen, needs, after, is_fallible, number });
     }
 

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use super::facts::{TableFacts, TableKind};
 use super::kernels;
 use super::keys::{KeyLayout, KeyScratch, NO_KEY};
 use super::vector::{Data, Kind, Vector};
@@ -263,10 +264,8 @@ impl JoinTable {
             layout = KeyLayout::single(Interval::new(base + i128::from(*min), base + i128::from(*max)))?;
         }
         let interval = if rows == 0 { Some(Interval::EMPTY) } else { layout.single_interval() };
-        let is_direct = layout.count < u64::from(u32::MAX) && layout.count <= (rows as u64 * SPARSE).max(SMALL);
-        let places = if is_direct { layout.count as usize } else { rows };
-        let index_bytes = if is_direct { places / 8 } else { rows * 64 };
-        let needed = all.bytes() + index_bytes + places * all.payload.iter().map(Column::width).sum::<usize>();
+        let is_direct = is_direct(&layout, rows);
+        let needed = all.bytes() + bytes_of(&layout, rows, &all.payload);
         if needed > budget {
             return Err(Error::Memory { what: "a join table".into(), needed, available: budget });
         }
@@ -365,14 +364,22 @@ impl JoinTable {
         self.starts.is_empty()
     }
 
-    /// What EXPLAIN calls it.
-    pub fn kind(&self) -> &'static str {
-        match (&self.index, self.is_unique()) {
-            (Index::Direct { .. }, true) => "direct",
-            (Index::Direct { .. }, false) => "direct, several rows a key",
-            (Index::Hashed { .. }, true) => "hashed",
-            (Index::Hashed { .. }, false) => "hashed, several rows a key",
-        }
+    /// What of it can be known before it is built: its bytes if all `rows` get into it, and keys lie as far apart as
+    /// they may.
+    pub fn planned(keys: &KeyLayout, payload: &[Domain], rows: u64) -> TableFacts {
+        let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+        let payload = Collected::new(payload).payload;
+        let kind = if is_direct(keys, rows) { TableKind::Direct } else { TableKind::Hashed };
+        TableFacts { kind, is_unique: None, rows, bytes: bytes_of(keys, rows, &payload) }
+    }
+
+    /// What is known of it.
+    pub fn facts(&self) -> TableFacts {
+        let kind = match &self.index {
+            Index::Direct { .. } => TableKind::Direct,
+            Index::Hashed { .. } => TableKind::Hashed,
+        };
+        TableFacts { kind, is_unique: Some(self.is_unique()), rows: self.rows, bytes: self.bytes() }
     }
 
     /// Bytes it takes.
@@ -434,6 +441,18 @@ impl JoinTable {
         let (column, bias) = &self.payload[column];
         column.gather(*bias, places, may_miss, out);
     }
+}
+
+/// Whether a table of so many rows has a place for every key.
+fn is_direct(layout: &KeyLayout, rows: usize) -> bool {
+    layout.count < u64::from(u32::MAX) && layout.count <= (rows as u64).saturating_mul(SPARSE).max(SMALL)
+}
+
+/// Bytes of a table of so many rows: its index, at most, and a place of payload for every key.
+fn bytes_of(layout: &KeyLayout, rows: usize, payload: &[Column]) -> usize {
+    let places = if is_direct(layout, rows) { layout.count as usize } else { rows };
+    let index_bytes = if is_direct(layout, rows) { places / 8 } else { rows.saturating_mul(64) };
+    index_bytes.saturating_add(places.saturating_mul(payload.iter().map(Column::width).sum::<usize>()))
 }
 
 /// Fibonacci hashing: the high bits of a product with 2^64 / golden ratio.

@@ -212,6 +212,7 @@ impl Read for Counted {
         if let Some(query) = self.query.as_ref().filter(|_| read > 0) {
             let ledger = query.shared_ledger();
             ledger.read_op();
+            ledger.needed(read);
             ledger.moved(Hop::StorageToHost, read);
             ledger.moved(Hop::HostToHost, read);
         }

@@ -1,0 +1,127 @@
+//! `onehop explain` from outside: text, JSON, and a page that is well-formed, stands by itself, and has nothing of the
+//! query as markup.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn onehop(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onehop"));
+    let output = command.args(words).stdin(Stdio::null()).env("NO_COLOR", "1").output();
+    output.unwrap_or_else(|e| panic!("{words:?}: {e}"))
+}
+
+/// Standard output of what must work.
+#[track_caller]
+fn out(words: &[&str]) -> String {
+    let output = onehop(words);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{words:?}: {err}");
+    out.into_owned()
+}
+
+/// Exit code and standard error of what must not.
+fn refused(words: &[&str]) -> (Option<i32>, String) {
+    let output = onehop(words);
+    assert!(output.stdout.is_empty(), "{words:?} prints");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn database(folder: &Path) -> String {
+    let path = folder.join("db").display().to_string();
+    out(&[
+        &path,
+        "-c",
+        "CREATE TABLE t AS SELECT v, v % 10 AS k FROM (SELECT unnest(range(0, 5000)) AS v); \
+         CREATE TABLE d AS SELECT v AS k, 'x' || v AS \"<b>\" FROM (SELECT unnest(range(0, 5)) AS v)",
+    ]);
+    path
+}
+
+const SQL: &str = "SELECT \"<b>\", sum(v) AS \"<script>alert(1)</script>\" FROM t JOIN d USING (k) \
+                   WHERE \"<b>\" <> '</code><script>' GROUP BY 1";
+
+/// Every tag that is opened is closed, in order; what the page consists of.
+fn tags(page: &str) -> Vec<String> {
+    let (mut open, mut seen): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    for piece in page.split('<').skip(1) {
+        let Some((tag, _)) = piece.split_once('>') else { panic!("an open tag: {piece}") };
+        let name: String = tag.trim_start_matches('/').chars().take_while(|c| c.is_ascii_alphanumeric()).collect();
+        let is_void = tag.ends_with('/') || ["meta", "!DOCTYPE"].iter().any(|void| tag.starts_with(void));
+        if tag.starts_with('/') {
+            assert_eq!(open.pop().as_deref(), Some(name.as_str()), "{piece}");
+        } else if !is_void {
+            open.push(name.clone());
+        }
+        seen.push(name);
+    }
+    assert!(open.is_empty(), "{open:?}");
+    seen
+}
+
+#[test]
+fn a_page_stands_by_itself() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = database(folder.path());
+    let (query, page) = (folder.path().join("q.sql"), folder.path().join("q.html"));
+    std::fs::write(&query, SQL)?;
+    let (query, page) = (query.display().to_string(), page.display().to_string());
+    assert_eq!(out(&["explain", &path, "--html", &query, "-o", &page]), "");
+    let text = std::fs::read_to_string(&page)?;
+    let tags = tags(&text);
+    for wanted in ["svg", "path", "rect", "details", "summary", "table"] {
+        assert!(tags.iter().any(|tag| tag == wanted), "no {wanted}");
+    }
+    for unwanted in ["script", "link", "img", "iframe", "b>"] {
+        assert!(!tags.iter().any(|tag| tag == unwanted), "{unwanted}");
+    }
+    assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "the query is in the page");
+    assert!(!text.contains("http://") && !text.contains("https://") && !text.contains("url("), "it loads nothing");
+    assert!(text.contains("prefers-color-scheme: dark") && text.contains("CpuPreAgg"));
+    // Without -o it goes to standard output.
+    assert!(out(&["explain", &path, "--html", &query]).starts_with("<!DOCTYPE html>"));
+    Ok(())
+}
+
+#[test]
+fn text_and_json_come_from_a_file_or_the_command_line() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = database(folder.path());
+    let query = folder.path().join("q.sql");
+    std::fs::write(&query, format!("-- a comment\n{SQL};\n"))?;
+    let query = query.display().to_string();
+    let plan = out(&["explain", &path, &query]);
+    assert!(plan.contains("CpuJoin inner on t.k = d.k") && !plan.contains(" -> "), "{plan}");
+    assert!(out(&["explain", &path, "-c", SQL, "--analyze"]).contains("bytes moved for a byte needed"));
+    let json: Value = serde_json::from_str(&out(&["explain", &path, "--analyze", "--format", "json", &query]))?;
+    assert_eq!((json["analyzed"].as_bool(), json["rows"].as_u64()), (Some(true), Some(5)));
+    // Without a database: values, files.
+    assert!(out(&["explain", "-c", "SELECT 1"]).contains("Exec"));
+    Ok(())
+}
+
+#[test]
+fn what_makes_no_sense_is_said() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = database(folder.path());
+    let missing = folder.path().join("missing").display().to_string();
+    for (words, exit, said) in [
+        (vec!["explain"], 2, "there is no query"),
+        (vec!["explain", &path], 2, "there is no query"),
+        (vec!["explain", &path, "-c", "SELECT 1; SELECT 2"], 2, "2 statements"),
+        (vec!["explain", &path, "-c", "/* nothing */"], 2, "there is no query in -c"),
+        (vec!["explain", &path, "-c", "SELECT x FROM t"], 1, "no column \"x\""),
+        (vec!["explain", &path, "-c", "DROP TABLE t"], 1, "only queries"),
+        (vec!["explain", &missing, "-c", "SELECT 1"], 1, "there is no database"),
+        (vec!["explain", &path, "--html", &missing], 1, "cannot read the query"),
+        (vec!["explain", &path, "-c", "SELECT 1", "-o", "/nonexistent/x"], 1, "cannot write"),
+    ] {
+        let (code, error) = refused(&words);
+        assert_eq!(code, Some(exit), "{words:?}: {error}");
+        assert!(error.contains(said), "{words:?}: {error}");
+    }
+    assert!(!Path::new(&missing).exists(), "explaining makes no database");
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! A fused subtree as a tree: a node for every step of every pipeline, and below each join the pipeline that built its
+//! table.
+//!
+//! Filters and joins are carried out in the order that gets rid of rows most cheaply, as measured while they run. What
+//! has run is told in that order: each step below the one that saw the rows it passed on.
+
+use onehop_pipeline::cpu::{SinkFacts, StepRows};
+use onehop_pipeline::ir::{JoinKind, Probe, Step};
+
+use super::tree::scan_facts;
+use super::{Facts, GroupFacts, JoinFacts, Node};
+use crate::lower::{Fused, FusedExec, PipelineRan};
+
+/// A fused subtree, with what came of it if it has run.
+pub(super) fn node_of(exec: &FusedExec) -> Node {
+    let fused = exec.fused();
+    let ran = exec.ran();
+    let subtree = Subtree { fused, ran: ran.as_ref().map_or(&[], |ran| &ran.pipelines) };
+    let last = fused.execution.pipelines() - 1;
+    let below = subtree.pipeline(last);
+    let words = &fused.words[last];
+    let (planned, done) = (fused.planned[last], subtree.ran.get(last));
+    let facts = GroupFacts {
+        keys: words.keys.clone(),
+        aggregates: words.values.clone(),
+        grouping: match planned {
+            SinkFacts::Groups(grouping) => Some(grouping),
+            SinkFacts::Table(_) | SinkFacts::Rows => None,
+        },
+        bytes: done.map(|done| done.sink_bytes as u64),
+        threads: done.map(|done| done.workers as u64),
+    };
+    let mut remarks = Vec::new();
+    if ran.as_ref().is_some_and(|ran| ran.was_taken_over) {
+        remarks
+            .push("memory_limit was reached: operators that spill to disk took over, and did all of it again".into());
+    }
+    Node {
+        operator: "CpuPreAgg".into(),
+        facts: Facts::Groups(facts),
+        rows_in: done.and(below.rows_out),
+        rows_out: done.and(ran.as_ref().map(|ran| ran.rows)),
+        time: done.map(|done| done.elapsed),
+        remarks,
+        inputs: vec![below],
+    }
+}
+
+struct Subtree<'a> {
+    fused: &'a Fused,
+    /// Of the pipelines that have run.
+    ran: &'a [PipelineRan],
+}
+
+impl Subtree<'_> {
+    /// The last step of a pipeline, above all others and its scan.
+    fn pipeline(&self, number: usize) -> Node {
+        let pipeline = &self.fused.execution.program().pipelines[number];
+        let ran = self.ran.get(number);
+        let mut node = self.scan(number);
+        for step in order(pipeline.steps.len(), ran) {
+            let words = &self.fused.words[number].steps[step];
+            let (operator, facts, build) = match &pipeline.steps[step] {
+                Step::Filter(_) => ("CpuFilter", Facts::Filter(words.clone()), None),
+                Step::Probe(probe) => {
+                    let facts = self.join(probe, words.clone());
+                    ("CpuJoin", Facts::Join(Box::new(facts)), Some(self.pipeline(probe.table)))
+                }
+                // Nothing is lowered to a map by itself, and one changes no rows.
+                Step::Map(_) => continue,
+            };
+            let rows = ran.map(|ran| ran.steps[step]);
+            node = Node {
+                operator: operator.into(),
+                facts,
+                rows_in: rows.map(|rows| rows.rows_in),
+                rows_out: rows.map(|rows| rows.rows_out),
+                time: None,
+                remarks: Vec::new(),
+                inputs: std::iter::once(node).chain(build).collect(),
+            };
+        }
+        // What came out of the last step is what is left of the rows, whatever order the steps were carried out in.
+        node.rows_out = ran.map(|ran| {
+            let change = |rows: &StepRows| rows.rows_out as i64 - rows.rows_in as i64;
+            ran.rows.saturating_add_signed(ran.steps.iter().map(change).sum())
+        });
+        node
+    }
+
+    fn scan(&self, number: usize) -> Node {
+        let pipeline = &self.fused.execution.program().pipelines[number];
+        let scan = &self.fused.scans[pipeline.source];
+        let ran = self.ran.get(number);
+        let mut facts = scan_facts(&scan.table, &scan.plan, &scan.columns);
+        facts.alias = scan.name.clone();
+        facts.ledger = ran.map(|_| scan.ledger.snapshot());
+        for skipped in ran.iter().flat_map(|ran| &ran.skipped) {
+            let join = self.fused.words[number].steps[skipped.step].clone();
+            facts.skipped_by_joins.push((join, skipped.morsels as u64));
+        }
+        Node {
+            operator: "CpuScan".into(),
+            facts: Facts::Scan(Box::new(facts)),
+            rows_in: None,
+            rows_out: ran.map(|ran| ran.rows),
+            time: ran.map(|ran| ran.elapsed),
+            remarks: Vec::new(),
+            inputs: Vec::new(),
+        }
+    }
+
+    fn join(&self, probe: &Probe, on: String) -> JoinFacts {
+        let words = &self.fused.words[probe.table];
+        let ran = self.ran.get(probe.table);
+        JoinFacts {
+            kind: match probe.kind {
+                JoinKind::Inner => "inner",
+                JoinKind::Left => "left",
+                JoinKind::Semi => "semi",
+                JoinKind::Anti => "anti",
+            },
+            on,
+            keys: words.keys.clone(),
+            payload: words.values.clone(),
+            planned: match self.fused.planned[probe.table] {
+                SinkFacts::Table(table) => Some(table),
+                SinkFacts::Groups(_) | SinkFacts::Rows => None,
+            },
+            built: ran.and_then(|ran| ran.table),
+            build_time: ran.map(|ran| ran.elapsed),
+        }
+    }
+}
+
+/// The steps in the order in which rows went through them, as their counts tell: each is followed by the one that saw
+/// nearly as many rows as it passed on. As planned, if there are no counts.
+fn order(steps: usize, ran: Option<&PipelineRan>) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..steps).collect();
+    let Some(ran) = ran else { return left };
+    let mut order = Vec::with_capacity(steps);
+    let mut rows = ran.rows;
+    while let Some(at) = (0..left.len()).min_by_key(|at| ran.steps[left[*at]].rows_in.abs_diff(rows)) {
+        let step = left.remove(at);
+        rows = ran.steps[step].rows_out;
+        order.push(step);
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn steps_are_told_in_the_order_of_their_rows() {
+        let steps = [(10, 5), (1000, 100), (100, 10)].map(|(rows_in, rows_out)| StepRows { rows_in, rows_out });
+        let ran = PipelineRan {
+            elapsed: Duration::ZERO,
+            workers: 1,
+            rows: 1000,
+            skipped: Vec::new(),
+            steps: steps.to_vec(),
+            sink_bytes: 0,
+            table: None,
+        };
+        assert_eq!(order(3, Some(&ran)), [1, 2, 0]);
+        assert_eq!(order(3, None), [0, 1, 2]);
+    }
+}

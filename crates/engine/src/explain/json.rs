@@ -1,0 +1,113 @@
+//! An explanation for programs. Units are in the names: rows, blocks, bytes, seconds. Members are added under one
+//! `schema_version`, and none changes its meaning.
+
+use std::time::Duration;
+
+use onehop_io::LedgerSnapshot;
+use onehop_pipeline::cpu::TableFacts;
+use serde_json::{Map, Value, json};
+
+use super::{Explanation, Facts, GroupFacts, JoinFacts, Node, ScanFacts};
+
+const SCHEMA_VERSION: u64 = 1;
+
+/// The whole.
+pub(super) fn json(explanation: &Explanation) -> Value {
+    let mut all = json!({
+        "schema_version": SCHEMA_VERSION,
+        "sql": explanation.sql,
+        "analyzed": explanation.totals.is_some(),
+        "plan": node(&explanation.plan),
+        "not_fused": explanation.not_fused,
+    });
+    if let (Some(totals), Value::Object(all)) = (&explanation.totals, &mut all) {
+        all.insert("rows".into(), totals.rows.into());
+        all.insert("answer_bytes".into(), totals.answer_bytes.into());
+        all.insert("plan_seconds".into(), seconds(totals.plan_time));
+        all.insert("run_seconds".into(), seconds(totals.run_time));
+        all.insert("ledger".into(), ledger(&totals.ledger));
+        all.insert("copy_amplification".into(), totals.ledger.copy_amplification().into());
+    }
+    all
+}
+
+fn node(node: &Node) -> Value {
+    let mut all = Map::new();
+    all.insert("operator".into(), node.operator.clone().into());
+    let facts = match &node.facts {
+        Facts::Scan(facts) => scan(facts),
+        Facts::Filter(condition) => json!({ "condition": condition }),
+        Facts::Join(facts) => join(facts),
+        Facts::Groups(facts) => groups(facts),
+        Facts::Other(detail) => json!({ "detail": detail }),
+    };
+    if let Value::Object(facts) = facts {
+        all.extend(facts);
+    }
+    for (name, rows) in [("rows_in", node.rows_in), ("rows_out", node.rows_out)] {
+        all.extend(rows.map(|rows| (name.to_string(), rows.into())));
+    }
+    all.extend(node.time.map(|time| ("seconds".to_string(), seconds(time))));
+    all.insert("remarks".into(), node.remarks.clone().into());
+    all.insert("inputs".into(), node.inputs.iter().map(self::node).collect());
+    all.into()
+}
+
+fn scan(scan: &ScanFacts) -> Value {
+    let by_joins = scan.skipped_by_joins.iter().map(|(join, blocks)| json!({ "join": join, "blocks": blocks }));
+    json!({
+        "table": scan.table,
+        "alias": scan.alias,
+        "columns": scan.columns,
+        "stored_bytes": scan.stored_bytes,
+        "planned_bytes": scan.planned_bytes,
+        "blocks": scan.blocks,
+        "blocks_left": scan.blocks_left(),
+        "blocks_skipped_by_zone_map": scan.skipped_by_zone_map,
+        "blocks_skipped_by_partition": scan.skipped_by_partition,
+        "blocks_skipped_by_joins": by_joins.collect::<Vec<_>>(),
+        "partitions": scan.partitions.map(|(wanted, all)| json!({ "wanted": wanted, "all": all })),
+        "zone_condition": scan.zone_condition,
+        "path": scan.path,
+        "limit_rows": scan.limit,
+        "ledger": scan.ledger.as_ref().map(ledger),
+        "read": scan.read.map(|(blocks, bytes)| json!({ "blocks": blocks, "bytes": bytes })),
+    })
+}
+
+fn join(join: &JoinFacts) -> Value {
+    json!({
+        "kind": join.kind,
+        "on": join.on,
+        "table": {
+            "keys": join.keys,
+            "payload": join.payload,
+            "planned": join.planned.as_ref().map(table),
+            "built": join.built.as_ref().map(table),
+            "build_seconds": join.build_time.map(seconds),
+        },
+    })
+}
+
+fn table(table: &TableFacts) -> Value {
+    json!({ "kind": table.kind.name(), "is_unique": table.is_unique, "rows": table.rows, "bytes": table.bytes })
+}
+
+fn groups(groups: &GroupFacts) -> Value {
+    json!({
+        "keys": groups.keys,
+        "aggregates": groups.aggregates,
+        "grouping": groups.grouping.map(|grouping| grouping.name()),
+        "group_bytes": groups.bytes,
+        "threads": groups.threads,
+    })
+}
+
+/// The counters by their names, as everywhere.
+fn ledger(ledger: &LedgerSnapshot) -> Value {
+    ledger.counters().map(|(name, count)| (name.to_string(), Value::from(count))).collect::<Map<_, _>>().into()
+}
+
+fn seconds(time: Duration) -> Value {
+    time.as_secs_f64().into()
+}

@@ -1,0 +1,210 @@
+//! What a query will do and, once it has run, what it did: a tree of operators with conditions, blocks, rows, bytes and
+//! times, and the ledger of the whole.
+//!
+//! ```text
+//! operators that are about to run ─ tree  ─► Node, for DataFusion's operators and scans by themselves
+//!                                   fused ─► a Node for every step of every pipeline
+//!                                            ─ text ─► for people: EXPLAIN
+//!                                            ─ json ─► for programs: FORMAT JSON, `onehop explain`
+//! ```
+//! A plan is explained from the same values that it runs with, and figures were counted where things happened: there is
+//! nothing here that could say otherwise than what was done.
+
+mod fused;
+mod json;
+mod sql;
+mod text;
+mod tree;
+
+use std::time::Duration;
+
+use onehop_io::LedgerSnapshot;
+use onehop_pipeline::cpu::{Grouping, TableFacts};
+
+pub(crate) use self::sql::Printer;
+pub(crate) use self::tree::{node_of, scan_facts};
+
+/// Whether a query is run to be explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExplainMode {
+    /// It is planned, and nothing of it is executed.
+    Plan,
+    /// It is run, and its rows are counted and thrown away.
+    Analyze,
+}
+
+/// A query, explained.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The query.
+    pub sql: String,
+    /// The operator that the rows come out of.
+    pub plan: Node,
+    /// Why parts of it are not fused, each reason once.
+    pub not_fused: Vec<String>,
+    /// What came of it, if it was run.
+    pub totals: Option<Totals>,
+}
+
+/// What came of a whole query.
+#[derive(Clone, Copy, Debug)]
+pub struct Totals {
+    /// Time spent parsing and planning.
+    pub plan_time: Duration,
+    /// Time spent running.
+    pub run_time: Duration,
+    /// Rows of the answer.
+    pub rows: u64,
+    /// Bytes of the answer, in memory.
+    pub answer_bytes: u64,
+    /// What was moved, planning included.
+    pub ledger: LedgerSnapshot,
+}
+
+/// An operator.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, or DataFusion's.
+    pub operator: String,
+    /// What it does.
+    pub facts: Facts,
+    /// Rows that it saw, once it has run, where that is known.
+    pub rows_in: Option<u64>,
+    /// Rows that it passed on, once it has run.
+    pub rows_out: Option<u64>,
+    /// How long it took: a pipeline from its first block to its result, DataFusion's operators summed over threads.
+    pub time: Option<Duration>,
+    /// What is to be known about it: why it is not fused, or that memory ran out.
+    pub remarks: Vec<String>,
+    /// Where its rows come from. A join's first is the side that streams through.
+    pub inputs: Vec<Node>,
+}
+
+/// What an operator does.
+#[derive(Clone, Debug)]
+pub enum Facts {
+    /// A scan of a table of the database.
+    Scan(Box<ScanFacts>),
+    /// A condition.
+    Filter(String),
+    /// A join with a table that was built of the second input.
+    Join(Box<JoinFacts>),
+    /// Groups.
+    Groups(GroupFacts),
+    /// An operator of DataFusion's, in its words.
+    Other(String),
+}
+
+/// A scan.
+#[derive(Clone, Debug)]
+pub struct ScanFacts {
+    /// The table.
+    pub table: String,
+    /// What the query calls it.
+    pub alias: String,
+    /// Columns that it reads.
+    pub columns: Vec<String>,
+    /// Stored bytes of these columns, in all of the table's blocks.
+    pub stored_bytes: u64,
+    /// Stored bytes of these columns in the blocks that are left after planning.
+    pub planned_bytes: u64,
+    /// The table's blocks.
+    pub blocks: u64,
+    /// Blocks whose zone maps rule them out.
+    pub skipped_by_zone_map: u64,
+    /// Blocks in partitions that cannot match.
+    pub skipped_by_partition: u64,
+    /// Blocks that the keys of join tables rule out, by join; known once it has run.
+    pub skipped_by_joins: Vec<(String, u64)>,
+    /// Partitions that can match, of how many.
+    pub partitions: Option<(u64, u64)>,
+    /// The condition that zone maps were tested with.
+    pub zone_condition: Option<String>,
+    /// How bytes travel, from the files as they were opened.
+    pub path: String,
+    /// It stops after so many rows.
+    pub limit: Option<u64>,
+    /// What it moved, once it has run as a part of a pipeline. Elsewhere the query's ledger has it.
+    pub ledger: Option<LedgerSnapshot>,
+    /// Blocks and bytes that it read by itself, outside of a pipeline.
+    pub read: Option<(u64, u64)>,
+}
+
+/// A join.
+#[derive(Clone, Debug)]
+pub struct JoinFacts {
+    /// `inner`, `left`, `semi` or `anti`.
+    pub kind: &'static str,
+    /// Its equalities.
+    pub on: String,
+    /// The key of its table.
+    pub keys: Vec<String>,
+    /// What a row of its table brings.
+    pub payload: Vec<String>,
+    /// The table as planned.
+    pub planned: Option<TableFacts>,
+    /// The table as built.
+    pub built: Option<TableFacts>,
+    /// How long that took, from the first block read for it.
+    pub build_time: Option<Duration>,
+}
+
+/// Groups.
+#[derive(Clone, Debug)]
+pub struct GroupFacts {
+    /// What makes a group; one group without.
+    pub keys: Vec<String>,
+    /// What is computed of each.
+    pub aggregates: Vec<String>,
+    /// How they are found.
+    pub grouping: Option<Grouping>,
+    /// Bytes that they took, all threads together.
+    pub bytes: Option<u64>,
+    /// Threads that worked on it.
+    pub threads: Option<u64>,
+}
+
+impl Explanation {
+    /// For people, in lines.
+    pub fn text(&self) -> String {
+        text::text(self)
+    }
+
+    /// For programs. The guide's SQL page describes every member.
+    pub fn json(&self) -> serde_json::Value {
+        json::json(self)
+    }
+}
+
+impl Totals {
+    /// What is to be said about the whole, in lines with a name each.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        text::summary(self)
+    }
+}
+
+impl Node {
+    /// What it does, in a line.
+    pub fn title(&self) -> String {
+        text::title(&self.facts)
+    }
+
+    /// Its figures, in lines.
+    pub fn figures(&self) -> Vec<String> {
+        text::figures(self)
+    }
+
+    /// Calls `f` with this operator and all below it.
+    pub fn for_each<'a>(&'a self, f: &mut impl FnMut(&'a Node)) {
+        f(self);
+        self.inputs.iter().for_each(|input| input.for_each(f));
+    }
+}
+
+impl ScanFacts {
+    /// Blocks that nothing rules out, as far as that is known.
+    pub fn blocks_left(&self) -> u64 {
+        let by_joins: u64 = self.skipped_by_joins.iter().map(|(_, blocks)| blocks).sum();
+        self.blocks - self.skipped_by_zone_map - self.skipped_by_partition - by_joins
+    }
+}

@@ -1,0 +1,194 @@
+//! An explanation in lines, for people: what an operator does, and below it, dimmed by a bar, its figures.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use onehop_io::{Hop, LedgerSnapshot};
+
+use super::{Explanation, Facts, GroupFacts, JoinFacts, Node, ScanFacts, Totals};
+use crate::units::{bytes, count, plural, rate, time};
+
+/// Conditions and lists of more letters are cut off; JSON has them whole.
+const MAX_LETTERS: usize = 160;
+
+/// The tree, and what is to be said about the whole.
+pub(super) fn text(explanation: &Explanation) -> String {
+    let mut out = String::new();
+    tree(&explanation.plan, "", "", "", &mut out);
+    if let Some(totals) = &explanation.totals {
+        out.push('\n');
+        for (name, line) in summary(totals) {
+            let _ = writeln!(out, "{name:<8}{line}");
+        }
+    }
+    if !explanation.not_fused.is_empty() {
+        out.push('\n');
+        for reason in &explanation.not_fused {
+            let _ = writeln!(out, "not fused: {reason}");
+        }
+    }
+    out
+}
+
+/// `first` is before the operator's own line, `rest` before all below it.
+fn tree(node: &Node, first: &str, rest: &str, role: &str, out: &mut String) {
+    let line = format!("{first}{role}{} {}", node.operator, title(&node.facts));
+    let _ = writeln!(out, "{}", line.trim_end());
+    let bar = if node.inputs.is_empty() { "     " } else { "│    " };
+    for line in figures(node) {
+        let _ = writeln!(out, "{rest}{bar}{line}");
+    }
+    let last = node.inputs.len().saturating_sub(1);
+    for (number, input) in node.inputs.iter().enumerate() {
+        let (branch, below) = if number == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let role = if number > 0 && matches!(node.facts, Facts::Join(_)) { "build: " } else { "" };
+        tree(input, &format!("{rest}{branch}"), &format!("{rest}{below}"), role, out);
+    }
+}
+
+pub(super) fn title(facts: &Facts) -> String {
+    match facts {
+        Facts::Scan(scan) if scan.alias != scan.table => format!("{} {}", scan.table, scan.alias),
+        Facts::Scan(scan) => scan.table.clone(),
+        Facts::Filter(condition) => cut(condition),
+        Facts::Join(join) => format!("{} on {}", join.kind, cut(&join.on)),
+        Facts::Groups(GroupFacts { keys, aggregates, .. }) if keys.is_empty() => cut(&aggregates.join(", ")),
+        Facts::Groups(GroupFacts { keys, aggregates, .. }) if aggregates.is_empty() => {
+            format!("by {}", cut(&keys.join(", ")))
+        }
+        Facts::Groups(GroupFacts { keys, aggregates, .. }) => {
+            format!("by {}: {}", cut(&keys.join(", ")), cut(&aggregates.join(", ")))
+        }
+        Facts::Other(text) => cut(text),
+    }
+}
+
+pub(super) fn figures(node: &Node) -> Vec<String> {
+    let mut lines = match &node.facts {
+        Facts::Scan(scan) => scan_figures(scan),
+        Facts::Join(join) => join_figures(join),
+        Facts::Groups(groups) => group_figures(groups),
+        Facts::Filter(_) | Facts::Other(_) => Vec::new(),
+    };
+    let mut done = Vec::new();
+    match (node.rows_in, node.rows_out) {
+        (Some(rows_in), Some(rows_out)) => done.push(format!("rows {} -> {}", count(rows_in), count(rows_out))),
+        (None, Some(rows)) => done.push(format!("rows {}", count(rows))),
+        (_, None) => {}
+    }
+    done.extend(node.time.map(time));
+    if let (Facts::Scan(scan), Some(elapsed)) = (&node.facts, node.time) {
+        done.extend(scan.ledger.and_then(|ledger| rate(ledger.needed_bytes, elapsed)));
+    }
+    if !done.is_empty() {
+        lines.push(done.join(", "));
+    }
+    lines.extend(node.remarks.iter().cloned());
+    lines
+}
+
+fn scan_figures(scan: &ScanFacts) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !scan.columns.is_empty() {
+        lines.push(format!("columns {}", cut(&scan.columns.join(", "))));
+    }
+    let mut blocks = format!("blocks {} of {}", count(scan.blocks_left()), count(scan.blocks));
+    if let Some(condition) = &scan.zone_condition {
+        let by = [(scan.skipped_by_zone_map, "zone maps"), (scan.skipped_by_partition, "partition")];
+        let by = by.iter().filter(|(blocks, _)| *blocks > 0).map(|(n, by)| format!("{} by {by}", count(*n)));
+        let by = by.collect::<Vec<_>>().join(", ");
+        let _ = write!(blocks, "; skipped {} for {}", if by.is_empty() { "none" } else { &by }, cut(condition));
+    }
+    for (join, skipped) in &scan.skipped_by_joins {
+        let _ = write!(blocks, "; skipped {} by the keys of {}", count(*skipped), cut(join));
+    }
+    if let Some((wanted, all)) = scan.partitions {
+        let _ = write!(blocks, "; partitions {wanted} of {all}");
+    }
+    lines.push(blocks);
+    let limit = scan.limit.map(|rows| format!(", limit {}", count(rows))).unwrap_or_default();
+    let (planned, stored) = (bytes(scan.planned_bytes), bytes(scan.stored_bytes));
+    lines.push(format!("bytes {planned} of {stored} stored{limit}, path {}", scan.path));
+    if let Some(ledger) = &scan.ledger {
+        lines.push(moved(ledger));
+    }
+    if let Some((blocks, read)) = scan.read {
+        lines.push(format!("read {} of {}", bytes(read), plural(blocks, "block")));
+    }
+    lines
+}
+
+/// Where the bytes came from.
+fn moved(ledger: &LedgerSnapshot) -> String {
+    let mut parts = vec![format!("read {} from storage", bytes(ledger.read_bytes()))];
+    let copied = ledger.hop(Hop::HostToHost);
+    if copied > 0 {
+        parts.push(format!("{} copied in memory", bytes(copied)));
+    }
+    parts.push(format!("{} were in memory", bytes(ledger.cached_bytes)));
+    parts.join(", ")
+}
+
+fn join_figures(join: &JoinFacts) -> Vec<String> {
+    let keys = join.keys.join(", ");
+    let payload =
+        if join.payload.is_empty() { String::new() } else { format!(" with {}", cut(&join.payload.join(", "))) };
+    let mut lines = vec![format!("table by {}{payload}", cut(&keys))];
+    if let Some(planned) = &join.planned {
+        let (rows, size) = (plural(planned.rows as u64, "row"), bytes(planned.bytes as u64));
+        lines.push(format!("planned {}, {rows} and {size} at most", planned.kind.name()));
+    }
+    if let Some(built) = &join.built {
+        let unique = match built.is_unique {
+            Some(true) => ", one row a key",
+            Some(false) => ", several rows a key",
+            None => "",
+        };
+        let (rows, size) = (plural(built.rows as u64, "row"), bytes(built.bytes as u64));
+        let built_in = join.build_time.map(|elapsed| format!(", {}", time(elapsed))).unwrap_or_default();
+        lines.push(format!("built {}{unique}, {rows} and {size}{built_in}", built.kind.name()));
+    }
+    lines
+}
+
+fn group_figures(groups: &GroupFacts) -> Vec<String> {
+    let kind =
+        groups.grouping.filter(|_| !groups.keys.is_empty()).map(|grouping| format!("{} groups", grouping.name()));
+    let size = groups.bytes.map(bytes);
+    let threads = groups.threads.map(|threads| plural(threads, "thread"));
+    let all: Vec<String> = [kind, size, threads].into_iter().flatten().collect();
+    if all.is_empty() { Vec::new() } else { vec![all.join(", ")] }
+}
+
+/// The lines below the tree, by name.
+pub(super) fn summary(totals: &Totals) -> Vec<(&'static str, String)> {
+    let Totals { plan_time, run_time, rows, answer_bytes, ledger } = totals;
+    let all = |totals: Duration| time(totals);
+    let mut lines = vec![
+        ("answer", format!("{}, {}", plural(*rows, "row"), bytes(*answer_bytes))),
+        ("time", format!("plan {} + run {}", all(*plan_time), all(*run_time))),
+    ];
+    let hops = Hop::ALL.into_iter().filter(|hop| ledger.hop(*hop) > 0);
+    let hops: Vec<String> = hops.map(|hop| format!("{} {}", hop_name(hop), bytes(ledger.hop(hop)))).collect();
+    let hops = if hops.is_empty() { "none".into() } else { hops.join(", ") };
+    lines.push(("moved", hops));
+    let (needed, cached) = (bytes(ledger.needed_bytes), bytes(ledger.cached_bytes));
+    let at = rate(ledger.needed_bytes, *run_time).map(|rate| format!(", {rate}")).unwrap_or_default();
+    lines.push(("needed", format!("{needed}, of which {cached} were in memory{at}")));
+    if let Some(amplification) = ledger.copy_amplification() {
+        lines.push(("copies", format!("{amplification:.2} bytes moved for a byte needed")));
+    }
+    lines
+}
+
+/// A hop in words.
+fn hop_name(hop: Hop) -> String {
+    hop.name().trim_end_matches("_bytes").replace('_', " ")
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MAX_LETTERS) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.to_string(),
+    }
+}

@@ -1,0 +1,135 @@
+//! The tree of a physical plan: our operators in our words, DataFusion's in theirs, with the reason why they are not
+//! fused where one was found.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
+
+use super::{ExplainMode, Facts, Node, ScanFacts, fused};
+use crate::database::Table;
+use crate::lower::{FusedExec, Refusal, Refused};
+use crate::planner;
+use crate::scan::{ScanPlan, SegmentScanExec};
+
+/// The tree of a plan. `refused` says what of it is not fused, and why.
+pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: ExplainMode) -> Node {
+    // It does nothing to rows.
+    let only_lets_others_run = plan.is::<CooperativeExec>() || planner::is_yielding(plan);
+    if let ([below], true) = (plan.children().as_slice(), only_lets_others_run) {
+        return node_of(below, refused, mode);
+    }
+    if let Some(exec) = plan.downcast_ref::<FusedExec>() {
+        return fused::node_of(exec);
+    }
+    let reason = reason_of(plan, refused);
+    let metrics = plan.metrics().filter(|_| mode == ExplainMode::Analyze);
+    let inputs = plan.children().into_iter().map(|child| node_of(child, refused, mode)).collect::<Vec<_>>();
+    let facts = match plan.downcast_ref::<SegmentScanExec>() {
+        Some(scan) => {
+            let mut facts = scan.facts();
+            facts.read = metrics.as_ref().and_then(|metrics| {
+                let count = |name| metrics.sum_by_name(name).map(|value| value.as_usize() as u64);
+                Some((count("blocks_read")?, count("bytes_read")?))
+            });
+            Facts::Scan(Box::new(facts))
+        }
+        None => Facts::Other(described(plan)),
+    };
+    Node {
+        operator: plan.name().to_string(),
+        facts,
+        rows_in: None,
+        rows_out: metrics.as_ref().and_then(|metrics| metrics.output_rows()).map(|rows| rows as u64),
+        time: metrics.as_ref().and_then(|metrics| metrics.elapsed_compute()).map(|ns| Duration::from_nanos(ns as u64)),
+        remarks: reason.map(|reason| format!("not fused: {reason}")).into_iter().collect(),
+        inputs,
+    }
+}
+
+/// Why an aggregate or a join is not fused: the reason of the logical node that it was planned of, known by its columns
+/// and the tables below it. An aggregate may have become two operators, of which the last has the columns; a join may have been given the
+/// projection above it, and has some of them.
+fn reason_of<'a>(plan: &Arc<dyn ExecutionPlan>, refused: &'a [Refusal]) -> Option<&'a str> {
+    let is_join = plan.is::<HashJoinExec>()
+        || plan.is::<CrossJoinExec>()
+        || plan.is::<NestedLoopJoinExec>()
+        || plan.is::<SortMergeJoinExec>();
+    let what = match () {
+        () if is_join => Refused::Join,
+        () if plan.is::<AggregateExec>() => Refused::Aggregate,
+        () => return None,
+    };
+    let schema = plan.schema();
+    let tables = tables_below(plan);
+    let fits = |refusal: &&Refusal| {
+        let is_there = schema.fields().iter().all(|field| refusal.columns.contains(field.name()));
+        refusal.what == what
+            && refusal.tables == tables
+            && is_there
+            && (is_join || refusal.columns.len() == schema.fields().len())
+    };
+    refused.iter().find(fits).map(|refusal| refusal.reason.as_str())
+}
+
+/// The tables of the database below an operator, sorted.
+fn tables_below(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let mut tables = Vec::new();
+    let mut left = vec![plan];
+    while let Some(plan) = left.pop() {
+        if let Some(scan) = plan.downcast_ref::<SegmentScanExec>() {
+            tables.push(scan.table().name.clone());
+        } else if let Some(exec) = plan.downcast_ref::<FusedExec>() {
+            tables.extend(exec.fused().scans.iter().map(|scan| scan.table.name.clone()));
+        }
+        left.extend(plan.children());
+    }
+    tables.sort();
+    tables
+}
+
+/// What DataFusion says of an operator, without its name.
+fn described(plan: &Arc<dyn ExecutionPlan>) -> String {
+    struct Described<'a>(&'a dyn ExecutionPlan);
+    impl fmt::Display for Described<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.fmt_as(DisplayFormatType::Default, f)
+        }
+    }
+    let text = Described(plan.as_ref()).to_string();
+    let rest = text.strip_prefix(plan.name()).unwrap_or(&text);
+    rest.trim_start_matches(':').trim().to_string()
+}
+
+/// A scan as planned. `columns` are the places in the table of those that are read.
+pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> ScanFacts {
+    let bytes_of = |segment: &onehop_segment::Segment, block| -> u64 {
+        columns.iter().map(|column| segment.stored_bytes(*column, block)).sum()
+    };
+    // Segments that cannot be opened have failed the plan before.
+    let segments = table.segments.iter().filter_map(|file| file.segment().ok());
+    ScanFacts {
+        table: table.name.clone(),
+        alias: table.name.clone(),
+        columns: columns.iter().map(|column| table.schema.field(*column).name().clone()).collect(),
+        stored_bytes: segments
+            .flat_map(|segment| (0..segment.blocks()).map(move |block| (segment, block)))
+            .map(|(segment, block)| bytes_of(segment, block))
+            .sum(),
+        planned_bytes: plan.blocks.iter().map(|block| bytes_of(&block.segment, block.block)).sum(),
+        blocks: plan.blocks_considered as u64,
+        skipped_by_zone_map: plan.skipped_by_zone as u64,
+        skipped_by_partition: plan.skipped_by_partition as u64,
+        skipped_by_joins: Vec::new(),
+        partitions: plan.partitions.map(|(wanted, all)| (wanted as u64, all as u64)),
+        zone_condition: plan.condition.clone(),
+        path: plan.path(),
+        limit: None,
+        ledger: None,
+        read: None,
+    }
+}

@@ -1,0 +1,42 @@
+//! Pipelines in SQL's words, for EXPLAIN: where the program has registers, these have the names of the statement.
+
+use datafusion::common::Column;
+use datafusion::logical_expr::Expr;
+
+use super::graph::{Graph, relation_of};
+use crate::catalog::definition::quoted;
+use crate::explain::Printer;
+
+/// What a pipeline does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Words {
+    /// Of each step: its condition, or the equalities of its join.
+    pub steps: Vec<String>,
+    /// A join table's key, or what makes a group.
+    pub keys: Vec<String>,
+    /// A join table's payload, or what is computed of each group.
+    pub values: Vec<String>,
+}
+
+impl Graph {
+    /// An expression over columns of relations.
+    pub fn sql(&self, expr: &Expr) -> String {
+        Printer::new(&|column| self.column_name(column)).print(expr)
+    }
+
+    /// The columns of several relations by one name have their relation's before it.
+    fn column_name(&self, column: &Column) -> String {
+        let has = |schema: &arrow::datatypes::SchemaRef| schema.column_with_name(&column.name).is_some();
+        let is_alone = self.relations.iter().filter(|table| has(&table.schema)).count() < 2;
+        match relation_of(column).and_then(|relation| self.names.get(relation)) {
+            Some(relation) if !is_alone => format!("{}.{}", quoted(relation), quoted(&column.name)),
+            _ => quoted(&column.name),
+        }
+    }
+
+    /// The equalities of a join.
+    pub fn equalities(&self, keys: &[(Expr, Expr)]) -> String {
+        let equal = |(theirs, mine): &(Expr, Expr)| format!("{} = {}", self.sql(mine), self.sql(theirs));
+        keys.iter().map(equal).collect::<Vec<_>>().join(" AND ")
+    }
+}

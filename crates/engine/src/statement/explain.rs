@@ -1,0 +1,195 @@
+//! `EXPLAIN [ANALYZE] [FORMAT TEXT | JSON] query`, `EXPLAIN (ANALYZE, FORMAT JSON) query`.
+//!
+//! What is asked for in a format of DataFusion's (`FORMAT INDENT`, `TREE`, `PGJSON`, `GRAPHVIZ`), with `VERBOSE`, or of
+//! a statement that is no query, DataFusion explains: such a statement comes back from [`parse`] as it is.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::sql::parser::{DFParser, Statement as DataFusionStatement};
+use datafusion::sql::sqlparser::ast::Statement as Sql;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use futures::StreamExt;
+
+use super::{Context, Statement, parse_word};
+use crate::explain::{self, ExplainMode, Explanation, Totals};
+use crate::lower::Refusal;
+use crate::query::{Output, Rows};
+use crate::{Error, ErrorKind, Result};
+
+/// The parsed statement.
+#[derive(Debug)]
+pub(super) struct Explain {
+    pub mode: ExplainMode,
+    format: Format,
+    pub query: Box<DataFusionStatement>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// What follows EXPLAIN, if all of it is ours; else nothing is consumed.
+pub(super) fn parse(parser: &mut DFParser<'_>) -> Result<Option<Statement>> {
+    let Some((mode, format)) = parser.parser.maybe_parse(options).map_err(|e| super::syntax::<()>(Err(e)))? else {
+        return Ok(None);
+    };
+    if !is_query(parser.parser.peek_token_ref()) {
+        return Err(no_query());
+    }
+    let query = Box::new(parser.parse_statement()?);
+    Ok(Some(Statement::Explain(Explain { mode, format: format.unwrap_or(Format::Text), query })))
+}
+
+type Options = (ExplainMode, Option<Format>);
+
+/// The options, where a query follows them or they are ours alone.
+fn options(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError> {
+    parser.expect_keyword(Keyword::EXPLAIN)?;
+    let is_list = parser.peek_token_ref().token == Token::LParen && !is_query(&parser.peek_nth_token(1));
+    let options = if is_list { option_list(parser)? } else { option_words(parser)? };
+    if options.1 == Some(Format::Json) || is_query(parser.peek_token_ref()) {
+        return Ok(options);
+    }
+    parser.expected_ref("a query", parser.peek_token_ref())
+}
+
+fn option_words(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError> {
+    let mode = if parser.parse_keyword(Keyword::ANALYZE) { ExplainMode::Analyze } else { ExplainMode::Plan };
+    let format = if parser.parse_keyword(Keyword::FORMAT) { Some(format(parser)?) } else { None };
+    Ok((mode, format))
+}
+
+fn option_list(parser: &mut Parser<'_>) -> std::result::Result<Options, ParserError> {
+    let mut options = (ExplainMode::Plan, None);
+    parser.expect_token(&Token::LParen)?;
+    loop {
+        if parser.parse_keyword(Keyword::ANALYZE) {
+            options.0 = ExplainMode::Analyze;
+        } else {
+            parser.expect_keyword(Keyword::FORMAT)?;
+            options.1 = Some(format(parser)?);
+        }
+        if !parser.consume_token(&Token::Comma) {
+            parser.expect_token(&Token::RParen)?;
+            return Ok(options);
+        }
+    }
+}
+
+fn format(parser: &mut Parser<'_>) -> std::result::Result<Format, ParserError> {
+    if parse_word(parser, "text") {
+        return Ok(Format::Text);
+    }
+    if parse_word(parser, "json") {
+        return Ok(Format::Json);
+    }
+    parser.expected_ref("TEXT or JSON", parser.peek_token_ref())
+}
+
+/// Whether a query begins here.
+fn is_query(token: &TokenWithSpan) -> bool {
+    match &token.token {
+        Token::LParen => true,
+        Token::Word(word) => {
+            matches!(word.keyword, Keyword::SELECT | Keyword::WITH | Keyword::VALUES | Keyword::FROM | Keyword::TABLE)
+        }
+        _ => false,
+    }
+}
+
+fn no_query() -> Error {
+    let error = Error::new(ErrorKind::Invalid, "only queries can be explained in this way");
+    error.with_hint("give it one query: SELECT ..., WITH ..., FROM ... or VALUES ...")
+}
+
+/// Explains a text: a query, or EXPLAIN of one, whatever that says of mode and format.
+pub(crate) async fn explain(text: &str, mode: ExplainMode, context: &Context<'_>) -> Result<Explanation> {
+    match super::parse(text)? {
+        Statement::Explain(Explain { query, .. }) => explained(*query, mode, context).await,
+        Statement::Other(query) => explained(*query, mode, context).await,
+        _ => Err(no_query()),
+    }
+}
+
+impl Explain {
+    pub async fn run(self, context: &Context<'_>) -> Result<Output> {
+        let (mode, format) = (self.mode, self.format);
+        let explanation = explained(*self.query, mode, context).await?;
+        let text = match format {
+            Format::Text => explanation.text(),
+            Format::Json => format!("{:#}", explanation.json()),
+        };
+        let name = match mode {
+            ExplainMode::Plan => "plan",
+            ExplainMode::Analyze => "analyzed_plan",
+        };
+        let column = |text: &str| -> ArrayRef { Arc::new(StringArray::from_iter_values([text])) };
+        let batch = RecordBatch::try_from_iter([("plan_type", column(name)), ("plan", column(&text))])?;
+        let schema = batch.schema();
+        let stream = MemoryStream::try_new(vec![batch], schema, None)?;
+        Ok(Output::Rows(Rows::new(Box::pin(stream), &context.query)?))
+    }
+}
+
+async fn explained(query: DataFusionStatement, mode: ExplainMode, context: &Context<'_>) -> Result<Explanation> {
+    match &query {
+        DataFusionStatement::Statement(sql) if matches!(**sql, Sql::Query(_)) => {}
+        _ => return Err(no_query()),
+    }
+    let sql = query.to_string();
+    let plan = context.plan(query).await?;
+    let physical = context.physical_plan(plan).await?;
+    context.query.planned();
+    let totals = match mode {
+        ExplainMode::Plan => None,
+        ExplainMode::Analyze => Some(run(&physical, context).await?),
+    };
+    let refused = context.query.lowering().refused;
+    let mut not_fused: Vec<String> = Vec::new();
+    for Refusal { reason, .. } in &refused {
+        if !not_fused.contains(reason) {
+            not_fused.push(reason.clone());
+        }
+    }
+    Ok(Explanation { sql, plan: explain::node_of(&physical, &refused, mode), not_fused, totals })
+}
+
+/// Runs a plan to its end.
+async fn run(physical: &Arc<dyn ExecutionPlan>, context: &Context<'_>) -> Result<Totals> {
+    let began = Instant::now();
+    let mut stream = execute_stream(Arc::clone(physical), context.state.task_ctx())?;
+    let work = async move {
+        let (mut rows, mut bytes) = (0, 0);
+        while let Some(batch) = stream.next().await {
+            let batch = batch?;
+            rows += batch.num_rows() as u64;
+            bytes += answer_bytes(&batch);
+        }
+        Ok((rows, bytes))
+    };
+    let (rows, answer_bytes) = context.query.apart(work).await?;
+    Ok(Totals {
+        plan_time: context.query.plan_time(),
+        run_time: began.elapsed(),
+        rows,
+        answer_bytes,
+        ledger: context.query.ledger(),
+    })
+}
+
+/// Bytes of the rows of a batch, which may be a part of a larger one.
+fn answer_bytes(batch: &RecordBatch) -> u64 {
+    let bytes = |array: &ArrayRef| match array.to_data().get_slice_memory_size() {
+        Ok(bytes) => bytes,
+        Err(_) => array.get_array_memory_size(),
+    };
+    batch.columns().iter().map(|array| bytes(array) as u64).sum()
+}

@@ -1,0 +1,389 @@
+//! EXPLAIN says what is planned and runs nothing; EXPLAIN ANALYZE says what was done, in figures that other ways of
+//! counting agree with: queries on DataFusion's operators, and the ledger. `onehop_queries` remembers how statements
+//! ended.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use futures::StreamExt;
+use onehop_engine::{Database, ErrorKind, ExplainMode, Explanation, Facts, Hop, Node, Output, QueryState, Session};
+use serde_json::Value;
+use support::{fails, run, runtime, tiny};
+use tokio::runtime::Runtime;
+
+struct Place {
+    runtime: Runtime,
+    database: Database,
+    session: Session,
+}
+
+impl Place {
+    /// Facts clustered by day, so that blocks can be skipped, with two dimensions.
+    fn new() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(settings: &[(&str, &str)]) -> Self {
+        let mut options = tiny();
+        options.settings.extend(settings.iter().map(|(name, value)| (name.to_string(), value.to_string())));
+        let database = Database::memory(&options).unwrap();
+        let place = Self { runtime: runtime(), session: database.session().unwrap(), database };
+        place.run(
+            "CREATE TABLE facts CLUSTER BY (day) AS SELECT v AS id, v / 50 AS day, v % 40 AS store, v % 7 AS kind, \
+             v * 3 AS amount FROM (SELECT unnest(range(0, 10000)) AS v)",
+        );
+        place.run(
+            "CREATE TABLE stores AS SELECT v AS store, 'town ' || (v % 5) AS town, v % 4 AS region \
+             FROM (SELECT unnest(range(0, 30)) AS v)",
+        );
+        place.run("CREATE TABLE days AS SELECT v AS day, v / 30 AS month FROM (SELECT unnest(range(0, 200)) AS v)");
+        place.run("CREATE TABLE nothing (store BIGINT)");
+        place
+    }
+
+    fn run(&self, sql: &str) -> Vec<String> {
+        self.runtime.block_on(run(&self.session, sql))
+    }
+
+    fn explain(&self, sql: &str, mode: ExplainMode) -> Explanation {
+        self.runtime.block_on(self.session.explain(sql, mode)).unwrap_or_else(|e| panic!("{sql}: {e}"))
+    }
+
+    /// What EXPLAIN as a statement prints.
+    fn text(&self, sql: &str) -> String {
+        let lines = self.run(sql);
+        lines.join("\n").split_once('|').unwrap().1.to_string()
+    }
+
+    /// A number that DataFusion's operators count.
+    fn count(&self, sql: &str) -> u64 {
+        self.run("SET exec.mode = 'datafusion'");
+        let rows = self.run(sql);
+        self.run("SET exec.mode = 'fused'");
+        rows[0].parse().unwrap()
+    }
+
+    fn fails(&self, sql: &str) -> onehop_engine::Error {
+        self.runtime.block_on(fails(&self.session, sql))
+    }
+}
+
+fn operators(node: &Node) -> Vec<&str> {
+    let mut names = Vec::new();
+    node.for_each(&mut |node| names.push(node.operator.as_str()));
+    names
+}
+
+fn find<'a>(node: &'a Node, wanted: &str) -> &'a Node {
+    let mut found = None;
+    node.for_each(&mut |node| {
+        if found.is_none() && format!("{} {}", node.operator, node.title()).starts_with(wanted) {
+            found = Some(node);
+        }
+    });
+    found.unwrap_or_else(|| panic!("no {wanted} in {node:#?}"))
+}
+
+const STAR: &str = "SELECT town, sum(amount) FROM facts f JOIN stores s ON f.store = s.store JOIN days d ON f.day = d.day \
+                    WHERE region = 1 AND month BETWEEN 2 AND 3 AND kind <> 5 GROUP BY town";
+
+#[test]
+fn a_star_is_told_step_by_step() {
+    let place = Place::new();
+    let text = place.text(&format!("EXPLAIN {STAR}"));
+    let expected = "\
+ProjectionExec expr=[town@0 as town, sum(f.amount)@1 as sum(amount)]
+└─ CpuPreAgg by town: sum(amount)
+   │    dense groups
+   └─ CpuJoin inner on f.day = d.day
+      │    table by d.day
+      │    planned direct, 200 rows and 25 B at most
+      ├─ CpuJoin inner on f.store = s.store
+      │  │    table by s.store with town
+      │  │    planned direct, 30 rows and 123 B at most
+      │  ├─ CpuFilter kind != 5
+      │  │  └─ CpuScan facts f
+";
+    assert!(text.starts_with(expected), "{text}");
+    for line in ["build: CpuFilter region = 1", "CpuScan stores s", "CpuScan days d", "blocks 10 of 10"] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    // Registers and relations of the program are nobody's names.
+    assert!(!text.contains('%') && !text.contains('#'), "{text}");
+}
+
+#[test]
+fn a_plan_runs_nothing() {
+    let place = Place::new();
+    // It would fail, in the end.
+    let explanation = place.explain("SELECT sum(1 / (id - id)) FROM facts", ExplainMode::Plan);
+    assert!(explanation.totals.is_none());
+    explanation.plan.for_each(&mut |node| assert_eq!((node.rows_in, node.rows_out, node.time), (None, None, None)));
+    let ledger = place.session.query().ledger();
+    assert_eq!((ledger.rows_scanned, ledger.blocks_read, ledger.moved_bytes()), (0, 0, 0));
+    assert_eq!(place.fails("EXPLAIN ANALYZE SELECT sum(1 / (id - id)) FROM facts").kind(), ErrorKind::Data);
+}
+
+#[test]
+fn figures_are_those_of_other_ways_to_count() {
+    let place = Place::new();
+    let explanation = place.explain(STAR, ExplainMode::Analyze);
+    let plan = &explanation.plan;
+    let join = find(plan, "CpuJoin inner on f.store");
+    let Facts::Join(stores) = &join.facts else { panic!("{join:?}") };
+    let built = stores.built.unwrap();
+    assert_eq!(built.rows as u64, place.count("SELECT count(*) FROM stores WHERE region = 1"));
+    assert_eq!(built.is_unique, Some(true));
+    assert_eq!(find(plan, "CpuFilter region").rows_in, Some(place.count("SELECT count(*) FROM stores")));
+    assert_eq!(find(plan, "CpuFilter region").rows_out, Some(built.rows as u64));
+    // The keys of the days rule blocks out; all else of the facts is read.
+    let scan = find(plan, "CpuScan facts");
+    let Facts::Scan(facts) = &scan.facts else { panic!("{scan:?}") };
+    assert!(!facts.skipped_by_joins.is_empty() && facts.blocks_left() < facts.blocks, "{facts:?}");
+    let ledger = facts.ledger.unwrap();
+    assert_eq!((ledger.blocks_read, ledger.blocks_considered), (facts.blocks_left(), facts.blocks));
+    assert_eq!(scan.rows_out, Some(ledger.rows_scanned));
+    // What reaches the groups is what the whole condition leaves, whatever the order of the steps was.
+    let joined = "SELECT count(*) FROM facts f JOIN stores s ON f.store = s.store JOIN days d ON f.day = d.day \
+                  WHERE region = 1 AND month BETWEEN 2 AND 3 AND kind <> 5";
+    let groups = find(plan, "CpuPreAgg");
+    assert_eq!(groups.rows_in, Some(place.count(joined)));
+    assert_eq!(groups.rows_out, Some(place.count(&format!("SELECT count(*) FROM ({STAR})"))));
+    assert_eq!(explanation.totals.unwrap().rows, groups.rows_out.unwrap());
+}
+
+#[test]
+fn rows_that_a_join_multiplies_are_counted() {
+    let place = Place::new();
+    place.run("CREATE TABLE twice AS SELECT v % 20 AS store, v AS x FROM (SELECT unnest(range(0, 40)) AS v)");
+    let sql = "SELECT count(*) FROM facts JOIN twice USING (store) WHERE id < 5000 AND x BETWEEN 3 AND 35";
+    let explanation = place.explain(sql, ExplainMode::Analyze);
+    let join = find(&explanation.plan, "CpuJoin");
+    let Facts::Join(facts) = &join.facts else { panic!("{join:?}") };
+    assert_eq!(facts.built.unwrap().is_unique, Some(false));
+    assert_eq!(find(&explanation.plan, "CpuPreAgg").rows_in, Some(place.count(sql)));
+}
+
+#[test]
+fn bytes_are_the_ledgers() {
+    let place = Place::with(&[("io.cache", "0")]);
+    for run in 0..2 {
+        let explanation = place.explain(STAR, ExplainMode::Analyze);
+        let totals = explanation.totals.unwrap();
+        assert_eq!(totals.ledger, place.session.query().ledger());
+        let mut of_scans = [0; 2];
+        explanation.plan.for_each(&mut |node| {
+            if let Facts::Scan(scan) = &node.facts {
+                let ledger = scan.ledger.unwrap();
+                of_scans[0] += ledger.moved_bytes();
+                of_scans[1] += ledger.needed_bytes;
+            }
+        });
+        assert_eq!(of_scans, [totals.ledger.moved_bytes(), totals.ledger.needed_bytes]);
+        assert_eq!(totals.ledger.cached_bytes, 0, "run {run}");
+        let amplification = totals.ledger.moved_bytes() as f64 / totals.ledger.needed_bytes as f64;
+        assert_eq!(totals.ledger.copy_amplification(), Some(amplification));
+    }
+}
+
+#[test]
+fn what_is_in_memory_is_needed_and_not_moved() {
+    let place = Place::with(&[("io.cache", "64MiB")]);
+    let sql = "SELECT sum(amount) FROM facts";
+    let cold = place.explain(sql, ExplainMode::Analyze).totals.unwrap().ledger;
+    let hot = place.explain(sql, ExplainMode::Analyze).totals.unwrap().ledger;
+    assert_eq!((hot.moved_bytes(), hot.read_ops), (0, 0));
+    assert_eq!((hot.needed_bytes, hot.cached_bytes), (cold.needed_bytes, cold.needed_bytes));
+    assert_eq!(hot.copy_amplification(), Some(0.0));
+    assert!(cold.hop(Hop::StorageToHost) + cold.hop(Hop::HostToHost) >= cold.needed_bytes, "{cold:?}");
+}
+
+/// Every operator has a name and inputs; figures are there once it has run.
+fn check(node: &Value, analyzed: bool) {
+    assert!(node["operator"].is_string(), "{node}");
+    if node["operator"].as_str().unwrap().starts_with("Cpu") {
+        assert_eq!(node["rows_out"].is_u64(), analyzed, "{node}");
+    }
+    node["inputs"].as_array().unwrap().iter().for_each(|input| check(input, analyzed));
+}
+
+#[test]
+fn json_has_the_same_figures() {
+    let place = Place::new();
+    for (options, analyzed) in [
+        ("(FORMAT JSON)", false),
+        ("(ANALYZE, FORMAT JSON)", true),
+        ("(FORMAT json, ANALYZE)", true),
+        ("ANALYZE FORMAT JSON", true),
+    ] {
+        let json: Value = serde_json::from_str(&place.text(&format!("EXPLAIN {options} {STAR}"))).unwrap();
+        assert_eq!((json["schema_version"].as_u64(), json["analyzed"].as_bool()), (Some(1), Some(analyzed)));
+        check(&json["plan"], analyzed);
+        assert_eq!(json["ledger"]["storage_to_host_bytes"].is_u64(), analyzed);
+    }
+    let explanation = place.explain(STAR, ExplainMode::Analyze);
+    let json = explanation.json();
+    let totals = explanation.totals.unwrap();
+    for (name, count) in totals.ledger.counters() {
+        assert_eq!(json["ledger"][name], count, "{name}");
+    }
+    assert_eq!(json["rows"], totals.rows);
+    let groups = find(&explanation.plan, "CpuPreAgg");
+    assert_eq!(json["plan"]["inputs"][0]["rows_in"], groups.rows_in.unwrap());
+}
+
+#[test]
+fn what_is_not_fused_says_why() {
+    let place = Place::new();
+    for (sql, operator, reason) in [
+        ("SELECT count(*) FROM facts LEFT JOIN stores USING (store)", "AggregateExec", "a left join"),
+        (
+            "SELECT id, town FROM facts JOIN stores USING (store)",
+            "HashJoinExec",
+            "a join that is not below an aggregate",
+        ),
+        ("SELECT sum(amount) FILTER (WHERE kind = 1) FROM facts", "AggregateExec", "FILTER"),
+    ] {
+        for mode in [ExplainMode::Plan, ExplainMode::Analyze] {
+            let explanation = place.explain(sql, mode);
+            let node = find(&explanation.plan, operator);
+            assert!(node.remarks.iter().any(|remark| remark.contains(reason)), "{sql}: {explanation:#?}");
+            let [only] = explanation.not_fused.as_slice() else { panic!("{sql}: {:?}", explanation.not_fused) };
+            assert!(only.contains(reason), "{only}");
+        }
+    }
+}
+
+#[test]
+fn a_reason_is_told_where_it_belongs() {
+    let place = Place::new();
+    // Three aggregates of the same columns: one is fused, one cannot be, one reads no table.
+    let sql = "SELECT count(*) FROM facts UNION ALL SELECT count(*) FROM facts FULL JOIN stores USING (store) \
+               UNION ALL SELECT count(*) FROM (VALUES (1), (random())) v (x) WHERE x > 0.5";
+    let explanation = place.explain(sql, ExplainMode::Plan);
+    let mut told = Vec::new();
+    explanation.plan.for_each(&mut |node| told.extend(node.remarks.iter().map(String::as_str)));
+    assert!(told.iter().filter(|remark| remark.contains("a full join")).count() == 1, "{told:?}");
+    place.run(sql);
+    assert_eq!(place.session.query().notices(), ["not fused: a full join"]);
+}
+
+#[test]
+fn any_query_can_be_explained() {
+    let place = Place::new();
+    place.run("CREATE VIEW v AS SELECT town, count(*) AS n FROM facts JOIN stores USING (store) GROUP BY town");
+    for sql in [
+        "SELECT 1",
+        "VALUES (1), (2)",
+        "FROM v",
+        "(SELECT 1)",
+        "SELECT count(*) FROM nothing",
+        "SELECT count(*) FROM facts JOIN nothing USING (store)",
+        "SELECT sum(amount) FROM facts UNION ALL SELECT sum(amount) FROM facts",
+        "SELECT (SELECT max(amount) FROM facts), count(*) FROM stores",
+        "SELECT count(*) FROM facts WHERE amount > (SELECT avg(amount) FROM facts)",
+        "SELECT count(*) FROM facts WHERE EXISTS (SELECT 1 FROM stores WHERE stores.store = facts.store AND region = 1)",
+        "SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT 1 FROM stores WHERE stores.store = facts.store)",
+        "SELECT count(*) FROM stores a JOIN stores b ON a.store = b.region JOIN stores c ON b.store = c.store",
+        "SELECT * FROM facts FULL JOIN stores USING (store) ORDER BY 1 LIMIT 3",
+        "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 4) SELECT sum(x) FROM n",
+        "SELECT count(*) FROM facts WHERE id < 0",
+        "SELECT count(*) FROM onehop_queries",
+        "SELECT DISTINCT kind FROM facts",
+    ] {
+        let plan = place.explain(sql, ExplainMode::Plan);
+        assert!(!plan.text().is_empty() && plan.totals.is_none(), "{sql}");
+        let analyzed = place.explain(sql, ExplainMode::Analyze);
+        assert_eq!(operators(&plan.plan), operators(&analyzed.plan), "{sql}");
+        let rows = place.run(sql).len() as u64;
+        assert_eq!(analyzed.totals.unwrap().rows, rows, "{sql}");
+    }
+}
+
+#[test]
+fn what_cannot_be_explained_says_why() {
+    let place = Place::new();
+    for (sql, kind) in [
+        ("EXPLAIN SELECT 1; SELECT 2", ErrorKind::Syntax),
+        ("EXPLAIN", ErrorKind::Syntax),
+        ("EXPLAIN ANALYZE", ErrorKind::Syntax),
+        ("EXPLAIN (ANALYZE", ErrorKind::Syntax),
+        ("EXPLAIN (FORMAT XML) SELECT 1", ErrorKind::Invalid),
+        ("EXPLAIN SELECT nonsense FROM facts", ErrorKind::NotFound),
+        ("EXPLAIN (FORMAT JSON) CREATE TABLE x AS SELECT 1", ErrorKind::Invalid),
+    ] {
+        let error = place.fails(sql);
+        assert!(!error.message().is_empty());
+        assert!(error.kind() == kind || error.kind() == ErrorKind::Syntax, "{sql}: {error}");
+    }
+    let of_two = place.runtime.block_on(place.session.explain("SELECT 1; SELECT 2", ExplainMode::Plan)).unwrap_err();
+    assert!(of_two.message().contains("end of statement"), "{of_two}");
+    let of_none = place.runtime.block_on(place.session.explain("DROP TABLE facts", ExplainMode::Analyze)).unwrap_err();
+    assert_eq!((of_none.kind(), of_none.hint().is_some()), (ErrorKind::Invalid, true));
+    assert_eq!(place.count("SELECT count(*) FROM facts"), 10_000);
+}
+
+#[test]
+fn other_formats_are_datafusions() {
+    let place = Place::new();
+    // So are statements that are no queries, wherever their text begins.
+    assert!(place.run("  EXPLAIN COPY facts TO 'never-written.csv'").join("\n").contains("CpuScan"));
+    assert!(place.run(" EXPLAIN FROM facts").join("\n").contains("blocks 10 of 10"));
+    for (options, expected) in
+        [("FORMAT TREE", "CpuPreAgg"), ("FORMAT INDENT", "CpuPreAgg: "), ("VERBOSE", "logical_plan")]
+    {
+        let lines = place.run(&format!("EXPLAIN {options} SELECT count(*) FROM facts")).join("\n");
+        assert!(lines.contains(expected), "{options}: {lines}");
+    }
+}
+
+#[test]
+fn memory_that_runs_out_is_said() {
+    let place = Place::with(&[("storage.segment_rows", "1000000"), ("storage.block_rows", "65536")]);
+    place.run("CREATE TABLE many AS SELECT v AS x, v * 7 AS y FROM (SELECT unnest(range(0, 1000000)) AS v)");
+    place.run("SET memory_limit = '16MiB'");
+    let sql = "SELECT count(*), sum(n) FROM (SELECT x, y, count(*) AS n FROM many GROUP BY x, y)";
+    let explanation = place.explain(sql, ExplainMode::Analyze);
+    let remarks = &find(&explanation.plan, "CpuPreAgg").remarks;
+    assert!(remarks.iter().any(|remark| remark.contains("memory_limit")), "{remarks:?}");
+}
+
+#[test]
+fn statements_are_remembered_with_how_they_ended() {
+    let place = Place::new();
+    let other = place.database.session().unwrap();
+    place.run(STAR);
+    place.fails("SELECT nonsense FROM facts");
+    place.fails("SELECT sum(1 / (id - id)) FROM facts");
+    place.runtime.block_on(async {
+        let Output::Rows(mut rows) = other.sql("SELECT a.id FROM facts a, facts b, facts c").await.unwrap() else {
+            panic!("no rows")
+        };
+        rows.next().await.unwrap().unwrap();
+        assert_eq!(other.query().state(), QueryState::Running);
+        drop(rows);
+        assert_eq!(other.query().state(), QueryState::Cancelled);
+        // A plan that is run to be explained, and that nobody waits for.
+        let endless =
+            other.explain("SELECT sum(a.id + b.id + c.id) FROM facts a, facts b, facts c", ExplainMode::Analyze);
+        let outcome = tokio::time::timeout(std::time::Duration::from_millis(50), endless).await;
+        assert!(outcome.is_err());
+        assert_eq!(other.query().state(), QueryState::Cancelled);
+    });
+    let last = |columns: &str, condition: &str| {
+        place.run(&format!(
+            "SELECT {columns} FROM onehop_queries WHERE text NOT LIKE '%onehop_queries%' AND {condition}"
+        ))
+    };
+    assert_eq!(last("state, rows, fused_parts, error IS NULL", "text LIKE 'SELECT town%'"), ["done|5|1|true"]);
+    assert_eq!(last("state, error LIKE '%nonsense%'", "text LIKE '%nonsense%'"), ["failed|true"]);
+    assert_eq!(last("state, error IS NOT NULL", "text LIKE '%id - id%'"), ["failed|true"]);
+    assert_eq!(last("state, session", "text LIKE 'SELECT a.id%'"), ["cancelled|2"]);
+    assert_eq!(last("count(*)", "state = 'cancelled'"), ["2"]);
+    assert_eq!(last("rows, state", "text LIKE 'CREATE TABLE facts%'"), ["10000|done"]);
+    let counted = last("rows_scanned = 0, needed_bytes > 0, copy_amplification > 0", "text LIKE 'SELECT town%'");
+    assert_eq!(counted, ["false|true|true"]);
+    assert_eq!(last("count(*)", "state = 'running'"), ["0"]);
+    assert_eq!(place.run("SELECT state FROM onehop_queries ORDER BY id DESC LIMIT 1"), ["running"]);
+}
