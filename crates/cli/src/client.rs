@@ -17,7 +17,7 @@ use crate::terminal::{Paint, note};
 use crate::view::View;
 
 /// How long the end of the process waits for a cancelled statement that does not let go.
-const END_PATIENCE: Duration = Duration::from_millis(200);
+pub const END_PATIENCE: Duration = Duration::from_millis(200);
 
 /// A session, and where its results go.
 pub struct Client {

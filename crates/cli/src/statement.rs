@@ -152,7 +152,8 @@ async fn cancel(task: &mut JoinHandle<Result<Option<Done>, Error>>, _busy: &Busy
     let _ = tokio::time::timeout(CANCEL_PATIENCE, task).await;
 }
 
-fn panicked(e: JoinError) -> Stop {
+/// What it comes to that the engine's side died.
+pub fn panicked(e: JoinError) -> Stop {
     let error = Error::new(ErrorKind::Internal, "the engine stopped at a bug of its own").with_source(e);
     Stop::Engine(error.with_hint("please report it with the statement and the lines above"))
 }

@@ -103,6 +103,23 @@ fn text_and_json_come_from_a_file_or_the_command_line() -> io::Result<()> {
 }
 
 #[test]
+fn an_interrupt_ends_it() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = database(folder.path());
+    let sql = "SELECT sum(a.v * b.v + c.v) FROM t a, t b, t c WHERE a.v < b.v + c.v";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_onehop"))
+        .args(["explain", &path, "--analyze", "-c", sql])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    let code = child.wait()?.code();
+    assert_eq!(code, Some(130));
+    Ok(())
+}
+
+#[test]
 fn what_makes_no_sense_is_said() -> io::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = database(folder.path());

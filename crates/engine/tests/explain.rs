@@ -98,10 +98,10 @@ ProjectionExec expr=[town@0 as town, sum(f.amount)@1 as sum(amount)]
    │    dense groups
    └─ CpuJoin inner on f.day = d.day
       │    table by d.day
-      │    planned direct, 200 rows and 25 B at most
+      │    planned direct, 200 rows at most, 25 B if every key has one row
       ├─ CpuJoin inner on f.store = s.store
       │  │    table by s.store with town
-      │  │    planned direct, 30 rows and 123 B at most
+      │  │    planned direct, 30 rows at most, 123 B if every key has one row
       │  ├─ CpuFilter kind != 5
       │  │  └─ CpuScan facts f
 ";

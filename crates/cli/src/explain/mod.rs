@@ -5,13 +5,14 @@ mod sankey;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use onehop_engine::{Access, DatabaseOptions, ExplainMode, Script};
+use onehop_engine::{Access, DatabaseOptions, ExplainMode, Explanation, Script};
+use tokio::runtime::Builder;
 
 use crate::args::{ExplainArgs, ExplainFormat};
-use crate::client;
 use crate::exit::Stop;
-use crate::settings;
+use crate::{client, settings, statement};
 
 /// Explains, and writes it where it was asked for.
 pub fn run(args: &ExplainArgs) -> Result<(), Stop> {
@@ -27,9 +28,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Stop> {
     // What explains changes nothing, so it makes no database either. One in memory is always new.
     let access = if path.is_some() { Access::ReadOnly } else { Access::ReadWrite };
     let options = DatabaseOptions { access, settings: args.set.clone() };
-    let runtime = client::runtime(&options)?;
-    let (_database, session) = client::open(path.as_deref(), &options)?;
-    let explanation = runtime.block_on(session.explain(query, mode))?;
+    let explanation = explained(path.as_deref(), &options, query, mode)?;
     let written = match (&args.html, args.format) {
         (Some(_), _) => html::page(&explanation),
         (None, ExplainFormat::Text) => explanation.text(),
@@ -40,6 +39,31 @@ pub fn run(args: &ExplainArgs) -> Result<(), Stop> {
             .map_err(|e| Stop::System(format!("cannot write the explanation to {}", output.display()), e)),
         None => Ok(std::io::stdout().lock().write_all(written.as_bytes())?),
     }
+}
+
+/// Asks the engine, which works on threads of its own: this one hears of Ctrl-C however busy those are.
+fn explained(
+    path: Option<&Path>,
+    options: &DatabaseOptions,
+    query: &str,
+    mode: ExplainMode,
+) -> Result<Explanation, Stop> {
+    let began = Instant::now();
+    let workers = client::runtime(options)?;
+    let front = Builder::new_current_thread().enable_all().build();
+    let front = front.map_err(|e| Stop::System("cannot start a runtime".into(), e))?;
+    let (_database, session) = client::open(path, options)?;
+    let query = query.to_string();
+    let task = workers.spawn(async move { session.explain(&query, mode).await });
+    let outcome = front.block_on(async {
+        tokio::select! {
+            biased;
+            Ok(()) = tokio::signal::ctrl_c() => Err(Stop::Interrupted(began.elapsed())),
+            ended = task => ended.map_err(statement::panicked)?.map_err(Stop::from),
+        }
+    });
+    workers.shutdown_timeout(client::END_PATIENCE);
+    outcome
 }
 
 /// The database and the file with the query. Databases are directories, so a file alone is the query's.

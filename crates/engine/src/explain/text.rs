@@ -136,7 +136,7 @@ fn join_figures(join: &JoinFacts) -> Vec<String> {
     let mut lines = vec![format!("table by {}{payload}", cut(&keys))];
     if let Some(planned) = &join.planned {
         let (rows, size) = (plural(planned.rows as u64, "row"), bytes(planned.bytes as u64));
-        lines.push(format!("planned {}, {rows} and {size} at most", planned.kind.name()));
+        lines.push(format!("planned {}, {rows} at most, {size} if every key has one row", planned.kind.name()));
     }
     if let Some(built) = &join.built {
         let unique = match built.is_unique {

@@ -28,7 +28,7 @@ pub struct TableFacts {
     pub is_unique: Option<bool>,
     /// Rows in it, at most if it is planned.
     pub rows: usize,
-    /// Bytes it takes, at most if it is planned.
+    /// Bytes it takes; if it is planned, those it would if every key had one row.
     pub bytes: usize,
 }
 

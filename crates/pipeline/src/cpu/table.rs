@@ -364,8 +364,8 @@ impl JoinTable {
         self.starts.is_empty()
     }
 
-    /// What of it can be known before it is built: its bytes if all `rows` get into it, and keys lie as far apart as
-    /// they may.
+    /// What of it can be known before it is built: its bytes if all `rows` get into it, each with a key of its own, and
+    /// keys lie as far apart as they may.
     pub fn planned(keys: &KeyLayout, payload: &[Domain], rows: u64) -> TableFacts {
         let rows = usize::try_from(rows).unwrap_or(usize::MAX);
         let payload = Collected::new(payload).payload;
