@@ -5,7 +5,8 @@
 //! joins that all drew on the runtime's one budget would have spent it before the innermost one did anything. A
 //! nested-loop or hash join whose condition nothing meets emits nothing: its condition, evaluated for some thousand
 //! pairs at a time, asks whether the query still runs, and is an error when it does not. Nobody sees that error: nobody
-//! waits for the rows.
+//! waits for the rows. Now and then it lets the runtime have another thread in place of its own, for as many joins as
+//! there are threads would leave none to look after timers, and so none to tell that time is over.
 //!
 //! Joins in joins are polled in each other, too, on a thread's stack: where that is nearly full they go on on another.
 //!
@@ -15,7 +16,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
@@ -31,6 +34,8 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, RecordBatchStream};
 use futures::Stream;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 use crate::query::Query;
 use crate::{Error, ErrorKind};
@@ -168,7 +173,7 @@ fn watch_hash(join: &HashJoinExec, query: &Arc<Query>) -> Result<Option<Arc<dyn 
 }
 
 fn watched(filter: &JoinFilter, query: &Arc<Query>) -> JoinFilter {
-    let condition = Watched { inner: Arc::clone(filter.expression()), query: Arc::clone(query) };
+    let condition = Watched::new(filter.expression(), query);
     JoinFilter::new(Arc::new(condition), filter.column_indices().to_vec(), Arc::clone(filter.schema()))
 }
 
@@ -176,6 +181,29 @@ fn watched(filter: &JoinFilter, query: &Arc<Query>) -> JoinFilter {
 struct Watched {
     inner: Arc<dyn PhysicalExpr>,
     query: Arc<Query>,
+    /// When a thread was let go last, in milliseconds since `made`.
+    let_go: AtomicU64,
+    made: Instant,
+}
+
+/// A thread is let go this often.
+const LET_GO_EVERY_MS: u64 = 10;
+
+impl Watched {
+    fn new(inner: &Arc<dyn PhysicalExpr>, query: &Arc<Query>) -> Self {
+        let (inner, query) = (Arc::clone(inner), Arc::clone(query));
+        Self { inner, query, let_go: AtomicU64::new(0), made: Instant::now() }
+    }
+
+    /// Whether it is time for the runtime to have another thread; only one with several can.
+    fn lets_go(&self) -> bool {
+        let now = self.made.elapsed().as_millis() as u64;
+        if now < self.let_go.load(Relaxed) + LET_GO_EVERY_MS {
+            return false;
+        }
+        self.let_go.store(now, Relaxed);
+        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
+    }
 }
 
 impl PhysicalExpr for Watched {
@@ -183,7 +211,10 @@ impl PhysicalExpr for Watched {
         if self.query.is_cancelled() {
             return Err(Error::new(ErrorKind::Cancelled, "the query was cancelled").into());
         }
-        self.inner.evaluate(batch)
+        match self.lets_go() {
+            true => block_in_place(|| self.inner.evaluate(batch)),
+            false => self.inner.evaluate(batch),
+        }
     }
 
     fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
@@ -196,7 +227,7 @@ impl PhysicalExpr for Watched {
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn PhysicalExpr>>) -> Result<Arc<dyn PhysicalExpr>> {
         let inner = children.pop().unwrap_or_else(|| Arc::clone(&self.inner));
-        Ok(Arc::new(Self { inner, query: Arc::clone(&self.query) }))
+        Ok(Arc::new(Self::new(&inner, &self.query)))
     }
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
