@@ -263,6 +263,11 @@ impl Block {
             (Encoded::Codes { table: CodeTable::I32(table), plane }, Rows::Masked { vector, n, mask }) => {
                 T::look_up(table, &scratch.pressed(plane, vector, mask)[..n], out);
             }
+            (Encoded::Codes { table: CodeTable::I32(table), plane }, Rows::Picked(rows)) if is_sparse(rows) => {
+                let codes = &mut scratch.low[..rows.len().min(VECTOR_ROWS)];
+                plane.pick(&rows[..codes.len()], codes);
+                T::look_up(table, codes, out);
+            }
             (Encoded::Codes { table: CodeTable::I32(table), plane }, Rows::Picked(_)) => {
                 let value = |code: u32| table.get(code as usize).map_or(T::default(), |v| T::of_i64((*v).into()));
                 each(plane, rows, &mut scratch.low, out, value);
@@ -347,9 +352,7 @@ impl Block {
 }
 
 /// Below this many rows of a vector, fetching each is cheaper than unpacking 1,024.
-const FEW: usize = 40;
-/// Few rows lie so far apart that every one is a cache line of its own, which takes asking for in time.
-const AHEAD: usize = 32;
+const FEW: usize = 128;
 
 fn vector_of(row: u16) -> usize {
     usize::from(row) / VECTOR_ROWS
@@ -408,12 +411,9 @@ fn each<T>(
             out.iter_mut().zip(&*unpacked).take(n).for_each(|(out, word)| *out = f(*word));
         }
         Rows::Picked(rows) if is_sparse(rows) => {
-            for (i, (out, row)) in out.iter_mut().zip(rows).enumerate() {
-                if let Some(next) = rows.get(i + AHEAD) {
-                    plane.prefetch(vector_of(*next), usize::from(*next) % VECTOR_ROWS);
-                }
-                *out = f(plane.value_at(vector_of(*row), usize::from(*row) % VECTOR_ROWS));
-            }
+            let n = rows.len().min(VECTOR_ROWS);
+            plane.pick(&rows[..n], &mut unpacked[..n]);
+            out.iter_mut().zip(&unpacked[..n]).for_each(|(out, word)| *out = f(*word));
         }
         Rows::Picked(rows) => {
             let mut at = 0;
@@ -455,10 +455,11 @@ fn each_pair<T>(
             out.iter_mut().zip(words).take(n).for_each(|(out, (low, high))| *out = f(*low, *high));
         }
         Rows::Picked(rows) if is_sparse(rows) => {
-            for (out, row) in out.iter_mut().zip(rows) {
-                let (vector, row) = (vector_of(*row), usize::from(*row) % VECTOR_ROWS);
-                *out = f(low.value_at(vector, row), high.value_at(vector, row));
-            }
+            let n = rows.len().min(VECTOR_ROWS);
+            low.pick(&rows[..n], &mut lows[..n]);
+            high.pick(&rows[..n], &mut highs[..n]);
+            let words = lows[..n].iter().zip(&highs[..n]);
+            out.iter_mut().zip(words).for_each(|(out, (low, high))| *out = f(*low, *high));
         }
         Rows::Picked(rows) => {
             let mut out = out.iter_mut();

@@ -85,6 +85,78 @@ pub fn value_at(width: u32, packed: &[u32], row: usize) -> u32 {
     (((high << 32) | low) >> shift) as u32 & mask(width)
 }
 
+/// The values of single rows of packed vectors that lie one after the other in `words`; rows are counted from the first
+/// vector's first.
+pub fn pick(width: u32, words: &[u32], rows: &[u16], out: &mut [u32]) {
+    let vectors = words.len().checked_div(vector_words(width)).unwrap_or(usize::MAX);
+    let last = rows.iter().fold(0, |last, row| last.max(*row));
+    assert!(rows.is_empty() || usize::from(last) / VECTOR_ROWS < vectors, "row {last} of {vectors} vectors");
+    if width == 0 {
+        out.fill(0);
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if KERNELS.has_avx512 {
+        // SAFETY: the feature was found, and no row lies past the vectors.
+        unsafe { pick_avx512(width, words, rows, out) };
+        return;
+    }
+    pick_portable(width, words, rows, out);
+}
+
+fn pick_portable(width: u32, words: &[u32], rows: &[u16], out: &mut [u32]) {
+    for (out, row) in out.iter_mut().zip(rows) {
+        let (vector, row) = (usize::from(*row) / VECTOR_ROWS, usize::from(*row) % VECTOR_ROWS);
+        *out = value_at(width, &words[vector * vector_words(width)..], row);
+    }
+}
+
+/// 16 rows at a time: rows that lie far apart are cache misses that do not wait for each other.
+///
+/// # Safety
+/// `words` has all vectors that `rows` lie in, and `width` is 1 to 32.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn pick_avx512(width: u32, words: &[u32], rows: &[u16], out: &mut [u32]) {
+    use std::arch::x86_64::*;
+    const AT_ONCE: usize = 16;
+    let set = |value: u32| _mm512_set1_epi32(value as i32);
+    let (widths, all_bits, wanted) = (set(width), set(32), set(mask(width)));
+    let values = |rows: &[u16; AT_ONCE]| {
+        // SAFETY: 16 rows are read from an array of 16.
+        let rows = _mm512_cvtepu16_epi32(unsafe { _mm256_loadu_si256(rows.as_ptr().cast()) });
+        // Of every 32 rows, value `i` of each lane begins at bit i * width: so do, over all vectors, words and rows.
+        let bit = _mm512_mullo_epi32(_mm512_srli_epi32::<5>(rows), widths);
+        let shift = _mm512_and_si512(bit, set(31));
+        let lane = _mm512_and_si512(rows, set(31));
+        let word = _mm512_or_si512(_mm512_andnot_si512(set(31), bit), lane);
+        let straddles = _mm512_cmpgt_epu32_mask(_mm512_add_epi32(shift, widths), all_bits);
+        // SAFETY: the caller says that the rows' vectors are there; the second word of a value that straddles two lies
+        // in its own vector.
+        let (low, high) = unsafe {
+            let (base, next) = (words.as_ptr().cast(), _mm512_add_epi32(word, all_bits));
+            let low = _mm512_i32gather_epi32::<4>(word, base);
+            (low, _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), straddles, next, base))
+        };
+        let high = _mm512_sllv_epi32(high, _mm512_sub_epi32(all_bits, shift));
+        _mm512_and_si512(_mm512_or_si512(_mm512_srlv_epi32(low, shift), high), wanted)
+    };
+    let n = rows.len().min(out.len());
+    let (chunks, rest) = rows[..n].as_chunks::<AT_ONCE>();
+    for (rows, out) in chunks.iter().zip(out.as_chunks_mut::<AT_ONCE>().0) {
+        // SAFETY: 16 values are written to an array of 16.
+        unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), values(rows)) };
+    }
+    if let Some(last) = rest.last() {
+        let mut rows = [*last; AT_ONCE];
+        rows[..rest.len()].copy_from_slice(rest);
+        let mut few = [0; AT_ONCE];
+        // SAFETY: as above.
+        unsafe { _mm512_storeu_si512(few.as_mut_ptr().cast(), values(&rows)) };
+        out[n - rest.len()..n].copy_from_slice(&few[..rest.len()]);
+    }
+}
+
 const fn mask(width: u32) -> u32 {
     if width >= 32 { u32::MAX } else { (1 << width) - 1 }
 }
@@ -172,6 +244,7 @@ struct Kernels {
     unpack: [Unpack; 33],
     pack: [Pack; 33],
     within: [Within; 33],
+    has_avx512: bool,
 }
 
 static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::detect);
@@ -191,15 +264,22 @@ impl Kernels {
                 unpack: per_width!(unpack_avx512),
                 pack: per_width!(pack_avx512),
                 within: per_width!(within_avx512),
+                has_avx512: true,
             };
         } else if is_x86_feature_detected!("avx2") {
             return Self {
                 unpack: per_width!(unpack_avx2),
                 pack: per_width!(pack_avx2),
                 within: per_width!(within_avx2),
+                has_avx512: false,
             };
         }
-        Self { unpack: per_width!(unpack_body), pack: per_width!(pack_body), within: per_width!(within_body) }
+        Self {
+            unpack: per_width!(unpack_body),
+            pack: per_width!(pack_body),
+            within: per_width!(within_body),
+            has_avx512: false,
+        }
     }
 }
 
@@ -284,6 +364,28 @@ mod tests {
     }
 
     #[test]
+    fn single_rows_are_picked() {
+        for width in 0..=32 {
+            let mut words = vec![0; 3 * vector_words(width)];
+            let vectors: [Values; 3] =
+                std::array::from_fn(|v| std::array::from_fn(|row| value(v as u64 + 3, row, width)));
+            for (vector, values) in vectors.iter().enumerate() {
+                pack(width, values, &mut words[vector * vector_words(width)..][..vector_words(width)]);
+            }
+            let rows: Vec<u16> = (0..3 * VECTOR_ROWS as u16).filter(|row| row % 7 == 3 || row % 32 == 31).collect();
+            let expected: Vec<u32> =
+                rows.iter().map(|r| vectors[usize::from(*r) / VECTOR_ROWS][usize::from(*r) % VECTOR_ROWS]).collect();
+            let mut out = vec![9; rows.len()];
+            pick(width, &words, &rows, &mut out);
+            assert_eq!(out, expected, "width {width}");
+            if width > 0 {
+                pick_portable(width, &words, &rows, &mut out);
+                assert_eq!(out, expected, "width {width}, portable");
+            }
+        }
+    }
+
+    #[test]
     fn within_is_unpacked_and_compared() {
         for width in 0..=32 {
             let values: Values = std::array::from_fn(|row| value(7, row, width));
@@ -330,8 +432,12 @@ mod tests {
 
     #[test]
     fn all_instruction_sets_agree() {
-        let portable =
-            Kernels { unpack: per_width!(unpack_body), pack: per_width!(pack_body), within: per_width!(within_body) };
+        let portable = Kernels {
+            unpack: per_width!(unpack_body),
+            pack: per_width!(pack_body),
+            within: per_width!(within_body),
+            has_avx512: false,
+        };
         for width in 0..=32u32 {
             let values: Values = std::array::from_fn(|row| value(7, row, width));
             let (mut a, mut b) = (vec![0; vector_words(width)], vec![0; vector_words(width)]);

@@ -9,7 +9,7 @@ use arrow_buffer::ScalarBuffer;
 
 use crate::decode::{BlockColumn, Entries};
 use crate::layout::{EncodingCode, chunk};
-use crate::packed::{LANES, Mask, VECTOR_ROWS, Values, unpack, value_at, vector_words, within};
+use crate::packed::{Mask, VECTOR_ROWS, Values, pick, unpack, value_at, vector_words, within};
 use crate::types::ColumnType;
 use crate::{Error, Zone};
 
@@ -55,22 +55,9 @@ impl<'a> Plane<'a> {
         within(self.width, self.vector(vector), min, max, out);
     }
 
-    /// Has the processor fetch what [`Plane::value_at`] will read.
-    #[inline]
-    pub fn prefetch(self, vector: usize, row: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let bit = row / LANES * self.width as usize;
-            let words = self.words.as_ptr().wrapping_add(vector * vector_words(self.width) + row % LANES);
-            // SAFETY: a prefetch reads nothing that the program could see, wherever it points.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(words.wrapping_add(bit / 32 * LANES).cast());
-                _mm_prefetch::<_MM_HINT_T0>(words.wrapping_add((bit + self.width as usize - 1) / 32 * LANES).cast());
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (vector, row);
+    /// The values of single rows, counted from the first vector's first.
+    pub fn pick(self, rows: &[u16], out: &mut [u32]) {
+        pick(self.width, self.words, rows, out);
     }
 
     /// One value of a vector.

@@ -6,7 +6,7 @@ use crate::ir::JoinKind;
 /// After so many measurements of the first step the order is thought over.
 const REORDER: u64 = 6;
 /// A screen that has to look every offset up is worth it while at least this part of the rows is there.
-const WORTH: f64 = 0.3;
+const WORTH: f64 = 0.15;
 
 /// The steps in the order they are carried out.
 #[derive(Debug)]
