@@ -97,14 +97,12 @@ pub enum BoundKind {
         /// Digits after the point.
         scale: u8,
     },
-    /// Multiplied by a factor, or divided by one and rounded half away from zero.
-    Rescale {
+    /// Divided by a power of ten, and rounded half away from zero.
+    DivideRounded {
         /// The decimal.
         inner: Box<Bound>,
         /// The power of ten.
-        factor: i128,
-        /// Whether it is divided.
-        divides: bool,
+        divisor: i128,
         /// What a result must be checked against.
         check: Option<Arc<Check>>,
     },
@@ -278,7 +276,7 @@ impl Bound {
             | BoundKind::IsNull(inner)
             | BoundKind::Lookup { code: inner, .. }
             | BoundKind::ToDouble { inner, .. }
-            | BoundKind::Rescale { inner, .. }
+            | BoundKind::DivideRounded { inner, .. }
             | BoundKind::DatePart { inner, .. } => inner.for_each_register(f),
             BoundKind::Case { branches, otherwise } => {
                 for (condition, value) in branches {
@@ -560,7 +558,15 @@ fn rescale(expr: &Expr, label: Option<&Arc<Label>>, inner: Bound, digits: i8, bo
     let check = can_fail.then(|| Check::new(bounds, expr, label));
     let domain = Domain::int(exact.map_or(limit, |exact| exact.intersection(limit)), inner.domain.nullable);
     let is_fallible = inner.is_fallible || can_fail;
-    let kind = BoundKind::Rescale { inner: Box::new(inner), factor, divides: digits < 0, check };
+    let kind = match (inner.constant(), digits) {
+        (Some(_), _) if !can_fail => return Ok(literal(&Value::Int(domain.interval.min))),
+        (_, ..0) => BoundKind::DivideRounded { inner: Box::new(inner), divisor: factor, check },
+        // Like any product, in as few bits as it takes.
+        _ => {
+            let sides = Box::new([inner, literal(&Value::Int(factor))]);
+            BoundKind::Arithmetic { op: ArithmeticOp::Mul, sides, exact, check }
+        }
+    };
     Ok(Bound { domain, kind, is_fallible })
 }
 

@@ -39,7 +39,18 @@ fn table(rows: impl Into<prop::collection::SizeRange>, keys: i128) -> impl Strat
     let wide = prop_oneof![4 => -1000i128..1000, 1 => any::<i32>().prop_map(i128::from), 1 => any::<i64>().prop_map(i128::from)];
     let row =
         (null((0..keys).boxed()), null(wide.boxed()), null((0i128..2).boxed()), null((0..TEXTS.len() as i128).boxed()));
-    prop::collection::vec(row.prop_map(|(a, b, c, d)| vec![a, b, c, d]), rows).prop_map(|rows| Table { rows })
+    let rows = prop::collection::vec(row.prop_map(|(a, b, c, d)| vec![a, b, c, d]), rows);
+    // Sorted ones without NULLs have vectors that a filter lets through whole, beside others.
+    let sorted = prop::sample::select(vec![None, Some(KEY), Some(WIDE)]);
+    (rows, sorted, any::<bool>()).prop_map(|(mut rows, sorted, has_nulls)| {
+        if !has_nulls {
+            rows.iter_mut().flatten().for_each(|value| *value = Some(value.unwrap_or(1)));
+        }
+        if let Some(column) = sorted {
+            rows.sort_by_key(|row: &Row| row[column]);
+        }
+        Table { rows }
+    })
 }
 
 impl Table {
@@ -47,7 +58,9 @@ impl Table {
     fn source(&self) -> Arc<dyn Source> {
         let ledger = Arc::new(Ledger::default());
         let mut blocks = Vec::new();
-        for rows in self.rows.chunks(1500) {
+        // Blocks of one vector, and of a whole one and a short one: rows of both may end up in one frame.
+        let (segment_rows, block_rows) = if self.rows.len().is_multiple_of(2) { (1500, 1024) } else { (1124, 2048) };
+        for rows in self.rows.chunks(segment_rows) {
             let fields = [DataType::Int32, DataType::Int64, DataType::Boolean, DataType::Utf8View];
             let fields: Vec<Field> =
                 fields.into_iter().enumerate().map(|(i, t)| Field::new(format!("c{i}"), t, true)).collect();
@@ -59,7 +72,7 @@ impl Table {
                 Arc::new(column(TEXT).map(|v| v.map(|v| TEXTS[v as usize])).collect::<StringViewArray>()),
             ];
             let schema = Arc::new(Schema::new(fields));
-            let mut writer = SegmentWriter::new(&schema, SegmentOptions { block_rows: 1024 }).unwrap();
+            let mut writer = SegmentWriter::new(&schema, SegmentOptions { block_rows }).unwrap();
             writer.append(&RecordBatch::try_new(schema, arrays).unwrap()).unwrap();
             let file = MemoryFile::new("t.seg", Vec::new());
             writer.finish(&file, &ledger).unwrap();
@@ -471,6 +484,15 @@ fn build() -> impl Strategy<Value = Pipeline> {
     })
 }
 
+/// A comparison of a column with a constant: what is answered before the column is decoded.
+fn range() -> impl Strategy<Value = Expr> {
+    let ops = vec![CompareOp::Less, CompareOp::GreaterOrEqual, CompareOp::Equal, CompareOp::NotEqual];
+    let bound =
+        prop_oneof![(KEY..=KEY, prop_oneof![0i128..15, 0i128..300]), (WIDE..=WIDE, prop_oneof![-1000i128..1000])];
+    (prop::sample::select(ops), bound)
+        .prop_map(|(op, (column, value))| Expr::compare(op, Expr::Register(column), Expr::int(value)))
+}
+
 fn program() -> impl Strategy<Value = Program> {
     let kinds = prop::sample::select(&[JoinKind::Inner, JoinKind::Left, JoinKind::Semi, JoinKind::Anti][..]);
     let builds = prop::collection::vec((build(), kinds), 0..3);
@@ -489,7 +511,8 @@ fn program() -> impl Strategy<Value = Program> {
             pipelines.push(pipeline);
         }
         let registers = Registers(types);
-        let filters = prop::collection::vec(registers.bool(2).prop_map(Step::Filter), 0..3);
+        let filter = prop_oneof![3 => registers.bool(2), 2 => range()];
+        let filters = prop::collection::vec(filter.prop_map(Step::Filter), 0..3);
         let aggregate = (0..5, registers.int(2)).prop_map(|(kind, expr)| match kind {
             0 => Aggregate::CountRows,
             1 => Aggregate::Count(expr),
@@ -510,12 +533,12 @@ fn program() -> impl Strategy<Value = Program> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(400), max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn pipelines_do_what_the_naive_interpreter_does(
         build in table(0..40usize, 12),
-        facts in prop_oneof![table(0..60usize, 15), table(1000..2500usize, 15)],
+        facts in prop_oneof![table(0..60usize, 15), table(1000..2500usize, 15), table(2900..4200usize, 300)],
         program in program(),
         threads in 1usize..3,
     ) {

@@ -105,10 +105,9 @@ enum OpKind {
         a: usize,
         divisor: f64,
     },
-    Rescale {
+    DivideRounded {
         a: usize,
-        factor: i128,
-        divides: bool,
+        divisor: i128,
         check: Option<Guarded>,
     },
     DatePart {
@@ -306,10 +305,10 @@ impl Compiler {
                 let a = self.emit(inner, guard, ops)?;
                 self.push(ops, kind, OpKind::ToDouble { a, divisor: 10f64.powi((*scale).into()) })
             }
-            BoundKind::Rescale { inner, factor, divides, check } => {
+            BoundKind::DivideRounded { inner, divisor, check } => {
                 let a = self.emit(inner, guard, ops)?;
                 let check = check.clone().map(|check| Guarded { check, guard });
-                self.push(ops, kind, OpKind::Rescale { a, factor: *factor, divides: *divides, check })
+                self.push(ops, kind, OpKind::DivideRounded { a, divisor: *divisor, check })
             }
             BoundKind::DatePart { part, inner } => {
                 let a = self.emit(inner, guard, ops)?;
@@ -499,20 +498,18 @@ fn run(op: &OpKind, vectors: &[Vector], out: &mut Vector, n: usize) -> Result<()
             }
             same_valid(a, out, n);
         }
-        OpKind::Rescale { a, factor, divides, check } => {
+        OpKind::DivideRounded { a, divisor, check } => {
             let a = &vectors[*a];
             for row in 0..n {
-                let value = a.integer(row);
-                let scaled = if *divides { Some(rounded(value, *factor)) } else { value.checked_mul(*factor) };
-                let fits = |scaled: &i128| check.as_ref().is_none_or(|guarded| guarded.check.allows(*scaled));
-                let scaled = match (scaled.filter(fits), check) {
-                    (Some(scaled), _) => scaled,
-                    (None, Some(guarded)) if a.is_valid(row) && guarded.is_for(vectors, row) => {
+                let quotient = rounded(a.integer(row), *divisor);
+                let fits = |guarded: &Guarded| guarded.check.allows(quotient);
+                match check {
+                    Some(guarded) if !fits(guarded) && a.is_valid(row) && guarded.is_for(vectors, row) => {
                         return Err(guarded.check.out_of_range());
                     }
-                    (None, _) => 0,
-                };
-                set_integer(out, row, scaled)?;
+                    Some(guarded) if !fits(guarded) => set_integer(out, row, 0)?,
+                    _ => set_integer(out, row, quotient)?,
+                }
             }
             same_valid(a, out, n);
         }

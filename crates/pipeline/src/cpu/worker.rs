@@ -183,7 +183,7 @@ impl Worker {
             self.flush(stage)?;
         }
         let frame = &mut self.frames[0];
-        if kept == n {
+        if kept == n && frame.n == 0 {
             (frame.vector, frame.n) = (Some(vector), n);
             return self.flush(stage);
         }
