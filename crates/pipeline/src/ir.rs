@@ -111,12 +111,20 @@ pub enum Aggregate {
     CountRows,
     /// Values.
     Count(Expr),
-    /// Their exact sum. Integers only; an error if it does not fit 128 bits.
+    /// Values, equal ones once. No doubles.
+    CountDistinct(Expr),
+    /// Their exact sum; that of doubles does not depend on the order of rows, and is as good as exact.
     Sum(Expr),
-    /// The least.
+    /// The exact sum of integers, equal ones once.
+    SumDistinct(Expr),
+    /// The least; doubles are in the total order of IEEE 754.
     Min(Expr),
     /// The greatest.
     Max(Expr),
+    /// The variance of doubles that are all there are.
+    VariancePop(Expr),
+    /// The variance of doubles that are a sample: NULL of one value.
+    VarianceSamp(Expr),
 }
 
 impl Aggregate {
@@ -124,8 +132,20 @@ impl Aggregate {
     pub fn argument(&self) -> Option<&Expr> {
         match self {
             Self::CountRows => None,
-            Self::Count(expr) | Self::Sum(expr) | Self::Min(expr) | Self::Max(expr) => Some(expr),
+            Self::Count(expr)
+            | Self::CountDistinct(expr)
+            | Self::Sum(expr)
+            | Self::SumDistinct(expr)
+            | Self::Min(expr)
+            | Self::Max(expr)
+            | Self::VariancePop(expr)
+            | Self::VarianceSamp(expr) => Some(expr),
         }
+    }
+
+    /// Whether equal values count once.
+    pub fn is_distinct(&self) -> bool {
+        matches!(self, Self::CountDistinct(_) | Self::SumDistinct(_))
     }
 }
 
@@ -245,12 +265,17 @@ fn aggregate_domain(aggregate: &Aggregate, registers: &[Domain]) -> Result<Domai
     let Some(argument) = aggregate.argument() else { return Ok(Domain::int(count, false)) };
     let argument = bind::bind(argument, registers)?.domain;
     Ok(match aggregate {
-        Aggregate::CountRows | Aggregate::Count(_) => Domain::int(count, false),
-        Aggregate::Sum(_) if argument.ty != Type::Int => {
+        Aggregate::CountRows | Aggregate::Count(_) | Aggregate::CountDistinct(_) => Domain::int(count, false),
+        Aggregate::Sum(_) if argument.ty == Type::Double => Domain::double(true),
+        Aggregate::Sum(_) | Aggregate::SumDistinct(_) if argument.ty != Type::Int => {
             return Err(Error::Unsupported(format!("a sum of {}s", argument.ty)));
         }
-        Aggregate::Sum(_) => Domain::int(crate::Interval::ALL, true),
+        Aggregate::Sum(_) | Aggregate::SumDistinct(_) => Domain::int(crate::Interval::ALL, true),
         Aggregate::Min(_) | Aggregate::Max(_) => Domain { nullable: true, ..argument },
+        Aggregate::VariancePop(_) | Aggregate::VarianceSamp(_) if argument.ty != Type::Double => {
+            return Err(Error::Unsupported(format!("a variance of {}s", argument.ty)));
+        }
+        Aggregate::VariancePop(_) | Aggregate::VarianceSamp(_) => Domain::double(true),
     })
 }
 
@@ -308,9 +333,13 @@ impl fmt::Display for Aggregate {
         match self {
             Self::CountRows => f.write_str("count(*)"),
             Self::Count(expr) => write!(f, "count({expr})"),
+            Self::CountDistinct(expr) => write!(f, "count(distinct {expr})"),
             Self::Sum(expr) => write!(f, "sum({expr})"),
+            Self::SumDistinct(expr) => write!(f, "sum(distinct {expr})"),
             Self::Min(expr) => write!(f, "min({expr})"),
             Self::Max(expr) => write!(f, "max({expr})"),
+            Self::VariancePop(expr) => write!(f, "var_pop({expr})"),
+            Self::VarianceSamp(expr) => write!(f, "var_samp({expr})"),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! the pipelines it only asks which expressions can fail.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringViewArray};
@@ -313,17 +313,15 @@ fn expected(program: &Program, shapes: &[Shape], sources: &[Table]) -> Result<Ve
                 let mut answer = Vec::new();
                 for (mut key, rows) in groups {
                     for aggregate in aggregates {
-                        let argument =
-                            |row: &Row| aggregate.argument().map_or(Ok(None), |argument| naive.value(argument, row));
-                        let values = rows.iter().map(argument).collect::<Result<Vec<_>, ()>>()?;
-                        let values: Vec<i128> = values.into_iter().flatten().collect();
-                        key.push(match aggregate {
-                            Aggregate::CountRows => Some(rows.len() as i128),
-                            Aggregate::Count(_) => Some(values.len() as i128),
-                            Aggregate::Sum(_) => (!values.is_empty()).then(|| values.iter().sum()),
-                            Aggregate::Min(_) => values.iter().min().copied(),
-                            Aggregate::Max(_) => values.iter().max().copied(),
+                        let argument = aggregate.argument().map(|argument| match argument {
+                            Expr::ToDouble { expr, .. } => (&**expr, true),
+                            other => (other, false),
                         });
+                        let value = |row: &Row| argument.map_or(Ok(None), |(argument, _)| naive.value(argument, row));
+                        let values = rows.iter().map(value).collect::<Result<Vec<_>, ()>>()?;
+                        let values = values.into_iter().flatten().collect();
+                        let is_double = argument.is_some_and(|(_, is_double)| is_double);
+                        key.push(aggregated(aggregate, rows.len(), values, is_double));
                     }
                     answer.push(key);
                 }
@@ -333,6 +331,35 @@ fn expected(program: &Program, shapes: &[Shape], sources: &[Table]) -> Result<Ve
         }
     }
     Ok(Vec::new())
+}
+
+/// The result for a group of so many rows, of which `values` are not NULL.
+fn aggregated(aggregate: &Aggregate, rows: usize, mut values: Vec<i128>, is_double: bool) -> Option<i128> {
+    if is_double {
+        values.iter_mut().for_each(|value| *value = *value as f64 as i128);
+    }
+    if aggregate.is_distinct() {
+        values = values.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+    }
+    let result = |result: i128| if is_double { double(result as f64) } else { result };
+    match aggregate {
+        Aggregate::CountRows => Some(rows as i128),
+        Aggregate::Count(_) | Aggregate::CountDistinct(_) => Some(values.len() as i128),
+        Aggregate::Sum(_) | Aggregate::SumDistinct(_) => (!values.is_empty()).then(|| result(values.iter().sum())),
+        Aggregate::Min(_) => values.iter().min().copied().map(result),
+        Aggregate::Max(_) => values.iter().max().copied().map(result),
+        Aggregate::VariancePop(_) | Aggregate::VarianceSamp(_) => {
+            let n = values.len() as i128;
+            let others = if matches!(aggregate, Aggregate::VarianceSamp(_)) { n - 1 } else { n };
+            let (sum, squares) = (values.iter().sum::<i128>(), values.iter().map(|value| value * value).sum::<i128>());
+            (others > 0).then(|| double((n * squares - sum * sum) as f64 / (n as f64 * others as f64)))
+        }
+    }
+}
+
+/// How a double is a value here.
+fn double(value: f64) -> i128 {
+    value.to_bits().into()
 }
 
 fn actual(program: &Program, sources: &[Table], threads: usize) -> Result<Vec<Row>, Error> {
@@ -352,7 +379,7 @@ fn cell(column: &ResultColumn, row: usize) -> Option<i128> {
         ResultValues::Bool(values) => values[row].into(),
         ResultValues::Int(values) => values[row].into(),
         ResultValues::Wide(values) => values[row],
-        ResultValues::Double(values) => values[row] as i128,
+        ResultValues::Double(values) => double(values[row]),
         ResultValues::Text(codes, dictionary) => {
             let text = dictionary.texts().value(codes[row] as usize);
             TEXTS.iter().position(|t| *t == text).unwrap() as i128
@@ -513,12 +540,24 @@ fn program() -> impl Strategy<Value = Program> {
         let registers = Registers(types);
         let filter = prop_oneof![3 => registers.bool(2), 2 => range()];
         let filters = prop::collection::vec(filter.prop_map(Step::Filter), 0..3);
-        let aggregate = (0..5, registers.int(2)).prop_map(|(kind, expr)| match kind {
+        let to_double = |expr| Expr::ToDouble { expr: Box::new(expr), scale: 0 };
+        // Whose squares 128 bits hold.
+        let small = move |expr| to_double(Expr::arithmetic(ArithmeticOp::Rem, expr, Expr::int(1000), BIGINT));
+        let aggregate = (0..14, registers.int(2), registers.any()).prop_map(move |(kind, expr, any)| match kind {
             0 => Aggregate::CountRows,
-            1 => Aggregate::Count(expr),
+            1 => Aggregate::Count(any),
             2 => Aggregate::Sum(expr),
             3 => Aggregate::Min(expr),
-            _ => Aggregate::Max(expr),
+            4 => Aggregate::Max(expr),
+            5 => Aggregate::CountDistinct(expr),
+            6 => Aggregate::CountDistinct(any),
+            7 => Aggregate::SumDistinct(expr),
+            8 => Aggregate::Sum(to_double(expr)),
+            9 => Aggregate::Min(to_double(expr)),
+            10 => Aggregate::Max(to_double(expr)),
+            11 => Aggregate::Min(any),
+            12 => Aggregate::VariancePop(small(expr)),
+            _ => Aggregate::VarianceSamp(small(expr)),
         });
         let grouped = (prop::collection::vec(registers.any(), 0..3), prop::collection::vec(aggregate, 1..4))
             .prop_map(|(keys, aggregates)| Sink::Aggregate { keys, aggregates });

@@ -10,9 +10,9 @@ use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field};
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, Cast};
 use datafusion::logical_expr::{Expr, ExprSchemable};
-use onehop_pipeline::Type;
 use onehop_pipeline::cpu::{ResultColumn, ResultValues};
 use onehop_pipeline::ir::Aggregate;
+use onehop_pipeline::{Expr as Pipeline, Type, Value};
 
 use super::expr::{Translator, bounds, type_of};
 use super::{Lowered, because};
@@ -27,6 +27,8 @@ pub(super) enum Finish {
     Column(usize),
     /// A quotient of a sum and a count, in doubles after the sum has lost `scale` digits.
     Average { sum: usize, count: usize, scale: u8 },
+    /// The square root of one, which is a double.
+    Root(usize),
     /// A quotient of a sum and a count as a decimal of `digits` more digits, cut off.
     DecimalAverage { sum: usize, count: usize, digits: u32 },
 }
@@ -40,50 +42,91 @@ pub(super) fn translate(
 ) -> Lowered<Finish> {
     let AggregateFunctionParams { args, distinct, filter, order_by, .. } = &call.params;
     let name = call.func.name();
-    if *distinct {
-        return because(format!("{name}(DISTINCT ...)"));
+    if !order_by.is_empty() {
+        return because(format!("{name}() with ORDER BY"));
     }
-    if filter.is_some() || !order_by.is_empty() {
-        return because(format!("{name}() with FILTER or ORDER BY"));
+    let args = args.iter().map(|arg| without_zeros(arg, translator)).collect::<Lowered<Vec<&Expr>>>()?;
+    if *distinct && args.iter().any(|arg| is_positive_zero(arg)) {
+        return because(format!("{name}(DISTINCT ...) of doubles"));
     }
+    let only = match filter {
+        Some(filter) => Some(translator.translate(filter)?),
+        None => None,
+    };
+    // A value that counts: NULLs do not, and so neither do rows that a FILTER leaves out.
+    let value = |arg: Pipeline| match &only {
+        Some(condition) => Pipeline::Case { branches: vec![(condition.clone(), arg)], otherwise: None },
+        None => arg,
+    };
+    let one = || value(Pipeline::Literal(Value::Bool(true)));
     let mut add = |aggregate: Aggregate| {
         results.push(aggregate);
         keys + results.len() - 1
     };
+    let of = |data_type: &Expr| data_type.get_type(&translator.schema);
+    let (count, sum): (fn(Pipeline) -> Aggregate, fn(Pipeline) -> Aggregate) = match distinct {
+        true => (Aggregate::CountDistinct, Aggregate::SumDistinct),
+        false => (Aggregate::Count, Aggregate::Sum),
+    };
     match (name, args.as_slice()) {
-        ("count", [Expr::Literal(value, _)]) if !value.is_null() => Ok(Finish::Column(add(Aggregate::CountRows))),
-        ("count", []) => Ok(Finish::Column(add(Aggregate::CountRows))),
-        ("count", [arg]) => Ok(Finish::Column(add(Aggregate::Count(translator.translate(arg)?)))),
-        ("sum", [arg]) => {
-            let arg = integers(arg, translator)?;
-            Ok(Finish::Column(add(Aggregate::Sum(arg))))
+        ("count", [Expr::Literal(literal, _)]) if !literal.is_null() && !distinct => {
+            Ok(Finish::Column(add(if filter.is_some() { Aggregate::Count(one()) } else { Aggregate::CountRows })))
         }
-        ("min", [arg]) => Ok(Finish::Column(add(Aggregate::Min(translator.translate(arg)?)))),
-        ("max", [arg]) => Ok(Finish::Column(add(Aggregate::Max(translator.translate(arg)?)))),
+        ("count", []) if filter.is_some() => Ok(Finish::Column(add(Aggregate::Count(one())))),
+        ("count", []) => Ok(Finish::Column(add(Aggregate::CountRows))),
+        ("count", [arg]) => Ok(Finish::Column(add(count(value(translator.translate(arg)?))))),
+        ("sum", [arg]) => Ok(Finish::Column(add(sum(value(numbers(name, arg, translator)?))))),
+        ("min" | "bool_and", [arg]) => Ok(Finish::Column(add(Aggregate::Min(value(translator.translate(arg)?))))),
+        ("max" | "bool_or", [arg]) => Ok(Finish::Column(add(Aggregate::Max(value(translator.translate(arg)?))))),
         ("avg", [Expr::Cast(Cast { expr: inner, field })])
-            if *field.data_type() == DataType::Float64 && is_exact(&inner.get_type(&translator.schema)?) =>
+            if *field.data_type() == DataType::Float64 && is_exact(&of(inner)?) =>
         {
-            let scale = match inner.get_type(&translator.schema)? {
+            let scale = match of(inner)? {
                 DataType::Decimal128(_, scale) => scale.unsigned_abs(),
                 _ => 0,
             };
-            let inner = integers(inner, translator)?;
-            let count = add(Aggregate::Count(inner.clone()));
-            Ok(Finish::Average { sum: add(Aggregate::Sum(inner)), count, scale })
+            let inner = value(numbers(name, inner, translator)?);
+            Ok(Finish::Average { count: add(count(inner.clone())), sum: add(sum(inner)), scale })
         }
         ("avg", [arg]) => {
-            let (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) = (
-                arg.get_type(&translator.schema)?,
-                Expr::AggregateFunction(call.clone()).get_type(&translator.schema)?,
-            ) else {
-                return because(format!("avg({}) of doubles", translator.names().text(arg)));
-            };
-            let arg = integers(arg, translator)?;
-            let count = add(Aggregate::Count(arg.clone()));
-            let digits = u32::try_from(to - from).unwrap_or(0);
-            Ok(Finish::DecimalAverage { sum: add(Aggregate::Sum(arg)), count, digits })
+            let arg_type = of(arg)?;
+            let result_type = Expr::AggregateFunction(call.clone()).get_type(&translator.schema)?;
+            let arg = value(numbers(name, arg, translator)?);
+            let (count, sum) = (add(count(arg.clone())), add(sum(arg)));
+            match (arg_type, result_type) {
+                (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) => {
+                    Ok(Finish::DecimalAverage { sum, count, digits: u32::try_from(to - from).unwrap_or(0) })
+                }
+                (DataType::Float64, DataType::Float64) => Ok(Finish::Average { sum, count, scale: 0 }),
+                (other, _) => because(format!("avg() of type {}", sql_name(&other))),
+            }
         }
+        ("var" | "var_pop" | "stddev" | "stddev_pop", [arg]) if !distinct => {
+            let arg = value(numbers(name, arg, translator)?);
+            let variance = add(match name.ends_with("_pop") {
+                true => Aggregate::VariancePop(arg),
+                false => Aggregate::VarianceSamp(arg),
+            });
+            Ok(if name.starts_with("var") { Finish::Column(variance) } else { Finish::Root(variance) })
+        }
+        _ if *distinct => because(format!("{name}(DISTINCT ...)")),
         _ => because(format!("the aggregate function {name}()")),
+    }
+}
+
+/// Whether it is a double that counts once: by now it has no negative zeros.
+fn is_positive_zero(arg: &Expr) -> bool {
+    matches!(arg, Expr::ScalarFunction(call) if call.func.name() == "positive_zero")
+}
+
+/// A double that counts once and comes from a number that knows no negative zero, as that.
+fn without_zeros<'e>(arg: &'e Expr, translator: &Translator<'_>) -> Lowered<&'e Expr> {
+    match arg {
+        Expr::ScalarFunction(call) if is_positive_zero(arg) => match call.args.as_slice() {
+            [cast @ Expr::Cast(Cast { expr, .. })] if is_exact(&expr.get_type(&translator.schema)?) => Ok(cast),
+            _ => Ok(arg),
+        },
+        _ => Ok(arg),
     }
 }
 
@@ -91,11 +134,11 @@ fn is_exact(data_type: &DataType) -> bool {
     data_type.is_integer() || matches!(data_type, DataType::Decimal128(_, 0..))
 }
 
-fn integers(arg: &Expr, translator: &Translator<'_>) -> Lowered<onehop_pipeline::Expr> {
+fn numbers(function: &str, arg: &Expr, translator: &Translator<'_>) -> Lowered<Pipeline> {
     let data_type = arg.get_type(&translator.schema)?;
     match type_of(&data_type)? {
-        Type::Int => translator.translate(arg),
-        _ => because(format!("sum({}) of type {}", translator.names().text(arg), sql_name(&data_type))),
+        Type::Int | Type::Double => translator.translate(arg),
+        _ => because(format!("{function}({}) of type {}", translator.names().text(arg), sql_name(&data_type))),
     }
 }
 
@@ -106,12 +149,16 @@ impl Finish {
             Self::Column(column) => array(&columns[column], field),
             Self::Average { sum, count, scale } => {
                 let divisor = 10f64.powi(scale.into());
-                let averages = integers_of(&columns[sum]).zip(integers_of(&columns[count]));
+                let averages = doubles_of(&columns[sum]).zip(integers_of(&columns[count]));
                 let averages = averages.map(|(sum, count)| match (sum, count) {
-                    (Some(sum), Some(count @ 1..)) => Some(sum as f64 / divisor / count as f64),
+                    (Some(sum), Some(count @ 1..)) => Some(sum / divisor / count as f64),
                     _ => None,
                 });
                 Ok(Arc::new(averages.collect::<Float64Array>()))
+            }
+            Self::Root(variance) => {
+                let roots = doubles_of(&columns[variance]).map(|variance| variance.map(f64::sqrt));
+                Ok(Arc::new(roots.collect::<Float64Array>()))
             }
             Self::DecimalAverage { sum, count, digits } => {
                 let mut averages = Vec::with_capacity(columns[sum].len());
@@ -143,6 +190,13 @@ fn integers_of(column: &ResultColumn) -> impl Iterator<Item = Option<i128>> {
         ResultValues::Double(_) | ResultValues::Text(..) => 0,
     };
     (0..column.len()).map(move |row| column.valid.as_ref().is_none_or(|valid| valid[row]).then(|| value(row)))
+}
+
+fn doubles_of(column: &ResultColumn) -> impl Iterator<Item = Option<f64>> {
+    integers_of(column).enumerate().map(|(row, integer)| match &column.values {
+        ResultValues::Double(values) => integer.map(|_| values[row]),
+        _ => integer.map(|integer| integer as f64),
+    })
 }
 
 fn decimals(values: Vec<Option<i128>>, field: &Field) -> Result<ArrayRef> {

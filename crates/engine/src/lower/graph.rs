@@ -52,7 +52,7 @@ enum Side {
 }
 
 /// What the columns of a plan's output are, over columns of relations.
-type Outputs = HashMap<Column, Expr>;
+pub(super) type Outputs = HashMap<Column, Expr>;
 
 impl Graph {
     /// Takes a plan apart; what its output columns are.

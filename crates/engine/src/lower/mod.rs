@@ -8,12 +8,14 @@
 //! LogicalPlan ─ graph ─► relations, conditions over their columns
 //!             ─ tree  ─► the largest relation is the root, the others are join tables, nested where the joins are
 //!             ─ expr  ─► DataFusion's expressions as the pipelines', each with its SQL for errors
+//!             ─ distinct ─► one aggregate where DataFusion has two
 //!             ─ aggregate ─► functions, and how their results become DataFusion's types
 //!             ─ words ─► the same in SQL's words, for EXPLAIN
 //!             ─ node  ─► in the plan; ─ exec ─► running
 //! ```
 
 mod aggregate;
+mod distinct;
 mod exec;
 mod expr;
 mod graph;

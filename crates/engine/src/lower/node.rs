@@ -19,6 +19,7 @@ use onehop_pipeline::cpu::{Execution, SinkFacts};
 use onehop_pipeline::ir::Sink;
 
 use super::aggregate::{self, Finish};
+use super::distinct;
 use super::exec::FusedExec;
 use super::graph::{Graph, substituted};
 use super::tree::{Planned, Planner, Scan};
@@ -80,6 +81,21 @@ impl FusedNode {
         fusing: &Fusing,
         query: Option<&Arc<Query>>,
     ) -> Lowered<Self> {
+        match distinct::flattened(aggregate) {
+            // Where sets of values do not do, DataFusion's second aggregate may still be one of ours.
+            Some(flat) => Self::of_flat(&flat, aggregate, state, fusing, query),
+            None => Self::of_flat(aggregate, aggregate, state, fusing, query),
+        }
+    }
+
+    /// What does the same as `unfused`.
+    fn of_flat(
+        aggregate: &LogicalAggregate,
+        unfused: &LogicalAggregate,
+        state: &SessionState,
+        fusing: &Fusing,
+        query: Option<&Arc<Query>>,
+    ) -> Lowered<Self> {
         let mut graph = Graph::default();
         let outputs = graph.add(&aggregate.input)?;
         let substitute = |expr: &Expr| substituted(expr.clone().unalias(), &outputs);
@@ -117,7 +133,7 @@ impl FusedNode {
             finish,
             schema: Arc::clone(&aggregate.schema),
             fallback: fusing.fallback,
-            unfused: LogicalPlan::Aggregate(aggregate.clone()),
+            unfused: LogicalPlan::Aggregate(unfused.clone()),
             state: without_fusing(state, fusing),
         };
         Ok(Self { fused: Arc::new(fused) })

@@ -230,6 +230,42 @@ per_isa! {
     }
 }
 
+/// How a value becomes a digit of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Digit {
+    pub min: i64,
+    pub stride: u64,
+    /// The digit of NULL.
+    pub null: u64,
+}
+
+macro_rules! add_wide_digits {
+    ($name:ident, $or_null:ident, $t:ty) => {
+        per_isa! {
+            /// Adds `(value - min) * stride`, in 64 bits, to each key.
+            pub(crate) fn $name(values: &[$t], digit: Digit, keys: &mut [u64]) {
+                for (key, value) in keys.iter_mut().zip(values) {
+                    let offset = i64::from(*value).wrapping_sub(digit.min) as u64;
+                    *key = key.wrapping_add(offset.wrapping_mul(digit.stride));
+                }
+            }
+        }
+
+        per_isa! {
+            /// The same, with a digit of their own for rows that are NULL.
+            pub(crate) fn $or_null(values: &[$t], valid: &[u8], digit: Digit, keys: &mut [u64]) {
+                for ((key, value), valid) in keys.iter_mut().zip(values).zip(valid) {
+                    let offset = i64::from(*value).wrapping_sub(digit.min) as u64;
+                    let offset = if *valid != 0 { offset } else { digit.null };
+                    *key = key.wrapping_add(offset.wrapping_mul(digit.stride));
+                }
+            }
+        }
+    };
+}
+add_wide_digits!(add_wide_digits_i32, add_wide_digits_or_null_i32, i32);
+add_wide_digits!(add_wide_digits_i64, add_wide_digits_or_null_i64, i64);
+
 /// What codes stand for; a code past the table's end, nothing that matters.
 pub(crate) fn look_up(table: &[i32], codes: &[u32], out: &mut [i32]) {
     let n = codes.len().min(out.len());

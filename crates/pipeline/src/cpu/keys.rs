@@ -4,7 +4,7 @@
 //! numbers mean equal keys, and the key can be read back. Where NULL is a value of its own (in groups), it is the last
 //! digit of its part.
 
-use super::kernels;
+use super::kernels::{self, Digit};
 use super::vector::{Data, Vector};
 use crate::{Domain, Error, Interval, Result, VECTOR_ROWS};
 
@@ -146,6 +146,30 @@ impl KeyLayout {
                     part.add(vector, &mut keys[..n]);
                     out.iter_mut().zip(keys.iter()).take(n).for_each(|(out, key)| *out = out.wrapping_add(*key as u32));
                 }
+            }
+        }
+    }
+
+    /// As [`KeyLayout::digits`], for layouts of as many keys as there may be.
+    pub fn wide_digits(&self, slots: &[usize], vectors: &[Vector], n: usize, out: &mut [u64; VECTOR_ROWS]) {
+        let out = &mut out[..n];
+        out.fill(0);
+        for (part, slot) in self.parts.iter().zip(slots) {
+            let vector = &vectors[*slot];
+            // `is_key`: the interval lies within 64 bits. An empty one has no value, and no row that is not NULL.
+            let min = if part.interval.is_empty() { 0 } else { part.interval.min as i64 };
+            let digit = Digit { min, stride: part.stride, null: part.null.unwrap_or(0) };
+            let valid = vector.has_nulls.then(|| &vector.valid[..n]);
+            match (&vector.data, valid) {
+                (Data::I32(values), None) => kernels::add_wide_digits_i32(&values[..n], digit, out),
+                (Data::I64(values), None) => kernels::add_wide_digits_i64(&values[..n], digit, out),
+                (Data::I32(values), Some(valid)) => {
+                    kernels::add_wide_digits_or_null_i32(&values[..n], valid, digit, out);
+                }
+                (Data::I64(values), Some(valid)) => {
+                    kernels::add_wide_digits_or_null_i64(&values[..n], valid, digit, out);
+                }
+                _ => part.add(vector, out),
             }
         }
     }

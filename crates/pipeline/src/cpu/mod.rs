@@ -9,13 +9,17 @@
 
 mod aggregate;
 mod code;
+mod distinct;
+mod exact;
 mod facts;
+mod index;
 pub(crate) mod kernels;
 mod keys;
 mod order;
 mod output;
 mod screen;
 mod stage;
+mod states;
 mod table;
 mod vector;
 mod worker;
@@ -31,7 +35,7 @@ use self::stage::CompiledSink;
 use self::table::{Collected, JoinTable, Tables};
 use self::worker::SinkState;
 use crate::ir::{Program, Shape, validate};
-use crate::{Domain, Error, Result, Source};
+use crate::{Domain, Result, Source};
 
 /// A program that is being run.
 #[derive(Clone, Debug)]
@@ -120,13 +124,11 @@ impl Execution {
                 Ok(Vec::new())
             }
             CompiledSink::Aggregate { plan, .. } => {
-                let mut groups = workers.into_iter().filter_map(|worker| match worker.sink {
-                    SinkState::Aggregate(groups) => Some(groups),
+                let groups = workers.into_iter().filter_map(|worker| match worker.sink {
+                    SinkState::Aggregate(groups) => Some(*groups),
                     _ => None,
                 });
-                let mut all = groups.next().ok_or_else(|| Error::Invalid("a stage without workers".into()))?;
-                groups.for_each(|groups| all.merge(&groups, plan));
-                Ok(all.finish(plan))
+                plan.finish(groups.collect(), stage.most_rows)
             }
             CompiledSink::Collect { .. } => Ok(Vec::new()),
         }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use super::aggregate::{Function, FunctionKind, Plan};
+use super::aggregate::Plan;
 use super::code::{Code, Compiler};
 use super::facts::{Grouping, SinkFacts, StepRows};
 use super::keys::KeyLayout;
 use super::screen::Screen;
+use super::states::{Function, FunctionKind};
 use super::table::{JoinTable, Tables};
 use super::vector::Kind;
 use crate::bind::{Bound, bind};
@@ -337,12 +338,14 @@ impl Builder<'_> {
                     };
                     let kind = match aggregate {
                         Aggregate::CountRows => FunctionKind::CountRows,
-                        Aggregate::Count(_) => FunctionKind::Count,
-                        Aggregate::Sum(_) => FunctionKind::Sum,
+                        Aggregate::Count(_) | Aggregate::CountDistinct(_) => FunctionKind::Count,
+                        Aggregate::Sum(_) | Aggregate::SumDistinct(_) => FunctionKind::Sum,
                         Aggregate::Min(_) => FunctionKind::Min,
                         Aggregate::Max(_) => FunctionKind::Max,
+                        Aggregate::VariancePop(_) => FunctionKind::Variance { is_sample: false },
+                        Aggregate::VarianceSamp(_) => FunctionKind::Variance { is_sample: true },
                     };
-                    functions.push(Function { kind, slot, domain });
+                    functions.push(Function { kind, is_distinct: aggregate.is_distinct(), slot, domain });
                 }
                 (CompiledSink::Aggregate { plan: Plan::new(keys, functions)?, codes }, needs)
             }

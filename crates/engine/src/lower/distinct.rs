@@ -1,0 +1,107 @@
+//! `count(DISTINCT x)` as it was written.
+//!
+//! DataFusion counts distinct values in two aggregates: one whose groups are the values, and one that counts these
+//! groups. A pipeline has sets of values, and needs but one. The same holds whoever wrote the two: `SELECT k, count(x)
+//! FROM (SELECT DISTINCT k, x FROM t) GROUP BY k`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::common::Column;
+use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
+
+use super::graph::{Outputs, substituted};
+use super::{Lowered, because};
+
+/// The one aggregate that does what two do; `None` if there are not two, or one does not do.
+pub(super) fn flattened(outer: &Aggregate) -> Option<Aggregate> {
+    let (inner, outputs) = inner(&outer.input)?;
+    flatten(outer, inner, &outputs).ok()
+}
+
+/// An aggregate below one, and what the columns are that the upper one reads, in terms of the lower one's.
+fn inner(plan: &LogicalPlan) -> Option<(&Aggregate, Outputs)> {
+    match plan {
+        LogicalPlan::Aggregate(inner) => {
+            let columns = inner.schema.columns().into_iter();
+            Some((inner, columns.map(|column| (column.clone(), Expr::Column(column))).collect()))
+        }
+        LogicalPlan::Projection(projection) => {
+            let (inner, below) = inner(&projection.input)?;
+            let columns = projection.schema.columns().into_iter().zip(&projection.expr);
+            let outputs = columns.map(|(column, expr)| Ok((column, substituted(expr.clone().unalias(), &below)?)));
+            Some((inner, outputs.collect::<Lowered<Outputs>>().ok()?))
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            let (inner, below) = inner(&alias.input)?;
+            let renamed = alias.schema.columns().into_iter().zip(alias.input.schema().columns());
+            let outputs = renamed.map(|(to, from)| Some((to, below.get(&from)?.clone())));
+            Some((inner, outputs.collect::<Option<Outputs>>()?))
+        }
+        _ => None,
+    }
+}
+
+fn flatten(outer: &Aggregate, inner: &Aggregate, outputs: &Outputs) -> Lowered<Aggregate> {
+    let made: HashMap<Column, &Expr> =
+        inner.schema.columns().into_iter().zip(inner.group_expr.iter().chain(&inner.aggr_expr)).collect();
+    let is_key = |column: &Column| inner.schema.columns().iter().take(inner.group_expr.len()).any(|key| key == column);
+    let is_set = |expr: &Expr| matches!(expr, Expr::GroupingSet(_));
+    if inner.group_expr.iter().any(is_set) || outer.group_expr.iter().any(is_set) {
+        return because("grouping sets");
+    }
+    // Every key above is one below, or made of such.
+    let mut keys = Vec::with_capacity(outer.group_expr.len());
+    let mut kept: Vec<Column> = Vec::new();
+    for key in &outer.group_expr {
+        let Expr::Column(column) = substituted(key.clone().unalias(), outputs)? else {
+            return because("a group of what is made of groups");
+        };
+        let (true, Some(expr)) = (is_key(&column), made.get(&column)) else { return because("a group of results") };
+        keys.push((*expr).clone().unalias());
+        kept.push(column);
+    }
+    // One key below is a set of values for every group above; if there is none, a group above has one of each key.
+    let mut rest = inner.schema.columns().into_iter().take(inner.group_expr.len()).filter(|key| !kept.contains(key));
+    let (values, None) = (rest.next(), rest.next()) else { return because("groups of several columns") };
+    let is_set_of = |column: &Column| is_key(column) && values.as_ref().is_none_or(|values| values == column);
+    let mut calls = Vec::with_capacity(outer.aggr_expr.len());
+    for call in &outer.aggr_expr {
+        let Expr::AggregateFunction(AggregateFunction { func, params }) = call.clone().unalias() else {
+            return because("an aggregate that is no call");
+        };
+        let ([arg], None, []) = (params.args.as_slice(), &params.filter, params.order_by.as_slice()) else {
+            return because("an aggregate of another kind");
+        };
+        let (arg, is_cast) = match arg {
+            Expr::Cast(cast) if func.name() == "avg" => (&*cast.expr, Some(cast)),
+            other => (other, None),
+        };
+        let Expr::Column(column) = substituted(arg.clone(), outputs)? else { return because("a result of results") };
+        let Some(below) = made.get(&column) else { return because("a result of nothing") };
+        let below = (*below).clone().unalias();
+        let call = |arg: Expr, distinct: bool| {
+            let arg = match is_cast {
+                Some(cast) => Expr::Cast(datafusion::logical_expr::expr::Cast {
+                    expr: Box::new(arg),
+                    field: Arc::clone(&cast.field),
+                }),
+                None => arg,
+            };
+            let params = AggregateFunctionParams { args: vec![arg], distinct, ..params.clone() };
+            Expr::AggregateFunction(AggregateFunction { func: Arc::clone(&func), params })
+        };
+        calls.push(match (func.name(), &below) {
+            ("count" | "sum" | "avg", below) if is_set_of(&column) => call(below.clone(), true),
+            ("min" | "max", below) if is_key(&column) => call(below.clone(), false),
+            ("sum" | "min" | "max", Expr::AggregateFunction(part))
+                if part.func.name() == func.name() && !params.distinct && !is_key(&column) =>
+            {
+                below.clone()
+            }
+            _ => return because("a result of results"),
+        });
+    }
+    Ok(Aggregate::try_new_with_schema(Arc::clone(&inner.input), keys, calls, Arc::clone(&outer.schema))?)
+}

@@ -1,0 +1,340 @@
+//! What groups keep of the rows that they have seen: for each aggregate function a vector of states, by place.
+//!
+//! Sums of integers are exact: in 64 bits where so many rows of such values cannot exceed them, else in 128. Sums and
+//! variances of doubles do not depend on the order of rows ([`ExactSum`]). Doubles are compared as integers, in the
+//! total order of IEEE 754, in which -0.0 comes before 0.0 and NaN last.
+
+use super::distinct::Distinct;
+use super::exact::{ExactSum, Moments};
+use super::kernels;
+use super::output::{ResultColumn, ResultValues};
+use super::vector::{Data, Kind, Vector};
+use crate::{Domain, Error, Result};
+
+/// What to compute of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    pub kind: FunctionKind,
+    /// Whether a value counts once only.
+    pub is_distinct: bool,
+    /// The argument's slot; any for [`FunctionKind::CountRows`].
+    pub slot: usize,
+    pub domain: Domain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FunctionKind {
+    CountRows,
+    Count,
+    Sum,
+    Min,
+    Max,
+    Variance { is_sample: bool },
+}
+
+/// One function of every place.
+#[derive(Debug)]
+pub(crate) struct State {
+    values: Values,
+    /// Values seen; empty if those are all rows.
+    counts: Vec<i64>,
+    /// The values seen, if each counts once.
+    seen: Option<Distinct>,
+}
+
+#[derive(Debug)]
+enum Values {
+    /// Counts alone.
+    None,
+    I64(Vec<i64>),
+    I128(Vec<i128>),
+    /// Doubles as integers of the same order.
+    Ordered(Vec<i64>),
+    Sums(Vec<ExactSum>),
+    Moments(Vec<Moments>),
+}
+
+impl Function {
+    /// # Errors
+    /// [`Error::Unsupported`] if there is no code for it.
+    pub fn check(&self) -> Result<()> {
+        let unsupported = |what: &str| Err(Error::Unsupported(what.into()));
+        let kind = Kind::of(&self.domain);
+        match self.kind {
+            FunctionKind::Sum if kind == Kind::I128 => unsupported("a sum of integers of more than 64 bits"),
+            _ if self.is_distinct && kind == Kind::I128 => unsupported("distinct integers of more than 64 bits"),
+            _ if self.is_distinct && kind == Kind::F64 => unsupported("distinct doubles"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the values that count may be fewer than a group's rows.
+    fn has_counts(&self) -> bool {
+        self.kind != FunctionKind::CountRows && (self.domain.nullable || self.is_distinct)
+    }
+}
+
+impl FunctionKind {
+    /// What a place starts with.
+    fn initial(self) -> i128 {
+        match self {
+            Self::Min => i128::MAX,
+            Self::Max => i128::MIN,
+            _ => 0,
+        }
+    }
+}
+
+/// A double as an integer of the same order, and back.
+fn ordered(bits: i64) -> i64 {
+    bits ^ ((bits >> 63) as u64 >> 1) as i64
+}
+
+impl State {
+    /// Of no place yet. There can be so many `rows` and dense `places`, where that is known.
+    pub fn new(function: &Function, rows: Option<u64>, places: Option<usize>) -> Self {
+        let fits = |rows: u64| {
+            let sum = function.domain.interval.magnitude().checked_mul(rows.into());
+            sum.is_some_and(|sum| sum <= i64::MAX as u128)
+        };
+        let kind = Kind::of(&function.domain);
+        let values = match function.kind {
+            FunctionKind::CountRows | FunctionKind::Count => Values::None,
+            FunctionKind::Variance { .. } => Values::Moments(Vec::new()),
+            FunctionKind::Sum if kind == Kind::F64 => Values::Sums(Vec::new()),
+            FunctionKind::Sum if rows.is_some_and(fits) => Values::I64(Vec::new()),
+            FunctionKind::Sum => Values::I128(Vec::new()),
+            FunctionKind::Min | FunctionKind::Max => match kind {
+                Kind::F64 => Values::Ordered(Vec::new()),
+                Kind::I128 => Values::I128(Vec::new()),
+                _ => Values::I64(Vec::new()),
+            },
+        };
+        let seen = function.is_distinct.then(|| Distinct::new(function.domain.interval, places));
+        Self { values, counts: Vec::new(), seen }
+    }
+
+    /// Makes room for more places.
+    pub fn grow(&mut self, function: &Function, places: usize) {
+        if function.has_counts() {
+            self.counts.resize(places, 0);
+        }
+        let initial = function.kind.initial();
+        match &mut self.values {
+            Values::None => {}
+            Values::I64(values) | Values::Ordered(values) => {
+                values.resize(places, initial.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
+            }
+            Values::I128(values) => values.resize(places, initial),
+            Values::Sums(values) => values.resize(places, ExactSum::default()),
+            Values::Moments(values) => values.resize(places, Moments::default()),
+        }
+    }
+
+    /// Bytes it takes.
+    pub fn bytes(&self) -> usize {
+        let values = match &self.values {
+            Values::None => 0,
+            Values::I64(values) | Values::Ordered(values) => values.capacity() * 8,
+            Values::I128(values) => values.capacity() * 16,
+            Values::Sums(values) => values.capacity() * size_of::<ExactSum>(),
+            Values::Moments(values) => values.capacity() * size_of::<Moments>(),
+        };
+        values + self.counts.capacity() * 8 + self.seen.as_ref().map_or(0, Distinct::bytes)
+    }
+
+    /// Whether a sum may be added up elsewhere and handed to [`State::add`].
+    pub fn is_plain_sum(&self, function: &Function, vector: &Vector) -> bool {
+        function.kind == FunctionKind::Sum && !vector.has_nulls && self.counts.is_empty()
+    }
+
+    /// Adds to the sum of a group.
+    pub fn add(&mut self, place: u32, sum: i64) {
+        match &mut self.values {
+            Values::I64(sums) => sums[place as usize] += sum,
+            Values::I128(sums) => sums[place as usize] += i128::from(sum),
+            _ => {}
+        }
+    }
+
+    /// Takes in rows that are all of one group.
+    pub fn update_one(&mut self, function: &Function, vector: &Vector, places: &[u32]) {
+        let Some(place) = places.first() else { return };
+        let n = places.len();
+        if self.is_plain_sum(function, vector) {
+            match &vector.data {
+                Data::I32(values) => return self.add(*place, kernels::sum_i32(&values[..n])),
+                // So many such values fit 64 bits.
+                Data::I64(values) if matches!(self.values, Values::I64(_)) => {
+                    return self.add(*place, kernels::sum_i64(&values[..n]));
+                }
+                _ => {}
+            }
+        }
+        self.update(function, vector, places);
+    }
+
+    /// Takes in the rows of a vector, each in its place.
+    pub fn update(&mut self, function: &Function, vector: &Vector, places: &[u32]) {
+        if let Some(seen) = &mut self.seen {
+            let (counts, sums) = (&mut self.counts, &mut self.values);
+            for_each_value(vector, places, |place, row| {
+                let value = vector.integer(row);
+                if seen.insert(place as u32, value as i64) {
+                    take_one(counts, sums, place, value);
+                }
+            });
+            return;
+        }
+        if !self.counts.is_empty() {
+            let counts = &mut self.counts;
+            for_each_value(vector, places, |place, _| counts[place] += 1);
+        }
+        macro_rules! each {
+            ($values:expr, $state:expr, $f:expr) => {
+                for_each_value(vector, places, |place, row| {
+                    let state = &mut $state[place];
+                    *state = $f(*state, $values[row].into());
+                })
+            };
+        }
+        macro_rules! integers {
+            ($state:expr, $t:ty) => {
+                match &vector.data {
+                    Data::Bool(values) => integers!(values, $state, $t),
+                    Data::I32(values) => integers!(values, $state, $t),
+                    Data::I64(values) => integers!(values, $state, $t),
+                    Data::I128(_) | Data::F64(_) => {}
+                }
+            };
+            ($values:expr, $state:expr, $t:ty) => {
+                match function.kind {
+                    FunctionKind::Sum => each!($values, $state, |a: $t, b: $t| a + b),
+                    FunctionKind::Min => each!($values, $state, |a: $t, b: $t| a.min(b)),
+                    FunctionKind::Max => each!($values, $state, |a: $t, b: $t| a.max(b)),
+                    FunctionKind::CountRows | FunctionKind::Count | FunctionKind::Variance { .. } => {}
+                }
+            };
+        }
+        match (&mut self.values, &vector.data) {
+            (Values::Sums(sums), Data::F64(values)) => {
+                for_each_value(vector, places, |place, row| sums[place].add(values[row]));
+            }
+            (Values::Moments(moments), Data::F64(values)) => {
+                for_each_value(vector, places, |place, row| moments[place].add(values[row]));
+            }
+            (Values::Ordered(state), Data::F64(values)) => {
+                let is_least = function.kind == FunctionKind::Min;
+                for_each_value(vector, places, |place, row| {
+                    let (state, value) = (&mut state[place], ordered(values[row].to_bits() as i64));
+                    *state = if is_least { value.min(*state) } else { value.max(*state) };
+                });
+            }
+            (Values::I64(state), _) => integers!(state, i64),
+            (Values::I128(state), Data::I128(values)) => integers!(values, state, i128),
+            (Values::I128(state), _) => integers!(state, i128),
+            (Values::None | Values::Sums(_) | Values::Moments(_) | Values::Ordered(_), _) => {}
+        }
+    }
+
+    /// Takes in places of another worker's: pairs of ours and theirs.
+    pub fn merge(&mut self, function: &Function, other: &Self, places: &[(u32, u32)]) {
+        if let (Some(seen), Some(theirs)) = (&mut self.seen, &other.seen) {
+            const NOT_HERE: u32 = u32::MAX;
+            let mut ours = vec![NOT_HERE; other.counts.len()];
+            places.iter().for_each(|(mine, theirs)| ours[*theirs as usize] = *mine);
+            theirs.for_each(|place, value| {
+                let place = ours[place as usize];
+                if place != NOT_HERE && seen.insert(place, value) {
+                    take_one(&mut self.counts, &mut self.values, place as usize, value.into());
+                }
+            });
+            return;
+        }
+        let places = places.iter().map(|(ours, theirs)| (*ours as usize, *theirs as usize));
+        if !self.counts.is_empty() {
+            places.clone().for_each(|(ours, theirs)| self.counts[ours] += other.counts[theirs]);
+        }
+        macro_rules! each {
+            ($to:expr, $from:expr) => {
+                places.for_each(|(ours, theirs)| {
+                    let (a, b) = ($to[ours], $from[theirs]);
+                    $to[ours] = match function.kind {
+                        FunctionKind::Min => a.min(b),
+                        FunctionKind::Max => a.max(b),
+                        _ => a + b,
+                    };
+                })
+            };
+        }
+        match (&mut self.values, &other.values) {
+            (Values::I64(to), Values::I64(from)) | (Values::Ordered(to), Values::Ordered(from)) => each!(to, from),
+            (Values::I128(to), Values::I128(from)) => each!(to, from),
+            (Values::Sums(to), Values::Sums(from)) => {
+                places.for_each(|(ours, theirs)| to[ours].merge(&from[theirs]));
+            }
+            (Values::Moments(to), Values::Moments(from)) => {
+                places.for_each(|(ours, theirs)| to[ours].merge(&from[theirs]));
+            }
+            _ => {}
+        }
+    }
+
+    /// The function's results, of `places`, which have so many `rows`.
+    pub fn finish(&self, function: &Function, rows: &[i64], places: &[usize]) -> ResultColumn {
+        let places = places.iter().copied();
+        let count = |place: usize| if self.counts.is_empty() { rows[place] } else { self.counts[place] };
+        let doubles = |value: &dyn Fn(usize) -> Option<f64>| {
+            let all: Vec<Option<f64>> = places.clone().map(|place| value(place).filter(|_| count(place) > 0)).collect();
+            let valid = Some(all.iter().map(Option::is_some).collect());
+            ResultColumn {
+                values: ResultValues::Double(all.into_iter().map(Option::unwrap_or_default).collect()),
+                valid,
+            }
+        };
+        let valid = || Some(places.clone().map(|place| count(place) > 0).collect());
+        match (&self.values, function.kind) {
+            (Values::None, _) => ResultColumn { values: ResultValues::Int(places.map(count).collect()), valid: None },
+            (Values::I64(values), FunctionKind::Min | FunctionKind::Max) => {
+                let integers = places.map(|place| (count(place) > 0).then(|| values[place].into()));
+                ResultColumn::of_integers(&Domain { nullable: true, ..function.domain.clone() }, integers)
+            }
+            (Values::I64(values), _) => ResultColumn {
+                values: ResultValues::Int(places.clone().map(|place| values[place]).collect()),
+                valid: valid(),
+            },
+            (Values::I128(values), _) => ResultColumn {
+                values: ResultValues::Wide(places.clone().map(|place| values[place]).collect()),
+                valid: valid(),
+            },
+            (Values::Ordered(values), _) => doubles(&|place| Some(f64::from_bits(ordered(values[place]) as u64))),
+            (Values::Sums(sums), _) => doubles(&|place| Some(sums[place].value())),
+            (Values::Moments(moments), kind) => {
+                let is_sample = kind == FunctionKind::Variance { is_sample: true };
+                doubles(&|place| moments[place].variance(count(place), is_sample))
+            }
+        }
+    }
+}
+
+/// Counts a value that its group has not had, and adds it up.
+fn take_one(counts: &mut [i64], sums: &mut Values, place: usize, value: i128) {
+    counts[place] += 1;
+    match sums {
+        Values::I64(sums) => sums[place] += value as i64,
+        Values::I128(sums) => sums[place] += value,
+        _ => {}
+    }
+}
+
+/// Calls `f` with place and row of every value that is not NULL.
+#[inline(always)]
+fn for_each_value(vector: &Vector, places: &[u32], mut f: impl FnMut(usize, usize)) {
+    if vector.has_nulls {
+        for (row, place) in places.iter().enumerate().filter(|(row, _)| vector.valid[*row] != 0) {
+            f(*place as usize, row);
+        }
+    } else {
+        places.iter().enumerate().for_each(|(row, place)| f(*place as usize, row));
+    }
+}
