@@ -237,11 +237,11 @@ fn json_has_the_same_figures() {
 fn what_is_not_fused_says_why() {
     let place = Place::new();
     for (sql, operator, reason) in [
-        ("SELECT count(*) FROM facts LEFT JOIN stores USING (store)", "AggregateExec", "a left join"),
+        ("SELECT count(*) FROM facts LEFT JOIN stores USING (store)", "AggregateExec", "a LEFT JOIN"),
         (
             "SELECT id, town FROM facts JOIN stores USING (store)",
             "HashJoinExec",
-            "a join that is not below an aggregate",
+            "a join that no aggregate is computed of",
         ),
         ("SELECT sum(amount) FILTER (WHERE kind = 1) FROM facts", "AggregateExec", "FILTER"),
     ] {
@@ -264,9 +264,22 @@ fn a_reason_is_told_where_it_belongs() {
     let explanation = place.explain(sql, ExplainMode::Plan);
     let mut told = Vec::new();
     explanation.plan.for_each(&mut |node| told.extend(node.remarks.iter().map(String::as_str)));
-    assert!(told.iter().filter(|remark| remark.contains("a full join")).count() == 1, "{told:?}");
+    assert!(told.iter().filter(|remark| remark.contains("a FULL JOIN")).count() == 1, "{told:?}");
     place.run(sql);
-    assert_eq!(place.session.query().notices(), ["not fused: a full join"]);
+    assert_eq!(place.session.query().notices(), ["not fused: a FULL JOIN"]);
+}
+
+#[test]
+fn what_is_computed_first_is_told_below_its_pipeline() {
+    let place = Place::new();
+    let sql = "SELECT max(n) FROM (SELECT store, count(*) AS n FROM facts GROUP BY store) t WHERE n > 1";
+    let planned = place.explain(sql, ExplainMode::Plan);
+    assert_eq!(operators(&planned.plan), ["CpuPreAgg", "CpuFilter", "CpuDerived", "CpuPreAgg", "CpuScan"]);
+    let derived = place.explain(sql, ExplainMode::Analyze);
+    let derived = find(&derived.plan, "CpuDerived");
+    assert_eq!(derived.rows_out, derived.inputs[0].rows_out);
+    assert!(derived.remarks.iter().any(|remark| remark.contains("in memory")), "{derived:?}");
+    assert!(derived.title().starts_with("t: "), "{}", derived.title());
 }
 
 #[test]
@@ -345,7 +358,8 @@ fn memory_that_runs_out_is_said() {
     place.run("SET memory_limit = '16MiB'");
     let sql = "SELECT count(*), sum(n) FROM (SELECT x, y, count(*) AS n FROM many GROUP BY x, y)";
     let explanation = place.explain(sql, ExplainMode::Analyze);
-    let remarks = &find(&explanation.plan, "CpuPreAgg").remarks;
+    let mut remarks = Vec::new();
+    explanation.plan.for_each(&mut |node| remarks.extend(node.remarks.iter().cloned()));
     assert!(remarks.iter().any(|remark| remark.contains("memory_limit")), "{remarks:?}");
 }
 

@@ -169,6 +169,9 @@ const ENTRY_BYTES: usize = 48;
 impl Growing {
     /// Adds an array to the `rows` that are there.
     fn push(&mut self, array: &dyn Array, rows: usize) -> Result<()> {
+        if collected(array.data_type())?.0 != self.ty {
+            return Err(Error::Invalid(format!("a batch with values of type {} for {}s", array.data_type(), self.ty)));
+        }
         let (values, places) = match array.as_any_dictionary_opt() {
             Some(dictionary) => {
                 // Of an empty dictionary there are no keys to ask for.
@@ -311,5 +314,148 @@ impl Picked<'_> {
             true => self.for_each(|place| to.push(place.map_or(T::default(), |place| convert(values[place])))),
             false => to.extend(values.iter().map(|value| convert(*value))),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow_array::types::Int32Type;
+    use arrow_array::{
+        ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float32Array, Float64Array, Int8Array,
+        Int16Array, Int32Array, Int64Array, LargeStringArray, StringArray, TimestampMicrosecondArray, UInt8Array,
+        UInt16Array, UInt32Array, UInt64Array,
+    };
+    use arrow_schema::{Field, Schema};
+
+    use super::*;
+    use crate::VECTOR_ROWS;
+    use crate::block::{Rows, Scratch};
+
+    fn batch(array: &ArrayRef) -> RecordBatch {
+        let field = Field::new("x", array.data_type().clone(), true);
+        RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![Arc::clone(array)]).unwrap()
+    }
+
+    fn source(arrays: &[ArrayRef]) -> BatchSource {
+        let mut builder = BatchSourceBuilder::new("t", &[(0, arrays[0].data_type().clone())]).unwrap();
+        arrays.iter().for_each(|array| builder.push(&batch(array)).unwrap());
+        builder.finish()
+    }
+
+    /// Every row as an integer, each fetched by itself and as a part of its vector.
+    fn integers(source: &BatchSource) -> Vec<Option<i128>> {
+        let mut all = Vec::new();
+        let mut scratch = Scratch::new();
+        for morsel in 0..source.morsels() {
+            let block = source.load(morsel, 0).unwrap();
+            for row in 0..Source::rows(source, morsel) {
+                let (vector, place) = (row / VECTOR_ROWS, row % VECTOR_ROWS);
+                let (mut one, mut many) = ([0i128; VECTOR_ROWS], [0i128; VECTOR_ROWS]);
+                let mut valid = [0u8; VECTOR_ROWS];
+                let whole = Rows::Vector { vector, n: place + 1 };
+                block.integers(Rows::Picked(&[row as u16]), &mut one, &mut scratch).unwrap();
+                block.integers(whole, &mut many, &mut scratch).unwrap();
+                block.validity(whole, &mut valid, &mut scratch);
+                assert_eq!(one[0], many[place]);
+                let mut mask = [0; onehop_segment::packed::LANES];
+                block.valid_mask(vector, VECTOR_ROWS, &mut mask);
+                assert_eq!(mask[place / 32] >> (place % 32) & 1, u32::from(valid[place]));
+                all.push((valid[place] == 1).then_some(one[0]));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn integers_of_every_type_come_through() {
+        let wide = i128::from(i64::MAX) * 1000;
+        let arrays: [(ArrayRef, [i128; 2]); 12] = [
+            (Arc::new(Int8Array::from(vec![Some(-128), None, Some(127)])), [-128, 127]),
+            (Arc::new(Int16Array::from(vec![Some(i16::MIN), None, Some(i16::MAX)])), [-32768, 32767]),
+            (Arc::new(Int32Array::from(vec![Some(i32::MIN), None, Some(7)])), [i32::MIN.into(), 7]),
+            (
+                Arc::new(Int64Array::from(vec![Some(i64::MIN), None, Some(i64::MAX)])),
+                [i64::MIN.into(), i64::MAX.into()],
+            ),
+            (Arc::new(UInt8Array::from(vec![Some(0), None, Some(255)])), [0, 255]),
+            (Arc::new(UInt16Array::from(vec![Some(9), None, Some(u16::MAX)])), [9, 65535]),
+            (Arc::new(UInt32Array::from(vec![Some(9), None, Some(u32::MAX)])), [9, u32::MAX.into()]),
+            (Arc::new(UInt64Array::from(vec![Some(9), None, Some(u64::MAX)])), [9, u64::MAX.into()]),
+            (Arc::new(Date32Array::from(vec![Some(-1), None, Some(20_000)])), [-1, 20_000]),
+            (Arc::new(TimestampMicrosecondArray::from(vec![Some(-1), None, Some(1 << 50)])), [-1, 1 << 50]),
+            (Arc::new(Decimal128Array::from(vec![Some(-wide), None, Some(wide)])), [-wide, wide]),
+            (Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])), [1, 0]),
+        ];
+        for (array, [first, last]) in arrays {
+            let all = source(&[Arc::clone(&array)]);
+            assert_eq!(integers(&all), [Some(first), None, Some(last)], "{}", array.data_type());
+            let Domain { interval, nullable, ty, .. } = &all.columns()[0];
+            assert!(*nullable);
+            if *ty == Type::Int {
+                assert_eq!(*interval, Interval::new(first, last), "{}", array.data_type());
+            }
+            // From the middle on, twice.
+            let last_only = source(&[array.slice(2, 1), array.slice(2, 1)]);
+            assert_eq!(integers(&last_only), [Some(last), Some(last)]);
+            assert!(!last_only.columns()[0].nullable);
+            // Nothing but NULL, and nothing.
+            assert_eq!(integers(&source(&[array.slice(1, 1)])), [None]);
+            assert_eq!(integers(&source(&[array.slice(0, 0)])), []);
+        }
+    }
+
+    #[test]
+    fn doubles_come_through() {
+        let arrays: [ArrayRef; 2] = [
+            Arc::new(Float32Array::from(vec![None, Some(-0.5), Some(f32::INFINITY)])),
+            Arc::new(Float64Array::from(vec![None, Some(-0.5), Some(f64::INFINITY)])),
+        ];
+        for array in arrays {
+            let block = source(&[array]).load(0, 0).unwrap();
+            let mut values = [0.0; VECTOR_ROWS];
+            block.doubles(Rows::Picked(&[1, 2]), &mut values).unwrap();
+            assert_eq!(values[..2], [-0.5, f64::INFINITY]);
+            assert!(block.has_nulls() && !block.is_null());
+        }
+    }
+
+    #[test]
+    fn texts_become_codes_in_their_order() {
+        let texts = vec![Some("pear"), None, Some("apple"), Some(""), Some("pear")];
+        let dictionary: DictionaryArray<Int32Type> = texts.iter().copied().collect();
+        let arrays: [ArrayRef; 4] = [
+            Arc::new(StringArray::from(texts.clone())),
+            Arc::new(LargeStringArray::from(texts.clone())),
+            Arc::new(StringViewArray::from(texts.clone())),
+            Arc::new(dictionary),
+        ];
+        for array in arrays {
+            // The second batch brings a text that is less than one that has a code.
+            let all = source(&[array.slice(0, 2), array.slice(2, 3)]);
+            assert_eq!(integers(&all), [Some(2), None, Some(1), Some(0), Some(2)], "{}", array.data_type());
+            let dictionary = all.columns()[0].dictionary.as_ref().unwrap();
+            assert_eq!(dictionary.texts().iter().flatten().collect::<Vec<_>>(), ["", "apple", "pear"]);
+            assert_eq!(integers(&source(&[array.slice(1, 1)])), [None]);
+        }
+    }
+
+    #[test]
+    fn many_rows_are_several_morsels() {
+        let rows = MORSEL_ROWS + 1500;
+        let numbers: ArrayRef = Arc::new((0..rows as i64).map(|v| (v % 9 > 0).then_some(v)).collect::<Int64Array>());
+        let all = source(&[numbers.slice(0, 5), numbers.slice(5, rows - 5)]);
+        assert_eq!((all.morsels(), all.all_rows()), (2, rows));
+        assert_eq!((Source::rows(&all, 0), Source::rows(&all, 1)), (MORSEL_ROWS, 1500));
+        let expected = (0..rows as i128).map(|v| (v % 9 > 0).then_some(v));
+        assert!(integers(&all).into_iter().eq(expected));
+    }
+
+    #[test]
+    fn batches_of_other_columns_are_refused() {
+        let mut builder = BatchSourceBuilder::new("t", &[(0, DataType::Int32)]).unwrap();
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
+        assert!(matches!(builder.push(&batch(&texts)), Err(Error::Invalid(_))));
+        assert!(matches!(BatchSourceBuilder::new("t", &[(0, DataType::Binary)]), Err(Error::Unsupported(_))));
     }
 }

@@ -6,7 +6,7 @@
 //! Columns get the name of their relation, `#0`, `#1`, ..., whatever they are called in the plan, so that an expression
 //! means the same wherever it is put.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -39,6 +39,17 @@ pub(super) struct Lookup {
     pub inside: Range<usize>,
     /// Equal expressions: outside, inside.
     pub keys: Vec<(Expr, Expr)>,
+    /// What else must hold between the two.
+    pub conditions: Vec<Expr>,
+}
+
+impl Lookup {
+    /// The relations outside that it reads.
+    pub fn outside(&self) -> BTreeSet<usize> {
+        let keys = self.keys.iter().flat_map(|(theirs, _)| theirs.column_refs());
+        let all = keys.chain(self.conditions.iter().flat_map(Expr::column_refs));
+        all.filter_map(relation_of).filter(|relation| !self.inside.contains(relation)).collect()
+    }
 }
 
 /// A side of a join.
@@ -231,14 +242,18 @@ impl Graph {
             }
             keys.push(key);
         }
+        let mut conditions = Vec::new();
+        let mut of_both = outputs.clone();
+        of_both.extend(inside.clone());
         for condition in join.filter.iter().flat_map(split_conjunction) {
             let is_inside = condition.column_refs().iter().all(|column| inside.contains_key(*column));
-            if !is_inside {
-                return because("EXISTS or IN (SELECT ...) with a condition on both queries that is no equality");
+            let condition = substituted(condition.clone(), &of_both)?;
+            match is_inside {
+                true => self.push_condition(condition, first),
+                false => conditions.push(condition),
             }
-            self.push_condition(substituted(condition.clone(), &inside)?, first);
         }
-        self.lookups.push(Lookup { kind, inside: inside_range, keys });
+        self.lookups.push(Lookup { kind, inside: inside_range, keys, conditions });
         Ok(outputs)
     }
 

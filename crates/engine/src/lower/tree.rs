@@ -210,7 +210,7 @@ impl<'a> Planner<'a> {
             self.hang(root, &inside, here)?;
             self.roots.push(root);
             // Where its keys are known, as early as possible.
-            let outside: BTreeSet<usize> = lookup.keys.iter().flat_map(|(theirs, _)| relations_of(theirs)).collect();
+            let outside = lookup.outside();
             match outside.iter().collect::<Vec<_>>().as_slice() {
                 [relation] => self.nodes[**relation].lookups.push(number),
                 _ => self.late_lookups.push(number),
@@ -224,8 +224,7 @@ impl<'a> Planner<'a> {
             self.nodes[root].late.push(condition);
         }
         for number in std::mem::take(&mut self.late_lookups) {
-            let outside = self.graph.lookups[number].keys.iter().flat_map(|(theirs, _)| relations_of(theirs)).collect();
-            let root = self.root_of(&outside, root);
+            let root = self.root_of(&self.graph.lookups[number].outside(), root);
             self.nodes[root].lookups.push(number);
         }
         Ok(root)
@@ -292,6 +291,7 @@ impl<'a> Planner<'a> {
         // What comes last reads what the tables below bring.
         let graph = self.graph;
         let last = lookups.iter().flat_map(|number| graph.lookups[*number].keys.iter().map(|(theirs, _)| theirs));
+        let last = last.chain(lookups.iter().flat_map(|number| &graph.lookups[*number].conditions));
         let last: Vec<Expr> = last.chain(&late).cloned().collect();
         let wanted: BTreeSet<Column> = wanted.iter().cloned().chain(columns_of(&last)).collect();
         // Columns of its own that somebody reads here: its conditions, the keys it probes with, what is wanted.
@@ -307,10 +307,14 @@ impl<'a> Planner<'a> {
         let mut sets = Vec::with_capacity(lookups.len());
         let mut conditions = Vec::with_capacity(lookups.len());
         for number in &lookups {
+            let lookup = &graph.lookups[*number];
             let keys: Vec<(Expr, Expr)> =
-                graph.lookups[*number].keys.iter().map(|(theirs, ours)| (ours.clone(), theirs.clone())).collect();
-            conditions.push(graph.equalities(&keys));
-            sets.push(self.build(self.roots[*number], &keys, &BTreeSet::new(), scans)?);
+                lookup.keys.iter().map(|(theirs, ours)| (ours.clone(), theirs.clone())).collect();
+            let others = lookup.conditions.iter().map(|condition| graph.sql(condition));
+            conditions.push(std::iter::once(graph.equalities(&keys)).chain(others).collect::<Vec<_>>().join(" AND "));
+            let is_inside = |column: &Column| relation_of(column).is_some_and(|r| lookup.inside.contains(&r));
+            let payload: BTreeSet<Column> = columns_of(&lookup.conditions).into_iter().filter(is_inside).collect();
+            sets.push((self.build(self.roots[*number], &keys, &payload, scans)?, payload));
         }
         for (child, keys) in children.iter().zip(&keys) {
             let below = self.subtree(*child);
@@ -340,6 +344,7 @@ impl<'a> Planner<'a> {
                 kind: JoinKind::Inner,
                 keys,
                 payload: (0..payload.len()).collect(),
+                condition: None,
             }));
             for column in payload {
                 translator.registers.insert(column.clone(), next);
@@ -347,10 +352,18 @@ impl<'a> Planner<'a> {
             }
         }
         words.steps.extend(conditions);
-        for (number, table) in lookups.iter().zip(sets) {
-            let Lookup { kind, keys, .. } = &graph.lookups[*number];
+        for (number, (table, columns)) in lookups.iter().zip(sets) {
+            let Lookup { kind, keys, conditions, .. } = &graph.lookups[*number];
             let keys = keys.iter().map(|(theirs, _)| translator.translate(theirs)).collect::<Lowered<Vec<_>>>()?;
-            steps.push(Step::Probe(Probe { table, kind: *kind, keys, payload: Vec::new() }));
+            let payload = (0..columns.len()).collect();
+            for column in columns {
+                translator.registers.insert(column, next);
+                next += 1;
+            }
+            let mut conditions =
+                conditions.iter().map(|condition| translator.translate(condition)).collect::<Lowered<Vec<_>>>()?;
+            let condition = if conditions.len() > 1 { Some(PipelineExpr::And(conditions)) } else { conditions.pop() };
+            steps.push(Step::Probe(Probe { table, kind: *kind, keys, payload, condition }));
         }
         for condition in &late {
             words.steps.push(graph.sql(condition));
