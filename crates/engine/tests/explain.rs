@@ -274,7 +274,10 @@ fn what_is_computed_first_is_told_below_its_pipeline() {
     let place = Place::new();
     let sql = "SELECT max(n) FROM (SELECT store, count(*) AS n FROM facts GROUP BY store) t WHERE n > 1";
     let planned = place.explain(sql, ExplainMode::Plan);
-    assert_eq!(operators(&planned.plan), ["CpuPreAgg", "CpuFilter", "CpuDerived", "CpuPreAgg", "CpuScan"]);
+    assert_eq!(
+        operators(&planned.plan),
+        ["ProjectionExec", "CpuPreAgg", "CpuFilter", "CpuDerived", "CpuPreAgg", "CpuScan"]
+    );
     let derived = place.explain(sql, ExplainMode::Analyze);
     let derived = find(&derived.plan, "CpuDerived");
     assert_eq!(derived.rows_out, derived.inputs[0].rows_out);

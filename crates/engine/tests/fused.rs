@@ -162,7 +162,7 @@ fn what_is_computed_first_fails_and_is_told_as_ever() {
         ("SELECT max(s) FROM (SELECT k, sum(100 / k) AS s FROM facts GROUP BY k)", "division by zero"),
         ("SELECT count(*) FROM facts WHERE amount > (SELECT x FROM twice)", "more than one row"),
         (
-            "SELECT sum(amount) FROM facts JOIN (SELECT k, max(100 / (k - 12)) AS x FROM dimension GROUP BY k) t USING (k)",
+            "SELECT sum(amount + x) FROM facts JOIN (SELECT k, max(100 / (k - 12)) AS x FROM dimension GROUP BY k) t USING (k)",
             "division by zero",
         ),
     ] {
