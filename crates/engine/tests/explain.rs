@@ -270,6 +270,22 @@ fn a_reason_is_told_where_it_belongs() {
 }
 
 #[test]
+fn what_is_computed_first_is_told_below_its_pipeline() {
+    let place = Place::new();
+    let sql = "SELECT max(n) FROM (SELECT store, count(*) AS n FROM facts GROUP BY store) t WHERE n > 1";
+    let planned = place.explain(sql, ExplainMode::Plan);
+    assert_eq!(
+        operators(&planned.plan),
+        ["ProjectionExec", "CpuPreAgg", "CpuFilter", "CpuDerived", "CpuPreAgg", "CpuScan"]
+    );
+    let derived = place.explain(sql, ExplainMode::Analyze);
+    let derived = find(&derived.plan, "CpuDerived");
+    assert_eq!(derived.rows_out, derived.inputs[0].rows_out);
+    assert!(derived.remarks.iter().any(|remark| remark.contains("in memory")), "{derived:?}");
+    assert!(derived.title().starts_with("t: "), "{}", derived.title());
+}
+
+#[test]
 fn any_query_can_be_explained() {
     let place = Place::new();
     place.run("CREATE VIEW v AS SELECT town, count(*) AS n FROM facts JOIN stores USING (store) GROUP BY town");
@@ -345,7 +361,8 @@ fn memory_that_runs_out_is_said() {
     place.run("SET memory_limit = '16MiB'");
     let sql = "SELECT count(*), sum(n) FROM (SELECT x, y, count(*) AS n FROM many GROUP BY x, y)";
     let explanation = place.explain(sql, ExplainMode::Analyze);
-    let remarks = &find(&explanation.plan, "CpuPreAgg").remarks;
+    let mut remarks = Vec::new();
+    explanation.plan.for_each(&mut |node| remarks.extend(node.remarks.iter().cloned()));
     assert!(remarks.iter().any(|remark| remark.contains("memory_limit")), "{remarks:?}");
 }
 

@@ -232,6 +232,94 @@ fn doubles() {
     }
 }
 
+/// What is below an aggregate may be anything: it is computed first, by pipelines of its own or by DataFusion.
+#[test]
+fn aggregates_of_anything_run_on_pipelines() {
+    let place = Place::new(&tiny());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ks.parquet").display().to_string();
+    place.run(&format!("COPY (SELECT k, label FROM dimension WHERE k > 15) TO '{file}'"));
+    for sql in [
+        // Aggregates of aggregates, with and without what is above them.
+        "SELECT n, count(*) FROM (SELECT k, count(*) AS n FROM facts GROUP BY k) GROUP BY n",
+        "SELECT max(s), min(k), count(k), count(*) FROM (SELECT k, sum(amount) AS s FROM facts GROUP BY k) WHERE s > 9",
+        "SELECT count(*), min(name), max(m) FROM (SELECT name, min(name) AS m FROM facts GROUP BY name) WHERE name LIKE '%1%'",
+        "SELECT length(m), count(*) FROM (SELECT k, max(name) AS m FROM facts GROUP BY k) GROUP BY 1",
+        "SELECT count(*) FROM (SELECT DISTINCT k, even, name FROM facts) WHERE even",
+        "SELECT sum(n), max(day) FROM (SELECT day, count(*) AS n FROM days GROUP BY day) WHERE day > DATE '2020-01-05'",
+        "SELECT max(n) FROM (SELECT n, count(*) FROM (SELECT k, count(*) AS n FROM facts GROUP BY k) GROUP BY n)",
+        "SELECT avg(p), max(p) FROM (SELECT k, max(price) AS p FROM facts GROUP BY k)",
+        // Joined with tables: by what they are grouped by, and looked into.
+        "SELECT region, sum(n) FROM dimension JOIN (SELECT k, count(*) AS n FROM facts GROUP BY k) f USING (k) GROUP BY region",
+        "SELECT sum(amount) FROM facts JOIN (SELECT k, max(x) AS x FROM twice GROUP BY k) t ON t.k = facts.k AND t.x > amount",
+        "SELECT count(*) FROM facts WHERE k IN (SELECT k FROM twice GROUP BY k HAVING sum(x) > 40)",
+        "SELECT count(*) FROM facts WHERE NOT EXISTS \
+         (SELECT 1 FROM (SELECT k, count(*) AS n FROM twice GROUP BY k) t WHERE t.k = facts.k AND n = 2)",
+        "SELECT sum(amount) FROM facts f JOIN dimension d USING (k) \
+         WHERE amount < (SELECT 2 * max(x) FROM twice t WHERE t.k = d.k)",
+        // The value of a subquery: of one row, of none, of a NULL.
+        "SELECT count(*) FROM facts WHERE price > (SELECT avg(price) FROM facts WHERE even)",
+        "SELECT count(*) FROM facts WHERE amount > (SELECT max(k) FROM nothing)",
+        "SELECT count(*) FROM facts WHERE amount > coalesce((SELECT k FROM dimension WHERE k > 99), 10000)",
+        "SELECT count(*), sum(amount - (SELECT min(k) FROM twice)) FROM facts JOIN dimension USING (k)",
+        "SELECT count(*) FROM facts WHERE k = (SELECT max(k) FROM twice) AND EXISTS \
+         (SELECT 1 FROM twice t WHERE t.k = facts.k AND t.x > (SELECT min(x) FROM twice))",
+        "SELECT count(*) FROM facts, (SELECT max(k) AS most FROM dimension) WHERE k < most",
+        "SELECT count(*), max(m) FROM (SELECT max(k) AS m FROM nothing)",
+        // Nothing comes of what is below.
+        "SELECT count(*), sum(n) FROM (SELECT label, count(*) AS n FROM nothing GROUP BY label)",
+        "SELECT label, sum(n) FROM (SELECT label, count(*) AS n FROM nothing GROUP BY label) GROUP BY label",
+        "SELECT count(*) FROM facts JOIN (SELECT k, max(label) AS l FROM nothing GROUP BY k) n USING (k)",
+        "SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT 1 FROM (SELECT k FROM nothing GROUP BY k) n WHERE n.k = facts.k)",
+        // Values and files.
+        "SELECT sum(amount), max(w) FROM facts JOIN (VALUES (1, 'a'), (1, 'b'), (20, NULL), (NULL, 'c')) v (k, w) USING (k)",
+        &format!("SELECT count(*), max(p.label) FROM facts JOIN '{file}' p USING (k)"),
+        &format!(
+            "SELECT sum(amount) FROM facts WHERE EXISTS (SELECT 1 FROM '{file}' p WHERE p.k = facts.k AND p.k < 30)"
+        ),
+        // Conditions on both queries that are no equalities.
+        "SELECT count(*) FROM facts WHERE EXISTS (SELECT 1 FROM twice t WHERE t.k = facts.k AND t.x <> facts.id)",
+        "SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT 1 FROM twice t WHERE t.k = facts.k AND t.x > facts.id)",
+        "SELECT count(*), sum(id) FROM facts a WHERE EXISTS (SELECT 1 FROM facts b WHERE b.k = a.k AND b.name <> a.name \
+         AND b.id < a.id) AND NOT EXISTS (SELECT 1 FROM facts c WHERE c.k = a.k AND c.id > a.id AND c.price < a.price)",
+        "SELECT region, count(*) FROM facts f JOIN dimension d USING (k) WHERE NOT EXISTS \
+         (SELECT 1 FROM twice t WHERE t.k = f.k AND t.x > f.id + d.region) GROUP BY region",
+    ] {
+        // Texts of two columns are nothing that pipelines compare.
+        if sql.contains("b.name <> a.name") {
+            assert!(!place.same_somehow(sql).is_empty(), "{sql}");
+        } else {
+            place.same(sql);
+        }
+    }
+}
+
+/// Where DataFusion has a part in it, what it says is heard; what is its own is told.
+#[test]
+fn what_is_computed_first_fails_and_is_told_as_ever() {
+    let place = Place::new(&tiny());
+    for (sql, message) in [
+        ("SELECT max(s) FROM (SELECT k, sum(100 / k) AS s FROM facts GROUP BY k)", "division by zero"),
+        ("SELECT count(*) FROM facts WHERE amount > (SELECT x FROM twice)", "more than one row"),
+        (
+            "SELECT sum(amount + x) FROM facts JOIN (SELECT k, max(100 / (k - 12)) AS x FROM dimension GROUP BY k) t USING (k)",
+            "division by zero",
+        ),
+    ] {
+        for mode in ["datafusion", "fused"] {
+            place.run(&format!("SET exec.mode = '{mode}'"));
+            let e = place.runtime.block_on(fails(&place.session, sql));
+            assert!(e.to_string().contains(message), "{mode}: {sql}: {e}");
+        }
+    }
+    // A join that DataFusion runs below is said; a file, which no pipeline could read, is not.
+    let sql = "SELECT count(*), sum(x) FROM dimension d JOIN (SELECT f.k, x FROM facts f LEFT JOIN twice t ON f.id = t.x) j USING (k)";
+    place.same_somehow(sql);
+    assert_eq!(place.session.query().notices(), ["not fused: a LEFT JOIN"]);
+    place.run("SELECT sum(amount) FROM facts JOIN (VALUES (1), (2)) v (k) USING (k)");
+    assert!(place.session.query().notices().is_empty());
+}
+
 /// Values of every width, read one by one where few rows of a vector are left, and at once where many are.
 #[test]
 fn few_rows_are_read_as_many_are() {
@@ -430,6 +518,36 @@ fn memory_that_runs_out_fails_no_query() {
     let e = place.runtime.block_on(fails(&place.session, sql));
     assert_eq!(e.kind(), ErrorKind::Resources, "{e}");
     assert!(e.hint().is_some_and(|h| h.contains("memory_limit") && h.contains("exec.fallback")), "{e}");
+}
+
+#[test]
+fn rows_that_do_not_fit_in_memory_fail_no_query() {
+    let place = Place::new(&DatabaseOptions::default());
+    place.run("CREATE TABLE many AS SELECT v AS x FROM (SELECT unnest(range(0, 1000000)) AS v)");
+    place.run("SET memory_limit = '24MiB'");
+    // Three integers a row: more than there is room for, once they have been computed.
+    let sql = "SELECT count(*), sum(a), sum(b) FROM (SELECT a.x AS a, b.x AS b, b.x * 7 AS c FROM many a \
+               LEFT JOIN many b ON a.x = b.x LIMIT 900000) t JOIN twice ON t.a % 60 = twice.x WHERE c >= 0";
+    let fused = place.run(sql);
+    let notices = place.session.query().notices();
+    assert!(notices.iter().any(|notice| notice.contains("memory_limit")), "{notices:?}");
+    assert_eq!(fused[0].split('|').next(), Some("900000"));
+}
+
+#[test]
+fn what_is_computed_first_can_be_cancelled() {
+    let place = Place::new(&DatabaseOptions::default());
+    place.run("CREATE TABLE many AS SELECT v % 3 AS k, v FROM (SELECT unnest(range(0, 200000)) AS v)");
+    // Some billions of pairs, below another aggregate.
+    let sql = "SELECT max(n) FROM (SELECT a.v, count(*) AS n FROM many a JOIN many b ON a.k = b.k GROUP BY a.v)";
+    place.runtime.block_on(async {
+        let outcome = tokio::time::timeout(std::time::Duration::from_millis(50), rows(&place.session, sql)).await;
+        assert!(outcome.is_err(), "it was over too early");
+    });
+    place.run("SET statement_timeout = '50ms'");
+    assert_eq!(place.runtime.block_on(fails(&place.session, sql)).kind(), ErrorKind::Timeout);
+    place.run("RESET statement_timeout");
+    assert_eq!(place.run("SELECT count(*) FROM many"), ["200000"]);
 }
 
 #[test]

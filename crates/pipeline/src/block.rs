@@ -1,4 +1,4 @@
-//! A column of a morsel, still encoded: values are made of it for the rows that are asked for.
+//! A column of a morsel, as it is stored or in memory: values are made of it for the rows that are asked for.
 //!
 //! ```text
 //! all rows of a vector        unpacked whole
@@ -16,15 +16,25 @@ use onehop_segment::packed::{LANES, Mask};
 use onehop_segment::{BlockColumn, Plane};
 
 use crate::cpu::kernels;
+use crate::plain::Plain;
 use crate::{Error, Result, VECTOR_ROWS};
 
 /// A column of a morsel.
 #[derive(Debug)]
 pub struct Block {
-    column: Arc<BlockColumn>,
-    decoding: Decoding,
+    held: Held,
+    has_nulls: bool,
     /// All rows are NULL; nothing else is looked at.
     is_null: bool,
+}
+
+/// Where a block's values are.
+#[derive(Debug)]
+enum Held {
+    /// As they are stored.
+    Stored { column: Arc<BlockColumn>, decoding: Decoding },
+    /// In memory, from row `first` of a whole column on.
+    Plain { column: Arc<Plain>, first: usize },
 }
 
 /// How stored integers become values.
@@ -194,13 +204,20 @@ impl CodeTable {
 
 impl Block {
     pub(crate) fn new(column: Arc<BlockColumn>, decoding: Decoding) -> Self {
-        let is_null = column.null_count() == column.rows();
-        Self { column, decoding, is_null }
+        let (has_nulls, is_null) = (column.null_count() > 0, column.null_count() == column.rows());
+        Self { held: Held::Stored { column, decoding }, has_nulls, is_null }
+    }
+
+    /// So many rows of a column in memory.
+    pub(crate) fn of_plain(column: Arc<Plain>, first: usize, rows: usize) -> Self {
+        let valid = column.valid.get(first..first + rows).unwrap_or_default();
+        let (has_nulls, is_null) = (valid.contains(&0), !valid.is_empty() && !valid.contains(&1));
+        Self { held: Held::Plain { column, first }, has_nulls, is_null }
     }
 
     /// Whether some row is NULL.
     pub(crate) fn has_nulls(&self) -> bool {
-        self.column.null_count() > 0
+        self.has_nulls
     }
 
     /// Whether all rows are NULL.
@@ -208,15 +225,30 @@ impl Block {
         self.is_null
     }
 
-    /// A bit per row: 1 if it is not NULL. `None` if all are alike.
-    pub(crate) fn validity_plane(&self) -> Option<Plane<'_>> {
-        self.column.validity().filter(|_| !self.is_null)
+    /// A bit for each row of a vector, up to the last word that has some: 1 if it is not NULL.
+    pub(crate) fn valid_mask(&self, vector: usize, n: usize, out: &mut Mask) {
+        match &self.held {
+            _ if self.is_null => out.fill(0),
+            Held::Stored { column, .. } => match column.validity() {
+                Some(plane) => plane.within(vector, 1, 1, out),
+                None => out.fill(u32::MAX),
+            },
+            Held::Plain { column, first } => {
+                let mut valid = [0; VECTOR_ROWS];
+                column.validity(*first, Rows::Vector { vector, n }, &mut valid);
+                for (word, valid) in out.iter_mut().zip(valid.as_chunks::<LANES>().0) {
+                    let bits = valid.iter().enumerate().map(|(bit, valid)| u32::from(*valid) << bit);
+                    *word = bits.fold(0, |word, bit| word | bit);
+                }
+            }
+        }
     }
 
     /// What is stored.
     pub(crate) fn encoded(&self) -> Encoded<'_> {
-        let Some(stored) = self.column.stored() else { return Encoded::Other };
-        match (&self.decoding, stored.low, stored.high) {
+        let Held::Stored { column, decoding } = &self.held else { return Encoded::Other };
+        let Some(stored) = column.stored() else { return Encoded::Other };
+        match (decoding, stored.low, stored.high) {
             (Decoding::Biased(bias), None, None) => Encoded::Constant(i128::from(stored.base) + bias),
             (Decoding::Biased(bias), Some(plane), None) => {
                 Encoded::Offsets { base: i128::from(stored.base) + bias, plane }
@@ -231,9 +263,13 @@ impl Block {
 
     /// 1 for each row of `rows` that is not NULL, 0 for others.
     pub(crate) fn validity(&self, rows: Rows<'_>, out: &mut [u8; VECTOR_ROWS], scratch: &mut Scratch) {
-        match self.validity_plane() {
-            Some(plane) => each(plane, rows, &mut scratch.low, out, |bit| bit as u8),
-            None => out.fill(u8::from(!self.is_null)),
+        match &self.held {
+            _ if self.is_null => out.fill(0),
+            Held::Stored { column, .. } => match column.validity() {
+                Some(plane) => each(plane, rows, &mut scratch.low, out, |bit| bit as u8),
+                None => out.fill(1),
+            },
+            Held::Plain { column, first } => column.validity(*first, rows, out),
         }
     }
 
@@ -288,11 +324,18 @@ impl Block {
         out: &mut [T; VECTOR_ROWS],
         scratch: &mut Scratch,
     ) -> Result<()> {
-        if let Decoding::Codes(codes) = &self.decoding {
+        let (column, decoding) = match &self.held {
+            Held::Stored { column, decoding } => (column, decoding),
+            Held::Plain { column, first } => {
+                column.integers(*first, rows, out);
+                return Ok(());
+            }
+        };
+        if let Decoding::Codes(codes) = decoding {
             rows.for_each(|i, row| out[i] = codes.get(row).map_or(T::default(), |code| T::of_i64((*code).into())));
             return Ok(());
         }
-        if let (Decoding::Biased(bias), Some(stored)) = (&self.decoding, self.column.stored())
+        if let (Decoding::Biased(bias), Some(stored)) = (decoding, column.stored())
             && let (Some(low), Some(high)) = (stored.low, stored.high)
         {
             let value = |low: u32, high: u32| {
@@ -303,7 +346,7 @@ impl Block {
             each_pair(low, high, rows, scratch, out, value);
             return Ok(());
         }
-        self.each_array(rows, |array, rows, at| {
+        each_array(column, rows, |array, rows, at| {
             let Some(values) = array.as_primitive_opt::<Decimal128Type>() else {
                 return Err(Error::Invalid(format!("integers of a column of {}", array.data_type())));
             };
@@ -317,7 +360,14 @@ impl Block {
 
     /// The doubles of `rows`.
     pub(crate) fn doubles(&self, rows: Rows<'_>, out: &mut [f64; VECTOR_ROWS]) -> Result<()> {
-        self.each_array(rows, |array, rows, at| {
+        let column = match &self.held {
+            Held::Stored { column, .. } => column,
+            Held::Plain { column, first } => {
+                column.doubles(*first, rows, out);
+                return Ok(());
+            }
+        };
+        each_array(column, rows, |array, rows, at| {
             if let Some(values) = array.as_primitive_opt::<Float64Type>() {
                 let values = values.values();
                 rows.for_each(|i, row| out[at + i] = values.get(row % VECTOR_ROWS).copied().unwrap_or(0.0));
@@ -330,23 +380,27 @@ impl Block {
             Ok(())
         })
     }
+}
 
-    /// Calls `f` with every vector that `rows` lie in, decoded, with those of its rows, and with how many came before.
-    fn each_array(&self, rows: Rows<'_>, mut f: impl FnMut(ArrayRef, Rows<'_>, usize) -> Result<()>) -> Result<()> {
-        let decoded = |vector: usize| -> Result<ArrayRef> {
-            let start = vector * VECTOR_ROWS;
-            Ok(self.column.decode(start..(start + VECTOR_ROWS).min(self.column.rows()))?)
-        };
-        match rows {
-            Rows::Vector { vector, .. } | Rows::Masked { vector, .. } => f(decoded(vector)?, rows, 0),
-            Rows::Picked(picked) => {
-                let mut at = 0;
-                for run in runs(picked) {
-                    f(decoded(vector_of(run[0]))?, Rows::Picked(run), at)?;
-                    at += run.len();
-                }
-                Ok(())
+/// Calls `f` with every vector that `rows` lie in, decoded, with those of its rows, and with how many came before.
+fn each_array(
+    column: &BlockColumn,
+    rows: Rows<'_>,
+    mut f: impl FnMut(ArrayRef, Rows<'_>, usize) -> Result<()>,
+) -> Result<()> {
+    let decoded = |vector: usize| -> Result<ArrayRef> {
+        let start = vector * VECTOR_ROWS;
+        Ok(column.decode(start..(start + VECTOR_ROWS).min(column.rows()))?)
+    };
+    match rows {
+        Rows::Vector { vector, .. } | Rows::Masked { vector, .. } => f(decoded(vector)?, rows, 0),
+        Rows::Picked(picked) => {
+            let mut at = 0;
+            for run in runs(picked) {
+                f(decoded(vector_of(run[0]))?, Rows::Picked(run), at)?;
+                at += run.len();
             }
+            Ok(())
         }
     }
 }
@@ -366,7 +420,7 @@ fn runs(rows: &[u16]) -> impl Iterator<Item = &[u16]> {
 impl Rows<'_> {
     /// Calls `f` with the place of each row in the output and in the block.
     #[inline(always)]
-    fn for_each(self, mut f: impl FnMut(usize, usize)) {
+    pub(crate) fn for_each(self, mut f: impl FnMut(usize, usize)) {
         match self {
             Rows::Vector { vector, n } => (0..n.min(VECTOR_ROWS)).for_each(|i| f(i, vector * VECTOR_ROWS + i)),
             Rows::Masked { vector, mask, .. } => {

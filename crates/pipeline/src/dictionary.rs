@@ -14,12 +14,19 @@ use crate::Result;
 #[derive(Debug)]
 pub struct Dictionary {
     texts: StringViewArray,
+    /// Its texts are still to come.
+    is_expected: bool,
 }
 
 impl Dictionary {
     /// From texts that are sorted, distinct and not NULL, as segments keep them.
     pub fn from_sorted(texts: StringViewArray) -> Self {
-        Self { texts }
+        Self { texts, is_expected: false }
+    }
+
+    /// Takes the place of a dictionary whose texts are not known yet: nobody can say that they are another's.
+    pub fn expected() -> Self {
+        Self { texts: StringViewArray::new_null(0), is_expected: true }
     }
 
     /// From any texts, with the code that each of them gets. NULLs get code 0, which means nothing.
@@ -29,7 +36,7 @@ impl Dictionary {
         sorted.dedup();
         let code = |text: &str| sorted.binary_search(&text).unwrap_or(0) as u32;
         let codes = texts.iter().map(|text| text.map_or(0, code)).collect();
-        (Self { texts: StringViewArray::from_iter_values(sorted) }, codes)
+        (Self::from_sorted(StringViewArray::from_iter_values(sorted)), codes)
     }
 
     /// All texts of several dictionaries, with the new code of each old code of each of them.
@@ -40,7 +47,7 @@ impl Dictionary {
         let code = |text: &str| sorted.binary_search(&text).unwrap_or(0) as u32;
         let translate = |part: &&Self| part.texts.iter().flatten().map(code).collect();
         let codes = parts.iter().map(translate).collect();
-        (Self { texts: StringViewArray::from_iter_values(sorted) }, codes)
+        (Self::from_sorted(StringViewArray::from_iter_values(sorted)), codes)
     }
 
     /// Entries.
@@ -73,7 +80,7 @@ impl Dictionary {
     }
 
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other) || self.texts == other.texts
+        std::ptr::eq(self, other) || !self.is_expected && !other.is_expected && self.texts == other.texts
     }
 }
 

@@ -63,8 +63,10 @@ pub struct Probe {
     pub kind: JoinKind,
     /// The key: as many integers, booleans or texts as the table's.
     pub keys: Vec<Expr>,
-    /// The table's payload columns that become registers. None for semi and anti joins.
+    /// The table's payload columns that become registers. Those of a semi or anti join are for its condition only.
     pub payload: Vec<usize>,
+    /// What a match of a semi or anti join has to meet to be one. It reads this probe's payload, and cannot fail.
+    pub condition: Option<Expr>,
 }
 
 /// Which rows of the probing side go on.
@@ -127,6 +129,28 @@ pub enum Aggregate {
     VarianceSamp(Expr),
 }
 
+impl Step {
+    /// What the matches of a probe have to meet.
+    fn condition(&self) -> Option<&Expr> {
+        match self {
+            Self::Probe(probe) => probe.condition.as_ref(),
+            Self::Filter(_) | Self::Map(_) => None,
+        }
+    }
+}
+
+impl Sink {
+    /// All that it reads.
+    fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        let (first, second, aggregates): (&[Expr], &[Expr], &[Aggregate]) = match self {
+            Self::Build { keys, payload } => (keys, payload, &[]),
+            Self::Aggregate { keys, aggregates } => (keys, &[], aggregates),
+            Self::Collect { columns } => (columns, &[], &[]),
+        };
+        first.iter().chain(second).chain(aggregates.iter().filter_map(Aggregate::argument))
+    }
+}
+
 impl Aggregate {
     /// What it reads.
     pub fn argument(&self) -> Option<&Expr> {
@@ -187,7 +211,14 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
     for column in &pipeline.columns {
         registers.push(source.get(*column).cloned().ok_or_else(|| invalid(format!("no source column {column}")))?);
     }
+    // Of which match they are nobody can say after their probe.
+    let mut hidden: Vec<usize> = Vec::new();
     for step in &pipeline.steps {
+        let read = match step {
+            Step::Filter(expr) | Step::Map(expr) => std::slice::from_ref(expr),
+            Step::Probe(probe) => &probe.keys,
+        };
+        check_hidden(read.iter().chain(step.condition()), &hidden)?;
         match step {
             Step::Filter(condition) => {
                 if bind::bind(condition, &registers)?.domain.ty != Type::Bool {
@@ -203,10 +234,16 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
                     return Err(invalid(format!("a probe of table {}, which is not built yet", probe.table)));
                 };
                 let added = probe_payload(probe, table, &registers)?;
+                let first = registers.len();
                 registers.extend(added);
+                if let Some(condition) = &probe.condition {
+                    check_condition(probe, condition, &registers)?;
+                    hidden.extend(first..registers.len());
+                }
             }
         }
     }
+    check_hidden(pipeline.sink.exprs(), &hidden)?;
     let (keys, outputs) = match &pipeline.sink {
         Sink::Build { keys, payload } => (key_domains(keys, &registers)?, domains(payload, &registers)?),
         Sink::Aggregate { keys, aggregates } => {
@@ -219,6 +256,31 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
         Sink::Collect { columns } => (Vec::new(), domains(columns, &registers)?),
     };
     Ok(Shape { registers, keys, outputs })
+}
+
+fn check_hidden<'a>(mut read: impl Iterator<Item = &'a Expr>, hidden: &[usize]) -> Result<()> {
+    let is_hidden = |expr: &Expr| {
+        let mut any = false;
+        expr.for_each_register(&mut |register| any |= hidden.contains(&register));
+        any
+    };
+    match read.find(|expr| is_hidden(expr)) {
+        Some(expr) => Err(Error::Invalid(format!("{expr}: it reads the payload of a semi or anti join"))),
+        None => Ok(()),
+    }
+}
+
+fn check_condition(probe: &Probe, condition: &Expr, registers: &[Domain]) -> Result<()> {
+    let bound = bind::bind(condition, registers)?;
+    if !matches!(probe.kind, JoinKind::Semi | JoinKind::Anti) || bound.domain.ty != Type::Bool {
+        return Err(Error::Invalid(format!("a probe on {condition}, which is for semi and anti joins, and a boolean")));
+    }
+    match bound.is_fallible {
+        true => {
+            Err(Error::Unsupported("EXISTS or IN (SELECT ...) with a condition on both queries that can fail".into()))
+        }
+        false => Ok(()),
+    }
 }
 
 fn domains(all: &[Expr], registers: &[Domain]) -> Result<Vec<Domain>> {
@@ -248,8 +310,9 @@ fn probe_payload(probe: &Probe, table: &Shape, registers: &[Domain]) -> Result<V
     if keys.iter().zip(&table.keys).any(is_different) {
         return Err(Error::Unsupported("a join on texts of different columns".into()));
     }
-    if matches!(probe.kind, JoinKind::Semi | JoinKind::Anti) && !probe.payload.is_empty() {
-        return Err(Error::Invalid("a semi or anti join has no payload".into()));
+    let only_asks = matches!(probe.kind, JoinKind::Semi | JoinKind::Anti) && probe.condition.is_none();
+    if only_asks && !probe.payload.is_empty() {
+        return Err(Error::Invalid("a semi or anti join without a condition has no payload".into()));
     }
     let column = |column: &usize| {
         let domain = table.outputs.get(*column).cloned();
@@ -312,6 +375,9 @@ impl fmt::Display for Pipeline {
                         write!(f, " %{next} = payload {column}")?;
                         next += 1;
                     }
+                    if let Some(condition) = &probe.condition {
+                        write!(f, " if {condition}")?;
+                    }
                     writeln!(f)?;
                 }
             }
@@ -370,6 +436,7 @@ mod tests {
                 kind: JoinKind::Inner,
                 keys: vec![Expr::Register(0)],
                 payload: vec![0],
+                condition: None,
             })],
             sink: Sink::Aggregate {
                 keys: vec![Expr::Register(2)],

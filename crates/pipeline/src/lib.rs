@@ -5,6 +5,7 @@
 //! morsel, without ever materialising a table; it is also the oracle for every other backend, so it is written to be
 //! read. There is no SQL here, and no DataFusion.
 
+mod batches;
 pub mod bind;
 mod block;
 pub mod cpu;
@@ -13,8 +14,10 @@ mod domain;
 mod error;
 mod expr;
 pub mod ir;
+mod plain;
 mod source;
 
+pub use batches::{BatchSource, BatchSourceBuilder};
 pub use block::Block;
 pub use dictionary::{Dictionary, DictionaryFunction};
 pub use domain::{Domain, Interval, Type};

@@ -12,7 +12,9 @@ use onehop_io::{Ledger, MemoryFile};
 use onehop_pipeline::bind::bind;
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
 use onehop_pipeline::ir::{self, Aggregate, JoinKind, Pipeline, Probe, Program, Shape, Sink, Step};
-use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Domain, Error, Expr, SegmentSource, Source, Type, Value};
+use onehop_pipeline::{
+    ArithmeticOp, BatchSourceBuilder, Bounds, CompareOp, Domain, Error, Expr, SegmentSource, Source, Type, Value,
+};
 use onehop_segment::{BlockCache, Segment, SegmentOptions, SegmentWriter};
 use proptest::prelude::*;
 
@@ -54,26 +56,49 @@ fn table(rows: impl Into<prop::collection::SizeRange>, keys: i128) -> impl Strat
 }
 
 impl Table {
+    /// As segments, or as record batches.
+    fn source(&self, in_memory: bool) -> Arc<dyn Source> {
+        if in_memory { self.in_memory() } else { self.stored() }
+    }
+
+    fn batch(rows: &[Row]) -> RecordBatch {
+        let fields = [DataType::Int32, DataType::Int64, DataType::Boolean, DataType::Utf8View];
+        let fields: Vec<Field> =
+            fields.into_iter().enumerate().map(|(i, t)| Field::new(format!("c{i}"), t, true)).collect();
+        let column = |column: usize| rows.iter().map(move |row| row[column]);
+        let arrays: Vec<ArrayRef> = vec![
+            Arc::new(column(KEY).map(|v| v.map(|v| v as i32)).collect::<Int32Array>()),
+            Arc::new(column(WIDE).map(|v| v.map(|v| v as i64)).collect::<Int64Array>()),
+            Arc::new(column(FLAG).map(|v| v.map(|v| v == 1)).collect::<BooleanArray>()),
+            Arc::new(column(TEXT).map(|v| v.map(|v| TEXTS[v as usize])).collect::<StringViewArray>()),
+        ];
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap()
+    }
+
+    /// Batches of several sizes, that begin anywhere in their arrays.
+    fn in_memory(&self) -> Arc<dyn Source> {
+        let all = Self::batch(&self.rows);
+        let types = all.schema().fields().iter().map(|field| field.data_type().clone()).enumerate().collect::<Vec<_>>();
+        let mut builder = BatchSourceBuilder::new("t", &types).unwrap();
+        let mut at = 0;
+        for rows in [0, 1, 700, usize::MAX] {
+            let rows = rows.min(all.num_rows() - at);
+            builder.push(&all.slice(at, rows)).unwrap();
+            at += rows;
+        }
+        Arc::new(builder.finish())
+    }
+
     /// Several segments of small blocks, so that dictionaries differ and vectors are cut.
-    fn source(&self) -> Arc<dyn Source> {
+    fn stored(&self) -> Arc<dyn Source> {
         let ledger = Arc::new(Ledger::default());
         let mut blocks = Vec::new();
         // Blocks of one vector, and of a whole one and a short one: rows of both may end up in one frame.
         let (segment_rows, block_rows) = if self.rows.len().is_multiple_of(2) { (1500, 1024) } else { (1124, 2048) };
         for rows in self.rows.chunks(segment_rows) {
-            let fields = [DataType::Int32, DataType::Int64, DataType::Boolean, DataType::Utf8View];
-            let fields: Vec<Field> =
-                fields.into_iter().enumerate().map(|(i, t)| Field::new(format!("c{i}"), t, true)).collect();
-            let column = |column: usize| rows.iter().map(move |row| row[column]);
-            let arrays: Vec<ArrayRef> = vec![
-                Arc::new(column(KEY).map(|v| v.map(|v| v as i32)).collect::<Int32Array>()),
-                Arc::new(column(WIDE).map(|v| v.map(|v| v as i64)).collect::<Int64Array>()),
-                Arc::new(column(FLAG).map(|v| v.map(|v| v == 1)).collect::<BooleanArray>()),
-                Arc::new(column(TEXT).map(|v| v.map(|v| TEXTS[v as usize])).collect::<StringViewArray>()),
-            ];
-            let schema = Arc::new(Schema::new(fields));
-            let mut writer = SegmentWriter::new(&schema, SegmentOptions { block_rows }).unwrap();
-            writer.append(&RecordBatch::try_new(schema, arrays).unwrap()).unwrap();
+            let batch = Self::batch(rows);
+            let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows }).unwrap();
+            writer.append(&batch).unwrap();
             let file = MemoryFile::new("t.seg", Vec::new());
             writer.finish(&file, &ledger).unwrap();
             let segment = Arc::new(Segment::open(Arc::new(file), &ledger).unwrap());
@@ -225,6 +250,9 @@ impl Naive<'_> {
             };
             let is_ready = |act: &Act<'p>| {
                 let mut is_ready = true;
+                if let Act::Probe(Probe { condition: Some(condition), .. }, first) = act {
+                    condition.for_each_register(&mut |register| is_ready &= register >= *first || known[register]);
+                }
                 reads(act).iter().for_each(|expr| expr.for_each_register(&mut |register| is_ready &= known[register]));
                 is_ready
             };
@@ -260,7 +288,7 @@ impl Naive<'_> {
                     Act::Probe(probe, first) => {
                         let key: Row = probe.keys.iter().map(|key| self.value(key, &row)).collect::<Result<_, _>>()?;
                         let is_match = |entry: &&(Row, Row)| entry.0 == key && !key.contains(&None);
-                        let matches: Vec<&(Row, Row)> = tables[probe.table].iter().filter(is_match).collect();
+                        let matches = tables[probe.table].iter().filter(is_match);
                         let joined = |entry: &(Row, Row)| {
                             let mut row = row.clone();
                             for (to, from) in row[first..].iter_mut().zip(&probe.payload) {
@@ -268,6 +296,11 @@ impl Naive<'_> {
                             }
                             row
                         };
+                        let is_met = |entry: &&(Row, Row)| match &probe.condition {
+                            Some(condition) => self.value(condition, &joined(entry)) == Ok(Some(1)),
+                            None => true,
+                        };
+                        let matches: Vec<&(Row, Row)> = matches.filter(is_met).collect();
                         match probe.kind {
                             JoinKind::Left if matches.is_empty() => next.push(row),
                             JoinKind::Inner | JoinKind::Left => next.extend(matches.into_iter().map(joined)),
@@ -362,9 +395,8 @@ fn double(value: f64) -> i128 {
     value.to_bits().into()
 }
 
-fn actual(program: &Program, sources: &[Table], threads: usize) -> Result<Vec<Row>, Error> {
-    let sources = sources.iter().map(Table::source).collect();
-    let mut execution = Execution::new(program.clone(), sources, 1 << 30)?;
+fn actual(program: &Program, sources: &[Arc<dyn Source>], threads: usize) -> Result<Vec<Row>, Error> {
+    let mut execution = Execution::new(program.clone(), sources.to_vec(), 1 << 30)?;
     let mut answer = Vec::new();
     for chunk in run(&mut execution, threads)? {
         answer.extend((0..chunk[0].len()).map(|row| chunk.iter().map(|column| cell(column, row)).collect::<Row>()));
@@ -523,18 +555,29 @@ fn range() -> impl Strategy<Value = Expr> {
 fn program() -> impl Strategy<Value = Program> {
     let kinds = prop::sample::select(&[JoinKind::Inner, JoinKind::Left, JoinKind::Semi, JoinKind::Anti][..]);
     let builds = prop::collection::vec((build(), kinds), 0..3);
-    builds.prop_flat_map(|builds| {
+    let ops = vec![None, Some(CompareOp::NotEqual), Some(CompareOp::Less), Some(CompareOp::Equal)];
+    (builds, prop::sample::select(ops)).prop_flat_map(|(builds, op)| {
+        let last = builds.len();
         let mut types = TYPES.to_vec();
         let mut steps = Vec::new();
         let mut pipelines = Vec::new();
         for (number, (pipeline, kind)) in builds.into_iter().enumerate() {
             let Sink::Build { keys, .. } = &pipeline.sink else { continue };
-            let payload = match kind {
-                JoinKind::Inner | JoinKind::Left => vec![WIDE, FLAG],
-                JoinKind::Semi | JoinKind::Anti => vec![],
+            let mut condition = None;
+            let payload = match (kind, op) {
+                (JoinKind::Inner | JoinKind::Left, _) => {
+                    types.extend([TYPES[WIDE], TYPES[FLAG]]);
+                    vec![WIDE, FLAG]
+                }
+                // Nobody else may read what a condition does: there is no register after it.
+                (JoinKind::Semi | JoinKind::Anti, Some(op)) if number + 1 == last => {
+                    let register = Expr::Register(types.len());
+                    condition = Some(Expr::compare(op, Expr::Register(WIDE), register));
+                    vec![WIDE]
+                }
+                (JoinKind::Semi | JoinKind::Anti, _) => vec![],
             };
-            types.extend(payload.iter().map(|column| TYPES[*column]));
-            steps.push(Step::Probe(Probe { table: number, kind, keys: keys.clone(), payload }));
+            steps.push(Step::Probe(Probe { table: number, kind, keys: keys.clone(), payload, condition }));
             pipelines.push(pipeline);
         }
         let registers = Registers(types);
@@ -580,11 +623,14 @@ proptest! {
         facts in prop_oneof![table(0..60usize, 15), table(1000..2500usize, 15), table(2900..4200usize, 300)],
         program in program(),
         threads in 1usize..3,
+        in_memory in any::<[bool; 2]>(),
     ) {
-        let sources = [build, facts];
-        let domains: Vec<Vec<Domain>> = sources.iter().map(|table| table.source().columns().to_vec()).collect();
+        let tables = [build, facts];
+        let sources: Vec<Arc<dyn Source>> =
+            tables.iter().zip(in_memory).map(|(table, in_memory)| table.source(in_memory)).collect();
+        let domains: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
         let Ok(shapes) = ir::validate(&program, &domains) else { return Ok(()) };
-        match (actual(&program, &sources, threads), expected(&program, &shapes, &sources)) {
+        match (actual(&program, &sources, threads), expected(&program, &shapes, &tables)) {
             (Ok(actual), Ok(expected)) => prop_assert_eq!(actual, expected, "{}", program),
             (Err(Error::OutOfRange { .. } | Error::DivisionByZero { .. }), Err(())) => {}
             (Err(Error::Unsupported(_)), _) => {}

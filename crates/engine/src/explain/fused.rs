@@ -4,18 +4,27 @@
 //! Filters and joins are carried out in the order that gets rid of rows most cheaply, as measured while they run. What
 //! has run is told in that order: each step below the one that saw the rows it passed on.
 
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
 use onehop_pipeline::cpu::{SinkFacts, StepRows};
 use onehop_pipeline::ir::{JoinKind, Probe, Step};
 
 use super::tree::scan_facts;
 use super::{Facts, GroupFacts, JoinFacts, Node};
-use crate::lower::{Fused, FusedExec, PipelineRan};
+use crate::lower::{DerivedInput, DerivedRan, Fused, FusedExec, Input, PipelineRan};
+use crate::units::bytes;
 
-/// A fused subtree, with what came of it if it has run.
-pub(super) fn node_of(exec: &FusedExec) -> Node {
+/// A fused subtree, with what came of it if it has run. `below` explains the plans that it derives relations from.
+pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) -> Node) -> Node {
     let fused = exec.fused();
     let ran = exec.ran();
-    let subtree = Subtree { fused, ran: ran.as_ref().map_or(&[], |ran| &ran.pipelines) };
+    let subtree = Subtree {
+        fused,
+        ran: ran.as_ref().map_or(&[], |ran| &ran.pipelines),
+        derived: exec.children().into_iter().map(below).collect(),
+        derived_ran: ran.as_ref().map_or(&[], |ran| &ran.derived),
+    };
     let last = fused.execution.pipelines() - 1;
     let below = subtree.pipeline(last);
     let words = &fused.words[last];
@@ -31,9 +40,8 @@ pub(super) fn node_of(exec: &FusedExec) -> Node {
         threads: done.map(|done| done.workers as u64),
     };
     let mut remarks = Vec::new();
-    if ran.as_ref().is_some_and(|ran| ran.was_taken_over) {
-        remarks
-            .push("memory_limit was reached: operators that spill to disk took over, and did all of it again".into());
+    if let Some(reason) = ran.as_ref().and_then(|ran| ran.taken_over.as_ref()) {
+        remarks.push(format!("{reason} took over, and did all of it again"));
     }
     Node {
         operator: "CpuPreAgg".into(),
@@ -50,6 +58,9 @@ struct Subtree<'a> {
     fused: &'a Fused,
     /// Of the pipelines that have run.
     ran: &'a [PipelineRan],
+    /// The plans of derived relations, and what came of them.
+    derived: Vec<Node>,
+    derived_ran: &'a [(usize, DerivedRan)],
 }
 
 impl Subtree<'_> {
@@ -90,8 +101,11 @@ impl Subtree<'_> {
 
     fn scan(&self, number: usize) -> Node {
         let pipeline = &self.fused.execution.program().pipelines[number];
-        let scan = &self.fused.scans[pipeline.source];
         let ran = self.ran.get(number);
+        let scan = match &self.fused.inputs[pipeline.source] {
+            Input::Table(scan) => scan,
+            Input::Derived(input) => return self.derived(input),
+        };
         let mut facts = scan_facts(&scan.table, &scan.plan, &scan.columns);
         facts.alias = scan.name.clone();
         facts.ledger = ran.map(|_| scan.ledger.snapshot());
@@ -110,9 +124,24 @@ impl Subtree<'_> {
         }
     }
 
+    fn derived(&self, input: &DerivedInput) -> Node {
+        let ran = self.derived_ran.iter().find(|(number, _)| *number == input.number).map(|(_, ran)| ran);
+        Node {
+            operator: "CpuDerived".into(),
+            facts: Facts::Other(format!("{}: {}", input.name, input.column_names.join(", "))),
+            rows_in: None,
+            rows_out: ran.map(|ran| ran.rows),
+            time: ran.map(|ran| ran.elapsed),
+            remarks: ran.map(|ran| format!("{} in memory", bytes(ran.bytes))).into_iter().collect(),
+            inputs: self.derived.get(input.number).cloned().into_iter().collect(),
+        }
+    }
+
     fn join(&self, probe: &Probe, on: String) -> JoinFacts {
         let words = &self.fused.words[probe.table];
         let ran = self.ran.get(probe.table);
+        let source = self.fused.execution.program().pipelines[probe.table].source;
+        let is_derived = matches!(self.fused.inputs[source], Input::Derived(_));
         JoinFacts {
             kind: match probe.kind {
                 JoinKind::Inner => "inner",
@@ -124,7 +153,8 @@ impl Subtree<'_> {
             keys: words.keys.clone(),
             payload: words.values.clone(),
             planned: match self.fused.planned[probe.table] {
-                SinkFacts::Table(table) => Some(table),
+                // How many rows a plan will have is not known.
+                SinkFacts::Table(table) => Some(table).filter(|_| !is_derived),
                 SinkFacts::Groups(_) | SinkFacts::Rows => None,
             },
             built: ran.and_then(|ran| ran.table),

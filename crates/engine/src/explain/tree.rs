@@ -24,7 +24,8 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
         return node_of(below, refused, mode);
     }
     if let Some(exec) = plan.downcast_ref::<FusedExec>() {
-        return fused::node_of(exec);
+        let below = |plan: &Arc<dyn ExecutionPlan>| node_of(plan, refused, mode);
+        return fused::node_of(exec, &below);
     }
     let reason = reason_of(plan, refused);
     let metrics = plan.metrics().filter(|_| mode == ExplainMode::Analyze);
@@ -84,7 +85,7 @@ fn tables_below(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
         if let Some(scan) = plan.downcast_ref::<SegmentScanExec>() {
             tables.push(scan.table().name.clone());
         } else if let Some(exec) = plan.downcast_ref::<FusedExec>() {
-            tables.extend(exec.fused().scans.iter().map(|scan| scan.table.name.clone()));
+            tables.extend(exec.fused().scans().map(|scan| scan.table.name.clone()));
         }
         left.extend(plan.children());
     }

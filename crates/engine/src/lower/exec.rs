@@ -1,5 +1,6 @@
-//! Runs a fused subtree: a worker per thread, on threads beside the runtime's, so that timers, signals and other queries
-//! are heard however long a morsel takes. Whoever stops waiting stops the workers, within a vector.
+//! Runs a fused subtree: first the plans of derived relations, into memory, then a worker per thread, on threads beside
+//! the runtime's, so that timers, signals and other queries are heard however long a morsel takes. Whoever stops waiting
+//! stops the workers, within a vector.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DataFusionError, Result as DataFusionResult};
+use datafusion::common::{DataFusionError, Result as DataFusionResult, internal_datafusion_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -22,9 +23,12 @@ use datafusion::physical_plan::{
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use onehop_pipeline::cpu::{ResultColumn, Skipped, Stage, StepRows, TableFacts, Worker};
-use tokio::task::JoinSet;
+use onehop_pipeline::{BatchSource, BatchSourceBuilder};
+use tokio::task::{JoinSet, spawn_blocking};
 
+use super::cannot_run;
 use super::node::Fused;
+use super::tree::{DerivedInput, Input};
 use crate::query::Query;
 use crate::settings::Fallback;
 use crate::{ErrorKind, Result, planner};
@@ -38,17 +42,30 @@ pub(crate) struct FusedExec {
     metrics: ExecutionPlanMetricsSet,
     /// What came of the execution that ended last.
     ran: Arc<Mutex<Option<Ran>>>,
+    /// The plans of derived relations.
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
 }
 
 /// What came of an execution.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ran {
+    /// Of the derived relations, by number.
+    pub derived: Vec<(usize, DerivedRan)>,
     /// Of the pipelines, in their order; fewer if memory ran out.
     pub pipelines: Vec<PipelineRan>,
     /// The answer's rows.
     pub rows: u64,
-    /// Memory ran out, and DataFusion's operators started anew.
-    pub was_taken_over: bool,
+    /// Why DataFusion's operators started anew, if they did.
+    pub taken_over: Option<String>,
+}
+
+/// What came of a derived relation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DerivedRan {
+    /// Until the last row was in memory.
+    pub elapsed: Duration,
+    pub rows: u64,
+    pub bytes: u64,
 }
 
 /// What came of a pipeline.
@@ -68,7 +85,7 @@ pub(crate) struct PipelineRan {
 }
 
 impl FusedExec {
-    pub fn new(fused: Arc<Fused>) -> Self {
+    pub fn new(fused: Arc<Fused>, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Self {
         let schema = Arc::clone(fused.schema.inner());
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::clone(&schema)),
@@ -82,6 +99,7 @@ impl FusedExec {
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             ran: Arc::default(),
+            inputs,
         }
     }
 
@@ -106,7 +124,7 @@ impl DisplayAs for FusedExec {
             write!(f, "CpuPreAgg: ")?;
         }
         write!(f, "{}", self.fused)?;
-        for scan in &self.fused.scans {
+        for scan in self.fused.scans() {
             f.write_str(if separator == "\n" { "\n" } else { "; CpuScan: " })?;
             scan.plan.describe(f, &scan.table.name, &scan.column_names(), separator)?;
         }
@@ -124,7 +142,11 @@ impl ExecutionPlan for FusedExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
+        self.inputs.iter().collect()
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false; self.inputs.len()]
     }
 
     fn apply_expressions(
@@ -136,27 +158,38 @@ impl ExecutionPlan for FusedExec {
 
     fn with_new_children(
         self: Arc<Self>,
-        _children: Vec<Arc<dyn ExecutionPlan>>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
+        Ok(Arc::new(Self {
+            fused: Arc::clone(&self.fused),
+            schema: Arc::clone(&self.schema),
+            properties: Arc::clone(&self.properties),
+            metrics: self.metrics.clone(),
+            ran: Arc::clone(&self.ran),
+            inputs: children,
+        }))
     }
 
     fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let metrics = BaselineMetrics::new(&self.metrics, 0);
         let skipped = MetricBuilder::new(&self.metrics).counter("blocks_skipped_by_joins", 0);
-        let run = Run { fused: Arc::clone(&self.fused), context, schema: Arc::clone(&self.schema) };
+        let (fused, schema, inputs) = (Arc::clone(&self.fused), Arc::clone(&self.schema), self.inputs.clone());
+        let run = Run { fused, context, schema, inputs };
         let told = Arc::clone(&self.ran);
         let batches = stream::once(async move {
             let timer = metrics.elapsed_compute().timer();
             let mut ran = Ran::default();
             let outcome = run.run(&mut ran).await;
-            ran.was_taken_over = matches!(&outcome, Err(e) if e.kind() == ErrorKind::Resources);
+            if let Err(Stop::TakeOver(reason)) = &outcome {
+                ran.taken_over = Some(reason.to_string());
+            }
             ran.rows = outcome.as_ref().map_or(0, |batch| batch.num_rows() as u64);
             skipped.add(ran.pipelines.iter().flat_map(|pipeline| &pipeline.skipped).map(|s| s.morsels).sum());
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran);
             let batch = match outcome {
-                Err(e) if e.kind() == ErrorKind::Resources => return run.unfused(e).await,
-                outcome => outcome.map_err(DataFusionError::from)?,
+                Ok(batch) => batch,
+                Err(Stop::TakeOver(reason)) => return run.unfused(reason).await,
+                Err(Stop::Failed(e)) => return Err(e),
             };
             timer.done();
             metrics.record_output(batch.num_rows());
@@ -174,23 +207,79 @@ impl ExecutionPlan for FusedExec {
 const HINT_OF_MEMORY: &str = "raise memory_limit (SET memory_limit = '8GiB'), or let DataFusion's operators, which spill to \
                               disk, take over (SET exec.fallback = 'warn')";
 
+type Outcome<T> = std::result::Result<T, Stop>;
+
+/// Why an execution ends without an answer.
+enum Stop {
+    /// DataFusion's operators can do it: no row has left the pipelines yet.
+    TakeOver(TakeOver),
+    /// It is an error for them as well.
+    Failed(DataFusionError),
+}
+
+/// What pipelines could not go on for.
+enum TakeOver {
+    /// Memory ran out.
+    Memory(crate::Error),
+    /// What a derived relation turned out to hold.
+    Unsupported(String),
+}
+
+impl fmt::Display for TakeOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(_) => f.write_str("memory_limit was reached: operators that spill to disk"),
+            Self::Unsupported(reason) => write!(f, "no fused pipeline can run {reason}: DataFusion's operators"),
+        }
+    }
+}
+
+impl From<crate::Error> for Stop {
+    fn from(e: crate::Error) -> Self {
+        match e.kind() {
+            ErrorKind::Resources => Self::TakeOver(TakeOver::Memory(e)),
+            _ => Self::Failed(e.into()),
+        }
+    }
+}
+
+impl From<DataFusionError> for Stop {
+    fn from(e: DataFusionError) -> Self {
+        crate::Error::from(e).into()
+    }
+}
+
+impl From<onehop_pipeline::Error> for Stop {
+    fn from(e: onehop_pipeline::Error) -> Self {
+        match e {
+            onehop_pipeline::Error::Unsupported(reason) => Self::TakeOver(TakeOver::Unsupported(reason)),
+            other => crate::Error::from(other).into(),
+        }
+    }
+}
+
 /// One execution.
 struct Run {
     fused: Arc<Fused>,
     context: Arc<TaskContext>,
     schema: SchemaRef,
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
 }
 
 impl Run {
-    /// Hands over to DataFusion's operators, which spill to disk, after memory ran out: no row has left this yet.
-    async fn unfused(&self, e: crate::Error) -> DataFusionResult<BoxStream<'static, DataFusionResult<RecordBatch>>> {
+    /// Hands over to DataFusion's operators: no row has left this yet.
+    async fn unfused(&self, reason: TakeOver) -> DataFusionResult<BoxStream<'static, DataFusionResult<RecordBatch>>> {
         let query = self.context.session_config().get_extension::<Query>();
-        match (self.fused.fallback, &query) {
-            (Fallback::Error, _) => return Err(e.with_hint(HINT_OF_MEMORY).into()),
-            (Fallback::Warn, Some(query)) => {
+        match (self.fused.fallback, &query, reason) {
+            (Fallback::Error, _, TakeOver::Memory(e)) => return Err(e.with_hint(HINT_OF_MEMORY).into()),
+            (Fallback::Error, _, TakeOver::Unsupported(reason)) => return Err(cannot_run(&reason).into()),
+            (Fallback::Warn, Some(query), TakeOver::Memory(_)) => {
                 query.notice(
                     "not fused after all: memory_limit is reached; operators that spill to disk took over".into(),
                 );
+            }
+            (Fallback::Warn, Some(query), TakeOver::Unsupported(reason)) => {
+                query.notice(format!("not fused after all: {reason}"));
             }
             _ => {}
         }
@@ -210,28 +299,47 @@ impl Run {
         Ok(batches.boxed())
     }
 
-    async fn run(&self, ran: &mut Ran) -> Result<RecordBatch> {
-        let scans = &self.fused.scans;
+    async fn run(&self, ran: &mut Ran) -> Outcome<RecordBatch> {
         let query = self.context.session_config().get_extension::<Query>();
         let pool = self.context.memory_pool();
         let budget = match pool.memory_limit() {
             MemoryLimit::Finite(bytes) => bytes,
             _ => usize::MAX,
         };
-        let mut execution = self.fused.execution.with_budget(budget);
         let mut answer = Vec::new();
         if let Some(query) = &query {
-            for scan in scans {
+            for scan in self.fused.scans() {
                 let (considered, read) = (scan.plan.blocks_considered as u64, scan.plan.blocks.len() as u64);
                 scan.ledger.planned_blocks(considered, considered - read);
                 query.expect_rows(scan.plan.rows() as u64);
             }
         }
+        let mut sources = self.fused.execution.sources().to_vec();
+        // What they hold is theirs until the answer is there.
+        let mut held = Vec::with_capacity(self.inputs.len());
+        for (source, input) in sources.iter_mut().zip(&self.fused.inputs) {
+            let Input::Derived(input) = input else { continue };
+            let began = Instant::now();
+            let (derived, reservation) = self.derive(input).await?;
+            let (rows, bytes) = (derived.all_rows() as u64, derived.bytes() as u64);
+            if let Some(query) = &query {
+                query.expect_rows(rows);
+            }
+            ran.derived.push((input.number, DerivedRan { elapsed: began.elapsed(), rows, bytes }));
+            held.push(reservation);
+            *source = Arc::new(derived);
+        }
+        let mut execution = match held.is_empty() {
+            true => self.fused.execution.with_budget(budget),
+            false => self.fused.execution.with_sources(sources, budget)?,
+        };
         for pipeline in 0..execution.pipelines() {
             let began = Instant::now();
             let stage = execution.stage(pipeline)?;
             let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels).sum();
-            scans[execution.program().pipelines[pipeline].source].ledger.planned_blocks(0, by_joins as u64);
+            if let Input::Table(scan) = &self.fused.inputs[execution.program().pipelines[pipeline].source] {
+                scan.ledger.planned_blocks(0, by_joins as u64);
+            }
             // What they hold is theirs until it has been put together.
             let (workers, _reservations): (Vec<_>, Vec<_>) =
                 self.work(&stage, query.as_ref()).await?.into_iter().unzip();
@@ -247,7 +355,26 @@ impl Run {
                 table: execution.tables().get(pipeline).copied(),
             });
         }
-        self.batch(&answer)
+        Ok(self.batch(&answer)?)
+    }
+
+    /// The rows of a derived relation, and the memory that is theirs.
+    async fn derive(&self, input: &DerivedInput) -> Outcome<(BatchSource, MemoryReservation)> {
+        let Some(plan) = self.inputs.get(input.number) else {
+            return Err(internal_datafusion_err!("no plan for {}", input.name).into());
+        };
+        let reservation = MemoryConsumer::new("CpuDerived").register(self.context.memory_pool());
+        let mut builder = BatchSourceBuilder::new(&input.name, &input.columns)?;
+        // Its errors are DataFusion's as well, memory that its operators did not get among them.
+        let mut batches = execute_stream(Arc::clone(plan), Arc::clone(&self.context)).map_err(Stop::Failed)?;
+        while let Some(batch) = batches.next().await {
+            builder.push(&batch.map_err(Stop::Failed)?)?;
+            reservation.try_resize(builder.bytes())?;
+        }
+        let derived = spawn_blocking(move || builder.finish()).await;
+        let derived = derived.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
+        reservation.try_resize(derived.bytes())?;
+        Ok((derived, reservation))
     }
 
     /// Carries a stage through on all threads.

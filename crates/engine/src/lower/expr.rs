@@ -16,19 +16,19 @@ use datafusion::logical_expr::expr::{Between, Case, Cast, InList, ScalarFunction
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr as Pipeline, Type, Value};
 
+use super::relation::Relation;
 use super::sql::Names;
 use super::text::{TextFunction, canonical};
 use super::{Lowered, because};
 use crate::catalog::names::sql_name;
-use crate::database::Table;
 use crate::planner::{MORE_ROOM, Operation, operation_of};
 
 /// Translates expressions over the columns that have a register.
 pub(super) struct Translator<'a> {
     /// All columns there are.
     pub schema: Arc<DFSchema>,
-    /// Their tables.
-    pub relations: &'a [Arc<Table>],
+    /// What they are columns of.
+    pub relations: &'a [Relation],
     pub state: &'a SessionState,
     pub registers: HashMap<Column, usize>,
     /// Expressions that are being translated, each within the one before.

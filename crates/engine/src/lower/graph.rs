@@ -1,30 +1,27 @@
-//! A subtree of filters, projections and joins as a graph: relations, conditions over their columns, and lookups (semi
-//! and anti joins).
+//! A subtree as a graph: relations, conditions over their columns, and lookups (semi and anti joins).
+//!
+//! Filters, projections and joins are taken apart. Where that goes no further, whatever is there becomes a derived
+//! relation, whole: an aggregate below, a file, a window, a join of a kind that pipelines do not know.
 //!
 //! Columns get the name of their relation, `#0`, `#1`, ..., whatever they are called in the plan, so that an expression
 //! means the same wherever it is put.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
 
-use datafusion::catalog::default_table_source::source_as_provider;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, NullEquality, TableReference};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 use onehop_pipeline::ir::JoinKind;
 
+use super::relation::{Origin, Relation, column_of, fused, has_ours, no_correlation, table_of};
 use super::{Failure, Lowered, because};
-use crate::database::Table;
-use crate::scan::SegmentTable;
 
 /// Relations and what must hold between them.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    pub relations: Vec<Arc<Table>>,
-    /// What the statement calls them.
-    pub names: Vec<String>,
+    pub relations: Vec<Relation>,
     /// Over columns of relations.
     pub conditions: Vec<Expr>,
     /// Conditions without a column, each with a relation whose rows it holds for: inside a lookup, they say nothing
@@ -42,6 +39,17 @@ pub(super) struct Lookup {
     pub inside: Range<usize>,
     /// Equal expressions: outside, inside.
     pub keys: Vec<(Expr, Expr)>,
+    /// What else must hold between the two.
+    pub conditions: Vec<Expr>,
+}
+
+impl Lookup {
+    /// The relations outside that it reads.
+    pub fn outside(&self) -> BTreeSet<usize> {
+        let keys = self.keys.iter().flat_map(|(theirs, _)| theirs.column_refs());
+        let all = keys.chain(self.conditions.iter().flat_map(Expr::column_refs));
+        all.filter_map(relation_of).filter(|relation| !self.inside.contains(relation)).collect()
+    }
 }
 
 /// A side of a join.
@@ -55,22 +63,61 @@ enum Side {
 pub(super) type Outputs = HashMap<Column, Expr>;
 
 impl Graph {
-    /// Takes a plan apart; what its output columns are.
+    /// Takes a plan apart as far as that goes; what its output columns are.
     pub fn add(&mut self, plan: &LogicalPlan) -> Lowered<Outputs> {
+        if !has_ours(plan)? {
+            return self.derive(plan, reason_of(plan));
+        }
+        let before = (self.relations.len(), self.conditions.len(), self.constants.len(), self.lookups.len());
+        match self.take_apart(plan) {
+            Err(Failure::Reason(reason)) => {
+                self.relations.truncate(before.0);
+                self.conditions.truncate(before.1);
+                self.constants.truncate(before.2);
+                self.lookups.truncate(before.3);
+                self.derive(plan, reason)
+            }
+            taken_apart => taken_apart,
+        }
+    }
+
+    /// Makes a plan a relation, whole.
+    fn derive(&mut self, plan: &LogicalPlan, reason: String) -> Lowered<Outputs> {
+        let number = self.relations.len();
+        let relation = Relation::of_plan(plan, reason);
+        let column = |(place, column)| (column, column_of(&relation, relation_name(number), place));
+        let outputs = plan.schema().columns().into_iter().enumerate().map(column).collect();
+        self.relations.push(relation);
+        Ok(outputs)
+    }
+
+    /// Whether pipelines gain anything: not by reading what DataFusion has computed of anything but our tables.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_worth(&self) -> Lowered<()> {
+        let mut reason = None;
+        for relation in &self.relations {
+            match &relation.origin {
+                Origin::Table(_) => return Ok(()),
+                Origin::Derived(derived) if derived.has_fused()? => return Ok(()),
+                Origin::Derived(derived) => reason = reason.or(Some(derived.reason.clone())),
+            }
+        }
+        because(reason.unwrap_or_else(|| "no table".into()))
+    }
+
+    fn take_apart(&mut self, plan: &LogicalPlan) -> Lowered<Outputs> {
         // Never inside a lookup of this plan: rows that are kept come before those that are looked into.
         let first = self.relations.len();
         match plan {
             LogicalPlan::TableScan(scan) => {
-                let provider = source_as_provider(&scan.source)?;
-                let Some(table) = provider.downcast_ref::<SegmentTable>() else {
-                    return because(format!("{}, which is not a table of this database", scan.table_name));
-                };
+                let Some(table) = table_of(plan)? else { return because(reason_of(plan)) };
                 if scan.fetch.is_some() {
                     return because(format!("a LIMIT on {} below an aggregate", scan.table_name));
                 }
                 let relation = self.relations.len();
-                self.relations.push(Arc::clone(table.table()));
-                self.names.push(scan.table_name.table().to_string());
+                self.relations.push(Relation::of_table(&table, scan.table_name.table()));
                 let qualified = |field: &str| Expr::Column(Column::new(Some(relation_name(relation)), field));
                 let outputs = scan
                     .projected_schema
@@ -81,21 +128,25 @@ impl Graph {
             LogicalPlan::SubqueryAlias(alias) => {
                 let inner = self.add(&alias.input)?;
                 // The name of several is nobody's.
-                if let [name] = &mut self.names[first..] {
-                    *name = alias.alias.table().to_string();
+                if let [relation] = &mut self.relations[first..] {
+                    relation.name = alias.alias.table().to_string();
                 }
                 renamed(&inner, alias.input.schema(), &alias.schema)
             }
             LogicalPlan::Projection(projection) => {
                 let inner = self.add(&projection.input)?;
                 let columns = projection.schema.columns();
-                let exprs = projection.expr.iter().map(|expr| substituted(expr.clone().unalias(), &inner));
-                columns.into_iter().zip(exprs).map(|(column, expr)| Ok((column, expr?))).collect()
+                let mut outputs = Outputs::with_capacity(columns.len());
+                for (column, expr) in columns.into_iter().zip(&projection.expr) {
+                    outputs.insert(column, self.over_relations(expr, &inner)?);
+                }
+                Ok(outputs)
             }
             LogicalPlan::Filter(filter) => {
                 let outputs = self.add(&filter.input)?;
                 for condition in split_conjunction(&filter.predicate) {
-                    self.push_condition(substituted(condition.clone(), &outputs)?, first);
+                    let condition = self.over_relations(condition, &outputs)?;
+                    self.push_condition(condition, first);
                 }
                 Ok(outputs)
             }
@@ -121,12 +172,41 @@ impl Graph {
                     self.push_condition(Expr::BinaryExpr(equal), first);
                 }
                 for condition in join.filter.iter().flat_map(split_conjunction) {
-                    self.push_condition(substituted(condition.clone(), &outputs)?, first);
+                    let condition = self.over_relations(condition, &outputs)?;
+                    self.push_condition(condition, first);
                 }
                 Ok(outputs)
             }
-            other => because(format!("{} below an aggregate", kind(other))),
+            other => because(reason_of(other)),
         }
+    }
+
+    /// An expression over columns of relations. Subqueries that are values become relations.
+    pub fn over_relations(&mut self, expr: &Expr, outputs: &Outputs) -> Lowered<Expr> {
+        let mut values = Vec::new();
+        expr.apply(|expr| {
+            if let Expr::ScalarSubquery(subquery) = expr {
+                values.push(subquery.clone());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let mut known = Vec::with_capacity(values.len());
+        for subquery in values {
+            no_correlation(&subquery)?;
+            let (number, relation) = (self.relations.len(), Relation::of_scalar(&subquery)?);
+            known.push((subquery, column_of(&relation, relation_name(number), 0)));
+            self.relations.push(relation);
+        }
+        let in_place = expr.clone().unalias().transform_down(|expr| match &expr {
+            // What it reads is no column of the outputs.
+            Expr::ScalarSubquery(subquery) => match known.iter().find(|(known, _)| known == subquery) {
+                Some((_, value)) => Ok(Transformed::new(value.clone(), true, TreeNodeRecursion::Jump)),
+                None => Ok(Transformed::no(expr)),
+            },
+            Expr::Column(column) => Ok(Transformed::new(known_as(column, outputs)?, true, TreeNodeRecursion::Jump)),
+            _ => Ok(Transformed::no(expr)),
+        });
+        Ok(in_place?.data)
     }
 
     /// A condition on rows that `relation` is a part of.
@@ -162,22 +242,26 @@ impl Graph {
             }
             keys.push(key);
         }
+        let mut conditions = Vec::new();
+        let mut of_both = outputs.clone();
+        of_both.extend(inside.clone());
         for condition in join.filter.iter().flat_map(split_conjunction) {
             let is_inside = condition.column_refs().iter().all(|column| inside.contains_key(*column));
-            if !is_inside {
-                return because("EXISTS or IN (SELECT ...) with a condition on both queries that is no equality");
+            let condition = substituted(condition.clone(), &of_both)?;
+            match is_inside {
+                true => self.push_condition(condition, first),
+                false => conditions.push(condition),
             }
-            self.push_condition(substituted(condition.clone(), &inside)?, first);
         }
-        self.lookups.push(Lookup { kind, inside: inside_range, keys });
+        self.lookups.push(Lookup { kind, inside: inside_range, keys, conditions });
         Ok(outputs)
     }
 
     /// All columns of all relations, for asking expressions for their types.
     pub fn schema(&self) -> Lowered<DFSchema> {
         let mut all = DFSchema::empty();
-        for (number, table) in self.relations.iter().enumerate() {
-            let schema = DFSchema::try_from_qualified_schema(relation_name(number), &table.schema)?;
+        for (number, relation) in self.relations.iter().enumerate() {
+            let schema = DFSchema::try_from_qualified_schema(relation_name(number), &relation.schema)?;
             all.merge(&schema);
         }
         Ok(all)
@@ -197,13 +281,18 @@ pub(super) fn relation_of(column: &Column) -> Option<usize> {
 /// Puts what columns are in their place.
 pub(super) fn substituted(expr: Expr, outputs: &Outputs) -> Lowered<Expr> {
     let transformed = expr.transform_up(|expr| match &expr {
-        Expr::Column(column) => match outputs.get(column) {
-            Some(known) => Ok(Transformed::yes(known.clone())),
-            None => datafusion::common::internal_err!("{column} is no column here"),
-        },
+        Expr::Column(column) => Ok(Transformed::yes(known_as(column, outputs)?)),
         _ => Ok(Transformed::no(expr)),
     });
     Ok(transformed.map_err(Failure::from)?.data)
+}
+
+/// What a column is.
+fn known_as(column: &Column, outputs: &Outputs) -> datafusion::common::Result<Expr> {
+    match outputs.get(column) {
+        Some(known) => Ok(known.clone()),
+        None => datafusion::common::internal_err!("{column} is no column here"),
+    }
 }
 
 fn renamed(inner: &Outputs, from: &DFSchema, to: &DFSchema) -> Lowered<Outputs> {
@@ -226,6 +315,15 @@ fn kind_of_join(kind: JoinType) -> &'static str {
         JoinType::LeftAnti | JoinType::RightAnti => "NOT IN (SELECT ...), where NOT EXISTS would be",
         JoinType::LeftSemi | JoinType::RightSemi => "EXISTS or IN (SELECT ...)",
         JoinType::LeftMark | JoinType::RightMark => "EXISTS or IN (SELECT ...) beside OR, or as a value",
+    }
+}
+
+/// Why a node is not taken apart.
+fn reason_of(plan: &LogicalPlan) -> String {
+    match plan {
+        LogicalPlan::TableScan(scan) => format!("{}, which is not a table of this database", scan.table_name),
+        _ if fused(plan).is_some() => "an aggregate, which has pipelines of its own".into(),
+        _ => format!("{} below an aggregate", kind(plan)),
     }
 }
 

@@ -1,11 +1,12 @@
 //! From DataFusion's optimised plan to fused pipelines.
 //!
-//! The plan is searched from the top for the largest subtrees that pipelines can run: an aggregate over filters,
-//! projections and inner joins of our own tables. Such a subtree becomes one [`FusedNode`]; all around it stays with
-//! DataFusion. For every aggregate that stays there too, the reason is kept.
+//! The plan is searched from below for subtrees that pipelines can run: an aggregate over filters, projections and joins
+//! of our own tables, and of whatever else, which then is computed first. Such a subtree becomes one [`FusedNode`]; all
+//! around it stays with DataFusion. For every aggregate that stays there too, the reason is kept.
 //!
 //! ```text
 //! LogicalPlan ─ graph ─► relations, conditions over their columns
+//!             ─ relation ─► tables, and plans that are computed first
 //!             ─ tree  ─► the largest relation is the root, the others are join tables, nested where the joins are
 //!             ─ expr  ─► DataFusion's expressions as the pipelines', each with its SQL for errors
 //!             ─ distinct ─► one aggregate where DataFusion has two
@@ -20,6 +21,7 @@ mod exec;
 mod expr;
 mod graph;
 mod node;
+mod relation;
 mod sql;
 mod text;
 mod tree;
@@ -28,19 +30,18 @@ mod words;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use datafusion::catalog::default_table_source::source_as_provider;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Extension, LogicalPlan};
 
 use onehop_segment::BlockCache;
 
-pub(crate) use self::exec::{FusedExec, PipelineRan};
+pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan};
 use self::node::FusedNode;
 pub(crate) use self::node::{Fused, FusedPlanner};
+pub(crate) use self::tree::{DerivedInput, Input};
 use crate::query::Query;
-use crate::scan::SegmentTable;
 use crate::settings::{ExecMode, Fallback};
 use crate::{Error, ErrorKind};
 
@@ -95,9 +96,14 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
     let query = state.config().get_extension::<Query>();
     let mut refused = Vec::new();
     let mut fused_subtrees = 0;
-    // How many aggregates that were refused the walk is within: their joins are refused with them.
+    // How many aggregates the walk is within: joins belong to them.
     let within = Cell::new(0usize);
     let down = |node: LogicalPlan| {
+        within.set(within.get() + usize::from(matches!(node, LogicalPlan::Aggregate(_))));
+        Ok(Transformed::no(node))
+    };
+    // From below: what an aggregate is computed of may have become a fused subtree before.
+    let up = |node: LogicalPlan| {
         let LogicalPlan::Aggregate(aggregate) = &node else {
             if matches!(node, LogicalPlan::Join(_)) && within.get() == 0 {
                 let refusal = Refusal::of(&node, "a join that no aggregate is computed of".into())?;
@@ -105,24 +111,18 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
             }
             return Ok(Transformed::no(node));
         };
-        match FusedNode::of_aggregate(aggregate, state, &fusing, query.as_ref()) {
+        within.set(within.get() - 1);
+        match FusedNode::of_aggregate(aggregate, state, &fusing, query.as_ref(), &mut refused) {
             Ok(fused) => {
                 fused_subtrees += 1;
-                let node = LogicalPlan::Extension(Extension { node: Arc::new(fused) });
-                Ok(Transformed::new(node, true, TreeNodeRecursion::Jump))
+                Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
             }
             Err(Failure::Reason(reason)) => {
                 refused.push(Refusal::of(&node, reason)?);
-                within.set(within.get() + 1);
                 Ok(Transformed::no(node))
             }
             Err(Failure::Error(e)) => Err(e),
         }
-    };
-    let up = |node: LogicalPlan| {
-        // An aggregate that is still one was refused on the way down.
-        within.set(within.get().saturating_sub(usize::from(matches!(node, LogicalPlan::Aggregate(_)))));
-        Ok(Transformed::no(node))
     };
     let lowered = plan.clone().transform_down_up_with_subqueries(down, up)?;
     let of_tables: Vec<&Refusal> = refused.iter().filter(|refusal| !refusal.tables.is_empty()).collect();
@@ -155,18 +155,14 @@ impl Refusal {
     fn of(node: &LogicalPlan, reason: String) -> DataFusionResult<Self> {
         let what = if matches!(node, LogicalPlan::Join(_)) { Refused::Join } else { Refused::Aggregate };
         let columns = node.schema().fields().iter().map(|field| field.name().clone()).collect();
-        let mut tables = Vec::new();
-        node.apply(|node| {
-            if let LogicalPlan::TableScan(scan) = node
-                && let Some(table) = source_as_provider(&scan.source)?.downcast_ref::<SegmentTable>()
-            {
-                tables.push(table.table().name.clone());
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        tables.sort();
-        Ok(Self { what, columns, tables, reason })
+        Ok(Self { what, columns, tables: relation::tables_below(node, true)?, reason })
     }
+}
+
+/// The error of a session that wants nothing but pipelines.
+fn cannot_run(reason: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("no fused pipeline can run {reason}"))
+        .with_hint("SET exec.fallback = 'warn' lets DataFusion's operators run it")
 }
 
 /// Says why not everything is lowered, as the session wants to have it said.
@@ -174,10 +170,7 @@ fn report(refused: &[&Refusal], fallback: Fallback, query: Option<&Query>) -> Da
     match (fallback, refused, query) {
         (_, [], _) | (Fallback::Silent, ..) => {}
         (Fallback::Error, [Refusal { reason, .. }, ..], _) => {
-            let message = format!("no fused pipeline can run {reason}");
-            let error = Error::new(ErrorKind::Invalid, message)
-                .with_hint("SET exec.fallback = 'warn' lets DataFusion's operators run it");
-            return Err(error.into());
+            return Err(cannot_run(reason).into());
         }
         (Fallback::Warn, refused, Some(query)) => {
             refused.iter().for_each(|Refusal { reason, .. }| query.notice(format!("not fused: {reason}")));

@@ -15,16 +15,18 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
+use onehop_pipeline::Domain;
 use onehop_pipeline::cpu::{Execution, SinkFacts};
 use onehop_pipeline::ir::Sink;
 
 use super::aggregate::{self, Finish};
 use super::distinct;
 use super::exec::FusedExec;
-use super::graph::{Graph, substituted};
-use super::tree::{Planned, Planner, Scan};
+use super::graph::Graph;
+use super::relation::{Derived, Relation, tables_below};
+use super::tree::{Input, Planned, Planner, Scan};
 use super::words::Words;
-use super::{Fusing, Lowered, because};
+use super::{Fusing, Lowered, Refusal, because};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 
@@ -36,7 +38,8 @@ pub(crate) struct Fused {
     /// What each pipeline does, and what it ends in.
     pub words: Vec<Words>,
     pub planned: Vec<SinkFacts>,
-    pub scans: Vec<Scan>,
+    /// What each source reads.
+    pub inputs: Vec<Input>,
     /// How the answer's columns are made of the pipeline's.
     pub(super) finish: Vec<Finish>,
     pub schema: DFSchemaRef,
@@ -47,6 +50,14 @@ pub(crate) struct Fused {
 }
 
 impl Fused {
+    /// What is read of tables.
+    pub fn scans(&self) -> impl Iterator<Item = &Scan> {
+        self.inputs.iter().filter_map(|input| match input {
+            Input::Table(scan) => Some(scan),
+            Input::Derived(_) => None,
+        })
+    }
+
     /// The operators that DataFusion would have run.
     pub async fn plan_unfused(&self) -> Result<Arc<dyn ExecutionPlan>> {
         self.state.query_planner().create_physical_plan(&self.unfused, self.state.as_ref()).await
@@ -67,25 +78,31 @@ fn without_fusing(state: &SessionState, fusing: &Fusing) -> Arc<SessionState> {
     Arc::new(state)
 }
 
-/// Fused subtrees have no inputs and no expressions: there is nothing in them for DataFusion to change.
+/// Fused subtrees have no expressions, for there is nothing in them for DataFusion to change; their inputs are the plans
+/// of derived relations.
 #[derive(Clone, Debug)]
 pub(crate) struct FusedNode {
     fused: Arc<Fused>,
+    inputs: Vec<LogicalPlan>,
 }
 
 impl FusedNode {
-    /// An aggregate and all below it.
+    /// An aggregate and all below it. What of that does not run on pipelines, although it is about our tables, is told
+    /// to `refused`.
     pub fn of_aggregate(
         aggregate: &LogicalAggregate,
         state: &SessionState,
         fusing: &Fusing,
         query: Option<&Arc<Query>>,
+        refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
-        match distinct::flattened(aggregate) {
-            // Where sets of values do not do, DataFusion's second aggregate may still be one of ours.
-            Some(flat) => Self::of_flat(&flat, aggregate, state, fusing, query),
-            None => Self::of_flat(aggregate, aggregate, state, fusing, query),
+        if let Some(flat) = distinct::flattened(aggregate)
+            && let Ok(node) = Self::of_flat(&flat, aggregate, state, fusing, query, refused)
+        {
+            return Ok(node);
         }
+        // Where sets of values do not do, the one aggregate runs above the other.
+        Self::of_flat(aggregate, aggregate, state, fusing, query, refused)
     }
 
     /// What does the same as `unfused`.
@@ -95,12 +112,14 @@ impl FusedNode {
         state: &SessionState,
         fusing: &Fusing,
         query: Option<&Arc<Query>>,
+        refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
         let mut graph = Graph::default();
         let outputs = graph.add(&aggregate.input)?;
-        let substitute = |expr: &Expr| substituted(expr.clone().unalias(), &outputs);
-        let keys = aggregate.group_expr.iter().map(substitute).collect::<Lowered<Vec<_>>>()?;
-        let calls = aggregate.aggr_expr.iter().map(substitute).collect::<Lowered<Vec<_>>>()?;
+        let mut over_relations = |expr: &Expr| graph.over_relations(expr, &outputs);
+        let keys = aggregate.group_expr.iter().map(&mut over_relations).collect::<Lowered<Vec<_>>>()?;
+        let calls = aggregate.aggr_expr.iter().map(&mut over_relations).collect::<Lowered<Vec<_>>>()?;
+        graph.check_worth()?;
         if keys.iter().any(|key| matches!(key, Expr::GroupingSet(_))) {
             return because("GROUPING SETS, ROLLUP or CUBE");
         }
@@ -118,7 +137,7 @@ impl FusedNode {
             Ok(Sink::Aggregate { keys, aggregates })
         })?;
         // Everything that can be refused is refused now, while DataFusion can still take over.
-        let Planned { program, mut words, sources, scans } = planned;
+        let Planned { program, mut words, sources, inputs } = planned;
         let execution = Execution::new(program, sources, 0)?;
         let planned = execution.check()?;
         if let Some(words) = words.last_mut() {
@@ -129,14 +148,43 @@ impl FusedNode {
             execution,
             words,
             planned,
-            scans,
+            inputs,
             finish,
             schema: Arc::clone(&aggregate.schema),
             fallback: fusing.fallback,
             unfused: LogicalPlan::Aggregate(unfused.clone()),
             state: without_fusing(state, fusing),
         };
-        Ok(Self { fused: Arc::new(fused) })
+        let mut inputs = Vec::new();
+        for Derived { plan, reason, .. } in graph.relations.iter().filter_map(Relation::derived) {
+            // Of an aggregate it was said when it was met.
+            if !matches!(plan, LogicalPlan::Aggregate(_)) && !tables_below(plan, false)?.is_empty() {
+                refused.push(Refusal::of(plan, reason.clone())?);
+            }
+            inputs.push(plan.clone());
+        }
+        Ok(Self { fused: Arc::new(fused), inputs })
+    }
+
+    /// Whether there is always one row.
+    pub fn has_one_row(&self) -> bool {
+        let last = self.fused.execution.program().pipelines.last();
+        last.is_some_and(|last| matches!(&last.sink, Sink::Aggregate { keys, .. } if keys.is_empty()))
+    }
+
+    /// What its columns can hold, where that is what a pipeline's can.
+    pub fn outputs(&self) -> Vec<Option<Domain>> {
+        let outputs = self.fused.execution.outputs();
+        let domain = |finish: &Finish| match finish {
+            Finish::Column(column) => outputs.get(*column).cloned(),
+            _ => None,
+        };
+        self.fused.finish.iter().map(domain).collect()
+    }
+
+    /// The tables that its pipelines read.
+    pub fn tables(&self) -> impl Iterator<Item = String> {
+        self.fused.scans().map(|scan| scan.table.name.clone())
     }
 
     fn address(&self) -> usize {
@@ -170,7 +218,7 @@ impl UserDefinedLogicalNodeCore for FusedNode {
     }
 
     fn inputs(&self) -> Vec<&LogicalPlan> {
-        Vec::new()
+        self.inputs.iter().collect()
     }
 
     fn schema(&self) -> &DFSchemaRef {
@@ -185,8 +233,8 @@ impl UserDefinedLogicalNodeCore for FusedNode {
         write!(f, "Fused: {}", self.fused)
     }
 
-    fn with_exprs_and_inputs(&self, _: Vec<Expr>, _: Vec<LogicalPlan>) -> Result<Self> {
-        Ok(self.clone())
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        Ok(Self { fused: Arc::clone(&self.fused), inputs })
     }
 }
 
@@ -201,11 +249,11 @@ impl ExtensionPlanner for FusedPlanner {
         _planner: &dyn PhysicalPlanner,
         node: &dyn UserDefinedLogicalNode,
         _logical: &[&LogicalPlan],
-        _physical: &[Arc<dyn ExecutionPlan>],
+        physical: &[Arc<dyn ExecutionPlan>],
         _session: &dyn Session,
         _context: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(node) = node.as_any().downcast_ref::<FusedNode>() else { return Ok(None) };
-        Ok(Some(Arc::new(FusedExec::new(Arc::clone(&node.fused)))))
+        Ok(Some(Arc::new(FusedExec::new(Arc::clone(&node.fused), physical.to_vec()))))
     }
 }

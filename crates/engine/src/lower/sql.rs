@@ -4,8 +4,6 @@
 //! columns get back the names they have in their tables, operators their signs, and only casts that can change a value
 //! are shown.
 
-use std::sync::Arc;
-
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ScalarValue};
@@ -13,8 +11,8 @@ use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 
 use super::graph::relation_of;
+use super::relation::Relation;
 use crate::catalog::names::sql_name;
-use crate::database::Table;
 use crate::planner::{Operation, operation_of};
 
 /// Longer texts are cut: the operator that matters is named by the first of it.
@@ -23,8 +21,8 @@ const MOST_CHARS: usize = 160;
 /// What names the columns of relations.
 #[derive(Clone, Copy)]
 pub(super) struct Names<'a> {
-    /// The tables of relations, by number.
-    pub relations: &'a [Arc<Table>],
+    /// The relations, by number.
+    pub relations: &'a [Relation],
     /// All columns of all relations.
     pub schema: &'a DFSchema,
 }
@@ -41,10 +39,10 @@ impl Names<'_> {
 
     /// A column's own name, with its table's where there are several of that name.
     pub fn column(self, column: &Column) -> String {
-        let table = relation_of(column).and_then(|relation| self.relations.get(relation));
-        match table {
-            Some(table) if self.schema.fields().iter().filter(|f| *f.name() == column.name).count() > 1 => {
-                format!("{}.{}", table.name, column.name)
+        let relation = relation_of(column).and_then(|relation| self.relations.get(relation));
+        match relation {
+            Some(relation) if self.schema.fields().iter().filter(|f| *f.name() == column.name).count() > 1 => {
+                format!("{}.{}", relation.table_name(), column.name)
             }
             _ => column.name.clone(),
         }

@@ -9,16 +9,18 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use datafusion::common::{Column, DFSchema, DataFusionError};
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::{Column, DFSchema, DataFusionError, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use onehop_io::Ledger;
 use onehop_pipeline::ir::{JoinKind, Pipeline, Probe, Program, Sink, Step};
-use onehop_pipeline::{Expr as PipelineExpr, SegmentSource, Source};
+use onehop_pipeline::{BatchSource, Expr as PipelineExpr, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType};
 
 use super::expr::Translator;
 use super::graph::{Graph, Lookup, relation_of};
+use super::relation::{Origin, Relation};
 use super::words::Words;
 use super::{Lowered, because};
 use crate::Error;
@@ -32,11 +34,32 @@ pub(super) struct Planned {
     /// What each pipeline does.
     pub words: Vec<Words>,
     pub sources: Vec<Arc<dyn Source>>,
-    /// What each source reads, and what it got around.
-    pub scans: Vec<Scan>,
+    /// What each source reads.
+    pub inputs: Vec<Input>,
 }
 
 /// What one source reads.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A table of the database.
+    Table(Scan),
+    /// The rows of a plan, which takes the place of a source that expects them once it has run.
+    Derived(DerivedInput),
+}
+
+/// A plan that a source gets its rows from.
+#[derive(Debug)]
+pub(crate) struct DerivedInput {
+    /// What the statement calls it.
+    pub name: String,
+    /// Its place among such plans.
+    pub number: usize,
+    /// The columns that are read, by their place in its rows.
+    pub columns: Vec<(usize, DataType)>,
+    pub column_names: Vec<String>,
+}
+
+/// What is read of a table, and what was got around.
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub table: Arc<Table>,
@@ -117,7 +140,7 @@ impl<'a> Planner<'a> {
                 program: Program { pipelines: Vec::new() },
                 words: Vec::new(),
                 sources: Vec::new(),
-                scans: Vec::new(),
+                inputs: Vec::new(),
             },
         })
     }
@@ -126,8 +149,11 @@ impl<'a> Planner<'a> {
     pub fn plan(mut self, outputs: &[Expr], sink: impl FnOnce(&Translator<'_>) -> Lowered<Sink>) -> Lowered<Planned> {
         let edges = self.sort_conditions();
         let mut scans = Vec::with_capacity(self.graph.relations.len());
-        for (table, local) in self.graph.relations.iter().zip(&self.local) {
-            scans.push(Some(ScanPlan::new(table, local).map_err(DataFusionError::from)?));
+        for (relation, local) in self.graph.relations.iter().zip(&self.local) {
+            scans.push(match &relation.origin {
+                Origin::Table(table) => Some(ScanPlan::new(table, local).map_err(DataFusionError::from)?),
+                Origin::Derived(_) => None,
+            });
         }
         let root = self.arrange(edges, &scans)?;
         let wanted = columns_of(outputs);
@@ -149,7 +175,8 @@ impl<'a> Planner<'a> {
             let relations = relations_of(condition);
             match relations.iter().collect::<Vec<_>>().as_slice() {
                 [relation] => self.local[**relation].push(condition.clone()),
-                [_, _] => match edge(condition) {
+                // Whatever is compared with the only row of a relation is no key: its type may be any.
+                [a, b] => match edge(condition).filter(|_| !self.has_one_row(**a) && !self.has_one_row(**b)) {
                     Some(edge) => edges.push(edge),
                     None => self.late.push(condition.clone()),
                 },
@@ -159,9 +186,18 @@ impl<'a> Planner<'a> {
         edges
     }
 
+    fn has_one_row(&self, relation: usize) -> bool {
+        self.graph.relations[relation].has_one_row()
+    }
+
     /// Makes a tree of the relations of every lookup, and one of all others; the root of that one.
     fn arrange(&mut self, mut edges: Vec<Edge>, scans: &[Option<ScanPlan>]) -> Lowered<usize> {
-        let rows = |relation: &usize| scans[*relation].as_ref().map_or(0, ScanPlan::rows);
+        // Tables are streamed, and the largest of them. How large a derived relation is nobody knows.
+        let relations = &self.graph.relations;
+        let rows = |relation: &usize| match &scans[*relation] {
+            Some(scan) => (2, scan.rows()),
+            None => (usize::from(!relations[*relation].has_one_row()), 0),
+        };
         let mut free: BTreeSet<usize> = (0..self.graph.relations.len()).collect();
         // Inner lookups come before those that they are in.
         for (number, lookup) in self.graph.lookups.iter().enumerate() {
@@ -174,7 +210,7 @@ impl<'a> Planner<'a> {
             self.hang(root, &inside, here)?;
             self.roots.push(root);
             // Where its keys are known, as early as possible.
-            let outside: BTreeSet<usize> = lookup.keys.iter().flat_map(|(theirs, _)| relations_of(theirs)).collect();
+            let outside = lookup.outside();
             match outside.iter().collect::<Vec<_>>().as_slice() {
                 [relation] => self.nodes[**relation].lookups.push(number),
                 _ => self.late_lookups.push(number),
@@ -188,8 +224,7 @@ impl<'a> Planner<'a> {
             self.nodes[root].late.push(condition);
         }
         for number in std::mem::take(&mut self.late_lookups) {
-            let outside = self.graph.lookups[number].keys.iter().flat_map(|(theirs, _)| relations_of(theirs)).collect();
-            let root = self.root_of(&outside, root);
+            let root = self.root_of(&self.graph.lookups[number].outside(), root);
             self.nodes[root].lookups.push(number);
         }
         Ok(root)
@@ -227,6 +262,14 @@ impl<'a> Planner<'a> {
                 self.nodes[child].keys.push((theirs, mine));
             }
         }
+        // Every row meets the only row of a relation, whatever the key.
+        for alone in all.iter().filter(|relation| self.graph.relations[**relation].has_one_row()) {
+            if reached.insert(*alone) {
+                let key = Expr::Literal(ScalarValue::Int64(Some(0)), None);
+                self.nodes[root].children.push(*alone);
+                self.nodes[*alone].keys.push((key.clone(), key));
+            }
+        }
         match reached.len() == all.len() {
             true => Ok(()),
             false => because("a join without an equality between columns of two tables"),
@@ -248,6 +291,7 @@ impl<'a> Planner<'a> {
         // What comes last reads what the tables below bring.
         let graph = self.graph;
         let last = lookups.iter().flat_map(|number| graph.lookups[*number].keys.iter().map(|(theirs, _)| theirs));
+        let last = last.chain(lookups.iter().flat_map(|number| &graph.lookups[*number].conditions));
         let last: Vec<Expr> = last.chain(&late).cloned().collect();
         let wanted: BTreeSet<Column> = wanted.iter().cloned().chain(columns_of(&last)).collect();
         // Columns of its own that somebody reads here: its conditions, the keys it probes with, what is wanted.
@@ -263,10 +307,14 @@ impl<'a> Planner<'a> {
         let mut sets = Vec::with_capacity(lookups.len());
         let mut conditions = Vec::with_capacity(lookups.len());
         for number in &lookups {
+            let lookup = &graph.lookups[*number];
             let keys: Vec<(Expr, Expr)> =
-                graph.lookups[*number].keys.iter().map(|(theirs, ours)| (ours.clone(), theirs.clone())).collect();
-            conditions.push(graph.equalities(&keys));
-            sets.push(self.build(self.roots[*number], &keys, &BTreeSet::new(), scans)?);
+                lookup.keys.iter().map(|(theirs, ours)| (ours.clone(), theirs.clone())).collect();
+            let others = lookup.conditions.iter().map(|condition| graph.sql(condition));
+            conditions.push(std::iter::once(graph.equalities(&keys)).chain(others).collect::<Vec<_>>().join(" AND "));
+            let is_inside = |column: &Column| relation_of(column).is_some_and(|r| lookup.inside.contains(&r));
+            let payload: BTreeSet<Column> = columns_of(&lookup.conditions).into_iter().filter(is_inside).collect();
+            sets.push((self.build(self.roots[*number], &keys, &payload, scans)?, payload));
         }
         for (child, keys) in children.iter().zip(&keys) {
             let below = self.subtree(*child);
@@ -296,6 +344,7 @@ impl<'a> Planner<'a> {
                 kind: JoinKind::Inner,
                 keys,
                 payload: (0..payload.len()).collect(),
+                condition: None,
             }));
             for column in payload {
                 translator.registers.insert(column.clone(), next);
@@ -303,10 +352,18 @@ impl<'a> Planner<'a> {
             }
         }
         words.steps.extend(conditions);
-        for (number, table) in lookups.iter().zip(sets) {
-            let Lookup { kind, keys, .. } = &graph.lookups[*number];
+        for (number, (table, columns)) in lookups.iter().zip(sets) {
+            let Lookup { kind, keys, conditions, .. } = &graph.lookups[*number];
             let keys = keys.iter().map(|(theirs, _)| translator.translate(theirs)).collect::<Lowered<Vec<_>>>()?;
-            steps.push(Step::Probe(Probe { table, kind: *kind, keys, payload: Vec::new() }));
+            let payload = (0..columns.len()).collect();
+            for column in columns {
+                translator.registers.insert(column, next);
+                next += 1;
+            }
+            let mut conditions =
+                conditions.iter().map(|condition| translator.translate(condition)).collect::<Lowered<Vec<_>>>()?;
+            let condition = if conditions.len() > 1 { Some(PipelineExpr::And(conditions)) } else { conditions.pop() };
+            steps.push(Step::Probe(Probe { table, kind: *kind, keys, payload, condition }));
         }
         for condition in &late {
             words.steps.push(graph.sql(condition));
@@ -348,26 +405,56 @@ impl<'a> Planner<'a> {
     }
 
     fn source(&mut self, relation: usize, used: &BTreeSet<Column>, scans: &mut [Option<ScanPlan>]) -> Lowered<usize> {
-        let table = &self.graph.relations[relation];
-        let Some(plan) = scans[relation].take() else { return because("a table that is read twice") };
+        let graph = self.graph;
+        let Relation { name, schema, origin } = &graph.relations[relation];
         let mut columns = Vec::with_capacity(used.len());
         for column in used {
-            let (index, field) = match table.schema.column_with_name(&column.name) {
-                Some(found) => found,
-                None => return because(format!("no column {column}")),
+            let Some(found) = schema.column_with_name(&column.name) else {
+                return because(format!("no column {column}"));
             };
+            columns.push(found);
+        }
+        let (source, input): (Arc<dyn Source>, Input) = match origin {
+            Origin::Table(table) => {
+                let Some(plan) = scans[relation].take() else { return because("a table that is read twice") };
+                let (source, scan) = self.table_source(table, name, &columns, plan)?;
+                (Arc::new(source), Input::Table(scan))
+            }
+            Origin::Derived(derived) => {
+                let places: Vec<usize> = columns.iter().map(|(place, _)| *place).collect();
+                let input = DerivedInput {
+                    name: name.clone(),
+                    number: graph.relations[..relation].iter().filter(|relation| relation.derived().is_some()).count(),
+                    columns: columns.iter().map(|(place, field)| (*place, field.data_type().clone())).collect(),
+                    column_names: columns.iter().map(|(_, field)| field.name().clone()).collect(),
+                };
+                let expected = BatchSource::expected(name, derived.expected(&places)?);
+                (Arc::new(expected), Input::Derived(input))
+            }
+        };
+        self.planned.sources.push(source);
+        self.planned.inputs.push(input);
+        Ok(self.planned.sources.len() - 1)
+    }
+
+    fn table_source(
+        &self,
+        table: &Arc<Table>,
+        name: &str,
+        columns: &[(usize, &Field)],
+        plan: ScanPlan,
+    ) -> Lowered<(SegmentSource, Scan)> {
+        let mut typed = Vec::with_capacity(columns.len());
+        for (place, field) in columns {
             let column_type = ColumnType::of(field.name(), field.data_type());
             let column_type = column_type.map_err(|e| DataFusionError::from(Error::from(e)))?;
-            columns.push((index, column_type, field.is_nullable()));
+            typed.push((*place, column_type, field.is_nullable()));
         }
         let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
         let ledger = Arc::new(Ledger::below(&self.ledger));
-        let source = SegmentSource::new(&table.name, blocks, &columns, Arc::clone(&self.cache), Arc::clone(&ledger))?;
-        self.planned.sources.push(Arc::new(source));
-        let columns = columns.iter().map(|(index, ..)| *index).collect();
-        let name = self.graph.names[relation].clone();
-        self.planned.scans.push(Scan { table: Arc::clone(table), name, columns, plan, ledger });
-        Ok(self.planned.sources.len() - 1)
+        let source = SegmentSource::new(&table.name, blocks, &typed, Arc::clone(&self.cache), Arc::clone(&ledger))?;
+        let columns = columns.iter().map(|(place, _)| *place).collect();
+        Ok((source, Scan { table: Arc::clone(table), name: name.into(), columns, plan, ledger }))
     }
 }
 

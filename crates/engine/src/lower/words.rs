@@ -27,15 +27,18 @@ impl Graph {
     /// The columns of several relations by one name have their relation's before it.
     fn column_name(&self, column: &Column) -> String {
         let has = |schema: &arrow::datatypes::SchemaRef| schema.column_with_name(&column.name).is_some();
-        let is_alone = self.relations.iter().filter(|table| has(&table.schema)).count() < 2;
-        match relation_of(column).and_then(|relation| self.names.get(relation)) {
-            Some(relation) if !is_alone => format!("{}.{}", quoted(relation), quoted(&column.name)),
+        let is_alone = self.relations.iter().filter(|relation| has(&relation.schema)).count() < 2;
+        match relation_of(column).and_then(|relation| self.relations.get(relation)) {
+            Some(relation) if !is_alone => format!("{}.{}", quoted(&relation.name), quoted(&column.name)),
             _ => quoted(&column.name),
         }
     }
 
-    /// The equalities of a join.
+    /// The equalities of a join. One with the only row of a relation has none.
     pub fn equalities(&self, keys: &[(Expr, Expr)]) -> String {
+        if keys.iter().all(|(theirs, _)| matches!(theirs, Expr::Literal(..))) {
+            return "TRUE".into();
+        }
         let equal = |(theirs, mine): &(Expr, Expr)| format!("{} = {}", self.sql(mine), self.sql(theirs));
         keys.iter().map(equal).collect::<Vec<_>>().join(" AND ")
     }

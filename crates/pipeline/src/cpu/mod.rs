@@ -65,6 +65,15 @@ impl Execution {
         Self { budget, tables: Vec::new(), ..self.clone() }
     }
 
+    /// The same program over other sources, of which some were only expected when it was checked: it is checked again,
+    /// from its start and within another budget.
+    ///
+    /// # Errors
+    /// As [`Execution::new`].
+    pub fn with_sources(&self, sources: Vec<Arc<dyn Source>>, budget: usize) -> Result<Self> {
+        Self::new(self.program.clone(), sources, budget)
+    }
+
     /// Compiles every pipeline, with empty tables to probe: what cannot be run is refused here, before any row is read.
     /// What each of them ends in, as planned.
     ///
@@ -91,6 +100,11 @@ impl Execution {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// What it reads.
+    pub fn sources(&self) -> &[Arc<dyn Source>] {
+        &self.sources
     }
 
     /// Pipelines to run, in order.

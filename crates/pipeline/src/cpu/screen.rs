@@ -211,9 +211,7 @@ impl Screen {
         }
         if answer.has_nulls {
             let mut valid: Mask = [0; LANES];
-            if let Some(plane) = block.validity_plane() {
-                plane.within(vector, 1, 1, &mut valid);
-            }
+            block.valid_mask(vector, n, &mut valid);
             let of_null = if self.null_passes { u32::MAX } else { 0 };
             out.iter_mut().zip(&valid).for_each(|(word, valid)| *word = *word & valid | of_null & !valid);
         }

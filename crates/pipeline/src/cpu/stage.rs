@@ -89,7 +89,17 @@ pub(super) struct CompiledStep {
 #[derive(Debug)]
 pub(super) enum StepKind {
     Filter(Code),
-    Probe { table: Arc<JoinTable>, kind: JoinKind, keys: Vec<Code>, slots: Vec<usize> },
+    Probe { table: Arc<JoinTable>, kind: JoinKind, keys: Vec<Code>, slots: Vec<usize>, condition: Option<MatchCode> },
+}
+
+/// What a match has to meet to be one.
+#[derive(Debug)]
+pub(super) struct MatchCode {
+    pub code: Code,
+    /// Registers it reads.
+    pub needs: Vec<usize>,
+    /// Which of all registers it reads of the row that is matched.
+    pub of_row: Vec<bool>,
 }
 
 #[derive(Debug)]
@@ -259,9 +269,23 @@ impl Builder<'_> {
                     screen = Screen::of_probe(&bound, probe.kind, &table, self.is_column());
                 }
                 let slots = keys.iter().map(|code| code.result).collect();
-                let kind = StepKind::Probe { table, kind: probe.kind, keys, slots };
+                let mut needs = registers_of(&probe.keys);
+                let first = self.registers.len();
+                let mut condition = None;
+                if let Some(expr) = &probe.condition {
+                    let (code, _) = self.code(expr)?;
+                    let of_both = registers_of([expr]);
+                    let mut of_row = vec![false; self.domains.len()];
+                    of_both.iter().filter(|register| **register < first).for_each(|register| of_row[*register] = true);
+                    needs.extend(of_both.iter().filter(|register| of_row[**register]));
+                    needs.sort_unstable();
+                    needs.dedup();
+                    condition = Some(MatchCode { code, needs: of_both, of_row });
+                    screen = None;
+                }
+                let kind = StepKind::Probe { table, kind: probe.kind, keys, slots, condition };
                 let step = self.steps.len();
-                self.push(number, kind, screen, registers_of(&probe.keys), is_fallible);
+                self.push(number, kind, screen, needs, is_fallible);
                 self.registers.extend(probe.payload.iter().map(|column| Register::Payload { step, column: *column }));
             }
         }

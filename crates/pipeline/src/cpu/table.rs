@@ -436,6 +436,11 @@ impl JoinTable {
         self.starts[place]..self.starts[place + 1]
     }
 
+    /// The rows of a place, be it one or several.
+    pub fn matches(&self, place: i32) -> std::ops::Range<u32> {
+        if self.is_unique() { place as u32..place as u32 + 1 } else { self.run(place) }
+    }
+
     /// A payload column's values at `places`.
     pub fn payload(&self, column: usize, places: &[i32], may_miss: bool, out: &mut Vector) {
         let (column, bias) = &self.payload[column];

@@ -23,7 +23,7 @@ use super::keys::KeyScratch;
 use super::order::Order;
 use super::output::{ResultColumn, ResultValues};
 use super::screen::{self, Answer};
-use super::stage::{CompiledSink, Register, Stage, StepKind};
+use super::stage::{CompiledSink, MatchCode, Register, Stage, StepKind};
 use super::table::{Collected, JoinTable, NOTHING};
 use super::vector::{Data, Vector};
 use crate::block::{Block, Rows, Scratch};
@@ -269,12 +269,18 @@ impl Worker {
                     }
                     frame.keep(keep, picked, stage, &self.order.needed[at]);
                 }
-                StepKind::Probe { table, kind, keys, slots } => {
+                StepKind::Probe { table, kind, keys, slots, condition } => {
                     for key in keys {
                         key.run(&mut frame.vectors, rows_in)?;
                     }
                     let mut places = frame.places[number].take().unwrap_or_else(|| Box::new([NOTHING; VECTOR_ROWS]));
                     table.probe(slots, &frame.vectors, rows_in, key_scratch, keep, &mut places[..]);
+                    if condition.is_some() {
+                        let found = *keep;
+                        self.scratch.keep = self.any_match(stage, depth, number, &found, &places)?;
+                    }
+                    let frame = &mut self.frames[depth];
+                    let WorkerScratch { keep, picked, .. } = &mut *self.scratch;
                     let multiplies = !table.is_unique() && matches!(kind, JoinKind::Inner | JoinKind::Left);
                     if !multiplies {
                         match kind {
@@ -355,6 +361,82 @@ impl Worker {
         }
         let counts = &mut self.counts[stage.steps[number].number];
         *counts = (counts.0 + n as u64, counts.1 + rows_out as u64);
+        Ok(())
+    }
+
+    /// 1 for those rows of a frame that have a match which meets the condition of a probe, 0 for others.
+    fn any_match(
+        &mut self,
+        stage: &Stage,
+        depth: usize,
+        number: usize,
+        found: &[u8; VECTOR_ROWS],
+        places: &[i32; VECTOR_ROWS],
+    ) -> Result<[u8; VECTOR_ROWS]> {
+        let StepKind::Probe { table, .. } = &stage.steps[number].kind else { return Err(not_boolean()) };
+        if self.frames.len() == depth + 1 {
+            self.frames.push(Frame::new(stage));
+        }
+        let mut met = [0u8; VECTOR_ROWS];
+        let mut picked = [0u16; VECTOR_ROWS];
+        let mut matches = Box::new([NOTHING; VECTOR_ROWS]);
+        let mut filled = 0;
+        for row in (0..self.frames[depth].n).filter(|row| found[*row] == 1) {
+            for place in table.matches(places[row]) {
+                // One is enough.
+                if met[row] == 1 {
+                    break;
+                }
+                picked[filled] = row as u16;
+                matches[filled] = place as i32;
+                filled += 1;
+                if filled == VECTOR_ROWS {
+                    self.try_matches(stage, depth, number, &picked, &matches, &mut met)?;
+                    filled = 0;
+                }
+            }
+        }
+        if filled > 0 {
+            self.try_matches(stage, depth, number, &picked[..filled], &matches, &mut met)?;
+        }
+        Ok(met)
+    }
+
+    /// Marks the picked rows of a frame whose matches meet the condition of a probe.
+    fn try_matches(
+        &mut self,
+        stage: &Stage,
+        depth: usize,
+        number: usize,
+        picked: &[u16],
+        matches: &[i32; VECTOR_ROWS],
+        met: &mut [u8; VECTOR_ROWS],
+    ) -> Result<()> {
+        if self.cancelled.load(Relaxed) {
+            return Err(Error::Cancelled);
+        }
+        let StepKind::Probe { condition: Some(MatchCode { code, needs, of_row }), .. } = &stage.steps[number].kind
+        else {
+            return Err(not_boolean());
+        };
+        let (before, after) = self.frames.split_at_mut(depth + 1);
+        let pairs = &mut after[0];
+        pairs.pick(&before[depth], picked, of_row);
+        match &mut pairs.places[number] {
+            Some(places) => places.copy_from_slice(matches),
+            none => *none = Some(Box::new(*matches)),
+        }
+        pairs.is_placed[number] = true;
+        for register in needs {
+            self.ensure(stage, depth + 1, *register)?;
+        }
+        let pairs = &mut self.frames[depth + 1];
+        code.run(&mut pairs.vectors, picked.len())?;
+        let result = &pairs.vectors[code.result];
+        let Data::Bool(values) = &result.data else { return Err(not_boolean()) };
+        for (pair, row) in picked.iter().enumerate() {
+            met[usize::from(*row) % VECTOR_ROWS] |= u8::from(values[pair] == 1 && result.is_valid(pair));
+        }
         Ok(())
     }
 

@@ -1,0 +1,214 @@
+//! What a graph's relations are: tables of the database, or the rows of any other plan, *derived* relations.
+//!
+//! A derived relation's plan runs before the pipelines do, fused or not, and becomes a source of theirs in memory. What
+//! its columns can hold is known only then. Until then it is what the pipeline below says, if there is one, or all that
+//! their types can hold: pipelines that can run over that can run over less.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::default_table_source::source_as_provider;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, Result as DataFusionResult};
+use datafusion::logical_expr::expr::Alias;
+use datafusion::logical_expr::{EmptyRelation, Expr, Extension, LogicalPlan, Projection, Subquery};
+use onehop_pipeline::{Dictionary, Domain, Interval, Type};
+
+use super::expr::{bounds, type_of};
+use super::node::FusedNode;
+use super::{Lowered, because};
+use crate::database::Table;
+use crate::scan::SegmentTable;
+
+/// Rows that pipelines read.
+#[derive(Debug)]
+pub(super) struct Relation {
+    /// What the statement calls it.
+    pub name: String,
+    pub schema: SchemaRef,
+    pub origin: Origin,
+}
+
+/// Where rows come from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    Table(Arc<Table>),
+    Derived(Derived),
+}
+
+/// A plan whose rows are computed first.
+#[derive(Debug)]
+pub(super) struct Derived {
+    pub plan: LogicalPlan,
+    /// Why pipelines do not go on into the plan.
+    pub reason: String,
+    /// Whether there is always one row.
+    pub has_one_row: bool,
+}
+
+impl Relation {
+    /// A table of the database.
+    pub fn of_table(table: &Arc<Table>, name: &str) -> Self {
+        let origin = Origin::Table(Arc::clone(table));
+        Self { name: name.into(), schema: Arc::clone(&table.schema), origin }
+    }
+
+    /// The rows of a plan.
+    pub fn of_plan(plan: &LogicalPlan, reason: String) -> Self {
+        let name = match plan {
+            LogicalPlan::TableScan(scan) => scan.table_name.table().into(),
+            LogicalPlan::SubqueryAlias(alias) => alias.alias.table().into(),
+            _ => "rows".into(),
+        };
+        // The two sides of a join may have columns of one name.
+        let mut names = HashSet::new();
+        let mut fields = Vec::with_capacity(plan.schema().fields().len());
+        for (number, field) in plan.schema().fields().iter().enumerate() {
+            let mut name = field.name().clone();
+            while !names.insert(name.clone()) {
+                name = format!("{name}:{number}");
+            }
+            fields.push(Field::new(name, field.data_type().clone(), true));
+        }
+        let has_one_row = match plan {
+            LogicalPlan::Extension(_) => fused(plan).is_some_and(FusedNode::has_one_row),
+            LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+            _ => false,
+        };
+        let derived = Derived { plan: plan.clone(), reason, has_one_row };
+        Self { name, schema: Arc::new(Schema::new(fields)), origin: Origin::Derived(derived) }
+    }
+
+    /// The value of a subquery that reads nothing of the query around it: DataFusion makes NULL of no row, and an error
+    /// of several.
+    pub fn of_scalar(subquery: &Subquery) -> Lowered<Self> {
+        let value = Expr::Alias(Alias::new(Expr::ScalarSubquery(subquery.clone()), None::<&str>, "value"));
+        let nothing = EmptyRelation { produce_one_row: true, schema: Arc::new(DFSchema::empty()) };
+        let one_row = Projection::try_new(vec![value], Arc::new(LogicalPlan::EmptyRelation(nothing)))?;
+        let mut relation = Self::of_plan(&LogicalPlan::Projection(one_row), "a scalar subquery".into());
+        relation.name = "subquery".into();
+        if let Origin::Derived(derived) = &mut relation.origin {
+            derived.has_one_row = true;
+        }
+        Ok(relation)
+    }
+
+    /// The name of the table, or what the statement calls it.
+    pub fn table_name(&self) -> &str {
+        match &self.origin {
+            Origin::Table(table) => &table.name,
+            Origin::Derived(_) => &self.name,
+        }
+    }
+
+    /// Its plan, if it is a derived one.
+    pub fn derived(&self) -> Option<&Derived> {
+        match &self.origin {
+            Origin::Table(_) => None,
+            Origin::Derived(derived) => Some(derived),
+        }
+    }
+
+    /// Whether it is a plan that always has one row.
+    pub fn has_one_row(&self) -> bool {
+        self.derived().is_some_and(|derived| derived.has_one_row)
+    }
+}
+
+impl Derived {
+    /// What some of its columns can hold, as far as that is known before they are computed.
+    pub fn expected(&self, columns: &[usize]) -> Lowered<Vec<Domain>> {
+        let known = fused(&self.plan).map(FusedNode::outputs);
+        let mut domains = Vec::with_capacity(columns.len());
+        for column in columns {
+            let domain = domain_of(self.plan.schema().field(*column).data_type())?;
+            let known = known.as_ref().and_then(|known| known[*column].as_ref());
+            domains.push(match known.filter(|known| known.ty == Type::Int && domain.ty == Type::Int) {
+                Some(known) => Domain::int(known.interval.intersection(domain.interval), known.nullable),
+                None => domain,
+            });
+        }
+        Ok(domains)
+    }
+
+    /// Whether it is, or has in it, something that pipelines run.
+    pub fn has_fused(&self) -> DataFusionResult<bool> {
+        self.plan.exists(|node| Ok(fused(node).is_some()))
+    }
+}
+
+/// All that values of a type can be.
+fn domain_of(data_type: &DataType) -> Lowered<Domain> {
+    Ok(match type_of(data_type)? {
+        Type::Bool => Domain::bool(true),
+        Type::Double => Domain::double(true),
+        Type::Text => Domain::text(Arc::new(Dictionary::expected()), true),
+        Type::Int => {
+            let limits = match data_type {
+                DataType::Date32 => bounds(&DataType::Int32),
+                DataType::Timestamp(..) => bounds(&DataType::Int64),
+                other => bounds(other),
+            };
+            // A key must leave some of its 64 bits free. Values of the whole range are rarer than keys, and are found
+            // out about when they are there.
+            let (min, max) = match data_type {
+                DataType::Int64 | DataType::UInt64 | DataType::Timestamp(..) => {
+                    (limits.min.max(i128::from(i64::MIN) + 2), limits.max.min(i64::MAX.into()))
+                }
+                _ => (limits.min, limits.max),
+            };
+            Domain::int(Interval::new(min, max), true)
+        }
+    })
+}
+
+/// The fused subtree that a node is.
+pub(super) fn fused(node: &LogicalPlan) -> Option<&FusedNode> {
+    match node {
+        LogicalPlan::Extension(Extension { node }) => node.as_any().downcast_ref(),
+        _ => None,
+    }
+}
+
+/// The table of the database that a node scans.
+pub(super) fn table_of(node: &LogicalPlan) -> DataFusionResult<Option<Arc<Table>>> {
+    let LogicalPlan::TableScan(scan) = node else { return Ok(None) };
+    let provider = source_as_provider(&scan.source)?;
+    Ok(provider.downcast_ref::<SegmentTable>().map(|table| Arc::clone(table.table())))
+}
+
+/// The tables of the database below a node, sorted, those in pipelines included or not.
+pub(super) fn tables_below(node: &LogicalPlan, includes_fused: bool) -> DataFusionResult<Vec<String>> {
+    let mut tables = Vec::new();
+    node.apply(|node| {
+        if let Some(fused) = fused(node) {
+            if !includes_fused {
+                return Ok(TreeNodeRecursion::Jump);
+            }
+            tables.extend(fused.tables());
+        }
+        tables.extend(table_of(node)?.map(|table| table.name.clone()));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    tables.sort();
+    Ok(tables)
+}
+
+/// Whether a plan has anything to do with tables of the database or with pipelines.
+pub(super) fn has_ours(plan: &LogicalPlan) -> DataFusionResult<bool> {
+    plan.exists(|node| Ok(fused(node).is_some() || table_of(node)?.is_some()))
+}
+
+/// The column of a relation by its place.
+pub(super) fn column_of(relation: &Relation, qualifier: datafusion::common::TableReference, place: usize) -> Expr {
+    Expr::Column(Column::new(Some(qualifier), relation.schema.field(place).name()))
+}
+
+/// What nothing of can be said in a pipeline.
+pub(super) fn no_correlation(subquery: &Subquery) -> Lowered<()> {
+    match subquery.outer_ref_columns.is_empty() {
+        true => Ok(()),
+        false => because("a subquery that depends on the row around it"),
+    }
+}

@@ -1,0 +1,138 @@
+//! A column in memory as plain values, in the narrowest type that holds all of them: what record batches become.
+//!
+//! There is nothing to unpack, so that rows of a vector are copied, and picked ones are fetched one by one.
+
+use crate::block::{Integer, Rows};
+use crate::{Interval, VECTOR_ROWS};
+
+/// Values of a column, one a row. Where a row is NULL, it is one of the others.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    pub values: PlainValues,
+    /// 1 for rows that are not NULL; empty if none is NULL.
+    pub valid: Vec<u8>,
+}
+
+/// Integers, booleans and codes of texts; doubles.
+#[derive(Debug)]
+pub(crate) enum PlainValues {
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    I128(Vec<i128>),
+    F64(Vec<f64>),
+}
+
+impl Plain {
+    /// What the integers lie within; everything if they are doubles.
+    pub fn interval(&self) -> Interval {
+        fn ends<T: Copy + Ord + Into<i128>>(values: &[T], valid: &[u8]) -> Interval {
+            let is_valid = |row: usize| valid.get(row).is_none_or(|valid| *valid == 1);
+            let values = || values.iter().enumerate().filter(|(row, _)| is_valid(*row)).map(|(_, value)| *value);
+            match (values().min(), values().max()) {
+                (Some(min), Some(max)) => Interval::new(min.into(), max.into()),
+                _ => Interval::EMPTY,
+            }
+        }
+        match &self.values {
+            PlainValues::I32(values) => ends(values, &self.valid),
+            PlainValues::I64(values) => ends(values, &self.valid),
+            PlainValues::I128(values) => ends(values, &self.valid),
+            PlainValues::F64(_) => Interval::ALL,
+        }
+    }
+
+    /// As narrow as `interval`, which holds all values, allows. What is computed of a NULL is thrown away, but must not
+    /// leave what is computed of the others: it becomes one of them.
+    pub fn narrowed(self, interval: Interval) -> Self {
+        fn narrow<T: Copy + Into<i128>, U: TryFrom<i128> + Copy + Default>(
+            values: &[T],
+            valid: &[u8],
+            least: i128,
+        ) -> Vec<U> {
+            let is_valid = |row: usize| valid.get(row).is_none_or(|valid| *valid == 1);
+            let value = |(row, value): (usize, &T)| if is_valid(row) { (*value).into() } else { least };
+            values.iter().enumerate().map(value).map(|value| U::try_from(value).unwrap_or_default()).collect()
+        }
+        fn as_narrow_as_can_be<T: Copy + Into<i128>>(values: &[T], valid: &[u8], interval: Interval) -> PlainValues {
+            let fits = |min: i128, max: i128| Interval::new(min, max).contains(interval);
+            let least = if interval.is_empty() { 0 } else { interval.min };
+            if fits(i32::MIN.into(), i32::MAX.into()) {
+                PlainValues::I32(narrow(values, valid, least))
+            } else if fits(i64::MIN.into(), i64::MAX.into()) {
+                PlainValues::I64(narrow(values, valid, least))
+            } else {
+                PlainValues::I128(narrow(values, valid, least))
+            }
+        }
+        let Self { values, valid } = self;
+        let values = match values {
+            // Nothing to do, as is usual.
+            PlainValues::I32(values) if valid.is_empty() => PlainValues::I32(values),
+            PlainValues::I32(values) => as_narrow_as_can_be(&values, &valid, interval),
+            PlainValues::I64(values) => as_narrow_as_can_be(&values, &valid, interval),
+            PlainValues::I128(values) => as_narrow_as_can_be(&values, &valid, interval),
+            PlainValues::F64(values) => PlainValues::F64(values),
+        };
+        Self { values, valid }
+    }
+
+    /// Bytes it takes.
+    pub fn bytes(&self) -> usize {
+        let values = match &self.values {
+            PlainValues::I32(values) => values.capacity() * 4,
+            PlainValues::I64(values) => values.capacity() * 8,
+            PlainValues::I128(values) => values.capacity() * 16,
+            PlainValues::F64(values) => values.capacity() * 8,
+        };
+        values + self.valid.capacity()
+    }
+
+    /// 1 for each of `rows`, counted from row `first`, that is not NULL, 0 for others.
+    pub fn validity(&self, first: usize, rows: Rows<'_>, out: &mut [u8; VECTOR_ROWS]) {
+        if self.valid.is_empty() {
+            out.fill(1);
+        } else {
+            fetch(&self.valid, first, rows, out, |valid| valid);
+        }
+    }
+
+    /// The integers of `rows`, counted from row `first`.
+    pub fn integers<T: Integer>(&self, first: usize, rows: Rows<'_>, out: &mut [T; VECTOR_ROWS]) {
+        match &self.values {
+            PlainValues::I32(values) => fetch(values, first, rows, out, |value| T::of_i64(value.into())),
+            PlainValues::I64(values) => fetch(values, first, rows, out, T::of_i64),
+            PlainValues::I128(values) => fetch(values, first, rows, out, T::of),
+            PlainValues::F64(_) => debug_assert!(false, "integers of doubles"),
+        }
+    }
+
+    /// The doubles of `rows`, counted from row `first`.
+    pub fn doubles(&self, first: usize, rows: Rows<'_>, out: &mut [f64; VECTOR_ROWS]) {
+        match &self.values {
+            PlainValues::F64(values) => fetch(values, first, rows, out, |value| value),
+            _ => debug_assert!(false, "doubles of integers"),
+        }
+    }
+}
+
+#[inline(always)]
+fn fetch<F: Copy, T: Copy>(
+    values: &[F],
+    first: usize,
+    rows: Rows<'_>,
+    out: &mut [T; VECTOR_ROWS],
+    convert: impl Fn(F) -> T,
+) {
+    let values = values.get(first..).unwrap_or_default();
+    match rows {
+        Rows::Vector { vector, n } => {
+            let values = values.get(vector * VECTOR_ROWS..).unwrap_or_default();
+            out.iter_mut().zip(values).take(n).for_each(|(out, value)| *out = convert(*value));
+        }
+        _ => rows.for_each(|i, row| {
+            if let (Some(out), Some(value)) = (out.get_mut(i), values.get(row)) {
+                *out = convert(*value);
+            }
+        }),
+    }
+}
