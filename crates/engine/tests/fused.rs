@@ -387,7 +387,7 @@ fn what_they_cannot_is_said_as_the_session_wants_it() {
             "SELECT count(*) FROM facts f JOIN dimension d USING (k) WHERE f.name || d.label > 'x'",
             "the operator || in name || label",
         ),
-        ("SELECT count(DISTINCT CAST(k AS DOUBLE)), count(DISTINCT name) FROM facts", "count(DISTINCT ...) of doubles"),
+        ("SELECT count(DISTINCT CAST(k AS DOUBLE)), count(DISTINCT name) FROM facts", "distinct doubles"),
         ("SELECT array_agg(k ORDER BY id) FROM facts", "array_agg() with ORDER BY"),
         ("SELECT k, name, count(*) FROM facts GROUP BY ROLLUP (k, name)", "GROUPING SETS, ROLLUP or CUBE"),
         ("SELECT f.id FROM facts f JOIN dimension d USING (k)", "a join that no aggregate is computed of"),

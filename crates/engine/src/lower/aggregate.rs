@@ -64,10 +64,8 @@ pub(super) fn translate(
         keys + results.len() - 1
     };
     let of = |data_type: &Expr| data_type.get_type(&translator.schema);
-    let (count, sum): (fn(Pipeline) -> Aggregate, fn(Pipeline) -> Aggregate) = match distinct {
-        true => (Aggregate::CountDistinct, Aggregate::SumDistinct),
-        false => (Aggregate::Count, Aggregate::Sum),
-    };
+    let count = |arg| if *distinct { Aggregate::CountDistinct(arg) } else { Aggregate::Count(arg) };
+    let sum = |arg| if *distinct { Aggregate::SumDistinct(arg) } else { Aggregate::Sum(arg) };
     match (name, args.as_slice()) {
         ("count", [Expr::Literal(literal, _)]) if !literal.is_null() && !distinct => {
             Ok(Finish::Column(add(if filter.is_some() { Aggregate::Count(one()) } else { Aggregate::CountRows })))

@@ -109,6 +109,10 @@ impl Plan {
     fn finish_in_parts(&self, workers: &[Groups], threads: usize, rows: Option<u64>) -> Result<Vec<ResultColumn>> {
         let part = |number: usize| {
             let mut groups = self.groups(rows);
+            if let Index::Hashed(table) = &mut groups.index {
+                // It has as many, at least.
+                table.reserve(workers.iter().map(Groups::len).max().unwrap_or(0) / threads);
+            }
             workers.iter().for_each(|other| groups.merge(other, self, Part { number, of: threads }));
             groups.finish(self)
         };
@@ -259,7 +263,8 @@ impl Groups {
     fn make_room(&mut self, plan: &Plan) {
         let places = self.len();
         if places > self.rows.len() {
-            self.grow((places * 2).max(VECTOR_ROWS), plan);
+            // No more than there are: what is behind them in memory has not been touched.
+            self.grow(places, plan);
         }
     }
 

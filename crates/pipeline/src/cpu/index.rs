@@ -46,6 +46,15 @@ impl Table {
         }
     }
 
+    /// Makes room for so many keys. It has none yet.
+    pub fn reserve(&mut self, keys: usize) {
+        let slots = (keys * 2).next_power_of_two();
+        if slots > self.slots.len() {
+            self.slots = vec![(0, 0); slots];
+        }
+        self.keys.reserve(keys * self.words);
+    }
+
     /// Keys.
     pub fn len(&self) -> usize {
         self.keys.len() / self.words
@@ -173,7 +182,8 @@ mod tests {
             let mut places = [0; VECTOR_ROWS];
             for vector in 0..40u64 {
                 let n = 1000 + vector as usize % 24;
-                let key = |row: usize, word: u64| (row as u64 * 7919 + vector * 31) % 9000 * (word + 1) << (word * 20);
+                let key =
+                    |row: usize, word: u64| ((row as u64 * 7919 + vector * 31) % 9000 * (word + 1)) << (word * 20);
                 for (number, word) in table.rows().iter_mut().enumerate() {
                     word.iter_mut().enumerate().for_each(|(row, word)| *word = key(row, number as u64));
                 }

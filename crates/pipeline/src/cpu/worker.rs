@@ -178,7 +178,8 @@ impl Worker {
         if kept == 0 {
             return Ok(());
         }
-        let is_alone = kept >= MANY;
+        // A whole vector is a frame by itself, too, however short: rows that wait go first.
+        let is_alone = kept >= MANY || kept == n;
         if is_alone || self.frames[0].n + kept > VECTOR_ROWS {
             self.flush(stage)?;
         }
