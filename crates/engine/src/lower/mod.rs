@@ -18,6 +18,7 @@ mod aggregate;
 mod exec;
 mod expr;
 mod graph;
+mod input;
 mod node;
 mod relation;
 mod sql;
@@ -36,9 +37,10 @@ use datafusion::logical_expr::{Extension, LogicalPlan};
 use onehop_segment::BlockCache;
 
 pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan};
+pub(crate) use self::input::{DerivedInput, Input};
 use self::node::FusedNode;
 pub(crate) use self::node::{Fused, FusedPlanner};
-pub(crate) use self::tree::{DerivedInput, Input};
+
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 use crate::{Error, ErrorKind};
