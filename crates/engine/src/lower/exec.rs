@@ -27,8 +27,8 @@ use onehop_pipeline::{BatchSource, BatchSourceBuilder};
 use tokio::task::{JoinSet, spawn_blocking};
 
 use super::cannot_run;
+use super::input::{DerivedInput, Input};
 use super::node::Fused;
-use super::tree::{DerivedInput, Input};
 use crate::query::Query;
 use crate::settings::Fallback;
 use crate::{ErrorKind, Result, planner};

@@ -20,6 +20,7 @@ mod distinct;
 mod exec;
 mod expr;
 mod graph;
+mod input;
 mod node;
 mod relation;
 mod sql;
@@ -38,9 +39,10 @@ use datafusion::logical_expr::{Extension, LogicalPlan};
 use onehop_segment::BlockCache;
 
 pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan};
+pub(crate) use self::input::{DerivedInput, Input};
 use self::node::FusedNode;
 pub(crate) use self::node::{Fused, FusedPlanner};
-pub(crate) use self::tree::{DerivedInput, Input};
+
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 use crate::{Error, ErrorKind};

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::Field;
 use datafusion::common::{Column, DFSchema, DataFusionError, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
@@ -20,6 +20,7 @@ use onehop_segment::{BlockCache, ColumnType};
 
 use super::expr::Translator;
 use super::graph::{Graph, Lookup, relation_of};
+use super::input::{DerivedInput, Input, Scan};
 use super::relation::{Origin, Relation};
 use super::words::Words;
 use super::{Lowered, because};
@@ -36,47 +37,6 @@ pub(super) struct Planned {
     pub sources: Vec<Arc<dyn Source>>,
     /// What each source reads.
     pub inputs: Vec<Input>,
-}
-
-/// What one source reads.
-#[derive(Debug)]
-pub(crate) enum Input {
-    /// A table of the database.
-    Table(Scan),
-    /// The rows of a plan, which takes the place of a source that expects them once it has run.
-    Derived(DerivedInput),
-}
-
-/// A plan that a source gets its rows from.
-#[derive(Debug)]
-pub(crate) struct DerivedInput {
-    /// What the statement calls it.
-    pub name: String,
-    /// Its place among such plans.
-    pub number: usize,
-    /// The columns that are read, by their place in its rows.
-    pub columns: Vec<(usize, DataType)>,
-    pub column_names: Vec<String>,
-}
-
-/// What is read of a table, and what was got around.
-#[derive(Debug)]
-pub(crate) struct Scan {
-    pub table: Arc<Table>,
-    /// What the statement calls it.
-    pub name: String,
-    /// By their place in the table.
-    pub columns: Vec<usize>,
-    pub plan: ScanPlan,
-    /// What it moves, which is counted into the query's ledger as well.
-    pub ledger: Arc<Ledger>,
-}
-
-impl Scan {
-    /// The columns' names.
-    pub fn column_names(&self) -> Vec<&str> {
-        self.columns.iter().map(|column| self.table.schema.field(*column).name().as_str()).collect()
-    }
 }
 
 /// A pipeline that has no sink yet, and what its expressions are translated with.

@@ -11,6 +11,8 @@
 //! Filters and probes run in the order in which they get rid of rows most cheaply, as measured on some vectors and
 //! frames; as many of the first as can be are screens.
 
+mod matches;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -23,8 +25,8 @@ use super::keys::KeyScratch;
 use super::order::Order;
 use super::output::{ResultColumn, ResultValues};
 use super::screen::{self, Answer};
-use super::stage::{CompiledSink, MatchCode, Register, Stage, StepKind};
-use super::table::{Collected, JoinTable, NOTHING};
+use super::stage::{CompiledSink, Register, Stage, StepKind};
+use super::table::{Collected, NOTHING};
 use super::vector::{Data, Vector};
 use crate::block::{Block, Rows, Scratch};
 use crate::ir::JoinKind;
@@ -184,7 +186,7 @@ impl Worker {
             self.flush(stage)?;
         }
         let frame = &mut self.frames[0];
-        if kept == n && frame.n == 0 {
+        if kept == n {
             (frame.vector, frame.n) = (Some(vector), n);
             return self.flush(stage);
         }
@@ -320,146 +322,6 @@ impl Worker {
             self.ensure(stage, depth, *register)?;
         }
         self.sink.take(stage, &mut self.frames[depth], &mut self.scratch.keys)
-    }
-
-    /// One row for every match, a frame at a time.
-    #[allow(clippy::too_many_arguments, reason = "one step of `run`, which only it calls")]
-    fn multiply(
-        &mut self,
-        stage: &Stage,
-        at: usize,
-        depth: usize,
-        table: &JoinTable,
-        found: &[u8; VECTOR_ROWS],
-        places: &[i32; VECTOR_ROWS],
-        is_left: bool,
-    ) -> Result<()> {
-        if self.frames.len() == depth + 1 {
-            self.frames.push(Frame::new(stage));
-        }
-        let number = self.order.steps[at];
-        let n = self.frames[depth].n;
-        let mut picked = [0u16; VECTOR_ROWS];
-        let mut matches = Box::new([NOTHING; VECTOR_ROWS]);
-        let (mut filled, mut rows_out) = (0, 0);
-        for row in 0..n {
-            let run = if found[row] == 1 { table.run(places[row]) } else { 0..0 };
-            let alone = is_left && run.is_empty();
-            for place in run.map(|place| place as i32).chain(alone.then_some(NOTHING)) {
-                picked[filled] = row as u16;
-                matches[filled] = place;
-                filled += 1;
-                if filled == VECTOR_ROWS {
-                    rows_out += filled;
-                    self.pass_on(stage, at, depth, number, &picked[..filled], &matches)?;
-                    filled = 0;
-                }
-            }
-        }
-        if filled > 0 {
-            rows_out += filled;
-            self.pass_on(stage, at, depth, number, &picked[..filled], &matches)?;
-        }
-        let counts = &mut self.counts[stage.steps[number].number];
-        *counts = (counts.0 + n as u64, counts.1 + rows_out as u64);
-        Ok(())
-    }
-
-    /// 1 for those rows of a frame that have a match which meets the condition of a probe, 0 for others.
-    fn any_match(
-        &mut self,
-        stage: &Stage,
-        depth: usize,
-        number: usize,
-        found: &[u8; VECTOR_ROWS],
-        places: &[i32; VECTOR_ROWS],
-    ) -> Result<[u8; VECTOR_ROWS]> {
-        let StepKind::Probe { table, .. } = &stage.steps[number].kind else { return Err(not_boolean()) };
-        if self.frames.len() == depth + 1 {
-            self.frames.push(Frame::new(stage));
-        }
-        let mut met = [0u8; VECTOR_ROWS];
-        let mut picked = [0u16; VECTOR_ROWS];
-        let mut matches = Box::new([NOTHING; VECTOR_ROWS]);
-        let mut filled = 0;
-        for row in (0..self.frames[depth].n).filter(|row| found[*row] == 1) {
-            for place in table.matches(places[row]) {
-                // One is enough.
-                if met[row] == 1 {
-                    break;
-                }
-                picked[filled] = row as u16;
-                matches[filled] = place as i32;
-                filled += 1;
-                if filled == VECTOR_ROWS {
-                    self.try_matches(stage, depth, number, &picked, &matches, &mut met)?;
-                    filled = 0;
-                }
-            }
-        }
-        if filled > 0 {
-            self.try_matches(stage, depth, number, &picked[..filled], &matches, &mut met)?;
-        }
-        Ok(met)
-    }
-
-    /// Marks the picked rows of a frame whose matches meet the condition of a probe.
-    fn try_matches(
-        &mut self,
-        stage: &Stage,
-        depth: usize,
-        number: usize,
-        picked: &[u16],
-        matches: &[i32; VECTOR_ROWS],
-        met: &mut [u8; VECTOR_ROWS],
-    ) -> Result<()> {
-        if self.cancelled.load(Relaxed) {
-            return Err(Error::Cancelled);
-        }
-        let StepKind::Probe { condition: Some(MatchCode { code, needs, of_row }), .. } = &stage.steps[number].kind
-        else {
-            return Err(not_boolean());
-        };
-        let (before, after) = self.frames.split_at_mut(depth + 1);
-        let pairs = &mut after[0];
-        pairs.pick(&before[depth], picked, of_row);
-        match &mut pairs.places[number] {
-            Some(places) => places.copy_from_slice(matches),
-            none => *none = Some(Box::new(*matches)),
-        }
-        pairs.is_placed[number] = true;
-        for register in needs {
-            self.ensure(stage, depth + 1, *register)?;
-        }
-        let pairs = &mut self.frames[depth + 1];
-        code.run(&mut pairs.vectors, picked.len())?;
-        let result = &pairs.vectors[code.result];
-        let Data::Bool(values) = &result.data else { return Err(not_boolean()) };
-        for (pair, row) in picked.iter().enumerate() {
-            met[usize::from(*row) % VECTOR_ROWS] |= u8::from(values[pair] == 1 && result.is_valid(pair));
-        }
-        Ok(())
-    }
-
-    /// Carries the picked rows of a frame on in the next one.
-    fn pass_on(
-        &mut self,
-        stage: &Stage,
-        at: usize,
-        depth: usize,
-        number: usize,
-        picked: &[u16],
-        matches: &[i32; VECTOR_ROWS],
-    ) -> Result<()> {
-        let (before, after) = self.frames.split_at_mut(depth + 1);
-        let (from, to) = (&before[depth], &mut after[0]);
-        to.pick(from, picked, &self.order.needed[at]);
-        match &mut to.places[number] {
-            Some(places) => places.copy_from_slice(matches),
-            none => *none = Some(Box::new(*matches)),
-        }
-        to.is_placed[number] = true;
-        self.run(stage, at + 1, depth + 1)
     }
 
     /// Finds the places of rows whose keys a screen has found to be there.
