@@ -383,10 +383,10 @@ fn memory_that_runs_out_fails_no_query() {
 fn rows_that_do_not_fit_in_memory_fail_no_query() {
     let place = Place::new(&DatabaseOptions::default());
     place.run("CREATE TABLE many AS SELECT v AS x FROM (SELECT unnest(range(0, 1000000)) AS v)");
-    place.run("SET memory_limit = '24MiB'");
+    place.run("SET memory_limit = '16MiB'");
     // Three integers a row: more than there is room for, once they have been computed.
-    let sql = "SELECT count(*), sum(a), sum(b) FROM (SELECT a.x AS a, b.x AS b, b.x * 7 AS c FROM many a \
-               LEFT JOIN many b ON a.x = b.x LIMIT 900000) t JOIN twice ON t.a % 60 = twice.x WHERE c >= 0";
+    let sql = "SELECT count(*), sum(b) FROM (SELECT x AS a, x + 7 AS b, x - 7 AS c FROM many LIMIT 900000) t \
+               JOIN twice ON t.a % 60 = twice.x WHERE c > -9";
     let fused = place.run(sql);
     let notices = place.session.query().notices();
     assert!(notices.iter().any(|notice| notice.contains("memory_limit")), "{notices:?}");

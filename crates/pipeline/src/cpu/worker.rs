@@ -180,7 +180,7 @@ impl Worker {
         if kept == 0 {
             return Ok(());
         }
-        let is_alone = kept >= MANY;
+        let is_alone = kept >= MANY || kept == n;
         if is_alone || self.frames[0].n + kept > VECTOR_ROWS {
             self.flush(stage)?;
         }
