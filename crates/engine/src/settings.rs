@@ -74,7 +74,7 @@ const DEFINITIONS: &[Definition] = &[
         name: "memory_limit",
         default: || format_size(default_memory_limit()),
         parse: |text| parse_memory(text).map(format_size),
-        description: "Memory for sorts, joins and aggregates before they spill: a size (4GiB) or a share (80%)",
+        description: "Memory for sorts, joins and aggregates before they spill: a size (4GiB) or a share (60%)",
     },
     Definition {
         name: "temp_directory",
@@ -367,8 +367,9 @@ fn format_size(bytes: u64) -> String {
     }
 }
 
+/// Beside the quarter of the memory that hot blocks may take: together they leave some to the process and the system.
 fn default_memory_limit() -> u64 {
-    total_memory_bytes() / 100 * 80
+    total_memory_bytes() / 100 * 60
 }
 
 fn total_memory_bytes() -> u64 {
