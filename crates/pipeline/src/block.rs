@@ -86,11 +86,13 @@ pub(crate) enum Rows<'a> {
 pub(crate) struct Scratch {
     low: [u32; VECTOR_ROWS],
     high: [u32; VECTOR_ROWS],
+    /// A vector of which some rows are picked.
+    whole: [u32; VECTOR_ROWS],
 }
 
 impl Scratch {
     pub fn new() -> Self {
-        Self { low: [0; VECTOR_ROWS], high: [0; VECTOR_ROWS] }
+        Self { low: [0; VECTOR_ROWS], high: [0; VECTOR_ROWS], whole: [0; VECTOR_ROWS] }
     }
 
     /// A vector of a plane.
@@ -99,11 +101,10 @@ impl Scratch {
         &self.low
     }
 
-    /// Those of a vector of a plane whose bit is set, from the first on.
-    pub fn pressed(&mut self, plane: Plane<'_>, vector: usize, mask: &Mask) -> &[u32; VECTOR_ROWS] {
-        plane.unpack(vector, &mut self.low);
-        kernels::compress(&mut self.low, mask);
-        &self.low
+    /// The stored words of `rows`.
+    fn words(&mut self, plane: Plane<'_>, rows: Rows<'_>) -> &[u32] {
+        let n = stored_words(plane, rows, &mut self.low, &mut self.whole);
+        &self.low[..n]
     }
 }
 
@@ -236,10 +237,7 @@ impl Block {
             Held::Plain { column, first } => {
                 let mut valid = [0; VECTOR_ROWS];
                 column.validity(*first, Rows::Vector { vector, n }, &mut valid);
-                for (word, valid) in out.iter_mut().zip(valid.as_chunks::<LANES>().0) {
-                    let bits = valid.iter().enumerate().map(|(bit, valid)| u32::from(*valid) << bit);
-                    *word = bits.fold(0, |word, bit| word | bit);
-                }
+                *out = kernels::mask_of(&valid);
             }
         }
     }
@@ -266,7 +264,7 @@ impl Block {
         match &self.held {
             _ if self.is_null => out.fill(0),
             Held::Stored { column, .. } => match column.validity() {
-                Some(plane) => each(plane, rows, &mut scratch.low, out, |bit| bit as u8),
+                Some(plane) => each(out, scratch.words(plane, rows), |bit| bit as u8),
                 None => out.fill(1),
             },
             Held::Plain { column, first } => column.validity(*first, rows, out),
@@ -291,26 +289,14 @@ impl Block {
             }
             (Encoded::Offsets { base, plane }, _) => {
                 let base = T::of(base);
-                each(plane, rows, &mut scratch.low, out, |offset| T::offset(base, offset));
+                each(out, scratch.words(plane, rows), |offset| T::offset(base, offset));
             }
-            (Encoded::Codes { table: CodeTable::I32(table), plane }, Rows::Vector { vector, n }) => {
-                T::look_up(table, &scratch.unpacked(plane, vector)[..n], out);
-            }
-            (Encoded::Codes { table: CodeTable::I32(table), plane }, Rows::Masked { vector, n, mask }) => {
-                T::look_up(table, &scratch.pressed(plane, vector, mask)[..n], out);
-            }
-            (Encoded::Codes { table: CodeTable::I32(table), plane }, Rows::Picked(rows)) if is_sparse(rows) => {
-                let codes = &mut scratch.low[..rows.len().min(VECTOR_ROWS)];
-                plane.pick(&rows[..codes.len()], codes);
-                T::look_up(table, codes, out);
-            }
-            (Encoded::Codes { table: CodeTable::I32(table), plane }, Rows::Picked(_)) => {
-                let value = |code: u32| table.get(code as usize).map_or(T::default(), |v| T::of_i64((*v).into()));
-                each(plane, rows, &mut scratch.low, out, value);
+            (Encoded::Codes { table: CodeTable::I32(table), plane }, _) => {
+                T::look_up(table, scratch.words(plane, rows), out);
             }
             (Encoded::Codes { table: CodeTable::I64(table), plane }, _) => {
                 let value = |code: u32| table.get(code as usize).map_or(T::default(), |v| T::of_i64(*v));
-                each(plane, rows, &mut scratch.low, out, value);
+                each(out, scratch.words(plane, rows), value);
             }
             (Encoded::Other, _) => self.other_integers(rows, out, scratch)?,
         }
@@ -343,7 +329,10 @@ impl Block {
                 // The stored base is added first, wrapped as it was subtracted when the block was written.
                 T::of(i128::from(stored.base.wrapping_add(offset as i64)) + bias)
             };
-            each_pair(low, high, rows, scratch, out, value);
+            let n = stored_words(low, rows, &mut scratch.low, &mut scratch.whole);
+            stored_words(high, rows, &mut scratch.high, &mut scratch.whole);
+            let words = scratch.low.iter().zip(&scratch.high);
+            out.iter_mut().zip(words).take(n).for_each(|(out, (low, high))| *out = value(*low, *high));
             return Ok(());
         }
         each_array(column, rows, |array, rows, at| {
@@ -445,86 +434,44 @@ fn is_sparse(rows: &[u16]) -> bool {
     rows.len() < FEW * (vector_of(*last) - vector_of(*first) + 1)
 }
 
-/// `f` of each row's stored word.
-#[inline(always)]
-fn each<T>(
+/// Puts the stored words of `rows` to the front of `out`; returns how many.
+fn stored_words(
     plane: Plane<'_>,
     rows: Rows<'_>,
-    unpacked: &mut [u32; VECTOR_ROWS],
-    out: &mut [T; VECTOR_ROWS],
-    f: impl Fn(u32) -> T,
-) {
+    out: &mut [u32; VECTOR_ROWS],
+    whole: &mut [u32; VECTOR_ROWS],
+) -> usize {
     match rows {
         Rows::Vector { vector, n } => {
-            plane.unpack(vector, unpacked);
-            out.iter_mut().zip(&*unpacked).take(n).for_each(|(out, word)| *out = f(*word));
+            plane.unpack(vector, out);
+            n.min(VECTOR_ROWS)
         }
         Rows::Masked { vector, n, mask } => {
-            plane.unpack(vector, unpacked);
-            kernels::compress(unpacked, mask);
-            out.iter_mut().zip(&*unpacked).take(n).for_each(|(out, word)| *out = f(*word));
-        }
-        Rows::Picked(rows) if is_sparse(rows) => {
-            let n = rows.len().min(VECTOR_ROWS);
-            plane.pick(&rows[..n], &mut unpacked[..n]);
-            out.iter_mut().zip(&unpacked[..n]).for_each(|(out, word)| *out = f(*word));
+            plane.unpack(vector, out);
+            kernels::compress(out, mask);
+            n.min(VECTOR_ROWS)
         }
         Rows::Picked(rows) => {
+            let rows = &rows[..rows.len().min(VECTOR_ROWS)];
+            if is_sparse(rows) {
+                plane.pick(rows, &mut out[..rows.len()]);
+                return rows.len();
+            }
             let mut at = 0;
             for run in runs(rows) {
-                plane.unpack(vector_of(run[0]), unpacked);
+                plane.unpack(vector_of(run[0]), whole);
                 for (out, row) in out[at..].iter_mut().zip(run) {
-                    *out = f(unpacked[usize::from(*row) % VECTOR_ROWS]);
+                    *out = whole[usize::from(*row) % VECTOR_ROWS];
                 }
                 at += run.len();
             }
+            rows.len()
         }
     }
 }
 
-/// As [`each`], of two planes.
+/// `f` of each word.
 #[inline(always)]
-fn each_pair<T>(
-    low: Plane<'_>,
-    high: Plane<'_>,
-    rows: Rows<'_>,
-    scratch: &mut Scratch,
-    out: &mut [T; VECTOR_ROWS],
-    f: impl Fn(u32, u32) -> T,
-) {
-    let Scratch { low: lows, high: highs } = scratch;
-    match rows {
-        Rows::Vector { vector, n } => {
-            low.unpack(vector, lows);
-            high.unpack(vector, highs);
-            let words = lows.iter().zip(&*highs);
-            out.iter_mut().zip(words).take(n).for_each(|(out, (low, high))| *out = f(*low, *high));
-        }
-        Rows::Masked { vector, n, mask } => {
-            low.unpack(vector, lows);
-            high.unpack(vector, highs);
-            kernels::compress(lows, mask);
-            kernels::compress(highs, mask);
-            let words = lows.iter().zip(&*highs);
-            out.iter_mut().zip(words).take(n).for_each(|(out, (low, high))| *out = f(*low, *high));
-        }
-        Rows::Picked(rows) if is_sparse(rows) => {
-            let n = rows.len().min(VECTOR_ROWS);
-            low.pick(&rows[..n], &mut lows[..n]);
-            high.pick(&rows[..n], &mut highs[..n]);
-            let words = lows[..n].iter().zip(&highs[..n]);
-            out.iter_mut().zip(words).for_each(|(out, (low, high))| *out = f(*low, *high));
-        }
-        Rows::Picked(rows) => {
-            let mut out = out.iter_mut();
-            for run in runs(rows) {
-                low.unpack(vector_of(run[0]), lows);
-                high.unpack(vector_of(run[0]), highs);
-                for (row, out) in run.iter().zip(&mut out) {
-                    let row = usize::from(*row) % VECTOR_ROWS;
-                    *out = f(lows[row], highs[row]);
-                }
-            }
-        }
-    }
+fn each<T>(out: &mut [T; VECTOR_ROWS], words: &[u32], f: impl Fn(u32) -> T) {
+    out.iter_mut().zip(words).for_each(|(out, word)| *out = f(*word));
 }

@@ -3,6 +3,7 @@
 //! There is nothing to unpack, so that rows of a vector are copied, and picked ones are fetched one by one.
 
 use crate::block::{Integer, Rows};
+use crate::cpu::Kind;
 use crate::{Interval, VECTOR_ROWS};
 
 /// Values of a column, one a row. Where a row is NULL, it is one of the others.
@@ -54,14 +55,11 @@ impl Plain {
             values.iter().enumerate().map(value).map(|value| U::try_from(value).unwrap_or_default()).collect()
         }
         fn as_narrow_as_can_be<T: Copy + Into<i128>>(values: &[T], valid: &[u8], interval: Interval) -> PlainValues {
-            let fits = |min: i128, max: i128| Interval::new(min, max).contains(interval);
             let least = if interval.is_empty() { 0 } else { interval.min };
-            if fits(i32::MIN.into(), i32::MAX.into()) {
-                PlainValues::I32(narrow(values, valid, least))
-            } else if fits(i64::MIN.into(), i64::MAX.into()) {
-                PlainValues::I64(narrow(values, valid, least))
-            } else {
-                PlainValues::I128(narrow(values, valid, least))
+            match Kind::of_interval(interval) {
+                Kind::I32 => PlainValues::I32(narrow(values, valid, least)),
+                Kind::I64 => PlainValues::I64(narrow(values, valid, least)),
+                _ => PlainValues::I128(narrow(values, valid, least)),
             }
         }
         let Self { values, valid } = self;

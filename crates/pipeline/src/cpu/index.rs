@@ -72,7 +72,7 @@ impl Table {
 
     /// The hash of a place's key.
     pub fn hash(&self, place: usize) -> u32 {
-        self.key(place).iter().fold(0, |hashed, word| hash(*word ^ hashed)) as u32
+        hash_of(self.key(place).iter().copied())
     }
 
     /// Room for the words of the keys that are looked up next.
@@ -148,10 +148,15 @@ fn hash_rows(words: &[Words], hashes: &mut [u32]) {
         [word] => hashes.iter_mut().zip(word).for_each(|(hashed, word)| *hashed = hash(*word) as u32),
         words => {
             for (row, hashed) in hashes.iter_mut().enumerate() {
-                *hashed = words.iter().fold(0, |hashed, word| hash(word[row] ^ hashed)) as u32;
+                *hashed = hash_of(words.iter().map(|word| word[row]));
             }
         }
     }
+}
+
+/// Of a key of several words.
+fn hash_of(words: impl Iterator<Item = u64>) -> u32 {
+    words.fold(0, |hashed, word| hash(word ^ hashed)) as u32
 }
 
 /// Multiplied and folded: the low bits, which pick the slot, depend on all bits of the key.

@@ -382,7 +382,7 @@ fn places_of_mask_portable(mask: &Mask, base: u16, out: &mut Places) -> usize {
     n
 }
 
-/// As [`places_avx512`].
+/// 32 places at a time: the wanted ones are pressed together in a register and stored whole, the rest is overwritten.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
 fn places_of_mask_avx512(mask: &Mask, base: u16, out: &mut Places) -> usize {
@@ -409,61 +409,43 @@ pub(crate) type Places = [u16; crate::VECTOR_ROWS + 32];
 
 /// The places of the ones in `keep`, in order; returns how many.
 pub(crate) fn places(keep: &[u8], out: &mut Places) -> usize {
-    let keep = &keep[..keep.len().min(crate::VECTOR_ROWS)];
+    places_of_mask(&mask_of(keep), 0, out)
+}
+
+/// A bit per byte: 1 if it is not 0. Without a byte, 0.
+pub(crate) fn mask_of(bytes: &[u8]) -> Mask {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vbmi2")
-        && is_x86_feature_detected!("popcnt")
-    {
+    if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl") {
         // SAFETY: the features were found just above.
-        return unsafe { places_avx512(keep, out) };
+        return unsafe { mask_of_avx512(bytes) };
     }
-    places_portable(keep, out)
+    mask_of_portable(bytes)
 }
 
-fn places_portable(keep: &[u8], out: &mut Places) -> usize {
-    let mut n = 0;
-    for (place, keep) in keep.iter().enumerate() {
-        // Written always and kept if wanted: no branch to mispredict. n <= place < 1,024.
-        out[n % crate::VECTOR_ROWS] = place as u16;
-        n += usize::from(*keep & 1);
+fn mask_of_portable(bytes: &[u8]) -> Mask {
+    let mut mask = [0; LANES];
+    for (word, bytes) in mask.iter_mut().zip(bytes.chunks(LANES)) {
+        let bits = bytes.iter().enumerate().map(|(bit, byte)| u32::from(*byte != 0) << bit);
+        *word = bits.fold(0, |word, bit| word | bit);
     }
-    n
+    mask
 }
 
-/// 32 places at a time: the kept ones are pressed together in a register and stored whole, the rest is overwritten.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,popcnt")]
-fn places_avx512(keep: &[u8], out: &mut Places) -> usize {
+#[target_feature(enable = "avx512bw,avx512vl")]
+fn mask_of_avx512(bytes: &[u8]) -> Mask {
     use std::arch::x86_64::*;
-    const LANES: usize = 32;
-    let mut n = 0;
-    let mut base = _mm512_set_epi16(
-        31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2,
-        1, 0,
-    );
-    let step = _mm512_set1_epi16(LANES as i16);
-    let (chunks, rest) = keep.as_chunks::<LANES>();
-    let mut chunk = |bytes: &[u8; LANES], n: usize| {
+    let mut mask = [0; LANES];
+    let (chunks, rest) = bytes.as_chunks::<LANES>();
+    for (word, bytes) in mask.iter_mut().zip(chunks) {
         // SAFETY: 32 bytes are read from an array of 32.
         let bytes = unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) };
-        let mask = _mm256_test_epi8_mask(bytes, bytes);
-        let pressed = _mm512_maskz_compress_epi16(mask, base);
-        // SAFETY: n is at most the number of places before this chunk, so that 32 more fit.
-        unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(n).cast(), pressed) };
-        base = _mm512_add_epi16(base, step);
-        n + mask.count_ones() as usize
-    };
-    for bytes in chunks {
-        n = chunk(bytes, n);
+        *word = _mm256_test_epi8_mask(bytes, bytes);
     }
-    if !rest.is_empty() {
-        let mut bytes = [0; LANES];
-        bytes[..rest.len()].copy_from_slice(rest);
-        n = chunk(&bytes, n);
+    if let Some(word) = mask.get_mut(chunks.len()) {
+        *word = mask_of_portable(rest)[0];
     }
-    n
+    mask
 }
 
 /// Looks values up in a bitmap whose bit `i` stands for `min + i`, of `count` values: whether the bit is set, and `i`
@@ -537,7 +519,7 @@ mod tests {
             let mut out = [0; VECTOR_ROWS + 32];
             let n = places(&keep, &mut out);
             prop_assert_eq!(&out[..n], &expected[..]);
-            let n = places_portable(&keep, &mut out);
+            let n = places_of_mask_portable(&mask_of_portable(&keep), 0, &mut out);
             prop_assert_eq!(&out[..n], &expected[..]);
         }
 

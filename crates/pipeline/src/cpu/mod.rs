@@ -29,6 +29,7 @@ use std::sync::Arc;
 pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind};
 pub use output::{ResultColumn, ResultValues};
 pub use stage::{Skipped, Stage};
+pub(crate) use vector::Kind;
 pub use worker::Worker;
 
 use self::stage::CompiledSink;

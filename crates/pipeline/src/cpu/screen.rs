@@ -85,20 +85,20 @@ impl Screen {
             BoundKind::Not(inner) => (&**inner, true),
             _ => (condition, false),
         };
-        let (of, passing, null_passes) = match &inner.kind {
-            BoundKind::Within { inner, interval } => (&**inner, Passing::Run(*interval), false),
-            BoundKind::In { inner, list } => (&**inner, Passing::of_list(list), false),
-            BoundKind::Register(_) if inner.domain.ty == Type::Bool => (inner, Passing::Run(Interval::of(1)), false),
+        let (of, passing) = match &inner.kind {
+            BoundKind::Within { inner, interval } => (&**inner, Passing::Run(*interval)),
+            BoundKind::In { inner, list } => (&**inner, Passing::of_list(list)),
+            BoundKind::Register(_) if inner.domain.ty == Type::Bool => (inner, Passing::Run(Interval::of(1))),
             BoundKind::Lookup { code, table } => {
                 // The result for NULL comes after those of the entries. A result that is NULL passes neither as it is
                 // nor negated.
-                let (passes, of_null) = looked_up(table, is_negated)?;
-                return Self::of_column(code, Passing::of_codes(&passes), is_column).map(|s| s.passing_null(of_null));
+                let (passes, null_passes) = looked_up(table, is_negated)?;
+                let screen = Self::of_column(code, Passing::of_codes(&passes), is_column)?;
+                return Some(Self { null_passes, ..screen });
             }
             _ => return None,
         };
-        let screen = Self::of_column(of, passing, is_column)?.passing_null(null_passes);
-        Some(Self { is_negated, ..screen })
+        Some(Self { is_negated, ..Self::of_column(of, passing, is_column)? })
     }
 
     /// Of a probe that only asks whether the key is there.
@@ -116,8 +116,8 @@ impl Screen {
             false => Passing::Bits { min: interval.min, count, bits: Arc::clone(bits) },
         };
         let is_anti = kind == JoinKind::Anti;
-        let screen = Self::of_column(key, passing, is_column)?.passing_null(is_anti);
-        Some(Self { is_negated: is_anti, ..screen })
+        // A key with a NULL finds nothing.
+        Some(Self { is_negated: is_anti, null_passes: is_anti, ..Self::of_column(key, passing, is_column)? })
     }
 
     fn of_column(of: &Bound, passing: Passing, is_column: impl Fn(usize) -> bool) -> Option<Self> {
@@ -125,10 +125,6 @@ impl Screen {
         let is_one = is_column(register) && of.domain.ty != Type::Double;
         let of_codes = Mutex::default();
         is_one.then_some(Self { register, passing, is_negated: false, null_passes: false, of_codes })
-    }
-
-    fn passing_null(self, null_passes: bool) -> Self {
-        Self { null_passes, ..self }
     }
 
     /// Whether it may cost next to nothing, as far as can be told before any block was seen.
@@ -200,10 +196,7 @@ impl Screen {
             _ => {
                 let mut values = [0i128; VECTOR_ROWS];
                 block.integers(Rows::Vector { vector, n }, &mut values, scratch)?;
-                for (word, values) in out.iter_mut().zip(values.as_chunks::<LANES>().0) {
-                    let bits = values.iter().enumerate().map(|(bit, v)| u32::from(self.passing.has(*v)) << bit);
-                    *word = bits.fold(0, |word, bit| word | bit);
-                }
+                *out = kernels::mask_of(&values.map(|value| self.passing.has(value).into()));
             }
         }
         if is_negated {

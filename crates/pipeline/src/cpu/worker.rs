@@ -211,10 +211,7 @@ impl Worker {
             let step = &stage.steps[number];
             let Some(screen) = &step.screen else { break };
             let started = is_timed.then(Instant::now);
-            let block = match &mut self.blocks[screen.register] {
-                Some(block) => block,
-                none => none.insert(load(stage, self.morsel, screen.register)?),
-            };
+            let block = loaded(&mut self.blocks, stage, self.morsel, screen.register)?;
             let answer = self.answers[number].get_or_insert_with(|| screen.answer(block));
             let rows_in = kept;
             if !answer.is_all() {
@@ -349,10 +346,7 @@ impl Worker {
         }
         match &stage.registers[register] {
             Register::Column(_) => {
-                let block = match &mut self.blocks[register] {
-                    Some(block) => block,
-                    none => none.insert(load(stage, self.morsel, register)?),
-                };
+                let block = loaded(&mut self.blocks, stage, self.morsel, register)?;
                 self.frames[depth].load(block, register, &mut self.scratch.source)?;
             }
             Register::Payload { step, column } => {
@@ -379,12 +373,15 @@ impl Worker {
     }
 }
 
-/// Loads a column of a morsel.
-fn load(stage: &Stage, morsel: usize, register: usize) -> Result<Block> {
-    match &stage.registers[register] {
-        Register::Column(column) => stage.source.load(morsel, *column),
-        _ => Err(Error::Invalid("a register that is no column".into())),
-    }
+/// A column of a morsel, loaded when it is asked for first.
+fn loaded<'b>(blocks: &'b mut [Option<Block>], stage: &Stage, morsel: usize, register: usize) -> Result<&'b Block> {
+    Ok(match &mut blocks[register] {
+        Some(block) => block,
+        none => none.insert(match &stage.registers[register] {
+            Register::Column(column) => stage.source.load(morsel, *column)?,
+            _ => return Err(Error::Invalid("a register that is no column".into())),
+        }),
+    })
 }
 
 fn not_boolean() -> Error {
