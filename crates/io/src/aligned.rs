@@ -46,6 +46,7 @@ impl AlignedBuf {
     }
 
     /// The contents as 32-bit words in the machine's order. The length in bytes must be a multiple of four.
+    #[inline]
     pub fn words(&self) -> &[u32] {
         debug_assert!(self.len.is_multiple_of(4));
         // SAFETY: a page-aligned start is aligned for u32, and len/4 words lie within the allocation.

@@ -259,6 +259,22 @@ impl Block {
         }
     }
 
+    /// The plane of a block that is [`Encoded::Offsets`] or [`Encoded::Codes`].
+    #[inline]
+    pub(crate) fn plane(&self) -> Option<Plane<'_>> {
+        match &self.held {
+            Held::Stored { column, .. } => column.low(),
+            Held::Plain { .. } => None,
+        }
+    }
+
+    /// Has the stored words of single rows, which are about to be asked for, brought near: by then they have come.
+    pub(crate) fn prefetch(&self, rows: &[u16]) {
+        if let Some(plane) = self.plane() {
+            plane.prefetch(rows);
+        }
+    }
+
     /// 1 for each row of `rows` that is not NULL, 0 for others.
     pub(crate) fn validity(&self, rows: Rows<'_>, out: &mut [u8; VECTOR_ROWS], scratch: &mut Scratch) {
         match &self.held {

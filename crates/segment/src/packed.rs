@@ -45,6 +45,7 @@ pub type Mask = [u32; LANE_VALUES];
 
 type Unpack = fn(&[u32], &mut Values);
 type Pack = fn(&Values, &mut [u32]);
+/// Limits as the least value and how far the greatest is from it, both within the width.
 type Within = fn(&[u32], u32, u32, &mut Mask);
 
 /// Unpacks one vector of `width` <= 32 bits. `packed` holds exactly [`vector_words`] words.
@@ -62,6 +63,7 @@ pub fn pack(width: u32, values: &Values, packed: &mut [u32]) {
 /// Which values of a packed vector lie within `min..=max`: unpacked in registers, compared, and never written.
 pub fn within(width: u32, packed: &[u32], min: u32, max: u32, out: &mut Mask) {
     assert_eq!(packed.len(), vector_words(width));
+    let max = max.min(mask(width));
     if min > max {
         out.fill(0);
         return;
@@ -102,6 +104,25 @@ pub fn pick(width: u32, words: &[u32], rows: &[u16], out: &mut [u32]) {
         return;
     }
     pick_portable(width, words, rows, out);
+}
+
+/// Has the words of single rows, which [`pick`] is about to read, brought near.
+pub fn prefetch(width: u32, words: &[u32], rows: &[u16]) {
+    #[cfg(target_arch = "x86_64")]
+    for row in rows {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 has it, and it reads nothing, wherever it is told to look.
+        let bring = |word: *const u32| unsafe { _mm_prefetch::<_MM_HINT_T0>(word.cast()) };
+        let (value, lane) = (usize::from(*row) / LANES, usize::from(*row) % LANES);
+        let bit = value * width as usize;
+        let first = words.as_ptr().wrapping_add(bit / 32 * LANES + lane);
+        bring(first);
+        if bit % 32 + width as usize > 32 {
+            bring(first.wrapping_add(LANES));
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (width, words, rows);
 }
 
 fn pick_portable(width: u32, words: &[u32], rows: &[u16], out: &mut [u32]) {
@@ -200,22 +221,40 @@ fn within_body<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Ma
     }
 }
 
-/// As [`within_body`]: the comparison of 16 values is a mask already.
+/// As [`within_body`]: the comparison of 16 values is a mask already. They are compared at the upper end of a word. What
+/// lies below them there stays, for it decides nothing: the limits are such that it may be anything.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-#[target_feature(enable = "avx512f,avx512vl")]
+#[target_feature(enable = "avx512f,avx512vl,avx512vbmi2")]
 fn within_512<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Mask) {
     use std::arch::x86_64::*;
-    let (mins, spans) = (_mm512_set1_epi32(min as i32), _mm512_set1_epi32(span as i32));
-    for (value, word) in out.iter_mut().enumerate() {
-        let row = neighbours::<W>(packed, value);
-        let half = |at: usize| {
-            // SAFETY: 16 values from `at`, which is 0 or 16, of an array of 32.
-            let values = unsafe { _mm512_loadu_si512(row.as_ptr().add(at).cast()) };
-            u32::from(_mm512_cmple_epu32_mask(_mm512_sub_epi32(values, mins), spans))
-        };
-        *word = half(0) | half(16) << 16;
+    assert_eq!(packed.len(), vector_words(W as u32));
+    if W == 0 {
+        // The limits lie within the width.
+        return out.fill(u32::MAX);
     }
+    let below = 32 - W as u32;
+    let mins = _mm512_set1_epi32((min << below) as i32);
+    let spans = _mm512_set1_epi32((span << below | !(u32::MAX << below)) as i32);
+    // Unrolled, so that each shift is a constant.
+    macro_rules! each {
+        ($($value:literal)*) => { $(
+            let (word, end) = ($value * W / 32, $value * W % 32 + W);
+            let half = |half: usize| {
+                let at = |word: usize| {
+                    // SAFETY: the vector has W words of each lane.
+                    unsafe { _mm512_loadu_si512(packed.as_ptr().add(word * LANES + half * LANES / 2).cast()) }
+                };
+                let top = match end <= 32 {
+                    true => _mm512_sllv_epi32(at(word), _mm512_set1_epi32(32 - end as i32)),
+                    false => _mm512_shldv_epi32(at(word + 1), at(word), _mm512_set1_epi32(64 - end as i32)),
+                };
+                u32::from(_mm512_cmple_epu32_mask(_mm512_sub_epi32(top, mins), spans))
+            };
+            out[$value] = half(0) | half(1) << 16;
+        )* };
+    }
+    each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
 }
 
 #[inline(always)]
@@ -263,7 +302,10 @@ impl Kernels {
             return Self {
                 unpack: per_width!(unpack_avx512),
                 pack: per_width!(pack_avx512),
-                within: per_width!(within_avx512),
+                within: match is_x86_feature_detected!("avx512vbmi2") {
+                    true => per_width!(within_vbmi2),
+                    false => per_width!(within_avx512),
+                },
                 has_avx512: true,
             };
         } else if is_x86_feature_detected!("avx2") {
@@ -285,7 +327,7 @@ impl Kernels {
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! for_features {
-    ($unpack:ident, $pack:ident, $within:ident = $within_body:ident, $features:literal) => {
+    ($unpack:ident, $pack:ident, $within:ident, $features:literal) => {
         fn $unpack<const W: usize>(packed: &[u32], out: &mut Values) {
             #[target_feature(enable = $features)]
             fn with_features<const W: usize>(packed: &[u32], out: &mut Values) {
@@ -298,7 +340,7 @@ macro_rules! for_features {
         fn $within<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Mask) {
             #[target_feature(enable = $features)]
             fn with_features<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Mask) {
-                $within_body::<W>(packed, min, span, out);
+                within_body::<W>(packed, min, span, out);
             }
             // SAFETY: as above.
             unsafe { with_features::<W>(packed, min, span, out) }
@@ -316,9 +358,15 @@ macro_rules! for_features {
 }
 
 #[cfg(target_arch = "x86_64")]
-for_features!(unpack_avx2, pack_avx2, within_avx2 = within_body, "avx2");
+for_features!(unpack_avx2, pack_avx2, within_avx2, "avx2");
 #[cfg(target_arch = "x86_64")]
-for_features!(unpack_avx512, pack_avx512, within_avx512 = within_512, "avx512f,avx512vl");
+for_features!(unpack_avx512, pack_avx512, within_avx512, "avx512f,avx512vl");
+
+#[cfg(target_arch = "x86_64")]
+fn within_vbmi2<const W: usize>(packed: &[u32], min: u32, span: u32, out: &mut Mask) {
+    // SAFETY: `Kernels::detect` hands this function out only after it found the features.
+    unsafe { within_512::<W>(packed, min, span, out) }
+}
 
 /// A bitmap of 1,024 rows in lane geometry to one in row order: word i holds rows 32*i to 32*i+31, low bit first.
 ///

@@ -9,7 +9,7 @@ use arrow_buffer::ScalarBuffer;
 
 use crate::decode::{BlockColumn, Entries};
 use crate::layout::{EncodingCode, chunk};
-use crate::packed::{Mask, VECTOR_ROWS, Values, pick, unpack, value_at, vector_words, within};
+use crate::packed::{Mask, VECTOR_ROWS, Values, pick, prefetch, unpack, value_at, vector_words, within};
 use crate::types::ColumnType;
 use crate::{Error, Zone};
 
@@ -46,11 +46,13 @@ impl<'a> Plane<'a> {
     }
 
     /// A whole vector.
+    #[inline]
     pub fn unpack(self, vector: usize, out: &mut Values) {
         unpack(self.width, self.vector(vector), out);
     }
 
     /// Which values of a vector lie within `min..=max`.
+    #[inline]
     pub fn within(self, vector: usize, min: u32, max: u32, out: &mut Mask) {
         within(self.width, self.vector(vector), min, max, out);
     }
@@ -58,6 +60,11 @@ impl<'a> Plane<'a> {
     /// The values of single rows, counted from the first vector's first.
     pub fn pick(self, rows: &[u16], out: &mut [u32]) {
         pick(self.width, self.words, rows, out);
+    }
+
+    /// Has what [`Plane::pick`] is about to read brought near.
+    pub fn prefetch(self, rows: &[u16]) {
+        prefetch(self.width, self.words, rows);
     }
 
     /// One value of a vector.
@@ -75,14 +82,23 @@ impl BlockColumn {
             EncodingCode::Dictionary => true,
             EncodingCode::Plain | EncodingCode::Text => return None,
         };
-        let plane = |slot: usize, width: u32| self.chunks[slot].as_ref().map(|c| Plane { width, words: c.words() });
-        let low = plane(chunk::VALUES, self.width.min(32));
-        let high = plane(chunk::HIGH, self.width.saturating_sub(32)).filter(|_| !is_code);
-        // A code is what is packed; only a block of a single code has no chunk and keeps it in its base. A boolean
-        // whose least value is true is always true.
+        let low = self.low();
+        let high = self.chunks[chunk::HIGH].as_ref().filter(|_| !is_code);
+        let high = high.map(|c| Plane { width: self.width.saturating_sub(32), words: c.words() });
+        // A code is what is packed; only a block of a single code has no chunk and keeps it in its base.
         let base = if is_code && low.is_some() { 0 } else { self.base };
-        let low = low.filter(|_| self.column_type != ColumnType::Boolean || self.base == 0);
         Some(Stored { base, low, high, is_code })
+    }
+
+    /// The low 32 bits of the stored integers, by themselves: who has seen [`BlockColumn::stored`] once needs no more
+    /// for every vector.
+    #[inline]
+    pub fn low(&self) -> Option<Plane<'_>> {
+        // A boolean whose least value is true is always true.
+        let is_true = matches!(self.column_type, ColumnType::Boolean) && self.base != 0;
+        let is_packed = matches!(self.encoding, EncodingCode::Packed | EncodingCode::Dictionary);
+        let chunk = self.chunks[chunk::VALUES].as_ref().filter(|_| is_packed && !is_true)?;
+        Some(Plane { width: self.width.min(32), words: chunk.words() })
     }
 
     /// A bit per row in lane geometry, set if the row is not NULL; `None` if no row is. See also

@@ -140,51 +140,115 @@ per_isa! {
     }
 }
 
-/// Which offsets, increased by `delta` and wrapped, have their bit set among `count` of them.
-pub(crate) fn mask_bits(offsets: &[u32; crate::VECTOR_ROWS], delta: u32, count: u32, bits: &[u32], out: &mut Mask) {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f") && bits.len() as u64 * 32 >= u64::from(count) {
-        // SAFETY: the feature was found just above, and the bitmap is as long as `count` says.
-        unsafe { mask_bits_avx512(offsets, delta, count, bits, out) };
-        return;
-    }
-    mask_bits_portable(offsets, delta, count, bits, out);
+/// A bitmap that offsets are looked up in: after `delta` has been added, wrapped, below `count`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OffsetBits<'a> {
+    pub delta: u32,
+    pub count: u32,
+    pub bits: &'a [u32],
 }
 
-fn mask_bits_portable(offsets: &[u32; crate::VECTOR_ROWS], delta: u32, count: u32, bits: &[u32], out: &mut Mask) {
+/// Which offsets have their bit set, of those rows that are in `among`, which are `few` or many: the few are pressed
+/// together first. Others are whatever they are.
+pub(crate) fn mask_bits(
+    offsets: &[u32; crate::VECTOR_ROWS],
+    set: OffsetBits<'_>,
+    among: &Mask,
+    few: bool,
+    out: &mut Mask,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") && set.bits.len() as u64 * 32 >= u64::from(set.count) {
+        // SAFETY: the features were found, and the bitmap is as long as `count` says.
+        unsafe {
+            match few && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("popcnt") {
+                true => mask_few_bits_avx512(offsets, set, among, out),
+                false => mask_bits_avx512(offsets, set, out),
+            }
+        }
+        return;
+    }
+    let _ = (among, few);
+    mask_bits_portable(offsets, set, out);
+}
+
+fn mask_bits_portable(offsets: &[u32; crate::VECTOR_ROWS], set: OffsetBits<'_>, out: &mut Mask) {
     for (word, offsets) in out.iter_mut().zip(offsets.as_chunks::<LANES>().0) {
         *word = 0;
         for (lane, offset) in offsets.iter().enumerate() {
-            let at = offset.wrapping_add(delta);
-            let found = if at < count { bits.get(at as usize / 32).copied().unwrap_or(0) } else { 0 };
+            let at = offset.wrapping_add(set.delta);
+            let found = if at < set.count { set.bits.get(at as usize / 32).copied().unwrap_or(0) } else { 0 };
             *word |= (found >> (at % 32) & 1) << lane;
         }
     }
 }
 
+/// Which of 16 offsets have their bit set.
+///
 /// # Safety
-/// `bits` has at least `count` bits.
+/// The bitmap has at least `count` bits.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn bits_of_16(offsets: std::arch::x86_64::__m512i, set: OffsetBits<'_>) -> u16 {
+    use std::arch::x86_64::*;
+    let at = _mm512_add_epi32(offsets, _mm512_set1_epi32(set.delta as i32));
+    let inside = _mm512_cmplt_epu32_mask(at, _mm512_set1_epi32(set.count as i32));
+    let words = _mm512_srli_epi32::<5>(at);
+    // SAFETY: only words of places below `count` are read, and the caller says that these exist.
+    let words =
+        unsafe { _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), inside, words, set.bits.as_ptr().cast()) };
+    let bit = _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_and_si512(at, _mm512_set1_epi32(31)));
+    _mm512_test_epi32_mask(words, bit)
+}
+
+/// # Safety
+/// The bitmap has at least `count` bits.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn mask_bits_avx512(offsets: &[u32; crate::VECTOR_ROWS], delta: u32, count: u32, bits: &[u32], out: &mut Mask) {
+unsafe fn mask_bits_avx512(offsets: &[u32; crate::VECTOR_ROWS], set: OffsetBits<'_>, out: &mut Mask) {
     use std::arch::x86_64::*;
-    let (deltas, counts, ones) =
-        (_mm512_set1_epi32(delta as i32), _mm512_set1_epi32(count as i32), _mm512_set1_epi32(1));
     for (word, offsets) in out.iter_mut().zip(offsets.as_chunks::<LANES>().0) {
-        let half = |at: usize| {
-            // SAFETY: 16 values from `at`, which is 0 or 16, of an array of 32.
-            let offsets = unsafe { _mm512_loadu_si512(offsets.as_ptr().add(at).cast()) };
-            let at = _mm512_add_epi32(offsets, deltas);
-            let inside = _mm512_cmplt_epu32_mask(at, counts);
-            let words = _mm512_srli_epi32::<5>(at);
-            // SAFETY: only words of places below `count` are read, and the caller says that these exist.
-            let words = unsafe {
-                _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), inside, words, bits.as_ptr().cast())
-            };
-            let bit = _mm512_sllv_epi32(ones, _mm512_and_si512(at, _mm512_set1_epi32(31)));
-            u32::from(_mm512_test_epi32_mask(words, bit))
-        };
-        *word = half(0) | half(16) << 16;
+        // SAFETY: 16 values from 0 or from 16 of an array of 32; and as the caller says.
+        let half = |at: usize| unsafe { bits_of_16(_mm512_loadu_si512(offsets.as_ptr().add(at).cast()), set) };
+        *word = u32::from(half(0)) | u32::from(half(16)) << 16;
+    }
+}
+
+/// The offsets of the rows in `among` are pressed together, looked up 16 at a time, and their bits put back in place.
+///
+/// # Safety
+/// The bitmap has at least `count` bits.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,bmi2,popcnt")]
+unsafe fn mask_few_bits_avx512(offsets: &[u32; crate::VECTOR_ROWS], set: OffsetBits<'_>, among: &Mask, out: &mut Mask) {
+    use std::arch::x86_64::*;
+    const AT_ONCE: usize = 16;
+    // Stored whole and overwritten as far as it is unwanted.
+    let mut few = [0u32; crate::VECTOR_ROWS + AT_ONCE];
+    let mut n = 0;
+    for (halves, word) in offsets.as_chunks::<AT_ONCE>().0.as_chunks::<2>().0.iter().zip(among) {
+        for (half, wanted) in halves.iter().zip([*word as u16, (*word >> 16) as u16]) {
+            // SAFETY: 16 values of an array of 16; n is at most the number of rows before, so that 16 more fit.
+            unsafe {
+                let pressed = _mm512_maskz_compress_epi32(wanted, _mm512_loadu_si512(half.as_ptr().cast()));
+                _mm512_storeu_si512(few.as_mut_ptr().add(n).cast(), pressed);
+            }
+            n += wanted.count_ones() as usize;
+        }
+    }
+    // A stream of bits, in words of 32, and one more to read past the last.
+    let mut found = [0u32; LANES + 1];
+    for (i, chunk) in few[..n.next_multiple_of(AT_ONCE)].as_chunks::<AT_ONCE>().0.iter().enumerate() {
+        // SAFETY: 16 values of an array of 16; and as the caller says.
+        let bits = unsafe { bits_of_16(_mm512_loadu_si512(chunk.as_ptr().cast()), set) };
+        found[i / 2] |= u32::from(bits) << (i % 2 * AT_ONCE);
+    }
+    let mut bit = 0;
+    for (word, wanted) in out.iter_mut().zip(among) {
+        let two = u64::from(found[bit / 32]) | u64::from(found[bit / 32 + 1]) << 32;
+        *word = _pdep_u32((two >> (bit % 32)) as u32, *wanted);
+        bit += wanted.count_ones() as usize;
     }
 }
 
@@ -561,6 +625,7 @@ mod tests {
         #[test]
         fn bits_of_offsets_are_found(
             delta in -40i32..40, bits in proptest::collection::vec(any::<u32>(), 1..40), short in 0u32..32,
+            among: Mask, sparser: Mask,
         ) {
             let count = bits.len() as u32 * 32 - short;
             let offsets: [u32; VECTOR_ROWS] = std::array::from_fn(|i| i as u32 * 3);
@@ -569,11 +634,20 @@ mod tests {
                 let is_set = (0..i64::from(count)).contains(&at) && bits[at as usize / 32] >> (at % 32) & 1 == 1;
                 u32::from(is_set) << lane
             }).sum());
+            let set = OffsetBits { delta: delta as u32, count, bits: &bits };
             let mut out = [7; LANES];
-            mask_bits(&offsets, delta as u32, count, &bits, &mut out);
+            mask_bits_portable(&offsets, set, &mut out);
             prop_assert_eq!(out, expected);
-            mask_bits_portable(&offsets, delta as u32, count, &bits, &mut out);
-            prop_assert_eq!(out, expected);
+            let sparse = std::array::from_fn(|word| among[word] & sparser[word]);
+            let edge = std::array::from_fn(|word| if word < LANES - 1 { 0 } else { u32::MAX });
+            for among in [among, sparse, edge, [0; LANES], [u32::MAX; LANES]] {
+                for few in [false, true] {
+                    mask_bits(&offsets, set, &among, few, &mut out);
+                    for (word, (out, expected)) in out.iter().zip(&expected).enumerate() {
+                        prop_assert_eq!(out & among[word], expected & among[word]);
+                    }
+                }
+            }
         }
 
         #[test]

@@ -16,6 +16,8 @@ pub(super) struct Order {
     pub needed: Vec<Vec<bool>>,
     /// So many of the first steps are screens.
     screens: usize,
+    /// Columns of the source that whatever comes after them reads first.
+    pub first_columns: Vec<usize>,
     /// Of each step: whether it costs next to nothing as a screen.
     pub is_light: Vec<bool>,
     /// Of each step: rows in, rows out, nanoseconds, where they were measured.
@@ -30,6 +32,7 @@ impl Order {
             steps: Vec::new(),
             needed: Vec::new(),
             screens: 0,
+            first_columns: Vec::new(),
             is_light: stage.steps.iter().map(is_light).collect(),
             costs: vec![(0, 0, 0); stage.steps.len()],
             measured: 0,
@@ -80,6 +83,11 @@ impl Order {
             steps.push(next);
         }
         self.screens = self.screens_among(stage, &steps);
+        let mut read_first = vec![false; stage.registers.len()];
+        let first = steps.get(self.screens).map_or(&stage.sink_needs, |step| &stage.steps[*step].needs);
+        first.iter().for_each(|register| stage.mark(*register, &mut read_first));
+        let is_column = |register: &usize| read_first[*register] && stage.is_column(*register);
+        self.first_columns = (0..read_first.len()).filter(is_column).collect();
         if steps == self.steps {
             return;
         }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use onehop_segment::packed::{LANES, Mask};
 
-use super::kernels;
+use super::kernels::{self, OffsetBits};
 use super::stage::{Register, Stage};
 use super::table::JoinTable;
 use crate::bind::{Bound, BoundKind, LookupTable, LookupValues};
@@ -23,6 +23,20 @@ use crate::{Interval, Result, Type, VECTOR_ROWS};
 
 /// A list of values that spans more than this is not made a bitmap.
 const MOST_BITS: u128 = 1 << 20;
+
+/// So few rows of a vector are looked up by themselves.
+const FEW: usize = 512;
+
+/// Rows of a vector that a screen is asked about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Among<'a> {
+    pub vector: usize,
+    /// The vector's rows.
+    pub n: usize,
+    /// Those that have got so far, `kept` in all.
+    pub mask: &'a Mask,
+    pub kept: usize,
+}
 
 /// A step as a screen.
 #[derive(Debug)]
@@ -166,7 +180,7 @@ impl Screen {
         passing
     }
 
-    /// Which of the first `n` rows of a vector go on.
+    /// Which rows go on. What comes out for rows that have not got so far means nothing.
     ///
     /// # Errors
     /// Those of decoding.
@@ -174,30 +188,22 @@ impl Screen {
         &self,
         answer: &Answer,
         block: &Block,
-        vector: usize,
-        n: usize,
+        rows: Among<'_>,
         scratch: &mut Scratch,
         out: &mut Mask,
     ) -> Result<()> {
-        let plane = match block.encoded() {
-            Encoded::Offsets { plane, .. } | Encoded::Codes { plane, .. } => Some(plane),
-            Encoded::Constant(_) | Encoded::Other => None,
-        };
+        let Among { vector, n, mask, kept } = rows;
         // All and nothing have been turned round already.
         let mut is_negated = self.is_negated;
-        match (&answer.kind, plane) {
+        match (&answer.kind, block.plane()) {
             (AnswerKind::All, _) => (*out, is_negated) = ([u32::MAX; LANES], false),
             (AnswerKind::Nothing, _) => (*out, is_negated) = ([0; LANES], false),
             (AnswerKind::Within { min, max }, Some(plane)) => plane.within(vector, *min, *max, out),
             (AnswerKind::Bits { delta, count, bits }, Some(plane)) => {
-                let offsets = scratch.unpacked(plane, vector);
-                kernels::mask_bits(offsets, *delta, *count, bits, out);
+                let set = OffsetBits { delta: *delta, count: *count, bits };
+                kernels::mask_bits(scratch.unpacked(plane, vector), set, mask, kept < FEW, out);
             }
-            _ => {
-                let mut values = [0i128; VECTOR_ROWS];
-                block.integers(Rows::Vector { vector, n }, &mut values, scratch)?;
-                *out = kernels::mask_of(&values.map(|value| self.passing.has(value).into()));
-            }
+            _ => self.mask_of_values(block, Rows::Vector { vector, n }, scratch, out)?,
         }
         if is_negated {
             out.iter_mut().for_each(|word| *word = !*word);
@@ -209,6 +215,15 @@ impl Screen {
             out.iter_mut().zip(&valid).for_each(|(word, valid)| *word = *word & valid | of_null & !valid);
         }
         trim(out, n);
+        Ok(())
+    }
+
+    /// Which values go on. By itself, for it takes a stack that no other screen should pay for.
+    #[inline(never)]
+    fn mask_of_values(&self, block: &Block, rows: Rows<'_>, scratch: &mut Scratch, out: &mut Mask) -> Result<()> {
+        let mut values = [0i128; VECTOR_ROWS];
+        block.integers(rows, &mut values, scratch)?;
+        *out = kernels::mask_of(&values.map(|value| self.passing.has(value).into()));
         Ok(())
     }
 }

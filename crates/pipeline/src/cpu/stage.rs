@@ -198,6 +198,11 @@ impl Stage {
         }
     }
 
+    /// Whether a register is a column of the source.
+    pub(super) fn is_column(&self, register: usize) -> bool {
+        matches!(self.registers[register], Register::Column(_))
+    }
+
     /// Marks everything that `register` is made of.
     pub(super) fn mark(&self, register: usize, needed: &mut [bool]) {
         if std::mem::replace(&mut needed[register], true) {

@@ -24,7 +24,7 @@ use super::kernels;
 use super::keys::KeyScratch;
 use super::order::Order;
 use super::output::{ResultColumn, ResultValues};
-use super::screen::{self, Answer};
+use super::screen::{self, Among, Answer};
 use super::stage::{CompiledSink, Register, Stage, StepKind};
 use super::table::{Collected, NOTHING};
 use super::vector::{Data, Vector};
@@ -195,7 +195,14 @@ impl Worker {
         kernels::places_of_mask(mask, (vector * VECTOR_ROWS) as u16, picked);
         frame.rows[frame.n..][..kept].copy_from_slice(&picked[..kept]);
         frame.n += kept;
-        if is_alone { self.flush(stage) } else { Ok(()) }
+        if is_alone {
+            return self.flush(stage);
+        }
+        // Rows that wait are few and far between: what they are going to be asked for comes while others are screened.
+        for register in &self.order.first_columns {
+            loaded(&mut self.blocks, stage, self.morsel, *register)?.prefetch(&picked[..kept]);
+        }
+        Ok(())
     }
 
     /// Leaves in the scratch's mask which of a vector's rows the screens let through; returns how many.
@@ -215,7 +222,7 @@ impl Worker {
             let answer = self.answers[number].get_or_insert_with(|| screen.answer(block));
             let rows_in = kept;
             if !answer.is_all() {
-                screen.mask(answer, block, vector, n, scratch, step_mask)?;
+                screen.mask(answer, block, Among { vector, n, mask, kept }, scratch, step_mask)?;
                 kept = kernels::and_count(mask, step_mask) as usize;
             }
             let counts = &mut self.counts[step.number];
