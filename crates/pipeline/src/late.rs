@@ -10,14 +10,14 @@
 
 use std::sync::Arc;
 
-use arrow_array::StringViewArray;
 use arrow_array::builder::make_view;
 use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, StringViewArray};
 use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 use onehop_io::Ledger;
 use onehop_segment::{BlockCache, BlockColumn, Segment};
 
-use crate::{Error, Interval, Result, VECTOR_ROWS};
+use crate::{DictionaryFunction, Error, Interval, Result, VECTOR_ROWS};
 
 /// Texts are copied into buffers of so many bytes: those of Arrow's views are numbered and addressed in 32 bits.
 const BUFFER_BYTES: usize = 1 << 22;
@@ -76,7 +76,15 @@ pub(crate) struct TextReader {
     block: Option<(usize, Arc<BlockColumn>)>,
     /// Rows of it, counted from its first.
     rows: Vec<u16>,
+    /// The row after the last of the last vector that was whole.
+    next: u64,
+    /// Results of a function for rows from the first on, of which some are still to be asked for.
+    ahead: Option<(u64, ArrayRef)>,
 }
+
+/// Rows that a function is applied to at once where one whole vector follows the other: some functions have much to
+/// prepare, as the regular expression of a LIKE.
+const AHEAD_ROWS: usize = 8 * VECTOR_ROWS;
 
 /// A row whose text is wanted, and the place that the text goes to.
 type Wanted = (u64, u32);
@@ -200,7 +208,7 @@ impl LateTexts {
             let block = self.rows.block_of(*row).ok_or_else(|| self.no_row(*row))?;
             let (first, next) = (self.rows.first(block), self.rows.first(block + 1));
             let (here, others) = rest.split_at(rest.partition_point(|(row, _)| *row < next));
-            let TextReader { block: last, rows } = reader;
+            let TextReader { block: last, rows, .. } = reader;
             rows.clear();
             // A block has 65,536 rows at most.
             rows.extend(here.iter().map(|(row, _)| (row - first) as u16));
@@ -225,18 +233,59 @@ impl LateTexts {
         Ok(array_of(rows.len(), vec![(&wanted, copied)]))
     }
 
+    /// What a function makes of the texts of a vector's rows. Each reader is for one function.
+    pub(crate) fn apply(
+        &self,
+        function: &dyn DictionaryFunction,
+        rows: &[Option<u64>],
+        reader: &mut TextReader,
+    ) -> Result<ArrayRef> {
+        let Some(start) = run_start(rows) else { return function.apply(&self.texts_of_vector(rows, reader)?) };
+        if let Some((first, results)) = &reader.ahead
+            && let Some(at) = start.checked_sub(*first).and_then(|at| usize::try_from(at).ok())
+            && at + rows.len() <= results.len()
+        {
+            return Ok(results.slice(at, rows.len()));
+        }
+        let most = if start == reader.next { AHEAD_ROWS } else { VECTOR_ROWS };
+        reader.next = start + rows.len() as u64;
+        let Some(texts) = self.vectors_from(start, rows.len(), most, reader)? else {
+            return function.apply(&self.texts_of_vector(rows, reader)?);
+        };
+        let results = function.apply(&texts)?;
+        if results.len() != texts.len() {
+            return Err(Error::Invalid(format!("{} gave {} results", function.name(), results.len())));
+        }
+        let first = results.slice(0, rows.len());
+        reader.next = start + results.len() as u64;
+        reader.ahead = Some((start, results));
+        Ok(first)
+    }
+
     /// The first rows of a vector, as they are stored, if that is what they are.
     fn decoded(&self, rows: &[Option<u64>], reader: &mut TextReader) -> Result<Option<StringViewArray>> {
-        let Some(Some(start)) = rows.first() else { return Ok(None) };
-        let is_run = (*start..).zip(rows).all(|(expected, row)| *row == Some(expected));
-        let Some(block) = self.rows.block_of(*start).filter(|_| is_run) else { return Ok(None) };
-        let at = (*start - self.rows.first(block)) as usize;
+        let Some(start) = run_start(rows) else { return Ok(None) };
+        let vector = self.vectors_from(start, rows.len(), VECTOR_ROWS, reader)?;
+        Ok(vector.map(|texts| texts.slice(0, rows.len())))
+    }
+
+    /// Whole vectors of a block, from a row on that is the first of one: at least so many rows, and about `most` if the
+    /// block has them.
+    fn vectors_from(
+        &self,
+        start: u64,
+        least: usize,
+        most: usize,
+        reader: &mut TextReader,
+    ) -> Result<Option<StringViewArray>> {
+        let Some(block) = self.rows.block_of(start) else { return Ok(None) };
+        let at = (start - self.rows.first(block)) as usize;
         let loaded = self.block(block, &mut reader.block)?;
-        if !at.is_multiple_of(VECTOR_ROWS) || at + rows.len() > loaded.rows() {
+        if !at.is_multiple_of(VECTOR_ROWS) || at + least > loaded.rows() {
             return Ok(None);
         }
-        let vector = loaded.decode(at..(at + VECTOR_ROWS).min(loaded.rows()))?;
-        Ok(vector.as_string_view_opt().map(|texts| texts.slice(0, rows.len())))
+        let vectors = loaded.decode(at..(at + most).min(loaded.rows()))?;
+        Ok(vectors.as_string_view_opt().cloned())
     }
 
     fn block<'r>(&self, block: usize, last: &'r mut Option<(usize, Arc<BlockColumn>)>) -> Result<&'r BlockColumn> {
@@ -253,6 +302,12 @@ impl LateTexts {
     fn no_row(&self, row: u64) -> Error {
         Error::Invalid(format!("row {row} of {}", self.name()))
     }
+}
+
+/// The first of rows that follow each other, if they do.
+fn run_start(rows: &[Option<u64>]) -> Option<u64> {
+    let start = (*rows.first()?)?;
+    (start..).zip(rows).all(|(expected, row)| *row == Some(expected)).then_some(start)
 }
 
 /// The texts of all pieces, each at its place.

@@ -111,6 +111,11 @@ impl Plan {
         self.exact_words < self.words.len()
     }
 
+    /// Whether what is different in a key is a different group.
+    pub(super) fn is_exact(&self, key: usize) -> bool {
+        self.places[key].0 < self.exact_words
+    }
+
     /// Whether groups lie at their keys.
     pub fn is_dense(&self) -> bool {
         self.dense_places().is_some()

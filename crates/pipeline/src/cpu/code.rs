@@ -776,8 +776,7 @@ fn of_late_text(
     n: usize,
 ) -> Result<()> {
     let numbers: Vec<Option<u64>> = (0..n).map(|row| rows.is_valid(row).then(|| rows.integer(row) as u64)).collect();
-    let read = texts.texts_of_vector(&numbers, &mut out.reader)?;
-    let results = function.apply(&read)?;
+    let results = texts.apply(function, &numbers, &mut out.reader)?;
     let outside = || Error::Invalid(format!("{} gave {} for {n} texts", function.name(), results.data_type()));
     if results.len() != n {
         return Err(outside());

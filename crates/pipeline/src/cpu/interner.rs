@@ -14,12 +14,16 @@ use super::vector::{Data, Vector};
 use crate::late::TextReader;
 use crate::{Error, LateTexts, Result};
 
+/// Bytes of texts that are kept together.
+const CHUNK_BYTES: usize = 1 << 20;
+
 /// Texts, and the row that stands for each of them.
 #[derive(Debug)]
 pub(crate) struct Interner {
-    bytes: Vec<u8>,
-    /// Where each text ends; the next begins there.
-    ends: Vec<usize>,
+    /// The texts' bytes. What is full stays where it is: growing would copy all of it, again and again.
+    chunks: Vec<Vec<u8>>,
+    /// The chunk of each text, where it starts there, and its length.
+    places: Vec<(u32, u32, u32)>,
     rows: Vec<u64>,
     /// Pairs of a text's hash and its number plus one; 0 where there is none. At least half of them are free.
     slots: Vec<(u32, u32)>,
@@ -32,8 +36,8 @@ pub(crate) type StandIns = HashMap<u64, u64>;
 impl Interner {
     pub fn new() -> Self {
         Self {
-            bytes: Vec::new(),
-            ends: Vec::new(),
+            chunks: Vec::new(),
+            places: Vec::new(),
             rows: Vec::new(),
             slots: vec![(0, 0); 1024],
             reader: TextReader::default(),
@@ -42,7 +46,8 @@ impl Interner {
 
     /// Bytes it takes.
     pub fn bytes(&self) -> usize {
-        self.bytes.capacity() + (self.ends.capacity() + self.rows.capacity() + self.slots.len()) * 8
+        let chunks: usize = self.chunks.iter().map(Vec::capacity).sum();
+        chunks + self.places.capacity() * 12 + (self.rows.capacity() + self.slots.len()) * 8
     }
 
     /// Puts those rows into the first `n` of a vector that stand for theirs.
@@ -75,8 +80,8 @@ impl Interner {
     }
 
     fn text(&self, number: usize) -> &[u8] {
-        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.bytes[start..self.ends[number]]
+        let (chunk, start, length) = self.places[number];
+        &self.chunks[chunk as usize][start as usize..][..length as usize]
     }
 
     /// The row that stands for a text: `row`, if the text is new.
@@ -93,14 +98,25 @@ impl Interner {
         }
         let count = u32::try_from(self.rows.len() + 1);
         let count = count.map_err(|_| Error::Unsupported("a group by more texts than 32 bits can number".into()))?;
-        self.bytes.extend_from_slice(text);
-        self.ends.push(self.bytes.len());
+        self.keep(text);
         self.rows.push(row);
         self.slots[slot] = (hashed, count);
         if count as usize * 2 > self.slots.len() {
             self.enlarge();
         }
         Ok(row)
+    }
+
+    /// Puts a text behind the others. None has more than 2 GiB: blocks of texts have not.
+    fn keep(&mut self, text: &[u8]) {
+        if self.chunks.last().is_none_or(|last| last.len() + text.len() > last.capacity()) {
+            self.chunks.push(Vec::with_capacity(text.len().max(CHUNK_BYTES)));
+        }
+        let number = self.chunks.len() as u32 - 1;
+        if let Some(last) = self.chunks.last_mut() {
+            self.places.push((number, last.len() as u32, text.len() as u32));
+            last.extend_from_slice(text);
+        }
     }
 
     fn enlarge(&mut self) {

@@ -45,7 +45,7 @@ impl Groups {
         }
         let mut classes = by_exact_words(table, plan).without_loners();
         for (key, domain) in plan.keys.iter().enumerate() {
-            let Some(texts) = &domain.late else { continue };
+            let Some(texts) = domain.late.as_ref().filter(|_| !plan.is_exact(key)) else { continue };
             if classes.of.is_empty() {
                 return Ok(self);
             }
