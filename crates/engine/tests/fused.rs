@@ -580,3 +580,90 @@ fn a_cancelled_pipeline_stops() {
     });
     assert_eq!(place.run("SELECT count(*) FROM many"), ["200000"]);
 }
+
+/// Tables whose texts are stored without a dictionary and are too many to make one: names are unique, `city` and `note`
+/// repeat now and then, and `note` may be NULL.
+fn late() -> Place {
+    // One thread writes one segment, which has more rows than a dictionary is made of.
+    let settings = [("threads", "1")].map(|(name, value)| (name.to_string(), value.to_string()));
+    let options = DatabaseOptions { settings: settings.into(), ..DatabaseOptions::default() };
+    let place = Place { runtime: runtime(), session: Database::memory(&options).unwrap().session().unwrap() };
+    place.run(
+        "CREATE TABLE people AS SELECT v AS id, 'name ' || v AS name, 'city' || (v * 7919 % 100000) AS city, \
+         CASE WHEN v % 5 <> 0 THEN 'note ' || (v % 100003) END AS note, v % 2 = 0 AS even \
+         FROM (SELECT unnest(range(0, 140000)) AS v)",
+    );
+    place.run(
+        "CREATE TABLE orders AS SELECT v AS id, v * 31 % 140001 AS person, v % 1000 AS amount \
+         FROM (SELECT unnest(range(0, 20000)) AS v)",
+    );
+    place.run("SET threads = 2");
+    place
+}
+
+#[test]
+fn texts_without_a_dictionary_are_read_late() {
+    let place = late();
+    for sql in [
+        // As a key beside one that determines it, and beside one that does not; alone; as the texts of one row.
+        "SELECT p.id, name, count(*), sum(amount) FROM orders o JOIN people p ON person = p.id GROUP BY p.id, name",
+        "SELECT name, city, note, p.id, sum(amount) FROM orders o JOIN people p ON person = p.id GROUP BY 1, 2, 3, 4",
+        "SELECT even, city, count(*), sum(amount) FROM orders o JOIN people p ON person = p.id GROUP BY even, city",
+        "SELECT city, count(*), min(id), max(id), count(note), count(DISTINCT id % 7) FROM people GROUP BY city",
+        "SELECT note, sum(id), avg(id), count(DISTINCT id % 3) FROM people GROUP BY note",
+        "SELECT city, note, count(*) FROM people WHERE id % 3 = 1 GROUP BY city, note",
+        "SELECT id % 3 * 100000, city, note, count(*), sum(id) FROM people GROUP BY 1, 2, 3",
+        "SELECT DISTINCT note FROM people",
+        "SELECT CASE WHEN even THEN city END, count(*) FROM people GROUP BY 1",
+        "SELECT count(name), count(note), count(city) FILTER (WHERE even) FROM people",
+        "SELECT p.id, note FROM orders o JOIN people p ON person = p.id WHERE amount = 7 GROUP BY 1, 2",
+        "SELECT count(DISTINCT city) FROM people",
+        // Under functions.
+        "SELECT count(*) FROM people WHERE name LIKE '%99%'",
+        "SELECT count(*), sum(id) FROM people WHERE note NOT LIKE '%9%' OR note IS NULL",
+        "SELECT count(*) FROM people WHERE note IS NULL AND city = 'city5'",
+        "SELECT count(*) FROM people WHERE name IN ('name 7', 'name 139999', 'nobody') OR note = 'note 3'",
+        "SELECT length(city), count(*) FROM people GROUP BY 1",
+        "SELECT sum(length(note)), sum(CASE WHEN city LIKE 'city1%' THEN id ELSE 0 END) FROM people WHERE id % 100 = 3",
+        "SELECT sum(amount) FROM orders o JOIN people p ON person = p.id WHERE substring(name, 6, 1) IN ('1', '7')",
+        "SELECT sum(amount) FROM orders o JOIN people p ON person = p.id WHERE name LIKE '%1' OR amount > 500",
+        "SELECT count(*) FROM orders o WHERE EXISTS (SELECT 1 FROM people p WHERE p.id = person AND note LIKE 'note 1%')",
+        "SELECT count(*) FROM people WHERE id < 10 AND CAST(substring(name, 6) AS BIGINT) = 7",
+        "SELECT count(*) FROM people WHERE id < 0 AND name LIKE '%1'",
+    ] {
+        assert!(!place.same(sql).is_empty(), "{sql}");
+    }
+    assert_eq!(
+        place.same("SELECT count(*), max(n) FROM (SELECT city, count(*) AS n FROM people GROUP BY city)"),
+        ["100000|2"]
+    );
+    assert_eq!(place.same("SELECT name FROM people WHERE id = 77 GROUP BY name"), ["name 77"]);
+    assert_eq!(place.same("SELECT count(*), count(note) FROM people"), ["140000|112000"]);
+    // What compares them does not.
+    for (what, reason) in [
+        ("min(name)", "min() of the texts of name in people, which are stored without a dictionary"),
+        ("count(*) FILTER (WHERE name = city)", "a comparison of the texts of name in people"),
+        ("max(CASE WHEN even THEN name ELSE city END)", "a choice between texts of different columns"),
+        ("count(DISTINCT upper(city))", "a text that is made of the texts of city in people"),
+    ] {
+        place.run("SET exec.fallback = 'error'");
+        let e = place.runtime.block_on(fails(&place.session, &format!("SELECT {what} FROM people")));
+        assert!(e.to_string().contains(reason), "{e}");
+        place.run("RESET exec.fallback");
+        place.same_somehow(&format!("SELECT {what} FROM people"));
+    }
+    place.same_somehow("SELECT count(*) FROM orders o JOIN people p ON 'name ' || o.person = p.name");
+    place.same_somehow("SELECT count(*) FROM people a JOIN people b ON a.name = b.city");
+    // What a function refuses is for DataFusion to say, of the rows that it sees.
+    let cast = "CAST(replace(name, 'name 139999', 'x') AS BIGINT)";
+    place.run("SET threads = 1");
+    place.run(
+        "CREATE TABLE digits AS SELECT v AS id, replace('' || v, '139999', 'x') AS name \
+               FROM (SELECT unnest(range(0, 140000)) AS v)",
+    );
+    place.same_somehow("SELECT count(*) FROM digits WHERE CAST(name AS BIGINT) < 5 AND id < 1000");
+    let e = place.runtime.block_on(fails(&place.session, "SELECT sum(CAST(name AS BIGINT)) FROM digits"));
+    assert!(e.to_string().contains("Cannot cast"), "{e}");
+    let e = place.runtime.block_on(fails(&place.session, &format!("SELECT count(*) FROM people WHERE {cast} = 7")));
+    assert!(e.to_string().contains("Cannot cast"), "{e}");
+}

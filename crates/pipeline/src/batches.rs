@@ -262,7 +262,8 @@ impl Growing {
             Type::Text => Domain::text(self.sort_texts(), nullable),
             Type::Bool => Domain::bool(nullable),
             Type::Double => Domain::double(nullable),
-            Type::Int => Domain::int(self.plain.interval(), nullable),
+            // What comes from elsewhere has no rows of a source.
+            Type::Int | Type::LateText => Domain::int(self.plain.interval(), nullable),
         };
         (Arc::new(self.plain.narrowed(domain.interval)), domain)
     }

@@ -12,7 +12,7 @@ use arrow_array::{Array, StringViewArray};
 use arrow_schema::DataType;
 
 use crate::{ArithmeticOp, Bounds, CompareOp, DatePart, Dictionary, DictionaryFunction, Domain, Error, Expr, Interval};
-use crate::{Label, Result, Type, Value};
+use crate::{Label, LateTexts, Result, Type, Value};
 
 /// An expression with everything settled.
 #[derive(Clone, Debug)]
@@ -80,6 +80,15 @@ pub enum BoundKind {
         code: Box<Bound>,
         /// The table.
         table: Arc<LookupTable>,
+    },
+    /// A function of late texts, computed for the rows that are asked for.
+    OfLateText {
+        /// The row.
+        row: Box<Bound>,
+        /// Its texts.
+        texts: Arc<LateTexts>,
+        /// The function.
+        function: Arc<dyn DictionaryFunction>,
     },
     /// The value of the first branch whose condition is true.
     Case {
@@ -215,7 +224,10 @@ fn bind_labelled(expr: &Expr, label: Option<&Arc<Label>>, registers: &[Domain]) 
             let domain = Domain::bool(inner.domain.nullable);
             Ok(Bound::of(&[&inner], domain, BoundKind::In { inner: Box::new(inner.clone()), list: list.into() }))
         }
-        Expr::Lookup { text, function } => lookup(expr, bind(text, registers)?, &**function),
+        Expr::Lookup { text, function } => match bind(text, registers)? {
+            late if late.domain.ty == Type::LateText => of_late_text(expr, late, function),
+            code => lookup(expr, code, &**function),
+        },
         Expr::Case { branches, otherwise } => {
             let mut bound = Vec::with_capacity(branches.len());
             for (condition, value) in branches {
@@ -275,6 +287,7 @@ impl Bound {
             | BoundKind::Not(inner)
             | BoundKind::IsNull(inner)
             | BoundKind::Lookup { code: inner, .. }
+            | BoundKind::OfLateText { row: inner, .. }
             | BoundKind::ToDouble { inner, .. }
             | BoundKind::DivideRounded { inner, .. }
             | BoundKind::DatePart { inner, .. } => inner.for_each_register(f),
@@ -306,7 +319,7 @@ fn literal(value: &Value) -> Bound {
     match value {
         Value::Null(ty) => {
             let interval = if *ty == Type::Int { Interval::EMPTY } else { Interval::ALL };
-            Bound::new(Domain { ty: *ty, nullable: true, interval, dictionary: None }, BoundKind::Null)
+            Bound::new(Domain { ty: *ty, nullable: true, interval, dictionary: None, late: None }, BoundKind::Null)
         }
         Value::Bool(_) => Bound::new(Domain::bool(false), kind),
         Value::Int(value) => Bound::new(Domain::int(Interval::of(*value), false), kind),
@@ -413,6 +426,9 @@ fn compare(expr: &Expr, op: CompareOp, left: Bound, right: Bound) -> Result<Boun
     if matches!(left.kind, BoundKind::Null) || matches!(right.kind, BoundKind::Null) {
         return Ok(literal(&Value::Null(Type::Bool)));
     }
+    if let Some(texts) = left.domain.late_name().or_else(|| right.domain.late_name()) {
+        return Err(Error::Unsupported(format!("a comparison of {texts}")));
+    }
     if left.domain.ty != right.domain.ty {
         return Err(invalid(expr, "its sides are of different types"));
     }
@@ -489,12 +505,33 @@ fn lookup(expr: &Expr, code: Bound, function: &dyn DictionaryFunction) -> Result
     Ok(Bound::of(&[&code], domain, BoundKind::Lookup { code: Box::new(code.clone()), table }))
 }
 
+/// A function of late texts. What it is the result of is seen of NULL; what it can be, nobody knows before.
+fn of_late_text(expr: &Expr, row: Bound, function: &Arc<dyn DictionaryFunction>) -> Result<Bound> {
+    let Some(texts) = row.domain.late.clone() else { return Err(invalid(expr, "it takes a text")) };
+    let result = function.apply(&StringViewArray::new_null(1))?;
+    let domain = match result.data_type() {
+        DataType::Boolean => Domain::bool(true),
+        DataType::Int64 => Domain::int(function.interval(), true),
+        DataType::Float64 => Domain::double(true),
+        DataType::Utf8View => return Err(Error::Unsupported(format!("a text that is made of {}", texts.name()))),
+        other => return Err(invalid(expr, &format!("the function gave {other}"))),
+    };
+    let kind = BoundKind::OfLateText { row: Box::new(row.clone()), texts, function: Arc::clone(function) };
+    Ok(Bound::of(&[&row], domain, kind))
+}
+
 /// The domain of either of several values.
 fn common(expr: &Expr, all: &[&Bound]) -> Result<Domain> {
     let mut typed = all.iter().filter(|bound| !matches!(bound.kind, BoundKind::Null));
     let Some(first) = typed.next() else { return Ok(all[0].domain.clone()) };
     let mut domain = first.domain.clone();
     for bound in typed {
+        let is_same = |a: &LateTexts, b: &LateTexts| a.is_same_as(b);
+        match (&domain.late, &bound.domain.late) {
+            (None, None) => {}
+            (Some(a), Some(b)) if is_same(a, b) => {}
+            _ => return Err(different_texts()),
+        }
         if bound.domain.ty != domain.ty {
             return Err(invalid(expr, "its values are of different types"));
         }
@@ -504,14 +541,16 @@ fn common(expr: &Expr, all: &[&Bound]) -> Result<Domain> {
             _ => false,
         };
         if !same_dictionary {
-            return Err(Error::Unsupported(
-                "a choice between texts of different columns, as in CASE or coalesce()".into(),
-            ));
+            return Err(different_texts());
         }
         domain.interval = domain.interval.union(bound.domain.interval);
     }
     domain.nullable = all.iter().any(|bound| bound.domain.nullable);
     Ok(domain)
+}
+
+fn different_texts() -> Error {
+    Error::Unsupported("a choice between texts of different columns, as in CASE or coalesce()".into())
 }
 
 fn case(expr: &Expr, branches: Vec<(Bound, Bound)>, otherwise: Option<Bound>) -> Result<Bound> {

@@ -35,6 +35,8 @@ enum Held {
     Stored { column: Arc<BlockColumn>, decoding: Decoding },
     /// In memory, from row `first` of a whole column on.
     Plain { column: Arc<Plain>, first: usize },
+    /// The numbers of its rows, from `first` on; the column says which of them are NULL, if any is.
+    Rows { first: u64, column: Option<Arc<BlockColumn>> },
 }
 
 /// How stored integers become values.
@@ -216,6 +218,21 @@ impl Block {
         Self { held: Held::Plain { column, first }, has_nulls, is_null }
     }
 
+    /// Rows by their numbers, from `first` on. `column` has those that are NULL.
+    pub(crate) fn of_rows(first: u64, column: Option<Arc<BlockColumn>>) -> Self {
+        let has_nulls = column.as_ref().is_some_and(|column| column.null_count() > 0);
+        let is_null = has_nulls && column.as_ref().is_some_and(|column| column.null_count() == column.rows());
+        Self { held: Held::Rows { first, column }, has_nulls, is_null }
+    }
+
+    /// The stored column that says which rows are NULL.
+    fn stored_column(&self) -> Option<&BlockColumn> {
+        match &self.held {
+            Held::Stored { column, .. } | Held::Rows { column: Some(column), .. } => Some(column),
+            Held::Rows { column: None, .. } | Held::Plain { .. } => None,
+        }
+    }
+
     /// Whether some row is NULL.
     pub(crate) fn has_nulls(&self) -> bool {
         self.has_nulls
@@ -230,15 +247,15 @@ impl Block {
     pub(crate) fn valid_mask(&self, vector: usize, n: usize, out: &mut Mask) {
         match &self.held {
             _ if self.is_null => out.fill(0),
-            Held::Stored { column, .. } => match column.validity() {
-                Some(plane) => plane.within(vector, 1, 1, out),
-                None => out.fill(u32::MAX),
-            },
             Held::Plain { column, first } => {
                 let mut valid = [0; VECTOR_ROWS];
                 column.validity(*first, Rows::Vector { vector, n }, &mut valid);
                 *out = kernels::mask_of(&valid);
             }
+            Held::Stored { .. } | Held::Rows { .. } => match self.stored_column().and_then(BlockColumn::validity) {
+                Some(plane) => plane.within(vector, 1, 1, out),
+                None => out.fill(u32::MAX),
+            },
         }
     }
 
@@ -279,11 +296,11 @@ impl Block {
     pub(crate) fn validity(&self, rows: Rows<'_>, out: &mut [u8; VECTOR_ROWS], scratch: &mut Scratch) {
         match &self.held {
             _ if self.is_null => out.fill(0),
-            Held::Stored { column, .. } => match column.validity() {
+            Held::Plain { column, first } => column.validity(*first, rows, out),
+            Held::Stored { .. } | Held::Rows { .. } => match self.stored_column().and_then(BlockColumn::validity) {
                 Some(plane) => each(out, scratch.words(plane, rows), |bit| bit as u8),
                 None => out.fill(1),
             },
-            Held::Plain { column, first } => column.validity(*first, rows, out),
         }
     }
 
@@ -332,6 +349,10 @@ impl Block {
                 column.integers(*first, rows, out);
                 return Ok(());
             }
+            Held::Rows { first, .. } => {
+                rows.for_each(|i, row| out[i] = T::of_i64((first + row as u64) as i64));
+                return Ok(());
+            }
         };
         if let Decoding::Codes(codes) = decoding {
             rows.for_each(|i, row| out[i] = codes.get(row).map_or(T::default(), |code| T::of_i64((*code).into())));
@@ -371,6 +392,7 @@ impl Block {
                 column.doubles(*first, rows, out);
                 return Ok(());
             }
+            Held::Rows { .. } => return Err(Error::Invalid("doubles of the numbers of rows".into())),
         };
         each_array(column, rows, |array, rows, at| {
             if let Some(values) = array.as_primitive_opt::<Float64Type>() {

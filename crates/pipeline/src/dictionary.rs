@@ -8,7 +8,7 @@ use std::fmt;
 
 use arrow_array::{Array, ArrayRef, StringViewArray};
 
-use crate::Result;
+use crate::{Interval, Result};
 
 /// Distinct texts in ascending order of their bytes.
 #[derive(Debug)]
@@ -84,17 +84,24 @@ impl Dictionary {
     }
 }
 
-/// Something computed from one text: a predicate, a part of it, its length. Called once per dictionary.
+/// Something computed from one text: a predicate, a part of it, its length. Called once per dictionary, or for the rows
+/// of a vector whose texts are read late, by many threads.
 pub trait DictionaryFunction: fmt::Debug + Send + Sync {
     /// How it is printed, with `$` for the text.
     fn name(&self) -> String;
 
-    /// The results for `texts`, the last of which is NULL: Boolean, Int64, Float64 or Utf8View, one per text.
+    /// The results for `texts`, which may be NULL: Boolean, Int64, Float64 or Utf8View, one per text.
     ///
     /// # Errors
-    /// Whatever the function refuses. It must refuse only what it would refuse for a row, so that an entry that no row
-    /// uses fails no query: such a result is NULL instead.
+    /// Whatever the function refuses, as [`Error::Unsupported`](crate::Error::Unsupported). It must refuse only what it
+    /// would refuse for a row; and since it sees texts that no row uses, and rows that other conditions leave out, it
+    /// fails no query: whoever else can run it decides.
     fn apply(&self, texts: &StringViewArray) -> Result<ArrayRef>;
+
+    /// What results that are integers lie within, whatever the texts are.
+    fn interval(&self) -> Interval {
+        Interval::new(i64::MIN.into(), i64::MAX.into())
+    }
 }
 
 #[cfg(test)]

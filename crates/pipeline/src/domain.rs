@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::Dictionary;
+use crate::{Dictionary, LateTexts};
 
 /// The type of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +20,9 @@ pub enum Type {
     Double,
     /// A code of a sorted dictionary.
     Text,
+    /// The number of a row whose text is read when somebody asks for it: equal texts may have different numbers, and
+    /// their order means nothing.
+    LateText,
 }
 
 impl fmt::Display for Type {
@@ -29,6 +32,7 @@ impl fmt::Display for Type {
             Type::Int => "int",
             Type::Double => "double",
             Type::Text => "text",
+            Type::LateText => "late text",
         })
     }
 }
@@ -145,32 +149,45 @@ pub struct Domain {
     pub ty: Type,
     /// Whether it may be NULL.
     pub nullable: bool,
-    /// The integers or codes it can hold; [`Interval::ALL`] for other types.
+    /// The integers, codes or rows it can hold; [`Interval::ALL`] for other types.
     pub interval: Interval,
     /// What the codes of a text stand for.
     pub dictionary: Option<Arc<Dictionary>>,
+    /// What the numbers of a late text stand for.
+    pub late: Option<Arc<LateTexts>>,
 }
 
 impl Domain {
     /// Integers.
     pub fn int(interval: Interval, nullable: bool) -> Self {
-        Self { ty: Type::Int, nullable, interval, dictionary: None }
+        Self { ty: Type::Int, nullable, interval, dictionary: None, late: None }
     }
 
     /// True, false.
     pub fn bool(nullable: bool) -> Self {
-        Self { ty: Type::Bool, nullable, interval: Interval::new(0, 1), dictionary: None }
+        Self { ty: Type::Bool, nullable, interval: Interval::new(0, 1), dictionary: None, late: None }
     }
 
     /// Doubles.
     pub fn double(nullable: bool) -> Self {
-        Self { ty: Type::Double, nullable, interval: Interval::ALL, dictionary: None }
+        Self { ty: Type::Double, nullable, interval: Interval::ALL, dictionary: None, late: None }
     }
 
     /// Texts of a dictionary.
     pub fn text(dictionary: Arc<Dictionary>, nullable: bool) -> Self {
         let interval = Interval::new(0, dictionary.len() as i128 - 1);
-        Self { ty: Type::Text, nullable, interval, dictionary: Some(dictionary) }
+        Self { ty: Type::Text, nullable, interval, dictionary: Some(dictionary), late: None }
+    }
+
+    /// Texts that are read late.
+    pub fn late_text(texts: Arc<LateTexts>, nullable: bool) -> Self {
+        Self { ty: Type::LateText, nullable, interval: texts.numbers(), dictionary: None, late: Some(texts) }
+    }
+
+    /// What a reason calls texts that nothing can be done with but to read them; `None` for all else.
+    pub(crate) fn late_name(&self) -> Option<String> {
+        let unnamed = || "texts that are stored without a dictionary".into();
+        (self.ty == Type::LateText).then(|| self.late.as_ref().map_or_else(unnamed, |texts| texts.name()))
     }
 }
 
@@ -179,7 +196,7 @@ impl fmt::Display for Domain {
         write!(f, "{}", self.ty)?;
         match self.ty {
             Type::Int => write!(f, "{}", self.interval)?,
-            Type::Text => write!(f, "({})", self.interval.count().unwrap_or(0))?,
+            Type::Text | Type::LateText => write!(f, "({})", self.interval.count().unwrap_or(0))?,
             Type::Bool | Type::Double => {}
         }
         if self.nullable { f.write_str("?") } else { Ok(()) }

@@ -182,6 +182,10 @@ pub struct Shape {
     pub keys: Vec<Domain>,
     /// A join table's payload, or the columns of the answer.
     pub outputs: Vec<Domain>,
+    /// Of each register, the first one that has the same value in every row: late texts of one row have one number.
+    pub twins: Vec<usize>,
+    /// Of each column of a join table's payload, likewise.
+    pub output_twins: Vec<usize>,
 }
 
 /// Checks a program against its sources' columns, and settles what every register can hold.
@@ -211,6 +215,7 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
     for column in &pipeline.columns {
         registers.push(source.get(*column).cloned().ok_or_else(|| invalid(format!("no source column {column}")))?);
     }
+    let mut twins = twins_among(&registers);
     // Of which match they are nobody can say after their probe.
     let mut hidden: Vec<usize> = Vec::new();
     for step in &pipeline.steps {
@@ -228,6 +233,7 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
             Step::Map(expr) => {
                 let domain = bind::bind(expr, &registers)?.domain;
                 registers.push(domain);
+                twins.push(twins.len());
             }
             Step::Probe(probe) => {
                 let Some(table) = tables.get(probe.table) else {
@@ -236,6 +242,11 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
                 let added = probe_payload(probe, table, &registers)?;
                 let first = registers.len();
                 registers.extend(added);
+                let twin_of = |column: usize| table.output_twins.get(column);
+                for column in &probe.payload {
+                    let same = |other: &usize| twin_of(*other) == twin_of(*column);
+                    twins.push(first + probe.payload.iter().position(same).unwrap_or(0));
+                }
                 if let Some(condition) = &probe.condition {
                     check_condition(probe, condition, &registers)?;
                     hidden.extend(first..registers.len());
@@ -255,7 +266,28 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
         }
         Sink::Collect { columns } => (Vec::new(), domains(columns, &registers)?),
     };
-    Ok(Shape { registers, keys, outputs })
+    let output_twins = match &pipeline.sink {
+        Sink::Build { payload, .. } => {
+            let value = |expr: &Expr| if let Expr::Register(register) = expr { Some(twins[*register]) } else { None };
+            let twin = |(number, expr): (usize, &Expr)| {
+                let first = value(expr).and_then(|wanted| payload.iter().position(|e| value(e) == Some(wanted)));
+                first.unwrap_or(number)
+            };
+            payload.iter().enumerate().map(twin).collect()
+        }
+        Sink::Aggregate { .. } | Sink::Collect { .. } => Vec::new(),
+    };
+    Ok(Shape { registers, keys, outputs, twins, output_twins })
+}
+
+/// Of each column of a source, the first that has the same value in every row.
+fn twins_among(columns: &[Domain]) -> Vec<usize> {
+    let is_twin = |a: &Domain, b: &Domain| match (&a.late, &b.late) {
+        (Some(x), Some(y)) => !a.nullable && !b.nullable && x.is_beside(y),
+        _ => false,
+    };
+    let first = |number: usize| columns.iter().position(|other| is_twin(other, &columns[number])).unwrap_or(number);
+    (0..columns.len()).map(first).collect()
 }
 
 fn check_hidden<'a>(mut read: impl Iterator<Item = &'a Expr>, hidden: &[usize]) -> Result<()> {
@@ -295,6 +327,9 @@ fn key_domains(keys: &[Expr], registers: &[Domain]) -> Result<Vec<Domain>> {
     if domains.iter().any(|domain| domain.ty == Type::Double) {
         return Err(Error::Unsupported("a join on doubles".into()));
     }
+    if let Some(texts) = domains.iter().find_map(Domain::late_name) {
+        return Err(Error::Unsupported(format!("a join on {texts}")));
+    }
     Ok(domains)
 }
 
@@ -327,6 +362,15 @@ fn aggregate_domain(aggregate: &Aggregate, registers: &[Domain]) -> Result<Domai
     let count = crate::Interval::new(0, i64::MAX.into());
     let Some(argument) = aggregate.argument() else { return Ok(Domain::int(count, false)) };
     let argument = bind::bind(argument, registers)?.domain;
+    if let (Some(texts), false) = (argument.late_name(), matches!(aggregate, Aggregate::Count(_))) {
+        let call = match aggregate {
+            Aggregate::CountDistinct(_) => "count(DISTINCT ...)",
+            Aggregate::Min(_) => "min()",
+            Aggregate::Max(_) => "max()",
+            _ => "a sum",
+        };
+        return Err(Error::Unsupported(format!("{call} of {texts}")));
+    }
     Ok(match aggregate {
         Aggregate::CountRows | Aggregate::Count(_) | Aggregate::CountDistinct(_) => Domain::int(count, false),
         Aggregate::Sum(_) if argument.ty == Type::Double => Domain::double(true),

@@ -14,6 +14,7 @@ mod domain;
 mod error;
 mod expr;
 pub mod ir;
+mod late;
 mod plain;
 mod source;
 
@@ -23,6 +24,7 @@ pub use dictionary::{Dictionary, DictionaryFunction};
 pub use domain::{Domain, Interval, Type};
 pub use error::{Error, Result};
 pub use expr::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr, Label, Value};
+pub use late::LateTexts;
 pub use source::{SegmentSource, Source};
 
 /// Rows in a vector: the unit of execution, and of the packed layout.

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, StringViewArray};
 use onehop_io::Ledger;
-use onehop_segment::{BlockCache, BlockColumn, ColumnType, Segment};
+use onehop_segment::{BlockCache, BlockColumn, ColumnType, EncodingCode, Segment};
 
 use crate::block::{Block, CodeTable, Decoding};
-use crate::{Dictionary, Domain, Error, Interval, Result};
+use crate::late::NumberedBlocks;
+use crate::{Dictionary, Domain, Error, Interval, LateTexts, Result};
 
 /// A table, as a pipeline reads it. All methods may be called from many threads.
 pub trait Source: fmt::Debug + Send + Sync {
@@ -46,14 +47,16 @@ pub trait Source: fmt::Debug + Send + Sync {
     fn finished(&self, _morsel: usize) {}
 }
 
-/// Rows of a segment whose texts are made a dictionary while the query is planned, if they are stored without one.
+/// Rows of a segment whose texts are made a dictionary while the query is planned, if they are stored without one. With
+/// more than that in a segment, a column's texts are read late.
 const MOST_TEXTS: u64 = 1 << 17;
 
 /// Blocks of segments.
 #[derive(Debug)]
 pub struct SegmentSource {
     name: String,
-    blocks: Vec<(Arc<Segment>, usize)>,
+    rows: Arc<NumberedBlocks>,
+    most_texts: u64,
     /// Which segment each block is of, counted from 0.
     segment_of: Vec<usize>,
     columns: Vec<SegmentColumn>,
@@ -67,6 +70,8 @@ struct SegmentColumn {
     /// Its place in the segments' schema.
     index: usize,
     column_type: ColumnType,
+    /// Its values are the numbers of rows.
+    is_late: bool,
     /// Of each segment: what its codes stand for, in the source's dictionary or as integers.
     codes: Vec<Option<CodeTable>>,
 }
@@ -83,6 +88,21 @@ impl SegmentSource {
         cache: Arc<BlockCache>,
         ledger: Arc<Ledger>,
     ) -> Result<Self> {
+        Self::with_most_texts(name, blocks, columns, cache, ledger, MOST_TEXTS)
+    }
+
+    /// The same, where texts are read late in segments of more than so many rows: a test need not have many.
+    ///
+    /// # Errors
+    /// As [`SegmentSource::new`].
+    pub fn with_most_texts(
+        name: &str,
+        blocks: Vec<(Arc<Segment>, usize)>,
+        columns: &[(usize, ColumnType, bool)],
+        cache: Arc<BlockCache>,
+        ledger: Arc<Ledger>,
+        most_texts: u64,
+    ) -> Result<Self> {
         let mut segments: Vec<Arc<Segment>> = Vec::new();
         let mut segment_of = Vec::with_capacity(blocks.len());
         for (segment, _) in &blocks {
@@ -92,8 +112,10 @@ impl SegmentSource {
                 segments.len() - 1
             }));
         }
+        let rows = Arc::new(NumberedBlocks::new(blocks));
+        let (columns_of, domains) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
         let mut source =
-            Self { name: name.into(), blocks, segment_of, columns: Vec::new(), domains: Vec::new(), cache, ledger };
+            Self { name: name.into(), rows, most_texts, segment_of, columns: columns_of, domains, cache, ledger };
         for (index, column_type, nullable) in columns {
             let (column, domain) = source.column(&segments, *index, column_type, *nullable)?;
             source.columns.push(column);
@@ -109,9 +131,16 @@ impl SegmentSource {
         column_type: &ColumnType,
         nullable: bool,
     ) -> Result<(SegmentColumn, Domain)> {
-        let nullable = nullable && self.blocks.iter().any(|(s, block)| s.zone(index, *block).null_count > 0);
-        let mut column = SegmentColumn { index, column_type: column_type.clone(), codes: vec![None; segments.len()] };
+        let nullable = nullable && self.rows.blocks.iter().any(|(s, block)| s.zone(index, *block).null_count > 0);
+        let codes = vec![None; segments.len()];
+        let mut column = SegmentColumn { index, column_type: column_type.clone(), is_late: false, codes };
         let domain = match column_type {
+            ColumnType::Varchar if segments.iter().any(|segment| self.has_many_texts(segment, index)) => {
+                column.is_late = true;
+                let name = format!("{} in {}", segments[0].column(index).name, self.name);
+                let texts = LateTexts::new(name, index, &self.rows, &self.cache, &self.ledger);
+                Domain::late_text(Arc::new(texts), nullable)
+            }
             ColumnType::Varchar => {
                 let (dictionary, codes) = self.dictionary(segments, index)?;
                 column.codes = codes;
@@ -123,7 +152,8 @@ impl SegmentSource {
                 for (segment, table) in segments.iter().zip(&mut column.codes) {
                     *table = self.integers(segment, index, bias(column_type))?;
                 }
-                let zones = self.blocks.iter().map(|(segment, block)| interval(segment, index, *block, column_type));
+                let zones =
+                    self.rows.blocks.iter().map(|(segment, block)| interval(segment, index, *block, column_type));
                 Domain::int(zones.fold(Interval::EMPTY, Interval::union), nullable)
             }
         };
@@ -183,16 +213,16 @@ fn interval(segment: &Segment, column: usize, block: usize, column_type: &Column
 }
 
 impl SegmentSource {
+    /// Whether a segment stores texts without a dictionary, and too many of them to make one.
+    fn has_many_texts(&self, segment: &Segment, index: usize) -> bool {
+        let info = segment.column(index);
+        info.encoding != EncodingCode::Dictionary && info.zone.has_values() && segment.rows() > self.most_texts
+    }
+
     /// A dictionary of texts that are stored without one, as those of small tables are.
     fn texts_of(&self, segment: &Arc<Segment>, index: usize) -> Result<Dictionary> {
-        let info = segment.column(index);
         let mut arrays = Vec::new();
-        if info.zone.has_values() {
-            if segment.rows() > MOST_TEXTS {
-                let reason =
-                    format!("the texts of {} in {}, which are stored without a dictionary", info.name, self.name);
-                return Err(Error::Unsupported(reason));
-            }
+        if segment.column(index).zone.has_values() {
             for block in 0..segment.blocks() {
                 let column = self.cache.load(segment, index, block, &self.ledger)?;
                 arrays.push(column.decode(0..column.rows())?);
@@ -224,17 +254,17 @@ impl Source for SegmentSource {
     }
 
     fn morsels(&self) -> usize {
-        self.blocks.len()
+        self.rows.blocks.len()
     }
 
     fn rows(&self, morsel: usize) -> usize {
-        let (segment, block) = &self.blocks[morsel];
+        let (segment, block) = &self.rows.blocks[morsel];
         segment.block_rows(*block)
     }
 
     fn interval(&self, morsel: usize, column: usize) -> Option<Interval> {
         let column = &self.columns[column];
-        let (segment, block) = &self.blocks[morsel];
+        let (segment, block) = &self.rows.blocks[morsel];
         match column.column_type {
             ColumnType::Varchar | ColumnType::Float32 | ColumnType::Float64 | ColumnType::Boolean => None,
             _ => Some(interval(segment, column.index, *block, &column.column_type)),
@@ -247,8 +277,14 @@ impl Source for SegmentSource {
     }
 
     fn load(&self, morsel: usize, column: usize) -> Result<Block> {
-        let SegmentColumn { index, column_type, codes: tables } = &self.columns[column];
-        let (segment, block) = &self.blocks[morsel];
+        let SegmentColumn { index, column_type, is_late, codes: tables } = &self.columns[column];
+        let (segment, block) = &self.rows.blocks[morsel];
+        if *is_late {
+            // The numbers of rows take no reading; which of them are NULL does.
+            let has_nulls = segment.zone(*index, *block).null_count > 0;
+            let column = has_nulls.then(|| self.cache.load(segment, *index, *block, &self.ledger)).transpose()?;
+            return Ok(Block::of_rows(self.rows.first(morsel), column));
+        }
         let loaded = self.cache.load(segment, *index, *block, &self.ledger)?;
         let decoding = match &tables[self.segment_of[morsel]] {
             _ if column_type.is_text() && loaded.stored().is_none() => Decoding::Codes(self.codes_of(column, &loaded)?),

@@ -8,12 +8,13 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
     Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
     UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{ArrayRef, ArrowNativeTypeOp, BooleanArray, PrimitiveArray, StringViewArray, make_array};
+use arrow_array::{Array, ArrayRef, ArrowNativeTypeOp, BooleanArray, PrimitiveArray, StringViewArray, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::TimeUnit;
 use onehop_io::AlignedBuf;
@@ -281,6 +282,65 @@ impl BlockColumn {
         let mut views = Vec::with_capacity(rows.len());
         self.for_each_text(rows, |start, length| views.push(view(text, start, length)));
         views
+    }
+
+    /// Calls `f` with the text of each of `rows`, `None` for NULL. Rows are counted from the block's first, and ascend,
+    /// perhaps with repetitions. Cheaper than [`BlockColumn::decode`] while they are a part of their vectors only.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the stored values do not make sense, or a row is none of the block's.
+    pub fn texts_at(&self, rows: &[u16], mut f: impl FnMut(Option<&str>)) -> Result<(), Error> {
+        for run in rows.chunk_by(|a, b| usize::from(*a) / VECTOR_ROWS == usize::from(*b) / VECTOR_ROWS) {
+            let outcome = match self.encoding {
+                EncodingCode::Text => self.plain_texts_at(run, &mut f),
+                _ => self.decoded_texts_at(run, &mut f),
+            };
+            outcome.map_err(|reason| self.origin.corrupt(reason))?;
+        }
+        Ok(())
+    }
+
+    fn decoded_texts_at(&self, rows: &[u16], f: &mut impl FnMut(Option<&str>)) -> Result<(), String> {
+        let Some(first) = rows.first().map(|row| usize::from(*row) / VECTOR_ROWS * VECTOR_ROWS) else { return Ok(()) };
+        let vector = self.decode_rows(first..(first + VECTOR_ROWS).min(self.rows))?;
+        let texts = vector.as_string_view_opt().ok_or("it is asked for texts, and holds none")?;
+        for row in rows.iter().map(|row| usize::from(*row) - first) {
+            if row >= texts.len() {
+                return Err(format!("row {} is asked for, of {}", first + row, self.rows));
+            }
+            f(texts.is_valid(row).then(|| texts.value(row)));
+        }
+        Ok(())
+    }
+
+    /// Rows of one vector: its lengths are unpacked, and added up as far as the last of them.
+    fn plain_texts_at(&self, rows: &[u16], f: &mut impl FnMut(Option<&str>)) -> Result<(), String> {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(()) };
+        if usize::from(*last) >= self.rows {
+            return Err(format!("row {last} is asked for, of {}", self.rows));
+        }
+        let vector = usize::from(*first) / VECTOR_ROWS;
+        let bytes: &[u8] = self.chunks[chunk::TEXT].as_deref().map_or(&[], |text| text);
+        // SAFETY: `check_text` found the whole chunk to be UTF-8 when the block was put together.
+        let text = unsafe { std::str::from_utf8_unchecked(bytes) };
+        let mut lengths: Values = [0; VECTOR_ROWS];
+        if let Some(stored) = &self.chunks[chunk::VALUES] {
+            unpack(self.width, words_of(stored, self.width, vector), &mut lengths);
+        }
+        let mut valid: Values = [u32::from(self.null_count < self.rows); VECTOR_ROWS];
+        if let Some(validity) = &self.chunks[chunk::VALIDITY] {
+            unpack(1, words_of(validity, 1, vector), &mut valid);
+        }
+        let mut start = self.chunks[chunk::ANCHORS].as_ref().map_or(0, |a| a.words()[vector] as usize);
+        let mut at = 0;
+        for row in rows.iter().map(|row| usize::from(*row) % VECTOR_ROWS) {
+            start += lengths[at..row].iter().map(|length| self.base as usize + *length as usize).sum::<usize>();
+            at = row;
+            let end = start + self.base as usize + lengths[row] as usize;
+            let found = text.get(start..end).ok_or("its lengths do not fit its text")?;
+            f((valid[row] == 1).then_some(found));
+        }
+        Ok(())
     }
 
     /// Calls `f` with start and length of each text.

@@ -38,6 +38,28 @@ fn read(segment: &Segment, column: usize, step: usize) -> ArrayRef {
     arrow_select::concat::concat(&parts).unwrap()
 }
 
+/// Single rows of a column of texts, some of them twice.
+fn assert_texts_at(segment: &Segment, array: &ArrayRef, block_rows: usize) {
+    let Some(texts) = array.as_any().downcast_ref::<StringViewArray>() else { return };
+    for step in [1, 3, 700] {
+        for block in 0..segment.blocks() {
+            let loaded = segment.load(0, block, &Ledger::default()).unwrap();
+            let twice = (0..loaded.rows()).step_by(step).flat_map(|row| [row as u16; 2]);
+            let rows: Vec<u16> = twice.enumerate().filter(|(at, _)| at % 5 > 0).map(|(_, row)| row).collect();
+            let mut expected = rows.iter().map(|row| block * block_rows + usize::from(*row));
+            let each = |text: Option<&str>| {
+                let row = expected.next().unwrap();
+                assert_eq!(text, texts.is_valid(row).then(|| texts.value(row)), "{row}");
+            };
+            loaded.texts_at(&rows, each).unwrap();
+            assert_eq!(expected.next(), None);
+            if let Ok(outside) = u16::try_from(loaded.rows()) {
+                assert!(loaded.texts_at(&[outside], |_| ()).is_err());
+            }
+        }
+    }
+}
+
 fn round_trip(array: ArrayRef, block_rows: usize) -> Segment {
     let field = Field::new("c", array.data_type().clone(), true);
     let schema = Arc::new(Schema::new(vec![field]));
@@ -55,6 +77,7 @@ fn round_trip(array: ArrayRef, block_rows: usize) -> Segment {
     let checked = check(&segment, &Ledger::default());
     assert!(checked.problems.is_empty(), "{:?}", checked.problems);
     assert_zones_hold(&segment, &array, block_rows);
+    assert_texts_at(&segment, &array, block_rows);
     segment
 }
 

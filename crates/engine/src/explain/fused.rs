@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
+use onehop_pipeline::Type;
 use onehop_pipeline::cpu::{SinkFacts, StepRows};
 use onehop_pipeline::ir::{JoinKind, Probe, Step};
 
@@ -108,6 +109,10 @@ impl Subtree<'_> {
         };
         let mut facts = scan_facts(&scan.table, &scan.plan, &scan.columns);
         facts.alias = scan.name.clone();
+        let domains = self.fused.execution.sources()[pipeline.source].columns();
+        let columns = facts.columns.iter().zip(domains);
+        let late = columns.filter(|(_, domain)| domain.ty == Type::LateText).map(|(name, _)| name.clone());
+        facts.late_columns = late.collect();
         facts.ledger = ran.map(|_| scan.ledger.snapshot());
         for skipped in ran.iter().flat_map(|ran| &ran.skipped) {
             let join = self.fused.words[number].steps[skipped.step].clone();

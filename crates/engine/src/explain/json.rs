@@ -59,6 +59,7 @@ fn scan(scan: &ScanFacts) -> Value {
         "table": scan.table,
         "alias": scan.alias,
         "columns": scan.columns,
+        "late_columns": scan.late_columns,
         "stored_bytes": scan.stored_bytes,
         "planned_bytes": scan.planned_bytes,
         "blocks": scan.blocks,

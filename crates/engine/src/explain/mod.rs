@@ -104,6 +104,8 @@ pub struct ScanFacts {
     pub alias: String,
     /// Columns that it reads.
     pub columns: Vec<String>,
+    /// Those of them that are texts without a dictionary, read where a condition or the answer asks for them.
+    pub late_columns: Vec<String>,
     /// Stored bytes of these columns, in all of the table's blocks.
     pub stored_bytes: u64,
     /// Stored bytes of these columns in the blocks that are left after planning.

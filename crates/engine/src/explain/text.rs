@@ -92,6 +92,9 @@ fn scan_figures(scan: &ScanFacts) -> Vec<String> {
     if !scan.columns.is_empty() {
         lines.push(format!("columns {}", cut(&scan.columns.join(", "))));
     }
+    if !scan.late_columns.is_empty() {
+        lines.push(format!("texts read late {}", cut(&scan.late_columns.join(", "))));
+    }
     let mut blocks = format!("blocks {} of {}", count(scan.blocks_left()), count(scan.blocks));
     if let Some(condition) = &scan.zone_condition {
         let by = [(scan.skipped_by_zone_map, "zone maps"), (scan.skipped_by_partition, "partition")];

@@ -117,6 +117,7 @@ pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> S
         table: table.name.clone(),
         alias: table.name.clone(),
         columns: columns.iter().map(|column| table.schema.field(*column).name().clone()).collect(),
+        late_columns: Vec::new(),
         stored_bytes: segments
             .flat_map(|segment| (0..segment.blocks()).map(move |block| (segment, block)))
             .map(|(segment, block)| bytes_of(segment, block))

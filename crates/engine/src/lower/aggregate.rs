@@ -141,10 +141,10 @@ fn numbers(function: &str, arg: &Expr, translator: &Translator<'_>) -> Lowered<P
 }
 
 impl Finish {
-    /// The column as an array of the type it should have.
-    pub fn array(self, columns: &[ResultColumn], field: &Field) -> Result<ArrayRef> {
+    /// The column as an array of the type it should have. Late texts are read by so many threads.
+    pub fn array(self, columns: &[ResultColumn], field: &Field, threads: usize) -> Result<ArrayRef> {
         match self {
-            Self::Column(column) => array(&columns[column], field),
+            Self::Column(column) => array(&columns[column], field, threads),
             Self::Average { sum, count, scale } => {
                 let divisor = 10f64.powi(scale.into());
                 let averages = doubles_of(&columns[sum]).zip(integers_of(&columns[count]));
@@ -185,7 +185,7 @@ fn integers_of(column: &ResultColumn) -> impl Iterator<Item = Option<i128>> {
         ResultValues::Int(values) => values[row].into(),
         ResultValues::Wide(values) => values[row],
         ResultValues::Bool(values) => values[row].into(),
-        ResultValues::Double(_) | ResultValues::Text(..) => 0,
+        ResultValues::Double(_) | ResultValues::Text(..) | ResultValues::LateText(..) => 0,
     };
     (0..column.len()).map(move |row| column.valid.as_ref().is_none_or(|valid| valid[row]).then(|| value(row)))
 }
@@ -208,7 +208,7 @@ fn decimals(values: Vec<Option<i128>>, field: &Field) -> Result<ArrayRef> {
     Ok(Arc::new(values.into_iter().collect::<Decimal128Array>().with_precision_and_scale(*precision, *scale)?))
 }
 
-fn array(column: &ResultColumn, field: &Field) -> Result<ArrayRef> {
+fn array(column: &ResultColumn, field: &Field, threads: usize) -> Result<ArrayRef> {
     let data_type = field.data_type();
     if matches!(data_type, DataType::Decimal128(..)) {
         return decimals(integers_of(column).collect(), field);
@@ -240,6 +240,11 @@ fn array(column: &ResultColumn, field: &Field) -> Result<ArrayRef> {
                 true => Arc::new(StringViewArray::new_null(codes.len())),
                 false => take(dictionary.texts(), &codes, None)?,
             }
+        }
+        ResultValues::LateText(rows, texts) => {
+            let is_valid = |row: usize| column.valid.as_ref().is_none_or(|valid| valid[row]);
+            let rows = rows.iter().enumerate().map(|(place, row)| is_valid(place).then_some(*row));
+            Arc::new(texts.texts(rows, threads)?)
         }
     };
     let through = match (plain.data_type(), data_type) {

@@ -378,7 +378,7 @@ impl Run {
     }
 
     /// Carries a stage through on all threads.
-    async fn work(&self, stage: &Arc<Stage>, query: Option<&Arc<Query>>) -> Result<Vec<Held>> {
+    async fn work(&self, stage: &Arc<Stage>, query: Option<&Arc<Query>>) -> Outcome<Vec<Held>> {
         let threads = self.context.session_config().target_partitions().min(stage.morsels()).max(1);
         let stop = StopOnDrop::default();
         let mut tasks = JoinSet::new();
@@ -399,7 +399,8 @@ impl Run {
 
     fn batch(&self, columns: &[ResultColumn]) -> Result<RecordBatch> {
         let arrays = self.fused.finish.iter().zip(self.schema.fields());
-        let arrays = arrays.map(|(finish, field)| finish.array(columns, field)).collect::<Result<Vec<_>>>()?;
+        let threads = self.context.session_config().target_partitions();
+        let arrays = arrays.map(|(finish, field)| finish.array(columns, field, threads)).collect::<Result<Vec<_>>>()?;
         let rows = columns.first().map_or(0, ResultColumn::len);
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
@@ -428,7 +429,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-fn carry_on(mut worker: Worker, reservation: &MemoryReservation, query: Option<&Query>) -> Result<Worker> {
+fn carry_on(mut worker: Worker, reservation: &MemoryReservation, query: Option<&Query>) -> Outcome<Worker> {
     while worker.step()?.is_some() {
         reservation.try_resize(worker.bytes())?;
         if let Some(query) = query {

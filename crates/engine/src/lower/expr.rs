@@ -144,12 +144,13 @@ impl Translator<'_> {
         if depth_of(expr)? > MAX_DEPTH {
             return because(format!("an expression of more than {MAX_DEPTH} levels"));
         }
-        let Some(result) = canonical(&expr.get_type(&self.schema)?) else { return Ok(None) };
+        let data_type = expr.get_type(&self.schema)?;
+        let Some(result) = canonical(&data_type) else { return Ok(None) };
         let Some(register) = self.registers.get(*column) else {
             return because(format!("{} where it is not known", self.names().column(column)));
         };
         // What DataFusion refuses is for DataFusion to say.
-        let function = match TextFunction::new(expr, column, result, self.state) {
+        let function = match TextFunction::new(expr, column, &data_type, result, self.state) {
             Ok(function) => function,
             Err(_) => return because(format!("the expression {}", self.names().text(expr))),
         };

@@ -143,7 +143,7 @@ fn domain_of(data_type: &DataType) -> Lowered<Domain> {
     Ok(match type_of(data_type)? {
         Type::Bool => Domain::bool(true),
         Type::Double => Domain::double(true),
-        Type::Text => Domain::text(Arc::new(Dictionary::expected()), true),
+        Type::Text | Type::LateText => Domain::text(Arc::new(Dictionary::expected()), true),
         Type::Int => {
             let limits = match data_type {
                 DataType::Date32 => bounds(&DataType::Int32),

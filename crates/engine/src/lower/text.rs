@@ -1,4 +1,5 @@
-//! Anything that DataFusion computes from one text column, computed once per entry of its dictionary.
+//! Anything that DataFusion computes from one text column: once per entry of its dictionary, or for the rows of a vector
+//! whose texts are read late.
 
 use std::sync::Arc;
 
@@ -10,7 +11,9 @@ use datafusion::common::{Column, DFSchema, DataFusionError};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::PhysicalExpr;
-use onehop_pipeline::{DictionaryFunction, Error as PipelineError, Result as PipelineResult};
+use onehop_pipeline::{Bounds, DictionaryFunction, Error as PipelineError, Interval, Result as PipelineResult};
+
+use super::expr::bounds;
 
 /// An expression over a text.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub(super) struct TextFunction {
     schema: Arc<Schema>,
     /// What a pipeline takes for its results.
     result: DataType,
+    /// What they lie within if they are integers.
+    interval: Interval,
 }
 
 /// What pipelines take for a type; `None` if nothing.
@@ -41,8 +46,14 @@ pub(super) fn canonical(data_type: &DataType) -> Option<DataType> {
 }
 
 impl TextFunction {
-    /// `expr` reads `column` and no other.
-    pub fn new(expr: &Expr, column: &Column, result: DataType, state: &SessionState) -> Result<Self, DataFusionError> {
+    /// `expr` reads `column` and no other, and has values of type `data_type`, for which pipelines take `result`.
+    pub fn new(
+        expr: &Expr,
+        column: &Column,
+        data_type: &DataType,
+        result: DataType,
+        state: &SessionState,
+    ) -> Result<Self, DataFusionError> {
         let schema = Arc::new(Schema::new(vec![Field::new(&column.name, DataType::Utf8View, true)]));
         let qualified = match &column.relation {
             Some(relation) => DFSchema::try_from_qualified_schema(relation.clone(), &schema)?,
@@ -50,7 +61,12 @@ impl TextFunction {
         };
         let physical = state.create_physical_expr(expr.clone(), &qualified)?;
         let name = expr.human_display().to_string().replace(&column.to_string(), "$");
-        Ok(Self { name, expr: physical, schema, result })
+        let Bounds { min, max, .. } = match data_type {
+            DataType::Date32 => bounds(&DataType::Int32),
+            other if other.is_integer() => bounds(other),
+            _ => bounds(&DataType::Int64),
+        };
+        Ok(Self { name, expr: physical, schema, result, interval: Interval::new(min, max) })
     }
 
     fn evaluate(&self, texts: &StringViewArray) -> Result<ArrayRef, DataFusionError> {
@@ -67,6 +83,10 @@ impl TextFunction {
 impl DictionaryFunction for TextFunction {
     fn name(&self) -> String {
         self.name.clone()
+    }
+
+    fn interval(&self) -> Interval {
+        self.interval
     }
 
     fn apply(&self, texts: &StringViewArray) -> PipelineResult<ArrayRef> {

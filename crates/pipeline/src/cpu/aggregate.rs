@@ -3,16 +3,23 @@
 //! A row's key becomes a place ([`Index`]), where each function keeps its state of the group ([`State`]). Rows of few
 //! groups, or all of one, are not taken in one by one: each would wait for the one before.
 //!
+//! Late texts are grouped by the numbers of their rows. Where another key determines them, that is what they should be,
+//! or is made good when all groups are there ([`super::unify`]); where none can, one row stands for all with its text
+//! ([`super::interner`]).
+//!
 //! Many groups are put together by as many threads as there are workers. Each takes the groups whose keys have hashes
 //! of its own, of all workers, and makes its part of the answer of them.
 
+use std::sync::Arc;
+
 use super::index::{Index, Table, is_one};
+use super::interner::Interner;
 use super::kernels;
 use super::keys::{KeyLayout, KeyScratch};
 use super::output::ResultColumn;
 use super::states::{Function, FunctionKind, State};
 use super::vector::{Data, Vector};
-use crate::{Domain, Error, Result, VECTOR_ROWS};
+use crate::{Domain, Error, LateTexts, Result, Type, VECTOR_ROWS};
 
 /// Dense groups, at most. Each takes a few words per worker.
 const DENSE_GROUPS: u64 = 1 << 20;
@@ -26,15 +33,22 @@ const MANY_GROUPS: usize = 1 << 14;
 /// What to compute of each group.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// One, or as many as the key needs.
-    words: Vec<Word>,
-    keys: Vec<Domain>,
-    functions: Vec<Function>,
+    /// One, or as many as the key needs. Those with numbers of late texts come last.
+    pub(super) words: Vec<Word>,
+    /// So many of them have none, so that what is different there is a different group.
+    pub(super) exact_words: usize,
+    /// Of each key, the word that has it, and its part of that.
+    places: Vec<(usize, usize)>,
+    /// Keys, by number, whose rows are replaced by those that stand for their texts, and the slots and texts of these.
+    /// They are as exact as others.
+    interned: Vec<(usize, usize, Arc<LateTexts>)>,
+    pub(super) keys: Vec<Domain>,
+    pub(super) functions: Vec<Function>,
 }
 
 /// Parts of a key that 64 bits hold.
 #[derive(Clone, Debug)]
-struct Word {
+pub(super) struct Word {
     layout: KeyLayout,
     slots: Vec<usize>,
 }
@@ -42,20 +56,64 @@ struct Word {
 /// One worker's groups.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    index: Index,
+    pub(super) index: Index,
     /// Rows of each place.
-    rows: Vec<i64>,
-    states: Vec<State>,
+    pub(super) rows: Vec<i64>,
+    pub(super) states: Vec<State>,
+    /// Of each key that has one.
+    interners: Vec<Interner>,
 }
 
 impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] for keys and functions without code.
     pub fn new(keys: Vec<(usize, Domain)>, functions: Vec<Function>) -> Result<Self> {
-        let words = words(&keys)?;
-        let keys = keys.into_iter().map(|(_, domain)| domain).collect();
         functions.iter().try_for_each(Function::check)?;
-        Ok(Self { words, keys, functions })
+        let is_interned = interns(keys.iter().map(|(_, domain)| domain));
+        let mut interned = Vec::new();
+        for (number, (slot, domain)) in keys.iter().enumerate().filter(|(number, _)| is_interned[*number]) {
+            interned.extend(domain.late.as_ref().map(|texts| (number, *slot, Arc::clone(texts))));
+        }
+        let is_late: Vec<bool> =
+            keys.iter().zip(&is_interned).map(|((_, d), interned)| d.ty == Type::LateText && !interned).collect();
+        let those = |wanted: bool| -> Vec<(usize, Domain)> {
+            keys.iter().zip(&is_late).filter(|(_, is_late)| **is_late == wanted).map(|(key, _)| key.clone()).collect()
+        };
+        let exact = those(false);
+        // Late texts of one row are one number, in one slot.
+        let mut late = those(true);
+        late.sort_by_key(|(slot, _)| *slot);
+        late.dedup_by_key(|(slot, _)| *slot);
+        let mut words = if exact.is_empty() && !late.is_empty() { Vec::new() } else { words_of(&exact)? };
+        let exact_words = words.len();
+        if !late.is_empty() {
+            words.extend(words_of(&late)?);
+        }
+        let parts = |words: std::ops::Range<usize>, all: &[Word]| -> Vec<(usize, usize)> {
+            words.flat_map(|word| (0..all[word].slots.len()).map(move |part| (word, part))).collect()
+        };
+        let mut of_exact = parts(0..exact_words, &words).into_iter();
+        let of_late = parts(exact_words..words.len(), &words);
+        let mut places = Vec::with_capacity(keys.len());
+        for (key, is_late) in keys.iter().zip(&is_late) {
+            let place = match is_late {
+                true => late.iter().position(|(slot, _)| *slot == key.0).and_then(|at| of_late.get(at).copied()),
+                false => of_exact.next(),
+            };
+            places.push(place.ok_or_else(|| Error::Invalid("a key without a place".into()))?);
+        }
+        let keys = keys.into_iter().map(|(_, domain)| domain).collect();
+        Ok(Self { words, exact_words, places, interned, keys, functions })
+    }
+
+    /// Whether groups may be finer than they should be, for late texts make a part of their keys.
+    pub(super) fn has_late_texts(&self) -> bool {
+        self.exact_words < self.words.len()
+    }
+
+    /// Whether what is different in a key is a different group.
+    pub(super) fn is_exact(&self, key: usize) -> bool {
+        self.places[key].0 < self.exact_words
     }
 
     /// Whether groups lie at their keys.
@@ -65,20 +123,17 @@ impl Plan {
 
     fn dense_places(&self) -> Option<usize> {
         match self.words.as_slice() {
-            [word] if word.layout.count <= DENSE_GROUPS => Some(word.layout.count as usize),
+            [word] if !self.has_late_texts() && self.interned.is_empty() && word.layout.count <= DENSE_GROUPS => {
+                Some(word.layout.count as usize)
+            }
             _ => None,
         }
     }
 
     /// The value of a part of a key that is given in words; `None` for NULL.
-    fn part_of(&self, mut part: usize, key: &[u64]) -> Option<i128> {
-        for (word, key) in self.words.iter().zip(key) {
-            if part < word.slots.len() {
-                return word.layout.part_of(part, *key);
-            }
-            part -= word.slots.len();
-        }
-        None
+    pub(super) fn part_of(&self, part: usize, key: &[u64]) -> Option<i128> {
+        let (word, part) = self.places[part];
+        self.words[word].layout.part_of(part, key[word])
     }
 
     /// No groups. `rows` is how many rows there can be, where that is known.
@@ -89,21 +144,49 @@ impl Plan {
             None => Index::Hashed(Box::new(Table::new(self.words.len()))),
         };
         let states = self.functions.iter().map(|function| State::new(function, rows, places)).collect();
-        let mut groups = Groups { index, rows: Vec::new(), states };
+        let interners = self.interned.iter().map(|_| Interner::new()).collect();
+        let mut groups = Groups { index, rows: Vec::new(), states, interners };
         groups.grow(places.unwrap_or(0), self);
         groups
     }
 
     /// The answer: keys, then functions, of the groups of all workers. `rows` is as for [`Plan::groups`].
-    pub fn finish(&self, workers: Vec<Groups>, rows: Option<u64>) -> Result<Vec<ResultColumn>> {
+    pub fn finish(&self, mut workers: Vec<Groups>, rows: Option<u64>) -> Result<Vec<ResultColumn>> {
+        self.agree(&mut workers)?;
         let threads = workers.len();
-        if threads > 1 && !self.is_dense() && workers.iter().map(Groups::len).sum::<usize>() >= MANY_GROUPS {
+        // Groups that may be one have to meet: they have the exact words in common, if nothing else.
+        let can_be_parted = !self.is_dense() && self.exact_words > 0;
+        if threads > 1 && can_be_parted && workers.iter().map(Groups::len).sum::<usize>() >= MANY_GROUPS {
             return self.finish_in_parts(&workers, threads, rows);
         }
         let mut workers = workers.into_iter();
         let mut all = workers.next().ok_or_else(|| Error::Invalid("a stage without workers".into()))?;
         workers.for_each(|other| all.merge(&other, self, Part { number: 0, of: 1 }));
-        Ok(all.finish(self))
+        Ok(all.unified(self, rows, threads)?.finish(self))
+    }
+
+    /// Has one row stand for each text that is interned, whichever worker's it was.
+    fn agree(&self, workers: &mut [Groups]) -> Result<()> {
+        let Some((first, others)) = workers.split_first_mut() else { return Ok(()) };
+        for (at, mut interner) in std::mem::take(&mut first.interners).into_iter().enumerate() {
+            let (word, part) = self.places[self.interned[at].0];
+            let layout = &self.words[word].layout;
+            for other in others.iter_mut() {
+                let stand_ins = interner.take_in(&other.interners[at])?;
+                other.interners[at] = Interner::new();
+                let Index::Hashed(table) = &mut other.index else { continue };
+                if stand_ins.is_empty() {
+                    continue;
+                }
+                table.replace_keys(|key| {
+                    let row = layout.part_of(part, key[word]);
+                    if let Some(stand_in) = row.and_then(|row| stand_ins.get(&(row as u64))) {
+                        key[word] = layout.with_part(part, key[word], i128::from(*stand_in));
+                    }
+                });
+            }
+        }
+        Ok(())
     }
 
     fn finish_in_parts(&self, workers: &[Groups], threads: usize, rows: Option<u64>) -> Result<Vec<ResultColumn>> {
@@ -114,9 +197,9 @@ impl Plan {
                 table.reserve(workers.iter().map(Groups::len).max().unwrap_or(0) / threads);
             }
             workers.iter().for_each(|other| groups.merge(other, self, Part { number, of: threads }));
-            groups.finish(self)
+            Ok(groups.unified(self, rows, 1)?.finish(self))
         };
-        let parts: Vec<_> = std::thread::scope(|scope| {
+        let parts: Vec<std::thread::Result<Result<Vec<ResultColumn>>>> = std::thread::scope(|scope| {
             let part = &part;
             let others: Vec<_> = (1..threads).map(|number| scope.spawn(move || part(number))).collect();
             let mine = part(0);
@@ -124,7 +207,7 @@ impl Plan {
         });
         let mut answer: Vec<ResultColumn> = Vec::new();
         for part in parts {
-            let part = part.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let part = part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             match answer.is_empty() {
                 true => answer = part,
                 false => answer.iter_mut().zip(part).for_each(|(column, more)| column.append(more)),
@@ -134,8 +217,19 @@ impl Plan {
     }
 }
 
+/// Which late texts are interned: those that the other keys cannot determine, for these have fewer values than there
+/// are rows. Where they might, as the column does that a table's rows are known by, groups by rows are as good, and
+/// cost no reading.
+pub(super) fn interns<'d>(keys: impl Iterator<Item = &'d Domain> + Clone) -> Vec<bool> {
+    let others = keys.clone().filter(|domain| domain.ty != Type::LateText);
+    let values =
+        others.fold(1u128, |values, domain| values.saturating_mul(domain.interval.count().unwrap_or(u128::MAX)));
+    let rows = |domain: &Domain| domain.interval.count().unwrap_or(u128::MAX);
+    keys.map(|domain| domain.ty == Type::LateText && values < rows(domain)).collect()
+}
+
 /// The parts of a key in as few words as they fit, in their order.
-fn words(keys: &[(usize, Domain)]) -> Result<Vec<Word>> {
+fn words_of(keys: &[(usize, Domain)]) -> Result<Vec<Word>> {
     let layout_of = |keys: &[(usize, Domain)]| {
         let domains: Vec<Domain> = keys.iter().map(|(_, domain)| domain.clone()).collect();
         KeyLayout::new(&domains, true)
@@ -194,7 +288,16 @@ impl Groups {
             Index::Dense => 0,
             Index::Hashed(table) => table.bytes(),
         };
-        index + self.rows.capacity() * 8 + self.states.iter().map(State::bytes).sum::<usize>()
+        let interners: usize = self.interners.iter().map(Interner::bytes).sum();
+        index + interners + self.rows.capacity() * 8 + self.states.iter().map(State::bytes).sum::<usize>()
+    }
+
+    /// Puts those rows into the first `n` of the vectors of late texts that stand for theirs.
+    pub fn intern(&mut self, plan: &Plan, vectors: &mut [Vector], n: usize) -> Result<()> {
+        for (interner, (_, slot, texts)) in self.interners.iter_mut().zip(&plan.interned) {
+            interner.replace(texts, &mut vectors[*slot], n)?;
+        }
+        Ok(())
     }
 
     /// Takes in `n` rows.
@@ -275,7 +378,8 @@ impl Groups {
             (Index::Hashed(mine), Index::Hashed(theirs)) => {
                 let mut places = [0; VECTOR_ROWS];
                 let mut found = Vec::with_capacity(VECTOR_ROWS);
-                let mut wanted = (0..theirs.len()).filter(|place| part.of == 1 || part.has(theirs.hash(*place)));
+                let mut wanted =
+                    (0..theirs.len()).filter(|place| part.of == 1 || part.has(theirs.hash(*place, plan.exact_words)));
                 loop {
                     found.clear();
                     found.extend(wanted.by_ref().take(VECTOR_ROWS));
@@ -291,12 +395,17 @@ impl Groups {
             }
             _ => pairs.extend((0..).zip(&other.rows).filter(|(_, rows)| **rows > 0).map(|(place, _)| (place, place))),
         }
+        self.take_in(other, &pairs, plan);
+    }
+
+    /// Takes in places of another's: pairs of ours and theirs.
+    pub(super) fn take_in(&mut self, other: &Self, pairs: &[(u32, u32)], plan: &Plan) {
         self.make_room(plan);
-        for (ours, theirs) in &pairs {
+        for (ours, theirs) in pairs {
             self.rows[*ours as usize] += other.rows[*theirs as usize];
         }
         for ((state, other), function) in self.states.iter_mut().zip(&other.states).zip(&plan.functions) {
-            state.merge(function, other, &pairs);
+            state.merge(function, other, pairs);
         }
     }
 

@@ -11,10 +11,15 @@
 
 use std::sync::Arc;
 
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+
 use super::kernels;
 use super::vector::{Data, Kind, Vector};
+use crate::VECTOR_ROWS;
 use crate::bind::{Bound, BoundKind, Check, LookupTable, LookupValues, civil, rounded};
-use crate::{ArithmeticOp, CompareOp, DatePart, Error, Interval, Result, Type, VECTOR_ROWS, Value};
+use crate::{ArithmeticOp, CompareOp, DatePart, DictionaryFunction, Error, Interval, LateTexts, Result, Type, Value};
 
 /// Operations, and the slot of their result.
 #[derive(Clone, Debug)]
@@ -93,6 +98,11 @@ enum OpKind {
     Lookup {
         a: usize,
         table: Arc<LookupTable>,
+    },
+    OfLateText {
+        a: usize,
+        texts: Arc<LateTexts>,
+        function: Arc<dyn DictionaryFunction>,
     },
     Case {
         branches: Vec<(usize, usize)>,
@@ -295,6 +305,11 @@ impl Compiler {
                 let a = self.emit(code, guard, ops)?;
                 self.push(ops, kind, OpKind::Lookup { a, table: Arc::clone(table) })
             }
+            BoundKind::OfLateText { row, texts, function } => {
+                let (texts, function) = (Arc::clone(texts), Arc::clone(function));
+                let a = self.emit(row, guard, ops)?;
+                self.push(ops, kind, OpKind::OfLateText { a, texts, function })
+            }
             BoundKind::Case { branches, otherwise } => self.emit_case(branches, otherwise, kind, guard, ops)?,
             BoundKind::Coalesce(all) => {
                 let all = self.emit_in_turn(all, 0..all.len(), Test::Null, guard, ops)?;
@@ -375,6 +390,11 @@ impl Compiler {
 }
 
 impl Code {
+    /// Whether it reads late texts, which costs more than anything else that is computed.
+    pub fn reads_texts(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op.kind, OpKind::OfLateText { .. }))
+    }
+
     /// Computes the first `n` rows.
     pub fn run(&self, vectors: &mut [Vector], n: usize) -> Result<()> {
         let n = n.min(VECTOR_ROWS);
@@ -474,6 +494,7 @@ fn run(op: &OpKind, vectors: &[Vector], out: &mut Vector, n: usize) -> Result<()
             out.has_nulls = false;
         }
         OpKind::Lookup { a, table } => lookup(&vectors[*a], table, out, n)?,
+        OpKind::OfLateText { a, texts, function } => of_late_text(&vectors[*a], texts, &**function, out, n)?,
         OpKind::Case { branches, otherwise } => {
             assign(&vectors[*otherwise], out, n);
             for (condition, value) in branches.iter().rev() {
@@ -742,6 +763,48 @@ fn lookup(code: &Vector, table: &LookupTable, out: &mut Vector, n: usize) -> Res
     out.has_nulls = table.valid.is_some();
     if let Some(valid) = &table.valid {
         (0..n).for_each(|row| out.valid[row] = valid[at(row)].into());
+    }
+    Ok(())
+}
+
+/// Applies a function to the texts of the first rows.
+fn of_late_text(
+    rows: &Vector,
+    texts: &LateTexts,
+    function: &dyn DictionaryFunction,
+    out: &mut Vector,
+    n: usize,
+) -> Result<()> {
+    let numbers: Vec<Option<u64>> = (0..n).map(|row| rows.is_valid(row).then(|| rows.integer(row) as u64)).collect();
+    let results = texts.apply(function, &numbers, &mut out.reader)?;
+    let outside = || Error::Invalid(format!("{} gave {} for {n} texts", function.name(), results.data_type()));
+    if results.len() != n {
+        return Err(outside());
+    }
+    match &mut out.data {
+        Data::Bool(out) => {
+            let values = results.as_boolean_opt().ok_or_else(outside)?.values();
+            out.iter_mut().zip(values).for_each(|(out, value)| *out = value.into());
+        }
+        Data::F64(out) => {
+            let values = results.as_primitive_opt::<Float64Type>().ok_or_else(outside)?;
+            out.iter_mut().zip(values.values()).for_each(|(out, value)| *out = *value);
+        }
+        _ => {
+            let values = results.as_primitive_opt::<Int64Type>().ok_or_else(outside)?;
+            let interval = function.interval();
+            for (row, value) in values.values().iter().enumerate() {
+                let value = if values.is_valid(row) { i128::from(*value) } else { 0 };
+                if values.is_valid(row) && !interval.contains(Interval::of(value)) {
+                    return Err(outside());
+                }
+                set_integer(out, row, value)?;
+            }
+        }
+    }
+    out.has_nulls = results.null_count() > 0;
+    if out.has_nulls {
+        out.valid.iter_mut().enumerate().take(n).for_each(|(row, valid)| *valid = results.is_valid(row).into());
     }
     Ok(())
 }

@@ -70,9 +70,15 @@ impl Table {
         self.slots.len() * size_of::<(u32, u32)>() + self.keys.capacity() * 8 + size_of_val(self.rows.as_slice())
     }
 
-    /// The hash of a place's key.
-    pub fn hash(&self, place: usize) -> u32 {
-        hash_of(self.key(place).iter().copied())
+    /// Puts other keys into the places of these, which cannot be looked up any more.
+    pub fn replace_keys(&mut self, f: impl FnMut(&mut [u64])) {
+        self.slots = Vec::new();
+        self.keys.chunks_exact_mut(self.words).for_each(f);
+    }
+
+    /// The hash of the first words of a place's key.
+    pub fn hash(&self, place: usize, words: usize) -> u32 {
+        hash_of(self.key(place).iter().take(words).copied())
     }
 
     /// Room for the words of the keys that are looked up next.

@@ -174,6 +174,13 @@ impl KeyLayout {
         }
     }
 
+    /// A key with another value in one part, which is not NULL.
+    pub fn with_part(&self, part: usize, key: u64, value: i128) -> u64 {
+        let part = &self.parts[part];
+        let digit = key / part.stride % part.count.max(1);
+        key - digit * part.stride + (value - part.interval.min) as u64 * part.stride
+    }
+
     /// The value of a part in a key; `None` for NULL.
     pub fn part_of(&self, part: usize, key: u64) -> Option<i128> {
         let part = &self.parts[part];

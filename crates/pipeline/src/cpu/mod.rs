@@ -13,6 +13,7 @@ mod distinct;
 mod exact;
 mod facts;
 mod index;
+mod interner;
 pub(crate) mod kernels;
 mod keys;
 mod order;
@@ -21,6 +22,7 @@ mod screen;
 mod stage;
 mod states;
 mod table;
+mod unify;
 mod vector;
 mod worker;
 

@@ -117,11 +117,13 @@ impl Order {
     }
 }
 
-/// The order before anything was measured: filters, then probes of tables that have few of the keys there could be.
+/// The order before anything was measured: filters, then probes of tables that have few of the keys there could be, then
+/// filters that read texts.
 fn guess(stage: &Stage, step: usize) -> f64 {
     let CompiledStep { kind, screen, .. } = &stage.steps[step];
     match kind {
         StepKind::Filter(_) if screen.is_some() => 0.0,
+        StepKind::Filter(code) if code.reads_texts() => 5.0,
         StepKind::Filter(_) => 1.0,
         StepKind::Probe { kind: JoinKind::Left, .. } => 4.0,
         StepKind::Probe { table, .. } if !table.is_unique() => 3.0,

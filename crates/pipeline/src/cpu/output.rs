@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Dictionary, Domain, Interval, Type};
+use crate::{Dictionary, Domain, Interval, LateTexts, Type};
 
 /// A column of an answer.
 #[derive(Clone, Debug)]
@@ -24,17 +24,22 @@ pub enum ResultValues {
     Double(Vec<f64>),
     /// Codes of a dictionary.
     Text(Vec<u32>, Arc<Dictionary>),
+    /// Numbers of rows, and what they stand for.
+    LateText(Vec<u64>, Arc<LateTexts>),
 }
 
 impl ResultColumn {
-    /// Integers, codes or booleans of a domain.
+    /// Integers, codes, rows or booleans of a domain.
     pub(crate) fn of_integers(domain: &Domain, integers: impl Iterator<Item = Option<i128>> + Clone) -> Self {
         let valid = domain.nullable.then(|| integers.clone().map(|value| value.is_some()).collect());
         let integers = integers.map(Option::unwrap_or_default);
-        let values = match (domain.ty, &domain.dictionary) {
-            (Type::Bool, _) => ResultValues::Bool(integers.map(|value| value != 0).collect()),
-            (Type::Text, Some(dictionary)) => {
+        let values = match (domain.ty, &domain.dictionary, &domain.late) {
+            (Type::Bool, ..) => ResultValues::Bool(integers.map(|value| value != 0).collect()),
+            (Type::Text, Some(dictionary), _) => {
                 ResultValues::Text(integers.map(|code| code as u32).collect(), Arc::clone(dictionary))
+            }
+            (Type::LateText, _, Some(texts)) => {
+                ResultValues::LateText(integers.map(|row| row as u64).collect(), Arc::clone(texts))
             }
             _ if Interval::new(i64::MIN.into(), i64::MAX.into()).contains(domain.interval) => {
                 ResultValues::Int(integers.map(|value| value as i64).collect())
@@ -52,6 +57,7 @@ impl ResultColumn {
             (ResultValues::Wide(to), ResultValues::Wide(from)) => to.append(from),
             (ResultValues::Double(to), ResultValues::Double(from)) => to.append(from),
             (ResultValues::Text(to, _), ResultValues::Text(from, _)) => to.append(from),
+            (ResultValues::LateText(to, _), ResultValues::LateText(from, _)) => to.append(from),
             _ => debug_assert!(false, "columns of different kinds"),
         }
         if let (Some(to), Some(from)) = (&mut self.valid, &mut more.valid) {
@@ -67,6 +73,7 @@ impl ResultColumn {
             ResultValues::Wide(values) => values.len(),
             ResultValues::Double(values) => values.len(),
             ResultValues::Text(values, _) => values.len(),
+            ResultValues::LateText(values, _) => values.len(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use super::aggregate::Plan;
+use super::aggregate::{Plan, interns};
 use super::code::{Code, Compiler};
 use super::facts::{Grouping, SinkFacts, StepRows};
 use super::keys::KeyLayout;
@@ -115,6 +115,7 @@ impl Stage {
         let mut builder = Builder {
             compiler: Compiler::new(shape.registers.iter().map(Kind::of).collect()),
             domains: &shape.registers,
+            twins: &shape.twins,
             registers: pipeline.columns.iter().map(|column| Register::Column(*column)).collect(),
             steps: Vec::new(),
             parts_of: Vec::new(),
@@ -236,6 +237,7 @@ fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<us
 struct Builder<'a> {
     compiler: Compiler,
     domains: &'a [Domain],
+    twins: &'a [usize],
     registers: Vec<Register>,
     steps: Vec<CompiledStep>,
     parts_of: Vec<usize>,
@@ -339,6 +341,14 @@ impl Builder<'_> {
         }
     }
 
+    /// An expression with the same value, which other keys may have as well.
+    fn twin(&self, key: &Expr) -> Expr {
+        match key {
+            Expr::Register(register) => Expr::Register(self.twins[*register]),
+            other => other.clone(),
+        }
+    }
+
     fn sink(&mut self, sink: &Sink) -> Result<(CompiledSink, Vec<usize>)> {
         let mut codes = Vec::new();
         let mut compile = |builder: &mut Self, expr: &Expr| -> Result<(usize, Domain)> {
@@ -357,8 +367,15 @@ impl Builder<'_> {
                 (CompiledSink::Build { layout, codes, key_slots, payload }, needs)
             }
             Sink::Aggregate { keys, aggregates } => {
+                let domains = keys.iter().map(|key| Ok(bind(key, self.domains)?.domain)).collect::<Result<Vec<_>>>()?;
+                // What is interned is a number of its own, by its text.
+                let is_interned = interns(domains.iter());
+                let keys = keys.iter().zip(is_interned);
+                let keys: Vec<Expr> =
+                    keys.map(|(key, interned)| if interned { key.clone() } else { self.twin(key) }).collect();
                 let needs = registers_of(keys.iter().chain(aggregates.iter().filter_map(Aggregate::argument)));
-                let keys = keys.iter().map(|expr| compile(self, expr)).collect::<Result<Vec<_>>>()?;
+                let slots = keys.iter().map(|key| Ok(compile(self, key)?.0)).collect::<Result<Vec<_>>>()?;
+                let keys = slots.into_iter().zip(domains).collect();
                 let mut functions = Vec::with_capacity(aggregates.len());
                 for aggregate in aggregates {
                     let (slot, domain) = match aggregate.argument() {

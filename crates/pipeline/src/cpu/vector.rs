@@ -1,5 +1,6 @@
 //! A register of one vector of rows, in the narrowest type that holds its domain.
 
+use crate::late::TextReader;
 use crate::{Domain, Interval, Type, VECTOR_ROWS};
 
 /// Values of a vector.
@@ -23,7 +24,7 @@ impl Kind {
             Type::Bool => Self::Bool,
             Type::Double => Self::F64,
             Type::Text => Self::I32,
-            Type::Int => Self::of_interval(domain.interval),
+            Type::Int | Type::LateText => Self::of_interval(domain.interval),
         }
     }
 
@@ -70,11 +71,18 @@ pub(crate) struct Vector {
     pub valid: Lane<u8>,
     /// Whether some row may be NULL.
     pub has_nulls: bool,
+    /// Where the texts were read that it was computed of last.
+    pub reader: TextReader,
 }
 
 impl Vector {
     pub fn new(kind: Kind) -> Self {
-        Self { data: Data::zeroed(kind), valid: Box::new([1; VECTOR_ROWS]), has_nulls: false }
+        Self {
+            data: Data::zeroed(kind),
+            valid: Box::new([1; VECTOR_ROWS]),
+            has_nulls: false,
+            reader: TextReader::default(),
+        }
     }
 
     /// An integer or boolean in every row.

@@ -535,7 +535,8 @@ impl SinkState {
                 collected.push(&scratch.keys, &payload, n);
             }
             (Self::Aggregate(groups), CompiledSink::Aggregate { plan, .. }) => {
-                groups.update(plan, &frame.vectors, n, scratch)
+                groups.intern(plan, &mut frame.vectors, n)?;
+                groups.update(plan, &frame.vectors, n, scratch);
             }
             (Self::Collect(columns), CompiledSink::Collect { columns: shape, .. }) => {
                 for (column, (slot, domain)) in columns.iter_mut().zip(shape) {
@@ -566,6 +567,7 @@ fn extend(column: &mut ResultColumn, vector: &Vector, domain: &Domain, n: usize)
         (ResultValues::Wide(to), _) => to.extend((0..n).map(|row| vector.integer(row))),
         (ResultValues::Bool(to), _) => to.extend((0..n).map(|row| vector.integer(row) != 0)),
         (ResultValues::Text(to, _), _) => to.extend((0..n).map(|row| vector.integer(row) as u32)),
+        (ResultValues::LateText(to, _), _) => to.extend((0..n).map(|row| vector.integer(row) as u64)),
         (ResultValues::Double(_), _) => debug_assert!(false, "doubles of {domain}"),
     }
     if let Some(valid) = &mut column.valid {

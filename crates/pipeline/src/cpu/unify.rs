@@ -1,0 +1,113 @@
+//! Groups of late texts that should be one.
+//!
+//! Late texts are grouped by the numbers of their rows, so that a group may be there several times, with the same texts
+//! of different rows. Two groups can be one only if the rest of their keys is the same:
+//!
+//! 1. Groups are sorted into classes by the exact words of their keys. If each is alone in its class, all are what they
+//!    should be, and no text was read. That is the usual case: `c_custkey` stands beside `c_name`.
+//! 2. Of those that are not alone, the texts are read, one key after the other, which makes the classes smaller.
+//! 3. What is left in one class is one group.
+
+use std::collections::HashMap;
+
+use arrow_array::Array;
+
+use super::aggregate::{Groups, Plan};
+use super::index::{Index, Table};
+use crate::{Result, VECTOR_ROWS};
+
+/// Which class each of some groups is in.
+struct Classes {
+    /// The groups' places, ascending, and their classes.
+    of: Vec<(usize, u32)>,
+    count: usize,
+}
+
+impl Classes {
+    /// Leaves out those that are alone.
+    fn without_loners(mut self) -> Self {
+        if self.count == self.of.len() {
+            return Self { of: Vec::new(), count: 0 };
+        }
+        let mut members = vec![0u32; self.count];
+        self.of.iter().for_each(|(_, class)| members[*class as usize] += 1);
+        self.of.retain(|(_, class)| members[*class as usize] > 1);
+        self
+    }
+}
+
+impl Groups {
+    /// The same, with every group there once. `rows` is as for [`Plan::groups`].
+    pub(super) fn unified(self, plan: &Plan, rows: Option<u64>, threads: usize) -> Result<Self> {
+        let Index::Hashed(table) = &self.index else { return Ok(self) };
+        if !plan.has_late_texts() {
+            return Ok(self);
+        }
+        let mut classes = by_exact_words(table, plan).without_loners();
+        for (key, domain) in plan.keys.iter().enumerate() {
+            let Some(texts) = domain.late.as_ref().filter(|_| !plan.is_exact(key)) else { continue };
+            if classes.of.is_empty() {
+                return Ok(self);
+            }
+            let row = |(place, _): &(usize, u32)| plan.part_of(key, table.key(*place)).map(|row| row as u64);
+            let texts = texts.texts(classes.of.iter().map(row), threads)?;
+            let mut known: HashMap<(u32, Option<&str>), u32> = HashMap::new();
+            let mut of = Vec::with_capacity(classes.of.len());
+            for (at, (place, class)) in classes.of.iter().enumerate() {
+                let next = known.len() as u32;
+                let text = texts.is_valid(at).then(|| texts.value(at));
+                of.push((*place, *known.entry((*class, text)).or_insert(next)));
+            }
+            classes = Classes { count: known.len(), of }.without_loners();
+        }
+        Ok(if classes.of.is_empty() { self } else { self.merged(&classes, plan, rows) })
+    }
+
+    /// Makes every class one group.
+    fn merged(self, classes: &Classes, plan: &Plan, rows: Option<u64>) -> Self {
+        let Index::Hashed(table) = &self.index else { return self };
+        // The first of each class stands for it.
+        let mut first: Vec<Option<usize>> = vec![None; classes.count];
+        let mut stands_for: Vec<usize> = (0..table.len()).collect();
+        for (place, class) in &classes.of {
+            stands_for[*place] = *first[*class as usize].get_or_insert(*place);
+        }
+        let mut merged = plan.groups(rows);
+        let Index::Hashed(fewer) = &mut merged.index else { return self };
+        let mut new_places = vec![0u32; table.len()];
+        let kept: Vec<usize> = (0..table.len()).filter(|place| stands_for[*place] == *place).collect();
+        let mut found = [0; VECTOR_ROWS];
+        for places in kept.chunks(VECTOR_ROWS) {
+            for (row, place) in places.iter().enumerate() {
+                fewer.rows().iter_mut().zip(table.key(*place)).for_each(|(word, key)| word[row] = *key);
+            }
+            fewer.find_or_insert(places.len(), &mut found);
+            places.iter().zip(&found).for_each(|(place, new)| new_places[*place] = *new);
+        }
+        let pairs: Vec<(u32, u32)> =
+            stands_for.iter().enumerate().map(|(place, first)| (new_places[*first], place as u32)).collect();
+        merged.take_in(&self, &pairs, plan);
+        merged
+    }
+}
+
+/// Classes of groups whose keys have the same exact words.
+fn by_exact_words(table: &Table, plan: &Plan) -> Classes {
+    if plan.exact_words == 0 {
+        let of: Vec<(usize, u32)> = (0..table.len()).map(|place| (place, 0)).collect();
+        return Classes { count: of.len().min(1), of };
+    }
+    let mut exact = Table::new(plan.exact_words);
+    exact.reserve(table.len());
+    let mut of = Vec::with_capacity(table.len());
+    let mut found = [0; VECTOR_ROWS];
+    for first in (0..table.len()).step_by(VECTOR_ROWS) {
+        let places = first..(first + VECTOR_ROWS).min(table.len());
+        for (row, place) in places.clone().enumerate() {
+            exact.rows().iter_mut().zip(table.key(place)).for_each(|(word, key)| word[row] = *key);
+        }
+        exact.find_or_insert(places.len(), &mut found);
+        of.extend(places.zip(found.iter().copied()));
+    }
+    Classes { of, count: exact.len() }
+}

@@ -1,0 +1,332 @@
+//! Texts that are read late: columns that are stored without a dictionary and have too many texts to make one.
+//!
+//! ```text
+//! register   the number of a row, counted over all blocks of its source: no byte is read
+//! function   the texts of a vector's live rows
+//! answer     the texts of the rows that are left, each block loaded once
+//! ```
+//! Two numbers may stand for equal texts, and their order means nothing: nobody may take them for codes. What compares
+//! texts asks for them.
+
+use std::sync::Arc;
+
+use arrow_array::builder::make_view;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, StringViewArray};
+use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
+use onehop_io::Ledger;
+use onehop_segment::{BlockCache, BlockColumn, Segment};
+
+use crate::{DictionaryFunction, Error, Interval, Result, VECTOR_ROWS};
+
+/// Texts are copied into buffers of so many bytes: those of Arrow's views are numbered and addressed in 32 bits.
+const BUFFER_BYTES: usize = 1 << 22;
+
+/// The blocks of a source, and the number of the first row of each, and of the one after the last.
+#[derive(Debug)]
+pub(crate) struct NumberedBlocks {
+    pub blocks: Vec<(Arc<Segment>, usize)>,
+    firsts: Vec<u64>,
+}
+
+impl NumberedBlocks {
+    pub fn new(blocks: Vec<(Arc<Segment>, usize)>) -> Self {
+        let mut firsts = Vec::with_capacity(blocks.len() + 1);
+        let mut next = 0;
+        for (segment, block) in &blocks {
+            firsts.push(next);
+            next += segment.block_rows(*block) as u64;
+        }
+        firsts.push(next);
+        Self { blocks, firsts }
+    }
+
+    /// The number of a block's first row.
+    pub fn first(&self, block: usize) -> u64 {
+        self.firsts[block]
+    }
+
+    /// What rows are numbered with.
+    pub fn numbers(&self) -> Interval {
+        Interval::new(0, i128::from(self.firsts[self.blocks.len()]) - 1)
+    }
+
+    /// The block of a row.
+    fn block_of(&self, row: u64) -> Option<usize> {
+        let block = self.firsts.partition_point(|first| *first <= row).checked_sub(1)?;
+        (block < self.blocks.len()).then_some(block)
+    }
+}
+
+/// The texts of one column, by the number of their row.
+#[derive(Debug)]
+pub struct LateTexts {
+    /// `c_name in customer`
+    name: String,
+    /// Its place in the segments' schema.
+    column: usize,
+    rows: Arc<NumberedBlocks>,
+    cache: Arc<BlockCache>,
+    ledger: Arc<Ledger>,
+}
+
+/// Where one thread reads: the block that it has read last.
+#[derive(Debug, Default)]
+pub(crate) struct TextReader {
+    block: Option<(usize, Arc<BlockColumn>)>,
+    /// Rows of it, counted from its first.
+    rows: Vec<u16>,
+    /// The row after the last of the last vector that was whole.
+    next: u64,
+    /// Results of a function for rows from the first on, of which some are still to be asked for.
+    ahead: Option<(u64, ArrayRef)>,
+}
+
+/// Rows that a function is applied to at once where one whole vector follows the other: some functions have much to
+/// prepare, as the regular expression of a LIKE.
+const AHEAD_ROWS: usize = 8 * VECTOR_ROWS;
+
+/// A row whose text is wanted, and the place that the text goes to.
+type Wanted = (u64, u32);
+
+/// Texts in the order in which they were wanted: views of buffers, `None` for NULL.
+#[derive(Default)]
+struct Copied {
+    views: Vec<Option<u128>>,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Copied {
+    fn push(&mut self, text: Option<&str>) {
+        let Some(text) = text else { return self.views.push(None) };
+        if text.len() <= 12 {
+            return self.views.push(Some(make_view(text.as_bytes(), 0, 0)));
+        }
+        if self.buffers.last().is_none_or(|last| last.len() + text.len() > BUFFER_BYTES) {
+            self.buffers.push(Vec::new());
+        }
+        let number = self.buffers.len() as u32 - 1;
+        if let Some(last) = self.buffers.last_mut() {
+            self.views.push(Some(make_view(text.as_bytes(), number, last.len() as u32)));
+            last.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+impl LateTexts {
+    pub(crate) fn new(
+        name: String,
+        column: usize,
+        rows: &Arc<NumberedBlocks>,
+        cache: &Arc<BlockCache>,
+        ledger: &Arc<Ledger>,
+    ) -> Self {
+        Self { name, column, rows: Arc::clone(rows), cache: Arc::clone(cache), ledger: Arc::clone(ledger) }
+    }
+
+    /// What errors call them.
+    pub fn name(&self) -> String {
+        format!("the texts of {}, which are stored without a dictionary", self.name)
+    }
+
+    /// What rows are numbered with.
+    pub(crate) fn numbers(&self) -> Interval {
+        self.rows.numbers()
+    }
+
+    /// Whether it is the same column of the same rows.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        self.is_beside(other) && self.column == other.column
+    }
+
+    /// Whether a row has the same number in both.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.rows, &other.rows)
+    }
+
+    /// The texts of rows by their numbers, in any order; `None` and rows that are NULL are NULL. Each block is loaded
+    /// once, by one of so many threads.
+    ///
+    /// # Errors
+    /// Those of the storage, and of what is stored.
+    pub fn texts(&self, rows: impl Iterator<Item = Option<u64>>, threads: usize) -> Result<StringViewArray> {
+        let mut wanted: Vec<Wanted> = Vec::with_capacity(rows.size_hint().0);
+        let mut places = 0usize;
+        for row in rows {
+            wanted.extend(row.map(|row| (row, places as u32)));
+            places += 1;
+        }
+        if u32::try_from(places).is_err() {
+            return Err(Error::Unsupported(format!("{places} of {}", self.name())));
+        }
+        if !wanted.is_sorted() {
+            wanted.sort_unstable();
+        }
+        let shares = self.shares(&wanted, threads);
+        let copied: Vec<Result<Copied>> = match shares.as_slice() {
+            [share] => vec![self.copy(share, &mut TextReader::default())],
+            shares => std::thread::scope(|scope| {
+                let copy = |share| scope.spawn(move || self.copy(share, &mut TextReader::default()));
+                let threads: Vec<_> = shares.iter().map(|share| copy(*share)).collect();
+                let joined = threads.into_iter().map(|thread| thread.join());
+                joined.map(|copied| copied.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+            }),
+        };
+        let mut pieces = Vec::with_capacity(shares.len());
+        for (share, copied) in shares.into_iter().zip(copied) {
+            pieces.push((share, copied?));
+        }
+        Ok(array_of(places, pieces))
+    }
+
+    /// Parts of sorted rows, about equally many in each, none of which has a block of another's.
+    fn shares<'w>(&self, wanted: &'w [Wanted], threads: usize) -> Vec<&'w [Wanted]> {
+        // Below that, starting a thread takes longer than reading.
+        const LEAST: usize = 4096;
+        let most = wanted.len().div_ceil(threads.max(1)).max(LEAST);
+        let mut shares = Vec::new();
+        let mut rest = wanted;
+        while rest.len() > most {
+            let block = self.rows.block_of(rest[most].0).unwrap_or(0);
+            let first = self.rows.first(block);
+            let cut = rest.partition_point(|(row, _)| *row < first);
+            let next = self.rows.firsts.get(block + 1).copied().unwrap_or(u64::MAX);
+            let cut = if cut == 0 { rest.partition_point(|(row, _)| *row < next) } else { cut };
+            let (share, others) = rest.split_at(cut.max(1));
+            shares.push(share);
+            rest = others;
+        }
+        shares.push(rest);
+        shares
+    }
+
+    /// Copies the texts of sorted rows.
+    fn copy(&self, wanted: &[Wanted], reader: &mut TextReader) -> Result<Copied> {
+        let mut copied = Copied { views: Vec::with_capacity(wanted.len()), buffers: Vec::new() };
+        let mut rest = wanted;
+        while let Some((row, _)) = rest.first() {
+            let block = self.rows.block_of(*row).ok_or_else(|| self.no_row(*row))?;
+            let (first, next) = (self.rows.first(block), self.rows.first(block + 1));
+            let (here, others) = rest.split_at(rest.partition_point(|(row, _)| *row < next));
+            let TextReader { block: last, rows, .. } = reader;
+            rows.clear();
+            // A block has 65,536 rows at most.
+            rows.extend(here.iter().map(|(row, _)| (row - first) as u16));
+            self.block(block, last)?.texts_at(rows, |text| copied.push(text))?;
+            rest = others;
+        }
+        Ok(copied)
+    }
+
+    /// The texts of a vector's rows, by their numbers. Views of a block if they are the first rows of one of its
+    /// vectors, copies otherwise.
+    pub(crate) fn texts_of_vector(&self, rows: &[Option<u64>], reader: &mut TextReader) -> Result<StringViewArray> {
+        if let Some(texts) = self.decoded(rows, reader)? {
+            return Ok(texts);
+        }
+        let mut wanted: Vec<Wanted> = Vec::with_capacity(rows.len());
+        wanted.extend((0..).zip(rows).filter_map(|(place, row)| Some(((*row)?, place))));
+        if !wanted.is_sorted() {
+            wanted.sort_unstable();
+        }
+        let copied = self.copy(&wanted, reader)?;
+        Ok(array_of(rows.len(), vec![(&wanted, copied)]))
+    }
+
+    /// What a function makes of the texts of a vector's rows. Each reader is for one function.
+    pub(crate) fn apply(
+        &self,
+        function: &dyn DictionaryFunction,
+        rows: &[Option<u64>],
+        reader: &mut TextReader,
+    ) -> Result<ArrayRef> {
+        let Some(start) = run_start(rows) else { return function.apply(&self.texts_of_vector(rows, reader)?) };
+        if let Some((first, results)) = &reader.ahead
+            && let Some(at) = start.checked_sub(*first).and_then(|at| usize::try_from(at).ok())
+            && at + rows.len() <= results.len()
+        {
+            return Ok(results.slice(at, rows.len()));
+        }
+        let most = if start == reader.next { AHEAD_ROWS } else { VECTOR_ROWS };
+        reader.next = start + rows.len() as u64;
+        let Some(texts) = self.vectors_from(start, rows.len(), most, reader)? else {
+            return function.apply(&self.texts_of_vector(rows, reader)?);
+        };
+        let results = function.apply(&texts)?;
+        if results.len() != texts.len() {
+            return Err(Error::Invalid(format!("{} gave {} results", function.name(), results.len())));
+        }
+        let first = results.slice(0, rows.len());
+        reader.next = start + results.len() as u64;
+        reader.ahead = Some((start, results));
+        Ok(first)
+    }
+
+    /// The first rows of a vector, as they are stored, if that is what they are.
+    fn decoded(&self, rows: &[Option<u64>], reader: &mut TextReader) -> Result<Option<StringViewArray>> {
+        let Some(start) = run_start(rows) else { return Ok(None) };
+        let vector = self.vectors_from(start, rows.len(), VECTOR_ROWS, reader)?;
+        Ok(vector.map(|texts| texts.slice(0, rows.len())))
+    }
+
+    /// Whole vectors of a block, from a row on that is the first of one: at least so many rows, and about `most` if the
+    /// block has them.
+    fn vectors_from(
+        &self,
+        start: u64,
+        least: usize,
+        most: usize,
+        reader: &mut TextReader,
+    ) -> Result<Option<StringViewArray>> {
+        let Some(block) = self.rows.block_of(start) else { return Ok(None) };
+        let at = (start - self.rows.first(block)) as usize;
+        let loaded = self.block(block, &mut reader.block)?;
+        if !at.is_multiple_of(VECTOR_ROWS) || at + least > loaded.rows() {
+            return Ok(None);
+        }
+        let vectors = loaded.decode(at..(at + most).min(loaded.rows()))?;
+        Ok(vectors.as_string_view_opt().cloned())
+    }
+
+    fn block<'r>(&self, block: usize, last: &'r mut Option<(usize, Arc<BlockColumn>)>) -> Result<&'r BlockColumn> {
+        if last.as_ref().is_none_or(|(held, _)| *held != block) {
+            let (segment, number) = &self.rows.blocks[block];
+            *last = Some((block, self.cache.load(segment, self.column, *number, &self.ledger)?));
+        }
+        match last {
+            Some((_, loaded)) => Ok(loaded),
+            None => Err(Error::Invalid("a block that is not there".into())),
+        }
+    }
+
+    fn no_row(&self, row: u64) -> Error {
+        Error::Invalid(format!("row {row} of {}", self.name()))
+    }
+}
+
+/// The first of rows that follow each other, if they do.
+fn run_start(rows: &[Option<u64>]) -> Option<u64> {
+    let start = (*rows.first()?)?;
+    (start..).zip(rows).all(|(expected, row)| *row == Some(expected)).then_some(start)
+}
+
+/// The texts of all pieces, each at its place.
+fn array_of(places: usize, pieces: Vec<(&[Wanted], Copied)>) -> StringViewArray {
+    let mut views = vec![0u128; places];
+    let mut valid = vec![false; places];
+    let mut buffers: Vec<Buffer> = Vec::new();
+    for (wanted, copied) in pieces {
+        let before = (buffers.len() as u128) << 64;
+        buffers.extend(copied.buffers.into_iter().map(Buffer::from_vec));
+        for ((_, place), view) in wanted.iter().zip(copied.views) {
+            let (place, Some(view)) = (*place as usize, view) else { continue };
+            // The third of a long view's four words is the number of its buffer.
+            views[place] = if view as u32 <= 12 { view } else { view + before };
+            valid[place] = true;
+        }
+    }
+    let nulls = Some(NullBuffer::from(valid)).filter(|nulls| nulls.null_count() > 0);
+    // SAFETY: `Copied::push` made every view of a text that it put into a buffer, whole, and nothing has been taken out
+    // of the buffers, which were numbered anew with their views; the other views are empty.
+    unsafe { StringViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) }
+}
