@@ -109,6 +109,10 @@ impl Order {
     }
 }
 
+/// A screen of a table with less than this part of its keys comes before filters that are none: it looks at one column
+/// as it is stored, and they at what is left of several, decoded. Behind them it would be no screen.
+const SPARSE: f64 = 0.25;
+
 /// The order before anything was measured: filters, then probes of tables that have few of the keys there could be.
 fn guess(stage: &Stage, step: usize) -> f64 {
     let CompiledStep { kind, screen, .. } = &stage.steps[step];
@@ -116,6 +120,7 @@ fn guess(stage: &Stage, step: usize) -> f64 {
         StepKind::Filter(_) if screen.is_some() => 0.0,
         StepKind::Filter(_) => 1.0,
         StepKind::Probe { kind: JoinKind::Left, .. } => 4.0,
+        StepKind::Probe { table, .. } if screen.is_some() && table.fullness() < SPARSE => 0.5 + table.fullness(),
         StepKind::Probe { table, .. } if !table.is_unique() => 3.0,
         StepKind::Probe { table, .. } => 2.0 + table.fullness(),
     }
