@@ -28,6 +28,10 @@ impl Place {
             "CREATE TABLE small AS SELECT v AS n, CASE WHEN v % 10 = 9 THEN NULL ELSE (v % 250) * 9 END AS k, \
              'tag ' || (v % 40) AS tag FROM (SELECT unnest(range(0, 500)) AS v)",
         );
+        place.run(
+            "CREATE TABLE keys AS SELECT CASE WHEN v % 11 <> 5 THEN v % 3000 END AS k, v % 90 AS v \
+             FROM (SELECT unnest(range(0, 6000)) AS v)",
+        );
         place.run("CREATE TABLE nothing (n BIGINT, k BIGINT, tag VARCHAR)");
         place
     }
@@ -81,6 +85,11 @@ fn what_a_join_asks_for_is_aggregated_alone() {
         "SELECT count(*), sum(n) FROM small s WHERE n < 20 AND EXISTS (SELECT 1 FROM large l WHERE l.k = s.k AND odd)",
         "SELECT count(*), sum(n) FROM small s WHERE n < 20 AND NOT EXISTS (SELECT 1 FROM large l WHERE l.k = s.k AND odd)",
         "SELECT count(*), sum(n) FROM small s WHERE n < 20 AND EXISTS (SELECT 1 FROM large l WHERE l.k = s.k AND l.g <> s.n)",
+        // Tables that are joined with a larger one by one key.
+        "SELECT count(*), sum(amount) FROM large l JOIN small s ON s.n = l.k JOIN keys x ON x.k = l.k \
+         WHERE s.tag = 'tag 7'",
+        "SELECT l.g, count(*), sum(x.v) FROM large l JOIN keys x ON x.k = l.k AND x.v > l.g JOIN small s ON s.n = l.k \
+         WHERE s.tag = 'tag 7' GROUP BY l.g",
         // What is empty has no keys.
         &format!("SELECT count(*), sum(total) FROM nothing s JOIN {TOTALS} t ON t.k = s.k WHERE n < 20"),
         &format!("SELECT n, total FROM nothing s LEFT JOIN {TOTALS} t ON t.k = s.k"),
@@ -121,6 +130,9 @@ fn what_a_join_does_not_ask_for_is_aggregated_where_it_matters() {
          ON t.k = s.k WHERE n < 9",
         "SELECT n, x FROM small s JOIN (SELECT k, rank() OVER (ORDER BY sum(amount)) AS x FROM large GROUP BY k) t \
          ON t.k = s.k WHERE n < 9",
+        // The join itself is what filters.
+        "SELECT count(*), sum(amount) FROM large l JOIN small s ON s.n = l.k WHERE s.tag = 'tag 7'",
+        "SELECT count(*), sum(amount) FROM large l JOIN keys x ON x.k = l.k JOIN small s ON s.k = x.v WHERE s.tag = 'tag 7'",
         // Nothing is filtered, or what is filtered by is as large.
         &format!("SELECT count(*), sum(total) FROM small s JOIN {TOTALS} t ON t.k = s.k"),
         &format!("SELECT count(*), sum(total) FROM large l JOIN {TOTALS} t ON t.k = l.k"),

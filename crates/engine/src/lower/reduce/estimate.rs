@@ -53,7 +53,11 @@ pub(super) fn size(plan: &LogicalPlan) -> Result<Option<Size>> {
         LogicalPlan::TableScan(scan) => match table_of(plan)? {
             Some(table) => {
                 let rows = table.entry.rows() as f64;
-                Some(Size { rows, scanned: ScanPlan::new(&table, &scan.filters)?.rows() as f64, share: 1.0 })
+                let scanned = match scan.filters.is_empty() {
+                    true => rows,
+                    false => ScanPlan::new(&table, &scan.filters)?.rows() as f64,
+                };
+                Some(Size { rows, scanned, share: 1.0 })
             }
             None => None,
         },

@@ -25,6 +25,8 @@ const HARDLY_FILTERS: f64 = 0.7;
 pub(super) struct Keys {
     pub plan: LogicalPlan,
     pub key: Expr,
+    /// Equalities of the original that were followed to get here.
+    pub hops: usize,
 }
 
 impl Keys {
@@ -56,14 +58,14 @@ pub(super) fn kept(join: &Join) -> Option<&LogicalPlan> {
 }
 
 /// Plans that have all the values that `key` has in the rows of `plan`, NULL aside.
-pub(super) fn candidates(plan: &LogicalPlan, key: &Expr, found: &mut Vec<Keys>) -> Result<()> {
+pub(super) fn candidates(plan: &LogicalPlan, key: &Expr, hops: usize, found: &mut Vec<Keys>) -> Result<()> {
     let Some(column) = key_column(key, plan.schema()) else { return Ok(()) };
     let is_step = matches!(plan, LogicalPlan::Join(_) | LogicalPlan::Filter(_) | LogicalPlan::TableScan(_));
     if is_step && let Some(copy) = copied(plan, &BTreeSet::from([column.clone()]))? {
-        found.push(Keys { plan: copy, key: key.clone() });
+        found.push(Keys { plan: copy, key: key.clone(), hops });
     }
     let mut of_input = |input: &LogicalPlan, expr: Option<&Expr>| match expr.and_then(|e| substituted_key(key, e)) {
-        Some(key) => candidates(input, &key, found),
+        Some(key) => candidates(input, &key, hops, found),
         None => Ok(()),
     };
     let place = plan.schema().maybe_index_of_column(column);
@@ -73,14 +75,14 @@ pub(super) fn candidates(plan: &LogicalPlan, key: &Expr, found: &mut Vec<Keys>) 
         (LogicalPlan::SubqueryAlias(alias), Some(place)) => {
             of_input(&alias.input, Some(&Expr::Column(column_at(alias.input.schema(), place))))
         }
-        (LogicalPlan::Filter(filter), Some(_)) => candidates(&filter.input, key, found),
-        (LogicalPlan::Sort(sort), Some(_)) => candidates(&sort.input, key, found),
-        (LogicalPlan::Limit(limit), Some(_)) => candidates(&limit.input, key, found),
+        (LogicalPlan::Filter(filter), Some(_)) => candidates(&filter.input, key, hops, found),
+        (LogicalPlan::Sort(sort), Some(_)) => candidates(&sort.input, key, hops, found),
+        (LogicalPlan::Limit(limit), Some(_)) => candidates(&limit.input, key, hops, found),
         (LogicalPlan::Join(join), Some(_)) => {
             let Some(side) = Side::of(join, column) else { return Ok(()) };
-            candidates(side.of_join(join), key, found)?;
+            candidates(side.of_join(join), key, hops, found)?;
             for other in equal_keys(join, side, key) {
-                candidates(side.other().of_join(join), &other, found)?;
+                candidates(side.other().of_join(join), &other, hops + 1, found)?;
             }
             Ok(())
         }

@@ -25,6 +25,9 @@
 //! - Errors: a row that no longer enters a sum no longer overflows it. As with any filter that is pushed below an
 //!   aggregate, a group that nobody asks for may then fail no query; no query fails that did not.
 //!
+//! The same helps where a third table is between two that are joined with it by one key: of the one that is put into a
+//! table only those rows are that the other one lets through.
+//!
 //! The rows that keys are taken from are read twice. Whether that pays is estimated ([`estimate`]).
 
 mod estimate;
@@ -107,8 +110,10 @@ impl Side {
 /// What becomes of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// They pass by, as far as this is known: the join itself is what filters them.
-    Streamed,
+    /// They are joined: the largest table passes by, and what its rows may meet is put into tables. A table that is
+    /// joined with the one that has the keys is filtered by that join; what is joined with both of them by a third is
+    /// not, so that `hops` equalities were followed.
+    Joined { hops: usize },
     /// They are put into groups or into a table.
     Held,
 }
@@ -126,10 +131,11 @@ pub(super) fn reduced(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
 fn reduced_join(mut join: Join) -> Result<Transformed<LogicalPlan>> {
     let mut transformed = false;
     if join.null_equality == NullEquality::NullEqualsNothing && !join.null_aware {
+        let largest = if join.join_type == JoinType::Inner { largest_scan(&join)? } else { 0.0 };
         for (side, fate) in reducible(join.join_type) {
             for pair in join.on.clone() {
                 let (key, theirs) = side.pair(&pair);
-                let reduction = Reduction { by: side.other().of_join(&join), key: theirs };
+                let reduction = Reduction { by: side.other().of_join(&join), key: theirs, largest };
                 if !reduction.has_type_of(key, side.of_join(&join).schema()) {
                     continue;
                 }
@@ -145,12 +151,13 @@ fn reduced_join(mut join: Join) -> Result<Transformed<LogicalPlan>> {
 
 /// The sides of a join whose rows are of no consequence if they meet none of the other's.
 fn reducible(join_type: JoinType) -> &'static [(Side, Fate)] {
-    use Fate::{Held, Streamed};
+    const JOINED: Fate = Fate::Joined { hops: 0 };
+    use Fate::Held;
     use Side::{Left, Right};
     match join_type {
-        JoinType::Inner => &[(Left, Streamed), (Right, Streamed)],
-        JoinType::LeftSemi => &[(Right, Held), (Left, Streamed)],
-        JoinType::RightSemi => &[(Left, Held), (Right, Streamed)],
+        JoinType::Inner => &[(Left, JOINED), (Right, JOINED)],
+        JoinType::LeftSemi => &[(Right, Held), (Left, JOINED)],
+        JoinType::RightSemi => &[(Left, Held), (Right, JOINED)],
         JoinType::LeftAnti | JoinType::Left => &[(Right, Held)],
         JoinType::RightAnti | JoinType::Right => &[(Left, Held)],
         JoinType::Full | JoinType::LeftMark | JoinType::RightMark => &[],
@@ -161,6 +168,8 @@ fn reducible(join_type: JoinType) -> &'static [(Side, Fate)] {
 struct Reduction<'a> {
     by: &'a LogicalPlan,
     key: &'a Expr,
+    /// Rows of the largest table of an inner join, which will pass by.
+    largest: f64,
 }
 
 impl Reduction<'_> {
@@ -181,7 +190,7 @@ impl Reduction<'_> {
             Ok(self.put_into(input, &key, fate)?.map(Arc::new))
         };
         if is_filtered_table(plan)? {
-            return if fate == Fate::Held { self.put_here(plan, key) } else { Ok(None) };
+            return self.put_here(plan, key, fate);
         }
         Ok(match plan {
             LogicalPlan::Projection(Projection { expr, input, schema, .. }) => {
@@ -250,9 +259,9 @@ impl Reduction<'_> {
             reduced = Some(side.replaced(join, plan));
         }
         // A semi join puts what it looks into into a table of its own.
-        let (other, fate) = match join.join_type {
-            JoinType::Inner if reduced.is_some() => return Ok(reduced.map(LogicalPlan::Join)),
-            JoinType::Inner => (side.other(), fate),
+        let (other, fate) = match (join.join_type, fate) {
+            (JoinType::Inner, _) if reduced.is_some() => return Ok(reduced.map(LogicalPlan::Join)),
+            (JoinType::Inner, Fate::Joined { hops }) => (side.other(), Fate::Joined { hops: hops + 1 }),
             _ => (side.other(), Fate::Held),
         };
         for key in equal_keys(join, side, key) {
@@ -265,12 +274,18 @@ impl Reduction<'_> {
     }
 
     /// Keeps only such rows of `plan`, if that is worth it.
-    fn put_here(&self, plan: &LogicalPlan, key: &Expr) -> Result<Option<LogicalPlan>> {
+    fn put_here(&self, plan: &LogicalPlan, key: &Expr, fate: Fate) -> Result<Option<LogicalPlan>> {
         let Some(rows) = size(plan)? else { return Ok(None) };
+        let least_hops = match fate {
+            Fate::Joined { .. } if rows.scanned >= self.largest => return Ok(None),
+            Fate::Joined { hops } => 1usize.saturating_sub(hops),
+            Fate::Held => 0,
+        };
         let distinct = values(plan, key)?;
         let without = rows.scanned + HELD * rows.rows;
         let mut found = Vec::new();
-        candidates(self.by, self.key, &mut found)?;
+        candidates(self.by, self.key, 0, &mut found)?;
+        found.retain(|keys| keys.hops >= least_hops);
         let mut best: Option<(f64, Keys)> = None;
         for keys in found {
             let Some(theirs) = size(&keys.plan)? else { continue };
@@ -286,6 +301,26 @@ impl Reduction<'_> {
             None => Ok(None),
         }
     }
+}
+
+/// Rows of the largest table that an inner join reads, if all that it joins is known.
+fn largest_scan(join: &Join) -> Result<f64> {
+    fn of(plan: &LogicalPlan) -> Result<f64> {
+        Ok(match plan {
+            LogicalPlan::TableScan(_) => size(plan)?.map_or(0.0, |size| size.scanned),
+            LogicalPlan::Projection(projection) => of(&projection.input)?,
+            LogicalPlan::SubqueryAlias(alias) => of(&alias.input)?,
+            LogicalPlan::Filter(filter) => of(&filter.input)?,
+            LogicalPlan::Join(join) => match join.join_type {
+                JoinType::Inner => largest_scan(join)?,
+                JoinType::LeftSemi | JoinType::LeftAnti => of(&join.left)?,
+                JoinType::RightSemi | JoinType::RightAnti => of(&join.right)?,
+                _ => 0.0,
+            },
+            _ => 0.0,
+        })
+    }
+    Ok(of(&join.left)?.max(of(&join.right)?))
 }
 
 /// A table of the database, with nothing but conditions above it, and joins that were put there before.
