@@ -127,6 +127,7 @@ class Queries:
         forms: list[Callable[[], tuple[str, bool]]] = [
             self.plain, self.plain, self.aggregate, self.aggregate, self.aggregate, self.distinct, self.ordered,
             self.ordered, self.set_operation, self.derived, self.window, self.pipeline, self.pipeline, self.pipeline,
+            self.reduction, self.reduction,
         ]  # fmt: skip
         return self.rng.choice(forms)()
 
@@ -186,6 +187,58 @@ class Queries:
         selected = ", ".join(f"{sql} AS o{i}" for i, sql in enumerate(groups + aggregates))
         by = f" GROUP BY {', '.join(groups)}" if groups else ""
         return f"SELECT {selected} FROM {source}{where}{by}", False
+
+    def reduction(self) -> tuple[str, bool]:
+        """What semi-join reductions are for: few rows, and aggregates or sets of many that are joined with them."""
+        source, fields = self.single()
+        outer = fields[self.rng.choice([0, 1, 1])].sql
+        few = [f"{fields[0].sql} BETWEEN {(low := self.rng.randint(0, 40))} AND {low + self.rng.choice([0, 3, 30])}"]
+        if self.rng.random() < 0.5:
+            few.append(f"({self.predicate(fields, depth=1)})")
+        if self.rng.random() < 0.2:
+            few = []
+        if self.rng.random() < 0.3:
+            other, others = self.single()
+            source = f"{source} JOIN {other} ON {self.join_condition(fields, others)}"
+        inner, inner_fields = self.single()
+        key = inner_fields[self.rng.choice([0, 1, 1])].sql
+        if self.rng.random() < 0.3:
+            other, others = self.single()
+            inner = f"{inner} {self.rng.choice(['JOIN', 'LEFT JOIN'])} {other} "
+            inner += f"ON {self.join_condition(inner_fields, others)}"
+        some = f"({self.predicate(inner_fields, depth=1)})"
+        total = self.rng.choice(["count(*)", f"count({inner_fields[-1].sql})", self.total(inner_fields),
+                                 f"min({inner_fields[0].sql})"])  # fmt: skip
+        having = f" HAVING {self.having(inner_fields)}" if self.rng.random() < 0.3 else ""
+        groups = f"SELECT {key} AS g, {total} AS total FROM {inner} WHERE {some} GROUP BY {key}{having}"
+        within = f"SELECT max(total) AS top FROM ({groups}) AS h"
+        both = f"{key} = {outer} AND {some}"
+        form = self.rng.choice(["value", "value", "compared", "join", "join", "left", "in", "exists", "not exists",
+                                "nested", "value of none"])  # fmt: skip
+        selected, joined = f"{fields[0].sql} AS id, {outer} AS key", ""
+        match form:
+            case "value":
+                selected += f", (SELECT {total} FROM {inner} WHERE {both}) AS v"
+            case "value of none":
+                selected += f", (SELECT count(*) FROM {inner} WHERE {both}) AS n"
+            case "compared":
+                few.append(f"{fields[0].sql} < (SELECT count(*) FROM {inner} WHERE {both})")
+            case "join" | "left":
+                kind = "JOIN" if form == "join" else "LEFT JOIN"
+                selected += ", d.g, d.total"
+                joined = f" {kind} ({groups}) AS d ON d.g = {outer}"
+            case "in":
+                few.append(f"{outer} IN (SELECT g FROM ({groups}) AS d)")
+            case "exists" | "not exists":
+                few.append(f"{form.upper()} (SELECT 1 FROM {inner} WHERE {both})")
+            case "nested":
+                again = f"SELECT d.g, count(*) AS n, max(d.total) AS top FROM ({groups}) AS d GROUP BY d.g"
+                selected += f", e.n, e.top, ({within}) AS most"
+                joined = f" JOIN ({again}) AS e ON e.g = {outer}"
+        rows = f"SELECT {selected} FROM {source}{joined}" + (f" WHERE {' AND '.join(few)}" if few else "")
+        if self.rng.random() < 0.5:
+            return f"SELECT count(*), count(DISTINCT id), min(key) FROM ({rows}) AS r", False
+        return rows, False
 
     def set_operation(self) -> tuple[str, bool]:
         operation = self.rng.choice(["UNION", "UNION ALL", "INTERSECT", "EXCEPT"])

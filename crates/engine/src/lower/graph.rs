@@ -15,6 +15,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, LogicalPlan, Operator};
 use onehop_pipeline::ir::JoinKind;
 
+use super::reduce::WANTED;
 use super::relation::{Origin, Relation, column_of, fused, has_ours, no_correlation, table_of};
 use super::{Failure, Lowered, because};
 
@@ -127,9 +128,10 @@ impl Graph {
             }
             LogicalPlan::SubqueryAlias(alias) => {
                 let inner = self.add(&alias.input)?;
-                // The name of several is nobody's.
-                if let [relation] = &mut self.relations[first..] {
-                    relation.name = alias.alias.table().to_string();
+                // The name of several is nobody's, but for keys that a join above asks for: it says what they are there for.
+                let inside = &mut self.relations[first..];
+                if inside.len() == 1 || alias.alias.table() == WANTED {
+                    inside.iter_mut().for_each(|relation| relation.name = alias.alias.table().to_string());
                 }
                 renamed(&inner, alias.input.schema(), &alias.schema)
             }

@@ -5,7 +5,8 @@
 //! around it stays with DataFusion. For every aggregate that stays there too, the reason is kept.
 //!
 //! ```text
-//! LogicalPlan ─ graph ─► relations, conditions over their columns
+//! LogicalPlan ─ reduce ─► with joins that say which rows are worth aggregating
+//!             ─ graph ─► relations, conditions over their columns
 //!             ─ relation ─► tables, and plans that are computed first
 //!             ─ tree  ─► the largest relation is the root, the others are join tables, nested where the joins are
 //!             ─ expr  ─► DataFusion's expressions as the pipelines', each with its SQL for errors
@@ -22,6 +23,7 @@ mod expr;
 mod graph;
 mod input;
 mod node;
+mod reduce;
 mod relation;
 mod sql;
 mod text;
@@ -96,6 +98,48 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
         _ => return Ok(plan.clone()),
     };
     let query = state.config().get_extension::<Query>();
+    let lowered = match reduce::reduced(plan)? {
+        Some(reduced) => {
+            let lowered = lower_plan(&reduced, state, &fusing, query.as_ref())?;
+            // What keeps an aggregate from its pipeline saves nothing.
+            match lowered.of_tables().is_empty() {
+                true => lowered,
+                false => fewer_refused(lowered, lower_plan(plan, state, &fusing, query.as_ref())?),
+            }
+        }
+        None => lower_plan(plan, state, &fusing, query.as_ref())?,
+    };
+    report(&lowered.of_tables(), fusing.fallback, query.as_deref())?;
+    if let Some(query) = &query {
+        query.lowered(lowered.fused_subtrees, lowered.refused);
+    }
+    Ok(lowered.plan)
+}
+
+/// A plan after lowering, and what came of it.
+struct LoweredPlan {
+    plan: LogicalPlan,
+    fused_subtrees: u64,
+    refused: Vec<Refusal>,
+}
+
+impl LoweredPlan {
+    /// What stays with DataFusion although it is about tables of the database.
+    fn of_tables(&self) -> Vec<&Refusal> {
+        self.refused.iter().filter(|refusal| !refusal.tables.is_empty()).collect()
+    }
+}
+
+fn fewer_refused(reduced: LoweredPlan, plain: LoweredPlan) -> LoweredPlan {
+    if plain.of_tables().len() < reduced.of_tables().len() { plain } else { reduced }
+}
+
+fn lower_plan(
+    plan: &LogicalPlan,
+    state: &SessionState,
+    fusing: &Fusing,
+    query: Option<&Arc<Query>>,
+) -> DataFusionResult<LoweredPlan> {
     let mut refused = Vec::new();
     let mut fused_subtrees = 0;
     // How many aggregates the walk is within: joins belong to them.
@@ -114,7 +158,7 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
             return Ok(Transformed::no(node));
         };
         within.set(within.get() - 1);
-        match FusedNode::of_aggregate(aggregate, state, &fusing, query.as_ref(), &mut refused) {
+        match FusedNode::of_aggregate(aggregate, state, fusing, query, &mut refused) {
             Ok(fused) => {
                 fused_subtrees += 1;
                 Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
@@ -127,12 +171,7 @@ pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResul
         }
     };
     let lowered = plan.clone().transform_down_up_with_subqueries(down, up)?;
-    let of_tables: Vec<&Refusal> = refused.iter().filter(|refusal| !refusal.tables.is_empty()).collect();
-    report(&of_tables, fusing.fallback, query.as_deref())?;
-    if let Some(query) = &query {
-        query.lowered(fused_subtrees, refused);
-    }
-    Ok(lowered.data)
+    Ok(LoweredPlan { plan: lowered.data, fused_subtrees, refused })
 }
 
 /// What stays with DataFusion although it is about tables of the database.

@@ -26,6 +26,7 @@ use crate::database::Table;
 use crate::explain::Printer;
 use crate::load::partition;
 pub use exec::SegmentScanExec;
+pub(crate) use prune::value_of;
 
 /// A table of the database, as of one snapshot.
 #[derive(Debug)]

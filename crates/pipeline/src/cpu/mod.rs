@@ -35,9 +35,9 @@ pub(crate) use vector::Kind;
 pub use worker::Worker;
 
 use self::stage::CompiledSink;
-use self::table::{Collected, JoinTable, Tables};
+use self::table::{Collected, JoinTable, Tables, Wanted};
 use self::worker::SinkState;
-use crate::ir::{Program, Shape, validate};
+use crate::ir::{JoinKind, Program, Shape, Step, validate};
 use crate::{Domain, Result, Source};
 
 /// A program that is being run.
@@ -94,7 +94,7 @@ impl Execution {
             if let CompiledSink::Build { layout, payload, .. } = &stage.sink {
                 let payload: Vec<Domain> = payload.iter().map(|(_, domain)| domain.clone()).collect();
                 let nothing = vec![Collected::new(&payload)];
-                tables.push(Arc::new(JoinTable::build(nothing, layout, usize::MAX)?));
+                tables.push(Arc::new(JoinTable::build(nothing, layout, Wanted::Rows, usize::MAX)?));
             }
         }
         Ok(planned)
@@ -127,6 +127,16 @@ impl Execution {
         Ok(Arc::new(Stage::new(pipeline, shape, source, &self.tables)?))
     }
 
+    /// What the program's probes want of a table.
+    fn wanted_of(&self, table: usize) -> Wanted {
+        let only_asks = |step: &Step| match step {
+            Step::Probe(probe) => probe.table != table || matches!(probe.kind, JoinKind::Semi | JoinKind::Anti),
+            Step::Filter(_) | Step::Map(_) => true,
+        };
+        let only_asked = self.program.pipelines.iter().all(|pipeline| pipeline.steps.iter().all(only_asks));
+        if only_asked { Wanted::Keys } else { Wanted::Rows }
+    }
+
     /// Puts the workers' results together once no morsel is left: a table for later pipelines, or groups.
     pub fn finish(&mut self, stage: &Stage, workers: Vec<Worker>) -> Result<Vec<ResultColumn>> {
         match &stage.sink {
@@ -137,7 +147,8 @@ impl Execution {
                 });
                 let used: usize = self.tables.iter().map(|table| table.bytes()).sum();
                 let left = self.budget.saturating_sub(used);
-                self.tables.push(Arc::new(JoinTable::build(collected.collect(), layout, left)?));
+                let wanted = self.wanted_of(self.tables.len());
+                self.tables.push(Arc::new(JoinTable::build(collected.collect(), layout, wanted, left)?));
                 Ok(Vec::new())
             }
             CompiledSink::Aggregate { plan, .. } => {

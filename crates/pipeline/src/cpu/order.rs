@@ -117,6 +117,10 @@ impl Order {
     }
 }
 
+/// A screen of a table with less than this part of its keys comes before filters that are none: it looks at one column
+/// as it is stored, and they at what is left of several, decoded. Behind them it would be no screen.
+const SPARSE: f64 = 0.25;
+
 /// The order before anything was measured: filters, then probes of tables that have few of the keys there could be, then
 /// filters that read texts.
 fn guess(stage: &Stage, step: usize) -> f64 {
@@ -126,6 +130,7 @@ fn guess(stage: &Stage, step: usize) -> f64 {
         StepKind::Filter(code) if code.reads_texts() => 5.0,
         StepKind::Filter(_) => 1.0,
         StepKind::Probe { kind: JoinKind::Left, .. } => 4.0,
+        StepKind::Probe { table, .. } if screen.is_some() && table.fullness() < SPARSE => 0.5 + table.fullness(),
         StepKind::Probe { table, .. } if !table.is_unique() => 3.0,
         StepKind::Probe { table, .. } => 2.0 + table.fullness(),
     }

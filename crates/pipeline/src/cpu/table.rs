@@ -5,7 +5,8 @@
 //! hashed   open addressing, linear probing, at most half full: key and place of its payload
 //! ```
 //! If some key has several rows, a key leads to a run of rows instead (`starts`), and payload lies in the order of
-//! runs. Which of these it is, is seen from the data when the table is complete: nobody has to promise anything.
+//! runs. Which of these it is, is seen from the data when the table is complete: nobody has to promise anything. Where
+//! nobody asks for more than whether a key is there, equal keys are one row.
 
 use std::sync::Arc;
 
@@ -18,6 +19,17 @@ use crate::{Domain, Error, Interval, Result, VECTOR_ROWS};
 /// A direct table may have this many times more places than rows, and this many whatever its rows.
 const SPARSE: u64 = 64;
 const SMALL: u64 = 1 << 20;
+/// Without rows to lead to, a place is a bit: so many take no more than what a row takes in a hashed table.
+const SPARSE_BITS: u64 = 256;
+
+/// What probes want of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Every row of a key.
+    Rows,
+    /// Whether a key is there.
+    Keys,
+}
 
 /// What one worker has collected.
 #[derive(Debug)]
@@ -246,7 +258,7 @@ impl Column {
 
 impl JoinTable {
     /// Puts the workers' rows together. `keys` has what they made their keys with.
-    pub fn build(parts: Vec<Collected>, keys: &KeyLayout, budget: usize) -> Result<Self> {
+    pub fn build(parts: Vec<Collected>, keys: &KeyLayout, wanted: Wanted, budget: usize) -> Result<Self> {
         let mut parts = parts.into_iter();
         let mut all = parts.next().unwrap_or(Collected { keys: Vec::new(), payload: Vec::new() });
         parts.for_each(|part| all.append(part));
@@ -264,8 +276,9 @@ impl JoinTable {
             layout = KeyLayout::single(Interval::new(base + i128::from(*min), base + i128::from(*max)))?;
         }
         let interval = if rows == 0 { Some(Interval::EMPTY) } else { layout.single_interval() };
-        let is_direct = is_direct(&layout, rows);
-        let needed = all.bytes() + bytes_of(&layout, rows, &all.payload);
+        let wanted = if all.payload.is_empty() { wanted } else { Wanted::Rows };
+        let is_direct = is_direct(&layout, rows, wanted);
+        let needed = all.bytes() + bytes_of(&layout, rows, wanted, &all.payload);
         if needed > budget {
             return Err(Error::Memory { what: "a join table".into(), needed, available: budget });
         }
@@ -279,13 +292,13 @@ impl JoinTable {
             rows,
         };
         match is_direct {
-            true => table.fill_direct(&all),
-            false => table.fill_hashed(&all),
+            true => table.fill_direct(&all, wanted),
+            false => table.fill_hashed(&all, wanted),
         }
         Ok(table)
     }
 
-    fn fill_direct(&mut self, all: &Collected) {
+    fn fill_direct(&mut self, all: &Collected, wanted: Wanted) {
         let places = self.layout.count as usize;
         let mut bits = vec![0u32; places.div_ceil(32)];
         let mut is_unique = true;
@@ -294,12 +307,17 @@ impl JoinTable {
             is_unique &= bits[word] & bit == 0;
             bits[word] |= bit;
         }
+        if wanted == Wanted::Keys {
+            self.rows = bits.iter().map(|word| word.count_ones() as usize).sum();
+            self.index = Index::Direct { bits: bits.into() };
+            return;
+        }
         self.index = Index::Direct { bits: bits.into() };
         let place_of = |row: usize| all.keys[row] as usize;
         self.arrange(all, places, is_unique, place_of);
     }
 
-    fn fill_hashed(&mut self, all: &Collected) {
+    fn fill_hashed(&mut self, all: &Collected, wanted: Wanted) {
         let capacity = (all.keys.len() * 2).next_power_of_two().max(16);
         let shift = 64 - capacity.trailing_zeros();
         let mut slots = vec![(NO_KEY, 0u32); capacity];
@@ -317,6 +335,10 @@ impl JoinTable {
             place_of.push(slots[slot].1);
         }
         self.index = Index::Hashed { slots, shift };
+        if wanted == Wanted::Keys {
+            self.rows = places as usize;
+            return;
+        }
         let is_unique = places as usize == all.keys.len();
         self.arrange(all, places as usize, is_unique, |row| place_of[row] as usize);
     }
@@ -369,8 +391,8 @@ impl JoinTable {
     pub fn planned(keys: &KeyLayout, payload: &[Domain], rows: u64) -> TableFacts {
         let rows = usize::try_from(rows).unwrap_or(usize::MAX);
         let payload = Collected::new(payload).payload;
-        let kind = if is_direct(keys, rows) { TableKind::Direct } else { TableKind::Hashed };
-        TableFacts { kind, is_unique: None, rows, bytes: bytes_of(keys, rows, &payload) }
+        let kind = if is_direct(keys, rows, Wanted::Rows) { TableKind::Direct } else { TableKind::Hashed };
+        TableFacts { kind, is_unique: None, rows, bytes: bytes_of(keys, rows, Wanted::Rows, &payload) }
     }
 
     /// What is known of it.
@@ -449,14 +471,19 @@ impl JoinTable {
 }
 
 /// Whether a table of so many rows has a place for every key.
-fn is_direct(layout: &KeyLayout, rows: usize) -> bool {
-    layout.count < u64::from(u32::MAX) && layout.count <= (rows as u64).saturating_mul(SPARSE).max(SMALL)
+fn is_direct(layout: &KeyLayout, rows: usize, wanted: Wanted) -> bool {
+    let sparse = match wanted {
+        Wanted::Rows => SPARSE,
+        Wanted::Keys => SPARSE_BITS,
+    };
+    layout.count < u64::from(u32::MAX) && layout.count <= (rows as u64).saturating_mul(sparse).max(SMALL)
 }
 
 /// Bytes of a table of so many rows: its index, at most, and a place of payload for every key.
-fn bytes_of(layout: &KeyLayout, rows: usize, payload: &[Column]) -> usize {
-    let places = if is_direct(layout, rows) { layout.count as usize } else { rows };
-    let index_bytes = if is_direct(layout, rows) { places / 8 } else { rows.saturating_mul(64) };
+fn bytes_of(layout: &KeyLayout, rows: usize, wanted: Wanted, payload: &[Column]) -> usize {
+    let is_direct = is_direct(layout, rows, wanted);
+    let places = if is_direct { layout.count as usize } else { rows };
+    let index_bytes = if is_direct { places / 8 } else { rows.saturating_mul(64) };
     index_bytes.saturating_add(places.saturating_mul(payload.iter().map(Column::width).sum::<usize>()))
 }
 
