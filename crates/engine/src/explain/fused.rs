@@ -148,6 +148,7 @@ impl Subtree<'_> {
                 JoinKind::Left => "left",
                 JoinKind::Semi => "semi",
                 JoinKind::Anti => "anti",
+                JoinKind::NotIn => "not in",
             },
             on,
             keys: words.keys.clone(),
