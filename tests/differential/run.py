@@ -145,7 +145,9 @@ def check(database: Database, sql: str, ordered: bool, spoil: bool) -> str | Non
 def is_fused(database: Database, sql: str) -> bool:
     """Whether some part of the query runs as a pipeline."""
     plan = answered(database.onehop, f"EXPLAIN {sql}")
-    return isinstance(plan, Answer) and any("CpuPreAgg" in str(value) for row in plan.rows for value in row)
+    return isinstance(plan, Answer) and any(
+        name in str(value) for name in ("CpuPreAgg", "CpuCollect") for row in plan.rows for value in row
+    )
 
 
 def query(database: Database, seed: int, number: int) -> tuple[str, bool]:
