@@ -127,7 +127,7 @@ class Queries:
         forms: list[Callable[[], tuple[str, bool]]] = [
             self.plain, self.plain, self.aggregate, self.aggregate, self.aggregate, self.distinct, self.ordered,
             self.ordered, self.set_operation, self.derived, self.window, self.pipeline, self.pipeline, self.pipeline,
-            self.reduction, self.reduction,
+            self.outer, self.outer, self.outer, self.reduction, self.reduction,
         ]  # fmt: skip
         return self.rng.choice(forms)()
 
@@ -239,6 +239,58 @@ class Queries:
         if self.rng.random() < 0.5:
             return f"SELECT count(*), count(DISTINCT id), min(key) FROM ({rows}) AS r", False
         return rows, False
+
+    def outer(self) -> tuple[str, bool]:
+        """Outer joins in each other, of sides with columns that no table has, and conditions on any of their sides."""
+        source, fields = self.side()
+        for _ in range(self.rng.choice([1, 1, 2, 3])):
+            other, others = self.side()
+            kind = self.rng.choice(["LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "JOIN"])
+            on = self.join_condition(fields, others)
+            if self.rng.random() < 0.4:
+                on += f" AND {self.predicate(self.rng.choice([fields, others, fields + others]), depth=1)}"
+            source = f"{source} {kind} {other} ON {on}"
+            fields = fields + others
+        exact = [field for field in fields if field.kind != FLOAT]
+        where = f" WHERE {self.predicate(fields, depth=1)}" if self.rng.random() < 0.5 else ""
+        if self.rng.random() < 0.4:
+            some = self.rng.sample(fields, min(len(fields), self.rng.randint(1, 5)))
+            return f"SELECT {', '.join(f'{field.sql} AS o{i}' for i, field in enumerate(some))} FROM {source}{where}", False
+        if self.rng.random() < 0.3:
+            keys = [field.sql for field in fields if field.sql.endswith(".id")]
+            selected = ", ".join(f"{key} AS o{i}" for i, key in enumerate(keys))
+            order = ", ".join(f"{i} NULLS FIRST" for i in range(1, len(keys) + 1))
+            return f"SELECT {selected} FROM {source}{where} ORDER BY {order} LIMIT {self.rng.choice([1, 10, 500])}", True
+        groups = [self.group_key(exact) for _ in range(self.rng.choice([0, 1, 1, 2]))]
+        aggregates = [self.exact_aggregate_of(exact) for _ in range(self.rng.randint(1, 4))]
+        selected = ", ".join(f"{sql} AS o{i}" for i, sql in enumerate(groups + aggregates))
+        by = f" GROUP BY {', '.join(groups)}" if groups else ""
+        return f"SELECT {selected} FROM {source}{where}{by}", False
+
+    def side(self) -> tuple[str, list[Field]]:
+        """One side of a join: a table, or a subquery of one or two with columns that are made."""
+        source, fields = self.single()
+        if self.rng.random() < 0.4:
+            return source, fields
+        if self.rng.random() < 0.4:
+            other, others = self.single()
+            kind = self.rng.choice(["JOIN", "LEFT JOIN", "RIGHT JOIN"])
+            source = f"{source} {kind} {other} ON {self.join_condition(fields, others)}"
+            fields = fields + others
+        alias = f"a{self.aliases}"
+        self.aliases += 1
+        made = [
+            ("id", self.rng.choice([field.sql for field in fields if field.sql.endswith(".id")]), "INTEGER"),
+            ("k", self.rng.choice([field.sql for field in fields if field.sql.endswith(".k")]), "INTEGER"),
+            ("one", "1", "INTEGER"),
+            ("made", f"CAST({self.scalar(fields, INTEGER)} AS BIGINT)", "BIGINT"),
+        ]
+        selected = ", ".join(f"{sql} AS {name}" for name, sql, _ in made)
+        known = [Field(f"{alias}.{name}", INTEGER, sql_type) for name, _, sql_type in made]
+        for number, field in enumerate(self.rng.sample(fields, min(len(fields), 2))):
+            selected += f", {field.sql} AS f{number}"
+            known.append(Field(f"{alias}.f{number}", field.kind, field.sql_type, field.values))
+        return f"(SELECT {selected} FROM {source}{self.where(fields)}) AS {alias}", known
 
     def set_operation(self) -> tuple[str, bool]:
         operation = self.rng.choice(["UNION", "UNION ALL", "INTERSECT", "EXCEPT"])

@@ -188,7 +188,7 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[int, int, int, int]:
                 passed += 1
                 plan = plan_of(database, sql)
                 # Some part of it runs as a pipeline; a join has handed keys down.
-                fused += "CpuPreAgg" in plan
+                fused += any(name in plan for name in ("CpuPreAgg", "CpuCollect"))
                 reduced += REDUCTION in plan
                 continue
             failed += 1

@@ -44,7 +44,9 @@ pub use bulk::{BulkLoad, BulkWriter};
 pub use catalog::Definition;
 pub use database::{Access, Database, DatabaseOptions};
 pub use error::{Error, ErrorKind, Result};
-pub use explain::{ExplainMode, Explanation, Facts, GroupFacts, JoinFacts, Node, ScanFacts, Totals as ExplainTotals};
+pub use explain::{
+    ExplainMode, Explanation, Facts, GroupFacts, JoinFacts, Node, RowFacts, ScanFacts, Totals as ExplainTotals,
+};
 pub use query::{Done, Output, Progress, Query, QueryState, Rows};
 pub use script::{Script, is_complete};
 pub use session::{Names, Session};

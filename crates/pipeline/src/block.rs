@@ -281,7 +281,7 @@ impl Block {
     pub(crate) fn plane(&self) -> Option<Plane<'_>> {
         match &self.held {
             Held::Stored { column, .. } => column.low(),
-            Held::Plain { .. } => None,
+            Held::Plain { .. } | Held::Rows { .. } => None,
         }
     }
 

@@ -65,7 +65,7 @@ pub struct Probe {
     pub keys: Vec<Expr>,
     /// The table's payload columns that become registers. Those of a semi or anti join are for its condition only.
     pub payload: Vec<usize>,
-    /// What a match of a semi or anti join has to meet to be one. It reads this probe's payload, and cannot fail.
+    /// What a match of a left, semi or anti join has to meet to be one. It reads this probe's payload, and cannot fail.
     pub condition: Option<Expr>,
 }
 
@@ -80,12 +80,15 @@ pub enum JoinKind {
     Semi,
     /// Those without.
     Anti,
+    /// Those without, as SQL's `NOT IN` means it, which may not know: all of them if the table is empty, else none with a
+    /// NULL for its key, and none at all if a key of the table is NULL. Of keys with one part.
+    NotIn,
 }
 
 /// Where rows end.
 #[derive(Clone, Debug)]
 pub enum Sink {
-    /// A join table. Rows with a NULL in their key are left out: nothing would find them.
+    /// A join table. Rows with a NULL in their key are left out: nothing would find them. That there are any is kept.
     Build {
         /// The key.
         keys: Vec<Expr>,
@@ -249,7 +252,9 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
                 }
                 if let Some(condition) = &probe.condition {
                     check_condition(probe, condition, &registers)?;
-                    hidden.extend(first..registers.len());
+                    if probe.kind != JoinKind::Left {
+                        hidden.extend(first..registers.len());
+                    }
                 }
             }
         }
@@ -304,14 +309,19 @@ fn check_hidden<'a>(mut read: impl Iterator<Item = &'a Expr>, hidden: &[usize]) 
 
 fn check_condition(probe: &Probe, condition: &Expr, registers: &[Domain]) -> Result<()> {
     let bound = bind::bind(condition, registers)?;
-    if !matches!(probe.kind, JoinKind::Semi | JoinKind::Anti) || bound.domain.ty != Type::Bool {
-        return Err(Error::Invalid(format!("a probe on {condition}, which is for semi and anti joins, and a boolean")));
+    if matches!(probe.kind, JoinKind::Inner | JoinKind::NotIn) || bound.domain.ty != Type::Bool {
+        return Err(Error::Invalid(format!(
+            "a probe on {condition}, which is for left, semi and anti joins, and a boolean"
+        )));
     }
-    match bound.is_fallible {
-        true => {
+    match (bound.is_fallible, probe.kind) {
+        (true, JoinKind::Left) => {
+            Err(Error::Unsupported("an outer join with a condition, beside its equalities, that can fail".into()))
+        }
+        (true, _) => {
             Err(Error::Unsupported("EXISTS or IN (SELECT ...) with a condition on both queries that can fail".into()))
         }
-        false => Ok(()),
+        (false, _) => Ok(()),
     }
 }
 
@@ -345,7 +355,10 @@ fn probe_payload(probe: &Probe, table: &Shape, registers: &[Domain]) -> Result<V
     if keys.iter().zip(&table.keys).any(is_different) {
         return Err(Error::Unsupported("a join on texts of different columns".into()));
     }
-    let only_asks = matches!(probe.kind, JoinKind::Semi | JoinKind::Anti) && probe.condition.is_none();
+    if probe.kind == JoinKind::NotIn && keys.len() != 1 {
+        return Err(Error::Unsupported("NOT IN (SELECT ...) of several columns".into()));
+    }
+    let only_asks = !matches!(probe.kind, JoinKind::Inner | JoinKind::Left) && probe.condition.is_none();
     if only_asks && !probe.payload.is_empty() {
         return Err(Error::Invalid("a semi or anti join without a condition has no payload".into()));
     }

@@ -372,7 +372,10 @@ impl Naive<'_> {
                             JoinKind::Inner | JoinKind::Left => next.extend(matches.into_iter().map(joined)),
                             JoinKind::Semi if matches.is_empty() => {}
                             JoinKind::Anti if !matches.is_empty() => {}
-                            JoinKind::Semi | JoinKind::Anti => next.push(row),
+                            JoinKind::NotIn if tables[probe.table].is_empty() => next.push(row),
+                            JoinKind::NotIn if !matches.is_empty() || key.contains(&None) => {}
+                            JoinKind::NotIn if tables[probe.table].iter().any(|(key, _)| key.contains(&None)) => {}
+                            JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn => next.push(row),
                         }
                     }
                 }
@@ -394,7 +397,7 @@ fn expected(program: &Program, shapes: &[Shape], sources: &[Table]) -> Result<Ve
             Sink::Build { keys, payload } => {
                 let entries = rows.iter().map(|row| Ok((values(keys, row)?, values(payload, row)?)));
                 let entries = entries.collect::<Result<Vec<_>, ()>>()?;
-                tables.push(entries.into_iter().filter(|(key, _)| !key.contains(&None)).collect());
+                tables.push(entries);
             }
             Sink::Collect { columns } => {
                 let mut answer = rows.iter().map(|row| values(columns, row)).collect::<Result<Vec<_>, ()>>()?;
@@ -630,7 +633,8 @@ fn range() -> impl Strategy<Value = Expr> {
 }
 
 fn program() -> impl Strategy<Value = Program> {
-    let kinds = prop::sample::select(&[JoinKind::Inner, JoinKind::Left, JoinKind::Semi, JoinKind::Anti][..]);
+    let all = [JoinKind::Inner, JoinKind::Left, JoinKind::Semi, JoinKind::Anti, JoinKind::NotIn];
+    let kinds = prop::sample::select(all.to_vec());
     let builds = prop::collection::vec((build(), kinds), 0..3);
     let ops = vec![None, Some(CompareOp::NotEqual), Some(CompareOp::Less), Some(CompareOp::Equal)];
     (builds, prop::sample::select(ops)).prop_flat_map(|(builds, op)| {
@@ -640,9 +644,15 @@ fn program() -> impl Strategy<Value = Program> {
         let mut pipelines = Vec::new();
         for (number, (pipeline, kind)) in builds.into_iter().enumerate() {
             let Sink::Build { keys, .. } = &pipeline.sink else { continue };
+            let kind = if keys.len() > 1 && kind == JoinKind::NotIn { JoinKind::Anti } else { kind };
             let mut condition = None;
             let payload = match (kind, op) {
                 (JoinKind::Inner | JoinKind::Left, _) => {
+                    // Whoever comes after a left join may read what its condition does.
+                    if let (JoinKind::Left, Some(op)) = (kind, op) {
+                        let register = Expr::Register(types.len());
+                        condition = Some(Expr::compare(op, Expr::Register(WIDE), register));
+                    }
                     types.extend([WIDE, FLAG, LATE, TWIN].map(|column| TYPES[column]));
                     vec![WIDE, FLAG, LATE, TWIN]
                 }
@@ -652,7 +662,7 @@ fn program() -> impl Strategy<Value = Program> {
                     condition = Some(Expr::compare(op, Expr::Register(WIDE), register));
                     vec![WIDE]
                 }
-                (JoinKind::Semi | JoinKind::Anti, _) => vec![],
+                (JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn, _) => vec![],
             };
             steps.push(Step::Probe(Probe { table: number, kind, keys: keys.clone(), payload, condition }));
             pipelines.push(pipeline);

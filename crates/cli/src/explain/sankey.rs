@@ -148,7 +148,9 @@ impl Flow {
                 node.inputs.iter().for_each(|input| self.add(input, place, within));
                 self.band(place, to, bytes, 0);
             }
-            Facts::Filter(_) | Facts::Other(_) => node.inputs.iter().for_each(|input| self.add(input, to, within)),
+            Facts::Filter(_) | Facts::Rows(_) | Facts::Other(_) => {
+                node.inputs.iter().for_each(|input| self.add(input, to, within))
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use onehop_pipeline::cpu::{SinkFacts, StepRows};
 use onehop_pipeline::ir::{JoinKind, Probe, Step};
 
 use super::tree::scan_facts;
-use super::{Facts, GroupFacts, JoinFacts, Node};
+use super::{Facts, GroupFacts, JoinFacts, Node, RowFacts};
 use crate::lower::{DerivedInput, DerivedRan, Fused, FusedExec, Input, PipelineRan};
 use crate::units::bytes;
 
@@ -30,23 +30,27 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
     let below = subtree.pipeline(last);
     let words = &fused.words[last];
     let (planned, done) = (fused.planned[last], subtree.ran.get(last));
-    let facts = GroupFacts {
-        keys: words.keys.clone(),
-        aggregates: words.values.clone(),
-        grouping: match planned {
-            SinkFacts::Groups(grouping) => Some(grouping),
-            SinkFacts::Table(_) | SinkFacts::Rows => None,
-        },
-        bytes: done.map(|done| done.sink_bytes as u64),
-        threads: done.map(|done| done.workers as u64),
+    let threads = done.map(|done| done.workers as u64);
+    let facts = match planned {
+        SinkFacts::Rows => Facts::Rows(RowFacts { columns: words.values.clone(), threads }),
+        SinkFacts::Groups(_) | SinkFacts::Table(_) => Facts::Groups(GroupFacts {
+            keys: words.keys.clone(),
+            aggregates: words.values.clone(),
+            grouping: match planned {
+                SinkFacts::Groups(grouping) => Some(grouping),
+                SinkFacts::Table(_) | SinkFacts::Rows => None,
+            },
+            bytes: done.map(|done| done.sink_bytes as u64),
+            threads,
+        }),
     };
     let mut remarks = Vec::new();
     if let Some(reason) = ran.as_ref().and_then(|ran| ran.taken_over.as_ref()) {
         remarks.push(format!("{reason} took over, and did all of it again"));
     }
     Node {
-        operator: "CpuPreAgg".into(),
-        facts: Facts::Groups(facts),
+        operator: exec.name().into(),
+        facts,
         rows_in: done.and(below.rows_out),
         rows_out: done.and(ran.as_ref().map(|ran| ran.rows)),
         time: done.map(|done| done.elapsed),
@@ -153,6 +157,7 @@ impl Subtree<'_> {
                 JoinKind::Left => "left",
                 JoinKind::Semi => "semi",
                 JoinKind::Anti => "anti",
+                JoinKind::NotIn => "not in",
             },
             on,
             keys: words.keys.clone(),

@@ -39,6 +39,7 @@ fn node(node: &Node) -> Value {
         Facts::Filter(condition) => json!({ "condition": condition }),
         Facts::Join(facts) => join(facts),
         Facts::Groups(facts) => groups(facts),
+        Facts::Rows(facts) => json!({ "columns": facts.columns, "threads": facts.threads }),
         Facts::Other(detail) => json!({ "detail": detail }),
     };
     if let Value::Object(facts) = facts {

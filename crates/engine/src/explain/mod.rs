@@ -64,7 +64,7 @@ pub struct Totals {
 /// An operator.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, or DataFusion's.
+    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, `CpuCollect`, or DataFusion's.
     pub operator: String,
     /// What it does.
     pub facts: Facts,
@@ -91,6 +91,8 @@ pub enum Facts {
     Join(Box<JoinFacts>),
     /// Groups.
     Groups(GroupFacts),
+    /// The rows of a pipeline as they are.
+    Rows(RowFacts),
     /// An operator of DataFusion's, in its words.
     Other(String),
 }
@@ -135,7 +137,7 @@ pub struct ScanFacts {
 /// A join.
 #[derive(Clone, Debug)]
 pub struct JoinFacts {
-    /// `inner`, `left`, `semi` or `anti`.
+    /// `inner`, `left`, `semi`, `anti`, or `not in`, which is an anti join that minds NULLs.
     pub kind: &'static str,
     /// Its equalities.
     pub on: String,
@@ -163,6 +165,15 @@ pub struct GroupFacts {
     /// Bytes that they took, all threads together.
     pub bytes: Option<u64>,
     /// Threads that worked on it.
+    pub threads: Option<u64>,
+}
+
+/// The rows that leave a pipeline as they are made.
+#[derive(Clone, Debug)]
+pub struct RowFacts {
+    /// Their columns.
+    pub columns: Vec<String>,
+    /// Threads that worked on them.
     pub threads: Option<u64>,
 }
 

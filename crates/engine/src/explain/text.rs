@@ -52,6 +52,7 @@ pub(super) fn title(facts: &Facts) -> String {
         Facts::Scan(scan) => scan.table.clone(),
         Facts::Filter(condition) => cut(condition),
         Facts::Join(join) => format!("{} on {}", join.kind, cut(&join.on)),
+        Facts::Rows(rows) => cut(&rows.columns.join(", ")),
         Facts::Groups(GroupFacts { keys, aggregates, .. }) if keys.is_empty() => cut(&aggregates.join(", ")),
         Facts::Groups(GroupFacts { keys, aggregates, .. }) if aggregates.is_empty() => {
             format!("by {}", cut(&keys.join(", ")))
@@ -68,6 +69,7 @@ pub(super) fn figures(node: &Node) -> Vec<String> {
         Facts::Scan(scan) => scan_figures(scan),
         Facts::Join(join) => join_figures(join),
         Facts::Groups(groups) => group_figures(groups),
+        Facts::Rows(rows) => rows.threads.map(|threads| plural(threads, "thread")).into_iter().collect(),
         Facts::Filter(_) | Facts::Other(_) => Vec::new(),
     };
     let mut done = Vec::new();

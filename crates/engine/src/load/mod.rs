@@ -13,8 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning, execute_stream_partitioned};
 use futures::StreamExt;
 use onehop_segment::{SegmentOptions, SegmentWriter};
 use tokio::task::JoinSet;
@@ -22,6 +24,7 @@ use tokio::task::JoinSet;
 use self::partition::Router;
 use crate::catalog::{PartitionBy, SegmentEntry};
 use crate::database::{Database, segment_name};
+use crate::lower::FusedExec;
 use crate::query::Query;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
@@ -99,7 +102,7 @@ pub(crate) async fn load(
     {
         target.query.expect_rows(*rows as u64);
     }
-    let streams = execute_stream_partitioned(plan, context)?;
+    let streams = execute_stream_partitioned(spread(plan, &context)?, context)?;
     let mut tasks = JoinSet::new();
     for (index, stream) in streams.into_iter().enumerate() {
         let target = target.clone();
@@ -115,6 +118,24 @@ pub(crate) async fn load(
     let mut segments: Vec<SegmentEntry> = loaded.into_iter().flat_map(|(_, segments)| segments).collect();
     segments.sort_by_key(|segment| segment.partition);
     Ok(segments)
+}
+
+/// Rows that pipelines hand over in one stream, in no order, are packed on all threads.
+fn spread(plan: Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+    let threads = context.session_config().target_partitions();
+    if threads < 2 || plan.output_partitioning().partition_count() > 1 || !is_flow(&plan) {
+        return Ok(plan);
+    }
+    Ok(Arc::new(RepartitionExec::try_new(plan, Partitioning::RoundRobinBatch(threads))?))
+}
+
+/// Whether its rows are those of a pipeline as they are made, projected or not.
+fn is_flow(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match (plan.downcast_ref::<FusedExec>(), plan.children().as_slice()) {
+        (Some(exec), _) => exec.fused().collects(),
+        (None, [below]) if plan.is::<ProjectionExec>() => is_flow(below),
+        _ => false,
+    }
 }
 
 async fn load_stream(mut stream: SendableRecordBatchStream, target: Target) -> Result<Vec<SegmentEntry>> {

@@ -210,7 +210,18 @@ fn decimals(values: Vec<Option<i128>>, field: &Field) -> Result<ArrayRef> {
 
 fn array(column: &ResultColumn, field: &Field, threads: usize) -> Result<ArrayRef> {
     let data_type = field.data_type();
-    if matches!(data_type, DataType::Decimal128(..)) {
+    if let DataType::Decimal128(precision, scale) = data_type {
+        let most = i64::try_from(bounds(data_type).max).unwrap_or(i64::MAX);
+        // They nearly always fit, and what is NULL may be anything.
+        if let ResultValues::Int(values) = &column.values
+            && values.iter().all(|value| (-most..=most).contains(value))
+        {
+            let values = values.iter().map(|value| i128::from(*value)).collect::<Vec<i128>>();
+            let nulls = column.valid.as_ref().map(|valid| valid.clone().into());
+            return Ok(Arc::new(
+                Decimal128Array::new(values.into(), nulls).with_precision_and_scale(*precision, *scale)?,
+            ));
+        }
         return decimals(integers_of(column).collect(), field);
     }
     if *data_type == DataType::Null {

@@ -29,6 +29,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use super::cannot_run;
 use super::input::{DerivedInput, Input};
 use super::node::Fused;
+use super::stream::Flow;
 use crate::query::Query;
 use crate::settings::Fallback;
 use crate::{ErrorKind, Result, planner};
@@ -90,7 +91,7 @@ impl FusedExec {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::clone(&schema)),
             Partitioning::UnknownPartitioning(1),
-            EmissionType::Final,
+            if fused.collects() { EmissionType::Incremental } else { EmissionType::Final },
             Boundedness::Bounded,
         );
         Self {
@@ -121,7 +122,7 @@ impl DisplayAs for FusedExec {
             _ => ", ",
         };
         if !matches!(t, DisplayFormatType::TreeRender) {
-            write!(f, "CpuPreAgg: ")?;
+            write!(f, "{}: ", self.name())?;
         }
         write!(f, "{}", self.fused)?;
         for scan in self.fused.scans() {
@@ -134,7 +135,7 @@ impl DisplayAs for FusedExec {
 
 impl ExecutionPlan for FusedExec {
     fn name(&self) -> &'static str {
-        "CpuPreAgg"
+        if self.fused.collects() { "CpuCollect" } else { "CpuPreAgg" }
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -183,11 +184,17 @@ impl ExecutionPlan for FusedExec {
             if let Err(Stop::TakeOver(reason)) = &outcome {
                 ran.taken_over = Some(reason.to_string());
             }
-            ran.rows = outcome.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+            if let Ok(Answer::Whole(batch)) = &outcome {
+                ran.rows = batch.num_rows() as u64;
+            }
             skipped.add(ran.pipelines.iter().flat_map(|pipeline| &pipeline.skipped).map(|s| s.morsels).sum());
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran);
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran.clone());
             let batch = match outcome {
-                Ok(batch) => batch,
+                Ok(Answer::Whole(batch)) => batch,
+                Ok(Answer::Flowing(flow, first)) => {
+                    timer.done();
+                    return Ok(flow.rows(first, ran, told, metrics));
+                }
                 Err(Stop::TakeOver(reason)) => return run.unfused(reason).await,
                 Err(Stop::Failed(e)) => return Err(e),
             };
@@ -258,6 +265,14 @@ impl From<onehop_pipeline::Error> for Stop {
     }
 }
 
+/// What an execution comes to.
+enum Answer {
+    /// All rows.
+    Whole(RecordBatch),
+    /// Rows that go on coming, after the first.
+    Flowing(Flow, Option<RecordBatch>),
+}
+
 /// One execution.
 struct Run {
     fused: Arc<Fused>,
@@ -299,7 +314,7 @@ impl Run {
         Ok(batches.boxed())
     }
 
-    async fn run(&self, ran: &mut Ran) -> Outcome<RecordBatch> {
+    async fn run(&self, ran: &mut Ran) -> Outcome<Answer> {
         let query = self.context.session_config().get_extension::<Query>();
         let pool = self.context.memory_pool();
         let budget = match pool.memory_limit() {
@@ -340,6 +355,16 @@ impl Run {
             if let Input::Table(scan) = &self.fused.inputs[execution.program().pipelines[pipeline].source] {
                 scan.ledger.planned_blocks(0, by_joins as u64);
             }
+            if self.fused.collects() && pipeline + 1 == execution.pipelines() {
+                let tables = MemoryConsumer::new("CpuJoin").register(pool);
+                tables.try_resize(execution.tables().iter().map(|table| table.bytes).sum())?;
+                held.push(tables);
+                let threads = self.context.session_config().target_partitions();
+                let mut flow = Flow::start(&self.fused, &self.schema, &stage, threads, query.as_ref(), held);
+                // Nothing has left yet.
+                let first = flow.next().await.transpose()?;
+                return Ok(Answer::Flowing(flow, first));
+            }
             // What they hold is theirs until it has been put together.
             let (workers, _reservations): (Vec<_>, Vec<_>) =
                 self.work(&stage, query.as_ref()).await?.into_iter().unzip();
@@ -355,7 +380,8 @@ impl Run {
                 table: execution.tables().get(pipeline).copied(),
             });
         }
-        Ok(self.batch(&answer)?)
+        let threads = self.context.session_config().target_partitions();
+        Ok(Answer::Whole(batch_of(&self.fused, &self.schema, &answer, threads)?))
     }
 
     /// The rows of a derived relation, and the memory that is theirs.
@@ -397,15 +423,6 @@ impl Run {
         Ok(workers)
     }
 
-    fn batch(&self, columns: &[ResultColumn]) -> Result<RecordBatch> {
-        let arrays = self.fused.finish.iter().zip(self.schema.fields());
-        let threads = self.context.session_config().target_partitions();
-        let arrays = arrays.map(|(finish, field)| finish.array(columns, field, threads)).collect::<Result<Vec<_>>>()?;
-        let rows = columns.first().map_or(0, ResultColumn::len);
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
-    }
-
     /// In pieces of the size that DataFusion's operators work on.
     fn sliced(&self, batch: &RecordBatch) -> Vec<RecordBatch> {
         let size = self.context.session_config().batch_size();
@@ -416,12 +433,26 @@ impl Run {
     }
 }
 
+/// Rows of a pipeline as DataFusion's operators know them. Late texts are read by so many threads.
+pub(super) fn batch_of(
+    fused: &Fused,
+    schema: &SchemaRef,
+    columns: &[ResultColumn],
+    threads: usize,
+) -> Result<RecordBatch> {
+    let arrays = fused.finish.iter().zip(schema.fields());
+    let arrays = arrays.map(|(finish, field)| finish.array(columns, field, threads)).collect::<Result<Vec<_>>>()?;
+    let rows = columns.first().map_or(0, ResultColumn::len);
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?)
+}
+
 /// A worker, and the memory that is its.
 type Held = (Worker, MemoryReservation);
 
 /// Stops workers that nobody waits for any more.
 #[derive(Default)]
-struct StopOnDrop(Arc<AtomicBool>);
+pub(super) struct StopOnDrop(pub Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {

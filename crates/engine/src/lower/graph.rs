@@ -1,10 +1,14 @@
-//! A subtree as a graph: relations, conditions over their columns, and lookups (semi and anti joins).
+//! A subtree as a graph: relations, conditions over their columns, and lookups (outer, semi and anti joins).
 //!
 //! Filters, projections and joins are taken apart. Where that goes no further, whatever is there becomes a derived
 //! relation, whole: an aggregate below, a file, a window, a join of a kind that pipelines do not know.
 //!
 //! Columns get the name of their relation, `#0`, `#1`, ..., whatever they are called in the plan, so that an expression
 //! means the same wherever it is put.
+//!
+//! The side of an outer join that may be missing is relations inside a lookup. What they bring is one relation more, a
+//! *joined* one, outside: a condition over its columns sees the NULLs of rows without a match, one over the relations
+//! inside, which the join's own condition or the plan below it has, does not.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -22,17 +26,20 @@ use super::{Failure, Lowered, because};
 /// Relations and what must hold between them.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
+    /// What all this is below.
+    pub below: &'static str,
     pub relations: Vec<Relation>,
     /// Over columns of relations.
     pub conditions: Vec<Expr>,
     /// Conditions without a column, each with a relation whose rows it holds for: inside a lookup, they say nothing
     /// about the rows outside.
     pub constants: Vec<(usize, Expr)>,
-    /// Semi and anti joins, inner ones before outer ones.
+    /// Outer, semi and anti joins, those that are inside of others before these.
     pub lookups: Vec<Lookup>,
 }
 
-/// A semi or anti join: rows of the relations outside are kept by whether a key is found among the rows inside.
+/// A semi or anti join: rows of the relations outside are kept by whether a key is found among the rows inside. Or an
+/// outer one: they are all kept, each with what is found.
 #[derive(Debug)]
 pub(super) struct Lookup {
     pub kind: JoinKind,
@@ -42,6 +49,8 @@ pub(super) struct Lookup {
     pub keys: Vec<(Expr, Expr)>,
     /// What else must hold between the two.
     pub conditions: Vec<Expr>,
+    /// The relation that an outer join's rows inside are for those outside.
+    pub joined: Option<usize>,
 }
 
 impl Lookup {
@@ -64,10 +73,15 @@ enum Side {
 pub(super) type Outputs = HashMap<Column, Expr>;
 
 impl Graph {
+    /// Nothing yet, below an aggregate or a join.
+    pub fn new(below: &'static str) -> Self {
+        Self { below, ..Self::default() }
+    }
+
     /// Takes a plan apart as far as that goes; what its output columns are.
     pub fn add(&mut self, plan: &LogicalPlan) -> Lowered<Outputs> {
         if !has_ours(plan)? {
-            return self.derive(plan, reason_of(plan));
+            return self.derive(plan, self.reason_of(plan));
         }
         let before = (self.relations.len(), self.conditions.len(), self.constants.len(), self.lookups.len());
         match self.take_apart(plan) {
@@ -103,6 +117,7 @@ impl Graph {
                 Origin::Table(_) => return Ok(()),
                 Origin::Derived(derived) if derived.has_fused()? => return Ok(()),
                 Origin::Derived(derived) => reason = reason.or(Some(derived.reason.clone())),
+                Origin::Joined(_) => {}
             }
         }
         because(reason.unwrap_or_else(|| "no table".into()))
@@ -113,9 +128,9 @@ impl Graph {
         let first = self.relations.len();
         match plan {
             LogicalPlan::TableScan(scan) => {
-                let Some(table) = table_of(plan)? else { return because(reason_of(plan)) };
+                let Some(table) = table_of(plan)? else { return because(self.reason_of(plan)) };
                 if scan.fetch.is_some() {
-                    return because(format!("a LIMIT on {} below an aggregate", scan.table_name));
+                    return because(format!("a LIMIT on {} below {}", scan.table_name, self.below));
                 }
                 let relation = self.relations.len();
                 self.relations.push(Relation::of_table(&table, scan.table_name.table()));
@@ -158,12 +173,16 @@ impl Graph {
                 }
                 match join.join_type {
                     JoinType::Inner => {}
+                    JoinType::Left => return self.add_lookup(join, JoinKind::Left, Side::Left),
+                    JoinType::Right => return self.add_lookup(join, JoinKind::Left, Side::Right),
                     JoinType::LeftSemi => return self.add_lookup(join, JoinKind::Semi, Side::Left),
                     JoinType::RightSemi => return self.add_lookup(join, JoinKind::Semi, Side::Right),
-                    JoinType::LeftAnti if !join.null_aware => return self.add_lookup(join, JoinKind::Anti, Side::Left),
-                    JoinType::RightAnti if !join.null_aware => {
-                        return self.add_lookup(join, JoinKind::Anti, Side::Right);
+                    JoinType::LeftAnti if join.null_aware => return self.add_lookup(join, JoinKind::NotIn, Side::Left),
+                    JoinType::RightAnti if join.null_aware => {
+                        return self.add_lookup(join, JoinKind::NotIn, Side::Right);
                     }
+                    JoinType::LeftAnti => return self.add_lookup(join, JoinKind::Anti, Side::Left),
+                    JoinType::RightAnti => return self.add_lookup(join, JoinKind::Anti, Side::Right),
                     other => return because(kind_of_join(other)),
                 }
                 let mut outputs = self.add(&join.left)?;
@@ -179,7 +198,7 @@ impl Graph {
                 }
                 Ok(outputs)
             }
-            other => because(reason_of(other)),
+            other => because(self.reason_of(other)),
         }
     }
 
@@ -225,12 +244,19 @@ impl Graph {
             Side::Left => (&join.left, &join.right),
             Side::Right => (&join.right, &join.left),
         };
-        let outputs = self.add(outer)?;
+        let mut outputs = self.add(outer)?;
         let first = self.relations.len();
         let inside = self.add(inner)?;
         let inside_range = first..self.relations.len();
         if join.on.is_empty() {
-            return because("EXISTS or IN (SELECT ...) without an equality between the two queries");
+            return because(match kind {
+                JoinKind::Left => "an outer join without an equality between its two sides",
+                _ => "EXISTS or IN (SELECT ...) without an equality between the two queries",
+            });
+        }
+        // What else is asked would decide which NULLs count.
+        if kind == JoinKind::NotIn && (join.on.len() > 1 || join.filter.is_some()) {
+            return because("NOT IN (SELECT ...) with a condition on both queries");
         }
         let mut keys = Vec::with_capacity(join.on.len());
         for (left, right) in &join.on {
@@ -240,7 +266,10 @@ impl Graph {
             };
             let key = (substituted(theirs.clone(), &outputs)?, substituted(ours.clone(), &inside)?);
             if key.0.column_refs().is_empty() || key.1.column_refs().is_empty() {
-                return because("EXISTS or IN (SELECT ...) with a constant on one side of its equality");
+                return because(match kind {
+                    JoinKind::Left => "an outer join with a constant on one side of its equality",
+                    _ => "EXISTS or IN (SELECT ...) with a constant on one side of its equality",
+                });
             }
             keys.push(key);
         }
@@ -255,8 +284,33 @@ impl Graph {
                 false => conditions.push(condition),
             }
         }
-        self.lookups.push(Lookup { kind, inside: inside_range, keys, conditions });
+        let mut joined = None;
+        if kind == JoinKind::Left {
+            let number = self.relations.len();
+            let columns = inner.schema().columns();
+            let what = columns.iter().map(|column| Ok(known_as(column, &inside)?)).collect::<Lowered<Vec<_>>>()?;
+            let relation = Relation::of_missing(inner, what);
+            for (place, column) in columns.into_iter().enumerate() {
+                outputs.insert(column, column_of(&relation, relation_name(number), place));
+            }
+            self.relations.push(relation);
+            joined = Some(number);
+        }
+        self.lookups.push(Lookup { kind, inside: inside_range, keys, conditions, joined });
         Ok(outputs)
+    }
+
+    /// Why a node is not taken apart.
+    fn reason_of(&self, plan: &LogicalPlan) -> String {
+        match plan {
+            LogicalPlan::TableScan(scan) => format!("{}, which is not a table of this database", scan.table_name),
+            _ if fused(plan).is_some() => "an aggregate, which has pipelines of its own".into(),
+            // Of what does nothing but let rows through, the reason is what they come from.
+            LogicalPlan::Filter(filter) => self.reason_of(&filter.input),
+            LogicalPlan::Projection(projection) => self.reason_of(&projection.input),
+            LogicalPlan::SubqueryAlias(alias) => self.reason_of(&alias.input),
+            _ => format!("{} below {}", kind(plan), self.below),
+        }
     }
 
     /// All columns of all relations, for asking expressions for their types.
@@ -313,19 +367,9 @@ fn kind_of_join(kind: JoinType) -> &'static str {
         JoinType::Left => "a LEFT JOIN",
         JoinType::Right => "a RIGHT JOIN",
         JoinType::Full => "a FULL JOIN",
-        // Those without NULLs to mind have been taken.
-        JoinType::LeftAnti | JoinType::RightAnti => "NOT IN (SELECT ...), where NOT EXISTS would be",
+        JoinType::LeftAnti | JoinType::RightAnti => "NOT EXISTS",
         JoinType::LeftSemi | JoinType::RightSemi => "EXISTS or IN (SELECT ...)",
         JoinType::LeftMark | JoinType::RightMark => "EXISTS or IN (SELECT ...) beside OR, or as a value",
-    }
-}
-
-/// Why a node is not taken apart.
-fn reason_of(plan: &LogicalPlan) -> String {
-    match plan {
-        LogicalPlan::TableScan(scan) => format!("{}, which is not a table of this database", scan.table_name),
-        _ if fused(plan).is_some() => "an aggregate, which has pipelines of its own".into(),
-        _ => format!("{} below an aggregate", kind(plan)),
     }
 }
 

@@ -1,8 +1,10 @@
 //! From DataFusion's optimised plan to fused pipelines.
 //!
 //! The plan is searched from below for subtrees that pipelines can run: an aggregate over filters, projections and joins
-//! of our own tables, and of whatever else, which then is computed first. Such a subtree becomes one [`FusedNode`]; all
-//! around it stays with DataFusion. For every aggregate that stays there too, the reason is kept.
+//! of our own tables, and of whatever else, which then is computed first. What is left of joins, with filters and
+//! projections above them, is searched for from above: their rows leave as they are made. Such a subtree becomes one
+//! [`FusedNode`]; all around it stays with DataFusion. For every aggregate and join that stays there too, the reason is
+//! kept.
 //!
 //! ```text
 //! LogicalPlan ─ reduce ─► with joins that say which rows are worth aggregating
@@ -13,7 +15,7 @@
 //!             ─ distinct ─► one aggregate where DataFusion has two
 //!             ─ aggregate ─► functions, and how their results become DataFusion's types
 //!             ─ words ─► the same in SQL's words, for EXPLAIN
-//!             ─ node  ─► in the plan; ─ exec ─► running
+//!             ─ node  ─► in the plan; ─ exec ─► running; ─ stream ─► rows on their way
 //! ```
 
 mod aggregate;
@@ -26,14 +28,14 @@ mod node;
 mod reduce;
 mod relation;
 mod sql;
+mod stream;
 mod text;
 mod tree;
 mod words;
 
-use std::cell::Cell;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Extension, LogicalPlan};
@@ -142,22 +144,9 @@ fn lower_plan(
 ) -> DataFusionResult<LoweredPlan> {
     let mut refused = Vec::new();
     let mut fused_subtrees = 0;
-    // How many aggregates the walk is within: joins belong to them.
-    let within = Cell::new(0usize);
-    let down = |node: LogicalPlan| {
-        within.set(within.get() + usize::from(matches!(node, LogicalPlan::Aggregate(_))));
-        Ok(Transformed::no(node))
-    };
     // From below: what an aggregate is computed of may have become a fused subtree before.
-    let up = |node: LogicalPlan| {
-        let LogicalPlan::Aggregate(aggregate) = &node else {
-            if matches!(node, LogicalPlan::Join(_)) && within.get() == 0 {
-                let refusal = Refusal::of(&node, "a join that no aggregate is computed of".into())?;
-                refused.extend(Some(refusal).filter(|refusal| !refusal.tables.is_empty()));
-            }
-            return Ok(Transformed::no(node));
-        };
-        within.set(within.get() - 1);
+    let aggregates = |node: LogicalPlan| {
+        let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
         match FusedNode::of_aggregate(aggregate, state, fusing, query, &mut refused) {
             Ok(fused) => {
                 fused_subtrees += 1;
@@ -170,8 +159,55 @@ fn lower_plan(
             Err(Failure::Error(e)) => Err(e),
         }
     };
-    let lowered = plan.clone().transform_down_up_with_subqueries(down, up)?;
+    let plan = plan.clone().transform_up_with_subqueries(aggregates)?.data;
+    // From above: as many of the joins that are left at a time as can be.
+    let joins = |node: LogicalPlan| {
+        if matches!(node, LogicalPlan::RecursiveQuery(_)) {
+            refuse_joins(&node, "a join in a WITH RECURSIVE query", &mut refused)?;
+            return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
+        }
+        if !has_join_on_top(&node) {
+            return Ok(Transformed::no(node));
+        }
+        match FusedNode::of_joins(&node, state, fusing, query, &mut refused) {
+            Ok(fused) => {
+                fused_subtrees += 1;
+                Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
+            }
+            Err(Failure::Reason(reason)) => {
+                if matches!(node, LogicalPlan::Join(_)) {
+                    let refusal = Refusal::of(&node, reason)?;
+                    refused.extend(Some(refusal).filter(|refusal| !refusal.tables.is_empty()));
+                }
+                Ok(Transformed::no(node))
+            }
+            Err(Failure::Error(e)) => Err(e),
+        }
+    };
+    let lowered = plan.transform_down_with_subqueries(joins)?;
     Ok(LoweredPlan { plan: lowered.data, fused_subtrees, refused })
+}
+
+/// Whether it is a join, or what is made of one's rows one by one.
+fn has_join_on_top(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Join(_) => true,
+        LogicalPlan::Projection(projection) => has_join_on_top(&projection.input),
+        LogicalPlan::Filter(filter) => has_join_on_top(&filter.input),
+        LogicalPlan::SubqueryAlias(alias) => has_join_on_top(&alias.input),
+        _ => false,
+    }
+}
+
+fn refuse_joins(plan: &LogicalPlan, reason: &str, refused: &mut Vec<Refusal>) -> DataFusionResult<()> {
+    plan.apply(|node| {
+        if matches!(node, LogicalPlan::Join(_)) {
+            let refusal = Refusal::of(node, reason.into())?;
+            refused.extend(Some(refusal).filter(|refusal| !refusal.tables.is_empty()));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
 }
 
 /// What stays with DataFusion although it is about tables of the database.

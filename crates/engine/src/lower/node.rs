@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
-use datafusion::common::{DFSchemaRef, Result};
+use datafusion::common::{Column, DFSchemaRef, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
@@ -15,9 +15,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
-use onehop_pipeline::Domain;
+use onehop_io::Ledger;
 use onehop_pipeline::cpu::{Execution, SinkFacts};
 use onehop_pipeline::ir::Sink;
+use onehop_pipeline::{Domain, Expr as PipelineExpr, Value};
 
 use super::aggregate::{self, Finish};
 use super::distinct;
@@ -59,6 +60,11 @@ impl Fused {
         })
     }
 
+    /// Whether its rows leave as they are made, not put together in groups.
+    pub fn collects(&self) -> bool {
+        self.execution.program().pipelines.last().is_some_and(|last| matches!(last.sink, Sink::Collect { .. }))
+    }
+
     /// The operators that DataFusion would have run.
     pub async fn plan_unfused(&self) -> Result<Arc<dyn ExecutionPlan>> {
         self.state.query_planner().create_physical_plan(&self.unfused, self.state.as_ref()).await
@@ -68,8 +74,16 @@ impl Fused {
 impl fmt::Display for Fused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(words) = self.words.last() else { return Ok(()) };
+        if self.collects() {
+            return write!(f, "columns=[{}]", words.values.join(", "));
+        }
         write!(f, "groups=[{}], aggregates=[{}]", words.keys.join(", "), words.values.join(", "))
     }
+}
+
+/// Where what it moves is counted.
+fn ledger_of(query: Option<&Arc<Query>>) -> Arc<Ledger> {
+    query.map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()))
 }
 
 /// A state in which nothing is lowered.
@@ -115,7 +129,7 @@ impl FusedNode {
         query: Option<&Arc<Query>>,
         refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
-        let mut graph = Graph::default();
+        let mut graph = Graph::new("an aggregate");
         let outputs = graph.add(&aggregate.input)?;
         let mut over_relations = |expr: &Expr| graph.over_relations(expr, &outputs);
         let keys = aggregate.group_expr.iter().map(&mut over_relations).collect::<Lowered<Vec<_>>>()?;
@@ -124,8 +138,7 @@ impl FusedNode {
         if keys.iter().any(|key| matches!(key, Expr::GroupingSet(_))) {
             return because("GROUPING SETS, ROLLUP or CUBE");
         }
-        let ledger = query.map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()));
-        let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger)?;
+        let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query))?;
         let read: Vec<Expr> = keys.iter().chain(&calls).cloned().collect();
         let mut finish: Vec<Finish> = (0..keys.len()).map(Finish::Column).collect();
         let planned = planner.plan(&read, |translator| {
@@ -137,13 +150,67 @@ impl FusedNode {
             let keys = keys.iter().map(|key| translator.translate(key)).collect::<Lowered<Vec<_>>>()?;
             Ok(Sink::Aggregate { keys, aggregates })
         })?;
-        // Everything that can be refused is refused now, while DataFusion can still take over.
+        let made_of = LogicalPlan::Aggregate(unfused.clone());
+        let read = (keys.as_slice(), calls.as_slice());
+        Self::of_planned(&graph, planned, read, finish, made_of, state, fusing, refused)
+    }
+
+    /// The rows of joins, and of filters and projections above them, that no aggregate is computed of.
+    pub fn of_joins(
+        plan: &LogicalPlan,
+        state: &SessionState,
+        fusing: &Fusing,
+        query: Option<&Arc<Query>>,
+        refused: &mut Vec<Refusal>,
+    ) -> Lowered<Self> {
+        let mut graph = Graph::new("a join");
+        let outputs = graph.add(plan)?;
+        graph.check_worth()?;
+        // DataFusion's joins read no more than one of their sides into memory.
+        for derived in graph.relations.iter().filter_map(Relation::derived) {
+            if !derived.has_few_rows() {
+                return because(derived.reason.clone());
+            }
+        }
+        let columns = plan.schema().columns();
+        let known = |column: &Column| match outputs.get(column) {
+            Some(known) => Ok(known.clone()),
+            None => because(format!("two columns named {}", column.name)),
+        };
+        let columns = columns.iter().map(known).collect::<Lowered<Vec<Expr>>>()?;
+        let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query))?;
+        let finish = (0..columns.len()).map(Finish::Column).collect();
+        let planned = planner.plan(&columns, |translator| {
+            let mut columns = columns.iter().map(|column| translator.translate(column)).collect::<Lowered<Vec<_>>>()?;
+            if columns.is_empty() {
+                // Somebody wants to know how many rows there are.
+                columns.push(PipelineExpr::Literal(Value::Bool(true)));
+            }
+            Ok(Sink::Collect { columns })
+        })?;
+        let read = ([].as_slice(), columns.as_slice());
+        Self::of_planned(&graph, planned, read, finish, plan.clone(), state, fusing, refused)
+    }
+
+    /// What has been planned, where all that can be refused is refused: DataFusion can still take over. `read` are keys
+    /// and values of the last pipeline, `unfused` is what it was made of.
+    #[allow(clippy::too_many_arguments, reason = "the last step of both of the above")]
+    fn of_planned(
+        graph: &Graph,
+        planned: Planned,
+        (keys, values): (&[Expr], &[Expr]),
+        finish: Vec<Finish>,
+        unfused: LogicalPlan,
+        state: &SessionState,
+        fusing: &Fusing,
+        refused: &mut Vec<Refusal>,
+    ) -> Lowered<Self> {
         let Planned { program, mut words, sources, inputs } = planned;
         let execution = Execution::new(program, sources, 0)?;
         let planned = execution.check()?;
         if let Some(words) = words.last_mut() {
             words.keys = keys.iter().map(|key| graph.sql(key)).collect();
-            words.values = calls.iter().map(|call| graph.sql(call)).collect();
+            words.values = values.iter().map(|value| graph.sql(value)).collect();
         }
         let fused = Fused {
             execution,
@@ -151,9 +218,9 @@ impl FusedNode {
             planned,
             inputs,
             finish,
-            schema: Arc::clone(&aggregate.schema),
+            schema: Arc::clone(unfused.schema()),
             fallback: fusing.fallback,
-            unfused: LogicalPlan::Aggregate(unfused.clone()),
+            unfused,
             state: without_fusing(state, fusing),
         };
         let mut inputs = Vec::new();

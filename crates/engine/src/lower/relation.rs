@@ -1,4 +1,5 @@
-//! What a graph's relations are: tables of the database, or the rows of any other plan, *derived* relations.
+//! What a graph's relations are: tables of the database, the rows of any other plan, *derived* relations, or what an outer
+//! join makes of the rows of the side that may be missing, *joined* ones.
 //!
 //! A derived relation's plan runs before the pipelines do, fused or not, and becomes a source of theirs in memory. What
 //! its columns can hold is known only then. Until then it is what the pipeline below says, if there is one, or all that
@@ -16,6 +17,7 @@ use datafusion::logical_expr::{EmptyRelation, Expr, Extension, LogicalPlan, Proj
 use onehop_pipeline::{Dictionary, Domain, Interval, Type};
 
 use super::expr::{bounds, type_of};
+use super::graph::relation_of;
 use super::node::FusedNode;
 use super::{Lowered, because};
 use crate::database::Table;
@@ -35,6 +37,9 @@ pub(super) struct Relation {
 pub(super) enum Origin {
     Table(Arc<Table>),
     Derived(Derived),
+    /// What each column is over the relations inside a lookup, where that has a match. Where it has none it is NULL,
+    /// whatever it is: so nothing outside may be computed of the relations inside themselves.
+    Joined(Vec<Expr>),
 }
 
 /// A plan whose rows are computed first.
@@ -56,28 +61,18 @@ impl Relation {
 
     /// The rows of a plan.
     pub fn of_plan(plan: &LogicalPlan, reason: String) -> Self {
-        let name = match plan {
-            LogicalPlan::TableScan(scan) => scan.table_name.table().into(),
-            LogicalPlan::SubqueryAlias(alias) => alias.alias.table().into(),
-            _ => "rows".into(),
-        };
-        // The two sides of a join may have columns of one name.
-        let mut names = HashSet::new();
-        let mut fields = Vec::with_capacity(plan.schema().fields().len());
-        for (number, field) in plan.schema().fields().iter().enumerate() {
-            let mut name = field.name().clone();
-            while !names.insert(name.clone()) {
-                name = format!("{name}:{number}");
-            }
-            fields.push(Field::new(name, field.data_type().clone(), true));
-        }
         let has_one_row = match plan {
             LogicalPlan::Extension(_) => fused(plan).is_some_and(FusedNode::has_one_row),
             LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
             _ => false,
         };
         let derived = Derived { plan: plan.clone(), reason, has_one_row };
-        Self { name, schema: Arc::new(Schema::new(fields)), origin: Origin::Derived(derived) }
+        Self { name: name_of(plan), schema: distinct_names(plan), origin: Origin::Derived(derived) }
+    }
+
+    /// The columns of `plan`, which is a side of an outer join; `columns` says what they are over the relations inside.
+    pub fn of_missing(plan: &LogicalPlan, columns: Vec<Expr>) -> Self {
+        Self { name: name_of(plan), schema: distinct_names(plan), origin: Origin::Joined(columns) }
     }
 
     /// The value of a subquery that reads nothing of the query around it: DataFusion makes NULL of no row, and an error
@@ -98,14 +93,22 @@ impl Relation {
     pub fn table_name(&self) -> &str {
         match &self.origin {
             Origin::Table(table) => &table.name,
-            Origin::Derived(_) => &self.name,
+            Origin::Derived(_) | Origin::Joined(_) => &self.name,
+        }
+    }
+
+    /// What its columns are over the relations inside its lookup, if an outer join has one.
+    pub fn joined(&self) -> Option<&[Expr]> {
+        match &self.origin {
+            Origin::Joined(columns) => Some(columns),
+            Origin::Table(_) | Origin::Derived(_) => None,
         }
     }
 
     /// Its plan, if it is a derived one.
     pub fn derived(&self) -> Option<&Derived> {
         match &self.origin {
-            Origin::Table(_) => None,
+            Origin::Table(_) | Origin::Joined(_) => None,
             Origin::Derived(derived) => Some(derived),
         }
     }
@@ -114,6 +117,50 @@ impl Relation {
     pub fn has_one_row(&self) -> bool {
         self.derived().is_some_and(|derived| derived.has_one_row)
     }
+}
+
+/// What a statement calls a plan.
+fn name_of(plan: &LogicalPlan) -> String {
+    match plan {
+        LogicalPlan::TableScan(scan) => scan.table_name.table().into(),
+        LogicalPlan::SubqueryAlias(alias) => alias.alias.table().into(),
+        _ => "rows".into(),
+    }
+}
+
+/// A plan's columns, all nullable, each with a name of its own: the two sides of a join may have columns of one name.
+fn distinct_names(plan: &LogicalPlan) -> SchemaRef {
+    let mut names = HashSet::new();
+    let mut fields = Vec::with_capacity(plan.schema().fields().len());
+    for (number, field) in plan.schema().fields().iter().enumerate() {
+        let mut name = field.name().clone();
+        while !names.insert(name.clone()) {
+            name = format!("{name}:{number}");
+        }
+        fields.push(Field::new(name, field.data_type().clone(), true));
+    }
+    Arc::new(Schema::new(fields))
+}
+
+/// The column that its user knows a column as: an outer join's is that of the relation inside.
+pub(super) fn original<'a>(relations: &'a [Relation], column: &'a Column) -> &'a Column {
+    let mut column = column;
+    while let Some(Expr::Column(inside)) = definition(relations, column) {
+        column = inside;
+    }
+    column
+}
+
+/// What a column of an outer join is over the relations inside.
+pub(super) fn definition<'a>(relations: &'a [Relation], column: &Column) -> Option<&'a Expr> {
+    let relation = relations.get(relation_of(column)?)?;
+    relation.joined()?.get(relation.schema.index_of(&column.name).ok()?)
+}
+
+/// How many relations have a column of that name, each once.
+pub(super) fn named(relations: &[Relation], name: &str) -> usize {
+    let has = |relation: &&Relation| relation.joined().is_none() && relation.schema.column_with_name(name).is_some();
+    relations.iter().filter(has).count()
 }
 
 impl Derived {
@@ -130,6 +177,15 @@ impl Derived {
             });
         }
         Ok(domains)
+    }
+
+    /// Whether it can be hoped that it has few rows: groups, values, or what is limited.
+    pub fn has_few_rows(&self) -> bool {
+        let is_made_few = matches!(
+            self.plan,
+            LogicalPlan::Aggregate(_) | LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) | LogicalPlan::Limit(_)
+        );
+        self.has_one_row || is_made_few || fused(&self.plan).is_some()
     }
 
     /// Whether it is, or has in it, something that pipelines run.

@@ -11,7 +11,7 @@ use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 
 use super::graph::relation_of;
-use super::relation::Relation;
+use super::relation::{Relation, named, original};
 use crate::catalog::names::sql_name;
 use crate::planner::{Operation, operation_of};
 
@@ -39,9 +39,10 @@ impl Names<'_> {
 
     /// A column's own name, with its table's where there are several of that name.
     pub fn column(self, column: &Column) -> String {
+        let column = original(self.relations, column);
         let relation = relation_of(column).and_then(|relation| self.relations.get(relation));
         match relation {
-            Some(relation) if self.schema.fields().iter().filter(|f| *f.name() == column.name).count() > 1 => {
+            Some(relation) if named(self.relations, &column.name) > 1 => {
                 format!("{}.{}", relation.table_name(), column.name)
             }
             _ => column.name.clone(),

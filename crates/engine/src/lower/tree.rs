@@ -3,7 +3,8 @@
 //! A relation hangs below the one that it was reached from, breadth first, so that a star has its tables side by side
 //! and a snowflake has them nested: the inner table filters what goes into the outer. Equalities that close a circle,
 //! and conditions over several relations, are filters where all their columns have met, at the root. Every lookup has
-//! a tree of its own, and is probed where its keys are known.
+//! a tree of its own, and is probed where its keys are known. What an outer join brings is there from then on, as if it
+//! were a column of the relation whose pipeline that is.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -21,7 +22,7 @@ use onehop_segment::{BlockCache, ColumnType};
 use super::expr::Translator;
 use super::graph::{Graph, Lookup, relation_of};
 use super::input::{DerivedInput, Input, Scan};
-use super::relation::{Origin, Relation};
+use super::relation::{Origin, Relation, definition};
 use super::words::Words;
 use super::{Lowered, because};
 use crate::Error;
@@ -60,6 +61,27 @@ struct Node {
     late: Vec<Expr>,
 }
 
+/// A table to probe, in the pipeline of a relation.
+struct Pending {
+    /// What is looked for: their side of the key, our side.
+    keys: Vec<(Expr, Expr)>,
+    kind: JoinKind,
+    conditions: Vec<Expr>,
+    table: usize,
+    /// What its payload is here.
+    payload: Vec<Column>,
+    words: String,
+}
+
+impl Pending {
+    /// What must be known when it is probed.
+    fn reads(&self) -> impl Iterator<Item = Column> {
+        let keys = self.keys.iter().map(|(_, mine)| mine);
+        let all = columns_of(keys.chain(&self.conditions));
+        all.into_iter().filter(|column| !self.payload.contains(column))
+    }
+}
+
 pub(super) struct Planner<'a> {
     graph: &'a Graph,
     schema: Arc<DFSchema>,
@@ -72,6 +94,8 @@ pub(super) struct Planner<'a> {
     late: Vec<Expr>,
     late_lookups: Vec<usize>,
     nodes: Vec<Node>,
+    /// Relations whose pipelines outer joins' are known in, as far as these wait for no others.
+    anchors: HashMap<usize, usize>,
     /// Of each lookup's tree.
     roots: Vec<usize>,
     planned: Planned,
@@ -95,6 +119,7 @@ impl<'a> Planner<'a> {
             late: Vec::new(),
             late_lookups: Vec::new(),
             roots: Vec::new(),
+            anchors: HashMap::new(),
             nodes: (0..relations).map(|_| Node::default()).collect(),
             planned: Planned {
                 program: Program { pipelines: Vec::new() },
@@ -112,7 +137,7 @@ impl<'a> Planner<'a> {
         for (relation, local) in self.graph.relations.iter().zip(&self.local) {
             scans.push(match &relation.origin {
                 Origin::Table(table) => Some(ScanPlan::new(table, local).map_err(DataFusionError::from)?),
-                Origin::Derived(_) => None,
+                Origin::Derived(_) | Origin::Joined(_) => None,
             });
         }
         let root = self.arrange(edges, &scans)?;
@@ -134,7 +159,7 @@ impl<'a> Planner<'a> {
         for condition in &self.graph.conditions {
             let relations = relations_of(condition);
             match relations.iter().collect::<Vec<_>>().as_slice() {
-                [relation] => self.local[**relation].push(condition.clone()),
+                [relation] if !self.is_joined(**relation) => self.local[**relation].push(condition.clone()),
                 // Whatever is compared with the only row of a relation is no key: its type may be any.
                 [a, b] => match edge(condition).filter(|_| !self.has_one_row(**a) && !self.has_one_row(**b)) {
                     Some(edge) => edges.push(edge),
@@ -144,6 +169,10 @@ impl<'a> Planner<'a> {
             }
         }
         edges
+    }
+
+    fn is_joined(&self, relation: usize) -> bool {
+        self.graph.relations[relation].joined().is_some()
     }
 
     fn has_one_row(&self, relation: usize) -> bool {
@@ -158,34 +187,38 @@ impl<'a> Planner<'a> {
             Some(scan) => (2, scan.rows()),
             None => (usize::from(!relations[*relation].has_one_row()), 0),
         };
-        let mut free: BTreeSet<usize> = (0..self.graph.relations.len()).collect();
+        let mut free: BTreeSet<usize> = (0..self.graph.relations.len()).filter(|r| !self.is_joined(*r)).collect();
         // Inner lookups come before those that they are in.
         for (number, lookup) in self.graph.lookups.iter().enumerate() {
             let inside: BTreeSet<usize> = free.iter().copied().filter(|r| lookup.inside.contains(r)).collect();
             free.retain(|relation| !inside.contains(relation));
             let Some(root) = inside.iter().copied().max_by_key(rows) else { return because("a lookup in nothing") };
             let (here, elsewhere) =
-                edges.into_iter().partition(|edge: &Edge| edge.sides.iter().all(|(r, _)| inside.contains(r)));
+                edges.into_iter().partition(|edge: &Edge| edge.sides.iter().all(|(r, _)| lookup.inside.contains(r)));
             edges = elsewhere;
             self.hang(root, &inside, here)?;
             self.roots.push(root);
             // Where its keys are known, as early as possible.
             let outside = lookup.outside();
-            match outside.iter().collect::<Vec<_>>().as_slice() {
-                [relation] => self.nodes[**relation].lookups.push(number),
+            let outside: BTreeSet<&usize> = outside.iter().map(|r| self.anchors.get(r).unwrap_or(r)).collect();
+            match outside.into_iter().copied().collect::<Vec<_>>().as_slice() {
+                [relation] if !self.is_joined(*relation) => {
+                    self.nodes[*relation].lookups.push(number);
+                    self.anchors.extend(lookup.joined.map(|joined| (joined, *relation)));
+                }
                 _ => self.late_lookups.push(number),
             }
         }
         let Some(root) = free.iter().copied().max_by_key(rows) else { return because("no table") };
         self.hang(root, &free, edges)?;
         // What several relations are needed for waits for all of them, at the root of the tree that they are in.
-        for condition in std::mem::take(&mut self.late) {
-            let root = self.root_of(&relations_of(&condition), root);
-            self.nodes[root].late.push(condition);
-        }
         for number in std::mem::take(&mut self.late_lookups) {
             let root = self.root_of(&self.graph.lookups[number].outside(), root);
             self.nodes[root].lookups.push(number);
+        }
+        for condition in std::mem::take(&mut self.late) {
+            let root = self.root_of(&relations_of(&condition), root);
+            self.nodes[root].late.push(condition);
         }
         Ok(root)
     }
@@ -200,28 +233,24 @@ impl<'a> Planner<'a> {
     }
 
     /// Hangs every relation of `all` below another, from the root on.
-    fn hang(&mut self, root: usize, all: &BTreeSet<usize>, mut edges: Vec<Edge>) -> Lowered<()> {
+    fn hang(&mut self, root: usize, all: &BTreeSet<usize>, edges: Vec<Edge>) -> Lowered<()> {
+        let (edges, of_joined): (Vec<Edge>, Vec<Edge>) =
+            edges.into_iter().partition(|edge| !edge.sides.iter().any(|(relation, _)| self.is_joined(*relation)));
         let mut reached = HashSet::from([root]);
-        let mut queue = VecDeque::from([root]);
-        while let Some(parent) = queue.pop_front() {
-            let (here, elsewhere): (Vec<Edge>, Vec<Edge>) =
-                edges.into_iter().partition(|edge| edge.sides.iter().any(|(relation, _)| *relation == parent));
-            edges = elsewhere;
-            for Edge { sides: [a, b] } in here {
-                let (mine, theirs) = if a.0 == parent { (a.1, b) } else { (b.1, a) };
-                let (child, theirs) = theirs;
-                if reached.insert(child) {
-                    self.nodes[parent].children.push(child);
-                    queue.push_back(child);
-                } else if !self.nodes[parent].children.contains(&child) {
-                    // It closes a circle.
-                    let equal = BinaryExpr::new(Box::new(mine), Operator::Eq, Box::new(theirs));
-                    self.late.push(Expr::BinaryExpr(equal));
-                    continue;
-                }
-                self.nodes[child].keys.push((theirs, mine));
+        let mut edges = self.reach(VecDeque::from([root]), &mut reached, edges);
+        // What outer joins bring is known where they are probed: those that wait for several relations, at the root.
+        for mut edge in of_joined {
+            for (relation, _) in edge.sides.iter_mut().filter(|(relation, _)| self.is_joined(*relation)) {
+                *relation = self.anchors.get(relation).copied().unwrap_or(root);
+            }
+            match &edge.sides {
+                // Both are there already.
+                [a, b] if reached.contains(&a.0) && reached.contains(&b.0) => self.late.push(equality(edge)),
+                _ => edges.push(edge),
             }
         }
+        let again = reached.iter().copied().collect::<BTreeSet<usize>>();
+        self.reach(again.into_iter().collect(), &mut reached, edges);
         // Every row meets the only row of a relation, whatever the key.
         for alone in all.iter().filter(|relation| self.graph.relations[**relation].has_one_row()) {
             if reached.insert(*alone) {
@@ -236,6 +265,29 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Hangs relations below those of the queue that edges lead to, and so on; returns edges that lead nowhere yet.
+    fn reach(&mut self, mut queue: VecDeque<usize>, reached: &mut HashSet<usize>, mut edges: Vec<Edge>) -> Vec<Edge> {
+        while let Some(parent) = queue.pop_front() {
+            let (here, elsewhere): (Vec<Edge>, Vec<Edge>) =
+                edges.into_iter().partition(|edge| edge.sides.iter().any(|(relation, _)| *relation == parent));
+            edges = elsewhere;
+            for Edge { sides: [a, b] } in here {
+                let (mine, theirs) = if a.0 == parent { (a.1, b) } else { (b.1, a) };
+                let (child, theirs) = theirs;
+                if reached.insert(child) {
+                    self.nodes[parent].children.push(child);
+                    queue.push_back(child);
+                } else if !self.nodes[parent].children.contains(&child) {
+                    // It closes a circle.
+                    self.late.push(equality(Edge { sides: [(parent, mine), (child, theirs)] }));
+                    continue;
+                }
+                self.nodes[child].keys.push((theirs, mine));
+            }
+        }
+        edges
+    }
+
     /// The pipeline of a relation, with the tables below it built by pipelines before it, up to its sink.
     fn pipeline(
         &mut self,
@@ -243,48 +295,18 @@ impl<'a> Planner<'a> {
         wanted: &BTreeSet<Column>,
         scans: &mut [Option<ScanPlan>],
     ) -> Lowered<Unfinished<'a>> {
-        let children = std::mem::take(&mut self.nodes[relation].children);
-        let keys: Vec<Vec<(Expr, Expr)>> =
-            children.iter().map(|child| std::mem::take(&mut self.nodes[*child].keys)).collect();
-        let lookups = std::mem::take(&mut self.nodes[relation].lookups);
+        let mut pending = self.pending(relation, wanted, scans)?;
         let late = std::mem::take(&mut self.nodes[relation].late);
-        // What comes last reads what the tables below bring.
         let graph = self.graph;
-        let last = lookups.iter().flat_map(|number| graph.lookups[*number].keys.iter().map(|(theirs, _)| theirs));
-        let last = last.chain(lookups.iter().flat_map(|number| &graph.lookups[*number].conditions));
-        let last: Vec<Expr> = last.chain(&late).cloned().collect();
-        let wanted: BTreeSet<Column> = wanted.iter().cloned().chain(columns_of(&last)).collect();
-        // Columns of its own that somebody reads here: its conditions, the keys it probes with, what is wanted.
-        let probing: Vec<Expr> = keys.iter().flatten().map(|(_, mine)| mine.clone()).collect();
+        // Columns of its own that somebody reads here: its conditions, whoever it probes for, what is wanted.
         let mut used = columns_of(&self.local[relation]);
-        used.extend(columns_of(&probing));
-        used.extend(wanted.iter().filter(|column| relation_of(column) == Some(relation)).cloned());
+        used.extend(wanted.iter().cloned().chain(columns_of(&late)));
+        used.extend(pending.iter().flat_map(Pending::reads));
+        used.retain(|column| relation_of(column) == Some(relation));
         let mut registers: HashMap<Column, usize> = HashMap::new();
         used.iter().for_each(|column| {
             registers.insert(column.clone(), registers.len());
         });
-        let mut tables = Vec::with_capacity(children.len());
-        let mut sets = Vec::with_capacity(lookups.len());
-        let mut conditions = Vec::with_capacity(lookups.len());
-        for number in &lookups {
-            let lookup = &graph.lookups[*number];
-            let keys: Vec<(Expr, Expr)> =
-                lookup.keys.iter().map(|(theirs, ours)| (ours.clone(), theirs.clone())).collect();
-            let others = lookup.conditions.iter().map(|condition| graph.sql(condition));
-            conditions.push(std::iter::once(graph.equalities(&keys)).chain(others).collect::<Vec<_>>().join(" AND "));
-            let is_inside = |column: &Column| relation_of(column).is_some_and(|r| lookup.inside.contains(&r));
-            let payload: BTreeSet<Column> = columns_of(&lookup.conditions).into_iter().filter(is_inside).collect();
-            sets.push((self.build(self.roots[*number], &keys, &payload, scans)?, payload));
-        }
-        for (child, keys) in children.iter().zip(&keys) {
-            let below = self.subtree(*child);
-            let payload: BTreeSet<Column> = wanted
-                .iter()
-                .filter(|column| relation_of(column).is_some_and(|r| below.contains(&r)))
-                .cloned()
-                .collect();
-            tables.push((self.build(*child, keys, &payload, scans)?, payload));
-        }
         let source = self.source(relation, &used, scans)?;
         let schema = Arc::clone(&self.schema);
         let (relations, depth) = (graph.relations.as_slice(), Cell::new(0));
@@ -296,34 +318,24 @@ impl<'a> Planner<'a> {
             steps.push(Step::Filter(translator.translate(condition)?));
         }
         let mut next = used.len();
-        for (keys, (table, payload)) in keys.iter().zip(&tables) {
-            words.steps.push(graph.equalities(keys));
+        while !pending.is_empty() {
+            // The key of one may be what another brings.
+            let is_known = |probe: &Pending| probe.reads().all(|column| translator.registers.contains_key(&column));
+            let Some(first) = pending.iter().position(is_known) else {
+                return because("joins of which each needs what the other brings");
+            };
+            let Pending { keys, kind, conditions, table, payload, words: text } = pending.remove(first);
+            words.steps.push(text);
             let keys = keys.iter().map(|(_, mine)| translator.translate(mine)).collect::<Lowered<Vec<_>>>()?;
-            steps.push(Step::Probe(Probe {
-                table: *table,
-                kind: JoinKind::Inner,
-                keys,
-                payload: (0..payload.len()).collect(),
-                condition: None,
-            }));
+            let columns = (0..payload.len()).collect();
             for column in payload {
-                translator.registers.insert(column.clone(), next);
-                next += 1;
-            }
-        }
-        words.steps.extend(conditions);
-        for (number, (table, columns)) in lookups.iter().zip(sets) {
-            let Lookup { kind, keys, conditions, .. } = &graph.lookups[*number];
-            let keys = keys.iter().map(|(theirs, _)| translator.translate(theirs)).collect::<Lowered<Vec<_>>>()?;
-            let payload = (0..columns.len()).collect();
-            for column in columns {
                 translator.registers.insert(column, next);
                 next += 1;
             }
             let mut conditions =
                 conditions.iter().map(|condition| translator.translate(condition)).collect::<Lowered<Vec<_>>>()?;
             let condition = if conditions.len() > 1 { Some(PipelineExpr::And(conditions)) } else { conditions.pop() };
-            steps.push(Step::Probe(Probe { table, kind: *kind, keys, payload, condition }));
+            steps.push(Step::Probe(Probe { table, kind, keys, payload: columns, condition }));
         }
         for condition in &late {
             words.steps.push(graph.sql(condition));
@@ -334,24 +346,82 @@ impl<'a> Planner<'a> {
         Ok((Pipeline { source, columns, steps, sink }, words, translator))
     }
 
+    /// The tables that a relation's rows are looked up in, each built by a pipeline: those of the relations that hang
+    /// below it, then those of lookups. Beside what is `wanted` they bring what they need of each other.
+    fn pending(
+        &mut self,
+        relation: usize,
+        wanted: &BTreeSet<Column>,
+        scans: &mut [Option<ScanPlan>],
+    ) -> Lowered<Vec<Pending>> {
+        let graph = self.graph;
+        let children = std::mem::take(&mut self.nodes[relation].children);
+        let keys: Vec<Vec<(Expr, Expr)>> =
+            children.iter().map(|child| std::mem::take(&mut self.nodes[*child].keys)).collect();
+        let lookups = std::mem::take(&mut self.nodes[relation].lookups);
+        let lookups: Vec<(usize, &Lookup)> = lookups.iter().map(|number| (*number, &graph.lookups[*number])).collect();
+        let mut wanted = wanted.clone();
+        wanted.extend(columns_of(&self.nodes[relation].late));
+        wanted.extend(columns_of(keys.iter().flatten().map(|(_, mine)| mine)));
+        for (_, lookup) in &lookups {
+            wanted.extend(columns_of(lookup.keys.iter().map(|(theirs, _)| theirs)));
+            wanted.extend(columns_of(&lookup.conditions));
+        }
+        let mut all = Vec::with_capacity(children.len() + lookups.len());
+        for (number, lookup) in lookups {
+            let keys: Vec<(Expr, Expr)> =
+                lookup.keys.iter().map(|(theirs, ours)| (ours.clone(), theirs.clone())).collect();
+            let others = lookup.conditions.iter().map(|condition| graph.sql(condition));
+            let words = std::iter::once(graph.equalities(&keys)).chain(others).collect::<Vec<_>>().join(" AND ");
+            let is_inside = |column: &Column| relation_of(column).is_some_and(|r| lookup.inside.contains(&r));
+            let of_joined =
+                wanted.iter().filter(|column| lookup.joined.is_some() && relation_of(column) == lookup.joined);
+            let mut payload: Vec<Column> = of_joined.cloned().collect();
+            payload.extend(columns_of(&lookup.conditions).into_iter().filter(is_inside));
+            // What may be missing is computed where it is not.
+            let values = payload.iter().map(|column| match definition(&graph.relations, column) {
+                Some(what) if !is_inside(column) => what.clone(),
+                _ => Expr::Column(column.clone()),
+            });
+            let values: Vec<Expr> = values.collect();
+            let table = self.build(self.roots[number], &keys, &values, scans)?;
+            let (kind, conditions) = (lookup.kind, lookup.conditions.clone());
+            all.push(Pending { keys, kind, conditions, table, payload, words });
+        }
+        let lookups = all.len();
+        for (child, keys) in children.into_iter().zip(keys) {
+            let below = self.subtree(child);
+            let payload: Vec<Column> = wanted
+                .iter()
+                .filter(|column| relation_of(column).is_some_and(|r| below.contains(&r)))
+                .cloned()
+                .collect();
+            let values: Vec<Expr> = payload.iter().cloned().map(Expr::Column).collect();
+            let table = self.build(child, &keys, &values, scans)?;
+            let words = graph.equalities(&keys);
+            all.push(Pending { keys, kind: JoinKind::Inner, conditions: Vec::new(), table, payload, words });
+        }
+        all.rotate_left(lookups);
+        Ok(all)
+    }
+
     /// The number of the table that holds a relation and those below it.
     fn build(
         &mut self,
         relation: usize,
         keys: &[(Expr, Expr)],
-        payload: &BTreeSet<Column>,
+        payload: &[Expr],
         scans: &mut [Option<ScanPlan>],
     ) -> Lowered<usize> {
         let theirs: Vec<Expr> = keys.iter().map(|(theirs, _)| theirs.clone()).collect();
-        let mut wanted = columns_of(&theirs);
-        wanted.extend(payload.iter().cloned());
+        let wanted = columns_of(theirs.iter().chain(payload));
         let (mut pipeline, mut words, translator) = self.pipeline(relation, &wanted, scans)?;
         words.keys = theirs.iter().map(|key| self.graph.sql(key)).collect();
-        words.values = payload.iter().map(|column| self.graph.sql(&Expr::Column(column.clone()))).collect();
+        words.values = payload.iter().map(|value| self.graph.sql(value)).collect();
         self.planned.words.push(words);
         let keys = theirs.iter().map(|key| translator.translate(key)).collect::<Lowered<Vec<_>>>()?;
-        let register = |column: &Column| PipelineExpr::Register(translator.registers[column]);
-        pipeline.sink = Sink::Build { keys, payload: payload.iter().map(register).collect() };
+        let payload = payload.iter().map(|value| translator.translate(value)).collect::<Lowered<Vec<_>>>()?;
+        pipeline.sink = Sink::Build { keys, payload };
         self.planned.program.pipelines.push(pipeline);
         Ok(self.planned.program.pipelines.len() - 1)
     }
@@ -361,6 +431,7 @@ impl<'a> Planner<'a> {
         for child in &self.nodes[relation].children {
             all.extend(self.subtree(*child));
         }
+        all.extend(self.nodes[relation].lookups.iter().filter_map(|number| self.graph.lookups[*number].joined));
         all
     }
 
@@ -375,6 +446,7 @@ impl<'a> Planner<'a> {
             columns.push(found);
         }
         let (source, input): (Arc<dyn Source>, Input) = match origin {
+            Origin::Joined(_) => return because(format!("the columns of {name} where they are not known")),
             Origin::Table(table) => {
                 let Some(plan) = scans[relation].take() else { return because("a table that is read twice") };
                 let (source, scan) = self.table_source(table, name, &columns, plan)?;
@@ -430,10 +502,15 @@ fn edge(condition: &Expr) -> Option<Edge> {
     (left.0 != right.0).then_some(Edge { sides: [left, right] })
 }
 
+/// The condition that an edge is.
+fn equality(Edge { sides: [(_, left), (_, right)] }: Edge) -> Expr {
+    Expr::BinaryExpr(BinaryExpr::new(Box::new(left), Operator::Eq, Box::new(right)))
+}
+
 fn relations_of(expr: &Expr) -> BTreeSet<usize> {
     expr.column_refs().into_iter().filter_map(relation_of).collect()
 }
 
-fn columns_of(exprs: &[Expr]) -> BTreeSet<Column> {
-    exprs.iter().flat_map(|expr| expr.column_refs()).cloned().collect()
+fn columns_of<'e>(exprs: impl IntoIterator<Item = &'e Expr>) -> BTreeSet<Column> {
+    exprs.into_iter().flat_map(|expr| expr.column_refs()).cloned().collect()
 }

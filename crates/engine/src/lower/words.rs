@@ -4,6 +4,7 @@ use datafusion::common::Column;
 use datafusion::logical_expr::Expr;
 
 use super::graph::{Graph, relation_of};
+use super::relation::{named, original};
 use crate::catalog::definition::quoted;
 use crate::explain::Printer;
 
@@ -26,8 +27,8 @@ impl Graph {
 
     /// The columns of several relations by one name have their relation's before it.
     fn column_name(&self, column: &Column) -> String {
-        let has = |schema: &arrow::datatypes::SchemaRef| schema.column_with_name(&column.name).is_some();
-        let is_alone = self.relations.iter().filter(|relation| has(&relation.schema)).count() < 2;
+        let column = original(&self.relations, column);
+        let is_alone = named(&self.relations, &column.name) < 2;
         match relation_of(column).and_then(|relation| self.relations.get(relation)) {
             Some(relation) if !is_alone => format!("{}.{}", quoted(&relation.name), quoted(&column.name)),
             _ => quoted(&column.name),

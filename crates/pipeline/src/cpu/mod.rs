@@ -27,6 +27,7 @@ mod vector;
 mod worker;
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind};
 pub use output::{ResultColumn, ResultValues};
@@ -38,7 +39,7 @@ use self::stage::CompiledSink;
 use self::table::{Collected, JoinTable, Tables, Wanted};
 use self::worker::SinkState;
 use crate::ir::{JoinKind, Program, Shape, Step, validate};
-use crate::{Domain, Result, Source};
+use crate::{Domain, Error, Result, Source};
 
 /// A program that is being run.
 #[derive(Clone, Debug)]
@@ -177,12 +178,11 @@ pub fn run(execution: &mut Execution, threads: usize) -> Result<Vec<Vec<ResultCo
     for pipeline in 0..execution.pipelines() {
         let stage = execution.stage(pipeline)?;
         let work = || -> Result<(Worker, Vec<Vec<ResultColumn>>)> {
-            let mut worker = Worker::new(&stage, &Arc::default());
-            let mut chunks = Vec::new();
-            while let Some(chunk) = worker.step()? {
-                chunks.push(chunk);
-            }
-            Ok((worker, chunks))
+            let (sender, chunks) = channel();
+            let taker = move |chunk| sender.send(chunk).map_err(|_| Error::Cancelled);
+            let mut worker = Worker::new(&stage, &Arc::default()).with_taker(taker);
+            while worker.step()?.is_some() {}
+            Ok((worker, chunks.try_iter().collect()))
         };
         let results: Vec<_> = std::thread::scope(|scope| {
             let handles: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();

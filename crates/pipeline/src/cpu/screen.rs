@@ -120,6 +120,8 @@ impl Screen {
         let only_asks = match kind {
             JoinKind::Inner => table.is_unique(),
             JoinKind::Semi | JoinKind::Anti => true,
+            // Where every row goes on, or none, there is nothing to look up.
+            JoinKind::NotIn => !table.is_empty() && !table.has_null,
             JoinKind::Left => false,
         };
         let (interval, bits) = table.direct().filter(|_| only_asks)?;
@@ -129,9 +131,13 @@ impl Screen {
             true => Passing::Run(interval),
             false => Passing::Bits { min: interval.min, count, bits: Arc::clone(bits) },
         };
-        let is_anti = kind == JoinKind::Anti;
-        // A key with a NULL finds nothing.
-        Some(Self { is_negated: is_anti, null_passes: is_anti, ..Self::of_column(key, passing, is_column)? })
+        let is_anti = matches!(kind, JoinKind::Anti | JoinKind::NotIn);
+        // A key with a NULL finds nothing, and is in nothing or not, nobody knows.
+        Some(Self {
+            is_negated: is_anti,
+            null_passes: kind == JoinKind::Anti,
+            ..Self::of_column(key, passing, is_column)?
+        })
     }
 
     fn of_column(of: &Bound, passing: Passing, is_column: impl Fn(usize) -> bool) -> Option<Self> {

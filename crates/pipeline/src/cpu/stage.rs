@@ -170,6 +170,12 @@ impl Stage {
         self.morsels.iter().map(|morsel| self.source.rows(*morsel) as u64).sum()
     }
 
+    /// Rows of those morsels that somebody has taken: fewer if nobody wanted the rest.
+    pub fn taken_rows(&self) -> u64 {
+        let taken = self.next.load(Relaxed).min(self.morsels.len());
+        self.morsels[..taken].iter().map(|morsel| self.source.rows(*morsel) as u64).sum()
+    }
+
     /// Rows seen and passed on, by step of the pipeline. A condition that was compiled in parts, which other steps may
     /// have come between, has seen what the part that saw the most has seen, and got rid of what all of them have.
     pub fn step_rows(&self) -> Vec<StepRows> {

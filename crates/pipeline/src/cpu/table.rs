@@ -36,6 +36,8 @@ pub(crate) enum Wanted {
 pub(crate) struct Collected {
     keys: Vec<u64>,
     payload: Vec<Column>,
+    /// Whether a row had no key.
+    has_null: bool,
 }
 
 /// Values of one payload column, row after row.
@@ -68,6 +70,8 @@ pub(crate) struct JoinTable {
     pub interval: Option<Interval>,
     /// Rows that were put in.
     pub rows: usize,
+    /// Whether there were others, with a NULL in their key.
+    pub has_null: bool,
 }
 
 #[derive(Debug)]
@@ -84,7 +88,7 @@ pub(crate) const NOTHING: i32 = -1;
 impl Collected {
     pub fn new(payload: &[Domain]) -> Self {
         let payload = payload.iter().map(|domain| Column::new(Kind::of(domain))).collect();
-        Self { keys: Vec::new(), payload }
+        Self { keys: Vec::new(), payload, has_null: false }
     }
 
     /// Takes over `n` rows; those without a key are left out.
@@ -92,6 +96,7 @@ impl Collected {
         for row in (0..n).filter(|row| keys[*row] != NO_KEY) {
             self.keys.push(keys[row]);
         }
+        self.has_null |= keys[..n].contains(&NO_KEY);
         for (column, vector) in self.payload.iter_mut().zip(payload) {
             column.push(vector, (0..n).filter(|row| keys[*row] != NO_KEY));
         }
@@ -103,6 +108,7 @@ impl Collected {
 
     fn append(&mut self, other: Self) {
         self.keys.extend(other.keys);
+        self.has_null |= other.has_null;
         for (column, other) in self.payload.iter_mut().zip(other.payload) {
             column.append(other);
         }
@@ -260,7 +266,7 @@ impl JoinTable {
     /// Puts the workers' rows together. `keys` has what they made their keys with.
     pub fn build(parts: Vec<Collected>, keys: &KeyLayout, wanted: Wanted, budget: usize) -> Result<Self> {
         let mut parts = parts.into_iter();
-        let mut all = parts.next().unwrap_or(Collected { keys: Vec::new(), payload: Vec::new() });
+        let mut all = parts.next().unwrap_or(Collected { keys: Vec::new(), payload: Vec::new(), has_null: false });
         parts.for_each(|part| all.append(part));
         let rows = all.keys.len();
         if rows > i32::MAX as usize {
@@ -290,6 +296,7 @@ impl JoinTable {
             payload: Vec::new(),
             interval,
             rows,
+            has_null: all.has_null,
         };
         match is_direct {
             true => table.fill_direct(&all, wanted),
@@ -379,6 +386,11 @@ impl JoinTable {
     /// Which part of the keys between the least and the greatest is there, at most 1.
     pub fn fullness(&self) -> f64 {
         (self.rows as f64 / self.layout.count.max(1) as f64).min(1.0)
+    }
+
+    /// Whether no row came to it at all.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0 && !self.has_null
     }
 
     /// Whether every key has one row.

@@ -13,6 +13,7 @@
 
 mod matches;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -34,6 +35,8 @@ use crate::{Domain, Error, Result, Type, VECTOR_ROWS};
 
 /// Of so many vectors, and of so many frames, one is timed.
 const SAMPLE: u64 = 8;
+/// Rows that are handed over at a time, at most.
+const CHUNK_ROWS: usize = 8 * VECTOR_ROWS;
 /// So many rows of a vector make a frame by themselves: they are pressed together faster than they are picked.
 const MANY: usize = 256;
 
@@ -55,7 +58,18 @@ pub struct Worker {
     scratch: Box<WorkerScratch>,
     /// Set when nobody wants the answer any more.
     cancelled: Arc<AtomicBool>,
+    /// Takes what a collecting sink has got before there is too much of it.
+    taker: Option<Taker>,
     pub(super) sink: SinkState,
+}
+
+/// Takes rows as they come.
+struct Taker(Box<dyn FnMut(Vec<ResultColumn>) -> Result<()> + Send>);
+
+impl fmt::Debug for Taker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Taker")
+    }
 }
 
 /// What a step needs for a moment, made once.
@@ -74,7 +88,7 @@ struct WorkerScratch {
 pub(super) enum SinkState {
     Build(Collected),
     Aggregate(Box<Groups>),
-    Collect(Vec<ResultColumn>),
+    Collect { columns: Vec<ResultColumn>, rows: usize },
 }
 
 #[derive(Debug)]
@@ -101,7 +115,7 @@ impl Worker {
                 SinkState::Build(Collected::new(&payload.iter().map(|(_, domain)| domain.clone()).collect::<Vec<_>>()))
             }
             CompiledSink::Aggregate { plan, .. } => SinkState::Aggregate(Box::new(plan.groups(stage.most_rows))),
-            CompiledSink::Collect { columns, .. } => SinkState::Collect(empty(columns)),
+            CompiledSink::Collect { columns, .. } => SinkState::Collect { columns: empty(columns), rows: 0 },
         };
         Self {
             stage: Arc::clone(stage),
@@ -123,12 +137,22 @@ impl Worker {
                 source: Scratch::new(),
             }),
             cancelled: Arc::clone(cancelled),
+            taker: None,
             sink,
         }
     }
 
+    /// Hands the rows of a collecting sink over to `taker`, some thousands at a time, as soon as there are so
+    /// many and at the end of every morsel: a morsel can make any number of rows where joins multiply them. An error
+    /// of the taker's ends the worker.
+    #[must_use]
+    pub fn with_taker(mut self, taker: impl FnMut(Vec<ResultColumn>) -> Result<()> + Send + 'static) -> Self {
+        self.taker = Some(Taker(Box::new(taker)));
+        self
+    }
+
     /// Takes a morsel and carries it through; `None` if there are none left. What comes back are the rows that a
-    /// collecting sink has got of it.
+    /// collecting sink has got of it, unless somebody else takes them.
     ///
     /// # Errors
     /// Those of the source, and of expressions that fail for a row; [`Error::Cancelled`].
@@ -146,15 +170,39 @@ impl Worker {
         }
         self.flush(&stage)?;
         stage.source.finished(morsel);
+        self.tell_counts(&stage);
+        match self.taker {
+            Some(_) => self.hand_over(&stage, 1).map(|()| Some(Vec::new())),
+            None => Ok(Some(self.collected(&stage))),
+        }
+    }
+
+    fn tell_counts(&mut self, stage: &Stage) {
         for (counts, (rows_in, rows_out)) in stage.counts.iter().zip(&mut self.counts) {
             counts.add(std::mem::take(rows_in), std::mem::take(rows_out));
         }
-        Ok(Some(match (&mut self.sink, &stage.sink) {
-            (SinkState::Collect(columns), CompiledSink::Collect { columns: shape, .. }) => {
+    }
+
+    /// What a collecting sink has got so far, which it forgets.
+    fn collected(&mut self, stage: &Stage) -> Vec<ResultColumn> {
+        match (&mut self.sink, &stage.sink) {
+            (SinkState::Collect { columns, rows }, CompiledSink::Collect { columns: shape, .. }) => {
+                *rows = 0;
                 std::mem::replace(columns, empty(shape))
             }
             _ => Vec::new(),
-        }))
+        }
+    }
+
+    /// Hands over what a collecting sink has got, if that is so many rows and somebody takes them.
+    fn hand_over(&mut self, stage: &Stage, least: usize) -> Result<()> {
+        if self.taker.is_none() || !matches!(self.sink, SinkState::Collect { rows, .. } if rows >= least) {
+            return Ok(());
+        }
+        // There may be nobody to take what comes next.
+        self.tell_counts(stage);
+        let chunk = self.collected(stage);
+        self.taker.as_mut().map_or(Ok(()), |taker| (taker.0)(chunk))
     }
 
     /// Rows of the morsel that was carried through last.
@@ -167,7 +215,7 @@ impl Worker {
         match &self.sink {
             SinkState::Build(collected) => collected.bytes(),
             SinkState::Aggregate(groups) => groups.bytes(),
-            SinkState::Collect(_) => 0,
+            SinkState::Collect { .. } => 0,
         }
     }
 
@@ -282,17 +330,31 @@ impl Worker {
                     }
                     let mut places = frame.places[number].take().unwrap_or_else(|| Box::new([NOTHING; VECTOR_ROWS]));
                     table.probe(slots, &frame.vectors, rows_in, key_scratch, keep, &mut places[..]);
-                    if condition.is_some() {
+                    let is_one_row = table.is_unique() || matches!(kind, JoinKind::Semi | JoinKind::Anti);
+                    if condition.is_some() && is_one_row {
                         let found = *keep;
                         self.scratch.keep = self.any_match(stage, depth, number, &found, &places)?;
                     }
                     let frame = &mut self.frames[depth];
                     let WorkerScratch { keep, picked, .. } = &mut *self.scratch;
                     let multiplies = !table.is_unique() && matches!(kind, JoinKind::Inner | JoinKind::Left);
-                    if !multiplies {
+                    if multiplies && condition.is_some() {
+                        let found = *keep;
+                        let result = self.multiply_met(stage, at, depth, table, &found, &places);
+                        self.frames[depth].places[number] = Some(places);
+                        return result;
+                    } else if !multiplies {
                         match kind {
                             JoinKind::Inner | JoinKind::Semi => {}
                             JoinKind::Anti => keep[..rows_in].iter_mut().for_each(|keep| *keep ^= 1),
+                            JoinKind::NotIn if table.is_empty() => keep[..rows_in].fill(1),
+                            JoinKind::NotIn if table.has_null => keep[..rows_in].fill(0),
+                            JoinKind::NotIn => {
+                                let key = &frame.vectors[slots[0]];
+                                for (row, keep) in keep.iter_mut().enumerate().take(rows_in) {
+                                    *keep = u8::from(*keep == 0 && key.is_valid(row));
+                                }
+                            }
                             JoinKind::Left => {
                                 for (place, found) in places.iter_mut().zip(keep.iter_mut()).take(rows_in) {
                                     *place = if *found == 1 { *place } else { NOTHING };
@@ -325,7 +387,8 @@ impl Worker {
         for register in &stage.sink_needs {
             self.ensure(stage, depth, *register)?;
         }
-        self.sink.take(stage, &mut self.frames[depth], &mut self.scratch.keys)
+        self.sink.take(stage, &mut self.frames[depth], &mut self.scratch.keys)?;
+        self.hand_over(stage, CHUNK_ROWS - VECTOR_ROWS + 1)
     }
 
     /// Finds the places of rows whose keys a screen has found to be there.
@@ -538,7 +601,8 @@ impl SinkState {
                 groups.intern(plan, &mut frame.vectors, n)?;
                 groups.update(plan, &frame.vectors, n, scratch);
             }
-            (Self::Collect(columns), CompiledSink::Collect { columns: shape, .. }) => {
+            (Self::Collect { columns, rows }, CompiledSink::Collect { columns: shape, .. }) => {
+                *rows += n;
                 for (column, (slot, domain)) in columns.iter_mut().zip(shape) {
                     extend(column, &frame.vectors[*slot], domain, n);
                 }
@@ -563,9 +627,11 @@ fn extend(column: &mut ResultColumn, vector: &Vector, domain: &Domain, n: usize)
     match (&mut column.values, &vector.data) {
         (ResultValues::Double(to), Data::F64(from)) => to.extend_from_slice(&from[..n]),
         (ResultValues::Int(to), Data::I64(from)) => to.extend_from_slice(&from[..n]),
+        (ResultValues::Int(to), Data::I32(from)) => to.extend(from[..n].iter().map(|value| i64::from(*value))),
         (ResultValues::Int(to), _) => to.extend((0..n).map(|row| vector.integer(row) as i64)),
         (ResultValues::Wide(to), _) => to.extend((0..n).map(|row| vector.integer(row))),
         (ResultValues::Bool(to), _) => to.extend((0..n).map(|row| vector.integer(row) != 0)),
+        (ResultValues::Text(to, _), Data::I32(from)) => to.extend(from[..n].iter().map(|code| *code as u32)),
         (ResultValues::Text(to, _), _) => to.extend((0..n).map(|row| vector.integer(row) as u32)),
         (ResultValues::LateText(to, _), _) => to.extend((0..n).map(|row| vector.integer(row) as u64)),
         (ResultValues::Double(_), _) => debug_assert!(false, "doubles of {domain}"),

@@ -1,5 +1,5 @@
-//! Probes that look at every match of a row: inner and left joins make a row of each, semi and anti joins with a
-//! condition ask each of them. Pairs of rows and matches are put into the next frame, as many at a time as it holds.
+//! Probes that look at every match of a row: inner and left joins make a row of each, joins with a condition ask each of
+//! them. Pairs of rows and matches are put into the next frame, as many at a time as it holds.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -53,6 +53,77 @@ impl Worker {
         Ok(())
     }
 
+    /// One row for every match that meets the condition of a left join, and one for every row without, frames at a time.
+    pub(super) fn multiply_met(
+        &mut self,
+        stage: &Stage,
+        at: usize,
+        depth: usize,
+        table: &JoinTable,
+        found: &[u8; VECTOR_ROWS],
+        places: &[i32; VECTOR_ROWS],
+    ) -> Result<()> {
+        if self.frames.len() == depth + 1 {
+            self.frames.push(Frame::new(stage));
+        }
+        let number = self.order.steps[at];
+        let n = self.frames[depth].n;
+        let mut met = [0u8; VECTOR_ROWS];
+        let mut picked = [0u16; VECTOR_ROWS];
+        let mut matches = Box::new([NOTHING; VECTOR_ROWS]);
+        let (mut filled, mut rows_out) = (0, 0);
+        for row in (0..n).filter(|row| found[*row] == 1) {
+            for place in table.run(places[row]) {
+                picked[filled] = row as u16;
+                matches[filled] = place as i32;
+                filled += 1;
+                if filled == VECTOR_ROWS {
+                    rows_out += self.pass_on_met(stage, at, depth, &mut picked, &mut matches, &mut met)?;
+                    filled = 0;
+                }
+            }
+        }
+        if filled > 0 {
+            rows_out += self.pass_on_met(stage, at, depth, &mut picked[..filled], &mut matches, &mut met)?;
+        }
+        let mut alone = 0;
+        for row in (0..n).filter(|row| met[*row] == 0) {
+            picked[alone] = row as u16;
+            alone += 1;
+        }
+        if alone > 0 {
+            matches.fill(NOTHING);
+            self.pass_on(stage, at, depth, number, &picked[..alone], &matches)?;
+        }
+        let counts = &mut self.counts[stage.steps[number].number];
+        *counts = (counts.0 + n as u64, counts.1 + (rows_out + alone) as u64);
+        Ok(())
+    }
+
+    /// Carries on the pairs that meet the condition, marks their rows, and says how many there are.
+    fn pass_on_met(
+        &mut self,
+        stage: &Stage,
+        at: usize,
+        depth: usize,
+        picked: &mut [u16],
+        matches: &mut [i32; VECTOR_ROWS],
+        met: &mut [u8; VECTOR_ROWS],
+    ) -> Result<usize> {
+        let number = self.order.steps[at];
+        let meets = self.try_matches(stage, depth, number, picked, matches)?;
+        let mut kept = 0;
+        for pair in (0..picked.len()).filter(|pair| meets[*pair] == 1) {
+            met[usize::from(picked[pair]) % VECTOR_ROWS] = 1;
+            (picked[kept], matches[kept]) = (picked[pair], matches[pair]);
+            kept += 1;
+        }
+        if kept > 0 {
+            self.pass_on(stage, at, depth, number, &picked[..kept], matches)?;
+        }
+        Ok(kept)
+    }
+
     /// 1 for those rows of a frame that have a match which meets the condition of a probe, 0 for others.
     pub(super) fn any_match(
         &mut self,
@@ -80,18 +151,19 @@ impl Worker {
                 matches[filled] = place as i32;
                 filled += 1;
                 if filled == VECTOR_ROWS {
-                    self.try_matches(stage, depth, number, &picked, &matches, &mut met)?;
+                    mark(&mut met, &picked, &self.try_matches(stage, depth, number, &picked, &matches)?);
                     filled = 0;
                 }
             }
         }
         if filled > 0 {
-            self.try_matches(stage, depth, number, &picked[..filled], &matches, &mut met)?;
+            let picked = &picked[..filled];
+            mark(&mut met, picked, &self.try_matches(stage, depth, number, picked, &matches)?);
         }
         Ok(met)
     }
 
-    /// Marks the picked rows of a frame whose matches meet the condition of a probe.
+    /// 1 for those pairs of a frame's row and its match that meet the condition of a probe.
     fn try_matches(
         &mut self,
         stage: &Stage,
@@ -99,8 +171,7 @@ impl Worker {
         number: usize,
         picked: &[u16],
         matches: &[i32; VECTOR_ROWS],
-        met: &mut [u8; VECTOR_ROWS],
-    ) -> Result<()> {
+    ) -> Result<[u8; VECTOR_ROWS]> {
         if self.cancelled.load(Relaxed) {
             return Err(Error::Cancelled);
         }
@@ -123,10 +194,11 @@ impl Worker {
         code.run(&mut pairs.vectors, picked.len())?;
         let result = &pairs.vectors[code.result];
         let Data::Bool(values) = &result.data else { return Err(not_boolean()) };
-        for (pair, row) in picked.iter().enumerate() {
-            met[usize::from(*row) % VECTOR_ROWS] |= u8::from(values[pair] == 1 && result.is_valid(pair));
+        let mut meets = [0u8; VECTOR_ROWS];
+        for (pair, meets) in meets.iter_mut().enumerate().take(picked.len()) {
+            *meets = u8::from(values[pair] == 1 && result.is_valid(pair));
         }
-        Ok(())
+        Ok(meets)
     }
 
     /// Carries the picked rows of a frame on in the next one.
@@ -148,5 +220,12 @@ impl Worker {
         }
         to.is_placed[number] = true;
         self.run(stage, at + 1, depth + 1)
+    }
+}
+
+/// Marks the rows of pairs.
+fn mark(met: &mut [u8; VECTOR_ROWS], picked: &[u16], meets: &[u8; VECTOR_ROWS]) {
+    for (row, meets) in picked.iter().zip(meets) {
+        met[usize::from(*row) % VECTOR_ROWS] |= meets;
     }
 }

@@ -1,0 +1,151 @@
+//! Rows that leave a fused subtree as they are made, instead of all at once when the last block has been read.
+//!
+//! Every worker makes batches of its own rows and hands them over through one short channel: whoever reads slowly slows
+//! the workers down, and memory holds a few batches a thread, whatever the joins multiply. Who stops reading stops the
+//! workers, within a vector or where they wait for room in the channel.
+//!
+//! The first batch is waited for before any leaves: until then DataFusion's operators can take over. After it an error
+//! is an error, for nobody could tell which rows have been seen.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::physical_plan::metrics::BaselineMetrics;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use onehop_pipeline::cpu::{Stage, Worker};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::exec::{PipelineRan, Ran, StopOnDrop, batch_of};
+use super::node::Fused;
+use crate::query::Query;
+use crate::{Error, Result};
+
+/// The last pipeline of a subtree, running.
+pub(super) struct Flow {
+    batches: mpsc::Receiver<Result<RecordBatch>>,
+    workers: JoinSet<()>,
+    _stop: StopOnDrop,
+    stage: Arc<Stage>,
+    began: Instant,
+    threads: usize,
+    /// Memory that the tables and derived relations take which it reads.
+    _held: Vec<MemoryReservation>,
+}
+
+impl Flow {
+    /// Sets workers to it.
+    pub fn start(
+        fused: &Arc<Fused>,
+        schema: &SchemaRef,
+        stage: &Arc<Stage>,
+        threads: usize,
+        query: Option<&Arc<Query>>,
+        held: Vec<MemoryReservation>,
+    ) -> Self {
+        let threads = threads.min(stage.morsels()).max(1);
+        let stop = StopOnDrop::default();
+        let (sender, batches) = mpsc::channel(threads);
+        let mut workers = JoinSet::new();
+        for _ in 0..threads {
+            let (fused, schema, sender, query) =
+                (Arc::clone(fused), Arc::clone(schema), sender.clone(), query.cloned());
+            let (stage, cancelled) = (Arc::clone(stage), Arc::clone(&stop.0));
+            workers.spawn_blocking(move || {
+                let to = sender.clone();
+                let mut failed = None;
+                let taker = move |columns: Vec<_>| {
+                    let batch = batch_of(&fused, &schema, &columns, 1);
+                    // Without a reader there is nobody to tell.
+                    to.blocking_send(batch).map_err(|_| onehop_pipeline::Error::Cancelled)
+                };
+                let mut worker = Worker::new(&stage, &cancelled).with_taker(taker);
+                while failed.is_none() {
+                    match worker.step() {
+                        Ok(None) => return,
+                        Ok(Some(_)) => query.iter().for_each(|query| query.did_rows(worker.morsel_rows() as u64)),
+                        Err(e) => failed = Some(e),
+                    }
+                }
+                if let Some(e) = failed {
+                    let _ = sender.blocking_send(Err(e.into()));
+                }
+            });
+        }
+        Self { batches, workers, _stop: stop, stage: Arc::clone(stage), began: Instant::now(), threads, _held: held }
+    }
+
+    /// The next rows; `None` when there are none left.
+    pub async fn next(&mut self) -> Option<Result<RecordBatch>> {
+        match self.batches.recv().await {
+            None => self.ended().await.err().map(Err),
+            batch => batch,
+        }
+    }
+
+    /// Whether all of them came to their end.
+    async fn ended(&mut self) -> Result<()> {
+        while let Some(worker) = self.workers.join_next().await {
+            worker.map_err(|e| Error::from(DataFusionError::ExecutionJoin(Box::new(e))))?;
+        }
+        Ok(())
+    }
+
+    /// What came of it so far.
+    fn ran(&self) -> PipelineRan {
+        PipelineRan {
+            elapsed: self.began.elapsed(),
+            workers: self.threads,
+            rows: self.stage.taken_rows(),
+            skipped: self.stage.skipped().to_vec(),
+            steps: self.stage.step_rows(),
+            sink_bytes: 0,
+            table: None,
+        }
+    }
+
+    /// All its rows, after those that have come already. What came of it is told when it ends, or is given up.
+    pub fn rows(
+        self,
+        first: Option<RecordBatch>,
+        ran: Ran,
+        told: Arc<Mutex<Option<Ran>>>,
+        metrics: BaselineMetrics,
+    ) -> BoxStream<'static, DataFusionResult<RecordBatch>> {
+        let telling = Telling { flow: self, ran, told, metrics };
+        let rows = stream::unfold((Some(telling), first.map(Ok)), |(telling, first)| async move {
+            let mut telling = telling?;
+            let batch = match first {
+                Some(batch) => batch,
+                None => telling.flow.next().await?,
+            };
+            // Nothing comes after an error.
+            let Ok(batch) = batch else { return Some((batch.map_err(DataFusionError::from), (None, None))) };
+            telling.ran.rows += batch.num_rows() as u64;
+            telling.metrics.record_output(batch.num_rows());
+            Some((Ok(batch), (Some(telling), None)))
+        });
+        rows.boxed()
+    }
+}
+
+/// Says what came of a flow, however it ends.
+struct Telling {
+    flow: Flow,
+    ran: Ran,
+    told: Arc<Mutex<Option<Ran>>>,
+    metrics: BaselineMetrics,
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        self.metrics.elapsed_compute().add_elapsed(self.flow.began);
+        self.ran.pipelines.push(self.flow.ran());
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::mem::take(&mut self.ran));
+    }
+}
