@@ -49,7 +49,7 @@ pub trait Source: fmt::Debug + Send + Sync {
 
 /// Rows of a segment whose texts are made a dictionary while the query is planned, if they are stored without one. With
 /// more than that in a segment, a column's texts are read late.
-const MOST_TEXTS: u64 = 1 << 17;
+pub const MOST_TEXTS: u64 = 1 << 17;
 
 /// Blocks of segments.
 #[derive(Debug)]

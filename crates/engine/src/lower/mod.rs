@@ -11,6 +11,7 @@
 //!             ─ graph ─► relations, conditions over their columns
 //!             ─ relation ─► tables, and plans that are computed first
 //!             ─ tree  ─► the largest relation is the root, the others are join tables, nested where the joins are
+//!             ─ dictionaries ─► which texts get one, as few as that takes
 //!             ─ expr  ─► DataFusion's expressions as the pipelines', each with its SQL for errors
 //!             ─ distinct ─► one aggregate where DataFusion has two
 //!             ─ aggregate ─► functions, and how their results become DataFusion's types
@@ -19,6 +20,7 @@
 //! ```
 
 mod aggregate;
+mod dictionaries;
 mod distinct;
 mod exec;
 mod expr;

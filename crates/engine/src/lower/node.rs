@@ -21,6 +21,7 @@ use onehop_pipeline::ir::Sink;
 use onehop_pipeline::{Domain, Expr as PipelineExpr, Value};
 
 use super::aggregate::{self, Finish};
+use super::dictionaries::Dictionaries;
 use super::distinct;
 use super::exec::FusedExec;
 use super::graph::Graph;
@@ -112,12 +113,13 @@ impl FusedNode {
         refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
         if let Some(flat) = distinct::flattened(aggregate)
-            && let Ok(node) = Self::of_flat(&flat, aggregate, state, fusing, query, refused)
+            && let Ok(node) =
+                Dictionaries::fewest(|texts| Self::of_flat(&flat, aggregate, state, fusing, query, texts, refused))
         {
             return Ok(node);
         }
         // Where sets of values do not do, the one aggregate runs above the other.
-        Self::of_flat(aggregate, aggregate, state, fusing, query, refused)
+        Dictionaries::fewest(|texts| Self::of_flat(aggregate, aggregate, state, fusing, query, texts, refused))
     }
 
     /// What does the same as `unfused`.
@@ -127,6 +129,7 @@ impl FusedNode {
         state: &SessionState,
         fusing: &Fusing,
         query: Option<&Arc<Query>>,
+        dictionaries: &Dictionaries,
         refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
         let mut graph = Graph::new("an aggregate");
@@ -138,7 +141,7 @@ impl FusedNode {
         if keys.iter().any(|key| matches!(key, Expr::GroupingSet(_))) {
             return because("GROUPING SETS, ROLLUP or CUBE");
         }
-        let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query))?;
+        let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query), dictionaries)?;
         let read: Vec<Expr> = keys.iter().chain(&calls).cloned().collect();
         let mut finish: Vec<Finish> = (0..keys.len()).map(Finish::Column).collect();
         let planned = planner.plan(&read, |translator| {
@@ -163,6 +166,17 @@ impl FusedNode {
         query: Option<&Arc<Query>>,
         refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
+        Dictionaries::fewest(|texts| Self::of_joins_with(plan, state, fusing, query, texts, refused))
+    }
+
+    fn of_joins_with(
+        plan: &LogicalPlan,
+        state: &SessionState,
+        fusing: &Fusing,
+        query: Option<&Arc<Query>>,
+        dictionaries: &Dictionaries,
+        refused: &mut Vec<Refusal>,
+    ) -> Lowered<Self> {
         let mut graph = Graph::new("a join");
         let outputs = graph.add(plan)?;
         graph.check_worth()?;
@@ -178,7 +192,7 @@ impl FusedNode {
             None => because(format!("two columns named {}", column.name)),
         };
         let columns = columns.iter().map(known).collect::<Lowered<Vec<Expr>>>()?;
-        let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query))?;
+        let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query), dictionaries)?;
         let finish = (0..columns.len()).map(Finish::Column).collect();
         let planned = planner.plan(&columns, |translator| {
             let mut columns = columns.iter().map(|column| translator.translate(column)).collect::<Lowered<Vec<_>>>()?;

@@ -19,6 +19,7 @@ use onehop_pipeline::ir::{JoinKind, Pipeline, Probe, Program, Sink, Step};
 use onehop_pipeline::{BatchSource, Expr as PipelineExpr, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType};
 
+use super::dictionaries::Dictionaries;
 use super::expr::Translator;
 use super::graph::{Graph, Lookup, relation_of};
 use super::input::{DerivedInput, Input, Scan};
@@ -88,6 +89,7 @@ pub(super) struct Planner<'a> {
     state: &'a SessionState,
     cache: Arc<BlockCache>,
     ledger: Arc<Ledger>,
+    dictionaries: &'a Dictionaries,
     /// Conditions of one relation each.
     local: Vec<Vec<Expr>>,
     /// Conditions of several relations, and lookups that are waiting for them.
@@ -107,6 +109,7 @@ impl<'a> Planner<'a> {
         state: &'a SessionState,
         cache: Arc<BlockCache>,
         ledger: Arc<Ledger>,
+        dictionaries: &'a Dictionaries,
     ) -> Lowered<Self> {
         let relations = graph.relations.len();
         Ok(Self {
@@ -115,6 +118,7 @@ impl<'a> Planner<'a> {
             state,
             cache,
             ledger,
+            dictionaries,
             local: vec![Vec::new(); relations],
             late: Vec::new(),
             late_lookups: Vec::new(),
@@ -484,7 +488,10 @@ impl<'a> Planner<'a> {
         }
         let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
         let ledger = Arc::new(Ledger::below(&self.ledger));
-        let source = SegmentSource::new(&table.name, blocks, &typed, Arc::clone(&self.cache), Arc::clone(&ledger))?;
+        let (cache, most_texts) = (Arc::clone(&self.cache), self.dictionaries.most_texts);
+        let source =
+            SegmentSource::with_most_texts(&table.name, blocks, &typed, cache, Arc::clone(&ledger), most_texts)?;
+        self.dictionaries.look_at(&source, &plan);
         let columns = columns.iter().map(|(place, _)| *place).collect();
         Ok((source, Scan { table: Arc::clone(table), name: name.into(), columns, plan, ledger }))
     }

@@ -124,7 +124,7 @@ impl Screen {
             JoinKind::NotIn => !table.is_empty() && !table.has_null,
             JoinKind::Left => false,
         };
-        let (interval, bits) = table.direct().filter(|_| only_asks)?;
+        let (interval, bits) = table.key_bits().filter(|_| only_asks)?;
         let count = u32::try_from(interval.count()?).ok()?;
         let is_full = table.is_unique() && table.rows as u128 == u128::from(count);
         let passing = match is_full {

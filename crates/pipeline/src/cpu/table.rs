@@ -21,6 +21,9 @@ const SPARSE: u64 = 64;
 const SMALL: u64 = 1 << 20;
 /// Without rows to lead to, a place is a bit: so many take no more than what a row takes in a hashed table.
 const SPARSE_BITS: u64 = 256;
+/// Keys that lie no further apart than this are a bitmap besides, however few: it stays in a near cache, and answers for
+/// nearly all rows that find nothing.
+const MOST_BITS: u64 = 1 << 23;
 
 /// What probes want of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +81,8 @@ pub(crate) struct JoinTable {
 enum Index {
     /// A bit per key.
     Direct { bits: Arc<[u32]> },
-    /// Pairs of a key and a place.
-    Hashed { slots: Vec<(u64, u32)>, shift: u32 },
+    /// Pairs of a key and a place; and a bit per key, if they lie close enough together for that.
+    Hashed { slots: Vec<(u64, u32)>, shift: u32, bits: Option<Arc<[u32]>> },
 }
 
 /// No place: nothing was found.
@@ -89,6 +92,18 @@ impl Collected {
     pub fn new(payload: &[Domain]) -> Self {
         let payload = payload.iter().map(|domain| Column::new(Kind::of(domain))).collect();
         Self { keys: Vec::new(), payload, has_null: false }
+    }
+
+    /// A bit for each of `count` possible keys, and whether every key has one row.
+    fn bits(&self, count: u64) -> (Arc<[u32]>, bool) {
+        let mut bits = vec![0u32; (count as usize).div_ceil(32)];
+        let mut is_unique = true;
+        for key in &self.keys {
+            let (word, bit) = (*key as usize / 32, 1u32 << (key % 32));
+            is_unique &= bits[word] & bit == 0;
+            bits[word] |= bit;
+        }
+        (bits.into(), is_unique)
     }
 
     /// Takes over `n` rows; those without a key are left out.
@@ -307,19 +322,13 @@ impl JoinTable {
 
     fn fill_direct(&mut self, all: &Collected, wanted: Wanted) {
         let places = self.layout.count as usize;
-        let mut bits = vec![0u32; places.div_ceil(32)];
-        let mut is_unique = true;
-        for key in &all.keys {
-            let (word, bit) = (*key as usize / 32, 1u32 << (key % 32));
-            is_unique &= bits[word] & bit == 0;
-            bits[word] |= bit;
-        }
+        let (bits, is_unique) = all.bits(self.layout.count);
+        let keys = bits.iter().map(|word| word.count_ones() as usize).sum();
+        self.index = Index::Direct { bits };
         if wanted == Wanted::Keys {
-            self.rows = bits.iter().map(|word| word.count_ones() as usize).sum();
-            self.index = Index::Direct { bits: bits.into() };
+            self.rows = keys;
             return;
         }
-        self.index = Index::Direct { bits: bits.into() };
         let place_of = |row: usize| all.keys[row] as usize;
         self.arrange(all, places, is_unique, place_of);
     }
@@ -341,7 +350,8 @@ impl JoinTable {
             }
             place_of.push(slots[slot].1);
         }
-        self.index = Index::Hashed { slots, shift };
+        let bits = has_bits(&self.layout).then(|| all.bits(self.layout.count).0);
+        self.index = Index::Hashed { slots, shift, bits };
         if wanted == Wanted::Keys {
             self.rows = places as usize;
             return;
@@ -375,11 +385,13 @@ impl JoinTable {
         self.starts = starts;
     }
 
-    /// Of a direct table with a key of one part: the keys that have a bit, and the bits.
-    pub fn direct(&self) -> Option<(Interval, &Arc<[u32]>)> {
+    /// Of a table with a key of one part, if it has a bitmap of its keys: those that have a bit, and the bits.
+    pub fn key_bits(&self) -> Option<(Interval, &Arc<[u32]>)> {
         match &self.index {
-            Index::Direct { bits } => Some((self.layout.single_interval()?, bits)),
-            Index::Hashed { .. } => None,
+            Index::Direct { bits } | Index::Hashed { bits: Some(bits), .. } => {
+                Some((self.layout.single_interval()?, bits))
+            }
+            Index::Hashed { bits: None, .. } => None,
         }
     }
 
@@ -420,7 +432,7 @@ impl JoinTable {
     pub fn bytes(&self) -> usize {
         let index = match &self.index {
             Index::Direct { bits } => bits.len() * 4,
-            Index::Hashed { slots, .. } => slots.len() * 16,
+            Index::Hashed { slots, bits, .. } => slots.len() * 16 + bits.as_ref().map_or(0, |bits| bits.len() * 4),
         };
         index + self.starts.len() * 4 + self.payload.iter().map(|(column, _)| column.bytes()).sum::<usize>()
     }
@@ -449,7 +461,7 @@ impl JoinTable {
                     *place = *key as i32;
                 }
             }
-            Index::Hashed { slots: pairs, shift } => {
+            Index::Hashed { slots: pairs, shift, .. } => {
                 self.layout.keys(slots, vectors, n, keys);
                 for ((found, place), key) in found.iter_mut().zip(places).zip(keys.iter()).take(n) {
                     let mut slot = hash(*key, *shift);
@@ -491,11 +503,17 @@ fn is_direct(layout: &KeyLayout, rows: usize, wanted: Wanted) -> bool {
     layout.count < u64::from(u32::MAX) && layout.count <= (rows as u64).saturating_mul(sparse).max(SMALL)
 }
 
+/// Whether a hashed table has a bitmap of its keys.
+fn has_bits(layout: &KeyLayout) -> bool {
+    layout.single_interval().is_some() && layout.count <= MOST_BITS
+}
+
 /// Bytes of a table of so many rows: its index, at most, and a place of payload for every key.
 fn bytes_of(layout: &KeyLayout, rows: usize, wanted: Wanted, payload: &[Column]) -> usize {
     let is_direct = is_direct(layout, rows, wanted);
     let places = if is_direct { layout.count as usize } else { rows };
-    let index_bytes = if is_direct { places / 8 } else { rows.saturating_mul(64) };
+    let bit_bytes = if has_bits(layout) { layout.count as usize / 8 } else { 0 };
+    let index_bytes = if is_direct { places / 8 } else { rows.saturating_mul(64).saturating_add(bit_bytes) };
     index_bytes.saturating_add(places.saturating_mul(payload.iter().map(Column::width).sum::<usize>()))
 }
 
