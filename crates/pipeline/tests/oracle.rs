@@ -4,16 +4,18 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use arrow_schema::{DataType, Field, Schema};
-use onehop_io::{Ledger, MemoryFile};
+use onehop_io::{Ledger, MemoryFile, WriteAt};
 use onehop_pipeline::bind::bind;
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
 use onehop_pipeline::ir::{self, Aggregate, JoinKind, Pipeline, Probe, Program, Shape, Sink, Step};
 use onehop_pipeline::{
-    ArithmeticOp, BatchSourceBuilder, Bounds, CompareOp, Domain, Error, Expr, SegmentSource, Source, Type, Value,
+    Account, ArithmeticOp, BatchSourceBuilder, Bounds, Budget, CompareOp, Domain, Error, Expr, Holder, Resources,
+    SegmentSource, Source, Type, Value,
 };
 use onehop_segment::{BlockCache, Segment, SegmentOptions, SegmentWriter};
 use proptest::prelude::*;
@@ -395,14 +397,68 @@ fn double(value: f64) -> i128 {
     value.to_bits().into()
 }
 
-fn actual(program: &Program, sources: &[Arc<dyn Source>], threads: usize) -> Result<Vec<Row>, Error> {
-    let mut execution = Execution::new(program.clone(), sources.to_vec(), 1 << 30)?;
+fn actual(
+    program: &Program,
+    sources: &[Arc<dyn Source>],
+    threads: usize,
+    budget: impl Into<Budget>,
+) -> Result<Vec<Row>, Error> {
+    let mut execution = Execution::new(program.clone(), sources.to_vec(), budget)?;
     let mut answer = Vec::new();
     for chunk in run(&mut execution, threads)? {
         answer.extend((0..chunk[0].len()).map(|row| chunk.iter().map(|column| cell(column, row)).collect::<Row>()));
     }
     answer.sort();
     Ok(answer)
+}
+
+/// Memory without end, of which every so many requests is refused: groups are spilled at any time and any level.
+#[derive(Debug)]
+struct Stingy {
+    every: u64,
+    requests: Arc<AtomicU64>,
+    ledger: Ledger,
+}
+
+#[derive(Debug)]
+struct StingyAccount(u64, Holder, Arc<AtomicU64>, Mutex<usize>);
+
+impl Stingy {
+    fn budget(every: u64) -> Budget {
+        Budget(Arc::new(Self { every, requests: Arc::default(), ledger: Ledger::default() }))
+    }
+}
+
+impl Resources for Stingy {
+    fn limit(&self) -> usize {
+        1 << 30
+    }
+
+    fn account(&self, _: &'static str, holder: Holder) -> Box<dyn Account> {
+        Box::new(StingyAccount(self.every, holder, Arc::clone(&self.requests), Mutex::new(0)))
+    }
+
+    fn file(&self) -> Result<Option<Arc<dyn WriteAt>>, Error> {
+        Ok(Some(Arc::new(MemoryFile::new("memory/spill", Vec::new()))))
+    }
+
+    fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+impl Account for StingyAccount {
+    fn try_resize(&self, bytes: usize) -> Result<(), Error> {
+        let Self(every, holder, requests, held) = self;
+        let mut held = held.lock().unwrap();
+        // Join tables do not spill, and who puts groups together in memory does so from files then.
+        let is_refused = bytes > *held && requests.fetch_add(1, Relaxed) % every == 0;
+        if is_refused && (*holder == Holder::Spills || bytes > 1 << 16) {
+            return Err(Error::Memory { what: "groups".into(), needed: bytes, available: *held });
+        }
+        *held = bytes;
+        Ok(())
+    }
 }
 
 fn cell(column: &ResultColumn, row: usize) -> Option<i128> {
@@ -624,13 +680,22 @@ proptest! {
         program in program(),
         threads in 1usize..3,
         in_memory in any::<[bool; 2]>(),
+        every in 2u64..7,
     ) {
         let tables = [build, facts];
         let sources: Vec<Arc<dyn Source>> =
             tables.iter().zip(in_memory).map(|(table, in_memory)| table.source(in_memory)).collect();
         let domains: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
         let Ok(shapes) = ir::validate(&program, &domains) else { return Ok(()) };
-        match (actual(&program, &sources, threads), expected(&program, &shapes, &tables)) {
+        let expected = expected(&program, &shapes, &tables);
+        // A group that does not fit cannot be spilled, nor can a join table.
+        match (actual(&program, &sources, threads, Stingy::budget(every)), &expected) {
+            (Ok(actual), Ok(expected)) => prop_assert_eq!(&actual, expected, "spilled: {}", program),
+            (Err(Error::OutOfRange { .. } | Error::DivisionByZero { .. }), Err(())) => {}
+            (Err(Error::Unsupported(_) | Error::Memory { .. }), _) => {}
+            (actual, expected) => prop_assert!(false, "spilled: {actual:?} {expected:?}\n{program}"),
+        }
+        match (actual(&program, &sources, threads, 1 << 30), expected) {
             (Ok(actual), Ok(expected)) => prop_assert_eq!(actual, expected, "{}", program),
             (Err(Error::OutOfRange { .. } | Error::DivisionByZero { .. }), Err(())) => {}
             (Err(Error::Unsupported(_)), _) => {}

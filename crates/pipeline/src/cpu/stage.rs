@@ -8,10 +8,12 @@ use super::code::{Code, Compiler};
 use super::facts::{Grouping, SinkFacts, StepRows};
 use super::keys::KeyLayout;
 use super::screen::Screen;
+use super::spill::SpillCounts;
 use super::states::{Function, FunctionKind};
 use super::table::{JoinTable, Tables};
 use super::vector::Kind;
 use crate::bind::{Bound, bind};
+use crate::budget::Budget;
 use crate::ir::{Aggregate, JoinKind, Pipeline, Probe, Shape, Sink, Step};
 use crate::{Domain, Expr, Result, Source};
 
@@ -27,6 +29,9 @@ pub struct Stage {
     pub(super) sink_needs: Vec<usize>,
     /// Rows that can reach the sink, if no probe multiplies them.
     pub(super) most_rows: Option<u64>,
+    /// Where the memory of the workers' sinks comes from.
+    pub(super) budget: Budget,
+    pub(super) spilled: Arc<SpillCounts>,
     morsels: Vec<usize>,
     next: AtomicUsize,
     skipped: Vec<Skipped>,
@@ -111,7 +116,13 @@ pub(super) enum CompiledSink {
 
 impl Stage {
     /// Compiles a pipeline. `tables` are those built so far.
-    pub(super) fn new(pipeline: &Pipeline, shape: &Shape, source: Arc<dyn Source>, tables: &Tables) -> Result<Self> {
+    pub(super) fn new(
+        pipeline: &Pipeline,
+        shape: &Shape,
+        source: Arc<dyn Source>,
+        tables: &Tables,
+        budget: &Budget,
+    ) -> Result<Self> {
         let mut builder = Builder {
             compiler: Compiler::new(shape.registers.iter().map(Kind::of).collect()),
             domains: &shape.registers,
@@ -140,6 +151,8 @@ impl Stage {
             sink,
             sink_needs,
             most_rows: (!multiplies).then_some(rows),
+            budget: budget.clone(),
+            spilled: Arc::default(),
             morsels,
             next: AtomicUsize::new(0),
             skipped,

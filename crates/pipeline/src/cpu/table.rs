@@ -13,11 +13,15 @@ use super::facts::{TableFacts, TableKind};
 use super::kernels;
 use super::keys::{KeyLayout, KeyScratch, NO_KEY};
 use super::vector::{Data, Kind, Vector};
+use crate::budget::{Growth, Room};
 use crate::{Domain, Error, Interval, Result, VECTOR_ROWS};
 
 /// A direct table may have this many times more places than rows, and this many whatever its rows.
 const SPARSE: u64 = 64;
 const SMALL: u64 = 1 << 20;
+
+/// Bytes of a row while rows are put into the order of their keys.
+const ARRANGING_BYTES: usize = 16;
 
 /// What one worker has collected.
 #[derive(Debug)]
@@ -85,6 +89,11 @@ impl Collected {
         }
     }
 
+    /// Bytes it takes when it has so many rows more.
+    pub fn growth(&self, rows: usize) -> Growth {
+        self.payload.iter().fold(Growth::of_vec(&self.keys, rows), |sum, column| sum.and(column.growth(rows)))
+    }
+
     pub fn bytes(&self) -> usize {
         self.keys.len() * 8 + self.payload.iter().map(Column::bytes).sum::<usize>()
     }
@@ -133,6 +142,20 @@ impl Column {
 
     fn bytes(&self) -> usize {
         self.len() * self.width() + self.valid.len()
+    }
+
+    fn growth(&self, rows: usize) -> Growth {
+        let values = match &self.values {
+            Values::U8(values) => Growth::of_vec(values, rows),
+            Values::U16(values) => Growth::of_vec(values, rows),
+            Values::I32(values) => Growth::of_vec(values, rows),
+            Values::I64(values) => Growth::of_vec(values, rows),
+            Values::I128(values) => Growth::of_vec(values, rows),
+            Values::F64(values) => Growth::of_vec(values, rows),
+        };
+        // Whether they are NULL, which the first that is has to be told of all before it.
+        let valid = if self.valid.is_empty() { self.len() + rows } else { rows };
+        values.and(Growth::of_vec(&self.valid, valid))
     }
 
     fn push(&mut self, vector: &Vector, rows: impl Iterator<Item = usize> + Clone) {
@@ -245,8 +268,13 @@ impl Column {
 }
 
 impl JoinTable {
-    /// Puts the workers' rows together. `keys` has what they made their keys with.
-    pub fn build(parts: Vec<Collected>, keys: &KeyLayout, budget: usize) -> Result<Self> {
+    /// Puts the workers' rows together, and in the end takes as much of `room` as it needs. `keys` has what they made
+    /// their keys with.
+    pub fn build(parts: Vec<Collected>, keys: &KeyLayout, room: &mut Room) -> Result<Self> {
+        let collected_bytes: usize = parts.iter().map(Collected::bytes).sum();
+        if parts.len() > 1 {
+            room.hold(collected_bytes)?;
+        }
         let mut parts = parts.into_iter();
         let mut all = parts.next().unwrap_or(Collected { keys: Vec::new(), payload: Vec::new() });
         parts.for_each(|part| all.append(part));
@@ -265,10 +293,8 @@ impl JoinTable {
         }
         let interval = if rows == 0 { Some(Interval::EMPTY) } else { layout.single_interval() };
         let is_direct = is_direct(&layout, rows);
-        let needed = all.bytes() + bytes_of(&layout, rows, &all.payload);
-        if needed > budget {
-            return Err(Error::Memory { what: "a join table".into(), needed, available: budget });
-        }
+        let table_bytes = bytes_of(&layout, rows, &all.payload);
+        room.hold(table_bytes.saturating_add(collected_bytes).saturating_add(rows * ARRANGING_BYTES))?;
         all.keys.iter_mut().for_each(|key| *key -= first);
         let mut table = Self {
             layout,
@@ -282,6 +308,8 @@ impl JoinTable {
             true => table.fill_direct(&all),
             false => table.fill_hashed(&all),
         }
+        drop(all);
+        room.keep(table.bytes());
         Ok(table)
     }
 

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use onehop_segment::packed::{LANES, Mask};
 
-use super::aggregate::Groups;
+use super::grouper::Grouper;
 use super::kernels;
 use super::keys::KeyScratch;
 use super::order::Order;
@@ -29,6 +29,7 @@ use super::stage::{CompiledSink, Register, Stage, StepKind};
 use super::table::{Collected, NOTHING};
 use super::vector::{Data, Vector};
 use crate::block::{Block, Rows, Scratch};
+use crate::budget::{Holder, Room};
 use crate::ir::JoinKind;
 use crate::{Domain, Error, Result, Type, VECTOR_ROWS};
 
@@ -72,8 +73,8 @@ struct WorkerScratch {
 
 #[derive(Debug)]
 pub(super) enum SinkState {
-    Build(Collected),
-    Aggregate(Box<Groups>),
+    Build(Collected, Room),
+    Aggregate(Box<Grouper>),
     Collect(Vec<ResultColumn>),
 }
 
@@ -98,9 +99,12 @@ impl Worker {
     pub fn new(stage: &Arc<Stage>, cancelled: &Arc<AtomicBool>) -> Self {
         let sink = match &stage.sink {
             CompiledSink::Build { payload, .. } => {
-                SinkState::Build(Collected::new(&payload.iter().map(|(_, domain)| domain.clone()).collect::<Vec<_>>()))
+                let payload: Vec<Domain> = payload.iter().map(|(_, domain)| domain.clone()).collect();
+                SinkState::Build(Collected::new(&payload), stage.budget.room("a join table", Holder::Keeps))
             }
-            CompiledSink::Aggregate { plan, .. } => SinkState::Aggregate(Box::new(plan.groups(stage.most_rows))),
+            CompiledSink::Aggregate { .. } => {
+                SinkState::Aggregate(Box::new(Grouper::new(&stage.budget, &stage.spilled, cancelled, 0)))
+            }
             CompiledSink::Collect { columns, .. } => SinkState::Collect(empty(columns)),
         };
         Self {
@@ -165,8 +169,8 @@ impl Worker {
     /// Bytes that the sink has taken.
     pub fn bytes(&self) -> usize {
         match &self.sink {
-            SinkState::Build(collected) => collected.bytes(),
-            SinkState::Aggregate(groups) => groups.bytes(),
+            SinkState::Build(collected, _) => collected.bytes(),
+            SinkState::Aggregate(grouper) => grouper.bytes(),
             SinkState::Collect(_) => 0,
         }
     }
@@ -522,13 +526,14 @@ impl SinkState {
             code.run(&mut frame.vectors, n)?;
         }
         match (self, &stage.sink) {
-            (Self::Build(collected), CompiledSink::Build { layout, key_slots, payload, .. }) => {
+            (Self::Build(collected, room), CompiledSink::Build { layout, key_slots, payload, .. }) => {
+                room.hold(collected.growth(n).bytes())?;
                 layout.keys(key_slots, &frame.vectors, n, &mut scratch.keys);
                 let payload: Vec<&Vector> = payload.iter().map(|(slot, _)| &frame.vectors[*slot]).collect();
                 collected.push(&scratch.keys, &payload, n);
             }
-            (Self::Aggregate(groups), CompiledSink::Aggregate { plan, .. }) => {
-                groups.update(plan, &frame.vectors, n, scratch)
+            (Self::Aggregate(grouper), CompiledSink::Aggregate { plan, .. }) => {
+                grouper.update(plan, stage.most_rows, &frame.vectors, n, scratch)?;
             }
             (Self::Collect(columns), CompiledSink::Collect { columns: shape, .. }) => {
                 for (column, (slot, domain)) in columns.iter_mut().zip(shape) {
