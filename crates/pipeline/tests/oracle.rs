@@ -421,7 +421,14 @@ struct Stingy {
 }
 
 #[derive(Debug)]
-struct StingyAccount(u64, Holder, Arc<AtomicU64>, Mutex<usize>);
+struct StingyAccount {
+    every: u64,
+    requests: Arc<AtomicU64>,
+    /// Whether it is of those who can do without.
+    may_refuse: bool,
+    /// What it has, once it has anything.
+    held: Mutex<usize>,
+}
 
 impl Stingy {
     fn budget(every: u64) -> Budget {
@@ -434,8 +441,11 @@ impl Resources for Stingy {
         1 << 30
     }
 
-    fn account(&self, _: &'static str, holder: Holder) -> Box<dyn Account> {
-        Box::new(StingyAccount(self.every, holder, Arc::clone(&self.requests), Mutex::new(0)))
+    fn account(&self, what: &'static str, holder: Holder) -> Box<dyn Account> {
+        let (every, requests) = (self.every, Arc::clone(&self.requests));
+        // Who begins to take groups in needs room for some; join tables do not spill.
+        let held = Mutex::new(usize::from(holder == Holder::Keeps));
+        Box::new(StingyAccount { every, requests, may_refuse: what != "a join table", held })
     }
 
     fn file(&self) -> Result<Option<Arc<dyn WriteAt>>, Error> {
@@ -449,11 +459,9 @@ impl Resources for Stingy {
 
 impl Account for StingyAccount {
     fn try_resize(&self, bytes: usize) -> Result<(), Error> {
-        let Self(every, holder, requests, held) = self;
-        let mut held = held.lock().unwrap();
-        // Join tables do not spill, and who puts groups together in memory does so from files then.
-        let is_refused = bytes > *held && requests.fetch_add(1, Relaxed) % every == 0;
-        if is_refused && (*holder == Holder::Spills || bytes > 1 << 16) {
+        let mut held = self.held.lock().unwrap();
+        let is_more = self.may_refuse && *held > 0 && bytes > *held;
+        if is_more && self.requests.fetch_add(1, Relaxed).is_multiple_of(self.every) {
             return Err(Error::Memory { what: "groups".into(), needed: bytes, available: *held });
         }
         *held = bytes;

@@ -13,7 +13,7 @@ use onehop_pipeline::ir::{JoinKind, Probe, Step};
 use super::tree::scan_facts;
 use super::{Facts, GroupFacts, JoinFacts, Node};
 use crate::lower::{DerivedInput, DerivedRan, Fused, FusedExec, Input, PipelineRan};
-use crate::units::bytes;
+use crate::units::{bytes, plural};
 
 /// A fused subtree, with what came of it if it has run. `below` explains the plans that it derives relations from.
 pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) -> Node) -> Node {
@@ -42,6 +42,13 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
     let mut remarks = Vec::new();
     if let Some(reason) = ran.as_ref().and_then(|ran| ran.taken_over.as_ref()) {
         remarks.push(format!("{reason} took over, and did all of it again"));
+    }
+    if let Some(spilled) = done.and_then(|done| done.spilled.as_ref()) {
+        remarks.push(format!(
+            "spilled: {} in {}",
+            bytes(spilled.counts.bytes()),
+            plural(spilled.partitions as u64, "partition")
+        ));
     }
     Node {
         operator: "CpuPreAgg".into(),
@@ -195,6 +202,7 @@ mod tests {
             steps: steps.to_vec(),
             sink_bytes: 0,
             table: None,
+            spilled: None,
         };
         assert_eq!(order(3, Some(&ran)), [1, 2, 0]);
         assert_eq!(order(3, None), [0, 1, 2]);

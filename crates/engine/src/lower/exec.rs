@@ -1,6 +1,6 @@
 //! Runs a fused subtree: first the plans of derived relations, into memory, then a worker per thread, on threads beside
 //! the runtime's, so that timers, signals and other queries are heard however long a morsel takes. Whoever stops waiting
-//! stops the workers, within a vector.
+//! stops the workers, within a vector. An answer that did not fit in memory leaves as it is put together from files.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result as DataFusionResult, internal_datafusion_err};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -22,16 +22,23 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use onehop_pipeline::cpu::{ResultColumn, Skipped, Stage, StepRows, TableFacts, Worker};
+use onehop_pipeline::cpu::{
+    Answer, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StepRows, TableFacts, Worker,
+};
 use onehop_pipeline::{BatchSource, BatchSourceBuilder};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 
-use super::cannot_run;
 use super::input::{DerivedInput, Input};
 use super::node::Fused;
+use super::{cannot_run, memory};
 use crate::query::Query;
 use crate::settings::Fallback;
+use crate::units::bytes as in_words;
 use crate::{ErrorKind, Result, planner};
+
+/// What a worker has to have of `memory_limit`: with less, fewer of them do better.
+const WORKER_BYTES: usize = 4 << 20;
 
 /// A fused subtree as an operator.
 #[derive(Debug)]
@@ -82,6 +89,15 @@ pub(crate) struct PipelineRan {
     pub sink_bytes: usize,
     /// The join table that it built.
     pub table: Option<TableFacts>,
+    /// Groups that did not fit in memory.
+    pub spilled: Option<SpillRan>,
+}
+
+/// What came of groups that did not fit in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct SpillRan {
+    pub counts: Arc<SpillCounts>,
+    pub partitions: usize,
 }
 
 impl FusedExec {
@@ -183,17 +199,21 @@ impl ExecutionPlan for FusedExec {
             if let Err(Stop::TakeOver(reason)) = &outcome {
                 ran.taken_over = Some(reason.to_string());
             }
-            ran.rows = outcome.as_ref().map_or(0, |batch| batch.num_rows() as u64);
             skipped.add(ran.pipelines.iter().flat_map(|pipeline| &pipeline.skipped).map(|s| s.morsels).sum());
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran);
-            let batch = match outcome {
-                Ok(batch) => batch,
+            let batches = match outcome {
+                Ok(batches) => batches,
                 Err(Stop::TakeOver(reason)) => return run.unfused(reason).await,
                 Err(Stop::Failed(e)) => return Err(e),
             };
             timer.done();
-            metrics.record_output(batch.num_rows());
-            Ok(stream::iter(run.sliced(&batch)).map(Ok).boxed())
+            let count = move |batch: &RecordBatch| {
+                metrics.record_output(batch.num_rows());
+                if let Some(ran) = told.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                    ran.rows += batch.num_rows() as u64;
+                }
+            };
+            Ok(batches.inspect_ok(count).boxed())
         });
         let batches = batches.try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
@@ -208,6 +228,7 @@ const HINT_OF_MEMORY: &str = "raise memory_limit (SET memory_limit = '8GiB'), or
                               disk, take over (SET exec.fallback = 'warn')";
 
 type Outcome<T> = std::result::Result<T, Stop>;
+type Batches = BoxStream<'static, DataFusionResult<RecordBatch>>;
 
 /// Why an execution ends without an answer.
 enum Stop {
@@ -268,7 +289,7 @@ struct Run {
 
 impl Run {
     /// Hands over to DataFusion's operators: no row has left this yet.
-    async fn unfused(&self, reason: TakeOver) -> DataFusionResult<BoxStream<'static, DataFusionResult<RecordBatch>>> {
+    async fn unfused(&self, reason: TakeOver) -> DataFusionResult<Batches> {
         let query = self.context.session_config().get_extension::<Query>();
         match (self.fused.fallback, &query, reason) {
             (Fallback::Error, _, TakeOver::Memory(e)) => return Err(e.with_hint(HINT_OF_MEMORY).into()),
@@ -299,14 +320,11 @@ impl Run {
         Ok(batches.boxed())
     }
 
-    async fn run(&self, ran: &mut Ran) -> Outcome<RecordBatch> {
+    async fn run(&self, ran: &mut Ran) -> Outcome<Batches> {
         let query = self.context.session_config().get_extension::<Query>();
-        let pool = self.context.memory_pool();
-        let budget = match pool.memory_limit() {
-            MemoryLimit::Finite(bytes) => bytes,
-            _ => usize::MAX,
-        };
-        let mut answer = Vec::new();
+        let budget = memory::budget(&self.context);
+        let stop = StopOnDrop::default();
+        let mut answer = None;
         if let Some(query) = &query {
             for scan in self.fused.scans() {
                 let (considered, read) = (scan.plan.blocks_considered as u64, scan.plan.blocks.len() as u64);
@@ -340,11 +358,16 @@ impl Run {
             if let Input::Table(scan) = &self.fused.inputs[execution.program().pipelines[pipeline].source] {
                 scan.ledger.planned_blocks(0, by_joins as u64);
             }
-            // What they hold is theirs until it has been put together.
-            let (workers, _reservations): (Vec<_>, Vec<_>) =
-                self.work(&stage, query.as_ref()).await?.into_iter().unzip();
+            let workers = self.work(&stage, &stop, query.as_ref()).await?;
             let (count, sink_bytes) = (workers.len(), workers.iter().map(Worker::bytes).sum());
-            answer = execution.finish(&stage, workers)?;
+            let finished = Arc::clone(&stage);
+            let outcome = spawn_blocking(move || {
+                let outcome = execution.finish(&finished, workers);
+                (execution, outcome)
+            });
+            let outcome = outcome.await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
+            execution = outcome.0;
+            let made = outcome.1?;
             ran.pipelines.push(PipelineRan {
                 elapsed: began.elapsed(),
                 workers: count,
@@ -353,9 +376,62 @@ impl Run {
                 steps: stage.step_rows(),
                 sink_bytes,
                 table: execution.tables().get(pipeline).copied(),
+                spilled: match &made {
+                    Answer::Spilled(spilled) => {
+                        Some(SpillRan { counts: Arc::clone(spilled.counts()), partitions: spilled.partitions() })
+                    }
+                    Answer::Rows(_) => None,
+                },
             });
+            answer = Some(made);
         }
-        Ok(self.batch(&answer)?)
+        // Join tables are not needed any more, nor what they were made of.
+        drop((execution, held));
+        match answer {
+            Some(Answer::Rows(rows)) => {
+                let mut batches = Vec::new();
+                for chunk in &rows.chunks {
+                    batches.extend(self.sliced(&batch(&self.fused, &self.schema, chunk)?));
+                }
+                Ok(stream::iter(batches).map(Ok).boxed())
+            }
+            Some(Answer::Spilled(spilled)) => self.merged(&spilled, stop, query.as_deref()).await,
+            None => Err(internal_datafusion_err!("a program without pipelines").into()),
+        }
+    }
+
+    /// The rows of groups that were spilled, as they are put together. The first of each merger are waited for: as long
+    /// as no row has left, others can take over.
+    async fn merged(&self, spilled: &Arc<Spilled>, stop: StopOnDrop, query: Option<&Query>) -> Outcome<Batches> {
+        if let Some(query) = query {
+            let bytes = in_words(spilled.counts().bytes());
+            query.notice(format!("memory_limit is reached: {bytes} of groups were spilled to disk"));
+        }
+        let threads = self.context.session_config().target_partitions();
+        let mut merging: Vec<Merging> = Vec::new();
+        for _ in 0..spilled.mergers(threads) {
+            let (sender, batches) = mpsc::channel(1);
+            let merger = spilled.merger(&stop.0);
+            let (fused, schema) = (Arc::clone(&self.fused), Arc::clone(&self.schema));
+            let task = spawn_blocking(move || merge(merger, &sender, &fused, &schema));
+            merging.push(Merging { batches, task: Some(task) });
+        }
+        let mut first = Vec::new();
+        for merging in &mut merging {
+            first.extend(merging.next().await.transpose()?);
+        }
+        let rest = merging.into_iter().map(|merging| {
+            let next = |mut merging: Merging| async move {
+                let batch = merging.next().await?;
+                Some((batch.map_err(DataFusionError::from), merging))
+            };
+            stream::unfold(merging, next).boxed()
+        });
+        // Whoever drops the rows stops the mergers.
+        let rest = stream::select_all(rest).inspect(move |_| {
+            let _stop = &stop;
+        });
+        Ok(stream::iter(first).map(Ok).chain(rest).boxed())
     }
 
     /// The rows of a derived relation, and the memory that is theirs.
@@ -368,8 +444,10 @@ impl Run {
         // Its errors are DataFusion's as well, memory that its operators did not get among them.
         let mut batches = execute_stream(Arc::clone(plan), Arc::clone(&self.context)).map_err(Stop::Failed)?;
         while let Some(batch) = batches.next().await {
-            builder.push(&batch.map_err(Stop::Failed)?)?;
-            reservation.try_resize(builder.bytes())?;
+            let batch = batch.map_err(Stop::Failed)?;
+            // Columns have room for up to twice their rows.
+            reservation.try_resize(2 * builder.bytes() + batch.get_array_memory_size())?;
+            builder.push(&batch)?;
         }
         let derived = spawn_blocking(move || builder.finish()).await;
         let derived = derived.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
@@ -378,31 +456,24 @@ impl Run {
     }
 
     /// Carries a stage through on all threads.
-    async fn work(&self, stage: &Arc<Stage>, query: Option<&Arc<Query>>) -> Result<Vec<Held>> {
-        let threads = self.context.session_config().target_partitions().min(stage.morsels()).max(1);
-        let stop = StopOnDrop::default();
+    async fn work(&self, stage: &Arc<Stage>, stop: &StopOnDrop, query: Option<&Arc<Query>>) -> Result<Vec<Worker>> {
+        let affordable = memory::limit(self.context.memory_pool().as_ref()) / WORKER_BYTES;
+        let threads = self.context.session_config().target_partitions().min(stage.morsels()).min(affordable).max(1);
+        // A failure stops the others, and nobody else.
+        let stop_all = StopOnDrop(Arc::clone(&stop.0));
         let mut tasks = JoinSet::new();
-        for _ in 0..threads {
-            let worker = Worker::new(stage, &stop.0);
-            let reservation = MemoryConsumer::new("CpuPreAgg").register(self.context.memory_pool());
+        // All of them at once: each has a share of the memory.
+        let all: Vec<Worker> = (0..threads).map(|_| Worker::new(stage, &stop.0)).collect();
+        for worker in all {
             let query = query.cloned();
-            tasks.spawn_blocking(move || {
-                carry_on(worker, &reservation, query.as_deref()).map(|worker| (worker, reservation))
-            });
+            tasks.spawn_blocking(move || carry_on(worker, query.as_deref()));
         }
         let mut workers = Vec::with_capacity(threads);
         while let Some(joined) = tasks.join_next().await {
             workers.push(joined.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??);
         }
+        stop_all.disarm();
         Ok(workers)
-    }
-
-    fn batch(&self, columns: &[ResultColumn]) -> Result<RecordBatch> {
-        let arrays = self.fused.finish.iter().zip(self.schema.fields());
-        let arrays = arrays.map(|(finish, field)| finish.array(columns, field)).collect::<Result<Vec<_>>>()?;
-        let rows = columns.first().map_or(0, ResultColumn::len);
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
     }
 
     /// In pieces of the size that DataFusion's operators work on.
@@ -415,12 +486,56 @@ impl Run {
     }
 }
 
-/// A worker, and the memory that is its.
-type Held = (Worker, MemoryReservation);
+/// Rows of an answer.
+fn batch(fused: &Fused, schema: &SchemaRef, columns: &[ResultColumn]) -> Result<RecordBatch> {
+    let arrays = fused.finish.iter().zip(schema.fields());
+    let arrays = arrays.map(|(finish, field)| finish.array(columns, field)).collect::<Result<Vec<_>>>()?;
+    let rows = columns.first().map_or(0, ResultColumn::len);
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?)
+}
+
+/// A merger on a thread of its own, and what it makes.
+struct Merging {
+    batches: mpsc::Receiver<RecordBatch>,
+    /// Until it has ended, and said how.
+    task: Option<JoinHandle<Result<()>>>,
+}
+
+impl Merging {
+    /// A channel that is closed says nothing about why: rows that did not all come must not look whole.
+    async fn next(&mut self) -> Option<Result<RecordBatch>> {
+        if let Some(batch) = self.batches.recv().await {
+            return Some(Ok(batch));
+        }
+        match self.task.take()?.await {
+            Ok(Ok(())) => None,
+            Ok(Err(e)) => Some(Err(e)),
+            Err(e) => Some(Err(DataFusionError::ExecutionJoin(Box::new(e)).into())),
+        }
+    }
+}
+
+fn merge(mut merger: Merger, batches: &mpsc::Sender<RecordBatch>, fused: &Fused, schema: &SchemaRef) -> Result<()> {
+    while let Some(columns) = merger.next()? {
+        // Without a reader there is nobody to tell.
+        if batches.blocking_send(batch(fused, schema, &columns)?).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
 
 /// Stops workers that nobody waits for any more.
 #[derive(Default)]
 struct StopOnDrop(Arc<AtomicBool>);
+
+impl StopOnDrop {
+    /// All is done: nobody is stopped.
+    fn disarm(mut self) {
+        self.0 = Arc::default();
+    }
+}
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
@@ -428,9 +543,8 @@ impl Drop for StopOnDrop {
     }
 }
 
-fn carry_on(mut worker: Worker, reservation: &MemoryReservation, query: Option<&Query>) -> Result<Worker> {
+fn carry_on(mut worker: Worker, query: Option<&Query>) -> Result<Worker> {
     while worker.step()?.is_some() {
-        reservation.try_resize(worker.bytes())?;
         if let Some(query) = query {
             query.did_rows(worker.morsel_rows() as u64);
         }

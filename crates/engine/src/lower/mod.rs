@@ -21,6 +21,7 @@ mod exec;
 mod expr;
 mod graph;
 mod input;
+mod memory;
 mod node;
 mod relation;
 mod sql;

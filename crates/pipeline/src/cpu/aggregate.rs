@@ -167,8 +167,7 @@ impl Plan {
     /// Spills what all workers have; whether there is a place for it.
     fn put_away(&self, workers: &mut [Grouper]) -> Result<bool> {
         let outcomes: Vec<_> = std::thread::scope(|scope| {
-            let handles: Vec<_> =
-                workers.iter_mut().map(|worker| scope.spawn(move || worker.put_away(self))).collect();
+            let handles: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(move || worker.put_away(self))).collect();
             handles.into_iter().map(|handle| handle.join()).collect()
         });
         let mut is_done = true;

@@ -92,7 +92,11 @@ impl Grouper {
             outcome => return outcome,
         }
         if !self.put_away(plan)? {
-            return Err(Error::Memory { what: "groups".into(), needed: needed(groups_of(&self.groups)?), available: 0 });
+            return Err(Error::Memory {
+                what: "groups".into(),
+                needed: needed(groups_of(&self.groups)?),
+                available: 0,
+            });
         }
         self.room.hold(needed(groups_of(&self.groups)?))
     }

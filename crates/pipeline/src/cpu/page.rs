@@ -170,7 +170,10 @@ impl<'a> Reader<'a> {
     pub fn corrupt(&self, what: &str) -> Error {
         let source = std::io::Error::new(std::io::ErrorKind::InvalidData, format!("it holds {what}"));
         let (operation, name) = (onehop_io::Operation::Read, self.name);
-        Error::Spill { directory: directory_of(name), source: onehop_io::Error::at(operation, name, self.offset, self.len, source) }
+        Error::Spill {
+            directory: directory_of(name),
+            source: onehop_io::Error::at(operation, name, self.offset, self.len, source),
+        }
     }
 }
 
