@@ -388,12 +388,16 @@ impl Run {
         // Join tables are not needed any more, nor what they were made of.
         drop((execution, held));
         match answer {
-            Some(Answer::Rows(rows)) => {
+            Some(Answer::Rows(mut rows)) => {
                 let mut batches = Vec::new();
-                for chunk in &rows.chunks {
-                    batches.extend(self.sliced(&batch(&self.fused, &self.schema, chunk)?));
+                for chunk in std::mem::take(&mut rows.chunks) {
+                    batches.extend(self.sliced(&batch(&self.fused, &self.schema, &chunk)?));
                 }
-                Ok(stream::iter(batches).map(Ok).boxed())
+                // They take what the columns took.
+                let batches = stream::iter(batches).inspect(move |_| {
+                    let _held = &rows;
+                });
+                Ok(batches.map(Ok).boxed())
             }
             Some(Answer::Spilled(spilled)) => self.merged(&spilled, stop, query.as_deref()).await,
             None => Err(internal_datafusion_err!("a program without pipelines").into()),

@@ -234,13 +234,10 @@ impl State {
         }
         let mut sums = |highest: u32| -> Result<Vec<ExactSum>> {
             let mut words = vec![[0; SUM_WORDS]; n];
-            for word in 0..SUM_WORDS {
-                let mut row = 0;
-                from.words(n, |value| {
-                    words[row][word] = value;
-                    row += 1;
-                })?;
-            }
+            (0..SUM_WORDS).try_for_each(|number| {
+                let mut words = words.iter_mut();
+                from.words(n, |word| words.by_ref().take(1).for_each(|words| words[number] = word))
+            })?;
             let sums = words.into_iter().map(|words| ExactSum::of_words(words, highest));
             sums.collect::<Option<_>>().ok_or_else(|| from.corrupt("a sum that no doubles have"))
         };
