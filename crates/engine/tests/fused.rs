@@ -595,6 +595,29 @@ fn groups_of_ten_times_the_memory_are_spilled() {
 }
 
 #[test]
+fn a_join_table_that_does_not_fit_is_built_in_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = many_groups(dir.path());
+    place.run(
+        "CREATE TABLE others AS SELECT v AS k, v * 2654435761 % 1000003 AS w FROM (SELECT unnest(range(0, 1200000)) AS v)",
+    );
+    // As DuckDB has them, of the same rows.
+    let inner = "SELECT count(*), sum(w), sum(y) FROM many JOIN others ON x = k";
+    assert_eq!(place.run(inner), ["1440028|720013931045|719297172"]);
+    let notices = place.session.query().notices();
+    assert!(notices.iter().any(|n| n.contains("a join table was built in ")), "{notices:?}");
+    for (sql, expected) in [
+        ("SELECT count(*), sum(y) FROM many WHERE NOT EXISTS (SELECT 1 FROM others WHERE k = x)", "1559972|779202828"),
+        (
+            "SELECT count(*), sum(y) FROM many WHERE EXISTS (SELECT 1 FROM others WHERE k = x AND w > 500000)",
+            "720009|359647045",
+        ),
+    ] {
+        assert_eq!(place.run(sql), [expected], "{sql}");
+    }
+}
+
+#[test]
 fn a_spilled_answer_that_nobody_reads_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let place = many_groups(dir.path());

@@ -11,7 +11,7 @@ use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, S
 use arrow_schema::{DataType, Field, Schema};
 use onehop_io::{Ledger, MemoryFile, WriteAt};
 use onehop_pipeline::bind::bind;
-use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
+use onehop_pipeline::cpu::{Answer, Execution, KeyPart, ResultColumn, ResultValues, Stage, Worker, run};
 use onehop_pipeline::ir::{self, Aggregate, JoinKind, Pipeline, Probe, Program, Shape, Sink, Step};
 use onehop_pipeline::{
     Account, ArithmeticOp, BatchSourceBuilder, Bounds, Budget, CompareOp, Domain, Error, Expr, Holder, Resources,
@@ -404,12 +404,52 @@ fn actual(
     budget: impl Into<Budget>,
 ) -> Result<Vec<Row>, Error> {
     let mut execution = Execution::new(program.clone(), sources.to_vec(), budget)?;
+    Ok(sorted_rows(&run(&mut execution, threads)?))
+}
+
+/// The answer if one table is built part by part, and the last pipeline is carried through once for each.
+fn in_passes(program: &Program, sources: &[Arc<dyn Source>], table: usize, of: u32) -> Result<Vec<Row>, Error> {
+    let mut execution = Execution::new(program.clone(), sources.to_vec(), 1 << 30)?;
+    let build = |execution: &mut Execution, pipeline: usize, part: KeyPart| {
+        let stage = execution.stage_of_part(pipeline, part)?;
+        let mut worker = Worker::new(&stage, &Arc::default());
+        while worker.step()?.is_some() {}
+        execution.finish(pipeline, &stage, vec![worker]).map(|_| ())
+    };
+    let last = execution.pipelines() - 1;
+    for pipeline in 0..last {
+        match pipeline == table {
+            true => execution.leave_out(pipeline)?,
+            false => build(&mut execution, pipeline, KeyPart::ALL)?,
+        }
+    }
+    let mut chunks = Vec::new();
+    let mut pass: Option<(Arc<Stage>, Worker)> = None;
+    for number in (0..of).rev() {
+        build(&mut execution, table, KeyPart { number, of })?;
+        let stage = execution.stage(last)?;
+        let mut worker = match pass.take() {
+            Some((_, worker)) => worker.pass(&stage),
+            None => Worker::new(&stage, &Arc::default()),
+        };
+        while let Some(chunk) = worker.step()? {
+            chunks.push(chunk);
+        }
+        pass = Some((stage, worker));
+    }
+    let (stage, worker) = pass.unwrap();
+    let Answer::Rows(rows) = execution.finish(last, &stage, vec![worker])? else { panic!() };
+    chunks.extend(rows.chunks);
+    Ok(sorted_rows(&chunks))
+}
+
+fn sorted_rows(chunks: &[Vec<ResultColumn>]) -> Vec<Row> {
     let mut answer = Vec::new();
-    for chunk in run(&mut execution, threads)? {
+    for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
         answer.extend((0..chunk[0].len()).map(|row| chunk.iter().map(|column| cell(column, row)).collect::<Row>()));
     }
     answer.sort();
-    Ok(answer)
+    answer
 }
 
 /// Memory without end, of which every so many requests is refused: groups are spilled at any time and any level.
@@ -702,6 +742,15 @@ proptest! {
             (Err(Error::OutOfRange { .. } | Error::DivisionByZero { .. }), Err(())) => {}
             (Err(Error::Unsupported(_) | Error::Memory { .. }), _) => {}
             (actual, expected) => prop_assert!(false, "spilled: {actual:?} {expected:?}\n{program}"),
+        }
+        let execution = Execution::new(program.clone(), sources.to_vec(), 0).unwrap();
+        if let Some(table) = (0..program.pipelines.len() - 1).find(|table| execution.may_pass(*table)) {
+            match (in_passes(&program, &sources, table, every as u32 - 1), &expected) {
+                (Ok(actual), Ok(expected)) => prop_assert_eq!(&actual, expected, "in passes: {}", program),
+                (Err(Error::OutOfRange { .. } | Error::DivisionByZero { .. }), Err(())) => {}
+                (Err(Error::Unsupported(_)), _) => {}
+                (actual, expected) => prop_assert!(false, "in passes: {actual:?} {expected:?}\n{program}"),
+            }
         }
         match (actual(&program, &sources, threads, 1 << 30), expected) {
             (Ok(actual), Ok(expected)) => prop_assert_eq!(actual, expected, "{}", program),

@@ -169,7 +169,7 @@ fn spilled(budget: Budget) -> Answer {
     let stage = execution.stage(0).unwrap();
     let mut worker = Worker::new(&stage, &Arc::default());
     while worker.step().unwrap().is_some() {}
-    execution.finish(&stage, vec![worker]).unwrap()
+    execution.finish(0, &stage, vec![worker]).unwrap()
 }
 
 #[test]

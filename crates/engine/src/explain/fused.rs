@@ -88,13 +88,18 @@ impl Subtree<'_> {
                 Step::Map(_) => continue,
             };
             let rows = ran.map(|ran| ran.steps[step]);
+            let passes = match &pipeline.steps[step] {
+                Step::Probe(probe) => self.ran.get(probe.table).map_or(1, |table| table.passes),
+                _ => 1,
+            };
+            let remark = format!("built in {passes} parts, each with a pass of its own: memory_limit was reached");
             node = Node {
                 operator: operator.into(),
                 facts,
                 rows_in: rows.map(|rows| rows.rows_in),
                 rows_out: rows.map(|rows| rows.rows_out),
                 time: None,
-                remarks: Vec::new(),
+                remarks: (passes > 1).then_some(remark).into_iter().collect(),
                 inputs: std::iter::once(node).chain(build).collect(),
             };
         }
@@ -203,6 +208,7 @@ mod tests {
             sink_bytes: 0,
             table: None,
             spilled: None,
+            passes: 1,
         };
         assert_eq!(order(3, Some(&ran)), [1, 2, 0]);
         assert_eq!(order(3, None), [0, 1, 2]);

@@ -23,7 +23,8 @@ use datafusion::physical_plan::{
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use onehop_pipeline::cpu::{
-    Answer, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StepRows, TableFacts, Worker,
+    Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StepRows, TableFacts,
+    Worker,
 };
 use onehop_pipeline::{BatchSource, BatchSourceBuilder};
 use tokio::sync::mpsc;
@@ -36,6 +37,10 @@ use crate::query::Query;
 use crate::settings::Fallback;
 use crate::units::bytes as in_words;
 use crate::{ErrorKind, Result, planner};
+
+/// A table that does not fit is parted no further than this: there are keys that have too many rows, or there is no
+/// memory at all.
+const MOST_PARTS: u32 = 256;
 
 /// What a worker has to have of `memory_limit`: with less, fewer of them do better.
 const WORKER_BYTES: usize = 4 << 20;
@@ -76,7 +81,7 @@ pub(crate) struct DerivedRan {
 }
 
 /// What came of a pipeline.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PipelineRan {
     pub elapsed: Duration,
     pub workers: usize,
@@ -91,6 +96,44 @@ pub(crate) struct PipelineRan {
     pub table: Option<TableFacts>,
     /// Groups that did not fit in memory.
     pub spilled: Option<SpillRan>,
+    /// How often it was carried through: once for each part of a table that did not fit in memory.
+    pub passes: usize,
+}
+
+impl PipelineRan {
+    /// Adds what came of another pass.
+    fn add(&mut self, other: Self) {
+        self.elapsed += other.elapsed;
+        self.workers = self.workers.max(other.workers);
+        self.rows += other.rows;
+        self.sink_bytes = self.sink_bytes.max(other.sink_bytes);
+        self.steps.resize(self.steps.len().max(other.steps.len()), StepRows::default());
+        for (rows, other) in self.steps.iter_mut().zip(other.steps) {
+            rows.rows_in += other.rows_in;
+            rows.rows_out += other.rows_out;
+        }
+        // Those that no pass has read, at least.
+        if self.passes == 0 {
+            self.skipped = other.skipped;
+        } else {
+            let least = |known: &Skipped| other.skipped.iter().find(|skipped| skipped.step == known.step);
+            self.skipped.retain_mut(|known| {
+                known.morsels = known.morsels.min(least(known).map_or(0, |skipped| skipped.morsels));
+                known.morsels > 0
+            });
+        }
+        self.passes += other.passes;
+        // The largest part, with the rows of all of them.
+        self.table = match (self.table, other.table) {
+            (Some(a), Some(b)) => Some(TableFacts {
+                is_unique: a.is_unique.zip(b.is_unique).map(|(a, b)| a && b),
+                rows: a.rows + b.rows,
+                bytes: a.bytes.max(b.bytes),
+                ..b
+            }),
+            (a, b) => a.or(b),
+        };
+    }
 }
 
 /// What came of groups that did not fit in memory.
@@ -324,7 +367,6 @@ impl Run {
         let query = self.context.session_config().get_extension::<Query>();
         let budget = memory::budget(&self.context);
         let stop = StopOnDrop::default();
-        let mut answer = None;
         if let Some(query) = &query {
             for scan in self.fused.scans() {
                 let (considered, read) = (scan.plan.blocks_considered as u64, scan.plan.blocks.len() as u64);
@@ -351,44 +393,34 @@ impl Run {
             true => self.fused.execution.with_budget(budget),
             false => self.fused.execution.with_sources(sources, budget)?,
         };
-        for pipeline in 0..execution.pipelines() {
-            let began = Instant::now();
-            let stage = execution.stage(pipeline)?;
-            let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels).sum();
-            if let Input::Table(scan) = &self.fused.inputs[execution.program().pipelines[pipeline].source] {
-                scan.ledger.planned_blocks(0, by_joins as u64);
+        let last = execution.pipelines() - 1;
+        // The table that does not fit, if there is one.
+        let mut parted = None;
+        for pipeline in 0..last {
+            match self.build(&mut execution, pipeline, KeyPart::ALL).await {
+                Err(Stop::TakeOver(TakeOver::Memory(_))) if parted.is_none() && execution.may_pass(pipeline) => {
+                    parted = Some(pipeline);
+                    execution.leave_out(pipeline)?;
+                    ran.pipelines.push(PipelineRan::default());
+                }
+                built => ran.pipelines.push(built?),
             }
-            let workers = self.work(&stage, &stop, query.as_ref()).await?;
-            let (count, sink_bytes) = (workers.len(), workers.iter().map(Worker::bytes).sum());
-            let finished = Arc::clone(&stage);
-            let outcome = spawn_blocking(move || {
-                let outcome = execution.finish(&finished, workers);
-                (execution, outcome)
-            });
-            let outcome = outcome.await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
-            execution = outcome.0;
-            let made = outcome.1?;
-            ran.pipelines.push(PipelineRan {
-                elapsed: began.elapsed(),
-                workers: count,
-                rows: stage.rows(),
-                skipped: stage.skipped().to_vec(),
-                steps: stage.step_rows(),
-                sink_bytes,
-                table: execution.tables().get(pipeline).copied(),
-                spilled: match &made {
-                    Answer::Spilled(spilled) => {
-                        Some(SpillRan { counts: Arc::clone(spilled.counts()), partitions: spilled.partitions() })
-                    }
-                    Answer::Rows(_) => None,
-                },
-            });
-            answer = Some(made);
         }
+        let began = Instant::now();
+        let (stage, workers, mut done) = match parted {
+            None => self.carry(&execution, last, Vec::new(), &stop).await?,
+            Some(table) => self.passes(&mut execution, table, &stop, &mut ran.pipelines[table]).await?,
+        };
+        let answer = self.finish(&mut execution, last, stage, workers).await?;
+        if let Answer::Spilled(spilled) = &answer {
+            done.spilled = Some(SpillRan { counts: Arc::clone(spilled.counts()), partitions: spilled.partitions() });
+        }
+        done.elapsed = began.elapsed();
+        ran.pipelines.push(done);
         // Join tables are not needed any more, nor what they were made of.
         drop((execution, held));
         match answer {
-            Some(Answer::Rows(mut rows)) => {
+            Answer::Rows(mut rows) => {
                 let mut batches = Vec::new();
                 for chunk in std::mem::take(&mut rows.chunks) {
                     batches.extend(self.sliced(&batch(&self.fused, &self.schema, &chunk)?));
@@ -399,9 +431,138 @@ impl Run {
                 });
                 Ok(batches.map(Ok).boxed())
             }
-            Some(Answer::Spilled(spilled)) => self.merged(&spilled, stop, query.as_deref()).await,
-            None => Err(internal_datafusion_err!("a program without pipelines").into()),
+            Answer::Spilled(spilled) => self.merged(&spilled, stop, query.as_deref()).await,
         }
+    }
+
+    /// Builds a table, or a part of one.
+    async fn build(&self, execution: &mut Execution, pipeline: usize, part: KeyPart) -> Outcome<PipelineRan> {
+        let began = Instant::now();
+        // Of its own: others go on where one table does not fit.
+        let stop = StopOnDrop::default();
+        if part != KeyPart::ALL {
+            execution.leave_out(pipeline)?;
+        }
+        let stage = execution.stage_of_part(pipeline, part)?;
+        let is_again = part != KeyPart::ALL;
+        let (workers, mut done) = self.carry_stage(execution, pipeline, &stage, Vec::new(), is_again, &stop).await?;
+        self.finish(execution, pipeline, stage, workers).await?;
+        done.elapsed = began.elapsed();
+        done.table = execution.tables().get(pipeline).copied();
+        Ok(done)
+    }
+
+    /// Builds a table part by part, and carries the last pipeline through once for each. Half of the memory is for the
+    /// table, and half for the groups, of which some are there already when the next part is built.
+    async fn passes(
+        &self,
+        execution: &mut Execution,
+        table: usize,
+        stop: &StopOnDrop,
+        built: &mut PipelineRan,
+    ) -> Outcome<(Arc<Stage>, Vec<Worker>, PipelineRan)> {
+        let last = execution.pipelines() - 1;
+        let half = memory::limit(self.context.memory_pool().as_ref()) / 2;
+        let aside = MemoryConsumer::new("CpuPreAgg").register(self.context.memory_pool());
+        let mut parts: Vec<KeyPart> = KeyPart::ALL.split().collect();
+        let mut carried: Option<(Arc<Stage>, Vec<Worker>, PipelineRan)> = None;
+        while let Some(part) = parts.pop() {
+            let groups_bytes = carried.iter().flat_map(|(_, workers, _)| workers).map(Worker::bytes).sum();
+            // As much as there is of it: who needs the rest is refused it, or gets it.
+            let _ = aside.try_resize(half.saturating_sub(groups_bytes));
+            match self.build(execution, table, part).await {
+                Err(Stop::TakeOver(TakeOver::Memory(_))) if part.of < MOST_PARTS => {
+                    execution.leave_out(table)?;
+                    parts.extend(part.split());
+                    continue;
+                }
+                part => built.add(part?),
+            }
+            let table_bytes = execution.tables().get(table).map_or(0, |table| table.bytes);
+            let _ = aside.try_resize(half.saturating_sub(table_bytes));
+            let (workers, mut all) = match carried.take() {
+                Some((_, workers, all)) => (workers, all),
+                None => Default::default(),
+            };
+            let (stage, workers, done) = self.carry(execution, last, workers, stop).await?;
+            all.add(done);
+            carried = Some((stage, workers, all));
+        }
+        let carried = carried.ok_or_else(|| internal_datafusion_err!("a table without parts"))?;
+        if let Some(query) = self.context.session_config().get_extension::<Query>() {
+            query.notice(format!(
+                "memory_limit is reached: a join table was built in {} parts, and what is joined with it read for each",
+                built.passes
+            ));
+        }
+        Ok(carried)
+    }
+
+    /// Carries a pipeline through, by workers that have been through it before, if there are any.
+    async fn carry(
+        &self,
+        execution: &Execution,
+        pipeline: usize,
+        workers: Vec<Worker>,
+        stop: &StopOnDrop,
+    ) -> Outcome<(Arc<Stage>, Vec<Worker>, PipelineRan)> {
+        let stage = execution.stage(pipeline)?;
+        let is_again = !workers.is_empty();
+        let (workers, done) = self.carry_stage(execution, pipeline, &stage, workers, is_again, stop).await?;
+        Ok((stage, workers, done))
+    }
+
+    async fn carry_stage(
+        &self,
+        execution: &Execution,
+        pipeline: usize,
+        stage: &Arc<Stage>,
+        workers: Vec<Worker>,
+        is_again: bool,
+        stop: &StopOnDrop,
+    ) -> Outcome<(Vec<Worker>, PipelineRan)> {
+        let query = self.context.session_config().get_extension::<Query>();
+        let began = Instant::now();
+        let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels).sum();
+        if let Input::Table(scan) = &self.fused.inputs[execution.program().pipelines[pipeline].source] {
+            // The first time they have been counted already.
+            let again = if is_again { scan.plan.blocks.len() } else { 0 };
+            scan.ledger.planned_blocks(again as u64, by_joins as u64);
+        }
+        if let Some(query) = query.as_ref().filter(|_| is_again) {
+            query.expect_rows(stage.rows());
+        }
+        let workers = self.work(stage, workers, stop, query.as_ref()).await?;
+        let done = PipelineRan {
+            elapsed: began.elapsed(),
+            workers: workers.len(),
+            rows: stage.rows(),
+            skipped: stage.skipped().to_vec(),
+            steps: stage.step_rows(),
+            sink_bytes: workers.iter().map(Worker::bytes).sum(),
+            table: None,
+            spilled: None,
+            passes: 1,
+        };
+        Ok((workers, done))
+    }
+
+    /// Puts together what workers have, on a thread where that may take its time.
+    async fn finish(
+        &self,
+        execution: &mut Execution,
+        pipeline: usize,
+        stage: Arc<Stage>,
+        workers: Vec<Worker>,
+    ) -> Outcome<Answer> {
+        let mut finishing = execution.clone();
+        let finished = spawn_blocking(move || {
+            let answer = finishing.finish(pipeline, &stage, workers);
+            (finishing, answer)
+        });
+        let (finished, answer) = finished.await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
+        *execution = finished;
+        Ok(answer?)
     }
 
     /// The rows of groups that were spilled, as they are put together. The first of each merger are waited for: as long
@@ -460,21 +621,40 @@ impl Run {
     }
 
     /// Carries a stage through on all threads.
-    async fn work(&self, stage: &Arc<Stage>, stop: &StopOnDrop, query: Option<&Arc<Query>>) -> Result<Vec<Worker>> {
+    async fn work(
+        &self,
+        stage: &Arc<Stage>,
+        before: Vec<Worker>,
+        stop: &StopOnDrop,
+        query: Option<&Arc<Query>>,
+    ) -> Result<Vec<Worker>> {
         let affordable = memory::limit(self.context.memory_pool().as_ref()) / WORKER_BYTES;
         let threads = self.context.session_config().target_partitions().min(stage.morsels()).min(affordable).max(1);
         // A failure stops the others, and nobody else.
         let stop_all = StopOnDrop(Arc::clone(&stop.0));
         let mut tasks = JoinSet::new();
         // All of them at once: each has a share of the memory.
-        let all: Vec<Worker> = (0..threads).map(|_| Worker::new(stage, &stop.0)).collect();
+        let mut all: Vec<Worker> = before.into_iter().map(|worker| worker.pass(stage)).collect();
+        all.extend((all.len()..threads).map(|_| Worker::new(stage, &stop.0)));
         for worker in all {
             let query = query.cloned();
             tasks.spawn_blocking(move || carry_on(worker, query.as_deref()));
         }
         let mut workers = Vec::with_capacity(threads);
+        let mut failed = None;
         while let Some(joined) = tasks.join_next().await {
-            workers.push(joined.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??);
+            let worker = joined.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)).into());
+            match worker.and_then(|worker| worker) {
+                Ok(worker) => workers.push(worker),
+                // The others are waited for: who goes on needs the memory that they have.
+                Err(e) => {
+                    stop.0.store(true, Relaxed);
+                    failed.get_or_insert(e);
+                }
+            }
+        }
+        if let Some(e) = failed {
+            return Err(e);
         }
         stop_all.disarm();
         Ok(workers)

@@ -35,6 +35,7 @@ pub use grouper::{Merger, Spilled};
 pub use output::{ResultColumn, ResultValues};
 pub use spill::SpillCounts;
 pub use stage::{Skipped, Stage};
+pub use table::KeyPart;
 pub(crate) use vector::Kind;
 pub use worker::Worker;
 
@@ -42,7 +43,7 @@ use self::stage::CompiledSink;
 use self::table::{Collected, JoinTable, Tables};
 use self::worker::SinkState;
 use crate::budget::{Budget, Holder, Room};
-use crate::ir::{Program, Shape, validate};
+use crate::ir::{Pipeline, Program, Shape, Step, validate};
 use crate::{Domain, Result, Source};
 
 /// A program that is being run.
@@ -135,13 +136,58 @@ impl Execution {
         Ok(Arc::new(Stage::new(pipeline, shape, source, &self.tables, &self.budget)?))
     }
 
+    /// Whether the table of a pipeline may be built part by part ([`KeyPart`]), the last pipeline being carried through
+    /// once for each: that probes it, and nobody else does. Every row finds what it finds in one of the passes.
+    pub fn may_pass(&self, pipeline: usize) -> bool {
+        let probes = |of: &Pipeline| {
+            of.steps.iter().filter(|step| matches!(step, Step::Probe(probe) if probe.table == pipeline)).count()
+        };
+        let Some((last, others)) = self.program.pipelines.split_last() else { return false };
+        probes(last) == 1 && others.iter().all(|other| probes(other) == 0)
+    }
+
+    /// As [`Execution::stage`], for a part of the keys of a table.
+    pub fn stage_of_part(&self, pipeline: usize, part: KeyPart) -> Result<Arc<Stage>> {
+        let (of, shape) = (&self.program.pipelines[pipeline], &self.shapes[pipeline]);
+        let source = Arc::clone(&self.sources[of.source]);
+        let mut stage = Stage::new(of, shape, source, &self.tables, &self.budget)?;
+        if let CompiledSink::Build { part: only, .. } = &mut stage.sink {
+            *only = part;
+        }
+        Ok(Arc::new(stage))
+    }
+
+    /// Leaves a pipeline's table empty, so that others can be built before it. One that was built makes room.
+    pub fn leave_out(&mut self, pipeline: usize) -> Result<()> {
+        let stage = self.stage(pipeline)?;
+        if let CompiledSink::Build { layout, payload, .. } = &stage.sink {
+            let payload: Vec<Domain> = payload.iter().map(|(_, domain)| domain.clone()).collect();
+            let mut room = self.budget.room("a join table", Holder::Keeps);
+            let nothing = JoinTable::build(vec![Collected::new(&payload)], layout, &mut room)?;
+            self.put(pipeline, nothing, room);
+        }
+        Ok(())
+    }
+
+    /// Makes a table that of a pipeline.
+    fn put(&mut self, pipeline: usize, table: JoinTable, room: Room) {
+        let (table, room) = (Arc::new(table), Arc::new(room));
+        match self.tables.get_mut(pipeline) {
+            Some(before) => (*before, self.rooms[pipeline]) = (table, room),
+            None => {
+                self.tables.push(table);
+                self.rooms.push(room);
+            }
+        }
+    }
+
     /// Puts the workers' results together once no morsel is left: a table for later pipelines, or groups.
     ///
     /// # Errors
     /// [`crate::Error::Memory`], and those of files.
-    pub fn finish(&mut self, stage: &Stage, workers: Vec<Worker>) -> Result<Answer> {
+    pub fn finish(&mut self, pipeline: usize, stage: &Stage, workers: Vec<Worker>) -> Result<Answer> {
         match &stage.sink {
-            CompiledSink::Build { layout, .. } => {
+            CompiledSink::Build { layout, part, .. } => {
                 let collected = workers.into_iter().filter_map(|worker| match worker.sink {
                     SinkState::Build(collected, room) => Some((collected, room)),
                     _ => None,
@@ -149,8 +195,8 @@ impl Execution {
                 // What the rows take is theirs until they are in the table.
                 let (collected, _rooms): (Vec<_>, Vec<_>) = collected.unzip();
                 let mut room = self.budget.room("a join table", Holder::Keeps);
-                self.tables.push(Arc::new(JoinTable::build(collected, layout, &mut room)?));
-                self.rooms.push(Arc::new(room));
+                let table = JoinTable::build(collected, layout, &mut room)?;
+                self.put(pipeline, table.of_part(*part, layout), room);
                 Ok(Answer::Rows(Chunks::default()))
             }
             CompiledSink::Aggregate { plan, .. } => {
@@ -200,7 +246,7 @@ pub fn run(execution: &mut Execution, threads: usize) -> Result<Vec<Vec<ResultCo
             workers.push(worker);
             answer.extend(chunks.into_iter().filter(|chunk| !chunk.is_empty()));
         }
-        match execution.finish(&stage, workers)? {
+        match execution.finish(pipeline, &stage, workers)? {
             Answer::Rows(rows) => answer.extend(rows.chunks),
             Answer::Spilled(spilled) => {
                 let mut merger = spilled.merger(&Arc::default());

@@ -10,7 +10,7 @@ use super::keys::KeyLayout;
 use super::screen::Screen;
 use super::spill::SpillCounts;
 use super::states::{Function, FunctionKind};
-use super::table::{JoinTable, Tables};
+use super::table::{JoinTable, KeyPart, Tables};
 use super::vector::Kind;
 use crate::bind::{Bound, bind};
 use crate::budget::Budget;
@@ -109,7 +109,7 @@ pub(super) struct MatchCode {
 
 #[derive(Debug)]
 pub(super) enum CompiledSink {
-    Build { layout: KeyLayout, codes: Vec<Code>, key_slots: Vec<usize>, payload: Vec<(usize, Domain)> },
+    Build { layout: KeyLayout, part: KeyPart, codes: Vec<Code>, key_slots: Vec<usize>, payload: Vec<(usize, Domain)> },
     Aggregate { codes: Vec<Code>, plan: Plan },
     Collect { codes: Vec<Code>, columns: Vec<(usize, Domain)> },
 }
@@ -140,6 +140,11 @@ impl Stage {
             StepKind::Probe { table, kind: JoinKind::Inner | JoinKind::Left, .. } => !table.is_unique(),
             _ => false,
         });
+        // Rows that other passes let through go into the same sink, which must not depend on what each of them knows.
+        let is_in_passes = steps.iter().any(|step| match &step.kind {
+            StepKind::Probe { table, .. } => table.is_part(),
+            StepKind::Filter(_) => false,
+        });
         let (morsels, skipped) = morsels(pipeline, &*source, tables);
         let rows: u64 = morsels.iter().map(|morsel| source.rows(*morsel) as u64).sum();
         let counts = steps.iter().map(|_| StepCounts::default()).collect();
@@ -150,7 +155,7 @@ impl Stage {
             steps,
             sink,
             sink_needs,
-            most_rows: (!multiplies).then_some(rows),
+            most_rows: (!multiplies && !is_in_passes).then_some(rows),
             budget: budget.clone(),
             spilled: Arc::default(),
             morsels,
@@ -281,6 +286,8 @@ impl Builder<'_> {
                     keys.push(code);
                     screen = Screen::of_probe(&bound, probe.kind, &table, self.is_column());
                 }
+                // Rows of other parts are not those that find nothing.
+                screen = screen.filter(|_| !(table.is_part() && probe.kind == JoinKind::Anti));
                 let slots = keys.iter().map(|code| code.result).collect();
                 let mut needs = registers_of(&probe.keys);
                 let first = self.registers.len();
@@ -362,7 +369,7 @@ impl Builder<'_> {
                 let payload = payload.iter().map(|expr| compile(self, expr)).collect::<Result<Vec<_>>>()?;
                 let (key_slots, domains): (Vec<usize>, Vec<Domain>) = keys.into_iter().unzip();
                 let layout = KeyLayout::new(&domains, false)?;
-                (CompiledSink::Build { layout, codes, key_slots, payload }, needs)
+                (CompiledSink::Build { layout, part: KeyPart::ALL, codes, key_slots, payload }, needs)
             }
             Sink::Aggregate { keys, aggregates } => {
                 let needs = registers_of(keys.iter().chain(aggregates.iter().filter_map(Aggregate::argument)));

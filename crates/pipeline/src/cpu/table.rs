@@ -23,6 +23,42 @@ const SMALL: u64 = 1 << 20;
 /// Bytes of a row while rows are put into the order of their keys.
 const ARRANGING_BYTES: usize = 16;
 
+/// A part of all keys: rows of a table that does not fit are put into one of each part, one after the other. Keys of one
+/// part are those of a range, which rules out blocks of what is joined with them; others have hashes of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPart {
+    /// Less than `of`.
+    pub number: u32,
+    /// How many parts there are.
+    pub of: u32,
+}
+
+impl KeyPart {
+    /// All keys.
+    pub const ALL: Self = Self { number: 0, of: 1 };
+
+    /// Calls `f` with each key's place, and whether the part has it. One part has rows without a key, too.
+    fn for_each(self, layout: &KeyLayout, keys: &mut [u64], mut f: impl FnMut(usize, &mut u64, bool)) {
+        let bound = |number: u32, of_all: u128| (of_all * u128::from(number)).div_ceil(u128::from(self.of));
+        let is_range = layout.single_interval().is_some();
+        let all = if is_range { layout.count.into() } else { 1u128 << u64::BITS };
+        let (first, end) = (bound(self.number, all), bound(self.number + 1, all));
+        for (row, key) in keys.iter_mut().enumerate() {
+            let at = match is_range {
+                true if *key >= layout.count => 0,
+                true => *key,
+                false => super::index::hash(*key),
+            };
+            f(row, key, (first..end).contains(&at.into()));
+        }
+    }
+
+    /// The parts of it.
+    pub fn split(self) -> impl Iterator<Item = Self> {
+        (0..4).map(move |more| Self { number: self.number * 4 + more, of: self.of * 4 })
+    }
+}
+
 /// What one worker has collected.
 #[derive(Debug)]
 pub(crate) struct Collected {
@@ -60,6 +96,8 @@ pub(crate) struct JoinTable {
     pub interval: Option<Interval>,
     /// Rows that were put in.
     pub rows: usize,
+    /// Which keys may be in it, and how keys are made for that, if that is not all.
+    part: Option<(KeyLayout, KeyPart)>,
 }
 
 #[derive(Debug)]
@@ -77,6 +115,13 @@ impl Collected {
     pub fn new(payload: &[Domain]) -> Self {
         let payload = payload.iter().map(|domain| Column::new(Kind::of(domain))).collect();
         Self { keys: Vec::new(), payload }
+    }
+
+    /// Takes the keys away of rows that are in other parts.
+    pub fn only(part: KeyPart, layout: &KeyLayout, keys: &mut [u64]) {
+        if part != KeyPart::ALL {
+            part.for_each(layout, keys, |_, key, is_in| *key = if is_in { *key } else { NO_KEY });
+        }
     }
 
     /// Takes over `n` rows; those without a key are left out.
@@ -293,7 +338,11 @@ impl JoinTable {
         }
         let interval = if rows == 0 { Some(Interval::EMPTY) } else { layout.single_interval() };
         let is_direct = is_direct(&layout, rows);
-        let table_bytes = bytes_of(&layout, rows, &all.payload);
+        // How large the index is, is known by now.
+        let table_bytes = match is_direct {
+            true => bytes_of(&layout, rows, &all.payload),
+            false => all.bytes() + slots_of(rows) * size_of::<(u64, u32)>(),
+        };
         room.hold(table_bytes.saturating_add(collected_bytes).saturating_add(rows * ARRANGING_BYTES))?;
         all.keys.iter_mut().for_each(|key| *key -= first);
         let mut table = Self {
@@ -303,6 +352,7 @@ impl JoinTable {
             payload: Vec::new(),
             interval,
             rows,
+            part: None,
         };
         match is_direct {
             true => table.fill_direct(&all),
@@ -328,7 +378,7 @@ impl JoinTable {
     }
 
     fn fill_hashed(&mut self, all: &Collected) {
-        let capacity = (all.keys.len() * 2).next_power_of_two().max(16);
+        let capacity = slots_of(all.keys.len());
         let shift = 64 - capacity.trailing_zeros();
         let mut slots = vec![(NO_KEY, 0u32); capacity];
         let mut place_of = Vec::with_capacity(all.keys.len());
@@ -419,6 +469,24 @@ impl JoinTable {
         index + self.starts.len() * 4 + self.payload.iter().map(|(column, _)| column.bytes()).sum::<usize>()
     }
 
+    /// It has the rows of a part only. `keys` is as for [`JoinTable::build`].
+    #[must_use]
+    pub fn of_part(self, part: KeyPart, keys: &KeyLayout) -> Self {
+        Self { part: (part != KeyPart::ALL).then(|| (keys.clone(), part)), ..self }
+    }
+
+    /// Whether it has the rows of a part of the keys only.
+    pub fn is_part(&self) -> bool {
+        self.part.is_some()
+    }
+
+    /// Which of `n` rows have a key of its part.
+    pub fn in_part(&self, slots: &[usize], vectors: &[Vector], n: usize, scratch: &mut KeyScratch, is_in: &mut [u8]) {
+        let Some((layout, part)) = &self.part else { return is_in[..n].fill(1) };
+        layout.keys(slots, vectors, n, &mut scratch.keys);
+        part.for_each(layout, &mut scratch.keys[..n], |row, _, has| is_in[row] = has.into());
+    }
+
     /// Looks up the keys of `n` rows: whether each was found, and its place.
     pub fn probe(
         &self,
@@ -479,6 +547,11 @@ impl JoinTable {
 /// Whether a table of so many rows has a place for every key.
 fn is_direct(layout: &KeyLayout, rows: usize) -> bool {
     layout.count < u64::from(u32::MAX) && layout.count <= (rows as u64).saturating_mul(SPARSE).max(SMALL)
+}
+
+/// Slots of a hash table of so many keys.
+fn slots_of(keys: usize) -> usize {
+    (keys * 2).next_power_of_two().max(16)
 }
 
 /// Bytes of a table of so many rows: its index, at most, and a place of payload for every key.

@@ -131,6 +131,13 @@ impl Worker {
         }
     }
 
+    /// A worker of another pass of the stage that this one was a worker of: it goes on with the same sink.
+    #[must_use]
+    pub fn pass(self, stage: &Arc<Stage>) -> Self {
+        let cancelled = Arc::clone(&self.cancelled);
+        Self { sink: self.sink, ..Self::new(stage, &cancelled) }
+    }
+
     /// Takes a morsel and carries it through; `None` if there are none left. What comes back are the rows that a
     /// collecting sink has got of it.
     ///
@@ -276,6 +283,19 @@ impl Worker {
                 StepKind::Probe { table, kind, keys, slots, condition } => {
                     for key in keys {
                         key.run(&mut frame.vectors, rows_in)?;
+                    }
+                    let mut rows_in = rows_in;
+                    if table.is_part() && matches!(kind, JoinKind::Left | JoinKind::Anti) {
+                        // What rows of other parts find is for other passes to say.
+                        table.in_part(slots, &frame.vectors, rows_in, key_scratch, keep);
+                        // What this step reads, and what later ones will: registers that are not loaded yet, too.
+                        let later = &self.order.needed[at];
+                        let needed: Vec<bool> = frame.loaded.iter().zip(later).map(|(a, b)| *a || *b).collect();
+                        frame.keep(keep, picked, stage, &needed);
+                        rows_in = frame.n;
+                        for key in keys {
+                            key.run(&mut frame.vectors, rows_in)?;
+                        }
                     }
                     let mut places = frame.places[number].take().unwrap_or_else(|| Box::new([NOTHING; VECTOR_ROWS]));
                     table.probe(slots, &frame.vectors, rows_in, key_scratch, keep, &mut places[..]);
@@ -526,9 +546,10 @@ impl SinkState {
             code.run(&mut frame.vectors, n)?;
         }
         match (self, &stage.sink) {
-            (Self::Build(collected, room), CompiledSink::Build { layout, key_slots, payload, .. }) => {
+            (Self::Build(collected, room), CompiledSink::Build { layout, part, key_slots, payload, .. }) => {
                 room.hold(collected.growth(n).bytes())?;
                 layout.keys(key_slots, &frame.vectors, n, &mut scratch.keys);
+                Collected::only(*part, layout, &mut scratch.keys[..n]);
                 let payload: Vec<&Vector> = payload.iter().map(|(slot, _)| &frame.vectors[*slot]).collect();
                 collected.push(&scratch.keys, &payload, n);
             }
