@@ -24,6 +24,7 @@ mod exec;
 mod expr;
 mod graph;
 mod input;
+mod memory;
 mod node;
 mod reduce;
 mod relation;
