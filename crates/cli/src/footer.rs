@@ -21,6 +21,7 @@ pub fn line(finished: &Finished) -> String {
     let mut parts = vec![what, units::time(finished.elapsed), "CPU".to_string()];
     parts.extend(read(&finished.ledger, finished.elapsed.saturating_sub(finished.plan_time)));
     parts.extend(written(&finished.ledger));
+    parts.extend(spilled(&finished.ledger));
     parts.extend(skipped(&finished.ledger));
     parts.join(" · ")
 }
@@ -43,8 +44,13 @@ fn read(ledger: &LedgerSnapshot, run_time: Duration) -> Option<String> {
 }
 
 fn written(ledger: &LedgerSnapshot) -> Option<String> {
-    let bytes = ledger.hop(Hop::HostToStorage);
+    let bytes = ledger.hop(Hop::HostToStorage).saturating_sub(ledger.spilled_bytes);
     (bytes > 0).then(|| format!("{} written", units::bytes(bytes)))
+}
+
+fn spilled(ledger: &LedgerSnapshot) -> Option<String> {
+    let bytes = ledger.spilled_bytes;
+    (bytes > 0).then(|| format!("{} spilled", units::bytes(bytes)))
 }
 
 fn skipped(ledger: &LedgerSnapshot) -> Option<String> {
@@ -77,6 +83,14 @@ mod tests {
             line(&finished(Outcome::Rows(3), &ledger)),
             "3 rows · 214 ms · CPU · 1.19 GB read buffered at 6.61 GB/s · 48/60 blocks skipped"
         );
+    }
+
+    #[test]
+    fn what_was_spilled_was_not_written() {
+        let ledger = Ledger::default();
+        ledger.moved(Hop::HostToStorage, 3_000_000);
+        ledger.spilled(3_000_000);
+        assert_eq!(line(&finished(Outcome::Rows(1), &ledger)), "1 row · 214 ms · CPU · 3.00 MB spilled");
     }
 
     #[test]

@@ -164,6 +164,9 @@ impl From<onehop_pipeline::Error> for Error {
             Pipeline::DivisionByZero { .. } => {
                 return Self::new(ErrorKind::Data, e.to_string()).with_hint(ZERO_DIVISOR).with_source(e);
             }
+            Pipeline::Spill { .. } => {
+                return Self::new(ErrorKind::Io, e.to_string()).with_hint(NO_PLACE_TO_SPILL).with_source(e);
+            }
             Pipeline::Memory { .. } => ErrorKind::Resources,
             Pipeline::Cancelled => ErrorKind::Cancelled,
             Pipeline::Invalid(_) | Pipeline::Unsupported(_) => ErrorKind::Internal,
@@ -266,6 +269,9 @@ fn hint_of(kind: ErrorKind) -> Option<String> {
         _ => None,
     }
 }
+
+const NO_PLACE_TO_SPILL: &str = "temp_directory has to be a directory with room, where files can be made (SET temp_directory = \
+                                 '/a/larger/disk'), or raise memory_limit (SET memory_limit = '8GiB')";
 
 const ZERO_DIVISOR: &str = "a / nullif(b, 0) is NULL where b is 0";
 

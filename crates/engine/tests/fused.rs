@@ -6,8 +6,10 @@
 
 mod support;
 
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
 use futures::StreamExt;
-use onehop_engine::{Database, DatabaseOptions, ErrorKind, Output, Session};
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, Hop, Output, Session};
 use support::{fails, rows, run, runtime, tiny};
 use tokio::runtime::Runtime;
 
@@ -713,10 +715,137 @@ fn memory_that_runs_out_fails_no_query() {
     assert!(notices.iter().any(|notice| notice.contains("memory_limit")), "{notices:?}");
     // Who wants no other operators is told of both ways out.
     place.run("SET exec.fallback = 'error'");
-    let sql = "SELECT x, y, count(*) AS n, sum(x) AS s FROM many GROUP BY x, y";
+    let sql = "SELECT count(DISTINCT x * 3) FROM many";
     let e = place.runtime.block_on(fails(&place.session, sql));
     assert_eq!(e.kind(), ErrorKind::Resources, "{e}");
     assert!(e.hint().is_some_and(|h| h.contains("memory_limit") && h.contains("exec.fallback")), "{e}");
+}
+
+/// Every file below a directory.
+fn files_in(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files.extend(files_in(&path)) } else { files.push(path) }
+    }
+    files
+}
+
+/// A table of 3,000,000 rows with 2,500,009 keys, and little memory.
+fn many_groups(dir: &std::path::Path) -> Place {
+    let place = Place { runtime: runtime(), session: Database::memory(&options()).unwrap().session().unwrap() };
+    place.run(
+        "CREATE TABLE many AS SELECT v * 7919 % 2500009 AS x, v % 1000 AS y, v, v % 3 AS z \
+         FROM (SELECT unnest(range(0, 3000000)) AS v)",
+    );
+    place.run(&format!("SET temp_directory = '{}'", dir.display()));
+    place.run("SET memory_limit = '16MiB'");
+    place.run("SET exec.fallback = 'error'");
+    place
+}
+
+fn options() -> DatabaseOptions {
+    DatabaseOptions { settings: vec![("threads".into(), "2".into())], ..DatabaseOptions::default() }
+}
+
+const OF_MANY_GROUPS: &str = "SELECT x, count(*), sum(y), min(v), max(v), count(DISTINCT z) FROM many GROUP BY x";
+
+/// What the columns of all rows come to, and the rows.
+async fn checksum(session: &Session, sql: &str) -> onehop_engine::Result<Vec<i64>> {
+    let Output::Rows(mut stream) = session.sql(sql).await? else { panic!() };
+    let mut sums = vec![0; 6];
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        let column = |column: usize| batch.column(column).as_primitive::<Int64Type>().values().to_vec();
+        let [x, n, s, min, max, d] = [0, 1, 2, 3, 4, 5].map(column);
+        for row in 0..batch.num_rows() {
+            let mixed = (x[row] * 31 + n[row] * 7 + s[row] + max[row] * 3) % 1_000_003;
+            let row = [1, n[row], s[row], min[row], mixed, d[row]];
+            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+        }
+        // The least is no sum.
+        sums[3] = 0;
+    }
+    Ok(sums)
+}
+
+#[test]
+fn groups_of_ten_times_the_memory_are_spilled() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = many_groups(dir.path());
+    // A group takes more than 64 bytes: its key and five results, each of 8, two of them twice, and its slots.
+    let sums = place.runtime.block_on(checksum(&place.session, OF_MANY_GROUPS)).unwrap();
+    // As DuckDB has them, of the same rows.
+    assert_eq!(sums, [2_500_009, 3_000_000, 1_498_500_000, 0, 1_250_006_745_416, 3_000_000]);
+    let query = place.session.query();
+    let notices = query.notices();
+    assert!(notices.iter().any(|n| n.contains("memory_limit") && n.contains("spilled to disk")), "{notices:?}");
+    assert!(query.ledger().spilled_bytes > 32 << 20, "{:?}", query.ledger());
+    assert!(query.ledger().hop(Hop::HostToStorage) >= query.ledger().spilled_bytes);
+    assert!(query.ledger().hop(Hop::StorageToHost) >= query.ledger().spilled_bytes);
+    assert_eq!(files_in(dir.path()), Vec::<std::path::PathBuf>::new());
+    // What was reserved has been given back: there is room for others.
+    place.run("SET exec.fallback = 'error'");
+    assert_eq!(
+        place.run("SELECT count(*) FROM (SELECT y, count(*) AS n FROM many GROUP BY y) WHERE n = 3000"),
+        ["1000"]
+    );
+}
+
+#[test]
+fn a_join_table_that_does_not_fit_is_built_in_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = many_groups(dir.path());
+    place.run(
+        "CREATE TABLE others AS SELECT v AS k, v * 2654435761 % 1000003 AS w FROM (SELECT unnest(range(0, 1200000)) AS v)",
+    );
+    // As DuckDB has them, of the same rows.
+    let inner = "SELECT count(*), sum(w), sum(y) FROM many JOIN others ON x = k";
+    assert_eq!(place.run(inner), ["1440028|720013931045|719297172"]);
+    let notices = place.session.query().notices();
+    assert!(notices.iter().any(|n| n.contains("a join table was built in ")), "{notices:?}");
+    for (sql, expected) in [
+        ("SELECT count(*), sum(y) FROM many WHERE NOT EXISTS (SELECT 1 FROM others WHERE k = x)", "1559972|779202828"),
+        (
+            "SELECT count(*), sum(y) FROM many WHERE EXISTS (SELECT 1 FROM others WHERE k = x AND w > 500000)",
+            "720009|359647045",
+        ),
+    ] {
+        assert_eq!(place.run(sql), [expected], "{sql}");
+    }
+}
+
+#[test]
+fn a_spilled_answer_that_nobody_reads_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = many_groups(dir.path());
+    place.runtime.block_on(async {
+        let Output::Rows(mut stream) = place.session.sql(OF_MANY_GROUPS).await.unwrap() else { panic!() };
+        assert!(stream.next().await.unwrap().unwrap().num_rows() > 0);
+        // Not even while it runs: whoever is killed leaves nothing either.
+        assert_eq!(files_in(dir.path()), Vec::<std::path::PathBuf>::new());
+        drop(stream);
+        // While groups are being spilled.
+        let running = checksum(&place.session, OF_MANY_GROUPS);
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(300), running).await.is_err(), "it was over");
+    });
+    assert_eq!(files_in(dir.path()), Vec::<std::path::PathBuf>::new());
+    assert_eq!(place.run("SELECT count(*) FROM many"), ["3000000"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_spilled_to_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = many_groups(dir.path());
+    place.run("SELECT count(*) FROM many");
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+    let e = place.runtime.block_on(fails(&place.session, OF_MANY_GROUPS));
+    assert_eq!(e.kind(), ErrorKind::Io, "{e}");
+    let said = format!("cannot spill to {}: ", dir.path().display());
+    assert!(e.message().starts_with(&said), "{e}");
+    assert!(e.hint().is_some_and(|h| h.contains("temp_directory") && h.contains("memory_limit")), "{e}");
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! *Copy amplification* = bytes moved over all hops / bytes the answer needed. It is 1 when every byte made one hop, and
 //! less when some were in memory already. What an answer *needed* is counted where it is handed out: the stored bytes
 //! of every block of a column that somebody asked for, whether they came from storage or from memory, dictionaries and
-//! other people's files as they were read, and, of what was written, every byte once.
+//! other people's files as they were read, and, of what was written, every byte once, but for what was only *spilled*: put
+//! aside for want of memory.
 //!
 //! A part of a query that wants figures of its own has a ledger [below](Ledger::below) the query's.
 
@@ -91,6 +92,7 @@ pub struct Ledger {
     needed_bytes: Counter,
     cached_blocks: Counter,
     cached_bytes: Counter,
+    spilled_bytes: Counter,
     /// Counts all of it, too.
     above: Option<Arc<Ledger>>,
 }
@@ -131,6 +133,12 @@ impl Ledger {
             ledger.cached_blocks.add(1);
             ledger.cached_bytes.add(bytes as u64);
         });
+    }
+
+    /// `bytes` of what was moved to storage are there for want of memory: they crossed a hop as any others, and no
+    /// answer needed them there.
+    pub fn spilled(&self, bytes: usize) {
+        self.count(|ledger| ledger.spilled_bytes.add(bytes as u64));
     }
 
     /// One read call went to a backend.
@@ -183,6 +191,7 @@ impl Ledger {
             needed_bytes: self.needed_bytes.get(),
             cached_blocks: self.cached_blocks.get(),
             cached_bytes: self.cached_bytes.get(),
+            spilled_bytes: self.spilled_bytes.get(),
         }
     }
 }
@@ -212,6 +221,8 @@ pub struct LedgerSnapshot {
     pub cached_blocks: u64,
     /// Their stored bytes: the part of [`Self::needed_bytes`] that crossed no hop.
     pub cached_bytes: u64,
+    /// Bytes written for want of memory.
+    pub spilled_bytes: u64,
 }
 
 impl LedgerSnapshot {
@@ -244,12 +255,13 @@ impl LedgerSnapshot {
             needed_bytes: self.needed_bytes - earlier.needed_bytes,
             cached_blocks: self.cached_blocks - earlier.cached_blocks,
             cached_bytes: self.cached_bytes - earlier.cached_bytes,
+            spilled_bytes: self.spilled_bytes - earlier.spilled_bytes,
         }
     }
 
     /// Bytes moved over all hops for each byte that the answer needed; `None` if it needed none.
     pub fn copy_amplification(&self) -> Option<f64> {
-        let needed = self.needed_bytes + self.hop(Hop::HostToStorage);
+        let needed = self.needed_bytes + self.hop(Hop::HostToStorage).saturating_sub(self.spilled_bytes);
         (needed > 0).then(|| self.moved_bytes() as f64 / needed as f64)
     }
 
@@ -260,6 +272,7 @@ impl LedgerSnapshot {
             ("needed_bytes", self.needed_bytes),
             ("cached_bytes", self.cached_bytes),
             ("cached_blocks", self.cached_blocks),
+            ("spilled_bytes", self.spilled_bytes),
             ("blocks_considered", self.blocks_considered),
             ("blocks_skipped", self.blocks_skipped),
             ("blocks_read", self.blocks_read),
@@ -301,5 +314,9 @@ mod tests {
         // Written once.
         ledger.moved(Hop::HostToStorage, 200);
         assert_eq!(ledger.snapshot().copy_amplification(), Some(1.0));
+        // And what nobody asked for.
+        ledger.moved(Hop::HostToStorage, 400);
+        ledger.spilled(400);
+        assert_eq!(ledger.snapshot().copy_amplification(), Some(2.0));
     }
 }

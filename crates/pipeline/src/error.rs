@@ -39,6 +39,15 @@ pub enum Error {
         available: usize,
     },
 
+    /// What did not fit in memory could not be put into files, or not be read again.
+    #[error("cannot spill to {directory}: {source}")]
+    Spill {
+        /// Where the files are.
+        directory: String,
+        /// What went wrong.
+        source: onehop_io::Error,
+    },
+
     /// Nobody wants the answer any more.
     #[error("the query was cancelled")]
     Cancelled,

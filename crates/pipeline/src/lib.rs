@@ -8,6 +8,7 @@
 mod batches;
 pub mod bind;
 mod block;
+mod budget;
 pub mod cpu;
 mod dictionary;
 mod domain;
@@ -20,6 +21,7 @@ mod source;
 
 pub use batches::{BatchSource, BatchSourceBuilder};
 pub use block::Block;
+pub use budget::{Account, Budget, Holder, Resources};
 pub use dictionary::{Dictionary, DictionaryFunction};
 pub use domain::{Domain, Interval, Type};
 pub use error::{Error, Result};

@@ -4,19 +4,20 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use arrow_schema::{DataType, Field, Schema};
-use onehop_io::{Ledger, MemoryFile};
+use onehop_io::{Ledger, MemoryFile, WriteAt};
 use onehop_pipeline::bind::bind;
-use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
+use onehop_pipeline::cpu::{Answer, Execution, KeyPart, ResultColumn, ResultValues, Stage, Worker, run};
 use onehop_pipeline::ir::{self, Aggregate, JoinKind, Pipeline, Probe, Program, Shape, Sink, Step};
 use onehop_pipeline::{
-    ArithmeticOp, BatchSourceBuilder, Bounds, CompareOp, DictionaryFunction, Domain, Error, Expr, Interval,
-    SegmentSource, Source, Type, Value,
+    Account, ArithmeticOp, BatchSourceBuilder, Bounds, Budget, CompareOp, DictionaryFunction, Domain, Error, Expr,
+    Holder, Interval, Resources, SegmentSource, Source, Type, Value,
 };
 use onehop_segment::{BlockCache, Segment, SegmentOptions, SegmentWriter};
 use proptest::prelude::*;
@@ -464,15 +465,117 @@ fn double(value: f64) -> i128 {
     value.to_bits().into()
 }
 
-fn actual(program: &Program, sources: &[Arc<dyn Source>], threads: usize) -> Result<Vec<Row>, Error> {
+fn actual(
+    program: &Program,
+    sources: &[Arc<dyn Source>],
+    threads: usize,
+    budget: impl Into<Budget>,
+) -> Result<Vec<Row>, Error> {
+    let mut execution = Execution::new(program.clone(), sources.to_vec(), budget)?;
+    Ok(sorted_rows(&run(&mut execution, threads)?))
+}
+
+/// The answer if one table is built part by part, and the last pipeline is carried through once for each.
+fn in_passes(program: &Program, sources: &[Arc<dyn Source>], table: usize, of: u32) -> Result<Vec<Row>, Error> {
     let mut execution = Execution::new(program.clone(), sources.to_vec(), 1 << 30)?;
+    let build = |execution: &mut Execution, pipeline: usize, part: KeyPart| {
+        let stage = execution.stage_of_part(pipeline, part)?;
+        let mut worker = Worker::new(&stage, &Arc::default());
+        while worker.step()?.is_some() {}
+        execution.finish(pipeline, &stage, vec![worker]).map(|_| ())
+    };
+    let last = execution.pipelines() - 1;
+    for pipeline in 0..last {
+        match pipeline == table {
+            true => execution.leave_out(pipeline)?,
+            false => build(&mut execution, pipeline, KeyPart::ALL)?,
+        }
+    }
+    let mut chunks = Vec::new();
+    let mut pass: Option<(Arc<Stage>, Worker)> = None;
+    for number in (0..of).rev() {
+        build(&mut execution, table, KeyPart { number, of })?;
+        let stage = execution.stage(last)?;
+        let mut worker = match pass.take() {
+            Some((_, worker)) => worker.pass(&stage),
+            None => Worker::new(&stage, &Arc::default()),
+        };
+        while let Some(chunk) = worker.step()? {
+            chunks.push(chunk);
+        }
+        pass = Some((stage, worker));
+    }
+    let (stage, worker) = pass.unwrap();
+    let Answer::Rows(rows) = execution.finish(last, &stage, vec![worker])? else { panic!() };
+    chunks.extend(rows.chunks);
+    Ok(sorted_rows(&chunks))
+}
+
+fn sorted_rows(chunks: &[Vec<ResultColumn>]) -> Vec<Row> {
     let mut answer = Vec::new();
-    for chunk in run(&mut execution, threads)? {
-        let columns: Vec<Row> = chunk.iter().map(|column| cells(column, threads)).collect();
+    for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
+        let columns: Vec<Row> = chunk.iter().map(|column| cells(column, 1)).collect();
         answer.extend((0..chunk[0].len()).map(|row| columns.iter().map(|column| column[row]).collect::<Row>()));
     }
     answer.sort();
-    Ok(answer)
+    answer
+}
+
+/// Memory without end, of which every so many requests is refused: groups are spilled at any time and any level.
+#[derive(Debug)]
+struct Stingy {
+    every: u64,
+    requests: Arc<AtomicU64>,
+    ledger: Ledger,
+}
+
+#[derive(Debug)]
+struct StingyAccount {
+    every: u64,
+    requests: Arc<AtomicU64>,
+    /// Whether it is of those who can do without.
+    may_refuse: bool,
+    /// What it has, once it has anything.
+    held: Mutex<usize>,
+}
+
+impl Stingy {
+    fn budget(every: u64) -> Budget {
+        Budget(Arc::new(Self { every, requests: Arc::default(), ledger: Ledger::default() }))
+    }
+}
+
+impl Resources for Stingy {
+    fn limit(&self) -> usize {
+        1 << 30
+    }
+
+    fn account(&self, what: &'static str, holder: Holder) -> Box<dyn Account> {
+        let (every, requests) = (self.every, Arc::clone(&self.requests));
+        // Who begins to take groups in needs room for some; join tables do not spill.
+        let held = Mutex::new(usize::from(holder == Holder::Keeps));
+        Box::new(StingyAccount { every, requests, may_refuse: what != "a join table", held })
+    }
+
+    fn file(&self) -> Result<Option<Arc<dyn WriteAt>>, Error> {
+        Ok(Some(Arc::new(MemoryFile::new("memory/spill", Vec::new()))))
+    }
+
+    fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+impl Account for StingyAccount {
+    fn try_resize(&self, bytes: usize) -> Result<(), Error> {
+        let mut held = self.held.lock().unwrap();
+        let is_more = self.may_refuse && *held > 0 && bytes > *held;
+        if is_more && self.requests.fetch_add(1, Relaxed).is_multiple_of(self.every) {
+            return Err(Error::Memory { what: "groups".into(), needed: bytes, available: *held });
+        }
+        *held = bytes;
+        Ok(())
+    }
 }
 
 fn cells(column: &ResultColumn, threads: usize) -> Row {
@@ -692,7 +795,9 @@ fn program() -> impl Strategy<Value = Program> {
         let late = prop::sample::select(registers.of(Type::LateText)).prop_map(Expr::Register);
         let flagged = (prop::sample::select(registers.of(Type::Bool)), late.clone())
             .prop_map(|(flag, late)| Expr::Case { branches: vec![(Expr::Register(flag), late)], otherwise: None });
-        let key = prop_oneof![6 => registers.any(), 3 => late, 1 => flagged];
+        // What may determine a late text, so that groups are by its rows.
+        let wide = Just(Expr::Register(WIDE));
+        let key = prop_oneof![6 => registers.any(), 3 => late, 1 => flagged, 2 => wide];
         let grouped = (prop::collection::vec(key, 0..4), prop::collection::vec(aggregate, 1..4))
             .prop_map(|(keys, aggregates)| Sink::Aggregate { keys, aggregates });
         let collected = prop::collection::vec(registers.any(), 1..4).prop_map(|columns| Sink::Collect { columns });
@@ -715,13 +820,31 @@ proptest! {
         program in program(),
         threads in 1usize..3,
         in_memory in any::<[bool; 2]>(),
+        every in 2u64..7,
     ) {
         let tables = [build, facts];
         let sources: Vec<Arc<dyn Source>> =
             tables.iter().zip(in_memory).map(|(table, in_memory)| table.source(in_memory)).collect();
         let domains: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
         let Ok(shapes) = ir::validate(&program, &domains) else { return Ok(()) };
-        match (actual(&program, &sources, threads), expected(&program, &shapes, &tables)) {
+        let expected = expected(&program, &shapes, &tables);
+        // A group that does not fit cannot be spilled, nor can a join table.
+        match (actual(&program, &sources, threads, Stingy::budget(every)), &expected) {
+            (Ok(actual), Ok(expected)) => prop_assert_eq!(&actual, expected, "spilled: {}", program),
+            (Err(Error::OutOfRange { .. } | Error::DivisionByZero { .. }), Err(())) => {}
+            (Err(Error::Unsupported(_) | Error::Memory { .. }), _) => {}
+            (actual, expected) => prop_assert!(false, "spilled: {actual:?} {expected:?}\n{program}"),
+        }
+        let execution = Execution::new(program.clone(), sources.to_vec(), 0).unwrap();
+        if let Some(table) = (0..program.pipelines.len() - 1).find(|table| execution.may_pass(*table)) {
+            match (in_passes(&program, &sources, table, every as u32 - 1), &expected) {
+                (Ok(actual), Ok(expected)) => prop_assert_eq!(&actual, expected, "in passes: {}", program),
+                (Err(Error::OutOfRange { .. } | Error::DivisionByZero { .. }), Err(())) => {}
+                (Err(Error::Unsupported(_)), _) => {}
+                (actual, expected) => prop_assert!(false, "in passes: {actual:?} {expected:?}\n{program}"),
+            }
+        }
+        match (actual(&program, &sources, threads, 1 << 30), expected) {
             (Ok(actual), Ok(expected)) => prop_assert_eq!(actual, expected, "{}", program),
             (Err(Error::OutOfRange { .. } | Error::DivisionByZero { .. }), Err(())) => {}
             (Err(Error::Unsupported(_)), _) => {}
@@ -766,4 +889,55 @@ fn texts_that_hardly_repeat_are_read_late() {
         let refused = Execution::new(program.clone(), vec![Arc::clone(&source)], 1 << 20);
         assert!(matches!(refused, Err(Error::Unsupported(_))), "{program} {refused:?}");
     }
+}
+
+/// Groups by rows of texts are put together from files, in memory by parts, and in memory by one thread.
+#[test]
+fn equal_texts_of_spilled_groups_are_one() {
+    // Three rows of each integer, most of which have equal texts; the integers have too many values not to determine them.
+    let late = |v: i128| (v % 11 > 0).then_some(v % 6000 + if v % 10 == 0 { v / 6000 * 10_000 } else { 0 } + 4);
+    let row = |v: i128| vec![Some(v % 300), Some(v % 6000 * 1_000_003), Some(v % 2), Some(v % 4), late(v), Some(v + 4)];
+    let tables = [Table { rows: Vec::new() }, Table { rows: (0..18_000).map(row).collect() }];
+    let sources: Vec<Arc<dyn Source>> = tables.iter().map(Table::stored).collect();
+    let register = Expr::Register;
+    let sink = Sink::Aggregate {
+        keys: vec![register(LATE), register(WIDE)],
+        aggregates: vec![
+            Aggregate::CountRows,
+            Aggregate::Sum(register(KEY)),
+            Aggregate::Min(register(KEY)),
+            Aggregate::CountDistinct(register(FLAG)),
+            Aggregate::SumDistinct(register(KEY)),
+        ],
+    };
+    let program =
+        Program { pipelines: vec![Pipeline { source: 1, columns: (0..COLUMNS).collect(), steps: vec![], sink }] };
+    let domains: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
+    let shapes = ir::validate(&program, &domains).unwrap();
+    let expected = expected(&program, &shapes, &tables).unwrap();
+    assert!((6000..9000).contains(&expected.len()), "{}", expected.len());
+    for threads in [1, 2] {
+        assert_eq!(actual(&program, &sources, threads, 1 << 30).unwrap(), expected);
+    }
+    let mut spilled = 0;
+    for (every, threads) in [(2, 1), (3, 2), (4, 1), (5, 2), (7, 1), (11, 2), (29, 1), (31, 2)] {
+        let budget = Stingy::budget(every);
+        match actual(&program, &sources, threads, budget.clone()) {
+            Ok(actual) => assert_eq!(actual, expected, "{every} {threads}"),
+            // There are no more levels of partitions.
+            Err(Error::Memory { .. }) => continue,
+            Err(e) => panic!("{e}"),
+        }
+        spilled += usize::from(budget.0.ledger().snapshot().spilled_bytes > 0);
+    }
+    assert!(spilled >= 4, "{spilled}");
+    // Groups by texts that nothing determines cannot be parted before all texts are known.
+    let mut by_text = program.clone();
+    if let Sink::Aggregate { keys, .. } = &mut by_text.pipelines[0].sink {
+        keys.pop();
+    }
+    let budget = Stingy::budget(3);
+    let refused = actual(&by_text, &sources, 2, budget.clone());
+    assert!(matches!(refused, Err(Error::Memory { .. })), "{refused:?}");
+    assert_eq!(budget.0.ledger().snapshot().spilled_bytes, 0);
 }

@@ -14,7 +14,7 @@ use onehop_pipeline::ir::{JoinKind, Probe, Step};
 use super::tree::scan_facts;
 use super::{Facts, GroupFacts, JoinFacts, Node, RowFacts};
 use crate::lower::{DerivedInput, DerivedRan, Fused, FusedExec, Input, PipelineRan};
-use crate::units::bytes;
+use crate::units::{bytes, plural};
 
 /// A fused subtree, with what came of it if it has run. `below` explains the plans that it derives relations from.
 pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) -> Node) -> Node {
@@ -47,6 +47,13 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
     let mut remarks = Vec::new();
     if let Some(reason) = ran.as_ref().and_then(|ran| ran.taken_over.as_ref()) {
         remarks.push(format!("{reason} took over, and did all of it again"));
+    }
+    if let Some(spilled) = done.and_then(|done| done.spilled.as_ref()) {
+        remarks.push(format!(
+            "spilled: {} in {}",
+            bytes(spilled.counts.bytes()),
+            plural(spilled.partitions as u64, "partition")
+        ));
     }
     Node {
         operator: exec.name().into(),
@@ -86,13 +93,18 @@ impl Subtree<'_> {
                 Step::Map(_) => continue,
             };
             let rows = ran.map(|ran| ran.steps[step]);
+            let passes = match &pipeline.steps[step] {
+                Step::Probe(probe) => self.ran.get(probe.table).map_or(1, |table| table.passes),
+                _ => 1,
+            };
+            let remark = format!("built in {passes} parts, each with a pass of its own: memory_limit was reached");
             node = Node {
                 operator: operator.into(),
                 facts,
                 rows_in: rows.map(|rows| rows.rows_in),
                 rows_out: rows.map(|rows| rows.rows_out),
                 time: None,
-                remarks: Vec::new(),
+                remarks: (passes > 1).then_some(remark).into_iter().collect(),
                 inputs: std::iter::once(node).chain(build).collect(),
             };
         }
@@ -205,6 +217,8 @@ mod tests {
             steps: steps.to_vec(),
             sink_bytes: 0,
             table: None,
+            spilled: None,
+            passes: 1,
         };
         assert_eq!(order(3, Some(&ran)), [1, 2, 0]);
         assert_eq!(order(3, None), [0, 1, 2]);

@@ -1,6 +1,6 @@
 //! Runs a fused subtree: first the plans of derived relations, into memory, then a worker per thread, on threads beside
 //! the runtime's, so that timers, signals and other queries are heard however long a morsel takes. Whoever stops waiting
-//! stops the workers, within a vector.
+//! stops the workers, within a vector. An answer that did not fit in memory leaves as it is put together from files.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result as DataFusionResult, internal_datafusion_err};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -22,17 +22,29 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use onehop_pipeline::cpu::{ResultColumn, Skipped, Stage, StepRows, TableFacts, Worker};
+use onehop_pipeline::cpu::{
+    Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StepRows, TableFacts,
+    Worker,
+};
 use onehop_pipeline::{BatchSource, BatchSourceBuilder};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 
-use super::cannot_run;
 use super::input::{DerivedInput, Input};
 use super::node::Fused;
 use super::stream::Flow;
+use super::{cannot_run, memory};
 use crate::query::Query;
 use crate::settings::Fallback;
+use crate::units::bytes as in_words;
 use crate::{ErrorKind, Result, planner};
+
+/// A table that does not fit is parted no further than this: there are keys that have too many rows, or there is no
+/// memory at all.
+const MOST_PARTS: u32 = 256;
+
+/// What a worker has to have of `memory_limit`: with less, fewer of them do better.
+const WORKER_BYTES: usize = 4 << 20;
 
 /// A fused subtree as an operator.
 #[derive(Debug)]
@@ -70,7 +82,7 @@ pub(crate) struct DerivedRan {
 }
 
 /// What came of a pipeline.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PipelineRan {
     pub elapsed: Duration,
     pub workers: usize,
@@ -83,6 +95,53 @@ pub(crate) struct PipelineRan {
     pub sink_bytes: usize,
     /// The join table that it built.
     pub table: Option<TableFacts>,
+    /// Groups that did not fit in memory.
+    pub spilled: Option<SpillRan>,
+    /// How often it was carried through: once for each part of a table that did not fit in memory.
+    pub passes: usize,
+}
+
+impl PipelineRan {
+    /// Adds what came of another pass.
+    fn add(&mut self, other: Self) {
+        self.elapsed += other.elapsed;
+        self.workers = self.workers.max(other.workers);
+        self.rows += other.rows;
+        self.sink_bytes = self.sink_bytes.max(other.sink_bytes);
+        self.steps.resize(self.steps.len().max(other.steps.len()), StepRows::default());
+        for (rows, other) in self.steps.iter_mut().zip(other.steps) {
+            rows.rows_in += other.rows_in;
+            rows.rows_out += other.rows_out;
+        }
+        // Those that no pass has read, at least.
+        if self.passes == 0 {
+            self.skipped = other.skipped;
+        } else {
+            let least = |known: &Skipped| other.skipped.iter().find(|skipped| skipped.step == known.step);
+            self.skipped.retain_mut(|known| {
+                known.morsels = known.morsels.min(least(known).map_or(0, |skipped| skipped.morsels));
+                known.morsels > 0
+            });
+        }
+        self.passes += other.passes;
+        // The largest part, with the rows of all of them.
+        self.table = match (self.table, other.table) {
+            (Some(a), Some(b)) => Some(TableFacts {
+                is_unique: a.is_unique.zip(b.is_unique).map(|(a, b)| a && b),
+                rows: a.rows + b.rows,
+                bytes: a.bytes.max(b.bytes),
+                ..b
+            }),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
+/// What came of groups that did not fit in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct SpillRan {
+    pub counts: Arc<SpillCounts>,
+    pub partitions: usize,
 }
 
 impl FusedExec {
@@ -184,14 +243,11 @@ impl ExecutionPlan for FusedExec {
             if let Err(Stop::TakeOver(reason)) = &outcome {
                 ran.taken_over = Some(reason.to_string());
             }
-            if let Ok(Answer::Whole(batch)) = &outcome {
-                ran.rows = batch.num_rows() as u64;
-            }
             skipped.add(ran.pipelines.iter().flat_map(|pipeline| &pipeline.skipped).map(|s| s.morsels).sum());
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran.clone());
-            let batch = match outcome {
-                Ok(Answer::Whole(batch)) => batch,
-                Ok(Answer::Flowing(flow, first)) => {
+            let batches = match outcome {
+                Ok(Leaving::Batches(batches)) => batches,
+                Ok(Leaving::Flowing(flow, first)) => {
                     timer.done();
                     return Ok(flow.rows(first, ran, told, metrics));
                 }
@@ -199,8 +255,13 @@ impl ExecutionPlan for FusedExec {
                 Err(Stop::Failed(e)) => return Err(e),
             };
             timer.done();
-            metrics.record_output(batch.num_rows());
-            Ok(stream::iter(run.sliced(&batch)).map(Ok).boxed())
+            let count = move |batch: &RecordBatch| {
+                metrics.record_output(batch.num_rows());
+                if let Some(ran) = told.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                    ran.rows += batch.num_rows() as u64;
+                }
+            };
+            Ok(batches.inspect_ok(count).boxed())
         });
         let batches = batches.try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
@@ -215,6 +276,7 @@ const HINT_OF_MEMORY: &str = "raise memory_limit (SET memory_limit = '8GiB'), or
                               disk, take over (SET exec.fallback = 'warn')";
 
 type Outcome<T> = std::result::Result<T, Stop>;
+type Batches = BoxStream<'static, DataFusionResult<RecordBatch>>;
 
 /// Why an execution ends without an answer.
 enum Stop {
@@ -243,6 +305,10 @@ impl fmt::Display for TakeOver {
 
 impl From<crate::Error> for Stop {
     fn from(e: crate::Error) -> Self {
+        let cause = std::error::Error::source(&e).and_then(|cause| cause.downcast_ref());
+        if let Some(onehop_pipeline::Error::Unsupported(reason)) = cause {
+            return Self::TakeOver(TakeOver::Unsupported(reason.clone()));
+        }
         match e.kind() {
             ErrorKind::Resources => Self::TakeOver(TakeOver::Memory(e)),
             _ => Self::Failed(e.into()),
@@ -265,12 +331,12 @@ impl From<onehop_pipeline::Error> for Stop {
     }
 }
 
-/// What an execution comes to.
-enum Answer {
-    /// All rows.
-    Whole(RecordBatch),
-    /// Rows that go on coming, after the first.
-    Flowing(Flow, Option<RecordBatch>),
+/// Rows on their way.
+enum Leaving {
+    /// Of groups, in memory or put together from files.
+    Batches(Batches),
+    /// Of a pipeline that goes on making them, after the first.
+    Flowing(Box<Flow>, Option<RecordBatch>),
 }
 
 /// One execution.
@@ -283,7 +349,7 @@ struct Run {
 
 impl Run {
     /// Hands over to DataFusion's operators: no row has left this yet.
-    async fn unfused(&self, reason: TakeOver) -> DataFusionResult<BoxStream<'static, DataFusionResult<RecordBatch>>> {
+    async fn unfused(&self, reason: TakeOver) -> DataFusionResult<Batches> {
         let query = self.context.session_config().get_extension::<Query>();
         match (self.fused.fallback, &query, reason) {
             (Fallback::Error, _, TakeOver::Memory(e)) => return Err(e.with_hint(HINT_OF_MEMORY).into()),
@@ -314,14 +380,10 @@ impl Run {
         Ok(batches.boxed())
     }
 
-    async fn run(&self, ran: &mut Ran) -> Outcome<Answer> {
+    async fn run(&self, ran: &mut Ran) -> Outcome<Leaving> {
         let query = self.context.session_config().get_extension::<Query>();
-        let pool = self.context.memory_pool();
-        let budget = match pool.memory_limit() {
-            MemoryLimit::Finite(bytes) => bytes,
-            _ => usize::MAX,
-        };
-        let mut answer = Vec::new();
+        let budget = memory::budget(&self.context);
+        let stop = StopOnDrop::default();
         if let Some(query) = &query {
             for scan in self.fused.scans() {
                 let (considered, read) = (scan.plan.blocks_considered as u64, scan.plan.blocks.len() as u64);
@@ -348,40 +410,229 @@ impl Run {
             true => self.fused.execution.with_budget(budget),
             false => self.fused.execution.with_sources(sources, budget)?,
         };
-        for pipeline in 0..execution.pipelines() {
-            let began = Instant::now();
-            let stage = execution.stage(pipeline)?;
-            let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels).sum();
-            if let Input::Table(scan) = &self.fused.inputs[execution.program().pipelines[pipeline].source] {
-                scan.ledger.planned_blocks(0, by_joins as u64);
+        let last = execution.pipelines() - 1;
+        // The table that does not fit, if there is one. Rows that leave as they are made would have left when another
+        // part of it turns out not to fit.
+        let mut parted = None;
+        let may_pass = |execution: &Execution, pipeline| !self.fused.collects() && execution.may_pass(pipeline);
+        for pipeline in 0..last {
+            match self.build(&mut execution, pipeline, KeyPart::ALL).await {
+                Err(Stop::TakeOver(TakeOver::Memory(_))) if parted.is_none() && may_pass(&execution, pipeline) => {
+                    parted = Some(pipeline);
+                    execution.leave_out(pipeline)?;
+                    ran.pipelines.push(PipelineRan::default());
+                }
+                built => ran.pipelines.push(built?),
             }
-            if self.fused.collects() && pipeline + 1 == execution.pipelines() {
-                let tables = MemoryConsumer::new("CpuJoin").register(pool);
-                tables.try_resize(execution.tables().iter().map(|table| table.bytes).sum())?;
-                held.push(tables);
-                let threads = self.context.session_config().target_partitions();
-                let mut flow = Flow::start(&self.fused, &self.schema, &stage, threads, query.as_ref(), held);
-                // Nothing has left yet.
-                let first = flow.next().await.transpose()?;
-                return Ok(Answer::Flowing(flow, first));
+        }
+        if self.fused.collects() {
+            let stage = execution.stage(last)?;
+            self.plan_blocks(&execution, last, &stage, false);
+            let threads = self.context.session_config().target_partitions();
+            let held = (execution, held);
+            let mut flow = Flow::start(&self.fused, &self.schema, &stage, threads, query.as_ref(), held);
+            // Nothing has left yet.
+            let first = flow.next().await.transpose()?;
+            return Ok(Leaving::Flowing(Box::new(flow), first));
+        }
+        let began = Instant::now();
+        let (stage, workers, mut done) = match parted {
+            None => self.carry(&execution, last, Vec::new(), &stop).await?,
+            Some(table) => self.passes(&mut execution, table, &stop, &mut ran.pipelines[table]).await?,
+        };
+        let answer = self.finish(&mut execution, last, stage, workers).await?;
+        if let Answer::Spilled(spilled) = &answer {
+            done.spilled = Some(SpillRan { counts: Arc::clone(spilled.counts()), partitions: spilled.partitions() });
+        }
+        done.elapsed = began.elapsed();
+        ran.pipelines.push(done);
+        // Join tables are not needed any more, nor what they were made of.
+        drop((execution, held));
+        let threads = self.context.session_config().target_partitions();
+        let batches = match answer {
+            Answer::Rows(mut rows) => {
+                let mut batches = Vec::new();
+                for chunk in std::mem::take(&mut rows.chunks) {
+                    batches.extend(self.sliced(&batch_of(&self.fused, &self.schema, &chunk, threads)?));
+                }
+                // They take what the columns took.
+                let batches = stream::iter(batches).inspect(move |_| {
+                    let _held = &rows;
+                });
+                batches.map(Ok).boxed()
             }
-            // What they hold is theirs until it has been put together.
-            let (workers, _reservations): (Vec<_>, Vec<_>) =
-                self.work(&stage, query.as_ref()).await?.into_iter().unzip();
-            let (count, sink_bytes) = (workers.len(), workers.iter().map(Worker::bytes).sum());
-            answer = execution.finish(&stage, workers)?;
-            ran.pipelines.push(PipelineRan {
-                elapsed: began.elapsed(),
-                workers: count,
-                rows: stage.rows(),
-                skipped: stage.skipped().to_vec(),
-                steps: stage.step_rows(),
-                sink_bytes,
-                table: execution.tables().get(pipeline).copied(),
-            });
+            Answer::Spilled(spilled) => self.merged(&spilled, stop, query.as_deref()).await?,
+        };
+        Ok(Leaving::Batches(batches))
+    }
+
+    /// Builds a table, or a part of one.
+    async fn build(&self, execution: &mut Execution, pipeline: usize, part: KeyPart) -> Outcome<PipelineRan> {
+        let began = Instant::now();
+        // Of its own: others go on where one table does not fit.
+        let stop = StopOnDrop::default();
+        if part != KeyPart::ALL {
+            execution.leave_out(pipeline)?;
+        }
+        let stage = execution.stage_of_part(pipeline, part)?;
+        let is_again = part != KeyPart::ALL;
+        let (workers, mut done) = self.carry_stage(execution, pipeline, &stage, Vec::new(), is_again, &stop).await?;
+        self.finish(execution, pipeline, stage, workers).await?;
+        done.elapsed = began.elapsed();
+        done.table = execution.tables().get(pipeline).copied();
+        Ok(done)
+    }
+
+    /// Builds a table part by part, and carries the last pipeline through once for each. Half of the memory is for the
+    /// table, and half for the groups, of which some are there already when the next part is built.
+    async fn passes(
+        &self,
+        execution: &mut Execution,
+        table: usize,
+        stop: &StopOnDrop,
+        built: &mut PipelineRan,
+    ) -> Outcome<(Arc<Stage>, Vec<Worker>, PipelineRan)> {
+        let last = execution.pipelines() - 1;
+        let half = memory::limit(self.context.memory_pool().as_ref()) / 2;
+        let aside = MemoryConsumer::new("CpuPreAgg").register(self.context.memory_pool());
+        let mut parts: Vec<KeyPart> = KeyPart::ALL.split().collect();
+        let mut carried: Option<(Arc<Stage>, Vec<Worker>, PipelineRan)> = None;
+        while let Some(part) = parts.pop() {
+            let groups_bytes = carried.iter().flat_map(|(_, workers, _)| workers).map(Worker::bytes).sum();
+            // As much as there is of it: who needs the rest is refused it, or gets it.
+            let _ = aside.try_resize(half.saturating_sub(groups_bytes));
+            match self.build(execution, table, part).await {
+                Err(Stop::TakeOver(TakeOver::Memory(_))) if part.of < MOST_PARTS => {
+                    execution.leave_out(table)?;
+                    parts.extend(part.split());
+                    continue;
+                }
+                part => built.add(part?),
+            }
+            let table_bytes = execution.tables().get(table).map_or(0, |table| table.bytes);
+            let _ = aside.try_resize(half.saturating_sub(table_bytes));
+            let (workers, mut all) = match carried.take() {
+                Some((_, workers, all)) => (workers, all),
+                None => Default::default(),
+            };
+            let (stage, workers, done) = self.carry(execution, last, workers, stop).await?;
+            all.add(done);
+            carried = Some((stage, workers, all));
+        }
+        let carried = carried.ok_or_else(|| internal_datafusion_err!("a table without parts"))?;
+        if let Some(query) = self.context.session_config().get_extension::<Query>() {
+            query.notice(format!(
+                "memory_limit is reached: a join table was built in {} parts, and what is joined with it read for each",
+                built.passes
+            ));
+        }
+        Ok(carried)
+    }
+
+    /// Carries a pipeline through, by workers that have been through it before, if there are any.
+    async fn carry(
+        &self,
+        execution: &Execution,
+        pipeline: usize,
+        workers: Vec<Worker>,
+        stop: &StopOnDrop,
+    ) -> Outcome<(Arc<Stage>, Vec<Worker>, PipelineRan)> {
+        let stage = execution.stage(pipeline)?;
+        let is_again = !workers.is_empty();
+        let (workers, done) = self.carry_stage(execution, pipeline, &stage, workers, is_again, stop).await?;
+        Ok((stage, workers, done))
+    }
+
+    /// Counts the blocks that join tables rule out.
+    fn plan_blocks(&self, execution: &Execution, pipeline: usize, stage: &Stage, is_again: bool) {
+        let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels).sum();
+        if let Input::Table(scan) = &self.fused.inputs[execution.program().pipelines[pipeline].source] {
+            // The first time they have been counted already.
+            let again = if is_again { scan.plan.blocks.len() } else { 0 };
+            scan.ledger.planned_blocks(again as u64, by_joins as u64);
+        }
+    }
+
+    async fn carry_stage(
+        &self,
+        execution: &Execution,
+        pipeline: usize,
+        stage: &Arc<Stage>,
+        workers: Vec<Worker>,
+        is_again: bool,
+        stop: &StopOnDrop,
+    ) -> Outcome<(Vec<Worker>, PipelineRan)> {
+        let query = self.context.session_config().get_extension::<Query>();
+        let began = Instant::now();
+        self.plan_blocks(execution, pipeline, stage, is_again);
+        if let Some(query) = query.as_ref().filter(|_| is_again) {
+            query.expect_rows(stage.rows());
+        }
+        let workers = self.work(stage, workers, stop, query.as_ref()).await?;
+        let done = PipelineRan {
+            elapsed: began.elapsed(),
+            workers: workers.len(),
+            rows: stage.rows(),
+            skipped: stage.skipped().to_vec(),
+            steps: stage.step_rows(),
+            sink_bytes: workers.iter().map(Worker::bytes).sum(),
+            table: None,
+            spilled: None,
+            passes: 1,
+        };
+        Ok((workers, done))
+    }
+
+    /// Puts together what workers have, on a thread where that may take its time.
+    async fn finish(
+        &self,
+        execution: &mut Execution,
+        pipeline: usize,
+        stage: Arc<Stage>,
+        workers: Vec<Worker>,
+    ) -> Outcome<Answer> {
+        let mut finishing = execution.clone();
+        let finished = spawn_blocking(move || {
+            let answer = finishing.finish(pipeline, &stage, workers);
+            (finishing, answer)
+        });
+        let (finished, answer) = finished.await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
+        *execution = finished;
+        Ok(answer?)
+    }
+
+    /// The rows of groups that were spilled, as they are put together. The first of each merger are waited for: as long
+    /// as no row has left, others can take over.
+    async fn merged(&self, spilled: &Arc<Spilled>, stop: StopOnDrop, query: Option<&Query>) -> Outcome<Batches> {
+        if let Some(query) = query {
+            let bytes = in_words(spilled.counts().bytes());
+            query.notice(format!("memory_limit is reached: {bytes} of groups were spilled to disk"));
         }
         let threads = self.context.session_config().target_partitions();
-        Ok(Answer::Whole(batch_of(&self.fused, &self.schema, &answer, threads)?))
+        let mut merging: Vec<Merging> = Vec::new();
+        for _ in 0..spilled.mergers(threads) {
+            let (sender, batches) = mpsc::channel(1);
+            let merger = spilled.merger(&stop.0);
+            let (fused, schema) = (Arc::clone(&self.fused), Arc::clone(&self.schema));
+            let task = spawn_blocking(move || merge(merger, &sender, &fused, &schema));
+            merging.push(Merging { batches, task: Some(task) });
+        }
+        let mut first = Vec::new();
+        for merging in &mut merging {
+            first.extend(merging.next().await.transpose()?);
+        }
+        let rest = merging.into_iter().map(|merging| {
+            let next = |mut merging: Merging| async move {
+                let batch = merging.next().await?;
+                Some((batch.map_err(DataFusionError::from), merging))
+            };
+            stream::unfold(merging, next).boxed()
+        });
+        // Whoever drops the rows stops the mergers.
+        let rest = stream::select_all(rest).inspect(move |_| {
+            let _stop = &stop;
+        });
+        Ok(stream::iter(first).map(Ok).chain(rest).boxed())
     }
 
     /// The rows of a derived relation, and the memory that is theirs.
@@ -394,8 +645,10 @@ impl Run {
         // Its errors are DataFusion's as well, memory that its operators did not get among them.
         let mut batches = execute_stream(Arc::clone(plan), Arc::clone(&self.context)).map_err(Stop::Failed)?;
         while let Some(batch) = batches.next().await {
-            builder.push(&batch.map_err(Stop::Failed)?)?;
-            reservation.try_resize(builder.bytes())?;
+            let batch = batch.map_err(Stop::Failed)?;
+            // Columns have room for up to twice their rows.
+            reservation.try_resize(2 * builder.bytes() + batch.get_array_memory_size())?;
+            builder.push(&batch)?;
         }
         let derived = spawn_blocking(move || builder.finish()).await;
         let derived = derived.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
@@ -404,22 +657,42 @@ impl Run {
     }
 
     /// Carries a stage through on all threads.
-    async fn work(&self, stage: &Arc<Stage>, query: Option<&Arc<Query>>) -> Outcome<Vec<Held>> {
-        let threads = self.context.session_config().target_partitions().min(stage.morsels()).max(1);
-        let stop = StopOnDrop::default();
+    async fn work(
+        &self,
+        stage: &Arc<Stage>,
+        before: Vec<Worker>,
+        stop: &StopOnDrop,
+        query: Option<&Arc<Query>>,
+    ) -> Outcome<Vec<Worker>> {
+        let affordable = memory::limit(self.context.memory_pool().as_ref()) / WORKER_BYTES;
+        let threads = self.context.session_config().target_partitions().min(stage.morsels()).min(affordable).max(1);
+        // A failure stops the others, and nobody else.
+        let stop_all = StopOnDrop(Arc::clone(&stop.0));
         let mut tasks = JoinSet::new();
-        for _ in 0..threads {
-            let worker = Worker::new(stage, &stop.0);
-            let reservation = MemoryConsumer::new("CpuPreAgg").register(self.context.memory_pool());
+        // All of them at once: each has a share of the memory.
+        let mut all: Vec<Worker> = before.into_iter().map(|worker| worker.pass(stage)).collect();
+        all.extend((all.len()..threads).map(|_| Worker::new(stage, &stop.0)));
+        for worker in all {
             let query = query.cloned();
-            tasks.spawn_blocking(move || {
-                carry_on(worker, &reservation, query.as_deref()).map(|worker| (worker, reservation))
-            });
+            tasks.spawn_blocking(move || carry_on(worker, query.as_deref()));
         }
         let mut workers = Vec::with_capacity(threads);
+        let mut failed: Option<Stop> = None;
         while let Some(joined) = tasks.join_next().await {
-            workers.push(joined.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??);
+            let worker = joined.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)).into());
+            match worker.and_then(|worker| worker) {
+                Ok(worker) => workers.push(worker),
+                // The others are waited for: who goes on needs the memory that they have.
+                Err(e) => {
+                    stop.0.store(true, Relaxed);
+                    failed.get_or_insert(e);
+                }
+            }
         }
+        if let Some(e) = failed {
+            return Err(e);
+        }
+        stop_all.disarm();
         Ok(workers)
     }
 
@@ -447,12 +720,47 @@ pub(super) fn batch_of(
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?)
 }
 
-/// A worker, and the memory that is its.
-type Held = (Worker, MemoryReservation);
+/// A merger on a thread of its own, and what it makes.
+struct Merging {
+    batches: mpsc::Receiver<RecordBatch>,
+    /// Until it has ended, and said how.
+    task: Option<JoinHandle<Result<()>>>,
+}
+
+impl Merging {
+    /// A channel that is closed says nothing about why: rows that did not all come must not look whole.
+    async fn next(&mut self) -> Option<Result<RecordBatch>> {
+        if let Some(batch) = self.batches.recv().await {
+            return Some(Ok(batch));
+        }
+        match self.task.take()?.await {
+            Ok(Ok(())) => None,
+            Ok(Err(e)) => Some(Err(e)),
+            Err(e) => Some(Err(DataFusionError::ExecutionJoin(Box::new(e)).into())),
+        }
+    }
+}
+
+fn merge(mut merger: Merger, batches: &mpsc::Sender<RecordBatch>, fused: &Fused, schema: &SchemaRef) -> Result<()> {
+    while let Some(columns) = merger.next()? {
+        // Without a reader there is nobody to tell.
+        if batches.blocking_send(batch_of(fused, schema, &columns, 1)?).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
 
 /// Stops workers that nobody waits for any more.
 #[derive(Default)]
 pub(super) struct StopOnDrop(pub Arc<AtomicBool>);
+
+impl StopOnDrop {
+    /// All is done: nobody is stopped.
+    fn disarm(mut self) {
+        self.0 = Arc::default();
+    }
+}
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
@@ -460,9 +768,8 @@ impl Drop for StopOnDrop {
     }
 }
 
-fn carry_on(mut worker: Worker, reservation: &MemoryReservation, query: Option<&Query>) -> Outcome<Worker> {
+fn carry_on(mut worker: Worker, query: Option<&Query>) -> Outcome<Worker> {
     while worker.step()?.is_some() {
-        reservation.try_resize(worker.bytes())?;
         if let Some(query) = query {
             query.did_rows(worker.morsel_rows() as u64);
         }

@@ -17,7 +17,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use onehop_pipeline::cpu::{Stage, Worker};
+use onehop_pipeline::cpu::{Execution, Stage, Worker};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -25,6 +25,9 @@ use super::exec::{PipelineRan, Ran, StopOnDrop, batch_of};
 use super::node::Fused;
 use crate::query::Query;
 use crate::{Error, Result};
+
+/// Tables, with the memory that is theirs, and that of derived relations.
+type Held = (Execution, Vec<MemoryReservation>);
 
 /// The last pipeline of a subtree, running.
 pub(super) struct Flow {
@@ -34,8 +37,8 @@ pub(super) struct Flow {
     stage: Arc<Stage>,
     began: Instant,
     threads: usize,
-    /// Memory that the tables and derived relations take which it reads.
-    _held: Vec<MemoryReservation>,
+    /// What it reads.
+    _held: Held,
 }
 
 impl Flow {
@@ -46,7 +49,7 @@ impl Flow {
         stage: &Arc<Stage>,
         threads: usize,
         query: Option<&Arc<Query>>,
-        held: Vec<MemoryReservation>,
+        held: Held,
     ) -> Self {
         let threads = threads.min(stage.morsels()).max(1);
         let stop = StopOnDrop::default();
@@ -106,6 +109,8 @@ impl Flow {
             steps: self.stage.step_rows(),
             sink_bytes: 0,
             table: None,
+            spilled: None,
+            passes: 1,
         }
     }
 

@@ -8,17 +8,22 @@
 //! ([`super::interner`]).
 //!
 //! Many groups are put together by as many threads as there are workers. Each takes the groups whose keys have hashes
-//! of its own, of all workers, and makes its part of the answer of them.
+//! of its own, of all workers, and makes its part of the answer of them. Where there is no memory for that, or was none
+//! before, groups are put together from files ([`Spilled`]).
 
 use std::sync::Arc;
 
-use super::index::{Index, Table, is_one};
+use super::grouper::{Grouper, Spilled};
+use super::index::{Index, Table, hash_of, is_one};
 use super::interner::Interner;
 use super::kernels;
 use super::keys::{KeyLayout, KeyScratch};
 use super::output::ResultColumn;
-use super::states::{Function, FunctionKind, State};
+use super::page::{PageGroups, Reader, put, signed, unsigned};
+use super::spill::Spill;
+use super::states::{Function, FunctionKind, NOT_HERE, State};
 use super::vector::{Data, Vector};
+use crate::budget::{Budget, Growth, Holder, Room};
 use crate::{Domain, Error, LateTexts, Result, Type, VECTOR_ROWS};
 
 /// Dense groups, at most. Each takes a few words per worker.
@@ -116,6 +121,18 @@ impl Plan {
         self.places[key].0 < self.exact_words
     }
 
+    /// Whether groups can be parted by hashes: groups that may be one have to meet, and what they have in common, if
+    /// nothing else, are the exact words of their keys.
+    fn can_be_parted(&self) -> bool {
+        !self.is_dense() && self.exact_words > 0
+    }
+
+    /// Whether groups can be put into files. Which row stands for a text that is interned is known when all of them
+    /// have been met, and no sooner.
+    pub fn can_spill(&self) -> bool {
+        self.exact_words > 0 && self.interned.is_empty()
+    }
+
     /// Whether groups lie at their keys.
     pub fn is_dense(&self) -> bool {
         self.dense_places().is_some()
@@ -136,37 +153,127 @@ impl Plan {
         self.words[word].layout.part_of(part, key[word])
     }
 
-    /// No groups. `rows` is how many rows there can be, where that is known.
-    pub fn groups(&self, rows: Option<u64>) -> Groups {
-        let places = self.dense_places();
-        let index = match places {
-            Some(_) => Index::Dense,
-            None => Index::Hashed(Box::new(Table::new(self.words.len()))),
-        };
-        let states = self.functions.iter().map(|function| State::new(function, rows, places)).collect();
-        let interners = self.interned.iter().map(|_| Interner::new()).collect();
-        let mut groups = Groups { index, rows: Vec::new(), states, interners };
-        groups.grow(places.unwrap_or(0), self);
-        groups
+    /// The functions.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
     }
 
-    /// The answer: keys, then functions, of the groups of all workers. `rows` is as for [`Plan::groups`].
-    pub fn finish(&self, mut workers: Vec<Groups>, rows: Option<u64>) -> Result<Vec<ResultColumn>> {
-        self.agree(&mut workers)?;
-        let threads = workers.len();
-        // Groups that may be one have to meet: they have the exact words in common, if nothing else.
-        let can_be_parted = !self.is_dense() && self.exact_words > 0;
-        if threads > 1 && can_be_parted && workers.iter().map(Groups::len).sum::<usize>() >= MANY_GROUPS {
-            return self.finish_in_parts(&workers, threads, rows);
+    /// No groups, at places of their own where there is room for them all. `rows` is how many rows there can be, where
+    /// that is known.
+    pub fn groups_within(&self, rows: Option<u64>, room: &mut Room) -> Result<Groups> {
+        if let Some(places) = self.dense_places() {
+            let mut groups = self.empty(Index::Dense, rows, Some(places));
+            let needed = groups.growth(self, places, 0).bytes() + self.scratch_bytes();
+            match room.hold(needed) {
+                Ok(()) => {
+                    groups.grow(places, self);
+                    return Ok(groups);
+                }
+                // One that is there even without rows has its place.
+                Err(Error::Memory { .. }) if places > 1 => {}
+                Err(e) => return Err(e),
+            }
         }
-        let mut workers = workers.into_iter();
-        let mut all = workers.next().ok_or_else(|| Error::Invalid("a stage without workers".into()))?;
-        workers.for_each(|other| all.merge(&other, self, Part { number: 0, of: 1 }));
-        Ok(all.unified(self, rows, threads)?.finish(self))
+        Ok(self.hashed_groups(rows))
+    }
+
+    /// No groups, whose places are found by their keys. `rows` is as for [`Plan::groups_within`].
+    pub fn hashed_groups(&self, rows: Option<u64>) -> Groups {
+        self.empty(Index::Hashed(Box::new(Table::new(self.words.len()))), rows, None)
+    }
+
+    fn empty(&self, index: Index, rows: Option<u64>, places: Option<usize>) -> Groups {
+        let states = self.functions.iter().map(|function| State::new(function, rows, places)).collect();
+        let interners = self.interned.iter().map(|_| Interner::new()).collect();
+        Groups { index, rows: Vec::new(), states, interners }
+    }
+
+    /// Where pages of groups are read to.
+    pub fn page(&self, rows: Option<u64>) -> PageGroups {
+        let states = self.functions.iter().map(|function| State::new(function, rows, None)).collect();
+        PageGroups { rows: Vec::new(), states }
+    }
+
+    /// Bytes that spilling takes beside the groups, and reading what was spilled.
+    pub fn scratch_bytes(&self) -> usize {
+        let state_words = self.functions.iter().map(Function::state_words).sum::<usize>();
+        let page_bytes = VECTOR_ROWS * 8 * (self.words.len() + 1 + state_words);
+        // As bytes, and as what they say.
+        Spill::scratch_bytes(self.functions.iter().any(|function| function.is_distinct)) + 2 * page_bytes
+    }
+
+    /// Bytes of a group in the answer, while it is made.
+    pub fn result_bytes(&self) -> usize {
+        // A key's value, be it of 128 bits, and whether it is NULL; a place; and the functions' results.
+        17 * self.keys.len() + 8 + self.functions.iter().map(Function::result_bytes).sum::<usize>()
+    }
+
+    /// The answer: keys, then functions, of the groups of all workers. `rows` is as for [`Plan::groups_within`].
+    pub fn finish(&self, mut workers: Vec<Grouper>, rows: Option<u64>, budget: &Budget) -> Result<Answer> {
+        if workers.iter().all(|worker| worker.spill.is_none()) {
+            match self.finish_in_memory(&mut workers, rows, budget) {
+                // A group cannot be parted.
+                Err(e @ Error::Memory { .. }) => {
+                    if self.keys.is_empty() || !self.put_away(&mut workers)? {
+                        return Err(e);
+                    }
+                }
+                outcome => return outcome.map(Answer::Rows),
+            }
+        } else if !self.put_away(&mut workers)? {
+            return Err(Error::Memory { what: "groups".into(), needed: 0, available: 0 });
+        }
+        let spilled = Spilled::new(self, rows, budget, workers);
+        match spilled.is_empty() {
+            true => Ok(Answer::Rows(Chunks::default())),
+            false => Ok(Answer::Spilled(Arc::new(spilled))),
+        }
+    }
+
+    /// Spills what all workers have; whether there is a place for it.
+    fn put_away(&self, workers: &mut [Grouper]) -> Result<bool> {
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let handles: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(move || worker.put_away(self))).collect();
+            handles.into_iter().map(|handle| handle.join()).collect()
+        });
+        let mut is_done = true;
+        for outcome in outcomes {
+            is_done &= outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok(is_done)
+    }
+
+    /// The answer, if there is memory for it. If not, the workers still have all groups, though fewer of them may.
+    fn finish_in_memory(&self, workers: &mut Vec<Grouper>, rows: Option<u64>, budget: &Budget) -> Result<Chunks> {
+        self.agree(&mut workers.iter_mut().filter_map(Grouper::groups_mut).collect::<Vec<_>>())?;
+        let threads = workers.len();
+        let groups = workers.iter().filter_map(Grouper::groups).map(Groups::len).sum::<usize>();
+        if threads > 1 && self.can_be_parted() && groups >= MANY_GROUPS {
+            return self.finish_in_parts(workers, threads, rows, budget);
+        }
+        while let [first, .., last] = workers.as_mut_slice() {
+            first.take_in(last, self, rows)?;
+            workers.pop();
+        }
+        let only = workers.first_mut().ok_or_else(|| Error::Invalid("a stage without workers".into()))?;
+        only.unify(self, rows, threads)?;
+        let mut room = budget.room("an answer", Holder::Keeps);
+        let columns = match only.groups() {
+            Some(all) => {
+                room.hold(all.len() * self.result_bytes())?;
+                all.finish(self, &all.places(self).collect::<Vec<_>>())
+            }
+            // Nobody has seen a row.
+            None => {
+                let none = self.groups_within(rows, &mut room)?;
+                none.finish(self, &none.places(self).collect::<Vec<_>>())
+            }
+        };
+        Ok(Chunks { chunks: vec![columns], rooms: vec![room] })
     }
 
     /// Has one row stand for each text that is interned, whichever worker's it was.
-    fn agree(&self, workers: &mut [Groups]) -> Result<()> {
+    fn agree(&self, workers: &mut [&mut Groups]) -> Result<()> {
         let Some((first, others)) = workers.split_first_mut() else { return Ok(()) };
         for (at, mut interner) in std::mem::take(&mut first.interners).into_iter().enumerate() {
             let (word, part) = self.places[self.interned[at].0];
@@ -189,29 +296,44 @@ impl Plan {
         Ok(())
     }
 
-    fn finish_in_parts(&self, workers: &[Groups], threads: usize, rows: Option<u64>) -> Result<Vec<ResultColumn>> {
-        let part = |number: usize| {
-            let mut groups = self.groups(rows);
+    fn finish_in_parts(
+        &self,
+        workers: &[Grouper],
+        threads: usize,
+        rows: Option<u64>,
+        budget: &Budget,
+    ) -> Result<Chunks> {
+        let workers: Vec<&Groups> = workers.iter().filter_map(Grouper::groups).collect();
+        let part = |number: usize| -> Result<(Vec<ResultColumn>, Room)> {
+            let mut room = budget.room("groups", Holder::Keeps);
+            let mut groups = self.hashed_groups(rows);
+            // It has as many, at least.
+            let least = workers.iter().map(|groups| groups.len()).max().unwrap_or(0) / threads;
+            room.hold(groups.growth(self, least, 0).bytes())?;
             if let Index::Hashed(table) = &mut groups.index {
-                // It has as many, at least.
-                table.reserve(workers.iter().map(Groups::len).max().unwrap_or(0) / threads);
+                table.reserve(least);
             }
-            workers.iter().for_each(|other| groups.merge(other, self, Part { number, of: threads }));
-            Ok(groups.unified(self, rows, 1)?.finish(self))
+            let part = Part { number, of: threads };
+            workers.iter().try_for_each(|other| groups.merge(other, self, part, &mut room))?;
+            groups.unify(self, rows, &mut room, 1)?;
+            let answer_bytes = groups.len() * self.result_bytes();
+            room.hold(groups.bytes() + answer_bytes)?;
+            let columns = groups.finish(self, &groups.places(self).collect::<Vec<_>>());
+            drop(groups);
+            room.keep(answer_bytes);
+            Ok((columns, room))
         };
-        let parts: Vec<std::thread::Result<Result<Vec<ResultColumn>>>> = std::thread::scope(|scope| {
+        let parts: Vec<_> = std::thread::scope(|scope| {
             let part = &part;
             let others: Vec<_> = (1..threads).map(|number| scope.spawn(move || part(number))).collect();
             let mine = part(0);
             [Ok(mine)].into_iter().chain(others.into_iter().map(|other| other.join())).collect()
         });
-        let mut answer: Vec<ResultColumn> = Vec::new();
+        let mut answer = Chunks::default();
         for part in parts {
-            let part = part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            match answer.is_empty() {
-                true => answer = part,
-                false => answer.iter_mut().zip(part).for_each(|(column, more)| column.append(more)),
-            }
+            let (columns, room) = part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            answer.chunks.push(columns);
+            answer.rooms.push(room);
         }
         Ok(answer)
     }
@@ -226,6 +348,24 @@ pub(super) fn interns<'d>(keys: impl Iterator<Item = &'d Domain> + Clone) -> Vec
         others.fold(1u128, |values, domain| values.saturating_mul(domain.interval.count().unwrap_or(u128::MAX)));
     let rows = |domain: &Domain| domain.interval.count().unwrap_or(u128::MAX);
     keys.map(|domain| domain.ty == Type::LateText && values < rows(domain)).collect()
+}
+
+/// The answer of a pipeline, or none if it has built a table.
+#[derive(Debug)]
+pub enum Answer {
+    /// In memory.
+    Rows(Chunks),
+    /// In files: [`Spilled::merger`] makes it, part by part.
+    Spilled(Arc<Spilled>),
+}
+
+/// Chunks of columns, and the memory that they take.
+#[derive(Debug, Default)]
+pub struct Chunks {
+    /// Columns of each.
+    pub chunks: Vec<Vec<ResultColumn>>,
+    /// Given back when all of it is dropped.
+    pub(super) rooms: Vec<Room>,
 }
 
 /// The parts of a key in as few words as they fit, in their order.
@@ -275,7 +415,7 @@ impl Groups {
     }
 
     /// Places that it has.
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         match &self.index {
             Index::Dense => self.rows.len(),
             Index::Hashed(table) => table.len(),
@@ -300,9 +440,135 @@ impl Groups {
         Ok(())
     }
 
+    /// Bytes they take when there are so many places more, and so many values in each function's sets.
+    pub fn growth(&self, plan: &Plan, places: usize, values: usize) -> Growth {
+        let index = match &self.index {
+            Index::Dense => Growth::default(),
+            Index::Hashed(table) => table.growth(places),
+        };
+        let interners = Growth::none(self.interners.iter().map(Interner::bytes).sum());
+        let states = self.states.iter().zip(&plan.functions);
+        states.fold(index.and(interners).and(Growth::of_vec(&self.rows, places)), |sum, (state, function)| {
+            sum.and(state.growth(function, places, values))
+        })
+    }
+
+    /// Bytes they take when so many rows more are among them.
+    pub fn growth_of_rows(&self, plan: &Plan, rows: usize) -> Growth {
+        let places = if matches!(self.index, Index::Dense) { 0 } else { rows };
+        self.growth(plan, places, rows)
+    }
+
+    /// Bytes they take when another's are among them, and while those are taken in.
+    pub fn growth_of_groups(&self, plan: &Plan, other: &Self) -> Growth {
+        let places = if matches!(self.index, Index::Dense) { 0 } else { other.len() };
+        let values = other.states.iter().filter_map(State::seen).map(|seen| seen.len()).max().unwrap_or(0);
+        self.growth(plan, places, values).and(Growth::none(other.len() * size_of::<u32>()))
+    }
+
+    /// Forgets all groups, and keeps its memory.
+    pub fn clear(&mut self, plan: &Plan) {
+        let places = self.rows.len();
+        self.rows.clear();
+        self.states.iter_mut().for_each(State::clear);
+        match &mut self.index {
+            Index::Dense => self.grow(places, plan),
+            Index::Hashed(table) => table.clear(),
+        }
+    }
+
+    /// Places that have groups.
+    pub fn places(&self, plan: &Plan) -> impl Iterator<Item = usize> + '_ {
+        // The one group of an aggregate without keys is there even without rows.
+        let may_be_empty = matches!(self.index, Index::Dense) && !plan.keys.is_empty();
+        (0..self.len()).filter(move |place| !may_be_empty || self.rows[*place] > 0)
+    }
+
+    /// The states, by function.
+    pub fn states(&self) -> &[State] {
+        &self.states
+    }
+
+    /// A word of a place's key.
+    fn key(&self, place: usize, word: usize) -> u64 {
+        match &self.index {
+            Index::Dense => place as u64,
+            Index::Hashed(table) => table.key(place)[word],
+        }
+    }
+
+    /// The hash of what a place's key has in common with those of groups that may be the same.
+    pub fn hash(&self, plan: &Plan, place: usize) -> u32 {
+        match &self.index {
+            Index::Dense => hash_of(std::iter::once(place as u64)),
+            Index::Hashed(table) => table.hash(place, plan.exact_words),
+        }
+    }
+
+    /// Writes the keys of `n` places, in their order.
+    pub fn write_keys(&self, out: &mut Vec<u8>, n: usize, place: impl Fn(usize) -> usize) {
+        let words = match &self.index {
+            Index::Dense => 1,
+            Index::Hashed(table) => table.words(),
+        };
+        (0..words).for_each(|word| put(out, n, |row| self.key(place(row), word)));
+    }
+
+    /// Writes places, but for their sets of values.
+    pub fn write(&self, plan: &Plan, places: &[u32], out: &mut Vec<u8>) {
+        self.write_keys(out, places.len(), |row| places[row] as usize);
+        put(out, places.len(), |row| unsigned(self.rows[places[row] as usize]));
+        debug_assert_eq!(self.states.len(), plan.functions.len());
+        self.states.iter().for_each(|state| state.write(places, out));
+    }
+
+    /// The places of the keys of a page of `n` entries, new ones for new keys.
+    pub fn places_of_page(&mut self, plan: &Plan, n: usize, page: &mut Reader<'_>) -> Result<[u32; VECTOR_ROWS]> {
+        let mut places = [0; VECTOR_ROWS];
+        let Index::Hashed(table) = &mut self.index else {
+            return Err(Error::Invalid("groups that were spilled, for places of their own".into()));
+        };
+        page.keys(n, table.rows())?;
+        table.find_or_insert(n, &mut places);
+        self.make_room(plan);
+        Ok(places)
+    }
+
+    /// Takes in the groups of a page, at their places.
+    pub fn merge_page(&mut self, plan: &Plan, page: &PageGroups, places: &[u32; VECTOR_ROWS]) {
+        let pairs: Vec<(u32, u32)> = places.iter().copied().zip(0..page.rows.len() as u32).collect();
+        self.merge_pairs(plan, &page.rows, &page.states, &pairs);
+    }
+
+    /// Takes in the values of a page, which a function's sets at these places have.
+    pub fn take_values(
+        &mut self,
+        function: usize,
+        n: usize,
+        places: &[u32; VECTOR_ROWS],
+        page: &mut Reader<'_>,
+    ) -> Result<()> {
+        let mut values = Vec::with_capacity(n);
+        page.words(n, |word| values.push(signed(word)))?;
+        match self.states.get_mut(function).filter(|state| state.seen().is_some()) {
+            Some(state) => state.take_values(&places[..n], values.into_iter()),
+            None => return Err(page.corrupt("values of a function that has no sets of them")),
+        }
+        Ok(())
+    }
+
+    fn merge_pairs(&mut self, plan: &Plan, rows: &[i64], states: &[State], pairs: &[(u32, u32)]) {
+        for (ours, theirs) in pairs {
+            self.rows[*ours as usize] += rows[*theirs as usize];
+        }
+        for ((state, other), function) in self.states.iter_mut().zip(states).zip(&plan.functions) {
+            state.merge(function, other, pairs);
+        }
+    }
+
     /// Takes in `n` rows.
     pub fn update(&mut self, plan: &Plan, vectors: &[Vector], n: usize, scratch: &mut KeyScratch) {
-        self.places(plan, vectors, n, scratch);
+        self.find_places(plan, vectors, n, scratch);
         let places = &scratch.short[..n];
         let is_few = matches!(self.index, Index::Dense) && self.rows.len() <= FEW_GROUPS;
         // A function without an argument reads no vector: there may be none.
@@ -348,7 +614,7 @@ impl Groups {
     }
 
     /// The places of rows, new ones for new keys.
-    fn places(&mut self, plan: &Plan, vectors: &[Vector], n: usize, scratch: &mut KeyScratch) {
+    fn find_places(&mut self, plan: &Plan, vectors: &[Vector], n: usize, scratch: &mut KeyScratch) {
         let KeyScratch { short, keys } = scratch;
         match &mut self.index {
             Index::Dense => plan.words[0].layout.digits(&plan.words[0].slots, vectors, n, keys, short),
@@ -371,52 +637,90 @@ impl Groups {
         }
     }
 
-    /// Takes in those of another worker's groups that are in a part.
-    fn merge(&mut self, other: &Self, plan: &Plan, part: Part) {
-        let mut pairs = Vec::new();
-        match (&mut self.index, &other.index) {
-            (Index::Hashed(mine), Index::Hashed(theirs)) => {
-                let mut places = [0; VECTOR_ROWS];
-                let mut found = Vec::with_capacity(VECTOR_ROWS);
-                let mut wanted =
-                    (0..theirs.len()).filter(|place| part.of == 1 || part.has(theirs.hash(*place, plan.exact_words)));
-                loop {
-                    found.clear();
-                    found.extend(wanted.by_ref().take(VECTOR_ROWS));
-                    if found.is_empty() {
-                        break;
-                    }
-                    for (row, place) in found.iter().enumerate() {
-                        mine.rows().iter_mut().zip(theirs.key(*place)).for_each(|(word, key)| word[row] = *key);
-                    }
-                    mine.find_or_insert(found.len(), &mut places);
-                    pairs.extend(places.iter().copied().zip(found.iter().map(|place| *place as u32)));
-                }
-            }
-            _ => pairs.extend((0..).zip(&other.rows).filter(|(_, rows)| **rows > 0).map(|(place, _)| (place, place))),
-        }
-        self.take_in(other, &pairs, plan);
-    }
-
-    /// Takes in places of another's: pairs of ours and theirs.
+    /// Takes in places of another's, for which there is room: pairs of ours and theirs.
     pub(super) fn take_in(&mut self, other: &Self, pairs: &[(u32, u32)], plan: &Plan) {
         self.make_room(plan);
-        for (ours, theirs) in pairs {
-            self.rows[*ours as usize] += other.rows[*theirs as usize];
+        self.merge_pairs(plan, &other.rows, &other.states, pairs);
+        if self.states.iter().all(|state| state.seen().is_none()) {
+            return;
         }
-        for ((state, other), function) in self.states.iter_mut().zip(&other.states).zip(&plan.functions) {
-            state.merge(function, other, pairs);
+        let mut ours_of = vec![NOT_HERE; other.len()];
+        pairs.iter().for_each(|(ours, theirs)| ours_of[*theirs as usize] = *ours);
+        for (state, other) in self.states.iter_mut().zip(&other.states) {
+            state.merge_sets(other, &ours_of);
         }
     }
 
-    /// Keys, then functions, of all groups.
-    fn finish(&self, plan: &Plan) -> Vec<ResultColumn> {
-        let places: Vec<usize> = match &self.index {
-            // The one group of an aggregate without keys is there even without rows.
-            Index::Dense if plan.keys.is_empty() => vec![0],
-            Index::Dense => (0..self.rows.len()).filter(|place| self.rows[*place] > 0).collect(),
-            Index::Hashed(table) => (0..table.len()).collect(),
-        };
+    /// Takes in all of another worker's groups; there is room for them.
+    pub fn merge_all(&mut self, other: &Self, plan: &Plan) -> Result<()> {
+        self.merge_with(other, plan, Part { number: 0, of: 1 }, |_, _, _| Ok(()))
+    }
+
+    /// Takes in those of another worker's groups that are in a part.
+    ///
+    /// # Errors
+    /// [`Error::Memory`]; some may have been taken in then.
+    fn merge(&mut self, other: &Self, plan: &Plan, part: Part, room: &mut Room) -> Result<()> {
+        let map_bytes = if plan.functions.iter().any(|f| f.is_distinct) { other.len() * size_of::<u32>() } else { 0 };
+        self.merge_with(other, plan, part, |groups, places, values| {
+            room.hold(groups.growth(plan, places, values).bytes() + map_bytes)
+        })
+    }
+
+    /// Takes in groups, a vector's worth at a time; before that, and before values, `make_room` is asked for so many.
+    fn merge_with(
+        &mut self,
+        other: &Self,
+        plan: &Plan,
+        part: Part,
+        mut make_room: impl FnMut(&Self, usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        let has_sets = self.states.iter().any(|state| state.seen().is_some());
+        let mut all = vec![NOT_HERE; if has_sets { other.len() } else { 0 }];
+        let mut wanted = other.places(plan).filter(|place| part.of == 1 || part.has(other.hash(plan, *place)));
+        let mut places = [0; VECTOR_ROWS];
+        let mut found = Vec::with_capacity(VECTOR_ROWS);
+        let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(VECTOR_ROWS);
+        loop {
+            found.clear();
+            found.extend(wanted.by_ref().take(VECTOR_ROWS));
+            if found.is_empty() {
+                break;
+            }
+            match &mut self.index {
+                Index::Dense => {
+                    let ours = found.iter().map(|place| other.key(*place, 0) as u32);
+                    places.iter_mut().zip(ours).for_each(|(to, place)| *to = place);
+                }
+                Index::Hashed(_) => {
+                    make_room(self, found.len(), 0)?;
+                    let Index::Hashed(mine) = &mut self.index else { continue };
+                    for (number, word) in mine.rows().iter_mut().enumerate() {
+                        word.iter_mut().zip(&found).for_each(|(word, place)| *word = other.key(*place, number));
+                    }
+                    mine.find_or_insert(found.len(), &mut places);
+                    self.make_room(plan);
+                }
+            }
+            pairs.clear();
+            pairs.extend(places.iter().copied().zip(found.iter().map(|place| *place as u32)));
+            self.merge_pairs(plan, &other.rows, &other.states, &pairs);
+            if has_sets {
+                pairs.iter().for_each(|(ours, theirs)| all[*theirs as usize] = *ours);
+            }
+        }
+        for number in 0..self.states.len() {
+            let Some(seen) = other.states[number].seen() else { continue };
+            let mut values = 0;
+            seen.for_each(|place, _| values += usize::from(all[place as usize] != NOT_HERE));
+            make_room(self, 0, values)?;
+            self.states[number].merge_sets(&other.states[number], &all);
+        }
+        Ok(())
+    }
+
+    /// Keys, then functions, of the groups at some places.
+    pub fn finish(&self, plan: &Plan, places: &[usize]) -> Vec<ResultColumn> {
         let mut columns = Vec::with_capacity(plan.keys.len() + plan.functions.len());
         for (part, domain) in plan.keys.iter().enumerate() {
             let parts = places.iter().map(|place| match &self.index {
@@ -426,7 +730,7 @@ impl Groups {
             columns.push(ResultColumn::of_integers(domain, parts));
         }
         for (state, function) in self.states.iter().zip(&plan.functions) {
-            columns.push(state.finish(function, &self.rows, &places));
+            columns.push(state.finish(function, &self.rows, places));
         }
         columns
     }

@@ -4,6 +4,7 @@
 
 use super::index::hash;
 use crate::Interval;
+use crate::budget::Growth;
 
 /// Bits for one function of one worker, at most: they fit the caches.
 const MOST_BITS: u128 = 1 << 24;
@@ -38,6 +39,40 @@ impl Distinct {
         }
     }
 
+    /// Bytes they take when so many values more are in them.
+    pub fn growth(&self, more: usize) -> Growth {
+        const ENTRY: usize = size_of::<(i64, u32)>();
+        match self {
+            Self::Bits { .. } => Growth::none(self.bytes()),
+            Self::Hashed { slots, len } => {
+                let mut size = slots.len();
+                while (len + more) * 2 > size {
+                    size *= 2;
+                }
+                Growth::new(size * ENTRY, if size > slots.len() { size / 2 * ENTRY } else { 0 })
+            }
+        }
+    }
+
+    /// Values of all places.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bits { bits, .. } => bits.iter().map(|word| word.count_ones() as usize).sum(),
+            Self::Hashed { len, .. } => *len,
+        }
+    }
+
+    /// Forgets all values, and keeps its memory.
+    pub fn clear(&mut self) {
+        match self {
+            Self::Bits { bits, .. } => bits.fill(0),
+            Self::Hashed { slots, len } => {
+                slots.fill((0, 0));
+                *len = 0;
+            }
+        }
+    }
+
     /// Adds a value to a place's set; whether it is new there.
     #[inline]
     pub fn insert(&mut self, place: u32, value: i64) -> bool {
@@ -66,6 +101,14 @@ impl Distinct {
 
     /// All places and values.
     pub fn for_each(&self, mut f: impl FnMut(u32, i64)) {
+        let _ = self.try_for_each(|place, value| {
+            f(place, value);
+            Ok::<(), std::convert::Infallible>(())
+        });
+    }
+
+    /// All places and values, up to an error.
+    pub fn try_for_each<E>(&self, mut f: impl FnMut(u32, i64) -> Result<(), E>) -> Result<(), E> {
         match self {
             Self::Bits { min, words, bits } => {
                 for (place, set) in bits.chunks_exact(*words).enumerate() {
@@ -73,16 +116,17 @@ impl Distinct {
                         let mut word = *word;
                         while word != 0 {
                             let offset = at * 64 + word.trailing_zeros() as usize;
-                            f(place as u32, min.wrapping_add(offset as i64));
+                            f(place as u32, min.wrapping_add(offset as i64))?;
                             word &= word - 1;
                         }
                     }
                 }
             }
             Self::Hashed { slots, .. } => {
-                slots.iter().filter(|(_, place)| *place != 0).for_each(|(value, place)| f(place - 1, *value));
+                slots.iter().filter(|(_, place)| *place != 0).try_for_each(|(value, place)| f(place - 1, *value))?;
             }
         }
+        Ok(())
     }
 }
 

@@ -14,6 +14,14 @@ const BIN: u32 = 64;
 /// The place of the lowest bit of all doubles.
 const LOWEST: i32 = -1074;
 
+/// Words that a sum is made of.
+pub(crate) const SUM_WORDS: usize = 8;
+
+/// The highest bins that a double reaches, and the square of one: a double's lowest bit is at 2,045 at most, and it has
+/// 53.
+pub(crate) const HIGHEST: u32 = (2045 + 52) / BIN;
+pub(crate) const HIGHEST_OF_SQUARES: u32 = (2 * 2045 + 105) / BIN;
+
 /// A sum of integers, each times a power of two.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExactSum {
@@ -104,6 +112,21 @@ impl ExactSum {
         }
     }
 
+    /// All that it is.
+    pub fn words(&self) -> [u64; SUM_WORDS] {
+        let [a, b, c] = self.bins;
+        let (high, low) = (|bin: i128| (bin >> 64) as u64, |bin: i128| bin as u64);
+        [self.top.into(), self.special.to_bits(), high(a), low(a), high(b), low(b), high(c), low(c)]
+    }
+
+    /// What has these [`ExactSum::words`]; `None` if no sum that reaches `highest` at most has.
+    pub fn of_words(words: [u64; SUM_WORDS], highest: u32) -> Option<Self> {
+        let [top, special, a, b, c, d, e, f] = words;
+        let bin = |high: u64, low: u64| i128::from(high as i64) << 64 | i128::from(low);
+        let top = u32::try_from(top).ok().filter(|top| *top <= highest)?;
+        Some(Self { bins: [bin(a, b), bin(c, d), bin(e, f)], top, special: f64::from_bits(special) })
+    }
+
     /// The sum, rounded once.
     pub fn value(&self) -> f64 {
         if self.special != 0.0 {
@@ -130,6 +153,16 @@ impl Moments {
     pub fn merge(&mut self, other: &Self) {
         self.sum.merge(&other.sum);
         self.squares.merge(&other.squares);
+    }
+
+    /// The sum of the values, and that of their squares.
+    pub fn sums(&self) -> [&ExactSum; 2] {
+        [&self.sum, &self.squares]
+    }
+
+    /// What has these [`Moments::sums`].
+    pub fn of_sums([sum, squares]: [ExactSum; 2]) -> Self {
+        Self { sum, squares }
     }
 
     /// The variance of `count` values, of a sample or of all that there are; `None` if there are too few.

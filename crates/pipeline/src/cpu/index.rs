@@ -7,6 +7,7 @@
 
 use super::kernels;
 use crate::VECTOR_ROWS;
+use crate::budget::Growth;
 
 /// A word of the keys of a vector's rows.
 pub(crate) type Words = [u64; VECTOR_ROWS];
@@ -60,6 +61,11 @@ impl Table {
         self.keys.len() / self.words
     }
 
+    /// Words of a key.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
     /// The key of a place.
     pub fn key(&self, place: usize) -> &[u64] {
         &self.keys[place * self.words..][..self.words]
@@ -74,6 +80,24 @@ impl Table {
     pub fn replace_keys(&mut self, f: impl FnMut(&mut [u64])) {
         self.slots = Vec::new();
         self.keys.chunks_exact_mut(self.words).for_each(f);
+    }
+
+    /// Bytes that it takes when there are so many keys more.
+    pub fn growth(&self, more: usize) -> Growth {
+        const SLOT: usize = size_of::<(u32, u32)>();
+        let mut size = self.slots.len();
+        while (self.len() + more) * 2 > size {
+            size *= 2;
+        }
+        let slots = Growth::new(size * SLOT, if size > self.slots.len() { size / 2 * SLOT } else { 0 });
+        let keys = Growth::of_vec(&self.keys, more * self.words);
+        slots.and(keys).and(Growth::none(size_of_val(self.rows.as_slice())))
+    }
+
+    /// Forgets all keys, and keeps its memory.
+    pub fn clear(&mut self) {
+        self.slots.fill((0, 0));
+        self.keys.clear();
     }
 
     /// The hash of the first words of a place's key.
@@ -161,7 +185,7 @@ fn hash_rows(words: &[Words], hashes: &mut [u32]) {
 }
 
 /// Of a key of several words.
-fn hash_of(words: impl Iterator<Item = u64>) -> u32 {
+pub(crate) fn hash_of(words: impl Iterator<Item = u64>) -> u32 {
     words.fold(0, |hashed, word| hash(word ^ hashed)) as u32
 }
 

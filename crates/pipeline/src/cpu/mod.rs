@@ -12,13 +12,16 @@ mod code;
 mod distinct;
 mod exact;
 mod facts;
+mod grouper;
 mod index;
 mod interner;
 pub(crate) mod kernels;
 mod keys;
 mod order;
 mod output;
+mod page;
 mod screen;
+mod spill;
 mod stage;
 mod states;
 mod table;
@@ -29,16 +32,21 @@ mod worker;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+pub use aggregate::{Answer, Chunks};
 pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind};
+pub use grouper::{Merger, Spilled};
 pub use output::{ResultColumn, ResultValues};
+pub use spill::SpillCounts;
 pub use stage::{Skipped, Stage};
+pub use table::KeyPart;
 pub(crate) use vector::Kind;
 pub use worker::Worker;
 
 use self::stage::CompiledSink;
 use self::table::{Collected, JoinTable, Tables, Wanted};
 use self::worker::SinkState;
-use crate::ir::{JoinKind, Program, Shape, Step, validate};
+use crate::budget::{Budget, Holder, Room};
+use crate::ir::{JoinKind, Pipeline, Program, Shape, Step, validate};
 use crate::{Domain, Error, Result, Source};
 
 /// A program that is being run.
@@ -48,8 +56,10 @@ pub struct Execution {
     sources: Vec<Arc<dyn Source>>,
     shapes: Vec<Shape>,
     tables: Tables,
-    /// Bytes for tables and groups.
-    budget: usize,
+    /// What the tables take.
+    rooms: Vec<Arc<Room>>,
+    /// For tables and groups.
+    budget: Budget,
 }
 
 impl Execution {
@@ -57,16 +67,16 @@ impl Execution {
     ///
     /// # Errors
     /// [`Error::Invalid`] or [`Error::Unsupported`], before any row is read.
-    pub fn new(program: Program, sources: Vec<Arc<dyn Source>>, budget: usize) -> Result<Self> {
+    pub fn new(program: Program, sources: Vec<Arc<dyn Source>>, budget: impl Into<Budget>) -> Result<Self> {
         let columns: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
         let shapes = validate(&program, &columns)?;
-        Ok(Self { program, sources, shapes, tables: Vec::new(), budget })
+        Ok(Self { program, sources, shapes, tables: Vec::new(), rooms: Vec::new(), budget: budget.into() })
     }
 
     /// The same program, checked already, from its start and within another budget.
     #[must_use]
-    pub fn with_budget(&self, budget: usize) -> Self {
-        Self { budget, tables: Vec::new(), ..self.clone() }
+    pub fn with_budget(&self, budget: impl Into<Budget>) -> Self {
+        Self { budget: budget.into(), tables: Vec::new(), rooms: Vec::new(), ..self.clone() }
     }
 
     /// The same program over other sources, of which some were only expected when it was checked: it is checked again,
@@ -74,7 +84,7 @@ impl Execution {
     ///
     /// # Errors
     /// As [`Execution::new`].
-    pub fn with_sources(&self, sources: Vec<Arc<dyn Source>>, budget: usize) -> Result<Self> {
+    pub fn with_sources(&self, sources: Vec<Arc<dyn Source>>, budget: impl Into<Budget>) -> Result<Self> {
         Self::new(self.program.clone(), sources, budget)
     }
 
@@ -85,17 +95,18 @@ impl Execution {
     /// [`Error::Unsupported`] above all.
     pub fn check(&self) -> Result<Vec<SinkFacts>> {
         let mut tables: Tables = Vec::new();
+        let mut unbounded = Budget::from(usize::MAX).room("a join table", Holder::Keeps);
         let mut planned = Vec::with_capacity(self.pipelines());
         for (pipeline, shape) in self.program.pipelines.iter().zip(&self.shapes) {
             let source = Arc::clone(&self.sources[pipeline.source]);
             // An empty table's keys rule every morsel out: steps are compiled for it, and rows counted without it.
             let rows = (0..source.morsels()).map(|morsel| source.rows(morsel) as u64).sum();
-            let stage = Stage::new(pipeline, shape, source, &tables)?;
+            let stage = Stage::new(pipeline, shape, source, &tables, &self.budget)?;
             planned.push(stage.planned(rows));
             if let CompiledSink::Build { layout, payload, .. } = &stage.sink {
                 let payload: Vec<Domain> = payload.iter().map(|(_, domain)| domain.clone()).collect();
                 let nothing = vec![Collected::new(&payload)];
-                tables.push(Arc::new(JoinTable::build(nothing, layout, Wanted::Rows, usize::MAX)?));
+                tables.push(Arc::new(JoinTable::build(nothing, layout, Wanted::Rows, &mut unbounded)?));
             }
         }
         Ok(planned)
@@ -125,7 +136,58 @@ impl Execution {
     pub fn stage(&self, pipeline: usize) -> Result<Arc<Stage>> {
         let (pipeline, shape) = (&self.program.pipelines[pipeline], &self.shapes[pipeline]);
         let source = Arc::clone(&self.sources[pipeline.source]);
-        Ok(Arc::new(Stage::new(pipeline, shape, source, &self.tables)?))
+        Ok(Arc::new(Stage::new(pipeline, shape, source, &self.tables, &self.budget)?))
+    }
+
+    /// Whether the table of a pipeline may be built part by part ([`KeyPart`]), the last pipeline being carried through
+    /// once for each: that probes it, and nobody else does. Every row finds what it finds in one of the passes. `NOT IN`
+    /// asks about all rows of the table, those without a key among them.
+    pub fn may_pass(&self, pipeline: usize) -> bool {
+        let probes = |of: &Pipeline| -> Vec<JoinKind> {
+            let kind_of = |step: &Step| match step {
+                Step::Probe(probe) if probe.table == pipeline => Some(probe.kind),
+                _ => None,
+            };
+            of.steps.iter().filter_map(kind_of).collect()
+        };
+        let Some((last, others)) = self.program.pipelines.split_last() else { return false };
+        matches!(probes(last).as_slice(), [kind] if *kind != JoinKind::NotIn)
+            && others.iter().all(|other| probes(other).is_empty())
+    }
+
+    /// As [`Execution::stage`], for a part of the keys of a table.
+    pub fn stage_of_part(&self, pipeline: usize, part: KeyPart) -> Result<Arc<Stage>> {
+        let (of, shape) = (&self.program.pipelines[pipeline], &self.shapes[pipeline]);
+        let source = Arc::clone(&self.sources[of.source]);
+        let mut stage = Stage::new(of, shape, source, &self.tables, &self.budget)?;
+        if let CompiledSink::Build { part: only, .. } = &mut stage.sink {
+            *only = part;
+        }
+        Ok(Arc::new(stage))
+    }
+
+    /// Leaves a pipeline's table empty, so that others can be built before it. One that was built makes room.
+    pub fn leave_out(&mut self, pipeline: usize) -> Result<()> {
+        let stage = self.stage(pipeline)?;
+        if let CompiledSink::Build { layout, payload, .. } = &stage.sink {
+            let payload: Vec<Domain> = payload.iter().map(|(_, domain)| domain.clone()).collect();
+            let mut room = self.budget.room("a join table", Holder::Keeps);
+            let nothing = JoinTable::build(vec![Collected::new(&payload)], layout, Wanted::Rows, &mut room)?;
+            self.put(pipeline, nothing, room);
+        }
+        Ok(())
+    }
+
+    /// Makes a table that of a pipeline.
+    fn put(&mut self, pipeline: usize, table: JoinTable, room: Room) {
+        let (table, room) = (Arc::new(table), Arc::new(room));
+        match self.tables.get_mut(pipeline) {
+            Some(before) => (*before, self.rooms[pipeline]) = (table, room),
+            None => {
+                self.tables.push(table);
+                self.rooms.push(room);
+            }
+        }
     }
 
     /// What the program's probes want of a table.
@@ -139,27 +201,31 @@ impl Execution {
     }
 
     /// Puts the workers' results together once no morsel is left: a table for later pipelines, or groups.
-    pub fn finish(&mut self, stage: &Stage, workers: Vec<Worker>) -> Result<Vec<ResultColumn>> {
+    ///
+    /// # Errors
+    /// [`Error::Memory`], and those of files.
+    pub fn finish(&mut self, pipeline: usize, stage: &Stage, workers: Vec<Worker>) -> Result<Answer> {
         match &stage.sink {
-            CompiledSink::Build { layout, .. } => {
+            CompiledSink::Build { layout, part, .. } => {
                 let collected = workers.into_iter().filter_map(|worker| match worker.sink {
-                    SinkState::Build(collected) => Some(collected),
+                    SinkState::Build(collected, room) => Some((collected, room)),
                     _ => None,
                 });
-                let used: usize = self.tables.iter().map(|table| table.bytes()).sum();
-                let left = self.budget.saturating_sub(used);
-                let wanted = self.wanted_of(self.tables.len());
-                self.tables.push(Arc::new(JoinTable::build(collected.collect(), layout, wanted, left)?));
-                Ok(Vec::new())
+                // What the rows take is theirs until they are in the table.
+                let (collected, _rooms): (Vec<_>, Vec<_>) = collected.unzip();
+                let mut room = self.budget.room("a join table", Holder::Keeps);
+                let table = JoinTable::build(collected, layout, self.wanted_of(pipeline), &mut room)?;
+                self.put(pipeline, table.of_part(*part, layout), room);
+                Ok(Answer::Rows(Chunks::default()))
             }
             CompiledSink::Aggregate { plan, .. } => {
-                let groups = workers.into_iter().filter_map(|worker| match worker.sink {
-                    SinkState::Aggregate(groups) => Some(*groups),
+                let groupers = workers.into_iter().filter_map(|worker| match worker.sink {
+                    SinkState::Aggregate(grouper) => Some(*grouper),
                     _ => None,
                 });
-                plan.finish(groups.collect(), stage.most_rows)
+                plan.finish(groupers.collect(), stage.most_rows, &self.budget)
             }
-            CompiledSink::Collect { .. } => Ok(Vec::new()),
+            CompiledSink::Collect { .. } => Ok(Answer::Rows(Chunks::default())),
         }
     }
 
@@ -198,9 +264,14 @@ pub fn run(execution: &mut Execution, threads: usize) -> Result<Vec<Vec<ResultCo
             workers.push(worker);
             answer.extend(chunks.into_iter().filter(|chunk| !chunk.is_empty()));
         }
-        let last = execution.finish(&stage, workers)?;
-        if !last.is_empty() {
-            answer.push(last);
+        match execution.finish(pipeline, &stage, workers)? {
+            Answer::Rows(rows) => answer.extend(rows.chunks),
+            Answer::Spilled(spilled) => {
+                let mut merger = spilled.merger(&Arc::default());
+                while let Some(chunk) = merger.next()? {
+                    answer.push(chunk);
+                }
+            }
         }
     }
     Ok(answer)

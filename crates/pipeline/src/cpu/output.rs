@@ -49,22 +49,6 @@ impl ResultColumn {
         Self { values, valid }
     }
 
-    /// Adds the rows of another column of the same kind.
-    pub(crate) fn append(&mut self, mut more: Self) {
-        match (&mut self.values, &mut more.values) {
-            (ResultValues::Bool(to), ResultValues::Bool(from)) => to.append(from),
-            (ResultValues::Int(to), ResultValues::Int(from)) => to.append(from),
-            (ResultValues::Wide(to), ResultValues::Wide(from)) => to.append(from),
-            (ResultValues::Double(to), ResultValues::Double(from)) => to.append(from),
-            (ResultValues::Text(to, _), ResultValues::Text(from, _)) => to.append(from),
-            (ResultValues::LateText(to, _), ResultValues::LateText(from, _)) => to.append(from),
-            _ => debug_assert!(false, "columns of different kinds"),
-        }
-        if let (Some(to), Some(from)) = (&mut self.valid, &mut more.valid) {
-            to.append(from);
-        }
-    }
-
     /// Rows.
     pub fn len(&self) -> usize {
         match &self.values {

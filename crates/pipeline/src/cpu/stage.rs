@@ -8,10 +8,12 @@ use super::code::{Code, Compiler};
 use super::facts::{Grouping, SinkFacts, StepRows};
 use super::keys::KeyLayout;
 use super::screen::Screen;
+use super::spill::SpillCounts;
 use super::states::{Function, FunctionKind};
-use super::table::{JoinTable, Tables};
+use super::table::{JoinTable, KeyPart, Tables};
 use super::vector::Kind;
 use crate::bind::{Bound, bind};
+use crate::budget::Budget;
 use crate::ir::{Aggregate, JoinKind, Pipeline, Probe, Shape, Sink, Step};
 use crate::{Domain, Expr, Result, Source};
 
@@ -27,6 +29,9 @@ pub struct Stage {
     pub(super) sink_needs: Vec<usize>,
     /// Rows that can reach the sink, if no probe multiplies them.
     pub(super) most_rows: Option<u64>,
+    /// Where the memory of the workers' sinks comes from.
+    pub(super) budget: Budget,
+    pub(super) spilled: Arc<SpillCounts>,
     morsels: Vec<usize>,
     next: AtomicUsize,
     skipped: Vec<Skipped>,
@@ -104,14 +109,20 @@ pub(super) struct MatchCode {
 
 #[derive(Debug)]
 pub(super) enum CompiledSink {
-    Build { layout: KeyLayout, codes: Vec<Code>, key_slots: Vec<usize>, payload: Vec<(usize, Domain)> },
+    Build { layout: KeyLayout, part: KeyPart, codes: Vec<Code>, key_slots: Vec<usize>, payload: Vec<(usize, Domain)> },
     Aggregate { codes: Vec<Code>, plan: Plan },
     Collect { codes: Vec<Code>, columns: Vec<(usize, Domain)> },
 }
 
 impl Stage {
     /// Compiles a pipeline. `tables` are those built so far.
-    pub(super) fn new(pipeline: &Pipeline, shape: &Shape, source: Arc<dyn Source>, tables: &Tables) -> Result<Self> {
+    pub(super) fn new(
+        pipeline: &Pipeline,
+        shape: &Shape,
+        source: Arc<dyn Source>,
+        tables: &Tables,
+        budget: &Budget,
+    ) -> Result<Self> {
         let mut builder = Builder {
             compiler: Compiler::new(shape.registers.iter().map(Kind::of).collect()),
             domains: &shape.registers,
@@ -130,6 +141,11 @@ impl Stage {
             StepKind::Probe { table, kind: JoinKind::Inner | JoinKind::Left, .. } => !table.is_unique(),
             _ => false,
         });
+        // Rows that other passes let through go into the same sink, which must not depend on what each of them knows.
+        let is_in_passes = steps.iter().any(|step| match &step.kind {
+            StepKind::Probe { table, .. } => table.is_part(),
+            StepKind::Filter(_) => false,
+        });
         let (morsels, skipped) = morsels(pipeline, &*source, tables);
         let rows: u64 = morsels.iter().map(|morsel| source.rows(*morsel) as u64).sum();
         let counts = steps.iter().map(|_| StepCounts::default()).collect();
@@ -140,7 +156,9 @@ impl Stage {
             steps,
             sink,
             sink_needs,
-            most_rows: (!multiplies).then_some(rows),
+            most_rows: (!multiplies && !is_in_passes).then_some(rows),
+            budget: budget.clone(),
+            spilled: Arc::default(),
             morsels,
             next: AtomicUsize::new(0),
             skipped,
@@ -281,6 +299,8 @@ impl Builder<'_> {
                     keys.push(code);
                     screen = Screen::of_probe(&bound, probe.kind, &table, self.is_column());
                 }
+                // Rows of other parts are not those that find nothing.
+                screen = screen.filter(|_| !(table.is_part() && probe.kind == JoinKind::Anti));
                 let slots = keys.iter().map(|code| code.result).collect();
                 let mut needs = registers_of(&probe.keys);
                 let first = self.registers.len();
@@ -370,7 +390,7 @@ impl Builder<'_> {
                 let payload = payload.iter().map(|expr| compile(self, expr)).collect::<Result<Vec<_>>>()?;
                 let (key_slots, domains): (Vec<usize>, Vec<Domain>) = keys.into_iter().unzip();
                 let layout = KeyLayout::new(&domains, false)?;
-                (CompiledSink::Build { layout, codes, key_slots, payload }, needs)
+                (CompiledSink::Build { layout, part: KeyPart::ALL, codes, key_slots, payload }, needs)
             }
             Sink::Aggregate { keys, aggregates } => {
                 let domains = keys.iter().map(|key| Ok(bind(key, self.domains)?.domain)).collect::<Result<Vec<_>>>()?;

@@ -5,10 +5,12 @@
 //! total order of IEEE 754, in which -0.0 comes before 0.0 and NaN last.
 
 use super::distinct::Distinct;
-use super::exact::{ExactSum, Moments};
+use super::exact::{ExactSum, HIGHEST, HIGHEST_OF_SQUARES, Moments, SUM_WORDS};
 use super::kernels;
 use super::output::{ResultColumn, ResultValues};
+use super::page::{Reader, put, signed, unsigned};
 use super::vector::{Data, Kind, Vector};
+use crate::budget::Growth;
 use crate::{Domain, Error, Result};
 
 /// What to compute of a group.
@@ -66,6 +68,22 @@ impl Function {
             _ if self.is_distinct && kind == Kind::F64 => unsupported("distinct doubles"),
             _ => Ok(()),
         }
+    }
+
+    /// Words of a state in a page, at most.
+    pub fn state_words(&self) -> usize {
+        let is_double = Kind::of(&self.domain) == Kind::F64;
+        match self.kind {
+            FunctionKind::CountRows | FunctionKind::Count => 1,
+            FunctionKind::Variance { .. } => 2 * SUM_WORDS + 1,
+            FunctionKind::Sum if is_double => SUM_WORDS + 1,
+            FunctionKind::Sum | FunctionKind::Min | FunctionKind::Max => 3,
+        }
+    }
+
+    /// Bytes of a group's result while it is made: its value, whether it is NULL, and both of them together for doubles.
+    pub fn result_bytes(&self) -> usize {
+        17 + if Kind::of(&self.domain) == Kind::F64 { 16 } else { 0 }
     }
 
     /// Whether the values that count may be fewer than a group's rows.
@@ -141,6 +159,116 @@ impl State {
             Values::Moments(values) => values.capacity() * size_of::<Moments>(),
         };
         values + self.counts.capacity() * 8 + self.seen.as_ref().map_or(0, Distinct::bytes)
+    }
+
+    /// Bytes it takes when there are so many places more, and so many values of sets.
+    pub fn growth(&self, function: &Function, places: usize, values: usize) -> Growth {
+        let states = match &self.values {
+            Values::None => Growth::default(),
+            Values::I64(values) | Values::Ordered(values) => Growth::of_vec(values, places),
+            Values::I128(values) => Growth::of_vec(values, places),
+            Values::Sums(values) => Growth::of_vec(values, places),
+            Values::Moments(values) => Growth::of_vec(values, places),
+        };
+        let counts = if function.has_counts() { Growth::of_vec(&self.counts, places) } else { Growth::default() };
+        let seen = self.seen.as_ref().map_or(Growth::default(), |seen| seen.growth(values));
+        states.and(counts).and(seen)
+    }
+
+    /// Forgets all places, and keeps its memory.
+    pub fn clear(&mut self) {
+        match &mut self.values {
+            Values::None => {}
+            Values::I64(values) | Values::Ordered(values) => values.clear(),
+            Values::I128(values) => values.clear(),
+            Values::Sums(values) => values.clear(),
+            Values::Moments(values) => values.clear(),
+        }
+        self.counts.clear();
+        if let Some(seen) = &mut self.seen {
+            seen.clear();
+        }
+    }
+
+    /// The sets of values, if each counts once.
+    pub fn seen(&self) -> Option<&Distinct> {
+        self.seen.as_ref()
+    }
+
+    /// Writes the states of places, but for sets of values and what is made of them.
+    pub fn write(&self, places: &[u32], out: &mut Vec<u8>) {
+        if self.seen.is_some() {
+            return;
+        }
+        let n = places.len();
+        let at = |row: usize| places[row] as usize;
+        if !self.counts.is_empty() {
+            put(out, n, |row| unsigned(self.counts[at(row)]));
+        }
+        let mut sums = |sum: &dyn Fn(usize) -> ExactSum| {
+            (0..SUM_WORDS).for_each(|word| put(out, n, |row| sum(row).words()[word]));
+        };
+        match &self.values {
+            Values::None => {}
+            Values::Sums(values) => sums(&|row| values[at(row)]),
+            Values::Moments(values) => (0..2).for_each(|which| sums(&|row| *values[at(row)].sums()[which])),
+            Values::I64(values) | Values::Ordered(values) => put(out, n, |row| unsigned(values[at(row)])),
+            Values::I128(values) => {
+                put(out, n, |row| unsigned((values[at(row)] >> 64) as i64));
+                put(out, n, |row| values[at(row)] as u64);
+            }
+        }
+    }
+
+    /// Becomes the `n` states that were written.
+    ///
+    /// # Errors
+    /// [`Error::Spill`].
+    pub fn read(&mut self, function: &Function, n: usize, from: &mut Reader<'_>) -> Result<()> {
+        self.clear();
+        if self.seen.is_some() {
+            return Ok(());
+        }
+        if function.has_counts() {
+            from.words(n, |word| self.counts.push(signed(word)))?;
+        }
+        let mut sums = |highest: u32| -> Result<Vec<ExactSum>> {
+            let mut words = vec![[0; SUM_WORDS]; n];
+            (0..SUM_WORDS).try_for_each(|number| {
+                let mut words = words.iter_mut();
+                from.words(n, |word| words.by_ref().take(1).for_each(|words| words[number] = word))
+            })?;
+            let sums = words.into_iter().map(|words| ExactSum::of_words(words, highest));
+            sums.collect::<Option<_>>().ok_or_else(|| from.corrupt("a sum that no doubles have"))
+        };
+        match &mut self.values {
+            Values::None => {}
+            Values::Sums(values) => *values = sums(HIGHEST)?,
+            Values::Moments(values) => {
+                let (values_of, squares) = (sums(HIGHEST)?, sums(HIGHEST_OF_SQUARES)?);
+                values.extend(values_of.into_iter().zip(squares).map(|(sum, square)| Moments::of_sums([sum, square])));
+            }
+            Values::I64(values) | Values::Ordered(values) => from.words(n, |word| values.push(signed(word)))?,
+            Values::I128(values) => {
+                from.words(n, |word| values.push(i128::from(signed(word)) << 64))?;
+                let mut row = 0;
+                from.words(n, |word| {
+                    values[row] |= i128::from(word);
+                    row += 1;
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in values that their groups may have had already.
+    pub fn take_values(&mut self, places: &[u32], values: impl Iterator<Item = i64>) {
+        let Some(seen) = &mut self.seen else { return };
+        for (place, value) in places.iter().zip(values) {
+            if seen.insert(*place, value) {
+                take_one(&mut self.counts, &mut self.values, *place as usize, value.into());
+            }
+        }
     }
 
     /// Whether a sum may be added up elsewhere and handed to [`State::add`].
@@ -237,18 +365,20 @@ impl State {
         }
     }
 
-    /// Takes in places of another worker's: pairs of ours and theirs.
+    /// Takes in the sets of values of another worker's: `ours` has our places of theirs, or [`NOT_HERE`].
+    pub fn merge_sets(&mut self, other: &Self, ours: &[u32]) {
+        let (Some(seen), Some(theirs)) = (&mut self.seen, &other.seen) else { return };
+        theirs.for_each(|place, value| {
+            let place = ours[place as usize];
+            if place != NOT_HERE && seen.insert(place, value) {
+                take_one(&mut self.counts, &mut self.values, place as usize, value.into());
+            }
+        });
+    }
+
+    /// Takes in places of another worker's: pairs of ours and theirs. Sets of values are not among it.
     pub fn merge(&mut self, function: &Function, other: &Self, places: &[(u32, u32)]) {
-        if let (Some(seen), Some(theirs)) = (&mut self.seen, &other.seen) {
-            const NOT_HERE: u32 = u32::MAX;
-            let mut ours = vec![NOT_HERE; other.counts.len()];
-            places.iter().for_each(|(mine, theirs)| ours[*theirs as usize] = *mine);
-            theirs.for_each(|place, value| {
-                let place = ours[place as usize];
-                if place != NOT_HERE && seen.insert(place, value) {
-                    take_one(&mut self.counts, &mut self.values, place as usize, value.into());
-                }
-            });
+        if self.seen.is_some() {
             return;
         }
         let places = places.iter().map(|(ours, theirs)| (*ours as usize, *theirs as usize));
@@ -316,6 +446,9 @@ impl State {
         }
     }
 }
+
+/// The place of a group that is not wanted.
+pub(crate) const NOT_HERE: u32 = u32::MAX;
 
 /// Counts a value that its group has not had, and adds it up.
 fn take_one(counts: &mut [i64], sums: &mut Values, place: usize, value: i128) {

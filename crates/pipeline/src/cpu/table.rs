@@ -14,6 +14,7 @@ use super::facts::{TableFacts, TableKind};
 use super::kernels;
 use super::keys::{KeyLayout, KeyScratch, NO_KEY};
 use super::vector::{Data, Kind, Vector};
+use crate::budget::{Growth, Room};
 use crate::{Domain, Error, Interval, Result, VECTOR_ROWS};
 
 /// A direct table may have this many times more places than rows, and this many whatever its rows.
@@ -34,12 +35,51 @@ pub(crate) enum Wanted {
     Keys,
 }
 
+/// Bytes of a row while rows are put into the order of their keys.
+const ARRANGING_BYTES: usize = 16;
+
+/// A part of all keys: rows of a table that does not fit are put into one of each part, one after the other. Keys of one
+/// part are those of a range, which rules out blocks of what is joined with them; others have hashes of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPart {
+    /// Less than `of`.
+    pub number: u32,
+    /// How many parts there are.
+    pub of: u32,
+}
+
+impl KeyPart {
+    /// All keys.
+    pub const ALL: Self = Self { number: 0, of: 1 };
+
+    /// Calls `f` with each key's place, and whether the part has it. One part has rows without a key, too.
+    fn for_each(self, layout: &KeyLayout, keys: &mut [u64], mut f: impl FnMut(usize, &mut u64, bool)) {
+        let bound = |number: u32, of_all: u128| (of_all * u128::from(number)).div_ceil(u128::from(self.of));
+        let is_range = layout.single_interval().is_some();
+        let all = if is_range { layout.count.into() } else { 1u128 << u64::BITS };
+        let (first, end) = (bound(self.number, all), bound(self.number + 1, all));
+        for (row, key) in keys.iter_mut().enumerate() {
+            let at = match is_range {
+                true if *key >= layout.count => 0,
+                true => *key,
+                false => super::index::hash(*key),
+            };
+            f(row, key, (first..end).contains(&at.into()));
+        }
+    }
+
+    /// The parts of it.
+    pub fn split(self) -> impl Iterator<Item = Self> {
+        (0..4).map(move |more| Self { number: self.number * 4 + more, of: self.of * 4 })
+    }
+}
+
 /// What one worker has collected.
 #[derive(Debug)]
 pub(crate) struct Collected {
     keys: Vec<u64>,
     payload: Vec<Column>,
-    /// Whether a row had no key.
+    /// Whether a row had no key, or one of another part.
     has_null: bool,
 }
 
@@ -73,8 +113,10 @@ pub(crate) struct JoinTable {
     pub interval: Option<Interval>,
     /// Rows that were put in.
     pub rows: usize,
-    /// Whether there were others, with a NULL in their key.
+    /// Whether there were others, with a NULL in their key; of a part nobody may ask.
     pub has_null: bool,
+    /// Which keys may be in it, and how keys are made for that, if that is not all.
+    part: Option<(KeyLayout, KeyPart)>,
 }
 
 #[derive(Debug)]
@@ -106,6 +148,13 @@ impl Collected {
         (bits.into(), is_unique)
     }
 
+    /// Takes the keys away of rows that are in other parts.
+    pub fn only(part: KeyPart, layout: &KeyLayout, keys: &mut [u64]) {
+        if part != KeyPart::ALL {
+            part.for_each(layout, keys, |_, key, is_in| *key = if is_in { *key } else { NO_KEY });
+        }
+    }
+
     /// Takes over `n` rows; those without a key are left out.
     pub fn push(&mut self, keys: &[u64; VECTOR_ROWS], payload: &[&Vector], n: usize) {
         for row in (0..n).filter(|row| keys[*row] != NO_KEY) {
@@ -115,6 +164,11 @@ impl Collected {
         for (column, vector) in self.payload.iter_mut().zip(payload) {
             column.push(vector, (0..n).filter(|row| keys[*row] != NO_KEY));
         }
+    }
+
+    /// Bytes it takes when it has so many rows more.
+    pub fn growth(&self, rows: usize) -> Growth {
+        self.payload.iter().fold(Growth::of_vec(&self.keys, rows), |sum, column| sum.and(column.growth(rows)))
     }
 
     pub fn bytes(&self) -> usize {
@@ -166,6 +220,20 @@ impl Column {
 
     fn bytes(&self) -> usize {
         self.len() * self.width() + self.valid.len()
+    }
+
+    fn growth(&self, rows: usize) -> Growth {
+        let values = match &self.values {
+            Values::U8(values) => Growth::of_vec(values, rows),
+            Values::U16(values) => Growth::of_vec(values, rows),
+            Values::I32(values) => Growth::of_vec(values, rows),
+            Values::I64(values) => Growth::of_vec(values, rows),
+            Values::I128(values) => Growth::of_vec(values, rows),
+            Values::F64(values) => Growth::of_vec(values, rows),
+        };
+        // Whether they are NULL, which the first that is has to be told of all before it.
+        let valid = if self.valid.is_empty() { self.len() + rows } else { rows };
+        values.and(Growth::of_vec(&self.valid, valid))
     }
 
     fn push(&mut self, vector: &Vector, rows: impl Iterator<Item = usize> + Clone) {
@@ -278,8 +346,13 @@ impl Column {
 }
 
 impl JoinTable {
-    /// Puts the workers' rows together. `keys` has what they made their keys with.
-    pub fn build(parts: Vec<Collected>, keys: &KeyLayout, wanted: Wanted, budget: usize) -> Result<Self> {
+    /// Puts the workers' rows together, and in the end takes as much of `room` as it needs. `keys` has what they made
+    /// their keys with.
+    pub fn build(parts: Vec<Collected>, keys: &KeyLayout, wanted: Wanted, room: &mut Room) -> Result<Self> {
+        let collected_bytes: usize = parts.iter().map(Collected::bytes).sum();
+        if parts.len() > 1 {
+            room.hold(collected_bytes)?;
+        }
         let mut parts = parts.into_iter();
         let mut all = parts.next().unwrap_or(Collected { keys: Vec::new(), payload: Vec::new(), has_null: false });
         parts.for_each(|part| all.append(part));
@@ -299,10 +372,14 @@ impl JoinTable {
         let interval = if rows == 0 { Some(Interval::EMPTY) } else { layout.single_interval() };
         let wanted = if all.payload.is_empty() { wanted } else { Wanted::Rows };
         let is_direct = is_direct(&layout, rows, wanted);
-        let needed = all.bytes() + bytes_of(&layout, rows, wanted, &all.payload);
-        if needed > budget {
-            return Err(Error::Memory { what: "a join table".into(), needed, available: budget });
-        }
+        // How large the index is, is known by now.
+        let table_bytes = match is_direct {
+            true => bytes_of(&layout, rows, wanted, &all.payload),
+            false => all.bytes() + slots_of(rows) * size_of::<(u64, u32)>(),
+        };
+        // Bits are set one by one: nothing is put into order.
+        let arranging_bytes = if is_direct && wanted == Wanted::Keys { 0 } else { rows * ARRANGING_BYTES };
+        room.hold(table_bytes.saturating_add(collected_bytes).saturating_add(arranging_bytes))?;
         all.keys.iter_mut().for_each(|key| *key -= first);
         let mut table = Self {
             layout,
@@ -312,11 +389,14 @@ impl JoinTable {
             interval,
             rows,
             has_null: all.has_null,
+            part: None,
         };
         match is_direct {
             true => table.fill_direct(&all, wanted),
             false => table.fill_hashed(&all, wanted),
         }
+        drop(all);
+        room.keep(table.bytes());
         Ok(table)
     }
 
@@ -334,7 +414,7 @@ impl JoinTable {
     }
 
     fn fill_hashed(&mut self, all: &Collected, wanted: Wanted) {
-        let capacity = (all.keys.len() * 2).next_power_of_two().max(16);
+        let capacity = slots_of(all.keys.len());
         let shift = 64 - capacity.trailing_zeros();
         let mut slots = vec![(NO_KEY, 0u32); capacity];
         let mut place_of = Vec::with_capacity(all.keys.len());
@@ -437,6 +517,24 @@ impl JoinTable {
         index + self.starts.len() * 4 + self.payload.iter().map(|(column, _)| column.bytes()).sum::<usize>()
     }
 
+    /// It has the rows of a part only. `keys` is as for [`JoinTable::build`].
+    #[must_use]
+    pub fn of_part(self, part: KeyPart, keys: &KeyLayout) -> Self {
+        Self { part: (part != KeyPart::ALL).then(|| (keys.clone(), part)), ..self }
+    }
+
+    /// Whether it has the rows of a part of the keys only.
+    pub fn is_part(&self) -> bool {
+        self.part.is_some()
+    }
+
+    /// Which of `n` rows have a key of its part.
+    pub fn in_part(&self, slots: &[usize], vectors: &[Vector], n: usize, scratch: &mut KeyScratch, is_in: &mut [u8]) {
+        let Some((layout, part)) = &self.part else { return is_in[..n].fill(1) };
+        layout.keys(slots, vectors, n, &mut scratch.keys);
+        part.for_each(layout, &mut scratch.keys[..n], |row, _, has| is_in[row] = has.into());
+    }
+
     /// Looks up the keys of `n` rows: whether each was found, and its place.
     pub fn probe(
         &self,
@@ -506,6 +604,11 @@ fn is_direct(layout: &KeyLayout, rows: usize, wanted: Wanted) -> bool {
 /// Whether a hashed table has a bitmap of its keys.
 fn has_bits(layout: &KeyLayout) -> bool {
     layout.single_interval().is_some() && layout.count <= MOST_BITS
+}
+
+/// Slots of a hash table of so many keys.
+fn slots_of(keys: usize) -> usize {
+    (keys * 2).next_power_of_two().max(16)
 }
 
 /// Bytes of a table of so many rows: its index, at most, and a place of payload for every key.

@@ -14,7 +14,12 @@ use arrow_array::Array;
 
 use super::aggregate::{Groups, Plan};
 use super::index::{Index, Table};
-use crate::{Result, VECTOR_ROWS};
+use super::states::State;
+use crate::budget::Room;
+use crate::{Error, Result, VECTOR_ROWS};
+
+/// Bytes of a group while groups are made one: which stands for it, whether it stays, and its new place.
+const MERGING_BYTES: usize = 32;
 
 /// Which class each of some groups is in.
 struct Classes {
@@ -37,17 +42,20 @@ impl Classes {
 }
 
 impl Groups {
-    /// The same, with every group there once. `rows` is as for [`Plan::groups`].
-    pub(super) fn unified(self, plan: &Plan, rows: Option<u64>, threads: usize) -> Result<Self> {
-        let Index::Hashed(table) = &self.index else { return Ok(self) };
+    /// Makes all those one that should be. `rows` is as for [`Plan::groups_within`], `room` what these groups are in.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] above all: all groups are there still.
+    pub(super) fn unify(&mut self, plan: &Plan, rows: Option<u64>, room: &mut Room, threads: usize) -> Result<()> {
+        let Index::Hashed(table) = &self.index else { return Ok(()) };
         if !plan.has_late_texts() {
-            return Ok(self);
+            return Ok(());
         }
         let mut classes = by_exact_words(table, plan).without_loners();
         for (key, domain) in plan.keys.iter().enumerate() {
             let Some(texts) = domain.late.as_ref().filter(|_| !plan.is_exact(key)) else { continue };
             if classes.of.is_empty() {
-                return Ok(self);
+                return Ok(());
             }
             let row = |(place, _): &(usize, u32)| plan.part_of(key, table.key(*place)).map(|row| row as u64);
             let texts = texts.texts(classes.of.iter().map(row), threads)?;
@@ -60,22 +68,28 @@ impl Groups {
             }
             classes = Classes { count: known.len(), of }.without_loners();
         }
-        Ok(if classes.of.is_empty() { self } else { self.merged(&classes, plan, rows) })
+        if !classes.of.is_empty() {
+            *self = self.merged(&classes, plan, rows, room)?;
+        }
+        Ok(())
     }
 
     /// Makes every class one group.
-    fn merged(self, classes: &Classes, plan: &Plan, rows: Option<u64>) -> Self {
-        let Index::Hashed(table) = &self.index else { return self };
+    fn merged(&self, classes: &Classes, plan: &Plan, rows: Option<u64>, room: &mut Room) -> Result<Self> {
+        let places_of_their_own = || Error::Invalid("groups of late texts at places of their own".into());
+        let Index::Hashed(table) = &self.index else { return Err(places_of_their_own()) };
         // The first of each class stands for it.
         let mut first: Vec<Option<usize>> = vec![None; classes.count];
         let mut stands_for: Vec<usize> = (0..table.len()).collect();
         for (place, class) in &classes.of {
             stands_for[*place] = *first[*class as usize].get_or_insert(*place);
         }
-        let mut merged = plan.groups(rows);
-        let Index::Hashed(fewer) = &mut merged.index else { return self };
         let mut new_places = vec![0u32; table.len()];
         let kept: Vec<usize> = (0..table.len()).filter(|place| stands_for[*place] == *place).collect();
+        let mut merged = plan.hashed_groups(rows);
+        let values = self.states.iter().filter_map(State::seen).map(|seen| seen.len()).max().unwrap_or(0);
+        room.hold(self.bytes() + merged.growth(plan, kept.len(), values).bytes() + table.len() * MERGING_BYTES)?;
+        let Index::Hashed(fewer) = &mut merged.index else { return Err(places_of_their_own()) };
         let mut found = [0; VECTOR_ROWS];
         for places in kept.chunks(VECTOR_ROWS) {
             for (row, place) in places.iter().enumerate() {
@@ -86,8 +100,8 @@ impl Groups {
         }
         let pairs: Vec<(u32, u32)> =
             stands_for.iter().enumerate().map(|(place, first)| (new_places[*first], place as u32)).collect();
-        merged.take_in(&self, &pairs, plan);
-        merged
+        merged.take_in(self, &pairs, plan);
+        Ok(merged)
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use onehop_segment::packed::{LANES, Mask};
 
-use super::aggregate::Groups;
+use super::grouper::Grouper;
 use super::kernels;
 use super::keys::KeyScratch;
 use super::order::Order;
@@ -30,6 +30,7 @@ use super::stage::{CompiledSink, Register, Stage, StepKind};
 use super::table::{Collected, NOTHING};
 use super::vector::{Data, Vector};
 use crate::block::{Block, Rows, Scratch};
+use crate::budget::{Holder, Room};
 use crate::ir::JoinKind;
 use crate::{Domain, Error, Result, Type, VECTOR_ROWS};
 
@@ -86,8 +87,8 @@ struct WorkerScratch {
 
 #[derive(Debug)]
 pub(super) enum SinkState {
-    Build(Collected),
-    Aggregate(Box<Groups>),
+    Build(Collected, Room),
+    Aggregate(Box<Grouper>),
     Collect { columns: Vec<ResultColumn>, rows: usize },
 }
 
@@ -112,9 +113,12 @@ impl Worker {
     pub fn new(stage: &Arc<Stage>, cancelled: &Arc<AtomicBool>) -> Self {
         let sink = match &stage.sink {
             CompiledSink::Build { payload, .. } => {
-                SinkState::Build(Collected::new(&payload.iter().map(|(_, domain)| domain.clone()).collect::<Vec<_>>()))
+                let payload: Vec<Domain> = payload.iter().map(|(_, domain)| domain.clone()).collect();
+                SinkState::Build(Collected::new(&payload), stage.budget.room("a join table", Holder::Keeps))
             }
-            CompiledSink::Aggregate { plan, .. } => SinkState::Aggregate(Box::new(plan.groups(stage.most_rows))),
+            CompiledSink::Aggregate { .. } => {
+                SinkState::Aggregate(Box::new(Grouper::new(&stage.budget, &stage.spilled, cancelled, 0)))
+            }
             CompiledSink::Collect { columns, .. } => SinkState::Collect { columns: empty(columns), rows: 0 },
         };
         Self {
@@ -149,6 +153,14 @@ impl Worker {
     pub fn with_taker(mut self, taker: impl FnMut(Vec<ResultColumn>) -> Result<()> + Send + 'static) -> Self {
         self.taker = Some(Taker(Box::new(taker)));
         self
+    }
+
+    /// A worker of another pass of the stage that this one was a worker of: it goes on with the same sink, and whoever
+    /// takes its rows.
+    #[must_use]
+    pub fn pass(self, stage: &Arc<Stage>) -> Self {
+        let cancelled = Arc::clone(&self.cancelled);
+        Self { sink: self.sink, taker: self.taker, ..Self::new(stage, &cancelled) }
     }
 
     /// Takes a morsel and carries it through; `None` if there are none left. What comes back are the rows that a
@@ -213,8 +225,8 @@ impl Worker {
     /// Bytes that the sink has taken.
     pub fn bytes(&self) -> usize {
         match &self.sink {
-            SinkState::Build(collected) => collected.bytes(),
-            SinkState::Aggregate(groups) => groups.bytes(),
+            SinkState::Build(collected, _) => collected.bytes(),
+            SinkState::Aggregate(grouper) => grouper.bytes(),
             SinkState::Collect { .. } => 0,
         }
     }
@@ -327,6 +339,19 @@ impl Worker {
                 StepKind::Probe { table, kind, keys, slots, condition } => {
                     for key in keys {
                         key.run(&mut frame.vectors, rows_in)?;
+                    }
+                    let mut rows_in = rows_in;
+                    if table.is_part() && matches!(kind, JoinKind::Left | JoinKind::Anti) {
+                        // What rows of other parts find is for other passes to say.
+                        table.in_part(slots, &frame.vectors, rows_in, key_scratch, keep);
+                        // What this step reads, and what later ones will: registers that are not loaded yet, too.
+                        let later = &self.order.needed[at];
+                        let needed: Vec<bool> = frame.loaded.iter().zip(later).map(|(a, b)| *a || *b).collect();
+                        frame.keep(keep, picked, stage, &needed);
+                        rows_in = frame.n;
+                        for key in keys {
+                            key.run(&mut frame.vectors, rows_in)?;
+                        }
                     }
                     let mut places = frame.places[number].take().unwrap_or_else(|| Box::new([NOTHING; VECTOR_ROWS]));
                     table.probe(slots, &frame.vectors, rows_in, key_scratch, keep, &mut places[..]);
@@ -592,14 +617,15 @@ impl SinkState {
             code.run(&mut frame.vectors, n)?;
         }
         match (self, &stage.sink) {
-            (Self::Build(collected), CompiledSink::Build { layout, key_slots, payload, .. }) => {
+            (Self::Build(collected, room), CompiledSink::Build { layout, part, key_slots, payload, .. }) => {
+                room.hold(collected.growth(n).bytes())?;
                 layout.keys(key_slots, &frame.vectors, n, &mut scratch.keys);
+                Collected::only(*part, layout, &mut scratch.keys[..n]);
                 let payload: Vec<&Vector> = payload.iter().map(|(slot, _)| &frame.vectors[*slot]).collect();
                 collected.push(&scratch.keys, &payload, n);
             }
-            (Self::Aggregate(groups), CompiledSink::Aggregate { plan, .. }) => {
-                groups.intern(plan, &mut frame.vectors, n)?;
-                groups.update(plan, &frame.vectors, n, scratch);
+            (Self::Aggregate(grouper), CompiledSink::Aggregate { plan, .. }) => {
+                grouper.update(plan, stage.most_rows, &mut frame.vectors, n, scratch)?;
             }
             (Self::Collect { columns, rows }, CompiledSink::Collect { columns: shape, .. }) => {
                 *rows += n;

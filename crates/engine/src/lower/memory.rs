@@ -1,0 +1,97 @@
+//! Memory and temporary files of a statement's pipelines: they draw on the pool that DataFusion's operators draw on, and
+//! spill into the directory where those spill.
+//!
+//! A file loses its name as soon as it is open. However the statement ends, and the process, nothing of it is left.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::common::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::execution::disk_manager::DiskManager;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use onehop_io::{Ledger, LocalFile, Operation, RequestedPath, WriteAt};
+use onehop_pipeline::{Account, Budget, Error, Holder, Resources, Result};
+
+use crate::query::Query;
+
+/// Where the memory of a statement's pipelines comes from.
+#[derive(Debug)]
+struct SessionResources {
+    pool: Arc<dyn MemoryPool>,
+    files: Arc<DiskManager>,
+    ledger: Arc<Ledger>,
+}
+
+/// The budget of a statement.
+pub(super) fn budget(context: &TaskContext) -> Budget {
+    let query = context.session_config().get_extension::<Query>();
+    Budget(Arc::new(SessionResources {
+        pool: Arc::clone(context.memory_pool()),
+        files: Arc::clone(&context.runtime_env().disk_manager),
+        ledger: query.map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger())),
+    }))
+}
+
+/// Bytes that operators may take together.
+pub(super) fn limit(pool: &dyn MemoryPool) -> usize {
+    match pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => bytes,
+        _ => usize::MAX,
+    }
+}
+
+/// Part of the pool.
+#[derive(Debug)]
+struct PoolAccount {
+    what: &'static str,
+    reservation: MemoryReservation,
+    pool: Arc<dyn MemoryPool>,
+}
+
+impl Account for PoolAccount {
+    fn try_resize(&self, bytes: usize) -> Result<()> {
+        self.reservation.try_resize(bytes).map_err(|_| Error::Memory {
+            what: self.what.into(),
+            needed: bytes,
+            available: limit(self.pool.as_ref()).saturating_sub(self.pool.reserved()),
+        })
+    }
+}
+
+impl Resources for SessionResources {
+    fn limit(&self) -> usize {
+        limit(self.pool.as_ref())
+    }
+
+    fn account(&self, what: &'static str, holder: Holder) -> Box<dyn Account> {
+        let consumer = MemoryConsumer::new("CpuPreAgg").with_can_spill(holder == Holder::Spills);
+        Box::new(PoolAccount { what, reservation: consumer.register(&self.pool), pool: Arc::clone(&self.pool) })
+    }
+
+    fn file(&self) -> Result<Option<Arc<dyn WriteAt>>> {
+        let directory = || {
+            let paths = self.files.temp_dir_paths();
+            // In the directory that was set there is one of the session.
+            let path = paths.first().and_then(|path| path.parent());
+            path.unwrap_or_else(|| Path::new("the temporary directory")).display().to_string()
+        };
+        let failed = |source| Error::Spill { directory: directory(), source };
+        let made = self.files.create_tmp_file("groups of a pipeline").map_err(|e| {
+            let source = match e {
+                DataFusionError::IoError(e) => e,
+                other => io::Error::other(other.strip_backtrace()),
+            };
+            failed(onehop_io::Error::new(Operation::Create, "a temporary file", source))
+        })?;
+        let Some(path) = made.path() else { return Ok(None) };
+        let file = LocalFile::create(path, RequestedPath::Buffered).map_err(failed)?;
+        // The name goes with `made`.
+        Ok(Some(Arc::new(file)))
+    }
+
+    fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}
