@@ -813,6 +813,53 @@ fn a_join_table_that_does_not_fit_is_built_in_parts() {
     ] {
         assert_eq!(place.run(sql), [expected], "{sql}");
     }
+    // Left joins part their rows, whatever condition their matches have to meet.
+    let left = "SELECT count(*), sum(y), count(w), sum(w) FROM many LEFT JOIN others ON x = k AND w > y * 1000";
+    assert_eq!(place.run(left), ["3000000|1498500000|720747|480374474486"]);
+    // What a part of the keys says nothing about, and rows that would have left before the next part, are not for parts.
+    let not_in = "SELECT count(*), sum(y) FROM many WHERE x NOT IN (SELECT k FROM others)";
+    let collected = "SELECT x, y, w FROM many JOIN others ON x = k ORDER BY w DESC, v LIMIT 3";
+    for sql in [not_in, collected] {
+        let e = place.runtime.block_on(fails(&place.session, sql));
+        assert_eq!(e.kind(), ErrorKind::Resources, "{sql}: {e}");
+        assert!(e.to_string().contains("a join table"), "{sql}: {e}");
+    }
+    place.run("SET memory_limit = '1GiB'");
+    assert_eq!(place.run(not_in), ["1559972|779202828"]);
+    assert_eq!(place.run(collected), ["1138482|733|1000001", "138479|784|1000001", "569241|871|1000002"]);
+}
+
+#[test]
+fn groups_by_texts_without_a_dictionary_are_spilled() {
+    let dir = tempfile::tempdir().unwrap();
+    // One thread writes one segment, which has more rows than a dictionary is made of.
+    let settings = vec![("threads".into(), "1".into())];
+    let options = DatabaseOptions { settings, ..DatabaseOptions::default() };
+    let place = Place { runtime: runtime(), session: Database::memory(&options).unwrap().session().unwrap() };
+    // Two rows of each key, of which most have equal texts.
+    place.run(
+        "CREATE TABLE wide AS SELECT v % 700000 * 1000003 AS k, v, \
+         'text number ' || (CASE WHEN v % 10 = 0 THEN v ELSE v % 700000 END) AS t \
+         FROM (SELECT unnest(range(0, 1400000)) AS v)",
+    );
+    place.run("SET threads = 2");
+    place.run(&format!("SET temp_directory = '{}'", dir.path().display()));
+    place.run("SET exec.fallback = 'error'");
+    let sql = "SELECT k, count(*), sum(v % 1000), min(v), max(v), CAST(length(t) AS BIGINT) FROM wide GROUP BY k, t";
+    for (limit, is_spilled) in [("16MiB", true), ("1GiB", false)] {
+        place.run(&format!("SET memory_limit = '{limit}'"));
+        // As DuckDB has them, of the same rows.
+        let sums = place.runtime.block_on(checksum(&place.session, sql)).unwrap();
+        assert_eq!(sums, [770_000, 1_400_000, 699_300_000, 0, 371_818_277_851, 13_788_890], "{limit}");
+        let notices = place.session.query().notices();
+        assert_eq!(notices.iter().any(|n| n.contains("spilled to disk")), is_spilled, "{limit}: {notices:?}");
+    }
+    assert_eq!(files_in(dir.path()), Vec::<std::path::PathBuf>::new());
+    // A text that nothing determines is known when all rows have been seen: those who spill another way take over.
+    place.run("SET memory_limit = '16MiB'");
+    let by_text = "SELECT t, count(*) FROM wide GROUP BY t";
+    let e = place.runtime.block_on(fails(&place.session, by_text));
+    assert_eq!(e.kind(), ErrorKind::Resources, "{e}");
 }
 
 #[test]
