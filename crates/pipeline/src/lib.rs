@@ -27,7 +27,7 @@ pub use domain::{Domain, Interval, Type};
 pub use error::{Error, Result};
 pub use expr::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr, Label, Value};
 pub use late::LateTexts;
-pub use source::{MOST_TEXTS, SegmentSource, Source};
+pub use source::{SegmentSource, Source};
 
 /// Rows in a vector: the unit of execution, and of the packed layout.
 pub const VECTOR_ROWS: usize = onehop_segment::packed::VECTOR_ROWS;

@@ -47,10 +47,6 @@ pub trait Source: fmt::Debug + Send + Sync {
     fn finished(&self, _morsel: usize) {}
 }
 
-/// Rows of a segment whose texts are made a dictionary while the query is planned, if they are stored without one. With
-/// more than that in a segment, a column's texts are read late.
-pub const MOST_TEXTS: u64 = 1 << 17;
-
 /// Blocks of segments.
 #[derive(Debug)]
 pub struct SegmentSource {
@@ -77,25 +73,12 @@ struct SegmentColumn {
 }
 
 impl SegmentSource {
-    /// The given blocks of segments that have one schema, with some of its columns.
+    /// The given blocks of segments that have one schema, with some of its columns. Texts that are stored without a
+    /// dictionary get one in segments of `most_texts` rows, at most, and are read late in larger ones.
     ///
     /// # Errors
     /// Those of the storage; [`Error::Unsupported`] for a column that pipelines cannot read.
     pub fn new(
-        name: &str,
-        blocks: Vec<(Arc<Segment>, usize)>,
-        columns: &[(usize, ColumnType, bool)],
-        cache: Arc<BlockCache>,
-        ledger: Arc<Ledger>,
-    ) -> Result<Self> {
-        Self::with_most_texts(name, blocks, columns, cache, ledger, MOST_TEXTS)
-    }
-
-    /// The same, where texts are read late in segments of more than so many rows: a test need not have many.
-    ///
-    /// # Errors
-    /// As [`SegmentSource::new`].
-    pub fn with_most_texts(
         name: &str,
         blocks: Vec<(Arc<Segment>, usize)>,
         columns: &[(usize, ColumnType, bool)],

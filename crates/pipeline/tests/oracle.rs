@@ -138,7 +138,7 @@ impl Table {
         ];
         let columns: Vec<_> = types.into_iter().enumerate().map(|(i, t)| (i, t, true)).collect();
         let cache = Arc::new(BlockCache::new(1 << 20));
-        Arc::new(SegmentSource::with_most_texts("t", blocks, &columns, cache, ledger, 0).unwrap())
+        Arc::new(SegmentSource::new("t", blocks, &columns, cache, ledger, 0).unwrap())
     }
 }
 

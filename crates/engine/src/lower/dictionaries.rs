@@ -6,10 +6,13 @@
 
 use std::cell::Cell;
 
-use onehop_pipeline::{MOST_TEXTS, SegmentSource, Source, Type};
+use onehop_pipeline::{SegmentSource, Source, Type};
 
 use super::{Failure, Lowered};
 use crate::scan::ScanPlan;
+
+/// Texts of segments of more rows than this are never made a dictionary.
+const MOST_TEXTS: u64 = 1 << 17;
 
 /// Which columns get one.
 #[derive(Debug)]

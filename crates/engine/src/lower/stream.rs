@@ -107,10 +107,8 @@ impl Flow {
             rows: self.stage.taken_rows(),
             skipped: self.stage.skipped().to_vec(),
             steps: self.stage.step_rows(),
-            sink_bytes: 0,
-            table: None,
-            spilled: None,
             passes: 1,
+            ..PipelineRan::default()
         }
     }
 

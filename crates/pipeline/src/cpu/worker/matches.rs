@@ -22,9 +22,7 @@ impl Worker {
         places: &[i32; VECTOR_ROWS],
         is_left: bool,
     ) -> Result<()> {
-        if self.frames.len() == depth + 1 {
-            self.frames.push(Frame::new(stage));
-        }
+        self.open_below(stage, depth);
         let number = self.order.steps[at];
         let n = self.frames[depth].n;
         let mut picked = [0u16; VECTOR_ROWS];
@@ -63,9 +61,7 @@ impl Worker {
         found: &[u8; VECTOR_ROWS],
         places: &[i32; VECTOR_ROWS],
     ) -> Result<()> {
-        if self.frames.len() == depth + 1 {
-            self.frames.push(Frame::new(stage));
-        }
+        self.open_below(stage, depth);
         let number = self.order.steps[at];
         let n = self.frames[depth].n;
         let mut met = [0u8; VECTOR_ROWS];
@@ -134,9 +130,7 @@ impl Worker {
         places: &[i32; VECTOR_ROWS],
     ) -> Result<[u8; VECTOR_ROWS]> {
         let StepKind::Probe { table, .. } = &stage.steps[number].kind else { return Err(not_boolean()) };
-        if self.frames.len() == depth + 1 {
-            self.frames.push(Frame::new(stage));
-        }
+        self.open_below(stage, depth);
         let mut met = [0u8; VECTOR_ROWS];
         let mut picked = [0u16; VECTOR_ROWS];
         let mut matches = Box::new([NOTHING; VECTOR_ROWS]);
@@ -163,6 +157,13 @@ impl Worker {
         Ok(met)
     }
 
+    /// Has a frame for what comes of this one's rows.
+    fn open_below(&mut self, stage: &Stage, depth: usize) {
+        if self.frames.len() == depth + 1 {
+            self.frames.push(Frame::new(stage));
+        }
+    }
+
     /// 1 for those pairs of a frame's row and its match that meet the condition of a probe.
     fn try_matches(
         &mut self,
@@ -182,11 +183,7 @@ impl Worker {
         let (before, after) = self.frames.split_at_mut(depth + 1);
         let pairs = &mut after[0];
         pairs.pick(&before[depth], picked, of_row);
-        match &mut pairs.places[number] {
-            Some(places) => places.copy_from_slice(matches),
-            none => *none = Some(Box::new(*matches)),
-        }
-        pairs.is_placed[number] = true;
+        pairs.put(number, matches);
         for register in needs {
             self.ensure(stage, depth + 1, *register)?;
         }
@@ -214,12 +211,19 @@ impl Worker {
         let (before, after) = self.frames.split_at_mut(depth + 1);
         let (from, to) = (&before[depth], &mut after[0]);
         to.pick(from, picked, &self.order.needed[at]);
-        match &mut to.places[number] {
+        to.put(number, matches);
+        self.run(stage, at + 1, depth + 1)
+    }
+}
+
+impl Frame {
+    /// Says what a step's probe has found for each row.
+    fn put(&mut self, number: usize, matches: &[i32; VECTOR_ROWS]) {
+        match &mut self.places[number] {
             Some(places) => places.copy_from_slice(matches),
             none => *none = Some(Box::new(*matches)),
         }
-        to.is_placed[number] = true;
-        self.run(stage, at + 1, depth + 1)
+        self.is_placed[number] = true;
     }
 }
 
