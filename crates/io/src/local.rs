@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +45,7 @@ pub struct LocalFile {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Read,
+    Update,
     Create,
 }
 
@@ -53,6 +55,11 @@ impl LocalFile {
         Self::with_mode(path, requested, Mode::Read)
     }
 
+    /// Opens an existing file for reading and writing, as it is.
+    pub fn open_for_update(path: &FsPath, requested: RequestedPath) -> Result<Self> {
+        Self::with_mode(path, requested, Mode::Update)
+    }
+
     /// Creates a file, or empties an existing one, for reading and writing.
     pub fn create(path: &FsPath, requested: RequestedPath) -> Result<Self> {
         Self::with_mode(path, requested, Mode::Create)
@@ -60,12 +67,12 @@ impl LocalFile {
 
     fn with_mode(path: &FsPath, requested: RequestedPath, mode: Mode) -> Result<Self> {
         let name = path.display().to_string();
-        let operation = if mode == Mode::Read { Operation::Open } else { Operation::Create };
+        let operation = if mode == Mode::Create { Operation::Create } else { Operation::Open };
         let failed = |e: io::Error| Error::new(operation, name.clone(), e);
         let mut options = File::options();
-        options.read(true);
+        options.read(true).write(mode != Mode::Read);
         if mode == Mode::Create {
-            options.write(true).create(true).truncate(true);
+            options.create(true).truncate(true);
         }
         let wants_direct = matches!(requested, RequestedPath::HostDirect | RequestedPath::PreferHostDirect);
         if wants_direct {
@@ -151,6 +158,12 @@ fn is_aligned(offset: u64, buf: &[u8]) -> bool {
     offset.is_multiple_of(PAGE_BYTES as u64)
         && buf.len().is_multiple_of(PAGE_BYTES)
         && (buf.as_ptr() as usize).is_multiple_of(PAGE_BYTES)
+}
+
+impl AsFd for LocalFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 impl ReadAt for LocalFile {

@@ -1,0 +1,248 @@
+//! The files that are measured on.
+//!
+//! All sectors hold the same noise, but for their first word, which is a function of the seed and the sector's number: a
+//! block that is to be written is made by stamping its sectors, which costs next to nothing beside the write, and every
+//! block can be checked by itself, for what it holds and for where it is from. The first page is a header instead: who
+//! made the file, of which seed and length. A write of the benchmark writes what is there already, so a file is right
+//! before, while and after it is written to; and a file without that header is somebody else's, and is never touched.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use onehop_io::{AlignedBuf, Error, Ledger, LocalFile, Operation, PAGE_BYTES, ReadAt, RequestedPath, Result, WriteAt};
+
+/// First bytes of a file that this benchmark made; the last is the version.
+const MAGIC: [u8; 8] = *b"1HOPIO\0\x01";
+
+/// Bytes with a stamp of their own: what storage may tear apart.
+const SECTOR_BYTES: usize = 512;
+
+/// Bytes written at once while a file is made.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// A file of known content.
+#[derive(Clone, Debug)]
+pub struct BenchFile {
+    path: PathBuf,
+    bytes: u64,
+    seed: u64,
+    device: u64,
+}
+
+impl BenchFile {
+    /// The file of this length, made if it is not there. `progress` is told how many bytes have been written.
+    ///
+    /// # Errors
+    /// Those of the system, and one for a file that something else made.
+    pub fn prepare(path: &Path, bytes: u64, seed: u64, mut progress: impl FnMut(u64)) -> Result<Self> {
+        let bytes = bytes.next_multiple_of(PAGE_BYTES as u64).max(2 * PAGE_BYTES as u64);
+        if !has_content(path, bytes, seed)? {
+            let file = LocalFile::create(path, RequestedPath::PreferHostDirect)?;
+            let ledger = Ledger::default();
+            let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES);
+            fill_noise(seed, &mut chunk);
+            let mut at = CHUNK_BYTES as u64;
+            // The header last: a file that was not finished is known by its zeroes.
+            while at < bytes {
+                let n = CHUNK_BYTES.min((bytes - at) as usize);
+                stamp(seed, bytes, at, &mut chunk[..n]);
+                file.write_at(at, &chunk[..n], &ledger)?;
+                at += n as u64;
+                progress(at);
+            }
+            file.sync()?;
+            let n = CHUNK_BYTES.min(bytes as usize);
+            stamp(seed, bytes, 0, &mut chunk[..n]);
+            file.write_at(0, &chunk[..n], &ledger)?;
+            file.sync()?;
+        }
+        let metadata = fs::metadata(path).map_err(|e| Error::new(Operation::Open, path.display().to_string(), e))?;
+        Ok(Self { path: path.to_path_buf(), bytes, seed, device: metadata.dev() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The number of the device that it lies on.
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Opens it for what is to be measured; writing leaves it as it is until it is written to.
+    ///
+    /// # Errors
+    /// Those of the system: many file systems have no `O_DIRECT`.
+    pub fn open(&self, requested: RequestedPath, writes: bool) -> Result<Arc<LocalFile>> {
+        let file = if writes { LocalFile::open_for_update(&self.path, requested) } else { LocalFile::open(&self.path, requested) };
+        file.map(Arc::new)
+    }
+
+    /// Has the system forget what it keeps of the file in its page cache.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn forget(&self) -> Result<()> {
+        let failed = |e: io::Error| Error::new(Operation::Sync, self.path.display().to_string(), e);
+        let file = fs::File::open(&self.path).map_err(failed)?;
+        // What is not on storage yet cannot be forgotten.
+        file.sync_all().map_err(failed)?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(|e| failed(e.into()))
+    }
+
+    /// Makes a buffer ready for [`BenchFile::stamp`].
+    pub fn fill_noise(&self, buffer: &mut [u8]) {
+        fill_noise(self.seed, buffer);
+    }
+
+    /// Makes the block at a page's edge of a buffer that was made ready, or holds another block.
+    pub fn stamp(&self, offset: u64, block: &mut [u8]) {
+        if block.starts_with(&MAGIC) {
+            // The header has no noise.
+            fill_noise(self.seed, block);
+        }
+        stamp(self.seed, self.bytes, offset, block);
+    }
+
+    /// The offset of the first byte that is not what belongs there.
+    pub fn first_wrong(&self, offset: u64, bytes: &[u8]) -> Option<u64> {
+        first_wrong(self.seed, self.bytes, offset, bytes)
+    }
+}
+
+/// Whether a file is there that was made of this seed and is long enough.
+fn has_content(path: &Path, bytes: u64, seed: u64) -> Result<bool> {
+    let name = path.display().to_string();
+    match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(Error::new(Operation::Open, name, e)),
+        Ok(_) => {}
+    }
+    let file = LocalFile::open(path, RequestedPath::Buffered)?;
+    let mut found = vec![0; PAGE_BYTES];
+    let length = file.len()?;
+    if length > 0 {
+        let n = PAGE_BYTES.min(usize::try_from(length).unwrap_or(PAGE_BYTES));
+        file.read_at(0, &mut found[..n], &Ledger::default())?;
+    }
+    // All zero: ours, if it was not finished, or nobody's.
+    if !found.starts_with(&MAGIC) && found.iter().any(|byte| *byte != 0) {
+        let why = "another program made it, and it is not written over: name a folder or another file";
+        return Err(Error::new(Operation::Create, name, io::Error::new(io::ErrorKind::AlreadyExists, why)));
+    }
+    Ok(length == bytes && first_wrong(seed, bytes, 0, &found).is_none())
+}
+
+/// SplitMix64 of a counter.
+fn word(seed: u64, i: u64) -> u64 {
+    let mut x = seed ^ i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// What every sector holds.
+fn noise(seed: u64) -> [u8; SECTOR_BYTES] {
+    let mut sector = [0; SECTOR_BYTES];
+    for (i, place) in sector.chunks_mut(8).enumerate() {
+        place.copy_from_slice(&word(!seed, i as u64).to_le_bytes());
+    }
+    sector
+}
+
+fn header(seed: u64, bytes: u64) -> [u8; PAGE_BYTES] {
+    let mut page = [0; PAGE_BYTES];
+    page[..8].copy_from_slice(&MAGIC);
+    page[8..16].copy_from_slice(&seed.to_le_bytes());
+    page[16..24].copy_from_slice(&bytes.to_le_bytes());
+    page
+}
+
+/// Makes a block of a buffer that held one before, or of any if it is filled with noise first. `offset` is a page's edge.
+fn stamp(seed: u64, bytes: u64, offset: u64, out: &mut [u8]) {
+    let first = offset / SECTOR_BYTES as u64;
+    for (number, sector) in (first..).zip(out.chunks_exact_mut(SECTOR_BYTES)) {
+        sector[..8].copy_from_slice(&word(seed, number).to_le_bytes());
+    }
+    if offset == 0 {
+        let n = out.len().min(PAGE_BYTES);
+        out[..n].copy_from_slice(&header(seed, bytes)[..n]);
+    }
+}
+
+fn fill_noise(seed: u64, out: &mut [u8]) {
+    let noise = noise(seed);
+    for sector in out.chunks_mut(SECTOR_BYTES) {
+        sector.copy_from_slice(&noise[..sector.len()]);
+    }
+}
+
+fn first_wrong(seed: u64, bytes: u64, offset: u64, found: &[u8]) -> Option<u64> {
+    let differs = |at: u64, found: &[u8], expected: &[u8]| {
+        let n = found.iter().zip(expected).take_while(|(a, b)| a == b).count();
+        (n < found.len()).then_some(at + n as u64)
+    };
+    let mut skip = 0;
+    if offset == 0 {
+        skip = found.len().min(PAGE_BYTES);
+        if let Some(at) = differs(0, &found[..skip], &header(seed, bytes)) {
+            return Some(at);
+        }
+    }
+    let mut expected = noise(seed);
+    let first = (offset + skip as u64) / SECTOR_BYTES as u64;
+    (first..).zip(found[skip..].chunks(SECTOR_BYTES)).find_map(|(number, sector)| {
+        expected[..8].copy_from_slice(&word(seed, number).to_le_bytes());
+        match sector.len() {
+            SECTOR_BYTES if sector == expected => None,
+            _ => differs(number * SECTOR_BYTES as u64, sector, &expected),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_what_it_should_be_and_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mut told = 0;
+        let file = BenchFile::prepare(&path, 9_000_000, 3, |n| told = n).unwrap();
+        assert_eq!((file.bytes(), told), (9_003_008, 9_003_008));
+        let found = fs::read(&path).unwrap();
+        assert_eq!(file.first_wrong(0, &found), None);
+        assert_eq!(file.first_wrong(8192, &found[8192..20_000]), None);
+        for at in [0, 17, 4095, 4096, 9_003_007] {
+            let mut found = found.clone();
+            found[at] ^= 1;
+            assert_eq!(file.first_wrong(0, &found), Some(at as u64));
+        }
+        let mut told = 0;
+        BenchFile::prepare(&path, 9_000_000, 3, |n| told = n).unwrap();
+        assert_eq!(told, 0, "it is there");
+        // Another seed or length: made anew.
+        BenchFile::prepare(&path, 9_000_000, 4, |n| told = n).unwrap();
+        assert!(told > 0);
+    }
+
+    #[test]
+    fn what_others_made_is_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mine");
+        fs::write(&path, "my thesis").unwrap();
+        let error = BenchFile::prepare(&path, 1 << 20, 0, |_| {}).unwrap_err().to_string();
+        assert!(error.contains("mine") && error.contains("another program made it"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"my thesis");
+    }
+}

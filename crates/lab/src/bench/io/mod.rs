@@ -1,0 +1,130 @@
+//! `bench io`: what each path from a file to memory, and back, really gives.
+//!
+//! A *point* is one pattern, block size, depth, number of jobs and path: it runs for a while, warmed up first, as often as
+//! asked, and its figures are those of the repeat with the median rate. What is measured moves through the very
+//! queues ([`onehop_io::Queue`]) that the engine reads through.
+//!
+//! - [`file`] makes the files: every byte is a function of its place, so that every read can be checked and a write
+//!   never changes what is there.
+//! - [`pattern`] says which block is next.
+//! - [`run`] keeps the queues full and takes the times.
+//! - [`usage`] asks the system what it cost, and what the device really did.
+
+pub mod file;
+pub mod pattern;
+pub mod run;
+pub mod usage;
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use file::BenchFile;
+pub use run::{Figures, Latency, measure};
+
+/// What is done to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rw {
+    /// Sequential reads.
+    Read,
+    /// Sequential writes.
+    Write,
+    /// Reads of blocks anywhere.
+    RandRead,
+    /// Writes of blocks anywhere.
+    RandWrite,
+}
+
+impl Rw {
+    /// All of them, by the names that fio has for them.
+    pub const ALL: [(&'static str, Rw); 4] =
+        [("read", Rw::Read), ("write", Rw::Write), ("randread", Rw::RandRead), ("randwrite", Rw::RandWrite)];
+
+    /// Whether bytes leave memory.
+    pub fn writes(self) -> bool {
+        matches!(self, Rw::Write | Rw::RandWrite)
+    }
+
+    /// Whether blocks are taken in no order.
+    pub fn is_random(self) -> bool {
+        matches!(self, Rw::RandRead | Rw::RandWrite)
+    }
+}
+
+impl fmt::Display for Rw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(_, rw)| rw == self).map_or("?", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+/// How bytes are asked to travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// `pread` and `pwrite` through the page cache.
+    Buffered,
+    /// `pread` and `pwrite` past it, by `O_DIRECT`.
+    Host,
+    /// `io_uring` past the page cache, files and buffers registered.
+    Uring,
+    /// `io_uring` through it.
+    UringBuffered,
+}
+
+impl Way {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Way); 4] = [
+        ("buffered", Way::Buffered),
+        ("host", Way::Host),
+        ("uring", Way::Uring),
+        ("uring-buffered", Way::UringBuffered),
+    ];
+
+    /// Whether the page cache is passed by.
+    pub fn is_direct(self) -> bool {
+        matches!(self, Way::Host | Way::Uring)
+    }
+
+    /// Whether a job may have more than one transfer in flight.
+    pub fn has_depth(self) -> bool {
+        matches!(self, Way::Uring | Way::UringBuffered)
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(_, way)| way == self).map_or("?", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Point {
+    /// What is done.
+    pub rw: Rw,
+    /// By which way.
+    pub way: Way,
+    /// Bytes of a transfer, whole pages.
+    pub block_bytes: usize,
+    /// Transfers in flight of each job.
+    pub depth: usize,
+    /// Threads, each with a part of the file of its own if it goes through it in order.
+    pub jobs: usize,
+}
+
+/// For how long, and how carefully.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// What is measured.
+    pub runtime: Duration,
+    /// What runs before that and is not.
+    pub ramp: Duration,
+    /// Of the file's content, and of which block is next.
+    pub seed: u64,
+    /// Whether every byte read is compared with what it should be, and what was written is read again.
+    pub verify: bool,
+}

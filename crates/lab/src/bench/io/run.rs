@@ -1,0 +1,379 @@
+//! Keeps queues full for a while and takes the times.
+//!
+//! Each job is a thread with a queue and as many buffers as it may have in flight. All begin at once; what comes back
+//! during the ramp is not counted, nor is what comes back after the end, which is only waited for. The latency of a
+//! transfer is the time from when it is handed to the queue until it is taken back, with the wait in a batch: what a
+//! caller sees.
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use onehop_io::{
+    Advance, BlockingQueue, Direction, Error, Ledger, LocalFile, Operation, Pool, PoolBuf, Queue, ReadAt, RequestedPath,
+    Result, Transfer, UringQueue, WriteAt,
+};
+use serde::Serialize;
+
+use super::pattern::Blocks;
+use super::usage::{Meters, Usage};
+use super::{BenchFile, Effort, Point, Way};
+
+/// Parts that the measured time is cut into, to see whether the rate is steady.
+const PARTS: usize = 10;
+
+/// A rate is steady if no two halves of the measured time differ by more than this, and no part from the mean by more
+/// than three times this.
+const STEADY: f64 = 0.1;
+
+/// Times from handing a transfer to the queue until it is back, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// The mean.
+    pub mean_us: f64,
+    /// Half of all are as fast.
+    pub p50_us: f64,
+    /// And so on.
+    pub p90_us: f64,
+    /// 95 of 100.
+    pub p95_us: f64,
+    /// 99 of 100.
+    pub p99_us: f64,
+    /// 999 of 1,000.
+    pub p999_us: f64,
+    /// The slowest.
+    pub max_us: f64,
+}
+
+/// What a point gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// What was measured.
+    #[serde(flatten)]
+    pub point: Point,
+    /// The path that the bytes took, from the open file.
+    pub path: String,
+    /// Transfers that came back in the measured time.
+    pub transfers: u64,
+    /// Bytes in a second.
+    pub bytes_per_sec: f64,
+    /// Transfers in a second.
+    pub ops_per_sec: f64,
+    /// How long a transfer took.
+    pub latency: Latency,
+    /// What it cost.
+    pub usage: Usage,
+    /// Whether the rate was the same throughout.
+    pub is_steady: bool,
+    /// Bytes whose content was compared.
+    pub verified_bytes: u64,
+}
+
+/// Measures a point once.
+///
+/// # Errors
+/// Those of the system, with file and offset; content that is not what it should be.
+pub fn measure(file: &BenchFile, point: Point, effort: &Effort) -> Result<Figures> {
+    let requested = if point.way.is_direct() { RequestedPath::HostDirect } else { RequestedPath::Buffered };
+    if !point.way.is_direct() && !point.rw.writes() {
+        file.forget()?;
+    }
+    let open = file.open(requested, point.rw.writes())?;
+    let path = open.hints().path.to_string();
+    let clock = Clock { start: Instant::now(), ramp: effort.ramp, runtime: effort.runtime };
+    let (begin, failed) = (Barrier::new(point.jobs + 1), AtomicBool::new(false));
+    let (outcomes, usage) = thread::scope(|scope| {
+        let job = |number| Job { file, open: &open, point, effort, number, failed: &failed };
+        let begin = &begin;
+        let jobs: Vec<_> = (0..point.jobs)
+            .map(|number| {
+                let job = job(number);
+                scope.spawn(move || {
+                    let prepared = job.prepare();
+                    // Also a job that cannot run is waited for.
+                    begin.wait();
+                    job.run(prepared?, &Clock { start: Instant::now(), ..clock })
+                })
+            })
+            .collect();
+        begin.wait();
+        thread::sleep(effort.ramp);
+        let meters = Meters::read(file.device());
+        let end = Instant::now() + effort.runtime;
+        while Instant::now() < end && !failed.load(Relaxed) {
+            thread::sleep((end - Instant::now()).min(Duration::from_millis(50)));
+        }
+        let usage = meters.since();
+        (jobs.into_iter().map(|job| job.join()).collect::<Vec<_>>(), usage)
+    });
+    let mut all = Outcome::new();
+    for outcome in outcomes {
+        let Ok(outcome) = outcome else {
+            return Err(Error::new(Operation::Read, open.name(), io::Error::other("a job of the benchmark has panicked")));
+        };
+        all.add(&outcome?);
+    }
+    if point.rw.writes() && effort.verify {
+        all.verified += verify_all(file)?;
+    }
+    Ok(all.figures(point, path, usage, effort))
+}
+
+/// Reads the whole file and compares.
+fn verify_all(file: &BenchFile) -> Result<u64> {
+    let open = file.open(RequestedPath::PreferHostDirect, false)?;
+    let mut buffer = onehop_io::AlignedBuf::zeroed(4 << 20);
+    let (mut at, ledger) = (0, Ledger::default());
+    while at < file.bytes() {
+        let n = (buffer.len() as u64).min(file.bytes() - at) as usize;
+        open.read_at(at, &mut buffer[..n], &ledger)?;
+        check(file, open.name(), at, &buffer[..n])?;
+        at += n as u64;
+    }
+    Ok(at)
+}
+
+fn check(file: &BenchFile, name: &str, offset: u64, found: &[u8]) -> Result<()> {
+    match file.first_wrong(offset, found) {
+        None => Ok(()),
+        Some(at) => {
+            let why = io::Error::new(io::ErrorKind::InvalidData, format!("the byte at {at} is not what was written there"));
+            Err(Error::at(Operation::Read, name, offset, found.len(), why))
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Clock {
+    start: Instant,
+    ramp: Duration,
+    runtime: Duration,
+}
+
+impl Clock {
+    /// How far into the measured time something is; `None` before and after.
+    fn measured(&self, at: Instant) -> Option<Duration> {
+        (at - self.start).checked_sub(self.ramp).filter(|into| *into < self.runtime)
+    }
+
+    fn is_over(&self, at: Instant) -> bool {
+        at - self.start >= self.ramp + self.runtime
+    }
+}
+
+struct Job<'a> {
+    file: &'a BenchFile,
+    open: &'a Arc<LocalFile>,
+    point: Point,
+    effort: &'a Effort,
+    number: usize,
+    failed: &'a AtomicBool,
+}
+
+type Prepared = (Box<dyn Queue<PoolBuf>>, Arc<Pool>);
+
+impl Job<'_> {
+    fn prepare(&self) -> Result<Prepared> {
+        let depth = if self.point.way.has_depth() { self.point.depth } else { 1 };
+        let pool = Pool::new(depth, self.point.block_bytes);
+        let mut all: Vec<PoolBuf> = std::iter::from_fn(|| pool.take()).collect();
+        all.iter_mut().for_each(|buffer| self.file.fill_noise(buffer));
+        drop(all);
+        let ledger = Arc::new(Ledger::default());
+        let queue: Box<dyn Queue<PoolBuf>> = match self.point.way {
+            Way::Buffered | Way::Host => {
+                Box::new(BlockingQueue::writer(vec![Arc::clone(self.open) as Arc<dyn WriteAt>], ledger))
+            }
+            Way::Uring | Way::UringBuffered => {
+                let ring = UringQueue::new(vec![Arc::clone(self.open)], depth, Some(Arc::clone(&pool)), ledger);
+                Box::new(ring.map_err(|e| Error::new(Operation::Open, format!("an io_uring over {}", self.open.name()), e))?)
+            }
+        };
+        Ok((queue, pool))
+    }
+
+    fn run(&self, (mut queue, pool): Prepared, clock: &Clock) -> Result<Outcome> {
+        let outcome = self.transfer(queue.as_mut(), &pool, clock);
+        if outcome.is_err() {
+            self.failed.store(true, Relaxed);
+        }
+        outcome
+    }
+
+    fn transfer(&self, queue: &mut dyn Queue<PoolBuf>, pool: &Arc<Pool>, clock: &Clock) -> Result<Outcome> {
+        let point = &self.point;
+        let direction = if point.rw.writes() { Direction::Write } else { Direction::Read };
+        let mut blocks = Blocks::new(point.rw, self.file.bytes(), point.block_bytes, self.number, point.jobs, self.effort.seed);
+        let mut begun = vec![(Instant::now(), 0); queue.depth()];
+        let mut outcome = Outcome::new();
+        let mut done = Vec::with_capacity(queue.depth());
+        let mut now = Instant::now();
+        loop {
+            let is_over = clock.is_over(now) || self.failed.load(Relaxed);
+            while !is_over && let Some(mut buffer) = pool.take() {
+                let offset = blocks.next_offset();
+                if direction == Direction::Write {
+                    self.file.stamp(offset, &mut buffer);
+                }
+                let tag = buffer.number();
+                begun[tag] = (Instant::now(), offset);
+                let bytes = point.block_bytes;
+                queue.submit(Transfer { direction, file: 0, offset, at: 0, bytes, needed: bytes, buffer, tag: tag as u64 });
+            }
+            if queue.in_flight() == 0 {
+                return Ok(outcome);
+            }
+            queue.reap(1, &mut done).map_err(|e| Error::new(Operation::Read, self.open.name(), e))?;
+            now = Instant::now();
+            for one in done.drain(..) {
+                match one.advance() {
+                    Advance::Rest(transfer) => queue.submit(transfer),
+                    Advance::Failed(transfer, e) => {
+                        let operation = if point.rw.writes() { Operation::Write } else { Operation::Read };
+                        return Err(Error::at(operation, self.open.name(), transfer.offset, transfer.needed, e));
+                    }
+                    Advance::Whole(transfer) => {
+                        let (since, offset) = begun[transfer.tag as usize];
+                        if let Some(into) = clock.measured(now) {
+                            outcome.count(now - since, point.block_bytes, into, clock.runtime);
+                        }
+                        if self.effort.verify && direction == Direction::Read {
+                            check(self.file, self.open.name(), offset, &transfer.buffer[..point.block_bytes])?;
+                            outcome.verified += point.block_bytes as u64;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a job, or all of them, did in the measured time.
+struct Outcome {
+    /// Latencies in nanoseconds, to three digits.
+    latency: Option<Histogram<u64>>,
+    bytes: u64,
+    parts: [u64; PARTS],
+    verified: u64,
+}
+
+impl Outcome {
+    fn new() -> Self {
+        // Three digits are a number that it takes.
+        Self { latency: Histogram::new(3).ok(), bytes: 0, parts: [0; PARTS], verified: 0 }
+    }
+
+    fn count(&mut self, latency: Duration, bytes: usize, into: Duration, runtime: Duration) {
+        if let Some(histogram) = &mut self.latency {
+            // It grows as it must.
+            let _ = histogram.record(latency.as_nanos() as u64);
+        }
+        self.bytes += bytes as u64;
+        let part = (into.as_secs_f64() / runtime.as_secs_f64() * PARTS as f64) as usize;
+        self.parts[part.min(PARTS - 1)] += bytes as u64;
+    }
+
+    fn add(&mut self, other: &Self) {
+        if let (Some(mine), Some(theirs)) = (&mut self.latency, &other.latency) {
+            // Both have the same digits and grow as they must.
+            let _ = mine.add(theirs);
+        }
+        self.bytes += other.bytes;
+        self.verified += other.verified;
+        for (mine, theirs) in self.parts.iter_mut().zip(&other.parts) {
+            *mine += theirs;
+        }
+    }
+
+    fn figures(&self, point: Point, path: String, usage: Usage, effort: &Effort) -> Figures {
+        let seconds = effort.runtime.as_secs_f64();
+        let transfers = self.latency.as_ref().map_or(0, Histogram::len);
+        Figures {
+            point,
+            path,
+            transfers,
+            bytes_per_sec: self.bytes as f64 / seconds,
+            ops_per_sec: transfers as f64 / seconds,
+            latency: self.latency.as_ref().map(latency).unwrap_or_default(),
+            usage,
+            is_steady: is_steady(&self.parts),
+            verified_bytes: self.verified,
+        }
+    }
+}
+
+fn latency(histogram: &Histogram<u64>) -> Latency {
+    let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+    Latency {
+        mean_us: histogram.mean() / 1e3,
+        p50_us: at(0.5),
+        p90_us: at(0.9),
+        p95_us: at(0.95),
+        p99_us: at(0.99),
+        p999_us: at(0.999),
+        max_us: histogram.max() as f64 / 1e3,
+    }
+}
+
+fn is_steady(parts: &[u64; PARTS]) -> bool {
+    let mean = parts.iter().sum::<u64>() as f64 / PARTS as f64;
+    let (first, second) = parts.split_at(PARTS / 2);
+    let half = |parts: &[u64]| parts.iter().sum::<u64>() as f64;
+    let is_level = (half(first) - half(second)).abs() <= STEADY * mean * PARTS as f64 / 2.0;
+    is_level && parts.iter().all(|part| (*part as f64 - mean).abs() <= 3.0 * STEADY * mean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Rw;
+    use super::*;
+
+    #[test]
+    fn every_way_moves_bytes_and_checks_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = BenchFile::prepare(&dir.path().join("f"), 4 << 20, 1, |_| {}).unwrap();
+        let effort =
+            Effort { runtime: Duration::from_millis(100), ramp: Duration::from_millis(20), seed: 1, verify: true };
+        for (_, way) in Way::ALL {
+            for (_, rw) in Rw::ALL {
+                for (block_bytes, depth, jobs) in [(4096, 4, 2), (1 << 20, 2, 1)] {
+                    let point = Point { rw, way, block_bytes, depth, jobs };
+                    match measure(&file, point, &effort) {
+                        Ok(figures) => {
+                            assert!(figures.verified_bytes > 0 && figures.transfers > 0, "{figures:?}");
+                            let latency = figures.latency;
+                            assert!(latency.p50_us > 0.1 && latency.p50_us <= latency.max_us, "{figures:?}");
+                        }
+                        // Where there is no such way.
+                        Err(e) => assert!(way != Way::Buffered && e.operation == Operation::Open, "{e}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn content_that_is_wrong_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = BenchFile::prepare(&path, 1 << 20, 1, |_| {}).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[500_000] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let effort = Effort { runtime: Duration::from_millis(200), ramp: Duration::ZERO, seed: 1, verify: true };
+        let point = Point { rw: Rw::Read, way: Way::Buffered, block_bytes: 65_536, depth: 1, jobs: 1 };
+        let error = measure(&file, point, &effort).unwrap_err().to_string();
+        assert!(error.contains("the byte at 500000"), "{error}");
+    }
+
+    #[test]
+    fn a_rate_that_falls_is_not_steady() {
+        assert!(is_steady(&[100, 101, 99, 100, 102, 98, 100, 100, 101, 99]));
+        assert!(!is_steady(&[200, 190, 180, 170, 160, 100, 90, 80, 70, 60]));
+        assert!(!is_steady(&[100, 100, 100, 100, 100, 100, 100, 100, 100, 10]));
+    }
+}
