@@ -43,6 +43,35 @@ pub struct Pipeline {
     pub sink: Sink,
 }
 
+impl Program {
+    /// Whether it needs to know values of a source's column, rather than only whether they are NULL, to count them.
+    pub fn reads_values_of(&self, source: usize, column: usize) -> bool {
+        self.pipelines.iter().filter(|pipeline| pipeline.source == source).any(|pipeline| {
+            let registers = pipeline.columns.iter().enumerate().filter(|(_, of)| **of == column);
+            registers.into_iter().any(|(register, _)| pipeline.reads_values_of(register))
+        })
+    }
+}
+
+impl Pipeline {
+    fn reads_values_of(&self, register: usize) -> bool {
+        let reads = |expr: &Expr| expr.reads_values_of(register);
+        let step_reads = |step: &Step| match step {
+            Step::Filter(expr) | Step::Map(expr) => reads(expr),
+            Step::Probe(probe) => probe.keys.iter().chain(&probe.condition).any(reads),
+        };
+        let counts = |aggregate: &Aggregate| matches!(aggregate, Aggregate::Count(Expr::Register(_)));
+        let sink_reads = match &self.sink {
+            Sink::Aggregate { keys, aggregates } => {
+                let computed = aggregates.iter().filter(|aggregate| !counts(aggregate));
+                keys.iter().any(reads) || computed.filter_map(Aggregate::argument).any(reads)
+            }
+            other => other.exprs().any(reads),
+        };
+        sink_reads || self.steps.iter().any(step_reads)
+    }
+}
+
 /// One thing that happens to rows.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -514,6 +543,20 @@ mod tests {
                     build key (%0) payload (%1)\nresult = source 1\n  %0 = column 0\n  %1 = column 1\n  \
                     inner probe table 0 key (%0) %2 = payload 0\n  aggregate by (%2) sum(%1) count(*)\n";
         assert_eq!(program.to_string(), text);
+    }
+
+    #[test]
+    fn what_is_only_counted_is_not_read() {
+        let (mut program, _) = star();
+        assert!(program.reads_values_of(0, 0) && program.reads_values_of(0, 1) && program.reads_values_of(1, 0));
+        let last = program.pipelines.last_mut().unwrap();
+        let is_null = Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Register(1)))));
+        last.steps.push(Step::Filter(is_null));
+        last.sink = Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::Count(Expr::Register(1))] };
+        assert!(!program.reads_values_of(1, 1) && program.reads_values_of(1, 0));
+        let last = program.pipelines.last_mut().unwrap();
+        last.sink = Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::Min(Expr::Register(1))] };
+        assert!(program.reads_values_of(1, 1));
     }
 
     #[test]

@@ -394,10 +394,10 @@ impl Run {
         let mut sources = self.fused.execution.sources().to_vec();
         // What they hold is theirs until the answer is there.
         let mut held = Vec::with_capacity(self.inputs.len());
-        for (source, input) in sources.iter_mut().zip(&self.fused.inputs) {
+        for (number, (source, input)) in sources.iter_mut().zip(&self.fused.inputs).enumerate() {
             let Input::Derived(input) = input else { continue };
             let began = Instant::now();
-            let (derived, reservation) = self.derive(input).await?;
+            let (derived, reservation) = self.derive(number, input).await?;
             let (rows, bytes) = (derived.all_rows() as u64, derived.bytes() as u64);
             if let Some(query) = &query {
                 query.expect_rows(rows);
@@ -635,13 +635,15 @@ impl Run {
         Ok(stream::iter(first).map(Ok).chain(rest).boxed())
     }
 
-    /// The rows of a derived relation, and the memory that is theirs.
-    async fn derive(&self, input: &DerivedInput) -> Outcome<(BatchSource, MemoryReservation)> {
+    /// The rows of the derived relation that is source `number`, and the memory that is theirs.
+    async fn derive(&self, number: usize, input: &DerivedInput) -> Outcome<(BatchSource, MemoryReservation)> {
         let Some(plan) = self.inputs.get(input.number) else {
             return Err(internal_datafusion_err!("no plan for {}", input.name).into());
         };
         let reservation = MemoryConsumer::new("CpuDerived").register(self.context.memory_pool());
         let mut builder = BatchSourceBuilder::new(&input.name, &input.columns)?;
+        let reads = |column| self.fused.execution.program().reads_values_of(number, column);
+        (0..input.columns.len()).filter(|column| !reads(*column)).for_each(|column| builder.count_only(column));
         // Its errors are DataFusion's as well, memory that its operators did not get among them.
         let mut batches = execute_stream(Arc::clone(plan), Arc::clone(&self.context)).map_err(Stop::Failed)?;
         while let Some(batch) = batches.next().await {
