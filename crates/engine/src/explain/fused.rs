@@ -32,13 +32,13 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
     let (planned, done) = (fused.planned[last], subtree.ran.get(last));
     let threads = done.map(|done| done.workers as u64);
     let facts = match planned {
-        SinkFacts::Rows => Facts::Rows(RowFacts { columns: words.values.clone(), threads }),
+        SinkFacts::Rows | SinkFacts::Top => Facts::Rows(RowFacts { columns: words.values.clone(), threads }),
         SinkFacts::Groups(_) | SinkFacts::Table(_) => Facts::Groups(GroupFacts {
             keys: words.keys.clone(),
             aggregates: words.values.clone(),
             grouping: match planned {
                 SinkFacts::Groups(grouping) => Some(grouping),
-                SinkFacts::Table(_) | SinkFacts::Rows => None,
+                SinkFacts::Table(_) | SinkFacts::Rows | SinkFacts::Top => None,
             },
             bytes: done.map(|done| done.sink_bytes as u64),
             threads,
@@ -177,7 +177,7 @@ impl Subtree<'_> {
             planned: match self.fused.planned[probe.table] {
                 // How many rows a plan will have is not known.
                 SinkFacts::Table(table) => Some(table).filter(|_| !is_derived),
-                SinkFacts::Groups(_) | SinkFacts::Rows => None,
+                SinkFacts::Groups(_) | SinkFacts::Rows | SinkFacts::Top => None,
             },
             built: ran.and_then(|ran| ran.table),
             build_time: ran.map(|ran| ran.elapsed),
