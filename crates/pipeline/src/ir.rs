@@ -23,6 +23,9 @@ use std::fmt;
 
 use crate::{Domain, Error, Expr, Result, Type, bind};
 
+/// The most rows that [`Sink::Top`] gives: of more, all of them are sorted in as little time, and spilled.
+pub const MOST_TOP_ROWS: usize = 1 << 16;
+
 /// Pipelines in the order they run. All but the last end in [`Sink::Build`], and table `i` is what pipeline `i` built.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -110,7 +113,7 @@ pub enum Sink {
     /// The first rows in an order, in that order. Which of rows that are equal in it come first, or are among them, is
     /// anybody's guess.
     Top {
-        /// How many, at least one.
+        /// How many, at least one and [`MOST_TOP_ROWS`] at most.
         rows: usize,
         /// The order: by the first, among equals by the next.
         keys: Vec<SortKey>,
@@ -315,6 +318,9 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
         Sink::Top { rows, keys, columns } => {
             if *rows == 0 || keys.is_empty() {
                 return Err(invalid(format!("the first {rows} rows by {} keys", keys.len())));
+            }
+            if *rows > MOST_TOP_ROWS {
+                return Err(Error::Unsupported(format!("an ORDER BY with a LIMIT of more than {MOST_TOP_ROWS} rows")));
             }
             check_order(keys, &registers)?;
             (Vec::new(), domains(columns, &registers)?)

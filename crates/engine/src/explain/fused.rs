@@ -12,7 +12,7 @@ use onehop_pipeline::cpu::{SinkFacts, StepRows};
 use onehop_pipeline::ir::{JoinKind, Probe, Step};
 
 use super::tree::scan_facts;
-use super::{Facts, GroupFacts, JoinFacts, Node, RowFacts};
+use super::{Facts, GroupFacts, JoinFacts, Node, RowFacts, TopFacts};
 use crate::lower::{DerivedInput, DerivedRan, Fused, FusedExec, Input, PipelineRan};
 use crate::units::{bytes, plural};
 
@@ -32,7 +32,15 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
     let (planned, done) = (fused.planned[last], subtree.ran.get(last));
     let threads = done.map(|done| done.workers as u64);
     let facts = match planned {
-        SinkFacts::Rows | SinkFacts::Top => Facts::Rows(RowFacts { columns: words.values.clone(), threads }),
+        SinkFacts::Rows => Facts::Rows(RowFacts { columns: words.values.clone(), threads }),
+        SinkFacts::Top => Facts::Top(TopFacts {
+            rows: fused.top().unwrap_or(0) as u64,
+            keys: words.keys.clone(),
+            columns: words.values.clone(),
+            rows_left_out: done.and_then(|done| done.top).map(|top| top.rows_left_out),
+            bytes: done.map(|done| done.sink_bytes as u64),
+            threads,
+        }),
         SinkFacts::Groups(_) | SinkFacts::Table(_) => Facts::Groups(GroupFacts {
             keys: words.keys.clone(),
             aggregates: words.values.clone(),
@@ -111,7 +119,9 @@ impl Subtree<'_> {
         // What came out of the last step is what is left of the rows, whatever order the steps were carried out in.
         node.rows_out = ran.map(|ran| {
             let change = |rows: &StepRows| rows.rows_out as i64 - rows.rows_in as i64;
-            ran.rows.saturating_add_signed(ran.steps.iter().map(change).sum())
+            // Where only the first in an order are wanted, their own order has got rid of some.
+            ran.top
+                .map_or_else(|| ran.rows.saturating_add_signed(ran.steps.iter().map(change).sum()), |top| top.rows_in)
         });
         node
     }
@@ -134,6 +144,7 @@ impl Subtree<'_> {
             let join = self.fused.words[number].steps[skipped.step].clone();
             facts.skipped_by_joins.push((join, skipped.morsels as u64));
         }
+        facts.skipped_by_top_k = ran.and_then(|ran| ran.top).map_or(0, |top| top.morsels_skipped as u64);
         Node {
             operator: "CpuScan".into(),
             facts: Facts::Scan(Box::new(facts)),
@@ -217,6 +228,7 @@ mod tests {
             steps: steps.to_vec(),
             sink_bytes: 0,
             table: None,
+            top: None,
             spilled: None,
             passes: 1,
         };
