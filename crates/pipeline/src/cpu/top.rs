@@ -464,3 +464,64 @@ fn read(source: &dyn Source, column: usize, domain: &Domain, places: &[(u32, u16
         _ => ResultColumn::of_integers(domain, integers.into_iter()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Kind;
+
+    const DOUBLES: [f64; 8] = [-f64::NAN, f64::NEG_INFINITY, -1.5, -0.0, 0.0, 1.5, f64::INFINITY, f64::NAN];
+    const INTEGERS: [i128; 7] = [i64::MIN as i128, -7, -1, 0, 1, 7, i64::MAX as i128];
+
+    #[test]
+    fn doubles_are_in_their_total_order() {
+        assert!(DOUBLES.is_sorted_by(|a, b| total_order(*a) < total_order(*b)));
+    }
+
+    /// A vector of the values, and of a NULL.
+    fn vectors() -> [(Vector, usize); 4] {
+        let (mut doubles, mut longs, mut wide) =
+            (Vector::new(Kind::F64), Vector::new(Kind::I64), Vector::new(Kind::I128));
+        let mut bools = Vector::new(Kind::Bool);
+        if let Data::F64(values) = &mut doubles.data {
+            values[..DOUBLES.len()].copy_from_slice(&DOUBLES);
+        }
+        for (row, value) in INTEGERS.iter().enumerate() {
+            if let (Data::I64(longs), Data::I128(wide)) = (&mut longs.data, &mut wide.data) {
+                (longs[row], wide[row]) = (*value as i64, *value);
+            }
+        }
+        if let (Data::I128(wide), Data::Bool(bools)) = (&mut wide.data, &mut bools.data) {
+            (wide[0], wide[6], bools[1]) = (i128::MIN, i128::MAX, 1);
+        }
+        [(doubles, DOUBLES.len()), (longs, INTEGERS.len()), (wide, INTEGERS.len()), (bools, 2)].map(
+            |(mut vector, n)| {
+                (vector.has_nulls, vector.valid[n]) = (true, 0);
+                (vector, n + 1)
+            },
+        )
+    }
+
+    #[test]
+    fn what_passes_is_what_comes_before() {
+        for (vector, n) in &vectors() {
+            for (direction, nulls, or_equal) in [Direction::Ascending, Direction::Descending]
+                .into_iter()
+                .flat_map(|direction| [Nulls::First, Nulls::Last].map(|nulls| (direction, nulls)))
+                .flat_map(|(direction, nulls)| [false, true].map(|or_equal| (direction, nulls, or_equal)))
+            {
+                let key = TopKey { slot: 0, direction, nulls };
+                for worst in 0..*n {
+                    let worst = key.of(vector, worst);
+                    let mut keep = [2; VECTOR_ROWS];
+                    key.passing(worst, or_equal).mark(vector, *n, &mut keep);
+                    for row in 0..*n {
+                        let rank = key.of(vector, row);
+                        let expected = rank < worst || or_equal && rank == worst;
+                        assert_eq!(keep[row] == 1, expected, "{key:?} {worst:?} {row} {or_equal}");
+                    }
+                }
+            }
+        }
+    }
+}
