@@ -161,6 +161,8 @@ CpuTopK first 3 by day DESC, id DESC
     let ledger = scanned.ledger.unwrap();
     assert_eq!((ledger.blocks_skipped, ledger.blocks_considered), (scanned.skipped_by_top_k, scanned.blocks));
     assert_eq!(scan.rows_out, Some(ledger.rows_scanned));
+    // All rows that it saw, but for those that the filter has left out.
+    assert!(top.rows_in <= scan.rows_out && find(&explanation.plan, "CpuFilter").rows_out <= top.rows_in, "{top:?}");
     assert!(explanation.text().contains("skipped 9 by the first rows of others"), "{}", explanation.text());
 }
 

@@ -63,10 +63,12 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
             plural(spilled.partitions as u64, "partition")
         ));
     }
+    // Its own order has got rid of some of the rows before they came to it.
+    let top = done.and_then(|done| done.top).map(|top| top.rows_in + top.rows_left_out);
     Node {
         operator: exec.name().into(),
         facts,
-        rows_in: done.and(below.rows_out),
+        rows_in: top.or(done.and(below.rows_out)),
         rows_out: done.and(ran.as_ref().map(|ran| ran.rows)),
         time: done.map(|done| done.elapsed),
         remarks,
@@ -116,12 +118,14 @@ impl Subtree<'_> {
                 inputs: std::iter::once(node).chain(build).collect(),
             };
         }
-        // What came out of the last step is what is left of the rows, whatever order the steps were carried out in.
+        // What came out of the last step is what is left of the rows, whatever order the steps were carried out in. Where
+        // only the first in an order are wanted, their own order has got rid of some.
         node.rows_out = ran.map(|ran| {
             let change = |rows: &StepRows| rows.rows_out as i64 - rows.rows_in as i64;
-            // Where only the first in an order are wanted, their own order has got rid of some.
-            ran.top
-                .map_or_else(|| ran.rows.saturating_add_signed(ran.steps.iter().map(change).sum()), |top| top.rows_in)
+            match ran.top {
+                Some(top) if !ran.steps.is_empty() => top.rows_in,
+                _ => ran.rows.saturating_add_signed(ran.steps.iter().map(change).sum()),
+            }
         });
         node
     }

@@ -515,10 +515,10 @@ mod tests {
                     let worst = key.of(vector, worst);
                     let mut keep = [2; VECTOR_ROWS];
                     key.passing(worst, or_equal).mark(vector, *n, &mut keep);
-                    for row in 0..*n {
+                    for (row, keep) in keep[..*n].iter().enumerate() {
                         let rank = key.of(vector, row);
                         let expected = rank < worst || or_equal && rank == worst;
-                        assert_eq!(keep[row] == 1, expected, "{key:?} {worst:?} {row} {or_equal}");
+                        assert_eq!(*keep == 1, expected, "{key:?} {worst:?} {row} {or_equal}");
                     }
                 }
             }
