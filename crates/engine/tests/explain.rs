@@ -139,6 +139,34 @@ CpuCollect id, town
 }
 
 #[test]
+fn blocks_that_come_too_late_are_told() {
+    let place = Place::with(&[("threads", "1")]);
+    let sql = "SELECT * FROM facts WHERE kind <> 5 ORDER BY day DESC, id DESC LIMIT 3";
+    let text = place.text(&format!("EXPLAIN {sql}"));
+    let expected = "\
+CpuTopK first 3 by day DESC, id DESC
+│    columns id, day, store, kind, amount
+└─ CpuFilter kind != 5
+   └─ CpuScan facts
+";
+    assert!(text.starts_with(expected), "{text}");
+    let explanation = place.explain(sql, ExplainMode::Analyze);
+    let top = find(&explanation.plan, "CpuTopK");
+    let Facts::Top(facts) = &top.facts else { panic!("{top:?}") };
+    assert!(facts.rows == 3 && facts.threads == Some(1) && top.rows_out == Some(3), "{top:?}");
+    let scan = find(&explanation.plan, "CpuScan");
+    let Facts::Scan(scanned) = &scan.facts else { panic!("{scan:?}") };
+    // The last block has the last days.
+    assert_eq!((scanned.skipped_by_top_k, scanned.blocks_left()), (scanned.blocks - 1, 1), "{scanned:?}");
+    let ledger = scanned.ledger.unwrap();
+    assert_eq!((ledger.blocks_skipped, ledger.blocks_considered), (scanned.skipped_by_top_k, scanned.blocks));
+    assert_eq!(scan.rows_out, Some(ledger.rows_scanned));
+    // All rows that it saw, but for those that the filter has left out.
+    assert!(top.rows_in <= scan.rows_out && find(&explanation.plan, "CpuFilter").rows_out <= top.rows_in, "{top:?}");
+    assert!(explanation.text().contains("skipped 9 by the first rows of others"), "{}", explanation.text());
+}
+
+#[test]
 fn a_plan_runs_nothing() {
     let place = Place::new();
     // It would fail, in the end.

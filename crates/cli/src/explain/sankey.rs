@@ -148,7 +148,7 @@ impl Flow {
                 node.inputs.iter().for_each(|input| self.add(input, place, within));
                 self.band(place, to, bytes, 0);
             }
-            Facts::Filter(_) | Facts::Rows(_) | Facts::Other(_) => {
+            Facts::Filter(_) | Facts::Rows(_) | Facts::Top(_) | Facts::Other(_) => {
                 node.inputs.iter().for_each(|input| self.add(input, to, within))
             }
         }

@@ -12,7 +12,7 @@ use onehop_pipeline::cpu::{SinkFacts, StepRows};
 use onehop_pipeline::ir::{JoinKind, Probe, Step};
 
 use super::tree::scan_facts;
-use super::{Facts, GroupFacts, JoinFacts, Node, RowFacts};
+use super::{Facts, GroupFacts, JoinFacts, Node, RowFacts, TopFacts};
 use crate::lower::{DerivedInput, DerivedRan, Fused, FusedExec, Input, PipelineRan};
 use crate::units::{bytes, plural};
 
@@ -33,12 +33,20 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
     let threads = done.map(|done| done.workers as u64);
     let facts = match planned {
         SinkFacts::Rows => Facts::Rows(RowFacts { columns: words.values.clone(), threads }),
+        SinkFacts::Top => Facts::Top(TopFacts {
+            rows: fused.top().unwrap_or(0) as u64,
+            keys: words.keys.clone(),
+            columns: words.values.clone(),
+            rows_left_out: done.and_then(|done| done.top).map(|top| top.rows_left_out),
+            bytes: done.map(|done| done.sink_bytes as u64),
+            threads,
+        }),
         SinkFacts::Groups(_) | SinkFacts::Table(_) => Facts::Groups(GroupFacts {
             keys: words.keys.clone(),
             aggregates: words.values.clone(),
             grouping: match planned {
                 SinkFacts::Groups(grouping) => Some(grouping),
-                SinkFacts::Table(_) | SinkFacts::Rows => None,
+                SinkFacts::Table(_) | SinkFacts::Rows | SinkFacts::Top => None,
             },
             bytes: done.map(|done| done.sink_bytes as u64),
             threads,
@@ -55,10 +63,12 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
             plural(spilled.partitions as u64, "partition")
         ));
     }
+    // Its own order has got rid of some of the rows before they came to it.
+    let top = done.and_then(|done| done.top).map(|top| top.rows_in + top.rows_left_out);
     Node {
         operator: exec.name().into(),
         facts,
-        rows_in: done.and(below.rows_out),
+        rows_in: top.or(done.and(below.rows_out)),
         rows_out: done.and(ran.as_ref().map(|ran| ran.rows)),
         time: done.map(|done| done.elapsed),
         remarks,
@@ -108,10 +118,14 @@ impl Subtree<'_> {
                 inputs: std::iter::once(node).chain(build).collect(),
             };
         }
-        // What came out of the last step is what is left of the rows, whatever order the steps were carried out in.
+        // What came out of the last step is what is left of the rows, whatever order the steps were carried out in. Where
+        // only the first in an order are wanted, their own order has got rid of some.
         node.rows_out = ran.map(|ran| {
             let change = |rows: &StepRows| rows.rows_out as i64 - rows.rows_in as i64;
-            ran.rows.saturating_add_signed(ran.steps.iter().map(change).sum())
+            match ran.top {
+                Some(top) if !ran.steps.is_empty() => top.rows_in,
+                _ => ran.rows.saturating_add_signed(ran.steps.iter().map(change).sum()),
+            }
         });
         node
     }
@@ -134,6 +148,7 @@ impl Subtree<'_> {
             let join = self.fused.words[number].steps[skipped.step].clone();
             facts.skipped_by_joins.push((join, skipped.morsels as u64));
         }
+        facts.skipped_by_top_k = ran.and_then(|ran| ran.top).map_or(0, |top| top.morsels_skipped as u64);
         Node {
             operator: "CpuScan".into(),
             facts: Facts::Scan(Box::new(facts)),
@@ -177,7 +192,7 @@ impl Subtree<'_> {
             planned: match self.fused.planned[probe.table] {
                 // How many rows a plan will have is not known.
                 SinkFacts::Table(table) => Some(table).filter(|_| !is_derived),
-                SinkFacts::Groups(_) | SinkFacts::Rows => None,
+                SinkFacts::Groups(_) | SinkFacts::Rows | SinkFacts::Top => None,
             },
             built: ran.and_then(|ran| ran.table),
             build_time: ran.map(|ran| ran.elapsed),
@@ -217,6 +232,7 @@ mod tests {
             steps: steps.to_vec(),
             sink_bytes: 0,
             table: None,
+            top: None,
             spilled: None,
             passes: 1,
         };

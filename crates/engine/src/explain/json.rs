@@ -7,7 +7,7 @@ use onehop_io::LedgerSnapshot;
 use onehop_pipeline::cpu::TableFacts;
 use serde_json::{Map, Value, json};
 
-use super::{Explanation, Facts, GroupFacts, JoinFacts, Node, ScanFacts};
+use super::{Explanation, Facts, GroupFacts, JoinFacts, Node, ScanFacts, TopFacts};
 
 const SCHEMA_VERSION: u64 = 1;
 
@@ -40,6 +40,7 @@ fn node(node: &Node) -> Value {
         Facts::Join(facts) => join(facts),
         Facts::Groups(facts) => groups(facts),
         Facts::Rows(facts) => json!({ "columns": facts.columns, "threads": facts.threads }),
+        Facts::Top(facts) => top(facts),
         Facts::Other(detail) => json!({ "detail": detail }),
     };
     if let Value::Object(facts) = facts {
@@ -68,6 +69,7 @@ fn scan(scan: &ScanFacts) -> Value {
         "blocks_skipped_by_zone_map": scan.skipped_by_zone_map,
         "blocks_skipped_by_partition": scan.skipped_by_partition,
         "blocks_skipped_by_joins": by_joins.collect::<Vec<_>>(),
+        "blocks_skipped_by_top_k": scan.skipped_by_top_k,
         "partitions": scan.partitions.map(|(wanted, all)| json!({ "wanted": wanted, "all": all })),
         "zone_condition": scan.zone_condition,
         "path": scan.path,
@@ -102,6 +104,17 @@ fn groups(groups: &GroupFacts) -> Value {
         "grouping": groups.grouping.map(|grouping| grouping.name()),
         "group_bytes": groups.bytes,
         "threads": groups.threads,
+    })
+}
+
+fn top(top: &TopFacts) -> Value {
+    json!({
+        "limit_rows": top.rows,
+        "keys": top.keys,
+        "columns": top.columns,
+        "rows_left_out": top.rows_left_out,
+        "candidate_bytes": top.bytes,
+        "threads": top.threads,
     })
 }
 

@@ -64,7 +64,7 @@ pub struct Totals {
 /// An operator.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, `CpuCollect`, or DataFusion's.
+    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, `CpuCollect`, `CpuTopK`, or DataFusion's.
     pub operator: String,
     /// What it does.
     pub facts: Facts,
@@ -93,6 +93,8 @@ pub enum Facts {
     Groups(GroupFacts),
     /// The rows of a pipeline as they are.
     Rows(RowFacts),
+    /// The first of them in an order.
+    Top(TopFacts),
     /// An operator of DataFusion's, in its words.
     Other(String),
 }
@@ -120,6 +122,8 @@ pub struct ScanFacts {
     pub skipped_by_partition: u64,
     /// Blocks that the keys of join tables rule out, by join; known once it has run.
     pub skipped_by_joins: Vec<(String, u64)>,
+    /// Blocks that can have none of the first rows in an order, by then; known once it has run.
+    pub skipped_by_top_k: u64,
     /// Partitions that can match, of how many.
     pub partitions: Option<(u64, u64)>,
     /// The condition that zone maps were tested with.
@@ -177,6 +181,23 @@ pub struct RowFacts {
     pub threads: Option<u64>,
 }
 
+/// The first rows in an order.
+#[derive(Clone, Debug)]
+pub struct TopFacts {
+    /// How many.
+    pub rows: u64,
+    /// What they are in the order of.
+    pub keys: Vec<String>,
+    /// Their columns.
+    pub columns: Vec<String>,
+    /// Rows that came too late in the order, which was seen before anything else of them was read.
+    pub rows_left_out: Option<u64>,
+    /// Bytes that the candidates took, all threads together.
+    pub bytes: Option<u64>,
+    /// Threads that worked on them.
+    pub threads: Option<u64>,
+}
+
 impl Explanation {
     /// For people, in lines.
     pub fn text(&self) -> String {
@@ -218,6 +239,6 @@ impl ScanFacts {
     /// Blocks that nothing rules out, as far as that is known.
     pub fn blocks_left(&self) -> u64 {
         let by_joins: u64 = self.skipped_by_joins.iter().map(|(_, blocks)| blocks).sum();
-        self.blocks - self.skipped_by_zone_map - self.skipped_by_partition - by_joins
+        self.blocks - self.skipped_by_zone_map - self.skipped_by_partition - by_joins - self.skipped_by_top_k
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onehop_io::{Hop, LedgerSnapshot};
 
-use super::{Explanation, Facts, GroupFacts, JoinFacts, Node, ScanFacts, Totals};
+use super::{Explanation, Facts, GroupFacts, JoinFacts, Node, ScanFacts, TopFacts, Totals};
 use crate::units::{bytes, count, plural, rate, time};
 
 /// Conditions and lists of more letters are cut off; JSON has them whole.
@@ -53,6 +53,7 @@ pub(super) fn title(facts: &Facts) -> String {
         Facts::Filter(condition) => cut(condition),
         Facts::Join(join) => format!("{} on {}", join.kind, cut(&join.on)),
         Facts::Rows(rows) => cut(&rows.columns.join(", ")),
+        Facts::Top(top) => format!("first {} by {}", count(top.rows), cut(&top.keys.join(", "))),
         Facts::Groups(GroupFacts { keys, aggregates, .. }) if keys.is_empty() => cut(&aggregates.join(", ")),
         Facts::Groups(GroupFacts { keys, aggregates, .. }) if aggregates.is_empty() => {
             format!("by {}", cut(&keys.join(", ")))
@@ -70,6 +71,7 @@ pub(super) fn figures(node: &Node) -> Vec<String> {
         Facts::Join(join) => join_figures(join),
         Facts::Groups(groups) => group_figures(groups),
         Facts::Rows(rows) => rows.threads.map(|threads| plural(threads, "thread")).into_iter().collect(),
+        Facts::Top(top) => top_figures(top),
         Facts::Filter(_) | Facts::Other(_) => Vec::new(),
     };
     let mut done = Vec::new();
@@ -106,6 +108,9 @@ fn scan_figures(scan: &ScanFacts) -> Vec<String> {
     }
     for (join, skipped) in &scan.skipped_by_joins {
         let _ = write!(blocks, "; skipped {} by the keys of {}", count(*skipped), cut(join));
+    }
+    if scan.skipped_by_top_k > 0 {
+        let _ = write!(blocks, "; skipped {} by the first rows of others", count(scan.skipped_by_top_k));
     }
     if let Some((wanted, all)) = scan.partitions {
         let _ = write!(blocks, "; partitions {wanted} of {all}");
@@ -163,6 +168,17 @@ fn group_figures(groups: &GroupFacts) -> Vec<String> {
     let threads = groups.threads.map(|threads| plural(threads, "thread"));
     let all: Vec<String> = [kind, size, threads].into_iter().flatten().collect();
     if all.is_empty() { Vec::new() } else { vec![all.join(", ")] }
+}
+
+fn top_figures(top: &TopFacts) -> Vec<String> {
+    let mut lines = vec![format!("columns {}", cut(&top.columns.join(", ")))];
+    let threads = top.threads.map(|threads| plural(threads, "thread"));
+    let all: Vec<String> = [top.bytes.map(bytes), threads].into_iter().flatten().collect();
+    lines.extend(Some(all.join(", ")).filter(|line| !line.is_empty()));
+    if let Some(left_out @ 1..) = top.rows_left_out {
+        lines.push(format!("left out {} by their first key alone", plural(left_out, "row")));
+    }
+    lines
 }
 
 /// The lines below the tree, by name.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
 use super::{ExplainMode, Facts, Node, ScanFacts, fused};
@@ -52,7 +53,7 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
     }
 }
 
-/// Why an aggregate or a join is not fused: the reason of the logical node that it was planned of, known by its columns
+/// Why an aggregate, a join or an ORDER BY with a LIMIT is not fused: the reason of the logical node that it was planned of, known by its columns
 /// and the tables below it. An aggregate may have become two operators, of which the last has the columns; a join may have been given the
 /// projection above it, and has some of them.
 fn reason_of<'a>(plan: &Arc<dyn ExecutionPlan>, refused: &'a [Refusal]) -> Option<&'a str> {
@@ -63,6 +64,7 @@ fn reason_of<'a>(plan: &Arc<dyn ExecutionPlan>, refused: &'a [Refusal]) -> Optio
     let what = match () {
         () if is_join => Refused::Join,
         () if plan.is::<AggregateExec>() => Refused::Aggregate,
+        () if plan.is::<SortExec>() => Refused::Sort,
         () => return None,
     };
     let schema = plan.schema();
@@ -127,6 +129,7 @@ pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> S
         skipped_by_zone_map: plan.skipped_by_zone as u64,
         skipped_by_partition: plan.skipped_by_partition as u64,
         skipped_by_joins: Vec::new(),
+        skipped_by_top_k: 0,
         partitions: plan.partitions.map(|(wanted, all)| (wanted as u64, all as u64)),
         zone_condition: plan.condition.clone(),
         path: plan.path(),

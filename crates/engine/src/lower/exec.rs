@@ -13,7 +13,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result as DataFusionResult, internal_datafusion_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -24,7 +24,7 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use onehop_pipeline::cpu::{
     Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StepRows, TableFacts,
-    Worker,
+    TopFacts, Worker,
 };
 use onehop_pipeline::{BatchSource, BatchSourceBuilder};
 use tokio::sync::mpsc;
@@ -57,6 +57,8 @@ pub(crate) struct FusedExec {
     ran: Arc<Mutex<Option<Ran>>>,
     /// The plans of derived relations.
     inputs: Vec<Arc<dyn ExecutionPlan>>,
+    /// How many of the first rows in an order are wanted.
+    fetch: Option<usize>,
 }
 
 /// What came of an execution.
@@ -95,6 +97,8 @@ pub(crate) struct PipelineRan {
     pub sink_bytes: usize,
     /// The join table that it built.
     pub table: Option<TableFacts>,
+    /// How it got at the first rows in an order.
+    pub top: Option<TopFacts>,
     /// Groups that did not fit in memory.
     pub spilled: Option<SpillRan>,
     /// How often it was carried through: once for each part of a table that did not fit in memory.
@@ -123,6 +127,15 @@ impl PipelineRan {
                 known.morsels > 0
             });
         }
+        self.top = match (self.top, other.top) {
+            (Some(a), Some(b)) => Some(TopFacts {
+                rows_in: a.rows_in + b.rows_in,
+                rows_left_out: a.rows_left_out + b.rows_left_out,
+                morsels_skipped: a.morsels_skipped.min(b.morsels_skipped),
+                rows_skipped: a.rows_skipped.min(b.rows_skipped),
+            }),
+            (a, b) => a.or(b),
+        };
         self.passes += other.passes;
         // The largest part, with the rows of all of them.
         self.table = match (self.table, other.table) {
@@ -145,14 +158,16 @@ pub(crate) struct SpillRan {
 }
 
 impl FusedExec {
-    pub fn new(fused: Arc<Fused>, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Self {
+    /// Of a subtree whose rows come in `order`, if in any.
+    pub fn new(fused: Arc<Fused>, inputs: Vec<Arc<dyn ExecutionPlan>>, order: Option<LexOrdering>) -> Self {
         let schema = Arc::clone(fused.schema.inner());
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(&schema)),
+            EquivalenceProperties::new_with_orderings(Arc::clone(&schema), order),
             Partitioning::UnknownPartitioning(1),
             if fused.collects() { EmissionType::Incremental } else { EmissionType::Final },
             Boundedness::Bounded,
         );
+        let fetch = fused.top();
         Self {
             fused,
             schema,
@@ -160,6 +175,7 @@ impl FusedExec {
             metrics: ExecutionPlanMetricsSet::new(),
             ran: Arc::default(),
             inputs,
+            fetch,
         }
     }
 
@@ -194,7 +210,11 @@ impl DisplayAs for FusedExec {
 
 impl ExecutionPlan for FusedExec {
     fn name(&self) -> &'static str {
-        if self.fused.collects() { "CpuCollect" } else { "CpuPreAgg" }
+        match self.fused.top() {
+            Some(_) => "CpuTopK",
+            None if self.fused.collects() => "CpuCollect",
+            None => "CpuPreAgg",
+        }
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -227,6 +247,25 @@ impl ExecutionPlan for FusedExec {
             metrics: self.metrics.clone(),
             ran: Arc::clone(&self.ran),
             inputs: children,
+            fetch: self.fetch,
+        }))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.fetch
+    }
+
+    /// Fewer of the first rows in an order; of other rows nobody is told how many are wanted.
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        let fetch = self.fetch?;
+        Some(Arc::new(Self {
+            fused: Arc::clone(&self.fused),
+            schema: Arc::clone(&self.schema),
+            properties: Arc::clone(&self.properties),
+            metrics: self.metrics.clone(),
+            ran: Arc::clone(&self.ran),
+            inputs: self.inputs.clone(),
+            fetch: Some(limit.map_or(fetch, |limit| limit.min(fetch))),
         }))
     }
 
@@ -234,7 +273,7 @@ impl ExecutionPlan for FusedExec {
         let metrics = BaselineMetrics::new(&self.metrics, 0);
         let skipped = MetricBuilder::new(&self.metrics).counter("blocks_skipped_by_joins", 0);
         let (fused, schema, inputs) = (Arc::clone(&self.fused), Arc::clone(&self.schema), self.inputs.clone());
-        let run = Run { fused, context, schema, inputs };
+        let run = Run { fused, context, schema, inputs, fetch: self.fetch };
         let told = Arc::clone(&self.ran);
         let batches = stream::once(async move {
             let timer = metrics.elapsed_compute().timer();
@@ -345,6 +384,7 @@ struct Run {
     context: Arc<TaskContext>,
     schema: SchemaRef,
     inputs: Vec<Arc<dyn ExecutionPlan>>,
+    fetch: Option<usize>,
 }
 
 impl Run {
@@ -453,7 +493,10 @@ impl Run {
             Answer::Rows(mut rows) => {
                 let mut batches = Vec::new();
                 for chunk in std::mem::take(&mut rows.chunks) {
-                    batches.extend(self.sliced(&batch_of(&self.fused, &self.schema, &chunk, threads)?));
+                    let batch = batch_of(&self.fused, &self.schema, &chunk, threads)?;
+                    // The first in their order are one chunk.
+                    let wanted = self.fetch.map_or(batch.num_rows(), |fetch| fetch.min(batch.num_rows()));
+                    batches.extend(self.sliced(&batch.slice(0, wanted)));
                 }
                 // They take what the columns took.
                 let batches = stream::iter(batches).inspect(move |_| {
@@ -546,7 +589,7 @@ impl Run {
     /// Counts the blocks that join tables rule out.
     fn plan_blocks(&self, execution: &Execution, pipeline: usize, stage: &Stage, is_again: bool) {
         let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels).sum();
-        if let Input::Table(scan) = &self.fused.inputs[execution.program().pipelines[pipeline].source] {
+        if let Input::Table(scan) = self.input(execution, pipeline) {
             // The first time they have been counted already.
             let again = if is_again { scan.plan.blocks.len() } else { 0 };
             scan.ledger.planned_blocks(again as u64, by_joins as u64);
@@ -569,18 +612,28 @@ impl Run {
             query.expect_rows(stage.rows());
         }
         let workers = self.work(stage, workers, stop, query.as_ref()).await?;
+        let top = stage.top();
+        if let (Some(top), Input::Table(scan)) = (top, self.input(execution, pipeline)) {
+            scan.ledger.planned_blocks(0, top.morsels_skipped as u64);
+        }
         let done = PipelineRan {
             elapsed: began.elapsed(),
             workers: workers.len(),
-            rows: stage.rows(),
+            rows: stage.rows() - top.map_or(0, |top| top.rows_skipped),
             skipped: stage.skipped().to_vec(),
             steps: stage.step_rows(),
             sink_bytes: workers.iter().map(Worker::bytes).sum(),
             table: None,
+            top,
             spilled: None,
             passes: 1,
         };
         Ok((workers, done))
+    }
+
+    /// What a pipeline reads.
+    fn input(&self, execution: &Execution, pipeline: usize) -> &Input {
+        &self.fused.inputs[execution.program().pipelines[pipeline].source]
     }
 
     /// Puts together what workers have, on a thread where that may take its time.

@@ -2,9 +2,9 @@
 //!
 //! The plan is searched from below for subtrees that pipelines can run: an aggregate over filters, projections and joins
 //! of our own tables, and of whatever else, which then is computed first. What is left of joins, with filters and
-//! projections above them, is searched for from above: their rows leave as they are made. Such a subtree becomes one
-//! [`FusedNode`]; all around it stays with DataFusion. For every aggregate and join that stays there too, the reason is
-//! kept.
+//! projections above them, is searched for from above: their rows leave as they are made; and ORDER BY with a LIMIT above
+//! these or a table alone: the first rows leave, in their order. Such a subtree becomes one [`FusedNode`]; all around it
+//! stays with DataFusion. For every aggregate, join and such ORDER BY that stays there too, the reason is kept.
 //!
 //! ```text
 //! LogicalPlan ─ reduce ─► with joins that say which rows are worth aggregating
@@ -131,7 +131,8 @@ struct LoweredPlan {
 impl LoweredPlan {
     /// What stays with DataFusion although it is about tables of the database.
     fn of_tables(&self) -> Vec<&Refusal> {
-        self.refused.iter().filter(|refusal| !refusal.tables.is_empty()).collect()
+        let counts = |refusal: &&Refusal| !refusal.tables.is_empty() && refusal.what != Refused::Sort;
+        self.refused.iter().filter(counts).collect()
     }
 }
 
@@ -169,6 +170,22 @@ fn lower_plan(
             refuse_joins(&node, "a join in a WITH RECURSIVE query", &mut refused)?;
             return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
         }
+        if let LogicalPlan::Sort(sort) = &node
+            && sort.fetch.is_some()
+            && is_of_tables(&sort.input)?
+        {
+            return match FusedNode::of_sort(sort, state, fusing, query, &mut refused) {
+                Ok(fused) => {
+                    fused_subtrees += 1;
+                    Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
+                }
+                Err(Failure::Reason(reason)) => {
+                    refused.push(Refusal::of(&node, reason)?);
+                    Ok(Transformed::no(node))
+                }
+                Err(Failure::Error(e)) => Err(e),
+            };
+        }
         if !has_join_on_top(&node) {
             return Ok(Transformed::no(node));
         }
@@ -202,6 +219,18 @@ fn has_join_on_top(plan: &LogicalPlan) -> bool {
     }
 }
 
+/// Whether it is rows of tables of the database, filtered and joined with anything or not.
+fn is_of_tables(plan: &LogicalPlan) -> DataFusionResult<bool> {
+    Ok(match plan {
+        LogicalPlan::TableScan(scan) => scan.fetch.is_none() && relation::table_of(plan)?.is_some(),
+        LogicalPlan::Projection(projection) => is_of_tables(&projection.input)?,
+        LogicalPlan::Filter(filter) => is_of_tables(&filter.input)?,
+        LogicalPlan::SubqueryAlias(alias) => is_of_tables(&alias.input)?,
+        LogicalPlan::Join(join) => is_of_tables(&join.left)? || is_of_tables(&join.right)?,
+        _ => false,
+    })
+}
+
 fn refuse_joins(plan: &LogicalPlan, reason: &str, refused: &mut Vec<Refusal>) -> DataFusionResult<()> {
     plan.apply(|node| {
         if matches!(node, LogicalPlan::Join(_)) {
@@ -218,9 +247,11 @@ fn refuse_joins(plan: &LogicalPlan, reason: &str, refused: &mut Vec<Refusal>) ->
 pub(crate) enum Refused {
     Aggregate,
     Join,
+    /// The first rows in an order: nobody has to be told of a plan that sorts, as any does.
+    Sort,
 }
 
-/// Why an aggregate or a join stays with DataFusion.
+/// Why an aggregate, a join or an ORDER BY with a LIMIT stays with DataFusion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub what: Refused,
@@ -233,7 +264,11 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     fn of(node: &LogicalPlan, reason: String) -> DataFusionResult<Self> {
-        let what = if matches!(node, LogicalPlan::Join(_)) { Refused::Join } else { Refused::Aggregate };
+        let what = match node {
+            LogicalPlan::Join(_) => Refused::Join,
+            LogicalPlan::Sort(_) => Refused::Sort,
+            _ => Refused::Aggregate,
+        };
         let columns = node.schema().fields().iter().map(|field| field.name().clone()).collect();
         Ok(Self { what, columns, tables: relation::tables_below(node, true)?, reason })
     }

@@ -25,6 +25,7 @@ mod spill;
 mod stage;
 mod states;
 mod table;
+mod top;
 mod unify;
 mod vector;
 mod worker;
@@ -33,7 +34,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 pub use aggregate::{Answer, Chunks};
-pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind};
+pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind, TopFacts};
 pub use grouper::{Merger, Spilled};
 pub use output::{ResultColumn, ResultValues};
 pub use spill::SpillCounts;
@@ -226,6 +227,13 @@ impl Execution {
                 plan.finish(groupers.collect(), stage.most_rows, &self.budget)
             }
             CompiledSink::Collect { .. } => Ok(Answer::Rows(Chunks::default())),
+            CompiledSink::Top { plan, .. } => {
+                let tops = workers.into_iter().filter_map(|worker| match worker.sink {
+                    SinkState::Top(top) => Some(*top),
+                    _ => None,
+                });
+                top::finish(plan, tops.collect(), &*stage.source, &self.budget)
+            }
         }
     }
 

@@ -25,14 +25,15 @@ use super::kernels;
 use super::keys::KeyScratch;
 use super::order::Order;
 use super::output::{ResultColumn, ResultValues};
-use super::screen::{self, Among, Answer};
+use super::screen::{self, Among, Answer, Screen};
 use super::stage::{CompiledSink, Register, Stage, StepKind};
 use super::table::{Collected, NOTHING};
+use super::top::Top;
 use super::vector::{Data, Vector};
 use crate::block::{Block, Rows, Scratch};
 use crate::budget::{Holder, Room};
 use crate::ir::JoinKind;
-use crate::{Domain, Error, Result, Type, VECTOR_ROWS};
+use crate::{Domain, Error, Result, VECTOR_ROWS};
 
 /// Of so many vectors, and of so many frames, one is timed.
 const SAMPLE: u64 = 8;
@@ -51,6 +52,8 @@ pub struct Worker {
     blocks: Vec<Option<Block>>,
     /// Of each step that is a screen: what goes on of the present morsel, once known.
     answers: Vec<Option<Answer>>,
+    /// What a row of the present morsel has to beat to be among the first, once there is anything.
+    threshold: Option<Screen>,
     morsel: usize,
     order: Order,
     vectors_seen: u64,
@@ -90,6 +93,7 @@ pub(super) enum SinkState {
     Build(Collected, Room),
     Aggregate(Box<Grouper>),
     Collect { columns: Vec<ResultColumn>, rows: usize },
+    Top(Box<Top>),
 }
 
 #[derive(Debug)]
@@ -120,12 +124,14 @@ impl Worker {
                 SinkState::Aggregate(Box::new(Grouper::new(&stage.budget, &stage.spilled, cancelled, 0)))
             }
             CompiledSink::Collect { columns, .. } => SinkState::Collect { columns: empty(columns), rows: 0 },
+            CompiledSink::Top { plan, .. } => SinkState::Top(Box::new(Top::new(plan, &stage.budget))),
         };
         Self {
             stage: Arc::clone(stage),
             frames: vec![Frame::new(stage)],
             blocks: (0..stage.registers.len()).map(|_| None).collect(),
             answers: vec![None; stage.steps.len()],
+            threshold: None,
             morsel: 0,
             order: Order::new(stage),
             vectors_seen: 0,
@@ -172,6 +178,9 @@ impl Worker {
         let stage = Arc::clone(&self.stage);
         let Some(morsel) = stage.take() else { return Ok(None) };
         self.morsel = morsel;
+        if self.is_too_late(&stage) {
+            return Ok(Some(Vec::new()));
+        }
         self.blocks.iter_mut().for_each(|block| *block = None);
         self.answers.fill(None);
         // Rows that wait have been through its screens: the order stays as it is for a morsel.
@@ -187,6 +196,16 @@ impl Worker {
             Some(_) => self.hand_over(&stage, 1).map(|()| Some(Vec::new())),
             None => Ok(Some(self.collected(&stage))),
         }
+    }
+
+    /// Whether no row of the morsel can be among the first in an order; what those of others have to beat is noted.
+    fn is_too_late(&mut self, stage: &Stage) -> bool {
+        let (CompiledSink::Top { plan, .. }, SinkState::Top(top)) = (&stage.sink, &mut self.sink) else { return false };
+        let Some((step, _)) = plan.early else { return false };
+        if let (StepKind::Threshold(register), Some(passing)) = (&stage.steps[step].kind, top.passing(plan)) {
+            self.threshold = Some(Screen::of_run(*register, passing.interval, passing.null));
+        }
+        top.skips(plan, &*stage.source, self.morsel)
     }
 
     fn tell_counts(&mut self, stage: &Stage) {
@@ -228,6 +247,7 @@ impl Worker {
             SinkState::Build(collected, _) => collected.bytes(),
             SinkState::Aggregate(grouper) => grouper.bytes(),
             SinkState::Collect { .. } => 0,
+            SinkState::Top(top) => top.bytes(),
         }
     }
 
@@ -276,7 +296,12 @@ impl Worker {
         for at in 0..self.order.screens().len() {
             let number = self.order.steps[at];
             let step = &stage.steps[number];
-            let Some(screen) = &step.screen else { break };
+            let screen = match &step.kind {
+                StepKind::Threshold(_) => self.threshold.as_ref(),
+                _ => step.screen.as_ref(),
+            };
+            // There is nothing to beat yet.
+            let Some(screen) = screen else { continue };
             let started = is_timed.then(Instant::now);
             let block = loaded(&mut self.blocks, stage, self.morsel, screen.register)?;
             let answer = self.answers[number].get_or_insert_with(|| screen.answer(block));
@@ -335,6 +360,14 @@ impl Worker {
                         kernels::and_assign(&mut keep[..rows_in], &result.valid[..rows_in]);
                     }
                     frame.keep(keep, picked, stage, &self.order.needed[at]);
+                }
+                StepKind::Threshold(register) => {
+                    if let (CompiledSink::Top { plan, .. }, SinkState::Top(top)) = (&stage.sink, &mut self.sink)
+                        && let Some(passing) = top.passing(plan)
+                    {
+                        passing.mark(&frame.vectors[*register], rows_in, keep);
+                        frame.keep(keep, picked, stage, &self.order.needed[at]);
+                    }
                 }
                 StepKind::Probe { table, kind, keys, slots, condition } => {
                     for key in keys {
@@ -409,11 +442,49 @@ impl Worker {
                 return Ok(());
             }
         }
+        if matches!(stage.sink, CompiledSink::Top { .. }) {
+            return self.take_first(stage, depth);
+        }
         for register in &stage.sink_needs {
             self.ensure(stage, depth, *register)?;
         }
         self.sink.take(stage, &mut self.frames[depth], &mut self.scratch.keys)?;
         self.hand_over(stage, CHUNK_ROWS - VECTOR_ROWS + 1)
+    }
+
+    /// Makes those rows candidates that have a chance to be among the first in an order: their keys are looked at before
+    /// all else is read.
+    fn take_first(&mut self, stage: &Stage, depth: usize) -> Result<()> {
+        let CompiledSink::Top { keys, codes, plan } = &stage.sink else { return Err(not_boolean()) };
+        for register in &plan.first {
+            self.ensure(stage, depth, *register)?;
+        }
+        let frame = &mut self.frames[depth];
+        // Whatever can fail does so for every row.
+        for code in keys.iter().chain(codes.iter().filter(|_| plan.is_fallible)) {
+            code.run(&mut frame.vectors, frame.n)?;
+        }
+        let SinkState::Top(top) = &mut self.sink else { return Err(not_boolean()) };
+        let WorkerScratch { keep, picked, .. } = &mut *self.scratch;
+        if top.begin(plan, &frame.vectors, frame.n, keep)? == 0 {
+            return Ok(());
+        }
+        frame.keep(keep, picked, stage, &vec![true; stage.registers.len()]);
+        for register in &stage.sink_needs {
+            self.ensure(stage, depth, *register)?;
+        }
+        let frame = &mut self.frames[depth];
+        for code in codes {
+            code.run(&mut frame.vectors, frame.n)?;
+        }
+        let SinkState::Top(top) = &mut self.sink else { return Err(not_boolean()) };
+        let morsel = self.morsel as u32;
+        let row = |at: usize| match frame.vector {
+            Some(vector) => (vector * VECTOR_ROWS + at) as u16,
+            None => frame.rows[at],
+        };
+        top.end(plan, &frame.vectors, (0..frame.n).map(|at| (morsel, row(at))));
+        Ok(())
     }
 
     /// Finds the places of rows whose keys a screen has found to be there.
@@ -612,7 +683,8 @@ impl SinkState {
         let n = frame.n;
         let (CompiledSink::Build { codes, .. }
         | CompiledSink::Aggregate { codes, .. }
-        | CompiledSink::Collect { codes, .. }) = &stage.sink;
+        | CompiledSink::Collect { codes, .. }
+        | CompiledSink::Top { codes, .. }) = &stage.sink;
         for code in codes {
             code.run(&mut frame.vectors, n)?;
         }
@@ -640,16 +712,11 @@ impl SinkState {
 }
 
 fn empty(columns: &[(usize, Domain)]) -> Vec<ResultColumn> {
-    let column = |(_, domain): &(usize, Domain)| match domain.ty {
-        Type::Double => {
-            ResultColumn { values: ResultValues::Double(Vec::new()), valid: domain.nullable.then(Vec::new) }
-        }
-        _ => ResultColumn::of_integers(domain, std::iter::empty()),
-    };
-    columns.iter().map(column).collect()
+    columns.iter().map(|(_, domain)| ResultColumn::empty(domain)).collect()
 }
 
-fn extend(column: &mut ResultColumn, vector: &Vector, domain: &Domain, n: usize) {
+/// Adds the rows of a vector to a column of the answer.
+pub(super) fn extend(column: &mut ResultColumn, vector: &Vector, domain: &Domain, n: usize) {
     match (&mut column.values, &vector.data) {
         (ResultValues::Double(to), Data::F64(from)) => to.extend_from_slice(&from[..n]),
         (ResultValues::Int(to), Data::I64(from)) => to.extend_from_slice(&from[..n]),
