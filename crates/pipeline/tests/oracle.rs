@@ -145,12 +145,14 @@ impl Table {
     }
 }
 
-/// What is computed from a text: whether its number is a multiple of 3, the same where NULL is one, and its number.
+/// What is computed from a text: whether its number is a multiple of 3, the same where NULL is one, its number, and a
+/// third of it, which is refused if it is no multiple.
 #[derive(Clone, Copy, Debug)]
 enum OfText {
     Triple,
     TripleOrNull,
     Number,
+    Third,
 }
 
 impl DictionaryFunction for OfText {
@@ -166,7 +168,17 @@ impl DictionaryFunction for OfText {
                 Arc::new(numbers.map(|n| Some(n.is_none_or(|n| n % 3 == 0))).collect::<BooleanArray>())
             }
             Self::Number => Arc::new(numbers.map(|n| n.map(|n| n as i64)).collect::<Int64Array>()),
+            Self::Third => {
+                let third = |n: i128| (n % 3 == 0).then_some((n / 3) as i64);
+                let refused = || Error::DivisionByZero { expression: self.name() };
+                let thirds = numbers.map(|n| n.map(|n| third(n).ok_or_else(refused)).transpose());
+                Arc::new(thirds.collect::<Result<Int64Array, _>>()?)
+            }
         })
+    }
+
+    fn can_fail(&self) -> bool {
+        matches!(self, Self::Third)
     }
 
     fn interval(&self) -> Interval {
@@ -253,7 +265,7 @@ impl Naive<'_> {
             }
             Expr::Lookup { text, function } => {
                 let text = self.value(text, row)?.map(text_of);
-                let result = function.apply(&StringViewArray::from_iter([text])).unwrap();
+                let result = function.apply(&StringViewArray::from_iter([text])).map_err(|_| ())?;
                 match result.data_type() {
                     DataType::Boolean => result.as_boolean().iter().next().unwrap().map(i128::from),
                     _ => result.as_primitive::<Int64Type>().iter().next().unwrap().map(i128::from),
@@ -714,14 +726,20 @@ impl Registers {
         .boxed()
     }
 
-    /// `k <> 0`, and `x / k`.
+    /// `k <> 0`, and `x / k`; or whether the number of a text can be divided by 3, and a third of it.
     fn divisor_and_quotient(&self) -> impl Strategy<Value = (Expr, Expr)> + use<> {
         let registers = self.of(Type::Int);
-        (prop::sample::select(registers.clone()), prop::sample::select(registers)).prop_map(|(x, k)| {
-            let (x, k) = (Expr::Register(x), Expr::Register(k));
-            let quotient = Expr::arithmetic(ArithmeticOp::Div, x, k.clone(), BIGINT);
-            (Expr::compare(CompareOp::NotEqual, k, Expr::int(0)), quotient)
-        })
+        let of_integers = (prop::sample::select(registers.clone()), prop::sample::select(registers));
+        // Of a dictionary, a function that refuses one of the texts is refused itself.
+        let late = prop::sample::select(self.of(Type::LateText));
+        prop_oneof![
+            2 => of_integers.prop_map(|(x, k)| {
+                let (x, k) = (Expr::Register(x), Expr::Register(k));
+                let quotient = Expr::arithmetic(ArithmeticOp::Div, x, k.clone(), BIGINT);
+                (Expr::compare(CompareOp::NotEqual, k, Expr::int(0)), quotient)
+            }),
+            1 => late.prop_map(|text| (of_text(text, OfText::Triple), of_text(text, OfText::Third))),
+        ]
     }
 
     /// `CASE WHEN k <> 0 THEN x / k ELSE 0 END` never fails for k = 0.

@@ -19,6 +19,7 @@ mod from_first;
 mod functions;
 mod in_lists;
 mod literals;
+mod merged_columns;
 mod nesting;
 mod outer_constants;
 mod output_names;
@@ -144,7 +145,7 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
-    refuse_samples(&statement)?;
+    refuse(&statement)?;
     rewrite_statement(&mut statement);
     let plan = state.statement_to_plan(statement).await?;
     match plan {
@@ -198,30 +199,41 @@ impl QueryPlanner for Planner {
     }
 }
 
-/// DataFusion reads TABLESAMPLE and takes all rows.
-fn refuse_samples(statement: &Statement) -> Result<()> {
-    struct Samples;
-    impl Visitor for Samples {
-        type Break = ();
-        fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<()> {
+/// What DataFusion reads and answers wrongly.
+fn refuse(statement: &Statement) -> Result<()> {
+    struct Refused;
+    impl Visitor for Refused {
+        type Break = Error;
+
+        /// Of a sample it takes all rows.
+        fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Error> {
             match table {
-                TableFactor::Table { sample: Some(_), .. } => ControlFlow::Break(()),
+                TableFactor::Table { sample: Some(_), .. } => ControlFlow::Break(
+                    Error::new(ErrorKind::Invalid, "TABLESAMPLE is not supported")
+                        .with_hint("WHERE random() < 0.1 keeps about a tenth of the rows"),
+                ),
                 _ => ControlFlow::Continue(()),
+            }
+        }
+
+        fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
+            match merged_columns::refuse(select) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(e) => ControlFlow::Break(e),
             }
         }
     }
     let found = match statement {
-        Statement::Statement(sql) => sql.visit(&mut Samples),
-        Statement::Explain(explain) => return refuse_samples(&explain.statement),
+        Statement::Statement(sql) => sql.visit(&mut Refused),
+        Statement::Explain(explain) => return refuse(&explain.statement),
         Statement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Query(query) => query.visit(&mut Samples),
+            CopyToSource::Query(query) => query.visit(&mut Refused),
             CopyToSource::Relation(_) => ControlFlow::Continue(()),
         },
         Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
     };
     match found {
-        ControlFlow::Break(()) => Err(Error::new(ErrorKind::Invalid, "TABLESAMPLE is not supported")
-            .with_hint("WHERE random() < 0.1 keeps about a tenth of the rows")),
+        ControlFlow::Break(e) => Err(e),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
@@ -259,6 +271,7 @@ impl VisitorMut for Rewriter {
             name_columns(select);
         }
         output_names::rewrite_order(query);
+        merged_columns::rewrite_query(query);
         same_names::rewrite_query(query);
         ControlFlow::Continue(())
     }
@@ -266,6 +279,7 @@ impl VisitorMut for Rewriter {
     /// Before the expressions inside: columns are named after what was written.
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         name_columns(select);
+        merged_columns::rewrite(select);
         same_names::rewrite(select);
         ControlFlow::Continue(())
     }
