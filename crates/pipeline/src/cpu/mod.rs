@@ -8,6 +8,7 @@
 //! so that a query can be cancelled between morsels. [`run`] does it with scoped threads.
 
 mod aggregate;
+mod ascending;
 mod code;
 mod distinct;
 mod exact;

@@ -177,6 +177,9 @@ impl Stage {
         if let CompiledSink::Top { plan, .. } = &sink {
             plan.arrange(&mut morsels, &*source);
         }
+        if let Sink::Aggregate { keys, .. } = &pipeline.sink {
+            put_in_order(&mut morsels, pipeline, &*source, keys);
+        }
         let rows: u64 = morsels.iter().map(|morsel| source.rows(*morsel) as u64).sum();
         let counts = steps.iter().map(|_| StepCounts::default()).collect();
         Ok(Self {
@@ -306,6 +309,20 @@ fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<us
         }
     }
     (morsels, skipped)
+}
+
+/// Puts morsels in the order of the first column of those that make groups, if no two of them have more than a value of
+/// it in common: groups are found most easily in the order of their keys, and a table that was written by several
+/// threads has its segments in any order.
+fn put_in_order(morsels: &mut Vec<usize>, pipeline: &Pipeline, source: &dyn Source, keys: &[Expr]) {
+    let Some(Expr::Register(register)) = keys.first() else { return };
+    let Some(column) = pipeline.columns.get(*register) else { return };
+    let interval = |morsel: &usize| Some((source.interval(*morsel, *column)?, *morsel));
+    let Some(mut held) = morsels.iter().map(interval).collect::<Option<Vec<_>>>() else { return };
+    held.sort_by_key(|(interval, morsel)| (interval.min, interval.max, *morsel));
+    if held.iter().zip(held.iter().skip(1)).all(|((a, _), (b, _))| a.max <= b.min) {
+        *morsels = held.into_iter().map(|(_, morsel)| morsel).collect();
+    }
 }
 
 struct Builder<'a> {
