@@ -8,6 +8,7 @@
 //! so that a query can be cancelled between morsels. [`run`] does it with scoped threads.
 
 mod aggregate;
+mod clock;
 mod code;
 mod distinct;
 mod exact;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 pub use aggregate::{Answer, Chunks};
+pub use clock::{StageTimes, thread_cpu_time};
 pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind};
 pub use grouper::{Merger, Spilled};
 pub use output::{ResultColumn, ResultValues};
