@@ -23,8 +23,8 @@ use datafusion::physical_plan::{
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use onehop_pipeline::cpu::{
-    Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StepRows, TableFacts,
-    TopFacts, Worker,
+    Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StageTimes, StepRows,
+    TableFacts, TopFacts, Worker,
 };
 use onehop_pipeline::{BatchSource, BatchSourceBuilder};
 use tokio::sync::mpsc;
@@ -93,6 +93,10 @@ pub(crate) struct PipelineRan {
     /// Blocks ruled out by the keys of join tables.
     pub skipped: Vec<Skipped>,
     pub steps: Vec<StepRows>,
+    /// What its threads have spent their time on.
+    pub times: StageTimes,
+    /// How long it took to put together what they had.
+    pub finishing: Duration,
     /// Bytes that the workers' sinks had taken before they were put together.
     pub sink_bytes: usize,
     /// The join table that it built.
@@ -109,6 +113,8 @@ impl PipelineRan {
     /// Adds what came of another pass.
     fn add(&mut self, other: Self) {
         self.elapsed += other.elapsed;
+        self.finishing += other.finishing;
+        self.times.add(&other.times);
         self.workers = self.workers.max(other.workers);
         self.rows += other.rows;
         self.sink_bytes = self.sink_bytes.max(other.sink_bytes);
@@ -117,15 +123,13 @@ impl PipelineRan {
             rows.rows_in += other.rows_in;
             rows.rows_out += other.rows_out;
         }
-        // Those that no pass has read, at least.
+        // Those that no pass has read.
         if self.passes == 0 {
             self.skipped = other.skipped;
         } else {
-            let least = |known: &Skipped| other.skipped.iter().find(|skipped| skipped.step == known.step);
-            self.skipped.retain_mut(|known| {
-                known.morsels = known.morsels.min(least(known).map_or(0, |skipped| skipped.morsels));
-                known.morsels > 0
-            });
+            let is_again = |morsel: &usize| other.skipped.iter().any(|s| s.morsels.binary_search(morsel).is_ok());
+            self.skipped.iter_mut().for_each(|known| known.morsels.retain(is_again));
+            self.skipped.retain(|known| !known.morsels.is_empty());
         }
         self.top = match (self.top, other.top) {
             (Some(a), Some(b)) => Some(TopFacts {
@@ -282,7 +286,7 @@ impl ExecutionPlan for FusedExec {
             if let Err(Stop::TakeOver(reason)) = &outcome {
                 ran.taken_over = Some(reason.to_string());
             }
-            skipped.add(ran.pipelines.iter().flat_map(|pipeline| &pipeline.skipped).map(|s| s.morsels).sum());
+            skipped.add(ran.pipelines.iter().flat_map(|pipeline| &pipeline.skipped).map(|s| s.morsels.len()).sum());
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran.clone());
             let batches = match outcome {
                 Ok(Leaving::Batches(batches)) => batches,
@@ -480,11 +484,12 @@ impl Run {
             None => self.carry(&execution, last, Vec::new(), &stop).await?,
             Some(table) => self.passes(&mut execution, table, &stop, &mut ran.pipelines[table]).await?,
         };
+        let finishing = Instant::now();
         let answer = self.finish(&mut execution, last, stage, workers).await?;
         if let Answer::Spilled(spilled) = &answer {
             done.spilled = Some(SpillRan { counts: Arc::clone(spilled.counts()), partitions: spilled.partitions() });
         }
-        done.elapsed = began.elapsed();
+        (done.finishing, done.elapsed) = (finishing.elapsed(), began.elapsed());
         ran.pipelines.push(done);
         // Join tables are not needed any more, nor what they were made of.
         drop((execution, held));
@@ -520,8 +525,9 @@ impl Run {
         let stage = execution.stage_of_part(pipeline, part)?;
         let is_again = part != KeyPart::ALL;
         let (workers, mut done) = self.carry_stage(execution, pipeline, &stage, Vec::new(), is_again, &stop).await?;
+        let finishing = Instant::now();
         self.finish(execution, pipeline, stage, workers).await?;
-        done.elapsed = began.elapsed();
+        (done.finishing, done.elapsed) = (finishing.elapsed(), began.elapsed());
         done.table = execution.tables().get(pipeline).copied();
         Ok(done)
     }
@@ -588,7 +594,7 @@ impl Run {
 
     /// Counts the blocks that join tables rule out.
     fn plan_blocks(&self, execution: &Execution, pipeline: usize, stage: &Stage, is_again: bool) {
-        let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels).sum();
+        let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels.len()).sum();
         if let Input::Table(scan) = self.input(execution, pipeline) {
             // The first time they have been counted already.
             let again = if is_again { scan.plan.blocks.len() } else { 0 };
@@ -622,6 +628,8 @@ impl Run {
             rows: stage.rows() - top.map_or(0, |top| top.rows_skipped),
             skipped: stage.skipped().to_vec(),
             steps: stage.step_rows(),
+            times: stage.times(),
+            finishing: Duration::ZERO,
             sink_bytes: workers.iter().map(Worker::bytes).sum(),
             table: None,
             top,

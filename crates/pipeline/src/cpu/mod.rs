@@ -9,6 +9,7 @@
 
 mod aggregate;
 mod ascending;
+mod clock;
 mod code;
 mod distinct;
 mod exact;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 pub use aggregate::{Answer, Chunks};
+pub use clock::{StageTimes, thread_cpu_time};
 pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind, TopFacts};
 pub use grouper::{Merger, Spilled};
 pub use output::{ResultColumn, ResultValues};

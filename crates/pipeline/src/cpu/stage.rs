@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::aggregate::{Plan, interns};
+use super::clock::{StageTimes, Times};
 use super::code::{Code, Compiler};
 use super::facts::{Grouping, SinkFacts, StepRows, TopFacts};
 use super::keys::KeyLayout;
@@ -38,18 +39,19 @@ pub struct Stage {
     skipped: Vec<Skipped>,
     /// Of each compiled step.
     pub(super) counts: Vec<StepCounts>,
+    pub(super) times: Times,
     /// The step of the pipeline that each compiled one is a part of, if it is of one.
     parts_of: Vec<Option<usize>>,
     pipeline_steps: usize,
 }
 
 /// Morsels that were never read, and the table whose keys they cannot hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The step that probes the table.
     pub step: usize,
-    /// How many.
-    pub morsels: usize,
+    /// Their numbers, ascending.
+    pub morsels: Vec<usize>,
 }
 
 /// Rows that a compiled step has seen and passed on, all workers together.
@@ -181,7 +183,8 @@ impl Stage {
             put_in_order(&mut morsels, pipeline, &*source, keys);
         }
         let rows: u64 = morsels.iter().map(|morsel| source.rows(*morsel) as u64).sum();
-        let counts = steps.iter().map(|_| StepCounts::default()).collect();
+        let counts: Vec<StepCounts> = steps.iter().map(|_| StepCounts::default()).collect();
+        let times = Times::new(counts.len());
         Ok(Self {
             source,
             compiler,
@@ -196,6 +199,7 @@ impl Stage {
             next: AtomicUsize::new(0),
             skipped,
             counts,
+            times,
             parts_of,
             pipeline_steps: pipeline.steps.len(),
         })
@@ -262,6 +266,11 @@ impl Stage {
         }
     }
 
+    /// What its threads have spent their time on, those of them that have ended.
+    pub fn times(&self) -> StageTimes {
+        self.times.told(&self.parts_of, self.pipeline_steps)
+    }
+
     /// What it ends in if `rows` rows get through to it, as far as that can be known before it has run.
     pub(super) fn planned(&self, rows: u64) -> SinkFacts {
         match &self.sink {
@@ -300,12 +309,12 @@ fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<us
         let Step::Probe(Probe { table, kind: JoinKind::Inner | JoinKind::Semi, keys, .. }) = step else { continue };
         let [Expr::Register(register)] = keys.as_slice() else { continue };
         let (Some(column), Some(wanted)) = (pipeline.columns.get(*register), tables[*table].interval) else { continue };
-        let before = morsels.len();
-        morsels.retain(|morsel| {
-            source.interval(*morsel, *column).is_none_or(|held| !held.intersection(wanted).is_empty())
-        });
-        if before > morsels.len() {
-            skipped.push(Skipped { step: number, morsels: before - morsels.len() });
+        let may_match =
+            |morsel: &usize| source.interval(*morsel, *column).is_none_or(|held| !held.intersection(wanted).is_empty());
+        let (left, ruled_out): (Vec<usize>, Vec<usize>) = morsels.into_iter().partition(may_match);
+        morsels = left;
+        if !ruled_out.is_empty() {
+            skipped.push(Skipped { step: number, morsels: ruled_out });
         }
     }
     (morsels, skipped)

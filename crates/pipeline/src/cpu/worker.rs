@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use onehop_segment::packed::{LANES, Mask};
 
+use super::clock::{Clock, Work};
 use super::grouper::Grouper;
 use super::kernels;
 use super::keys::KeyScratch;
@@ -59,6 +60,7 @@ pub struct Worker {
     vectors_seen: u64,
     frames_seen: u64,
     counts: Vec<(u64, u64)>,
+    clock: Clock,
     scratch: Box<WorkerScratch>,
     /// Set when nobody wants the answer any more.
     cancelled: Arc<AtomicBool>,
@@ -137,6 +139,7 @@ impl Worker {
             vectors_seen: 0,
             frames_seen: 0,
             counts: vec![(0, 0); stage.counts.len()],
+            clock: Clock::new(stage.steps.len()),
             scratch: Box::new(WorkerScratch {
                 mask: [0; LANES],
                 step_mask: [0; LANES],
@@ -176,6 +179,15 @@ impl Worker {
     /// Those of the source, and of expressions that fail for a row; [`Error::Cancelled`].
     pub fn step(&mut self) -> Result<Option<Vec<ResultColumn>>> {
         let stage = Arc::clone(&self.stage);
+        self.clock.start();
+        let outcome = self.carry(&stage);
+        if !matches!(outcome, Ok(Some(_))) {
+            self.clock.tell(&stage.times);
+        }
+        outcome
+    }
+
+    fn carry(&mut self, stage: &Stage) -> Result<Option<Vec<ResultColumn>>> {
         let Some(morsel) = stage.take() else { return Ok(None) };
         self.morsel = morsel;
         if self.is_too_late(&stage) {
@@ -184,17 +196,17 @@ impl Worker {
         self.blocks.iter_mut().for_each(|block| *block = None);
         self.answers.fill(None);
         // Rows that wait have been through its screens: the order stays as it is for a morsel.
-        self.order.reconsider(&stage);
+        self.order.reconsider(stage);
         let rows = stage.source.rows(morsel);
         for vector in 0..rows.div_ceil(VECTOR_ROWS) {
-            self.take(&stage, vector, (rows - vector * VECTOR_ROWS).min(VECTOR_ROWS))?;
+            self.take(stage, vector, (rows - vector * VECTOR_ROWS).min(VECTOR_ROWS))?;
         }
-        self.flush(&stage)?;
+        self.flush(stage)?;
         stage.source.finished(morsel);
-        self.tell_counts(&stage);
+        self.tell_counts(stage);
         match self.taker {
-            Some(_) => self.hand_over(&stage, 1).map(|()| Some(Vec::new())),
-            None => Ok(Some(self.collected(&stage))),
+            Some(_) => self.hand_over(stage, 1).map(|()| Some(Vec::new())),
+            None => Ok(Some(self.collected(stage))),
         }
     }
 
@@ -232,8 +244,11 @@ impl Worker {
         }
         // There may be nobody to take what comes next.
         self.tell_counts(stage);
+        let began = Instant::now();
         let chunk = self.collected(stage);
-        self.taker.as_mut().map_or(Ok(()), |taker| (taker.0)(chunk))
+        let outcome = self.taker.as_mut().map_or(Ok(()), |taker| (taker.0)(chunk));
+        self.clock.handed_over(began);
+        outcome
     }
 
     /// Rows of the morsel that was carried through last.
@@ -256,8 +271,10 @@ impl Worker {
         if self.cancelled.load(Relaxed) {
             return Err(Error::Cancelled);
         }
+        self.clock.screens(n);
         let kept = self.screen(stage, vector, n)?;
         if kept == 0 {
+            self.clock.stop();
             return Ok(());
         }
         // A whole vector is a frame by itself, too, however short: rows that wait go first.
@@ -280,8 +297,9 @@ impl Worker {
         }
         // Rows that wait are few and far between: what they are going to be asked for comes while others are screened.
         for register in &self.order.first_columns {
-            loaded(&mut self.blocks, stage, self.morsel, *register)?.prefetch(&picked[..kept]);
+            loaded(&mut self.blocks, stage, self.morsel, *register, &mut self.clock)?.prefetch(&picked[..kept]);
         }
+        self.clock.stop();
         Ok(())
     }
 
@@ -302,8 +320,9 @@ impl Worker {
             };
             // There is nothing to beat yet.
             let Some(screen) = screen else { continue };
+            self.clock.turn_to(Work::Step(number));
             let started = is_timed.then(Instant::now);
-            let block = loaded(&mut self.blocks, stage, self.morsel, screen.register)?;
+            let block = loaded(&mut self.blocks, stage, self.morsel, screen.register, &mut self.clock)?;
             let answer = self.answers[number].get_or_insert_with(|| screen.answer(block));
             let rows_in = kept;
             if !answer.is_all() {
@@ -320,6 +339,7 @@ impl Worker {
                 break;
             }
         }
+        self.clock.turn_to(Work::Source);
         Ok(kept)
     }
 
@@ -327,8 +347,10 @@ impl Worker {
     fn flush(&mut self, stage: &Stage) -> Result<()> {
         if self.frames[0].n > 0 {
             self.frames_seen += 1;
+            self.clock.frame(self.frames[0].n);
             self.frames[0].start();
             self.run(stage, self.order.screens().len(), 0)?;
+            self.clock.stop();
             let frame = &mut self.frames[0];
             (frame.n, frame.vector, frame.masked) = (0, None, None);
         }
@@ -344,6 +366,7 @@ impl Worker {
             let number = self.order.steps[at];
             let step = &stage.steps[number];
             let rows_in = self.frames[depth].n;
+            self.clock.turn_to(Work::Step(number));
             let started = self.frames_seen.is_multiple_of(SAMPLE).then(Instant::now);
             for register in &step.needs {
                 self.ensure(stage, depth, *register)?;
@@ -442,6 +465,7 @@ impl Worker {
                 return Ok(());
             }
         }
+        self.clock.turn_to(Work::Sink);
         if matches!(stage.sink, CompiledSink::Top { .. }) {
             return self.take_first(stage, depth);
         }
@@ -512,8 +536,10 @@ impl Worker {
         }
         match &stage.registers[register] {
             Register::Column(_) => {
-                let block = loaded(&mut self.blocks, stage, self.morsel, register)?;
+                let before = self.clock.turn_to(Work::Source);
+                let block = loaded(&mut self.blocks, stage, self.morsel, register, &mut self.clock)?;
                 self.frames[depth].load(block, register, &mut self.scratch.source)?;
+                self.clock.turn_to(before);
             }
             Register::Payload { step, column } => {
                 if !self.frames[depth].is_placed[*step] {
@@ -540,11 +566,22 @@ impl Worker {
 }
 
 /// A column of a morsel, loaded when it is asked for first.
-fn loaded<'b>(blocks: &'b mut [Option<Block>], stage: &Stage, morsel: usize, register: usize) -> Result<&'b Block> {
+fn loaded<'b>(
+    blocks: &'b mut [Option<Block>],
+    stage: &Stage,
+    morsel: usize,
+    register: usize,
+    clock: &mut Clock,
+) -> Result<&'b Block> {
     Ok(match &mut blocks[register] {
         Some(block) => block,
         none => none.insert(match &stage.registers[register] {
-            Register::Column(column) => stage.source.load(morsel, *column)?,
+            Register::Column(column) => {
+                let began = Instant::now();
+                let block = stage.source.load(morsel, *column)?;
+                clock.loaded(began);
+                block
+            }
             _ => return Err(Error::Invalid("a register that is no column".into())),
         }),
     })
