@@ -330,9 +330,8 @@ impl Layout {
         let mut items: Vec<Vec<Item>> = vec![Vec::new(); columns.len()];
         (0..count).filter(|place| is_drawn[*place]).for_each(|place| items[column_of(place)].push(Item::Place(place)));
         for (number, band) in flow.bands.iter().enumerate() {
-            for passed in column_of(band.from) + 1..column_of(band.to) {
-                items[passed].push(Item::Lane(number));
-            }
+            let passed = items.iter_mut().take(column_of(band.to)).skip(column_of(band.from) + 1);
+            passed.for_each(|items| items.push(Item::Lane(number)));
         }
         let bytes = |item: &Item| match item {
             Item::Place(place) => flow.extent(*place),

@@ -310,7 +310,7 @@ mod tests {
         }
         clock.tell(&times);
         // Two compiled steps are one of the pipeline's.
-        let told = times.told(&[0, 0, 1], 2);
+        let told = times.told(&[Some(0), Some(0), Some(1)], 2);
         let sum = told.source + told.sink + told.steps.iter().sum::<Duration>();
         assert!(sum.abs_diff(told.threads) < Duration::from_micros(1), "{told:?}");
         // Loads are the source's, and nobody else's.
@@ -318,12 +318,12 @@ mod tests {
         assert!(told.cpu > Duration::ZERO, "{told:?}");
         // Who told has nothing more to tell.
         clock.tell(&times);
-        assert_eq!(times.told(&[0, 0, 1], 2), told);
+        assert_eq!(times.told(&[Some(0), Some(0), Some(1)], 2), told);
     }
 
     #[test]
     fn nothing_done_takes_no_time() {
-        let told = Times::new(1).told(&[0], 1);
+        let told = Times::new(1).told(&[Some(0)], 1);
         assert_eq!(told, StageTimes { steps: vec![Duration::ZERO], ..StageTimes::default() });
         assert!(told.share(told.source) == 0.0);
     }

@@ -190,7 +190,7 @@ impl Worker {
     fn carry(&mut self, stage: &Stage) -> Result<Option<Vec<ResultColumn>>> {
         let Some(morsel) = stage.take() else { return Ok(None) };
         self.morsel = morsel;
-        if self.is_too_late(&stage) {
+        if self.is_too_late(stage) {
             return Ok(Some(Vec::new()));
         }
         self.blocks.iter_mut().for_each(|block| *block = None);
