@@ -28,6 +28,7 @@ mod scalar_subqueries;
 mod signed_zeros;
 mod single_distinct;
 mod timestamps;
+mod using_joins;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -74,7 +75,10 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     // Behind DataFusion's own of that name.
     let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
     builder.aggregate_functions().get_or_insert_default().push(Arc::new(sum));
-    builder.expr_planners().get_or_insert_default().push(Arc::new(decimal_division::DecimalDivision));
+    let planners = builder.expr_planners().get_or_insert_default();
+    planners.push(Arc::new(decimal_division::DecimalDivision));
+    planners.push(Arc::new(using_joins::MergedColumns));
+    builder.relation_planners().get_or_insert_default().push(Arc::new(using_joins::UsingJoins));
     builder
 }
 
@@ -88,6 +92,8 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     // Before DataFusion settles types.
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        // Before everything.
+        Arc::new(using_joins::UsingHints),
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(date_arithmetic::DateArithmetic),
@@ -267,6 +273,7 @@ impl VisitorMut for Rewriter {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         name_columns(select);
         same_names::rewrite(select);
+        using_joins::rewrite(select);
         ControlFlow::Continue(())
     }
 
