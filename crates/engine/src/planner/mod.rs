@@ -25,6 +25,7 @@ mod output_names;
 mod rounding_casts;
 mod same_names;
 mod scalar_subqueries;
+mod set_operations;
 mod signed_zeros;
 mod single_distinct;
 mod timestamps;
@@ -94,6 +95,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         // Before everything.
         Arc::new(using_joins::UsingHints),
+        Arc::new(set_operations::SetOperations),
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(date_arithmetic::DateArithmetic),
