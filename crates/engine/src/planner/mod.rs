@@ -263,8 +263,10 @@ impl VisitorMut for Rewriter {
     type Break = std::convert::Infallible;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
-        if let SetExpr::Select(select) = query.body.as_mut() {
-            name_columns(select);
+        match query.body.as_mut() {
+            SetExpr::Select(select) => name_columns(select),
+            SetExpr::Values(values) => floats_beside_decimals::rewrite_values(values),
+            _ => {}
         }
         output_names::rewrite_order(query);
         same_names::rewrite_query(query);
