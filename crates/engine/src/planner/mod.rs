@@ -18,10 +18,12 @@ mod floats_beside_decimals;
 mod from_first;
 mod functions;
 mod in_lists;
+mod list_lengths;
 mod literals;
 mod nesting;
 mod outer_constants;
 mod output_names;
+mod refused;
 mod rounding_casts;
 mod same_names;
 mod scalar_subqueries;
@@ -45,9 +47,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::{
-    Expr, Query, Select, SetExpr, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
@@ -97,6 +97,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(using_joins::UsingHints),
         Arc::new(set_operations::SetOperations),
         Arc::new(scalar_subqueries::ScalarSubqueries),
+        Arc::new(list_lengths::ListLengths),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
@@ -152,7 +153,7 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
-    refuse_samples(&statement)?;
+    refused::check(&statement)?;
     rewrite_statement(&mut statement);
     let plan = state.statement_to_plan(statement).await?;
     match plan {
@@ -203,34 +204,6 @@ impl QueryPlanner for Planner {
             Some(state) => planner.create_physical_plan(&lower::lower(plan, state)?, session).await,
             None => planner.create_physical_plan(plan, session).await,
         }
-    }
-}
-
-/// DataFusion reads TABLESAMPLE and takes all rows.
-fn refuse_samples(statement: &Statement) -> Result<()> {
-    struct Samples;
-    impl Visitor for Samples {
-        type Break = ();
-        fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<()> {
-            match table {
-                TableFactor::Table { sample: Some(_), .. } => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    let found = match statement {
-        Statement::Statement(sql) => sql.visit(&mut Samples),
-        Statement::Explain(explain) => return refuse_samples(&explain.statement),
-        Statement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Query(query) => query.visit(&mut Samples),
-            CopyToSource::Relation(_) => ControlFlow::Continue(()),
-        },
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
-    };
-    match found {
-        ControlFlow::Break(()) => Err(Error::new(ErrorKind::Invalid, "TABLESAMPLE is not supported")
-            .with_hint("WHERE random() < 0.1 keeps about a tenth of the rows")),
-        ControlFlow::Continue(()) => Ok(()),
     }
 }
 
@@ -323,17 +296,6 @@ mod tests {
 
     pub async fn run(text: &str) -> Vec<RecordBatch> {
         try_run(text).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn samples_are_refused() {
-        for text in [
-            "SELECT 1 FROM (SELECT * FROM t TABLESAMPLE BERNOULLI (10)) AS s",
-            "EXPLAIN SELECT * FROM t TABLESAMPLE (10)",
-            "WITH s AS (SELECT * FROM t TABLESAMPLE (10 ROWS)) SELECT * FROM s",
-        ] {
-            assert!(fails(text).await.message().contains("TABLESAMPLE"), "{text}");
-        }
     }
 
     /// Runs what must not work.
