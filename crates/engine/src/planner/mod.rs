@@ -18,17 +18,20 @@ mod floats_beside_decimals;
 mod from_first;
 mod functions;
 mod in_lists;
+mod list_lengths;
 mod literals;
-mod merged_columns;
 mod nesting;
 mod outer_constants;
 mod output_names;
+mod refused;
 mod rounding_casts;
 mod same_names;
 mod scalar_subqueries;
+mod set_operations;
 mod signed_zeros;
 mod single_distinct;
 mod timestamps;
+mod using_joins;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -44,9 +47,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::{
-    Expr, Query, Select, SetExpr, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
@@ -75,7 +76,10 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     // Behind DataFusion's own of that name.
     let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
     builder.aggregate_functions().get_or_insert_default().push(Arc::new(sum));
-    builder.expr_planners().get_or_insert_default().push(Arc::new(decimal_division::DecimalDivision));
+    let planners = builder.expr_planners().get_or_insert_default();
+    planners.push(Arc::new(decimal_division::DecimalDivision));
+    planners.push(Arc::new(using_joins::MergedColumns));
+    builder.relation_planners().get_or_insert_default().push(Arc::new(using_joins::UsingJoins));
     builder
 }
 
@@ -89,7 +93,11 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     // Before DataFusion settles types.
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        // Before everything.
+        Arc::new(using_joins::UsingHints),
+        Arc::new(set_operations::SetOperations),
         Arc::new(scalar_subqueries::ScalarSubqueries),
+        Arc::new(list_lengths::ListLengths),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
@@ -145,7 +153,7 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
-    refuse(&statement)?;
+    refused::check(&statement)?;
     rewrite_statement(&mut statement);
     let plan = state.statement_to_plan(statement).await?;
     match plan {
@@ -199,45 +207,6 @@ impl QueryPlanner for Planner {
     }
 }
 
-/// What DataFusion reads and answers wrongly.
-fn refuse(statement: &Statement) -> Result<()> {
-    struct Refused;
-    impl Visitor for Refused {
-        type Break = Error;
-
-        /// Of a sample it takes all rows.
-        fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Error> {
-            match table {
-                TableFactor::Table { sample: Some(_), .. } => ControlFlow::Break(
-                    Error::new(ErrorKind::Invalid, "TABLESAMPLE is not supported")
-                        .with_hint("WHERE random() < 0.1 keeps about a tenth of the rows"),
-                ),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-
-        fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
-            match merged_columns::refuse(select) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(e) => ControlFlow::Break(e),
-            }
-        }
-    }
-    let found = match statement {
-        Statement::Statement(sql) => sql.visit(&mut Refused),
-        Statement::Explain(explain) => return refuse(&explain.statement),
-        Statement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Query(query) => query.visit(&mut Refused),
-            CopyToSource::Relation(_) => ControlFlow::Continue(()),
-        },
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
-    };
-    match found {
-        ControlFlow::Break(e) => Err(e),
-        ControlFlow::Continue(()) => Ok(()),
-    }
-}
-
 fn rewrite_statement(statement: &mut Statement) {
     match statement {
         Statement::Statement(sql) => rewrite(sql.as_mut()),
@@ -267,11 +236,12 @@ impl VisitorMut for Rewriter {
     type Break = std::convert::Infallible;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
-        if let SetExpr::Select(select) = query.body.as_mut() {
-            name_columns(select);
+        match query.body.as_mut() {
+            SetExpr::Select(select) => name_columns(select),
+            SetExpr::Values(values) => floats_beside_decimals::rewrite_values(values),
+            _ => {}
         }
         output_names::rewrite_order(query);
-        merged_columns::rewrite_query(query);
         same_names::rewrite_query(query);
         ControlFlow::Continue(())
     }
@@ -279,8 +249,8 @@ impl VisitorMut for Rewriter {
     /// Before the expressions inside: columns are named after what was written.
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         name_columns(select);
-        merged_columns::rewrite(select);
         same_names::rewrite(select);
+        using_joins::rewrite(select);
         ControlFlow::Continue(())
     }
 
@@ -326,17 +296,6 @@ mod tests {
 
     pub async fn run(text: &str) -> Vec<RecordBatch> {
         try_run(text).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn samples_are_refused() {
-        for text in [
-            "SELECT 1 FROM (SELECT * FROM t TABLESAMPLE BERNOULLI (10)) AS s",
-            "EXPLAIN SELECT * FROM t TABLESAMPLE (10)",
-            "WITH s AS (SELECT * FROM t TABLESAMPLE (10 ROWS)) SELECT * FROM s",
-        ] {
-            assert!(fails(text).await.message().contains("TABLESAMPLE"), "{text}");
-        }
     }
 
     /// Runs what must not work.
