@@ -21,6 +21,7 @@ mod in_lists;
 mod literals;
 mod merged_columns;
 mod nesting;
+mod null_in_subqueries;
 mod outer_constants;
 mod output_names;
 mod rounding_casts;
@@ -96,6 +97,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     ];
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
+    rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
     rules.push(Arc::new(in_lists::InLists));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
     rules.push(Arc::new(signed_zeros::SignedZeros));
