@@ -21,6 +21,7 @@ mod in_lists;
 mod list_lengths;
 mod literals;
 mod nesting;
+mod null_in_subqueries;
 mod outer_constants;
 mod output_names;
 mod refused;
@@ -104,6 +105,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     ];
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
+    rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
     rules.push(Arc::new(in_lists::InLists));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
     rules.push(Arc::new(signed_zeros::SignedZeros));
