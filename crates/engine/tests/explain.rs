@@ -155,7 +155,10 @@ CpuTopK first 3 by day DESC, id DESC
     let explanation = place.explain(sql, ExplainMode::Analyze);
     let top = find(&explanation.plan, "CpuTopK");
     let Facts::Top(facts) = &top.facts else { panic!("{top:?}") };
-    assert!(facts.rows == 3 && facts.pipeline.is_some_and(|pipeline| pipeline.threads == 1) && top.rows_out == Some(3), "{top:?}");
+    assert!(
+        facts.rows == 3 && facts.pipeline.is_some_and(|pipeline| pipeline.threads == 1) && top.rows_out == Some(3),
+        "{top:?}"
+    );
     let scan = find(&explanation.plan, "CpuScan");
     let Facts::Scan(scanned) = &scan.facts else { panic!("{scan:?}") };
     // The last block has the last days.

@@ -26,12 +26,17 @@ pub(super) struct Dictionaries {
 }
 
 impl Dictionaries {
+    /// None gets one.
+    pub fn none() -> Self {
+        Self { most_texts: 0, leaves_out: Cell::new(false) }
+    }
+
     /// Lowers something with as few as that takes.
     ///
     /// # Errors
     /// Those of the last attempt.
     pub fn fewest<T>(mut lower: impl FnMut(&Self) -> Lowered<T>) -> Lowered<T> {
-        let none = Self { most_texts: 0, leaves_out: Cell::new(false) };
+        let none = Self::none();
         match lower(&none) {
             Err(Failure::Reason(_)) if none.leaves_out.get() => {
                 lower(&Self { most_texts: MOST_TEXTS, leaves_out: Cell::new(false) })

@@ -213,17 +213,6 @@ impl FusedNode {
         query: Option<&Arc<Query>>,
         refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
-        Dictionaries::fewest(|texts| Self::of_sort_with(sort, state, fusing, query, texts, refused))
-    }
-
-    fn of_sort_with(
-        sort: &Sort,
-        state: &SessionState,
-        fusing: &Fusing,
-        query: Option<&Arc<Query>>,
-        dictionaries: &Dictionaries,
-        refused: &mut Vec<Refusal>,
-    ) -> Lowered<Self> {
         let Some(rows @ 1..) = sort.fetch else { return because("an ORDER BY of all rows, or of none") };
         let mut graph = Graph::new("an ORDER BY");
         let outputs = graph.add(&sort.input)?;
@@ -232,7 +221,9 @@ impl FusedNode {
         let columns = columns_of(&sort.input, &outputs)?;
         let keys = sort.expr.iter().map(|key| graph.over_relations(&key.expr, &outputs));
         let keys = keys.collect::<Lowered<Vec<Expr>>>()?;
-        let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query), dictionaries)?;
+        // Those of a few rows are sorted sooner than a dictionary of all of them is made.
+        let none = Dictionaries::none();
+        let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query), &none)?;
         let finish = (0..columns.len()).map(Finish::Column).collect();
         let read: Vec<Expr> = keys.iter().chain(&columns).cloned().collect();
         let planned = planner.plan(&read, |translator| {
