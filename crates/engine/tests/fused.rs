@@ -500,7 +500,7 @@ fn the_first_rows_in_an_order() {
             "SELECT id, label FROM facts JOIN dimension USING (k) WHERE region < 3 ORDER BY amount DESC LIMIT 12",
             "SELECT id, label, x FROM facts f JOIN dimension d USING (k) JOIN twice t USING (k) \
              ORDER BY price, id DESC, x LIMIT 12",
-            "SELECT id, label FROM facts LEFT JOIN dimension USING (k) ORDER BY label, id LIMIT 12",
+            "SELECT id, label FROM facts LEFT JOIN dimension USING (k) ORDER BY region, id LIMIT 12",
             "SELECT id FROM facts ORDER BY amount * 2 - id DESC LIMIT 1",
             "SELECT id FROM facts WHERE k IN (SELECT k FROM twice) ORDER BY id DESC LIMIT 5",
             "SELECT id FROM facts f JOIN (SELECT region, max(k) AS k FROM dimension GROUP BY region) m USING (k) \
@@ -520,6 +520,14 @@ fn the_first_rows_in_an_order() {
             let plan = in_order(&format!("EXPLAIN {sql}")).join("\n");
             assert!(plan.contains("CpuTopK"), "{plan}");
         }
+        // Texts without a dictionary are sorted above the pipeline: none is made for them.
+        let sql = "SELECT id, label FROM facts LEFT JOIN dimension USING (k) ORDER BY label, id LIMIT 12";
+        let fused = in_order(sql);
+        let plan = in_order(&format!("EXPLAIN {sql}")).join("\n");
+        assert!(plan.contains("not fused: an ORDER BY of the texts of label") && plan.contains("CpuCollect"), "{plan}");
+        place.run("SET exec.mode = 'datafusion'");
+        assert_eq!(in_order(sql), fused);
+        place.run("SET exec.mode = 'fused'");
         // It comes in order: nobody has to sort, or to count.
         let plan = in_order("EXPLAIN SELECT id + 1 AS x FROM facts ORDER BY price DESC LIMIT 20").join("\n");
         assert!(!plan.contains("SortExec") && !plan.contains("LimitExec"), "{plan}");
