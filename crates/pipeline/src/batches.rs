@@ -244,11 +244,13 @@ impl Growing {
 
     fn texts<'a>(&mut self, rows: &Picked<'_>, text: impl Fn(usize) -> &'a str) -> Result<()> {
         let PlainValues::I32(to) = &mut self.plain.values else { return Ok(()) };
-        let is_only_counted = self.is_only_counted;
+        if self.is_only_counted {
+            rows.for_each(|_| to.push(0));
+            return Ok(());
+        }
         let (codes, bytes) = (&mut self.codes, &mut self.text_bytes);
-        let mut code_of = |text: &str| match codes.get(text).filter(|_| !is_only_counted) {
+        let mut code_of = |text: &str| match codes.get(text) {
             Some(code) => *code,
-            None if is_only_counted => 0,
             None => {
                 // There are fewer texts than rows, which no memory holds 2^31 of at 4 bytes and a text each.
                 let code = codes.len() as i32;

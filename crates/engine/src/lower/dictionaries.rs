@@ -53,8 +53,9 @@ impl Dictionaries {
     /// Takes a look at what became of a table's columns.
     pub fn look_at(&self, source: &SegmentSource, plan: &ScanPlan) {
         let is_late = source.columns().iter().any(|column| column.ty == Type::LateText);
-        let could_be = self.most_texts < rows_of(plan) && rows_of(plan) <= MOST_TEXTS;
-        self.leaves_out.set(self.leaves_out.get() || is_late && could_be);
+        if is_late && (self.most_texts + 1..=MOST_TEXTS).contains(&rows_of(plan)) {
+            self.leaves_out.set(true);
+        }
     }
 }
 

@@ -151,17 +151,8 @@ fn lower_plan(
     // From below: what an aggregate is computed of may have become a fused subtree before.
     let aggregates = |node: LogicalPlan| {
         let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
-        match FusedNode::of_aggregate(aggregate, state, fusing, query, &mut refused) {
-            Ok(fused) => {
-                fused_subtrees += 1;
-                Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
-            }
-            Err(Failure::Reason(reason)) => {
-                refused.push(Refusal::of(&node, reason)?);
-                Ok(Transformed::no(node))
-            }
-            Err(Failure::Error(e)) => Err(e),
-        }
+        let fused = FusedNode::of_aggregate(aggregate, state, fusing, query, &mut refused);
+        put(fused, node, &mut fused_subtrees, |refusal| refused.push(refusal))
     };
     let plan = plan.clone().transform_up_with_subqueries(aggregates)?.data;
     // From above: as many of the joins that are left at a time as can be.
@@ -174,38 +165,40 @@ fn lower_plan(
             && sort.fetch.is_some()
             && is_of_tables(&sort.input)?
         {
-            return match FusedNode::of_sort(sort, state, fusing, query, &mut refused) {
-                Ok(fused) => {
-                    fused_subtrees += 1;
-                    Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
-                }
-                Err(Failure::Reason(reason)) => {
-                    refused.push(Refusal::of(&node, reason)?);
-                    Ok(Transformed::no(node))
-                }
-                Err(Failure::Error(e)) => Err(e),
-            };
+            let fused = FusedNode::of_sort(sort, state, fusing, query, &mut refused);
+            return put(fused, node, &mut fused_subtrees, |refusal| refused.push(refusal));
         }
         if !has_join_on_top(&node) {
             return Ok(Transformed::no(node));
         }
-        match FusedNode::of_joins(&node, state, fusing, query, &mut refused) {
-            Ok(fused) => {
-                fused_subtrees += 1;
-                Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
-            }
-            Err(Failure::Reason(reason)) => {
-                if matches!(node, LogicalPlan::Join(_)) {
-                    let refusal = Refusal::of(&node, reason)?;
-                    refused.extend(Some(refusal).filter(|refusal| !refusal.tables.is_empty()));
-                }
-                Ok(Transformed::no(node))
-            }
-            Err(Failure::Error(e)) => Err(e),
-        }
+        let fused = FusedNode::of_joins(&node, state, fusing, query, &mut refused);
+        let is_join = matches!(node, LogicalPlan::Join(_));
+        put(fused, node, &mut fused_subtrees, |refusal| {
+            refused.extend(Some(refusal).filter(|refusal| is_join && !refusal.tables.is_empty()));
+        })
     };
     let lowered = plan.transform_down_with_subqueries(joins)?;
     Ok(LoweredPlan { plan: lowered.data, fused_subtrees, refused })
+}
+
+/// Puts a fused subtree, which is counted, in the place of a node; or leaves the node, whose refusal `refuse` is told.
+fn put(
+    fused: Lowered<FusedNode>,
+    node: LogicalPlan,
+    fused_subtrees: &mut u64,
+    refuse: impl FnOnce(Refusal),
+) -> DataFusionResult<Transformed<LogicalPlan>> {
+    match fused {
+        Ok(fused) => {
+            *fused_subtrees += 1;
+            Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
+        }
+        Err(Failure::Reason(reason)) => {
+            refuse(Refusal::of(&node, reason)?);
+            Ok(Transformed::no(node))
+        }
+        Err(Failure::Error(e)) => Err(e),
+    }
 }
 
 /// Whether it is a join, or what is made of one's rows one by one.

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use onehop_pipeline::{Bounds, DictionaryFunction, Error as PipelineError, Interval, Result as PipelineResult};
 
-use super::expr::bounds;
+use super::expr::{bounds, cannot_fail};
 
 /// An expression over a text.
 #[derive(Debug)]
@@ -77,37 +77,9 @@ const NEVER_FAIL: &[&str] = &[
 fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool, DataFusionError> {
     expr.exists(|expr| {
         Ok(match expr {
-            Expr::Column(_)
-            | Expr::Literal(..)
-            | Expr::Alias(_)
-            | Expr::Not(_)
-            | Expr::IsNull(_)
-            | Expr::IsNotNull(_)
-            | Expr::IsTrue(_)
-            | Expr::IsFalse(_)
-            | Expr::IsUnknown(_)
-            | Expr::IsNotTrue(_)
-            | Expr::IsNotFalse(_)
-            | Expr::IsNotUnknown(_)
-            | Expr::Like(_)
-            | Expr::Between(_)
-            | Expr::InList(_)
-            | Expr::Case(_)
-            | Expr::TryCast(_) => false,
-            Expr::BinaryExpr(binary) => !matches!(
-                binary.op,
-                Operator::Eq
-                    | Operator::NotEq
-                    | Operator::Lt
-                    | Operator::LtEq
-                    | Operator::Gt
-                    | Operator::GtEq
-                    | Operator::IsDistinctFrom
-                    | Operator::IsNotDistinctFrom
-                    | Operator::And
-                    | Operator::Or
-                    | Operator::StringConcat
-            ),
+            expr if cannot_fail(expr) => false,
+            Expr::Like(_) | Expr::Case(_) | Expr::TryCast(_) => false,
+            Expr::BinaryExpr(binary) => binary.op != Operator::StringConcat,
             Expr::Cast(cast) => {
                 let (from, to) = (cast.expr.get_type(schema)?, cast.field.data_type());
                 let is_wider = from.is_integer() && *to == DataType::Int64 && from != DataType::UInt64;

@@ -25,13 +25,7 @@ pub(super) struct DateArithmetic;
 
 impl AnalyzerRule for DateArithmetic {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let rewritten = plan.transform_up_with_subqueries(|node| {
-            let schema = expressions::readable(&node)?;
-            let rewritten = expressions::rewritten(node, |expr| Ok(rewrite(expr, &schema)))?;
-            // Changed or not: an input may have changed its types.
-            rewritten.map_data(LogicalPlan::recompute_schema)
-        });
-        Ok(rewritten?.data)
+        expressions::rewritten_everywhere(plan, rewrite)
     }
 
     fn name(&self) -> &str {
