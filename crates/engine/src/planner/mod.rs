@@ -9,6 +9,7 @@ mod balanced_conditions;
 mod checked_arithmetic;
 mod checked_sum;
 mod cooperation;
+mod correlated_names;
 mod date_arithmetic;
 mod decimal_division;
 mod dialect;
@@ -31,6 +32,7 @@ mod scalar_subqueries;
 mod set_operations;
 mod signed_zeros;
 mod single_distinct;
+mod subquery_errors;
 mod timestamps;
 mod using_joins;
 
@@ -86,6 +88,8 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = single_distinct::optimizer_rules();
+    let at = rules.iter().position(|rule| rule.name() == "decorrelate_predicate_subquery").unwrap_or_default();
+    rules.insert(at, Arc::new(correlated_names::CorrelatedNames));
     // After all that take conditions apart and put them together again.
     rules.push(Arc::new(balanced_conditions::BalancedConditions));
     rules
@@ -176,7 +180,11 @@ pub(crate) async fn physical_plan(
     plan: &LogicalPlan,
     query: &Arc<query::Query>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    runnable(state.create_physical_plan(plan).await?, query)
+    runnable(operators(state, plan).await?, query)
+}
+
+async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    state.create_physical_plan(plan).await.map_err(|e| subquery_errors::explained(e, plan))
 }
 
 /// Operators as they may run: not too deep, and cancelled with `query`.
@@ -274,6 +282,7 @@ impl VisitorMut for Rewriter {
 mod tests {
     use arrow::array::RecordBatch;
     use arrow::util::display::{ArrayFormatter, FormatOptions};
+    use datafusion::physical_plan::collect;
     use datafusion::prelude::SessionContext;
 
     use super::*;
@@ -293,7 +302,8 @@ mod tests {
         let mut state = state();
         state.mark_start_execution();
         let plan = plan_text(&state, text).await?;
-        Ok(SessionContext::new_with_state(state).execute_logical_plan(plan).await?.collect().await?)
+        let operators = operators(&state, &plan).await?;
+        Ok(collect(operators, SessionContext::new_with_state(state).task_ctx()).await?)
     }
 
     pub async fn run(text: &str) -> Vec<RecordBatch> {
