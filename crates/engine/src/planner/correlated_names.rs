@@ -57,11 +57,12 @@ impl OptimizerRule for CorrelatedNames {
 
 /// A subquery's plan, with marks for the subqueries in it, and conditions that can be taken out of it.
 fn prepared(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-    if !plan.contains_outer_reference() && plan.all_out_ref_exprs().is_empty() {
-        return Ok(Transformed::no(plan));
+    let is_correlated = plan.contains_outer_reference() || !plan.all_out_ref_exprs().is_empty();
+    let inner = plan.transform_down(|node| CorrelatedNames.rewrite(node, config))?;
+    if !is_correlated {
+        return Ok(inner);
     }
     let marks = DecorrelatePredicateSubquery::new();
-    let inner = plan.transform_down(|node| CorrelatedNames.rewrite(node, config))?;
     let marked = inner.transform_data(|plan| plan.transform_down(|node| marks.rewrite(node, config)))?;
     marked.transform_data(|plan| told_apart(plan, config))
 }
@@ -205,6 +206,12 @@ mod tests {
                 "EXISTS (SELECT i.y FROM t AS i WHERE i.x = a.id OR EXISTS (SELECT 1 FROM v WHERE v.id = i.id)
                          AND NOT EXISTS (SELECT 1 FROM v WHERE v.x = i.id))",
                 "1 2 3 4 5",
+            ),
+            // Within a subquery that is about itself alone, within one that is not.
+            (
+                "EXISTS (SELECT 1 FROM t AS i WHERE i.id = a.x AND i.y IN (SELECT j.y FROM t AS j
+                         WHERE EXISTS (SELECT 1 FROM t AS k JOIN u AS l ON k.id = l.id WHERE k.x = j.id AND l.x = j.x)))",
+                "",
             ),
         ] {
             let query = format!("{TABLES} SELECT a.id FROM t AS a WHERE {condition} ORDER BY a.id");

@@ -16,7 +16,11 @@ use crate::{Error, ErrorKind};
 /// The error of planning, or a better one.
 pub(super) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusionError {
     let root = error.find_root();
-    let is_left = matches!(root, DataFusionError::NotImplemented(message) if message.contains("<subquery>"));
+    let is_left = match root {
+        DataFusionError::NotImplemented(message) => message.contains("<subquery>"),
+        DataFusionError::Plan(message) => message.starts_with("Correlated scalar subquery can only be used"),
+        _ => false,
+    };
     let is_about_columns =
         matches!(root, DataFusionError::SchemaError(..) | DataFusionError::Internal(_) | DataFusionError::Plan(_));
     if !is_left && !is_about_columns {
