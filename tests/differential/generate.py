@@ -127,7 +127,7 @@ class Queries:
         forms: list[Callable[[], tuple[str, bool]]] = [
             self.plain, self.plain, self.aggregate, self.aggregate, self.aggregate, self.distinct, self.ordered,
             self.ordered, self.set_operation, self.derived, self.window, self.pipeline, self.pipeline, self.pipeline,
-            self.outer, self.outer, self.outer, self.reduction, self.reduction,
+            self.outer, self.outer, self.outer, self.reduction, self.reduction, self.first, self.first,
         ]  # fmt: skip
         return self.rng.choice(forms)()
 
@@ -266,6 +266,26 @@ class Queries:
         selected = ", ".join(f"{sql} AS o{i}" for i, sql in enumerate(groups + aggregates))
         by = f" GROUP BY {', '.join(groups)}" if groups else ""
         return f"SELECT {selected} FROM {source}{where}{by}", False
+
+    def first(self) -> tuple[str, bool]:
+        """The first rows of tables and joins by some columns, and then by what tells rows apart."""
+        source, fields = self.single()
+        ids = [field.sql for field in fields if field.sql.endswith(".id")]
+        for _ in range(self.rng.choice([0, 0, 1, 2])):
+            other, others = self.single()
+            kind = self.rng.choice(["JOIN", "JOIN", "LEFT JOIN"])
+            source = f"{source} {kind} {other} ON {self.join_condition(fields, others)}"
+            fields = fields + others
+            ids += [field.sql for field in others if field.sql.endswith(".id")]
+        keys = [field.sql for field in self.rng.sample(fields, self.rng.choice([0, 1, 1, 2]))]
+        order = ", ".join(
+            f"{key} {self.rng.choice(['ASC', 'DESC'])} NULLS {self.rng.choice(['FIRST', 'LAST'])}" for key in keys + ids
+        )
+        some = self.rng.sample(fields, min(len(fields), self.rng.randint(1, 6)))
+        selected = ", ".join(f"{field.sql} AS o{i}" for i, field in enumerate(some))
+        limit = f"LIMIT {self.rng.choice([1, 3, 10, 100, 5000])}"
+        offset = f" OFFSET {self.rng.choice([1, 7, 100])}" if self.rng.random() < 0.2 else ""
+        return f"SELECT {selected} FROM {source}{self.where(fields)} ORDER BY {order} {limit}{offset}", True
 
     def side(self) -> tuple[str, list[Field]]:
         """One side of a join: a table, or a subquery of one or two with columns that are made."""

@@ -199,7 +199,7 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[int, int, int, int]:
                 passed += 1
                 plan = plan_of(database, sql)
                 # Some part of it runs as a pipeline; a join has handed keys down.
-                fused += any(name in plan for name in ("CpuPreAgg", "CpuCollect"))
+                fused += any(name in plan for name in ("CpuPreAgg", "CpuCollect", "CpuTopK"))
                 reduced += REDUCTION in plan
                 continue
             failed += 1

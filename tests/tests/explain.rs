@@ -67,7 +67,7 @@ async fn query_2_1_is_a_star_of_three_tables() {
         Facts::Groups(_) => aggregates.push((node.rows_in.unwrap(), node.rows_out.unwrap())),
         Facts::Join(join) => tables.push((join.keys.join(", "), join.built.unwrap().rows as u64)),
         Facts::Scan(scan) => scanned.push((scan.table.clone(), node.rows_out.unwrap())),
-        Facts::Filter(_) | Facts::Rows(_) | Facts::Other(_) => {}
+        Facts::Filter(_) | Facts::Rows(_) | Facts::Top(_) | Facts::Other(_) => {}
     });
     assert_eq!(aggregates, [(joined, groups)]);
     assert!(tables.contains(&("p_partkey".into(), parts)), "{tables:?}");

@@ -71,7 +71,7 @@ fn a_page_stands_by_itself() -> io::Result<()> {
     assert_eq!(out(&["explain", &path, "--html", &query, "-o", &page]), "");
     let text = std::fs::read_to_string(&page)?;
     let tags = tags(&text);
-    for wanted in ["svg", "path", "rect", "details", "summary", "table"] {
+    for wanted in ["svg", "path", "rect", "title", "details", "summary", "table", "section"] {
         assert!(tags.iter().any(|tag| tag == wanted), "no {wanted}");
     }
     for unwanted in ["script", "link", "img", "iframe", "b>"] {
@@ -80,8 +80,57 @@ fn a_page_stands_by_itself() -> io::Result<()> {
     assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "the query is in the page");
     assert!(!text.contains("http://") && !text.contains("https://") && !text.contains("url("), "it loads nothing");
     assert!(text.contains("prefers-color-scheme: dark") && text.contains("CpuPreAgg"));
+    // Whoever has no mouse reaches what scrolls, and colours are not all that tells things apart.
+    assert!(text.matches("tabindex=\"0\"").count() >= 3 && text.contains("class=\"legend\""));
+    // The time of each step, as a bar.
+    assert!(text.contains("<span class=\"share\""));
     // Without -o it goes to standard output.
     assert!(out(&["explain", &path, "--html", &query]).starts_with("<!DOCTYPE html>"));
+    Ok(())
+}
+
+/// What nobody should write, and somebody will.
+#[test]
+fn nothing_of_names_and_literals_is_markup() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("db").display().to_string();
+    // Names of tables have no slashes.
+    let names = ["<img src=x onerror=alert(1)>", "</title><b onmouseover=alert(2)>", "\"><svg onload=alert(3)>"];
+    let [table, column, alias] = names.map(|name| format!("\"{}\"", name.replace('"', "\"\"")));
+    out(&[
+        &path,
+        "-c",
+        &format!("CREATE TABLE {table} AS SELECT v AS {column} FROM (SELECT unnest(range(0, 100)) AS v)"),
+    ]);
+    let literal = "</code></pre><script>alert(4)</script>";
+    let sql = format!(
+        "SELECT '{literal}' AS {alias}, count(*) FROM {table} t JOIN {table} {alias} ON t.{column} = {alias}.{column} \
+         WHERE CAST(t.{column} AS VARCHAR) <> '{literal}' GROUP BY 1"
+    );
+    let query = folder.path().join("q.sql");
+    std::fs::write(&query, &sql)?;
+    let text = out(&["explain", &path, "--html", &query.display().to_string()]);
+    let tags = tags(&text);
+    for unwanted in ["script", "img", "iframe", "object", "a"] {
+        assert!(!tags.iter().any(|tag| tag == unwanted), "{unwanted}");
+    }
+    for name in names.iter().chain([&literal]) {
+        assert!(!text.contains(*name), "{name} is in the page as it is");
+    }
+    assert!(text.contains("&lt;script&gt;alert(4)&lt;/script&gt;"));
+    Ok(())
+}
+
+#[test]
+fn a_page_of_no_bytes_says_so() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let query = folder.path().join("q.sql");
+    std::fs::write(&query, "SELECT\n  1")?;
+    let text = out(&["explain", "--html", &query.display().to_string()]);
+    tags(&text);
+    assert!(text.contains("nothing was read") && !text.contains("<svg"), "{text}");
+    // The query is there as it was written.
+    assert!(text.contains("SELECT\n  1"), "{text}");
     Ok(())
 }
 
@@ -124,6 +173,7 @@ fn what_makes_no_sense_is_said() -> io::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = database(folder.path());
     let missing = folder.path().join("missing").display().to_string();
+    let below_missing = folder.path().join("missing/x").display().to_string();
     for (words, exit, said) in [
         (vec!["explain"], 2, "there is no query"),
         (vec!["explain", &path], 2, "there is no query"),
@@ -133,7 +183,7 @@ fn what_makes_no_sense_is_said() -> io::Result<()> {
         (vec!["explain", &path, "-c", "DROP TABLE t"], 1, "only queries"),
         (vec!["explain", &missing, "-c", "SELECT 1"], 1, "there is no database"),
         (vec!["explain", &path, "--html", &missing], 1, "cannot read the query"),
-        (vec!["explain", &path, "-c", "SELECT 1", "-o", "/nonexistent/x"], 1, "cannot write"),
+        (vec!["explain", &path, "-c", "SELECT 1", "-o", &below_missing], 1, "cannot write"),
     ] {
         let (code, error) = refused(&words);
         assert_eq!(code, Some(exit), "{words:?}: {error}");

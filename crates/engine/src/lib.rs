@@ -45,7 +45,8 @@ pub use catalog::Definition;
 pub use database::{Access, Database, DatabaseOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{
-    ExplainMode, Explanation, Facts, GroupFacts, JoinFacts, Node, RowFacts, ScanFacts, Totals as ExplainTotals,
+    ExplainMode, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, RowFacts, Sampled,
+    ScanFacts, TopFacts, Totals as ExplainTotals,
 };
 pub use query::{Done, Output, Progress, Query, QueryState, Rows};
 pub use script::{Script, is_complete};

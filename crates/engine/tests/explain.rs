@@ -7,7 +7,9 @@
 mod support;
 
 use futures::StreamExt;
-use onehop_engine::{Database, ErrorKind, ExplainMode, Explanation, Facts, Hop, Node, Output, QueryState, Session};
+use onehop_engine::{
+    Database, ErrorKind, ExplainMode, Explanation, Facts, Hop, Node, Output, PartitionFacts, QueryState, Session,
+};
 use serde_json::Value;
 use support::{fails, run, runtime, tiny};
 use tokio::runtime::Runtime;
@@ -129,13 +131,44 @@ CpuCollect id, town
     let explanation = place.explain(sql, ExplainMode::Analyze);
     let rows = find(&explanation.plan, "CpuCollect");
     let Facts::Rows(facts) = &rows.facts else { panic!("{rows:?}") };
-    assert!(facts.columns == ["id", "town"] && facts.threads > Some(0), "{facts:?}");
+    assert!(facts.columns == ["id", "town"] && facts.pipeline.unwrap().threads > 0, "{facts:?}");
     let expected = place.count("SELECT count(*) FROM facts WHERE kind <> 5");
     assert_eq!((rows.rows_in, rows.rows_out), (Some(expected), Some(expected)));
     assert_eq!(explanation.totals.unwrap().rows, expected);
     // As far as it came before nobody wanted more.
     let some = place.explain(&format!("{sql} LIMIT 3"), ExplainMode::Analyze);
     assert!(find(&some.plan, "CpuCollect").rows_out >= Some(3), "{some:#?}");
+}
+
+#[test]
+fn blocks_that_come_too_late_are_told() {
+    let place = Place::with(&[("threads", "1")]);
+    let sql = "SELECT * FROM facts WHERE kind <> 5 ORDER BY day DESC, id DESC LIMIT 3";
+    let text = place.text(&format!("EXPLAIN {sql}"));
+    let expected = "\
+CpuTopK first 3 by day DESC, id DESC
+│    columns id, day, store, kind, amount
+└─ CpuFilter kind != 5
+   └─ CpuScan facts
+";
+    assert!(text.starts_with(expected), "{text}");
+    let explanation = place.explain(sql, ExplainMode::Analyze);
+    let top = find(&explanation.plan, "CpuTopK");
+    let Facts::Top(facts) = &top.facts else { panic!("{top:?}") };
+    assert!(
+        facts.rows == 3 && facts.pipeline.is_some_and(|pipeline| pipeline.threads == 1) && top.rows_out == Some(3),
+        "{top:?}"
+    );
+    let scan = find(&explanation.plan, "CpuScan");
+    let Facts::Scan(scanned) = &scan.facts else { panic!("{scan:?}") };
+    // The last block has the last days.
+    assert_eq!((scanned.skipped_by_top_k, scanned.blocks_left()), (scanned.blocks - 1, 1), "{scanned:?}");
+    let ledger = scanned.ledger.unwrap();
+    assert_eq!((ledger.blocks_skipped, ledger.blocks_considered), (scanned.skipped_by_top_k, scanned.blocks));
+    assert_eq!(scan.rows_out, Some(ledger.rows_scanned));
+    // All rows that it saw, but for those that the filter has left out.
+    assert!(top.rows_in <= scan.rows_out && find(&explanation.plan, "CpuFilter").rows_out <= top.rows_in, "{top:?}");
+    assert!(explanation.text().contains("skipped 9 by the first rows of others"), "{}", explanation.text());
 }
 
 #[test]
@@ -274,6 +307,152 @@ fn what_is_not_fused_says_why() {
             assert!(only.contains(reason), "{only}");
         }
     }
+}
+
+#[test]
+fn what_would_fail_is_planned_and_says_why() {
+    let place = Place::new();
+    place.run("SET exec.fallback = 'error'");
+    let sql = "SELECT count(*) FROM facts FULL JOIN stores USING (store)";
+    let explanation = place.explain(sql, ExplainMode::Plan);
+    assert!(explanation.fails.as_ref().is_some_and(|why| why.contains("a FULL JOIN")), "{:?}", explanation.fails);
+    assert!(explanation.plan.title().contains("count") && !operators(&explanation.plan).is_empty());
+    assert!(explanation.text().contains("would fail: no fused pipeline can run a FULL JOIN"), "{}", explanation.text());
+    assert!(explanation.json()["fails"].is_string());
+    let text = place.text(&format!("EXPLAIN {sql}"));
+    assert!(text.contains("would fail: ") && text.contains("AggregateExec"), "{text}");
+    // In formats of DataFusion's, too.
+    assert!(place.run(&format!("EXPLAIN VERBOSE {sql}")).join("\n").contains("logical_plan"));
+    // What is run fails as the query does.
+    for sql in [sql.to_string(), format!("EXPLAIN ANALYZE {sql}"), format!("EXPLAIN ANALYZE VERBOSE {sql}")] {
+        let error = place.fails(&sql);
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Invalid, "no fused pipeline can run a FULL JOIN"),
+            "{sql}"
+        );
+    }
+    assert_eq!(place.explain(STAR, ExplainMode::Plan).fails, None);
+    assert_eq!(place.explain(STAR, ExplainMode::Analyze).fails, None);
+    place.run("SET exec.fallback = 'warn'");
+    assert_eq!(place.explain(sql, ExplainMode::Plan).fails, None);
+}
+
+/// The shares of a pipeline's steps and its scan, from its last step down.
+fn shares(mut node: &Node) -> f64 {
+    let mut sum = 0.0;
+    loop {
+        sum += node.sampled.map_or(0.0, |sampled| sampled.share);
+        match node.inputs.first() {
+            Some(input) if !matches!(node.operator.as_str(), "CpuScan" | "CpuDerived") => node = input,
+            _ => return sum,
+        }
+    }
+}
+
+#[test]
+fn the_time_of_threads_is_dealt_to_steps() {
+    let place = Place::new();
+    place.run("CREATE TABLE twice AS SELECT v % 20 AS store, v AS x FROM (SELECT unnest(range(0, 40)) AS v)");
+    let twice = "SELECT id, x FROM facts JOIN twice USING (store) WHERE kind <> 5";
+    for (sql, sink) in [(STAR, "CpuPreAgg"), (twice, "CpuCollect")] {
+        let explanation = place.explain(sql, ExplainMode::Analyze);
+        let sink = find(&explanation.plan, sink);
+        let pipeline = match &sink.facts {
+            Facts::Groups(groups) => groups.pipeline.unwrap(),
+            Facts::Rows(rows) => rows.pipeline.unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert!(pipeline.threads > 0 && !pipeline.cpu.is_zero() && !pipeline.elapsed.is_zero(), "{pipeline:?}");
+        assert!((shares(sink) - 1.0).abs() < 0.01, "{sink:#?}");
+        let mut parts = Vec::new();
+        sink.for_each(&mut |node| parts.extend(node.sampled));
+        assert!(parts.iter().all(|part| (0.0..=1.0).contains(&part.share)), "{parts:?}");
+    }
+    let explanation = place.explain(STAR, ExplainMode::Analyze);
+    let join = find(&explanation.plan, "CpuJoin inner on f.store");
+    let Facts::Join(facts) = &join.facts else { panic!("{join:?}") };
+    // The pipeline that built a table has all its time, too.
+    assert!((facts.collecting.unwrap().share + shares(&join.inputs[1]) - 1.0).abs() < 0.01, "{join:#?}");
+    let text = explanation.text();
+    assert!(text.contains("~") && text.contains("pipeline ") && text.contains(", CPU "), "{text}");
+    let json = explanation.json();
+    let groups = &json["plan"]["inputs"][0];
+    assert!(groups["sampled"]["share"].is_f64() && groups["pipeline"]["cpu_seconds"].is_f64(), "{groups}");
+    // Nothing has been sampled of what has not run.
+    place.explain(STAR, ExplainMode::Plan).plan.for_each(&mut |node| assert!(node.sampled.is_none()));
+}
+
+/// Names, blocks, and blocks left, of each partition of a scan; they add up to what the scan says.
+fn partitions(explanation: &Explanation) -> Vec<(String, u64, u64)> {
+    let scan = find(&explanation.plan, "CpuScan sales");
+    let Facts::Scan(facts) = &scan.facts else { panic!("{scan:?}") };
+    let sum = |of: fn(&PartitionFacts) -> u64| facts.partitions.iter().map(of).sum::<u64>();
+    assert_eq!(sum(|p| p.blocks), facts.blocks);
+    assert_eq!(sum(|p| p.skipped_by_zone_map), facts.skipped_by_zone_map);
+    assert_eq!(sum(|p| p.skipped_by_partition), facts.skipped_by_partition);
+    assert_eq!(sum(|p| p.skipped_by_joins), facts.skipped_by_joins.iter().map(|(_, blocks)| blocks).sum::<u64>());
+    assert_eq!(sum(PartitionFacts::blocks_left), facts.blocks_left());
+    facts.partitions.iter().map(|p| (p.name.clone(), p.blocks, p.blocks_left())).collect()
+}
+
+fn names_left(explanation: &Explanation) -> Vec<String> {
+    partitions(explanation).into_iter().filter(|(_, _, left)| *left > 0).map(|(name, ..)| name).collect()
+}
+
+#[test]
+fn partitions_are_told_apart() {
+    let place = Place::new();
+    place.run(
+        "CREATE TABLE sales PARTITION BY RANGE (day) (PARTITION a VALUES LESS THAN (50), PARTITION b VALUES LESS THAN \
+         (100), PARTITION c VALUES LESS THAN (150), PARTITION d VALUES LESS THAN (200), PARTITION e VALUES LESS THAN \
+         (MAXVALUE)) AS SELECT * FROM facts",
+    );
+    // Each is ruled out by what it holds, not only by what it is partitioned by.
+    let by_other = "SELECT sum(amount) FROM sales WHERE id >= 5000 AND id < 7000";
+    let explanation = place.explain(by_other, ExplainMode::Analyze);
+    assert_eq!(names_left(&explanation), ["c"]);
+    let text = explanation.text();
+    assert!(text.contains("partitions 1 of 5: c "), "{text}");
+    assert!(text.contains("partitions 3 ruled out by id >= 5000 AND id < 7000: a, b, d"), "{text}");
+    assert!(text.contains("partitions 1 empty: e"), "{text}");
+    let json = place.explain(by_other, ExplainMode::Plan).json();
+    let mut scan = &json["plan"];
+    while scan["operator"] != "CpuScan" {
+        scan = &scan["inputs"][0];
+    }
+    let told = &scan["partitions"];
+    assert_eq!((told["wanted"].as_u64(), told["left"].as_u64(), told["all"].as_u64()), (Some(1), Some(1), Some(5)));
+    assert_eq!(told["each"][2]["name"], "c");
+    assert_eq!(told["each"][4]["blocks"], 0);
+    // A join's keys rule out what its table cannot match, and with it whole partitions.
+    let joined = "SELECT count(*) FROM sales s JOIN days d ON s.day = d.day WHERE month BETWEEN 2 AND 3";
+    let before = place.explain(joined, ExplainMode::Plan);
+    assert_eq!(names_left(&before), ["a", "b", "c", "d"]);
+    let explanation = place.explain(joined, ExplainMode::Analyze);
+    assert_eq!(names_left(&explanation), ["b", "c"]);
+    let text = explanation.text();
+    assert!(text.contains("partitions 2 ruled out by the keys of joins: a, d"), "{text}");
+    // And the blocks that are left have all rows that there are.
+    let scan = find(&explanation.plan, "CpuScan sales");
+    assert!(scan.rows_out >= Some(place.count("SELECT count(*) FROM facts WHERE day BETWEEN 60 AND 119")));
+    // Outside of pipelines.
+    place.run("SET exec.mode = 'datafusion'");
+    assert_eq!(names_left(&place.explain(by_other, ExplainMode::Analyze)), ["c"]);
+}
+
+#[test]
+fn many_partitions_are_told_briefly() {
+    let place = Place::new();
+    place.run("CREATE TABLE sales PARTITION BY HASH (id) PARTITIONS 12 AS SELECT * FROM facts");
+    let explanation = place.explain("SELECT sum(amount) FROM sales WHERE id = 3", ExplainMode::Analyze);
+    assert_eq!(names_left(&explanation).len(), 1);
+    let Facts::Scan(scan) = &find(&explanation.plan, "CpuScan").facts else { panic!("no scan") };
+    assert!(scan.skipped_by_partition > 0 && scan.partitions.len() == 12);
+    let text = explanation.text();
+    assert!(text.contains("partitions 11 ruled out by id = 3: ") && text.contains(", and 3 more"), "{text}");
+    let text = place.explain("SELECT sum(amount) FROM sales", ExplainMode::Plan).text();
+    assert!(text.contains("partitions 12 of 12: ") && text.contains(", and 4 more"), "{text}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use futures::StreamExt;
 use onehop_engine::{Database, DatabaseOptions, ErrorKind, Hop, Output, Session};
-use support::{fails, rows, run, runtime, tiny};
+use support::{fails, rows, rows_as_they_come, run, runtime, tiny};
 use tokio::runtime::Runtime;
 
 struct Place {
@@ -471,6 +471,94 @@ fn rows_of_joins_leave_as_they_are_made() {
 }
 
 #[test]
+fn the_first_rows_in_an_order() {
+    for threads in ["1", "3"] {
+        let mut options = tiny();
+        options.settings.insert(0, ("threads".into(), threads.into()));
+        let place = Place::new(&options);
+        place.run(
+            "CREATE TABLE doubles AS SELECT CAST(column1 AS DOUBLE) AS d, column2 AS id FROM (VALUES ('NaN', 1), \
+             ('-0.0', 2), ('0.0', 3), ('Infinity', 4), ('-Infinity', 5), (NULL, 6), ('1.5', 7), ('-1.5', 8))",
+        );
+        let in_order = |sql: &str| place.runtime.block_on(rows_as_they_come(&place.session, sql)).unwrap();
+        for sql in [
+            "SELECT * FROM facts ORDER BY id DESC LIMIT 10",
+            "SELECT * FROM facts ORDER BY id LIMIT 10 OFFSET 5",
+            "SELECT id FROM facts ORDER BY id LIMIT 4 OFFSET 4998",
+            "SELECT id FROM facts ORDER BY id LIMIT 60000",
+            "SELECT name, id FROM facts ORDER BY name DESC, id LIMIT 7",
+            "SELECT id, k FROM facts ORDER BY k, id LIMIT 3",
+            "SELECT id, k FROM facts ORDER BY k NULLS FIRST, id DESC LIMIT 3",
+            "SELECT id, k FROM facts ORDER BY k DESC, id LIMIT 900",
+            "SELECT id, k FROM facts ORDER BY k DESC NULLS LAST, id LIMIT 900",
+            "SELECT id + 1 AS x FROM facts WHERE even ORDER BY price DESC, amount LIMIT 20",
+            "SELECT even, id FROM facts ORDER BY even, id DESC LIMIT 5",
+            "SELECT day FROM days ORDER BY day DESC LIMIT 3",
+            "SELECT CAST(price AS DOUBLE) AS d, id FROM facts ORDER BY d DESC, id LIMIT 5",
+            "SELECT d, id FROM doubles ORDER BY d, id LIMIT 6",
+            "SELECT d, id FROM doubles ORDER BY d DESC NULLS LAST LIMIT 6",
+            "SELECT id, label FROM facts JOIN dimension USING (k) WHERE region < 3 ORDER BY amount DESC LIMIT 12",
+            "SELECT id, label, x FROM facts f JOIN dimension d USING (k) JOIN twice t USING (k) \
+             ORDER BY price, id DESC, x LIMIT 12",
+            "SELECT id, label FROM facts LEFT JOIN dimension USING (k) ORDER BY region, id LIMIT 12",
+            "SELECT id FROM facts ORDER BY amount * 2 - id DESC LIMIT 1",
+            "SELECT id FROM facts WHERE k IN (SELECT k FROM twice) ORDER BY id DESC LIMIT 5",
+            "SELECT id FROM facts f JOIN (SELECT region, max(k) AS k FROM dimension GROUP BY region) m USING (k) \
+             ORDER BY id DESC LIMIT 5",
+            "SELECT k, label FROM nothing ORDER BY k LIMIT 5",
+            "SELECT sum(id), count(*) FROM (SELECT id FROM facts ORDER BY amount DESC LIMIT 100)",
+            "SELECT f.id, t.x FROM facts f JOIN (SELECT k, x FROM twice ORDER BY x LIMIT 5) t USING (k) \
+             ORDER BY f.id DESC, t.x LIMIT 4",
+            "SELECT max(id) OVER () AS m, id FROM (SELECT id FROM facts ORDER BY id LIMIT 3) ORDER BY id",
+            "(SELECT id FROM facts ORDER BY id LIMIT 2) UNION ALL (SELECT id FROM facts ORDER BY id DESC LIMIT 2) \
+             ORDER BY 1",
+        ] {
+            place.run("SET exec.mode = 'datafusion'");
+            let expected = in_order(sql);
+            place.run("SET exec.mode = 'fused'");
+            assert_eq!(in_order(sql), expected, "{sql}");
+            let plan = in_order(&format!("EXPLAIN {sql}")).join("\n");
+            assert!(plan.contains("CpuTopK"), "{plan}");
+        }
+        // Texts without a dictionary are sorted above the pipeline: none is made for them.
+        let sql = "SELECT id, label FROM facts LEFT JOIN dimension USING (k) ORDER BY label, id LIMIT 12";
+        let fused = in_order(sql);
+        let plan = in_order(&format!("EXPLAIN {sql}")).join("\n");
+        assert!(plan.contains("not fused: an ORDER BY of the texts of label") && plan.contains("CpuCollect"), "{plan}");
+        place.run("SET exec.mode = 'datafusion'");
+        assert_eq!(in_order(sql), fused);
+        place.run("SET exec.mode = 'fused'");
+        // It comes in order: nobody has to sort, or to count.
+        let plan = in_order("EXPLAIN SELECT id + 1 AS x FROM facts ORDER BY price DESC LIMIT 20").join("\n");
+        assert!(!plan.contains("SortExec") && !plan.contains("LimitExec"), "{plan}");
+        // Ties may be any of them.
+        let ties = in_order("SELECT even, id FROM facts ORDER BY even DESC LIMIT 40");
+        assert!(ties.len() == 40 && ties.iter().all(|row| row.starts_with("true")), "{ties:?}");
+        // Nothing to be told of: any plan sorts.
+        let refused = "SELECT id FROM facts ORDER BY id LIMIT 70000";
+        place.run("SET exec.fallback = 'error'");
+        assert_eq!(in_order(refused).len(), 5000);
+        let plan = in_order(&format!("EXPLAIN {refused}")).join("\n");
+        assert!(plan.contains("not fused: an ORDER BY with a LIMIT of more than 65536 rows"), "{plan}");
+        place.run("RESET exec.fallback");
+    }
+}
+
+#[test]
+fn what_fails_beside_the_first_rows_fails_whatever_the_order() {
+    let place = Place::new(&tiny());
+    for order in ["id", "id DESC", "name, id"] {
+        let sql = format!("SELECT id, 1 / (id - 4990) AS q FROM facts ORDER BY {order} LIMIT 3");
+        assert_eq!(place.runtime.block_on(fails(&place.session, &sql)).kind(), ErrorKind::Data, "{sql}");
+        let sql = format!("SELECT id, 1 / (id - 4990) AS q FROM facts WHERE id <> 4990 ORDER BY {order} LIMIT 3");
+        assert_eq!(place.run(&sql).len(), 3);
+    }
+    // So does a condition.
+    let sql = "SELECT id FROM facts WHERE 1 / (id - 4990) >= 0 ORDER BY id LIMIT 3";
+    assert_eq!(place.runtime.block_on(fails(&place.session, sql)).kind(), ErrorKind::Data);
+}
+
+#[test]
 fn join_tables_that_do_not_fit_fail_no_query() {
     let place = Place::new(&DatabaseOptions::default());
     place.run("CREATE TABLE many AS SELECT v * 7 AS x, v AS y FROM (SELECT unnest(range(0, 3000000)) AS v)");
@@ -816,9 +904,13 @@ fn a_join_table_that_does_not_fit_is_built_in_parts() {
     // Left joins part their rows, whatever condition their matches have to meet.
     let left = "SELECT count(*), sum(y), count(w), sum(w) FROM many LEFT JOIN others ON x = k AND w > y * 1000";
     assert_eq!(place.run(left), ["3000000|1498500000|720747|480374474486"]);
+    // So do the first rows in an order, which wait for the last part.
+    let first = "SELECT x, y, w FROM many JOIN others ON x = k ORDER BY w DESC, v LIMIT 3";
+    let expected = ["1138482|733|1000001", "138479|784|1000001", "569241|871|1000002"];
+    assert_eq!(place.run(first), expected);
     // What a part of the keys says nothing about, and rows that would have left before the next part, are not for parts.
     let not_in = "SELECT count(*), sum(y) FROM many WHERE x NOT IN (SELECT k FROM others)";
-    let collected = "SELECT x, y, w FROM many JOIN others ON x = k ORDER BY w DESC, v LIMIT 3";
+    let collected = "SELECT x, y, w FROM many JOIN others ON x = k";
     for sql in [not_in, collected] {
         let e = place.runtime.block_on(fails(&place.session, sql));
         assert_eq!(e.kind(), ErrorKind::Resources, "{sql}: {e}");
@@ -826,7 +918,7 @@ fn a_join_table_that_does_not_fit_is_built_in_parts() {
     }
     place.run("SET memory_limit = '1GiB'");
     assert_eq!(place.run(not_in), ["1559972|779202828"]);
-    assert_eq!(place.run(collected), ["1138482|733|1000001", "138479|784|1000001", "569241|871|1000002"]);
+    assert_eq!(place.run(first), expected);
 }
 
 #[test]
@@ -1037,6 +1129,24 @@ fn texts_without_a_dictionary_are_read_late() {
                FROM (SELECT unnest(range(0, 140000)) AS v)",
     );
     place.same_somehow("SELECT count(*) FROM digits WHERE CAST(name AS BIGINT) < 5 AND id < 1000");
+    // Rows that a condition, a join or a CASE leaves out are not seen. (DataFusion's operators see them.)
+    place.run("SET exec.fallback = 'error'");
+    for (sql, answer) in [
+        ("SELECT count(*) FROM digits WHERE CAST(name AS BIGINT) >= 5 AND id <> 139999", "139994"),
+        (
+            "SELECT count(*) FROM digits WHERE CASE WHEN id <> 139999 THEN CAST(name AS BIGINT) >= 5 ELSE false END",
+            "139994",
+        ),
+        ("SELECT count(*) FROM digits WHERE id = 139999 OR CAST(name AS BIGINT) >= 5", "139995"),
+        ("SELECT sum(CASE WHEN id <> 139999 THEN CAST(name AS BIGINT) ELSE 0 END) FROM digits", "9799790001"),
+        (
+            "SELECT count(*) FROM orders o JOIN digits d ON o.person = d.id AND o.amount = 7 WHERE CAST(name AS BIGINT) > 70000",
+            "10",
+        ),
+    ] {
+        assert_eq!(place.run(sql), [answer], "{sql}");
+    }
+    place.run("RESET exec.fallback");
     let e = place.runtime.block_on(fails(&place.session, "SELECT sum(CAST(name AS BIGINT)) FROM digits"));
     assert!(e.to_string().contains("Cannot cast"), "{e}");
     let e = place.runtime.block_on(fails(&place.session, &format!("SELECT count(*) FROM people WHERE {cast} = 7")));

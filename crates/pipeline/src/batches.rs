@@ -104,6 +104,8 @@ struct Growing {
     codes: HashMap<Box<str>, i32>,
     /// Bytes of these.
     text_bytes: usize,
+    /// Whether nobody asks for its values.
+    is_only_counted: bool,
 }
 
 /// The type of registers for values of an Arrow type, and what its values are collected in.
@@ -132,9 +134,16 @@ impl BatchSourceBuilder {
         let column = |(index, data_type): &(usize, DataType)| {
             let (ty, values) = collected(data_type)?;
             let plain = Plain { values, valid: Vec::new() };
-            Ok(Growing { index: *index, ty, plain, codes: HashMap::new(), text_bytes: 0 })
+            Ok(Growing { index: *index, ty, plain, codes: HashMap::new(), text_bytes: 0, is_only_counted: false })
         };
         Ok(Self { name: name.into(), rows: 0, columns: columns.iter().map(column).collect::<Result<_>>()? })
+    }
+
+    /// Nobody will ask for the values of a column, only which of them are NULL: of texts, none is kept.
+    pub fn count_only(&mut self, column: usize) {
+        if let Some(column) = self.columns.get_mut(column) {
+            column.is_only_counted = true;
+        }
     }
 
     /// Takes a batch in.
@@ -235,6 +244,10 @@ impl Growing {
 
     fn texts<'a>(&mut self, rows: &Picked<'_>, text: impl Fn(usize) -> &'a str) -> Result<()> {
         let PlainValues::I32(to) = &mut self.plain.values else { return Ok(()) };
+        if self.is_only_counted {
+            rows.for_each(|_| to.push(0));
+            return Ok(());
+        }
         let (codes, bytes) = (&mut self.codes, &mut self.text_bytes);
         let mut code_of = |text: &str| match codes.get(text) {
             Some(code) => *code,
@@ -270,6 +283,10 @@ impl Growing {
 
     /// Makes codes ascend as their texts do.
     fn sort_texts(&mut self) -> Arc<Dictionary> {
+        if self.is_only_counted {
+            // One for all of them: what is not NULL has a text.
+            return Arc::new(Dictionary::from_sorted(StringViewArray::from_iter_values([""])));
+        }
         let mut sorted: Vec<(&str, i32)> = self.codes.iter().map(|(text, code)| (&**text, *code)).collect();
         sorted.sort_unstable();
         let mut ranks = vec![0i32; sorted.len()];
@@ -439,6 +456,19 @@ mod tests {
             assert_eq!(dictionary.texts().iter().flatten().collect::<Vec<_>>(), ["", "apple", "pear"]);
             assert_eq!(integers(&source(&[array.slice(1, 1)])), [None]);
         }
+    }
+
+    #[test]
+    fn of_texts_that_are_only_counted_none_is_kept() {
+        let texts: ArrayRef = Arc::new(StringViewArray::from(vec![Some("pear"), None, Some("apple")]));
+        let schema = Arc::new(Schema::new(vec![Field::new("t", DataType::Utf8View, true)]));
+        let batch = RecordBatch::try_new(schema, vec![texts]).unwrap();
+        let mut builder = BatchSourceBuilder::new("t", &[(0, DataType::Utf8View)]).unwrap();
+        builder.count_only(0);
+        builder.push(&batch).unwrap();
+        let all = builder.finish();
+        assert_eq!(all.columns()[0].dictionary.as_ref().unwrap().len(), 1);
+        assert_eq!(integers(&all), [Some(0), None, Some(0)]);
     }
 
     #[test]

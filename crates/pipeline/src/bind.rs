@@ -516,8 +516,9 @@ fn of_late_text(expr: &Expr, row: Bound, function: &Arc<dyn DictionaryFunction>)
         DataType::Utf8View => return Err(Error::Unsupported(format!("a text that is made of {}", texts.name()))),
         other => return Err(invalid(expr, &format!("the function gave {other}"))),
     };
-    let kind = BoundKind::OfLateText { row: Box::new(row.clone()), texts, function: Arc::clone(function) };
-    Ok(Bound::of(&[&row], domain, kind))
+    let is_fallible = row.is_fallible || function.can_fail();
+    let kind = BoundKind::OfLateText { row: Box::new(row), texts, function: Arc::clone(function) };
+    Ok(Bound { domain, kind, is_fallible })
 }
 
 /// The domain of either of several values.

@@ -98,6 +98,12 @@ pub trait DictionaryFunction: fmt::Debug + Send + Sync {
     /// fails no query: whoever else can run it decides.
     fn apply(&self, texts: &StringViewArray) -> Result<ArrayRef>;
 
+    /// Whether there are texts that it refuses. Such a function of late texts is applied only to rows that need it, after
+    /// all that cannot fail.
+    fn can_fail(&self) -> bool {
+        true
+    }
+
     /// What results that are integers lie within, whatever the texts are.
     fn interval(&self) -> Interval {
         Interval::new(i64::MIN.into(), i64::MAX.into())

@@ -214,6 +214,20 @@ impl Expr {
         Self::Labelled { label: Arc::new(Label { text, hint }), expr: Box::new(self) }
     }
 
+    /// Whether it reads values of a register, rather than only whether they are NULL.
+    pub fn reads_values_of(&self, register: usize) -> bool {
+        match self {
+            Self::IsNull(expr) if matches!(**expr, Self::Register(_)) => false,
+            Self::Not(expr) => expr.reads_values_of(register),
+            Self::And(all) | Self::Or(all) => all.iter().any(|expr| expr.reads_values_of(register)),
+            other => {
+                let mut reads = false;
+                other.for_each_register(&mut |read| reads |= read == register);
+                reads
+            }
+        }
+    }
+
     /// Calls `f` with every register that it reads.
     pub fn for_each_register(&self, f: &mut impl FnMut(usize)) {
         match self {

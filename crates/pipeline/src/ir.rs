@@ -23,6 +23,9 @@ use std::fmt;
 
 use crate::{Domain, Error, Expr, Result, Type, bind};
 
+/// The most rows that [`Sink::Top`] gives: of more, all of them are sorted in as little time, and spilled.
+pub const MOST_TOP_ROWS: usize = 1 << 16;
+
 /// Pipelines in the order they run. All but the last end in [`Sink::Build`], and table `i` is what pipeline `i` built.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -41,6 +44,35 @@ pub struct Pipeline {
     pub steps: Vec<Step>,
     /// Where they end.
     pub sink: Sink,
+}
+
+impl Program {
+    /// Whether it needs to know values of a source's column, rather than only whether they are NULL, to count them.
+    pub fn reads_values_of(&self, source: usize, column: usize) -> bool {
+        self.pipelines.iter().filter(|pipeline| pipeline.source == source).any(|pipeline| {
+            let registers = pipeline.columns.iter().enumerate().filter(|(_, of)| **of == column);
+            registers.into_iter().any(|(register, _)| pipeline.reads_values_of(register))
+        })
+    }
+}
+
+impl Pipeline {
+    fn reads_values_of(&self, register: usize) -> bool {
+        let reads = |expr: &Expr| expr.reads_values_of(register);
+        let step_reads = |step: &Step| match step {
+            Step::Filter(expr) | Step::Map(expr) => reads(expr),
+            Step::Probe(probe) => probe.keys.iter().chain(&probe.condition).any(reads),
+        };
+        let counts = |aggregate: &Aggregate| matches!(aggregate, Aggregate::Count(Expr::Register(_)));
+        let sink_reads = match &self.sink {
+            Sink::Aggregate { keys, aggregates } => {
+                let computed = aggregates.iter().filter(|aggregate| !counts(aggregate));
+                keys.iter().any(reads) || computed.filter_map(Aggregate::argument).any(reads)
+            }
+            other => other.exprs().any(reads),
+        };
+        sink_reads || self.steps.iter().any(step_reads)
+    }
 }
 
 /// One thing that happens to rows.
@@ -107,6 +139,46 @@ pub enum Sink {
         /// The columns.
         columns: Vec<Expr>,
     },
+    /// The first rows in an order, in that order. Which of rows that are equal in it come first, or are among them, is
+    /// anybody's guess.
+    Top {
+        /// How many, at least one and [`MOST_TOP_ROWS`] at most.
+        rows: usize,
+        /// The order: by the first, among equals by the next.
+        keys: Vec<SortKey>,
+        /// The columns.
+        columns: Vec<Expr>,
+    },
+}
+
+/// What rows are in the order of. Integers, booleans (false before true), texts by their bytes, doubles in the total
+/// order of IEEE 754.
+#[derive(Clone, Debug)]
+pub struct SortKey {
+    /// The value.
+    pub expr: Expr,
+    /// Which values come first.
+    pub direction: Direction,
+    /// Where rows go that have none.
+    pub nulls: Nulls,
+}
+
+/// Which values come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The least.
+    Ascending,
+    /// The greatest.
+    Descending,
+}
+
+/// Where NULLs go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nulls {
+    /// Before all values.
+    First,
+    /// After them.
+    Last,
 }
 
 /// A function of a group's rows. NULLs are left out; of no value, counts are 0 and all else is NULL.
@@ -145,12 +217,14 @@ impl Step {
 impl Sink {
     /// All that it reads.
     fn exprs(&self) -> impl Iterator<Item = &Expr> {
-        let (first, second, aggregates): (&[Expr], &[Expr], &[Aggregate]) = match self {
-            Self::Build { keys, payload } => (keys, payload, &[]),
-            Self::Aggregate { keys, aggregates } => (keys, &[], aggregates),
-            Self::Collect { columns } => (columns, &[], &[]),
+        let (first, second, aggregates, order): (&[Expr], &[Expr], &[Aggregate], &[SortKey]) = match self {
+            Self::Build { keys, payload } => (keys, payload, &[], &[]),
+            Self::Aggregate { keys, aggregates } => (keys, &[], aggregates, &[]),
+            Self::Collect { columns } => (columns, &[], &[], &[]),
+            Self::Top { keys, columns, .. } => (columns, &[], &[], keys),
         };
-        first.iter().chain(second).chain(aggregates.iter().filter_map(Aggregate::argument))
+        let aggregates = aggregates.iter().filter_map(Aggregate::argument);
+        first.iter().chain(second).chain(aggregates).chain(order.iter().map(|key| &key.expr))
     }
 }
 
@@ -270,6 +344,16 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
             (Vec::new(), outputs)
         }
         Sink::Collect { columns } => (Vec::new(), domains(columns, &registers)?),
+        Sink::Top { rows, keys, columns } => {
+            if *rows == 0 || keys.is_empty() {
+                return Err(invalid(format!("the first {rows} rows by {} keys", keys.len())));
+            }
+            if *rows > MOST_TOP_ROWS {
+                return Err(Error::Unsupported(format!("an ORDER BY with a LIMIT of more than {MOST_TOP_ROWS} rows")));
+            }
+            check_order(keys, &registers)?;
+            (Vec::new(), domains(columns, &registers)?)
+        }
     };
     let output_twins = match &pipeline.sink {
         Sink::Build { payload, .. } => {
@@ -280,7 +364,7 @@ fn shape(pipeline: &Pipeline, sources: &[Vec<Domain>], tables: &[Shape]) -> Resu
             };
             payload.iter().enumerate().map(twin).collect()
         }
-        Sink::Aggregate { .. } | Sink::Collect { .. } => Vec::new(),
+        Sink::Aggregate { .. } | Sink::Collect { .. } | Sink::Top { .. } => Vec::new(),
     };
     Ok(Shape { registers, keys, outputs, twins, output_twins })
 }
@@ -341,6 +425,15 @@ fn key_domains(keys: &[Expr], registers: &[Domain]) -> Result<Vec<Domain>> {
         return Err(Error::Unsupported(format!("a join on {texts}")));
     }
     Ok(domains)
+}
+
+fn check_order(keys: &[SortKey], registers: &[Domain]) -> Result<()> {
+    for key in keys {
+        if let Some(texts) = bind::bind(&key.expr, registers)?.domain.late_name() {
+            return Err(Error::Unsupported(format!("an ORDER BY of {texts}")));
+        }
+    }
+    Ok(())
 }
 
 fn probe_payload(probe: &Probe, table: &Shape, registers: &[Domain]) -> Result<Vec<Domain>> {
@@ -447,6 +540,10 @@ impl fmt::Display for Pipeline {
                 writeln!(f)
             }
             Sink::Collect { columns } => writeln!(f, "  collect {}", list(columns)),
+            Sink::Top { rows, keys, columns } => {
+                let keys = keys.iter().map(SortKey::to_string).collect::<Vec<_>>().join(", ");
+                writeln!(f, "  first {rows} by ({keys}) of {}", list(columns))
+            }
         }
     }
 }
@@ -464,6 +561,14 @@ impl fmt::Display for Aggregate {
             Self::VariancePop(expr) => write!(f, "var_pop({expr})"),
             Self::VarianceSamp(expr) => write!(f, "var_samp({expr})"),
         }
+    }
+}
+
+impl fmt::Display for SortKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = if self.direction == Direction::Ascending { "" } else { " desc" };
+        let nulls = if self.nulls == Nulls::First { "first" } else { "last" };
+        write!(f, "{}{direction} nulls {nulls}", self.expr)
     }
 }
 
@@ -517,9 +622,41 @@ mod tests {
     }
 
     #[test]
+    fn what_is_only_counted_is_not_read() {
+        let (mut program, _) = star();
+        assert!(program.reads_values_of(0, 0) && program.reads_values_of(0, 1) && program.reads_values_of(1, 0));
+        let last = program.pipelines.last_mut().unwrap();
+        let is_null = Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Register(1)))));
+        last.steps.push(Step::Filter(is_null));
+        last.sink = Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::Count(Expr::Register(1))] };
+        assert!(!program.reads_values_of(1, 1) && program.reads_values_of(1, 0));
+        let last = program.pipelines.last_mut().unwrap();
+        last.sink = Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::Min(Expr::Register(1))] };
+        assert!(program.reads_values_of(1, 1));
+    }
+
+    #[test]
+    fn an_order_can_be_read() {
+        let (mut program, sources) = star();
+        let key = |expr, direction, nulls| SortKey { expr, direction, nulls };
+        let keys = vec![
+            key(Expr::Register(1), Direction::Descending, Nulls::First),
+            key(Expr::Register(2), Direction::Ascending, Nulls::Last),
+        ];
+        program.pipelines[1].sink = Sink::Top { rows: 10, keys, columns: vec![Expr::Register(0)] };
+        assert_eq!(validate(&program, &sources).unwrap()[1].outputs.len(), 1);
+        assert!(program.to_string().ends_with("  first 10 by (%1 desc nulls first, %2 nulls last) of (%0)\n"));
+    }
+
+    #[test]
     fn broken_programs_are_refused() {
         type Break = fn(&mut Program);
-        let breaks: [Break; 6] = [
+        let breaks: [Break; 8] = [
+            |p| p.pipelines[1].sink = Sink::Top { rows: 1, keys: Vec::new(), columns: Vec::new() },
+            |p| {
+                let key = SortKey { expr: Expr::Register(0), direction: Direction::Ascending, nulls: Nulls::Last };
+                p.pipelines[1].sink = Sink::Top { rows: 0, keys: vec![key], columns: Vec::new() };
+            },
             |p| p.pipelines.truncate(1),
             |p| p.pipelines[1].source = 9,
             |p| p.pipelines[1].columns[0] = 9,

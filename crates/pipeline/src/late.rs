@@ -252,7 +252,11 @@ impl LateTexts {
         let Some(texts) = self.vectors_from(start, rows.len(), most, reader)? else {
             return function.apply(&self.texts_of_vector(rows, reader)?);
         };
-        let results = function.apply(&texts)?;
+        let results = match function.apply(&texts) {
+            // Perhaps for rows that nobody has asked for.
+            Err(_) if texts.len() > rows.len() => return function.apply(&texts.slice(0, rows.len())),
+            results => results?,
+        };
         if results.len() != texts.len() {
             return Err(Error::Invalid(format!("{} gave {} results", function.name(), results.len())));
         }

@@ -32,6 +32,11 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// What an integer or text column can hold in a morsel, where that is known before reading it.
     fn interval(&self, morsel: usize, column: usize) -> Option<Interval>;
 
+    /// Whether rows of a column may be NULL in a morsel.
+    fn may_have_nulls(&self, _morsel: usize, column: usize) -> bool {
+        self.columns()[column].nullable
+    }
+
     /// Whether a column of integers is stored as codes: what they stand for is few values.
     fn is_coded(&self, _column: usize) -> bool {
         false
@@ -252,6 +257,11 @@ impl Source for SegmentSource {
             ColumnType::Varchar | ColumnType::Float32 | ColumnType::Float64 | ColumnType::Boolean => None,
             _ => Some(interval(segment, column.index, *block, &column.column_type)),
         }
+    }
+
+    fn may_have_nulls(&self, morsel: usize, column: usize) -> bool {
+        let (segment, block) = &self.rows.blocks[morsel];
+        segment.zone(self.columns[column].index, *block).null_count > 0
     }
 
     fn is_coded(&self, column: usize) -> bool {

@@ -14,21 +14,21 @@ const STYLE: &str = include_str!("page.css");
 
 /// The page.
 pub fn page(explanation: &Explanation) -> String {
-    let mut body = format!("<pre class=\"sql\"><code>{}</code></pre>\n", escaped(&explanation.sql));
+    let mut body = format!("<pre class=\"sql\" tabindex=\"0\"><code>{}</code></pre>\n", escaped(&explanation.sql));
     if let Some(totals) = &explanation.totals {
         body += "<dl>\n";
         for (name, line) in totals.lines() {
             let _ = writeln!(body, "<div><dt>{name}</dt><dd>{}</dd></div>", escaped(&line));
         }
-        body += "</dl>\n<h2>Bytes from storage to answer</h2>\n<figure>\n";
-        let flow = Flow::of(explanation, totals);
-        body += &flow.svg();
-        let _ =
-            write!(body, "<details><summary>The same as a table</summary>\n{}</details>\n</figure>\n", flow.table());
+        body += "</dl>\n";
     }
-    body += "<h2>Plan</h2>\n<div class=\"plan\">\n";
+    body += "<div class=\"parts\">\n";
+    if let Some(totals) = &explanation.totals {
+        body += &figure(&Flow::of(explanation, totals));
+    }
+    body += "<section class=\"plan\">\n<h2>Plan</h2>\n";
     tree(&explanation.plan, &mut body);
-    body += "</div>\n";
+    body += "</section>\n</div>\n";
     if !explanation.not_fused.is_empty() {
         body += "<h2>Not fused</h2>\n<ul>\n";
         for reason in &explanation.not_fused {
@@ -46,12 +46,46 @@ pub fn page(explanation: &Explanation) -> String {
     )
 }
 
+/// The drawing, what its colours mean, and its figures.
+fn figure(flow: &Flow) -> String {
+    let head = "<section class=\"flow\">\n<h2>Bytes from storage to answer</h2>\n";
+    if flow.is_empty() {
+        return format!("{head}<p>None: nothing was read, from storage or from memory.</p>\n</section>\n");
+    }
+    let legend = [
+        ("origin", "storage and caches"),
+        ("scan", "scans"),
+        ("table", "join tables and groups"),
+        ("answer", "answer"),
+    ];
+    let legend = legend.map(|(class, what)| format!("<li><i class=\"{class}\"></i>{what}</li>")).concat();
+    // Who scrolls without a mouse has to get there.
+    format!(
+        "{head}<figure>\n<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Diagram\">\n{}</div>\n\
+         <ul class=\"legend\">{legend}</ul>\n\
+         <details><summary>The same as a table</summary>\n<div class=\"wide\" tabindex=\"0\" role=\"region\" \
+         aria-label=\"Table\">\n{}</div></details>\n</figure>\n</section>\n",
+        flow.svg(),
+        flow.table()
+    )
+}
+
 fn tree(node: &Node, out: &mut String) {
+    // The part of its pipeline's time, as a bar.
+    let share = node.sampled.map(|sampled| (sampled.share * 100.0).clamp(0.0, 100.0));
+    let share = share.map(|percent| {
+        format!(
+            " <span class=\"share\" title=\"about {percent:.0} % of the time of its pipeline's threads\"><i \
+             style=\"width:{percent:.0}%\"></i><span>{percent:.0} %</span></span>"
+        )
+    });
+    let class = if node.operator.starts_with("Cpu") { "ours" } else { "others" };
     let _ = write!(
         out,
-        "<details open><summary><b>{}</b> <code>{}</code></summary>\n<ul class=\"figures\">\n",
+        "<details open><summary><b class=\"{class}\">{}</b> <code>{}</code>{}</summary>\n<ul class=\"figures\">\n",
         escaped(&node.operator),
-        escaped(&node.title())
+        escaped(&node.title()),
+        share.unwrap_or_default()
     );
     for line in node.figures() {
         let _ = writeln!(out, "<li>{}</li>", escaped(&line));

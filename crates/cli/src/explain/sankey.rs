@@ -6,7 +6,12 @@
 //! memory  ───────────────►                 ──────────────►
 //! ```
 //! All figures are the ledgers' of the scans, and the sizes of tables, groups and answer. What a query moved outside of
-//! its scans, files of other formats above all, comes in as a place of its own.
+//! its scans, files of other formats above all, comes in as a place of its own. Who brings how much of a table or of the
+//! answer nobody counts: those whose bytes arrive there share it, by the bytes that they send.
+//!
+//! A band that passes a column has a *lane* there, a row of its own between the places, so that no band is drawn over a
+//! label. In each column places and lanes stand in the order of what they come from, as near to it as there is room: bands
+//! cross as little as that takes. Of a column's places the largest are drawn by themselves, and the others as one.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -17,17 +22,21 @@ use onehop_engine::{ExplainTotals, Explanation, Facts, Hop, Node};
 use super::html::escaped;
 
 const WIDTH: f64 = 1080.0;
-const HEIGHT: f64 = 380.0;
+/// What the fullest column's places take, with what is between them, if there are few.
+const HEIGHT: f64 = 360.0;
 const TOP: f64 = 42.0;
-const PLACE_WIDTH: f64 = 14.0;
-/// Room for a label of two lines between places of a column.
-const GAP: f64 = 48.0;
+const PLACE_WIDTH: f64 = 12.0;
+/// Room for a label of two lines above a place, and for a lane.
+const LABEL: f64 = 44.0;
+const LANE_GAP: f64 = 10.0;
 /// Room for the labels of the last column.
-const RIGHT: f64 = 150.0;
+const RIGHT: f64 = 110.0;
 /// A letter of a label, about.
-const LETTER_WIDTH: f64 = 7.6;
+const LETTER_WIDTH: f64 = 7.8;
 /// Nothing is too thin to be seen.
 const THINNEST: f64 = 1.5;
+/// Places of a column, at most.
+const MAX_PLACES: usize = 12;
 
 /// Columns, from the left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,8 +92,14 @@ impl Flow {
         let answer = flow.place(Column::Answer, "answer", totals.answer_bytes);
         flow.add(&explanation.plan, answer, 0);
         flow.add_rest(totals, answer);
-        flow.share_answer(answer, totals.answer_bytes);
+        flow.merge_smallest();
+        flow.share_out();
         flow
+    }
+
+    /// Whether any bytes were moved, or found in memory.
+    pub fn is_empty(&self) -> bool {
+        self.bands.is_empty()
     }
 
     /// A place by its name; more bytes of one that is there.
@@ -133,8 +148,7 @@ impl Flow {
             }
             Facts::Join(join) => {
                 let bytes = join.built.map_or(0, |table| table.bytes as u64);
-                let table =
-                    self.place(Column::Table(Reverse(within)), &format!("table by {}", join.keys.join(", ")), bytes);
+                let table = self.place(Column::Table(Reverse(within)), &format!("by {}", join.keys.join(", ")), bytes);
                 for (number, input) in node.inputs.iter().enumerate() {
                     let (to, within) = if number == 0 { (to, within) } else { (table, within + 1) };
                     self.add(input, to, within);
@@ -148,7 +162,7 @@ impl Flow {
                 node.inputs.iter().for_each(|input| self.add(input, place, within));
                 self.band(place, to, bytes, 0);
             }
-            Facts::Filter(_) | Facts::Rows(_) | Facts::Other(_) => {
+            Facts::Filter(_) | Facts::Rows(_) | Facts::Top(_) | Facts::Other(_) => {
                 node.inputs.iter().for_each(|input| self.add(input, to, within))
             }
         }
@@ -186,62 +200,72 @@ impl Flow {
         }
     }
 
-    /// Who brings how much of the answer nobody counts: all that arrives there shares it.
-    fn share_answer(&mut self, answer: usize, bytes: u64) {
-        let into: Vec<usize> = (0..self.bands.len()).filter(|band| self.bands[*band].to == answer).collect();
-        for band in &into {
-            self.bands[*band].arrived = bytes / into.len() as u64;
+    /// Makes one place of a column's smallest, where there are too many.
+    fn merge_smallest(&mut self) {
+        let mut columns: Vec<Column> = self.places.iter().map(|place| place.column).collect();
+        columns.sort();
+        columns.dedup();
+        let mut becomes: Vec<usize> = (0..self.places.len()).collect();
+        for column in columns {
+            let mut of_column: Vec<usize> =
+                (0..becomes.len()).filter(|place| self.places[*place].column == column).collect();
+            if of_column.len() <= MAX_PLACES {
+                continue;
+            }
+            of_column.sort_by_key(|place| Reverse(self.places[*place].bytes));
+            let rest = &of_column[MAX_PLACES - 1..];
+            let bytes = rest.iter().map(|place| self.places[*place].bytes).sum();
+            self.places.push(Place { column, name: format!("{} others", rest.len()), bytes });
+            rest.iter().for_each(|place| becomes[*place] = self.places.len() - 1);
+        }
+        for Band { from, to, left, arrived } in std::mem::take(&mut self.bands) {
+            let new = |place: usize| becomes.get(place).copied().unwrap_or(place);
+            self.band(new(from), new(to), left, arrived);
+        }
+    }
+
+    /// What comes of the bytes that arrive at a table, groups or the answer, is shared by those who send them.
+    fn share_out(&mut self) {
+        for (number, place) in self.places.iter().enumerate() {
+            if place.column <= Column::Scan {
+                continue;
+            }
+            let sent: u64 = self.bands.iter().filter(|band| band.to == number).map(|band| band.left).sum();
+            for band in self.bands.iter_mut().filter(|band| band.to == number) {
+                let share = band.left as f64 / sent.max(1) as f64;
+                band.arrived = (place.bytes as f64 * share).round() as u64;
+            }
         }
     }
 
     /// The drawing.
     pub fn svg(&self) -> String {
-        let mut columns: Vec<Column> = self.places.iter().map(|place| place.column).collect();
-        columns.sort();
-        columns.dedup();
-        let extents: Vec<u64> = (0..self.places.len()).map(|place| self.extent(place)).collect();
-        let scale = self.scale(&columns, &extents);
-        let tops = self.tops(&columns, &extents, scale);
-        let step = (WIDTH - RIGHT - PLACE_WIDTH) / (columns.len().max(2) - 1) as f64;
-        let left = |place: usize| {
-            columns.iter().position(|column| *column == self.places[place].column).unwrap_or(0) as f64 * step
-        };
-        let height = tops.iter().zip(&extents).map(|(top, bytes)| top + thickness(*bytes, scale) + GAP);
-        let height = height.fold(HEIGHT, f64::max);
+        let layout = Layout::of(self);
         let mut svg = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"Bytes from storage to answer; the table \
-             below has the same figures\">\n"
+            "<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"Bytes from storage to answer; the table below \
+             has the same figures\">\n",
+            layout.height
         );
-        let (mut out, mut into) = (tops.clone(), tops.clone());
-        for band in &self.bands {
-            let (a, b) = (thickness(band.left, scale), thickness(band.arrived, scale));
-            let (x0, x1) = (left(band.from) + PLACE_WIDTH, left(band.to));
-            let (y0, y1) = (out[band.from], into[band.to]);
-            out[band.from] += a;
-            into[band.to] += b;
-            let middle = f64::midpoint(x0, x1);
-            let _ = writeln!(
-                svg,
-                "<path class=\"band\" d=\"M{x0:.1} {y0:.1}C{middle:.1} {y0:.1} {middle:.1} {y1:.1} {x1:.1} {y1:.1}V{:.1}\
-                 C{middle:.1} {:.1} {middle:.1} {:.1} {x0:.1} {:.1}Z\"><title>{}</title></path>",
-                y1 + b,
-                y1 + b,
-                y0 + a,
-                y0 + a,
-                escaped(&self.way(band))
-            );
+        for (band, path) in self.bands.iter().zip(&layout.paths) {
+            let class = self.places[band.from].column.class();
+            let title = escaped(&self.way(band));
+            let _ = writeln!(svg, "<path class=\"band {class}\" d=\"{path}\"><title>{title}</title></path>");
         }
         for (number, place) in self.places.iter().enumerate() {
-            let (x, y) = (left(number), tops[number]);
+            // Those that others have taken the place of.
+            if !layout.is_drawn[number] {
+                continue;
+            }
+            let Spot { x, y, thick } = layout.places[number];
+            let (name, bytes) = (escaped(&short(&place.name, layout.step)), units::bytes(place.bytes));
             let _ = writeln!(
                 svg,
-                "<rect class=\"{}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{PLACE_WIDTH}\" height=\"{:.1}\"/>\
-                 <text x=\"{x:.1}\" y=\"{:.1}\">{}<tspan class=\"bytes\" x=\"{x:.1}\" dy=\"15\">{}</tspan></text>",
+                "<g><title>{}: {bytes}</title><rect class=\"{}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{PLACE_WIDTH}\" \
+                 height=\"{thick:.1}\" rx=\"1\"/><text x=\"{x:.1}\" y=\"{:.1}\">{name}<tspan class=\"bytes\" \
+                 x=\"{x:.1}\" dy=\"15\">{bytes}</tspan></text></g>",
+                escaped(&place.name),
                 place.column.class(),
-                thickness(extents[number], scale),
                 y - 21.0,
-                escaped(&short(&place.name, step)),
-                units::bytes(place.bytes)
             );
         }
         svg + "</svg>\n"
@@ -264,29 +288,167 @@ impl Flow {
         let (from, to) = (&self.places[band.from].name, &self.places[band.to].name);
         format!("{from} to {to}: {} out, {} in", units::bytes(band.left), units::bytes(band.arrived))
     }
+}
 
-    /// Units of the drawing for a byte: the fullest column fills it.
-    fn scale(&self, columns: &[Column], extents: &[u64]) -> f64 {
-        let of_column = |column: &Column| {
-            let bytes = self.places.iter().zip(extents).filter(|(place, _)| place.column == *column);
-            let (places, bytes) = bytes.fold((0, 0), |(places, all), (_, bytes)| (places + 1, all + bytes));
-            let room = (HEIGHT - TOP - GAP * f64::from(places)).max(60.0);
-            room / bytes.max(1) as f64
-        };
-        columns.iter().map(of_column).fold(f64::INFINITY, f64::min)
-    }
+/// Where something is drawn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spot {
+    x: f64,
+    y: f64,
+    thick: f64,
+}
 
-    /// Where each place begins, those of a column below each other.
-    fn tops(&self, columns: &[Column], extents: &[u64], scale: f64) -> Vec<f64> {
-        let mut next = vec![TOP; columns.len()];
-        let place_top = |(place, bytes): (&Place, &u64)| {
-            let column = columns.iter().position(|column| *column == place.column).unwrap_or(0);
-            let top = next[column];
-            next[column] += thickness(*bytes, scale) + GAP;
-            top
+/// What stands in a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Item {
+    Place(usize),
+    /// Of a band that passes.
+    Lane(usize),
+}
+
+/// Where all of a flow is drawn.
+struct Layout {
+    height: f64,
+    /// Between columns.
+    step: f64,
+    places: Vec<Spot>,
+    is_drawn: Vec<bool>,
+    /// Of the bands.
+    paths: Vec<String>,
+}
+
+impl Layout {
+    fn of(flow: &Flow) -> Self {
+        let count = flow.places.len();
+        let is_drawn: Vec<bool> =
+            (0..count).map(|place| flow.bands.iter().any(|band| band.from == place || band.to == place)).collect();
+        let mut columns: Vec<Column> =
+            flow.places.iter().zip(&is_drawn).filter(|(_, drawn)| **drawn).map(|(place, _)| place.column).collect();
+        columns.sort();
+        columns.dedup();
+        let column_of = |place: usize| columns.iter().position(|c| *c == flow.places[place].column).unwrap_or(0);
+        let mut items: Vec<Vec<Item>> = vec![Vec::new(); columns.len()];
+        (0..count).filter(|place| is_drawn[*place]).for_each(|place| items[column_of(place)].push(Item::Place(place)));
+        for (number, band) in flow.bands.iter().enumerate() {
+            let passed = items.iter_mut().take(column_of(band.to)).skip(column_of(band.from) + 1);
+            passed.for_each(|items| items.push(Item::Lane(number)));
+        }
+        let bytes = |item: &Item| match item {
+            Item::Place(place) => flow.extent(*place),
+            Item::Lane(band) => flow.bands[*band].left,
         };
-        self.places.iter().zip(extents).map(place_top).collect()
+        let gap = |item: &Item| if matches!(item, Item::Place(_)) { LABEL } else { LANE_GAP };
+        // Units of the drawing for a byte: the fullest column fills it.
+        let scale_of = |items: &Vec<Item>| {
+            let room = (HEIGHT - items.iter().map(gap).sum::<f64>()).max(60.0);
+            room / items.iter().map(bytes).sum::<u64>().max(1) as f64
+        };
+        let scale = items.iter().map(scale_of).fold(f64::INFINITY, f64::min);
+        let step = (WIDTH - RIGHT - PLACE_WIDTH) / (columns.len().max(2) - 1) as f64;
+
+        let mut places = vec![Spot::default(); count];
+        // Of each band: the lanes that it takes.
+        let mut lanes: Vec<Vec<Spot>> = vec![Vec::new(); flow.bands.len()];
+        let mut height = 0.0;
+        for (number, column) in items.iter_mut().enumerate() {
+            let origin = |item: &Item| origin(flow, &places, &lanes, *item);
+            column.sort_by(|a, b| origin(a).total_cmp(&origin(b)));
+            let origins: Vec<f64> = column.iter().map(origin).collect();
+            let mut next: f64 = 0.0;
+            for (item, origin) in column.iter().zip(origins) {
+                let thick = thickness(bytes(item), scale);
+                let least = next + if matches!(item, Item::Place(_)) { TOP } else { LANE_GAP };
+                // What has no origin stands as high as it can.
+                let y = if origin.is_finite() { least.max(origin - thick / 2.0) } else { least };
+                let spot = Spot { x: number as f64 * step, y, thick };
+                match item {
+                    Item::Place(place) => places[*place] = spot,
+                    Item::Lane(band) => lanes[*band].push(spot),
+                }
+                next = y + thick;
+            }
+            height = f64::max(height, next + LANE_GAP);
+        }
+        let paths = paths(flow, &places, &lanes, scale);
+        Self { height, step, places, is_drawn, paths }
     }
+}
+
+/// The middle of what comes to a place or a lane, weighed by its bytes; none for what nothing comes to.
+fn origin(flow: &Flow, places: &[Spot], lanes: &[Vec<Spot>], item: Item) -> f64 {
+    let is_into = |number: usize, band: &Band| match item {
+        Item::Place(place) => band.to == place,
+        Item::Lane(lane) => number == lane,
+    };
+    let (mut weight, mut sum) = (0.0, 0.0);
+    for (number, band) in flow.bands.iter().enumerate().filter(|(number, band)| is_into(*number, band)) {
+        let from = lanes[number].last().unwrap_or(&places[band.from]);
+        let bytes = band.left.max(1) as f64;
+        weight += bytes;
+        sum += bytes * (from.y + from.thick / 2.0);
+    }
+    // First of all what came first.
+    if weight > 0.0 { sum / weight } else { f64::NEG_INFINITY }
+}
+
+/// Each band's outline. Those that share a place leave and reach it in the order of where they go to and come from.
+fn paths(flow: &Flow, places: &[Spot], lanes: &[Vec<Spot>], scale: f64) -> Vec<String> {
+    let ends = |number: usize| {
+        let band = &flow.bands[number];
+        let next = lanes[number].first().unwrap_or(&places[band.to]);
+        let before = lanes[number].last().unwrap_or(&places[band.from]);
+        (next.y, before.y)
+    };
+    let mut by_target: Vec<usize> = (0..flow.bands.len()).collect();
+    by_target.sort_by(|a, b| ends(*a).0.total_cmp(&ends(*b).0));
+    let mut by_origin = by_target.clone();
+    by_origin.sort_by(|a, b| ends(*a).1.total_cmp(&ends(*b).1));
+    let (mut out, mut into): (Vec<f64>, Vec<f64>) = places.iter().map(|spot| (spot.y, spot.y)).unzip();
+    let (mut starts, mut stops) = (vec![0.0; flow.bands.len()], vec![0.0; flow.bands.len()]);
+    for number in by_target {
+        let band = &flow.bands[number];
+        starts[number] = out[band.from];
+        out[band.from] += thickness(band.left, scale);
+    }
+    for number in by_origin {
+        let band = &flow.bands[number];
+        stops[number] = into[band.to];
+        into[band.to] += thickness(band.arrived, scale);
+    }
+    let path = |(number, band): (usize, &Band)| {
+        let start = Spot { x: places[band.from].x, y: starts[number], thick: thickness(band.left, scale) };
+        let stop = Spot { x: places[band.to].x, y: stops[number], thick: thickness(band.arrived, scale) };
+        let stations: Vec<Spot> = [start].into_iter().chain(lanes[number].iter().copied()).chain([stop]).collect();
+        outline(&stations)
+    };
+    flow.bands.iter().enumerate().map(path).collect()
+}
+
+/// Along the upper edges of a band's stations, and back along the lower ones.
+fn outline(stations: &[Spot]) -> String {
+    let Some((first, rest)) = stations.split_first() else { return String::new() };
+    let right = |spot: &Spot| spot.x + PLACE_WIDTH;
+    let low = |spot: &Spot| spot.y + spot.thick;
+    let mut path = format!("M{:.1} {:.1}", right(first), first.y);
+    let mut from = first;
+    for to in rest {
+        let middle = f64::midpoint(right(from), to.x);
+        let _ = write!(path, "C{middle:.1} {:.1} {middle:.1} {:.1} {:.1} {:.1}", from.y, to.y, to.x, to.y);
+        if !std::ptr::eq(to, &stations[stations.len() - 1]) {
+            let _ = write!(path, "H{:.1}", right(to));
+        }
+        from = to;
+    }
+    let _ = write!(path, "V{:.1}", low(from));
+    for (to, from) in stations.iter().zip(rest).rev() {
+        if !std::ptr::eq(from, &stations[stations.len() - 1]) {
+            let _ = write!(path, "H{:.1}", from.x);
+        }
+        let middle = f64::midpoint(right(to), from.x);
+        let _ =
+            write!(path, "C{middle:.1} {:.1} {middle:.1} {:.1} {:.1} {:.1}", low(from), low(to), right(to), low(to));
+    }
+    path + "Z"
 }
 
 fn thickness(bytes: u64, scale: f64) -> f64 {
@@ -295,8 +457,64 @@ fn thickness(bytes: u64, scale: f64) -> f64 {
 
 /// A name that leaves room for its neighbour's.
 fn short(name: &str, width: f64) -> String {
-    match name.char_indices().nth((width / LETTER_WIDTH) as usize) {
-        Some((at, _)) => format!("{}…", &name[..at]),
+    let most = (width / LETTER_WIDTH) as usize;
+    match name.char_indices().nth(most) {
+        Some(_) => name.chars().take(most.saturating_sub(2)).chain(['…']).collect(),
         None => name.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(bands: &[(usize, usize, u64)], columns: &[Column]) -> Flow {
+        let mut flow = Flow::default();
+        for (number, column) in columns.iter().enumerate() {
+            flow.place(*column, &format!("place {number}"), 100);
+        }
+        bands.iter().for_each(|(from, to, bytes)| flow.band(*from, *to, *bytes, *bytes));
+        flow
+    }
+
+    #[test]
+    fn no_two_things_of_a_column_overlap() {
+        let columns = [Column::Origin, Column::Scan, Column::Scan, Column::Table(Reverse(0)), Column::Answer];
+        let flow = flow(&[(0, 1, 900), (0, 2, 100), (1, 4, 900), (2, 3, 50), (3, 4, 50)], &columns);
+        let layout = Layout::of(&flow);
+        assert!(layout.is_drawn.iter().all(|drawn| *drawn) && layout.paths.len() == 5);
+        let mut scans = [layout.places[1], layout.places[2]];
+        scans.sort_by(|a, b| a.y.total_cmp(&b.y));
+        assert!(scans[0].y + scans[0].thick + 20.0 < scans[1].y, "{scans:?}");
+        // The band that passes the table's column goes by above the table and its label.
+        assert_eq!(layout.paths[2].matches('H').count(), 2, "{}", layout.paths[2]);
+        assert!(layout.places[3].y > layout.places[1].y + layout.places[1].thick, "{:?}", layout.places);
+        assert!(layout.places.iter().all(|spot| spot.y + spot.thick <= layout.height && spot.x <= WIDTH - RIGHT));
+    }
+
+    #[test]
+    fn of_many_places_the_smallest_are_one() {
+        let columns: Vec<Column> = [Column::Origin, Column::Answer].into_iter().chain([Column::Scan; 40]).collect();
+        let bands: Vec<_> = (2..42).flat_map(|scan| [(0, scan, scan as u64), (scan, 1, scan as u64)]).collect();
+        let mut flow = flow(&bands, &columns);
+        flow.places.iter_mut().enumerate().for_each(|(number, place)| place.bytes = number as u64);
+        flow.merge_smallest();
+        flow.share_out();
+        let layout = Layout::of(&flow);
+        let drawn: Vec<&str> =
+            flow.places.iter().zip(&layout.is_drawn).filter(|(_, d)| **d).map(|(p, _)| p.name.as_str()).collect();
+        assert_eq!(drawn.len(), 2 + MAX_PLACES);
+        assert!(
+            drawn.contains(&"29 others") && drawn.contains(&"place 41") && !drawn.contains(&"place 2"),
+            "{drawn:?}"
+        );
+        let sent: u64 = flow.bands.iter().filter(|band| band.from == 0).map(|band| band.left).sum();
+        assert_eq!(sent, (2..42).sum::<u64>());
+    }
+
+    #[test]
+    fn names_leave_room() {
+        assert_eq!(short("short", 100.0), "short");
+        assert_eq!(short("äöü and much, much more", 79.0), "äöü and …");
     }
 }

@@ -5,15 +5,16 @@
 //! has run is told in that order: each step below the one that saw the rows it passed on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::physical_plan::ExecutionPlan;
 use onehop_pipeline::Type;
-use onehop_pipeline::cpu::{SinkFacts, StepRows};
+use onehop_pipeline::cpu::{SinkFacts, StageTimes, StepRows};
 use onehop_pipeline::ir::{JoinKind, Probe, Step};
 
 use super::tree::scan_facts;
-use super::{Facts, GroupFacts, JoinFacts, Node, RowFacts};
-use crate::lower::{DerivedInput, DerivedRan, Fused, FusedExec, Input, PipelineRan};
+use super::{Facts, GroupFacts, JoinFacts, Node, PipelineTimes, RowFacts, Sampled, ScanFacts, TopFacts};
+use crate::lower::{DerivedInput, DerivedRan, Fused, FusedExec, Input, PipelineRan, Scan};
 use crate::units::{bytes, plural};
 
 /// A fused subtree, with what came of it if it has run. `below` explains the plans that it derives relations from.
@@ -30,18 +31,26 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
     let below = subtree.pipeline(last);
     let words = &fused.words[last];
     let (planned, done) = (fused.planned[last], subtree.ran.get(last));
-    let threads = done.map(|done| done.workers as u64);
+    let pipeline = done.map(pipeline_times);
     let facts = match planned {
-        SinkFacts::Rows => Facts::Rows(RowFacts { columns: words.values.clone(), threads }),
+        SinkFacts::Rows => Facts::Rows(RowFacts { columns: words.values.clone(), pipeline }),
+        SinkFacts::Top => Facts::Top(TopFacts {
+            rows: fused.top().unwrap_or(0) as u64,
+            keys: words.keys.clone(),
+            columns: words.values.clone(),
+            rows_left_out: done.and_then(|done| done.top).map(|top| top.rows_left_out),
+            bytes: done.map(|done| done.sink_bytes as u64),
+            pipeline,
+        }),
         SinkFacts::Groups(_) | SinkFacts::Table(_) => Facts::Groups(GroupFacts {
             keys: words.keys.clone(),
             aggregates: words.values.clone(),
             grouping: match planned {
                 SinkFacts::Groups(grouping) => Some(grouping),
-                SinkFacts::Table(_) | SinkFacts::Rows => None,
+                SinkFacts::Table(_) | SinkFacts::Rows | SinkFacts::Top => None,
             },
             bytes: done.map(|done| done.sink_bytes as u64),
-            threads,
+            pipeline,
         }),
     };
     let mut remarks = Vec::new();
@@ -55,12 +64,15 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
             plural(spilled.partitions as u64, "partition")
         ));
     }
+    // Its own order has got rid of some of the rows before they came to it.
+    let top = done.and_then(|done| done.top).map(|top| top.rows_in + top.rows_left_out);
     Node {
         operator: exec.name().into(),
         facts,
-        rows_in: done.and(below.rows_out),
+        rows_in: top.or(done.and(below.rows_out)),
         rows_out: done.and(ran.as_ref().map(|ran| ran.rows)),
         time: done.map(|done| done.elapsed),
+        sampled: done.and_then(|done| sampled(&done.times, done.times.sink)),
         remarks,
         inputs: vec![below],
     }
@@ -104,14 +116,19 @@ impl Subtree<'_> {
                 rows_in: rows.map(|rows| rows.rows_in),
                 rows_out: rows.map(|rows| rows.rows_out),
                 time: None,
+                sampled: ran.and_then(|ran| sampled(&ran.times, *ran.times.steps.get(step)?)),
                 remarks: (passes > 1).then_some(remark).into_iter().collect(),
                 inputs: std::iter::once(node).chain(build).collect(),
             };
         }
-        // What came out of the last step is what is left of the rows, whatever order the steps were carried out in.
+        // What came out of the last step is what is left of the rows, whatever order the steps were carried out in. Where
+        // only the first in an order are wanted, their own order has got rid of some.
         node.rows_out = ran.map(|ran| {
             let change = |rows: &StepRows| rows.rows_out as i64 - rows.rows_in as i64;
-            ran.rows.saturating_add_signed(ran.steps.iter().map(change).sum())
+            match ran.top {
+                Some(top) if !ran.steps.is_empty() => top.rows_in,
+                _ => ran.rows.saturating_add_signed(ran.steps.iter().map(change).sum()),
+            }
         });
         node
     }
@@ -121,7 +138,7 @@ impl Subtree<'_> {
         let ran = self.ran.get(number);
         let scan = match &self.fused.inputs[pipeline.source] {
             Input::Table(scan) => scan,
-            Input::Derived(input) => return self.derived(input),
+            Input::Derived(input) => return self.derived(input, ran),
         };
         let mut facts = scan_facts(&scan.table, &scan.plan, &scan.columns);
         facts.alias = scan.name.clone();
@@ -132,20 +149,23 @@ impl Subtree<'_> {
         facts.ledger = ran.map(|_| scan.ledger.snapshot());
         for skipped in ran.iter().flat_map(|ran| &ran.skipped) {
             let join = self.fused.words[number].steps[skipped.step].clone();
-            facts.skipped_by_joins.push((join, skipped.morsels as u64));
+            facts.skipped_by_joins.push((join, skipped.morsels.len() as u64));
+            count_partitions(&mut facts, scan, &skipped.morsels);
         }
+        facts.skipped_by_top_k = ran.and_then(|ran| ran.top).map_or(0, |top| top.morsels_skipped as u64);
         Node {
             operator: "CpuScan".into(),
             facts: Facts::Scan(Box::new(facts)),
             rows_in: None,
             rows_out: ran.map(|ran| ran.rows),
             time: ran.map(|ran| ran.elapsed),
+            sampled: ran.and_then(|ran| sampled(&ran.times, ran.times.source)),
             remarks: Vec::new(),
             inputs: Vec::new(),
         }
     }
 
-    fn derived(&self, input: &DerivedInput) -> Node {
+    fn derived(&self, input: &DerivedInput, pipeline: Option<&PipelineRan>) -> Node {
         let ran = self.derived_ran.iter().find(|(number, _)| *number == input.number).map(|(_, ran)| ran);
         Node {
             operator: "CpuDerived".into(),
@@ -153,6 +173,7 @@ impl Subtree<'_> {
             rows_in: None,
             rows_out: ran.map(|ran| ran.rows),
             time: ran.map(|ran| ran.elapsed),
+            sampled: pipeline.and_then(|ran| sampled(&ran.times, ran.times.source)),
             remarks: ran.map(|ran| format!("{} in memory", bytes(ran.bytes))).into_iter().collect(),
             inputs: self.derived.get(input.number).cloned().into_iter().collect(),
         }
@@ -177,12 +198,36 @@ impl Subtree<'_> {
             planned: match self.fused.planned[probe.table] {
                 // How many rows a plan will have is not known.
                 SinkFacts::Table(table) => Some(table).filter(|_| !is_derived),
-                SinkFacts::Groups(_) | SinkFacts::Rows => None,
+                SinkFacts::Groups(_) | SinkFacts::Rows | SinkFacts::Top => None,
             },
             built: ran.and_then(|ran| ran.table),
-            build_time: ran.map(|ran| ran.elapsed),
+            build: ran.map(pipeline_times),
+            collecting: ran.and_then(|ran| sampled(&ran.times, ran.times.sink)),
         }
     }
+}
+
+/// Counts blocks that a join rules out, by the partitions that they are in.
+fn count_partitions(facts: &mut ScanFacts, scan: &Scan, morsels: &[usize]) {
+    for morsel in morsels {
+        let block = scan.plan.blocks.get(*morsel);
+        let partition = block.and_then(|block| facts.partitions.get_mut(block.partition as usize));
+        partition.into_iter().for_each(|partition| partition.skipped_by_joins += 1);
+    }
+}
+
+fn pipeline_times(ran: &PipelineRan) -> PipelineTimes {
+    PipelineTimes {
+        elapsed: ran.elapsed,
+        threads: ran.workers as u64,
+        thread_time: ran.times.threads,
+        cpu: ran.times.cpu,
+        finishing: ran.finishing,
+    }
+}
+
+fn sampled(times: &StageTimes, time: Duration) -> Option<Sampled> {
+    (!times.threads.is_zero()).then(|| Sampled { time, share: times.share(time) })
 }
 
 /// The steps in the order in which rows went through them, as their counts tell: each is followed by the one that saw
@@ -202,24 +247,12 @@ fn order(steps: usize, ran: Option<&PipelineRan>) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
     fn steps_are_told_in_the_order_of_their_rows() {
         let steps = [(10, 5), (1000, 100), (100, 10)].map(|(rows_in, rows_out)| StepRows { rows_in, rows_out });
-        let ran = PipelineRan {
-            elapsed: Duration::ZERO,
-            workers: 1,
-            rows: 1000,
-            skipped: Vec::new(),
-            steps: steps.to_vec(),
-            sink_bytes: 0,
-            table: None,
-            spilled: None,
-            passes: 1,
-        };
+        let ran = PipelineRan { rows: 1000, steps: steps.to_vec(), passes: 1, ..PipelineRan::default() };
         assert_eq!(order(3, Some(&ran)), [1, 2, 0]);
         assert_eq!(order(3, None), [0, 1, 2]);
     }

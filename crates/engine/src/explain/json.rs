@@ -7,7 +7,9 @@ use onehop_io::LedgerSnapshot;
 use onehop_pipeline::cpu::TableFacts;
 use serde_json::{Map, Value, json};
 
-use super::{Explanation, Facts, GroupFacts, JoinFacts, Node, ScanFacts};
+use super::{
+    Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, Sampled, ScanFacts, TopFacts,
+};
 
 const SCHEMA_VERSION: u64 = 1;
 
@@ -19,6 +21,7 @@ pub(super) fn json(explanation: &Explanation) -> Value {
         "analyzed": explanation.totals.is_some(),
         "plan": node(&explanation.plan),
         "not_fused": explanation.not_fused,
+        "fails": explanation.fails,
     });
     if let (Some(totals), Value::Object(all)) = (&explanation.totals, &mut all) {
         all.insert("rows".into(), totals.rows.into());
@@ -39,7 +42,12 @@ fn node(node: &Node) -> Value {
         Facts::Filter(condition) => json!({ "condition": condition }),
         Facts::Join(facts) => join(facts),
         Facts::Groups(facts) => groups(facts),
-        Facts::Rows(facts) => json!({ "columns": facts.columns, "threads": facts.threads }),
+        Facts::Rows(facts) => json!({
+            "columns": facts.columns,
+            "threads": facts.pipeline.map(|pipeline| pipeline.threads),
+            "pipeline": facts.pipeline.as_ref().map(pipeline),
+        }),
+        Facts::Top(facts) => top(facts),
         Facts::Other(detail) => json!({ "detail": detail }),
     };
     if let Value::Object(facts) = facts {
@@ -49,6 +57,7 @@ fn node(node: &Node) -> Value {
         all.extend(rows.map(|rows| (name.to_string(), rows.into())));
     }
     all.extend(node.time.map(|time| ("seconds".to_string(), seconds(time))));
+    all.extend(node.sampled.map(|sampled| ("sampled".to_string(), self::sampled(&sampled))));
     all.insert("remarks".into(), node.remarks.clone().into());
     all.insert("inputs".into(), node.inputs.iter().map(self::node).collect());
     all.into()
@@ -68,7 +77,8 @@ fn scan(scan: &ScanFacts) -> Value {
         "blocks_skipped_by_zone_map": scan.skipped_by_zone_map,
         "blocks_skipped_by_partition": scan.skipped_by_partition,
         "blocks_skipped_by_joins": by_joins.collect::<Vec<_>>(),
-        "partitions": scan.partitions.map(|(wanted, all)| json!({ "wanted": wanted, "all": all })),
+        "blocks_skipped_by_top_k": scan.skipped_by_top_k,
+        "partitions": (!scan.partitions.is_empty()).then(|| partitions(scan)),
         "zone_condition": scan.zone_condition,
         "path": scan.path,
         "limit_rows": scan.limit,
@@ -86,7 +96,9 @@ fn join(join: &JoinFacts) -> Value {
             "payload": join.payload,
             "planned": join.planned.as_ref().map(table),
             "built": join.built.as_ref().map(table),
-            "build_seconds": join.build_time.map(seconds),
+            "build_seconds": join.build.map(|pipeline| seconds(pipeline.elapsed)),
+            "pipeline": join.build.as_ref().map(pipeline),
+            "collecting": join.collecting.as_ref().map(sampled),
         },
     })
 }
@@ -101,8 +113,55 @@ fn groups(groups: &GroupFacts) -> Value {
         "aggregates": groups.aggregates,
         "grouping": groups.grouping.map(|grouping| grouping.name()),
         "group_bytes": groups.bytes,
-        "threads": groups.threads,
+        "threads": groups.pipeline.map(|pipeline| pipeline.threads),
+        "pipeline": groups.pipeline.as_ref().map(pipeline),
     })
+}
+
+fn top(top: &TopFacts) -> Value {
+    json!({
+        "limit_rows": top.rows,
+        "keys": top.keys,
+        "columns": top.columns,
+        "rows_left_out": top.rows_left_out,
+        "candidate_bytes": top.bytes,
+        "threads": top.pipeline.map(|pipeline| pipeline.threads),
+        "pipeline": top.pipeline.as_ref().map(pipeline),
+    })
+}
+
+fn partitions(scan: &ScanFacts) -> Value {
+    let each = |partition: &PartitionFacts| {
+        json!({
+            "name": partition.name,
+            "blocks": partition.blocks,
+            "blocks_left": partition.blocks_left(),
+            "blocks_skipped_by_zone_map": partition.skipped_by_zone_map,
+            "blocks_skipped_by_partition": partition.skipped_by_partition,
+            "blocks_skipped_by_joins": partition.skipped_by_joins,
+        })
+    };
+    let planned = |partition: &&PartitionFacts| partition.blocks_left() + partition.skipped_by_joins > 0;
+    json!({
+        "wanted": scan.partitions.iter().filter(planned).count(),
+        "left": scan.partitions_left(),
+        "all": scan.partitions.len(),
+        "each": scan.partitions.iter().map(each).collect::<Vec<_>>(),
+    })
+}
+
+fn pipeline(times: &PipelineTimes) -> Value {
+    json!({
+        "seconds": seconds(times.elapsed),
+        "threads": times.threads,
+        "thread_seconds": seconds(times.thread_time),
+        "cpu_seconds": seconds(times.cpu),
+        "finish_seconds": seconds(times.finishing),
+    })
+}
+
+fn sampled(sampled: &Sampled) -> Value {
+    json!({ "thread_seconds": seconds(sampled.time), "share": sampled.share })
 }
 
 /// The counters by their names, as everywhere.

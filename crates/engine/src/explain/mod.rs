@@ -42,6 +42,8 @@ pub struct Explanation {
     pub plan: Node,
     /// Why parts of it are not fused, each reason once.
     pub not_fused: Vec<String>,
+    /// Why the query would fail, known without running it: `exec.fallback = 'error'` and something that is not fused.
+    pub fails: Option<String>,
     /// What came of it, if it was run.
     pub totals: Option<Totals>,
 }
@@ -64,7 +66,7 @@ pub struct Totals {
 /// An operator.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, `CpuCollect`, or DataFusion's.
+    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, `CpuCollect`, `CpuTopK`, or DataFusion's.
     pub operator: String,
     /// What it does.
     pub facts: Facts,
@@ -74,10 +76,36 @@ pub struct Node {
     pub rows_out: Option<u64>,
     /// How long it took: a pipeline from its first block to its result, DataFusion's operators summed over threads.
     pub time: Option<Duration>,
+    /// Its part in the time of its pipeline's threads, by samples.
+    pub sampled: Option<Sampled>,
     /// What is to be known about it: why it is not fused, or that memory ran out.
     pub remarks: Vec<String>,
     /// Where its rows come from. A join's first is the side that streams through.
     pub inputs: Vec<Node>,
+}
+
+/// A part of the time that the threads of a pipeline have spent, as samples tell.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled {
+    /// The time.
+    pub time: Duration,
+    /// The part: 1 is all of it.
+    pub share: f64,
+}
+
+/// What a pipeline took.
+#[derive(Clone, Copy, Debug)]
+pub struct PipelineTimes {
+    /// From its first block to its result.
+    pub elapsed: Duration,
+    /// Threads that worked on it, at most.
+    pub threads: u64,
+    /// What they spent on it, waiting included, all of them together.
+    pub thread_time: Duration,
+    /// The processor's time in that.
+    pub cpu: Duration,
+    /// How much of `elapsed` it took to put together what the threads had: a table, or groups.
+    pub finishing: Duration,
 }
 
 /// What an operator does.
@@ -93,6 +121,8 @@ pub enum Facts {
     Groups(GroupFacts),
     /// The rows of a pipeline as they are.
     Rows(RowFacts),
+    /// The first of them in an order.
+    Top(TopFacts),
     /// An operator of DataFusion's, in its words.
     Other(String),
 }
@@ -120,8 +150,10 @@ pub struct ScanFacts {
     pub skipped_by_partition: u64,
     /// Blocks that the keys of join tables rule out, by join; known once it has run.
     pub skipped_by_joins: Vec<(String, u64)>,
-    /// Partitions that can match, of how many.
-    pub partitions: Option<(u64, u64)>,
+    /// Blocks that can have none of the first rows in an order, by then; known once it has run.
+    pub skipped_by_top_k: u64,
+    /// Of each partition what is left of it, if the table has any.
+    pub partitions: Vec<PartitionFacts>,
     /// The condition that zone maps were tested with.
     pub zone_condition: Option<String>,
     /// How bytes travel, from the files as they were opened.
@@ -132,6 +164,21 @@ pub struct ScanFacts {
     pub ledger: Option<LedgerSnapshot>,
     /// Blocks and bytes that it read by itself, outside of a pipeline.
     pub read: Option<(u64, u64)>,
+}
+
+/// What is left of a partition.
+#[derive(Clone, Debug, Default)]
+pub struct PartitionFacts {
+    /// Its name.
+    pub name: String,
+    /// Its blocks.
+    pub blocks: u64,
+    /// All of them, if nothing in it can match.
+    pub skipped_by_partition: u64,
+    /// Blocks whose zone maps rule them out.
+    pub skipped_by_zone_map: u64,
+    /// Blocks that the keys of join tables rule out; known once it has run.
+    pub skipped_by_joins: u64,
 }
 
 /// A join.
@@ -149,8 +196,10 @@ pub struct JoinFacts {
     pub planned: Option<TableFacts>,
     /// The table as built.
     pub built: Option<TableFacts>,
-    /// How long that took, from the first block read for it.
-    pub build_time: Option<Duration>,
+    /// What its pipeline took.
+    pub build: Option<PipelineTimes>,
+    /// Of that, collecting the table's rows.
+    pub collecting: Option<Sampled>,
 }
 
 /// Groups.
@@ -164,8 +213,8 @@ pub struct GroupFacts {
     pub grouping: Option<Grouping>,
     /// Bytes that they took, all threads together.
     pub bytes: Option<u64>,
-    /// Threads that worked on it.
-    pub threads: Option<u64>,
+    /// What their pipeline took.
+    pub pipeline: Option<PipelineTimes>,
 }
 
 /// The rows that leave a pipeline as they are made.
@@ -173,8 +222,25 @@ pub struct GroupFacts {
 pub struct RowFacts {
     /// Their columns.
     pub columns: Vec<String>,
-    /// Threads that worked on them.
-    pub threads: Option<u64>,
+    /// What their pipeline took.
+    pub pipeline: Option<PipelineTimes>,
+}
+
+/// The first rows in an order.
+#[derive(Clone, Debug)]
+pub struct TopFacts {
+    /// How many.
+    pub rows: u64,
+    /// What they are in the order of.
+    pub keys: Vec<String>,
+    /// Their columns.
+    pub columns: Vec<String>,
+    /// Rows that came too late in the order, which was seen before anything else of them was read.
+    pub rows_left_out: Option<u64>,
+    /// Bytes that the candidates took, all threads together.
+    pub bytes: Option<u64>,
+    /// What their pipeline took.
+    pub pipeline: Option<PipelineTimes>,
 }
 
 impl Explanation {
@@ -214,10 +280,22 @@ impl Node {
     }
 }
 
+impl PartitionFacts {
+    /// Blocks that nothing rules out, as far as that is known.
+    pub fn blocks_left(&self) -> u64 {
+        self.blocks - self.skipped_by_partition - self.skipped_by_zone_map - self.skipped_by_joins
+    }
+}
+
 impl ScanFacts {
+    /// Partitions of which blocks are left, as far as that is known.
+    pub fn partitions_left(&self) -> u64 {
+        self.partitions.iter().filter(|partition| partition.blocks_left() > 0).count() as u64
+    }
+
     /// Blocks that nothing rules out, as far as that is known.
     pub fn blocks_left(&self) -> u64 {
         let by_joins: u64 = self.skipped_by_joins.iter().map(|(_, blocks)| blocks).sum();
-        self.blocks - self.skipped_by_zone_map - self.skipped_by_partition - by_joins
+        self.blocks - self.skipped_by_zone_map - self.skipped_by_partition - by_joins - self.skipped_by_top_k
     }
 }

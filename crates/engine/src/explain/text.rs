@@ -5,11 +5,16 @@ use std::time::Duration;
 
 use onehop_io::{Hop, LedgerSnapshot};
 
-use super::{Explanation, Facts, GroupFacts, JoinFacts, Node, ScanFacts, Totals};
+use super::{
+    Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, Sampled, ScanFacts, TopFacts,
+    Totals,
+};
 use crate::units::{bytes, count, plural, rate, time};
 
 /// Conditions and lists of more letters are cut off; JSON has them whole.
 const MAX_LETTERS: usize = 160;
+/// So many partitions are named; JSON has all of them.
+const MAX_PARTITIONS: usize = 8;
 
 /// The tree, and what is to be said about the whole.
 pub(super) fn text(explanation: &Explanation) -> String {
@@ -20,6 +25,9 @@ pub(super) fn text(explanation: &Explanation) -> String {
         for (name, line) in summary(totals) {
             let _ = writeln!(out, "{name:<8}{line}");
         }
+    }
+    if let Some(reason) = &explanation.fails {
+        let _ = write!(out, "\nwould fail: {reason}\n");
     }
     if !explanation.not_fused.is_empty() {
         out.push('\n');
@@ -53,6 +61,7 @@ pub(super) fn title(facts: &Facts) -> String {
         Facts::Filter(condition) => cut(condition),
         Facts::Join(join) => format!("{} on {}", join.kind, cut(&join.on)),
         Facts::Rows(rows) => cut(&rows.columns.join(", ")),
+        Facts::Top(top) => format!("first {} by {}", count(top.rows), cut(&top.keys.join(", "))),
         Facts::Groups(GroupFacts { keys, aggregates, .. }) if keys.is_empty() => cut(&aggregates.join(", ")),
         Facts::Groups(GroupFacts { keys, aggregates, .. }) if aggregates.is_empty() => {
             format!("by {}", cut(&keys.join(", ")))
@@ -69,8 +78,8 @@ pub(super) fn figures(node: &Node) -> Vec<String> {
         Facts::Scan(scan) => scan_figures(scan),
         Facts::Join(join) => join_figures(join),
         Facts::Groups(groups) => group_figures(groups),
-        Facts::Rows(rows) => rows.threads.map(|threads| plural(threads, "thread")).into_iter().collect(),
-        Facts::Filter(_) | Facts::Other(_) => Vec::new(),
+        Facts::Top(top) => top_figures(top),
+        Facts::Rows(_) | Facts::Filter(_) | Facts::Other(_) => Vec::new(),
     };
     let mut done = Vec::new();
     match (node.rows_in, node.rows_out) {
@@ -78,13 +87,30 @@ pub(super) fn figures(node: &Node) -> Vec<String> {
         (None, Some(rows)) => done.push(format!("rows {}", count(rows))),
         (_, None) => {}
     }
-    done.extend(node.time.map(time));
+    let pipeline = match &node.facts {
+        Facts::Groups(groups) => groups.pipeline,
+        Facts::Rows(rows) => rows.pipeline,
+        Facts::Top(top) => top.pipeline,
+        _ => None,
+    };
+    match (&node.sampled, &node.facts) {
+        // Computed first, then read.
+        (Some(share), Facts::Other(_)) => {
+            done.extend(node.time.map(|elapsed| format!("{}, then read in {}", time(elapsed), sampled(share))));
+        }
+        (Some(share), _) => done.push(sampled(share)),
+        // The time of a pipeline has a line of its own.
+        (None, Facts::Groups(_) | Facts::Rows(_) | Facts::Top(_)) => {}
+        (None, _) => done.extend(node.time.map(time)),
+    }
     if let (Facts::Scan(scan), Some(elapsed)) = (&node.facts, node.time) {
-        done.extend(scan.ledger.and_then(|ledger| rate(ledger.needed_bytes, elapsed)));
+        let rate = scan.ledger.and_then(|ledger| rate(ledger.needed_bytes, elapsed));
+        done.extend(rate.map(|rate| format!("{rate} for {}", time(elapsed))));
     }
     if !done.is_empty() {
         lines.push(done.join(", "));
     }
+    lines.extend(pipeline.map(|times| format!("pipeline {}", pipeline_times(&times))));
     lines.extend(node.remarks.iter().cloned());
     lines
 }
@@ -107,10 +133,11 @@ fn scan_figures(scan: &ScanFacts) -> Vec<String> {
     for (join, skipped) in &scan.skipped_by_joins {
         let _ = write!(blocks, "; skipped {} by the keys of {}", count(*skipped), cut(join));
     }
-    if let Some((wanted, all)) = scan.partitions {
-        let _ = write!(blocks, "; partitions {wanted} of {all}");
+    if scan.skipped_by_top_k > 0 {
+        let _ = write!(blocks, "; skipped {} by the first rows of others", count(scan.skipped_by_top_k));
     }
     lines.push(blocks);
+    lines.extend(partition_figures(scan));
     let limit = scan.limit.map(|rows| format!(", limit {}", count(rows))).unwrap_or_default();
     let (planned, stored) = (bytes(scan.planned_bytes), bytes(scan.stored_bytes));
     lines.push(format!("bytes {planned} of {stored} stored{limit}, path {}", scan.path));
@@ -121,6 +148,61 @@ fn scan_figures(scan: &ScanFacts) -> Vec<String> {
         lines.push(format!("read {} of {}", bytes(read), plural(blocks, "block")));
     }
     lines
+}
+
+/// What is left of each partition; of those of which nothing is, why.
+fn partition_figures(scan: &ScanFacts) -> Vec<String> {
+    if scan.partitions.is_empty() {
+        return Vec::new();
+    }
+    let (left, gone): (Vec<&PartitionFacts>, Vec<_>) = scan.partitions.iter().partition(|p| p.blocks_left() > 0);
+    let read = left.iter().map(|p| format!("{} {} of {} blocks", p.name, count(p.blocks_left()), count(p.blocks)));
+    let read = listed(read);
+    let mut lines = vec![format!("partitions {} of {}", left.len(), scan.partitions.len())];
+    if !read.is_empty() {
+        let _ = write!(lines[0], ": {read}");
+    }
+    let by_joins = |p: &&&PartitionFacts| p.skipped_by_joins > 0;
+    let empty = |p: &&&PartitionFacts| p.blocks == 0;
+    let names = |of: &dyn Fn(&&&PartitionFacts) -> bool| -> Vec<String> {
+        gone.iter().filter(of).map(|p| p.name.clone()).collect()
+    };
+    let condition = cut(scan.zone_condition.as_deref().unwrap_or("the condition"));
+    for (names, why) in [
+        (names(&|p| !empty(p) && !by_joins(p)), format!("ruled out by {condition}")),
+        (names(&by_joins), "ruled out by the keys of joins".to_string()),
+        (names(&empty), "empty".to_string()),
+    ] {
+        if !names.is_empty() {
+            lines.push(format!("partitions {} {why}: {}", names.len(), listed(names.into_iter())));
+        }
+    }
+    lines
+}
+
+/// The first of some, and how many more there are.
+fn listed(mut all: impl Iterator<Item = String>) -> String {
+    let mut first: Vec<String> = all.by_ref().take(MAX_PARTITIONS).collect();
+    let more = all.count();
+    if more > 0 {
+        first.push(format!("and {more} more"));
+    }
+    first.join(", ")
+}
+
+fn sampled(sampled: &Sampled) -> String {
+    format!("~{} ({:.0} %)", time(sampled.time), sampled.share * 100.0)
+}
+
+/// What a pipeline took.
+fn pipeline_times(times: &PipelineTimes) -> String {
+    let (elapsed, threads) = (time(times.elapsed), plural(times.threads, "thread"));
+    let mut text = format!("{elapsed}, {} on {threads}, CPU {}", time(times.thread_time), time(times.cpu));
+    // What is not worth mentioning is not mentioned.
+    if times.finishing * 20 > times.elapsed {
+        let _ = write!(text, ", then {} to put it together", time(times.finishing));
+    }
+    text
 }
 
 /// Where the bytes came from.
@@ -150,8 +232,11 @@ fn join_figures(join: &JoinFacts) -> Vec<String> {
             None => "",
         };
         let (rows, size) = (plural(built.rows as u64, "row"), bytes(built.bytes as u64));
-        let built_in = join.build_time.map(|elapsed| format!(", {}", time(elapsed))).unwrap_or_default();
-        lines.push(format!("built {}{unique}, {rows} and {size}{built_in}", built.kind.name()));
+        lines.push(format!("built {}{unique}, {rows} and {size}", built.kind.name()));
+        if let Some(build) = &join.build {
+            let collecting = join.collecting.as_ref().map(|share| format!("; its rows {}", sampled(share)));
+            lines.push(format!("pipeline {}{}", pipeline_times(build), collecting.unwrap_or_default()));
+        }
     }
     lines
 }
@@ -160,9 +245,17 @@ fn group_figures(groups: &GroupFacts) -> Vec<String> {
     let kind =
         groups.grouping.filter(|_| !groups.keys.is_empty()).map(|grouping| format!("{} groups", grouping.name()));
     let size = groups.bytes.map(bytes);
-    let threads = groups.threads.map(|threads| plural(threads, "thread"));
-    let all: Vec<String> = [kind, size, threads].into_iter().flatten().collect();
+    let all: Vec<String> = [kind, size].into_iter().flatten().collect();
     if all.is_empty() { Vec::new() } else { vec![all.join(", ")] }
+}
+
+fn top_figures(top: &TopFacts) -> Vec<String> {
+    let mut lines = vec![format!("columns {}", cut(&top.columns.join(", ")))];
+    lines.extend(top.bytes.map(bytes));
+    if let Some(left_out @ 1..) = top.rows_left_out {
+        lines.push(format!("left out {} by their first key alone", plural(left_out, "row")));
+    }
+    lines
 }
 
 /// The lines below the tree, by name.
@@ -177,6 +270,10 @@ pub(super) fn summary(totals: &Totals) -> Vec<(&'static str, String)> {
     let hops: Vec<String> = hops.map(|hop| format!("{} {}", hop_name(hop), bytes(ledger.hop(hop)))).collect();
     let hops = if hops.is_empty() { "none".into() } else { hops.join(", ") };
     lines.push(("moved", hops));
+    if ledger.needed_bytes == 0 {
+        lines.push(("needed", "none".into()));
+        return lines;
+    }
     let (needed, cached) = (bytes(ledger.needed_bytes), bytes(ledger.cached_bytes));
     let at = rate(ledger.needed_bytes, *run_time).map(|rate| format!(", {rate}")).unwrap_or_default();
     lines.push(("needed", format!("{needed}, of which {cached} were in memory{at}")));

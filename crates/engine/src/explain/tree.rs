@@ -8,13 +8,14 @@ use std::time::Duration;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
-use super::{ExplainMode, Facts, Node, ScanFacts, fused};
+use super::{ExplainMode, Facts, Node, PartitionFacts, ScanFacts, fused};
 use crate::database::Table;
 use crate::lower::{FusedExec, Refusal, Refused};
 use crate::planner;
-use crate::scan::{ScanPlan, SegmentScanExec};
+use crate::scan::{PartitionPlan, ScanPlan, SegmentScanExec};
 
 /// The tree of a plan. `refused` says what of it is not fused, and why.
 pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: ExplainMode) -> Node {
@@ -45,6 +46,7 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
         operator: plan.name().to_string(),
         facts,
         rows_in: None,
+        sampled: None,
         rows_out: metrics.as_ref().and_then(|metrics| metrics.output_rows()).map(|rows| rows as u64),
         time: metrics.as_ref().and_then(|metrics| metrics.elapsed_compute()).map(|ns| Duration::from_nanos(ns as u64)),
         remarks: reason.map(|reason| format!("not fused: {reason}")).into_iter().collect(),
@@ -52,7 +54,7 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
     }
 }
 
-/// Why an aggregate or a join is not fused: the reason of the logical node that it was planned of, known by its columns
+/// Why an aggregate, a join or an ORDER BY with a LIMIT is not fused: the reason of the logical node that it was planned of, known by its columns
 /// and the tables below it. An aggregate may have become two operators, of which the last has the columns; a join may have been given the
 /// projection above it, and has some of them.
 fn reason_of<'a>(plan: &Arc<dyn ExecutionPlan>, refused: &'a [Refusal]) -> Option<&'a str> {
@@ -63,6 +65,7 @@ fn reason_of<'a>(plan: &Arc<dyn ExecutionPlan>, refused: &'a [Refusal]) -> Optio
     let what = match () {
         () if is_join => Refused::Join,
         () if plan.is::<AggregateExec>() => Refused::Aggregate,
+        () if plan.is::<SortExec>() => Refused::Sort,
         () => return None,
     };
     let schema = plan.schema();
@@ -102,8 +105,20 @@ fn described(plan: &Arc<dyn ExecutionPlan>) -> String {
         }
     }
     let text = Described(plan.as_ref()).to_string();
-    let rest = text.strip_prefix(plan.name()).unwrap_or(&text);
+    // Some say in their name what kind they are, and do not repeat that.
+    let name = plan.name().split_once('(').map_or(plan.name(), |(name, _)| name);
+    let rest = text.strip_prefix(plan.name()).or_else(|| text.strip_prefix(name)).unwrap_or(&text);
     rest.trim_start_matches(':').trim().to_string()
+}
+
+fn partition_facts(plan: &PartitionPlan) -> PartitionFacts {
+    PartitionFacts {
+        name: plan.name.clone(),
+        blocks: plan.blocks_considered as u64,
+        skipped_by_partition: plan.skipped_by_partition as u64,
+        skipped_by_zone_map: plan.skipped_by_zone as u64,
+        skipped_by_joins: 0,
+    }
 }
 
 /// A scan as planned. `columns` are the places in the table of those that are read.
@@ -127,7 +142,8 @@ pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> S
         skipped_by_zone_map: plan.skipped_by_zone as u64,
         skipped_by_partition: plan.skipped_by_partition as u64,
         skipped_by_joins: Vec::new(),
-        partitions: plan.partitions.map(|(wanted, all)| (wanted as u64, all as u64)),
+        skipped_by_top_k: 0,
+        partitions: plan.partitions.iter().map(partition_facts).collect(),
         zone_condition: plan.condition.clone(),
         path: plan.path(),
         limit: None,

@@ -5,31 +5,38 @@
 //! are read late, when their rows are known. Where pipelines cannot do without one, the columns of small tables get theirs.
 
 use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use onehop_pipeline::{SegmentSource, Source, Type};
 
 use super::{Failure, Lowered};
 use crate::scan::ScanPlan;
 
-/// Texts of segments of more rows than this are never made a dictionary.
-const MOST_TEXTS: u64 = 1 << 17;
+/// Texts of tables of more rows than this are never made a dictionary: a million a second are, and the statement waits.
+const MOST_TEXTS: u64 = 1 << 16;
 
 /// Which columns get one.
 #[derive(Debug)]
 pub(super) struct Dictionaries {
-    /// Those of segments with no more rows than this.
-    pub most_texts: u64,
+    /// Those of tables with no more rows than this.
+    most_texts: u64,
     /// Whether more of them would if this were [`MOST_TEXTS`].
     leaves_out: Cell<bool>,
 }
 
 impl Dictionaries {
+    /// None gets one.
+    pub fn none() -> Self {
+        Self { most_texts: 0, leaves_out: Cell::new(false) }
+    }
+
     /// Lowers something with as few as that takes.
     ///
     /// # Errors
     /// Those of the last attempt.
     pub fn fewest<T>(mut lower: impl FnMut(&Self) -> Lowered<T>) -> Lowered<T> {
-        let none = Self { most_texts: 0, leaves_out: Cell::new(false) };
+        let none = Self::none();
         match lower(&none) {
             Err(Failure::Reason(_)) if none.leaves_out.get() => {
                 lower(&Self { most_texts: MOST_TEXTS, leaves_out: Cell::new(false) })
@@ -38,10 +45,22 @@ impl Dictionaries {
         }
     }
 
+    /// Of how many rows the segments may be whose texts get one, in a table that is read like this.
+    pub fn most_texts(&self, plan: &ScanPlan) -> u64 {
+        if rows_of(plan) <= self.most_texts { self.most_texts } else { 0 }
+    }
+
     /// Takes a look at what became of a table's columns.
     pub fn look_at(&self, source: &SegmentSource, plan: &ScanPlan) {
-        let is_small = plan.blocks.iter().all(|block| block.segment.rows() <= MOST_TEXTS);
         let is_late = source.columns().iter().any(|column| column.ty == Type::LateText);
-        self.leaves_out.set(self.leaves_out.get() || is_late && is_small && self.most_texts < MOST_TEXTS);
+        if is_late && (self.most_texts + 1..=MOST_TEXTS).contains(&rows_of(plan)) {
+            self.leaves_out.set(true);
+        }
     }
+}
+
+/// Rows of the segments that are read, also of those of their blocks that are not: a dictionary is of whole segments.
+fn rows_of(plan: &ScanPlan) -> u64 {
+    let blocks = plan.blocks.iter().map(|block| (Arc::as_ptr(&block.segment), block.segment.rows()));
+    blocks.collect::<HashMap<_, _>>().values().sum()
 }

@@ -13,7 +13,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result as DataFusionResult, internal_datafusion_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -23,8 +23,8 @@ use datafusion::physical_plan::{
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use onehop_pipeline::cpu::{
-    Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StepRows, TableFacts,
-    Worker,
+    Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StageTimes, StepRows,
+    TableFacts, TopFacts, Worker,
 };
 use onehop_pipeline::{BatchSource, BatchSourceBuilder};
 use tokio::sync::mpsc;
@@ -57,6 +57,8 @@ pub(crate) struct FusedExec {
     ran: Arc<Mutex<Option<Ran>>>,
     /// The plans of derived relations.
     inputs: Vec<Arc<dyn ExecutionPlan>>,
+    /// How many of the first rows in an order are wanted.
+    fetch: Option<usize>,
 }
 
 /// What came of an execution.
@@ -91,10 +93,16 @@ pub(crate) struct PipelineRan {
     /// Blocks ruled out by the keys of join tables.
     pub skipped: Vec<Skipped>,
     pub steps: Vec<StepRows>,
+    /// What its threads have spent their time on.
+    pub times: StageTimes,
+    /// How long it took to put together what they had.
+    pub finishing: Duration,
     /// Bytes that the workers' sinks had taken before they were put together.
     pub sink_bytes: usize,
     /// The join table that it built.
     pub table: Option<TableFacts>,
+    /// How it got at the first rows in an order.
+    pub top: Option<TopFacts>,
     /// Groups that did not fit in memory.
     pub spilled: Option<SpillRan>,
     /// How often it was carried through: once for each part of a table that did not fit in memory.
@@ -105,6 +113,8 @@ impl PipelineRan {
     /// Adds what came of another pass.
     fn add(&mut self, other: Self) {
         self.elapsed += other.elapsed;
+        self.finishing += other.finishing;
+        self.times.add(&other.times);
         self.workers = self.workers.max(other.workers);
         self.rows += other.rows;
         self.sink_bytes = self.sink_bytes.max(other.sink_bytes);
@@ -113,16 +123,23 @@ impl PipelineRan {
             rows.rows_in += other.rows_in;
             rows.rows_out += other.rows_out;
         }
-        // Those that no pass has read, at least.
+        // Those that no pass has read.
         if self.passes == 0 {
             self.skipped = other.skipped;
         } else {
-            let least = |known: &Skipped| other.skipped.iter().find(|skipped| skipped.step == known.step);
-            self.skipped.retain_mut(|known| {
-                known.morsels = known.morsels.min(least(known).map_or(0, |skipped| skipped.morsels));
-                known.morsels > 0
-            });
+            let is_again = |morsel: &usize| other.skipped.iter().any(|s| s.morsels.binary_search(morsel).is_ok());
+            self.skipped.iter_mut().for_each(|known| known.morsels.retain(is_again));
+            self.skipped.retain(|known| !known.morsels.is_empty());
         }
+        self.top = match (self.top, other.top) {
+            (Some(a), Some(b)) => Some(TopFacts {
+                rows_in: a.rows_in + b.rows_in,
+                rows_left_out: a.rows_left_out + b.rows_left_out,
+                morsels_skipped: a.morsels_skipped.min(b.morsels_skipped),
+                rows_skipped: a.rows_skipped.min(b.rows_skipped),
+            }),
+            (a, b) => a.or(b),
+        };
         self.passes += other.passes;
         // The largest part, with the rows of all of them.
         self.table = match (self.table, other.table) {
@@ -145,14 +162,16 @@ pub(crate) struct SpillRan {
 }
 
 impl FusedExec {
-    pub fn new(fused: Arc<Fused>, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Self {
+    /// Of a subtree whose rows come in `order`, if in any.
+    pub fn new(fused: Arc<Fused>, inputs: Vec<Arc<dyn ExecutionPlan>>, order: Option<LexOrdering>) -> Self {
         let schema = Arc::clone(fused.schema.inner());
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(&schema)),
+            EquivalenceProperties::new_with_orderings(Arc::clone(&schema), order),
             Partitioning::UnknownPartitioning(1),
             if fused.collects() { EmissionType::Incremental } else { EmissionType::Final },
             Boundedness::Bounded,
         );
+        let fetch = fused.top();
         Self {
             fused,
             schema,
@@ -160,6 +179,7 @@ impl FusedExec {
             metrics: ExecutionPlanMetricsSet::new(),
             ran: Arc::default(),
             inputs,
+            fetch,
         }
     }
 
@@ -194,7 +214,11 @@ impl DisplayAs for FusedExec {
 
 impl ExecutionPlan for FusedExec {
     fn name(&self) -> &'static str {
-        if self.fused.collects() { "CpuCollect" } else { "CpuPreAgg" }
+        match self.fused.top() {
+            Some(_) => "CpuTopK",
+            None if self.fused.collects() => "CpuCollect",
+            None => "CpuPreAgg",
+        }
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -227,6 +251,25 @@ impl ExecutionPlan for FusedExec {
             metrics: self.metrics.clone(),
             ran: Arc::clone(&self.ran),
             inputs: children,
+            fetch: self.fetch,
+        }))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.fetch
+    }
+
+    /// Fewer of the first rows in an order; of other rows nobody is told how many are wanted.
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        let fetch = self.fetch?;
+        Some(Arc::new(Self {
+            fused: Arc::clone(&self.fused),
+            schema: Arc::clone(&self.schema),
+            properties: Arc::clone(&self.properties),
+            metrics: self.metrics.clone(),
+            ran: Arc::clone(&self.ran),
+            inputs: self.inputs.clone(),
+            fetch: Some(limit.map_or(fetch, |limit| limit.min(fetch))),
         }))
     }
 
@@ -234,7 +277,7 @@ impl ExecutionPlan for FusedExec {
         let metrics = BaselineMetrics::new(&self.metrics, 0);
         let skipped = MetricBuilder::new(&self.metrics).counter("blocks_skipped_by_joins", 0);
         let (fused, schema, inputs) = (Arc::clone(&self.fused), Arc::clone(&self.schema), self.inputs.clone());
-        let run = Run { fused, context, schema, inputs };
+        let run = Run { fused, context, schema, inputs, fetch: self.fetch };
         let told = Arc::clone(&self.ran);
         let batches = stream::once(async move {
             let timer = metrics.elapsed_compute().timer();
@@ -243,7 +286,7 @@ impl ExecutionPlan for FusedExec {
             if let Err(Stop::TakeOver(reason)) = &outcome {
                 ran.taken_over = Some(reason.to_string());
             }
-            skipped.add(ran.pipelines.iter().flat_map(|pipeline| &pipeline.skipped).map(|s| s.morsels).sum());
+            skipped.add(ran.pipelines.iter().flat_map(|pipeline| &pipeline.skipped).map(|s| s.morsels.len()).sum());
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran.clone());
             let batches = match outcome {
                 Ok(Leaving::Batches(batches)) => batches,
@@ -345,6 +388,7 @@ struct Run {
     context: Arc<TaskContext>,
     schema: SchemaRef,
     inputs: Vec<Arc<dyn ExecutionPlan>>,
+    fetch: Option<usize>,
 }
 
 impl Run {
@@ -394,10 +438,10 @@ impl Run {
         let mut sources = self.fused.execution.sources().to_vec();
         // What they hold is theirs until the answer is there.
         let mut held = Vec::with_capacity(self.inputs.len());
-        for (source, input) in sources.iter_mut().zip(&self.fused.inputs) {
+        for (number, (source, input)) in sources.iter_mut().zip(&self.fused.inputs).enumerate() {
             let Input::Derived(input) = input else { continue };
             let began = Instant::now();
-            let (derived, reservation) = self.derive(input).await?;
+            let (derived, reservation) = self.derive(number, input).await?;
             let (rows, bytes) = (derived.all_rows() as u64, derived.bytes() as u64);
             if let Some(query) = &query {
                 query.expect_rows(rows);
@@ -440,11 +484,12 @@ impl Run {
             None => self.carry(&execution, last, Vec::new(), &stop).await?,
             Some(table) => self.passes(&mut execution, table, &stop, &mut ran.pipelines[table]).await?,
         };
+        let finishing = Instant::now();
         let answer = self.finish(&mut execution, last, stage, workers).await?;
         if let Answer::Spilled(spilled) = &answer {
             done.spilled = Some(SpillRan { counts: Arc::clone(spilled.counts()), partitions: spilled.partitions() });
         }
-        done.elapsed = began.elapsed();
+        (done.finishing, done.elapsed) = (finishing.elapsed(), began.elapsed());
         ran.pipelines.push(done);
         // Join tables are not needed any more, nor what they were made of.
         drop((execution, held));
@@ -453,7 +498,10 @@ impl Run {
             Answer::Rows(mut rows) => {
                 let mut batches = Vec::new();
                 for chunk in std::mem::take(&mut rows.chunks) {
-                    batches.extend(self.sliced(&batch_of(&self.fused, &self.schema, &chunk, threads)?));
+                    let batch = batch_of(&self.fused, &self.schema, &chunk, threads)?;
+                    // The first in their order are one chunk.
+                    let wanted = self.fetch.map_or(batch.num_rows(), |fetch| fetch.min(batch.num_rows()));
+                    batches.extend(self.sliced(&batch.slice(0, wanted)));
                 }
                 // They take what the columns took.
                 let batches = stream::iter(batches).inspect(move |_| {
@@ -477,8 +525,9 @@ impl Run {
         let stage = execution.stage_of_part(pipeline, part)?;
         let is_again = part != KeyPart::ALL;
         let (workers, mut done) = self.carry_stage(execution, pipeline, &stage, Vec::new(), is_again, &stop).await?;
+        let finishing = Instant::now();
         self.finish(execution, pipeline, stage, workers).await?;
-        done.elapsed = began.elapsed();
+        (done.finishing, done.elapsed) = (finishing.elapsed(), began.elapsed());
         done.table = execution.tables().get(pipeline).copied();
         Ok(done)
     }
@@ -545,8 +594,8 @@ impl Run {
 
     /// Counts the blocks that join tables rule out.
     fn plan_blocks(&self, execution: &Execution, pipeline: usize, stage: &Stage, is_again: bool) {
-        let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels).sum();
-        if let Input::Table(scan) = &self.fused.inputs[execution.program().pipelines[pipeline].source] {
+        let by_joins: usize = stage.skipped().iter().map(|skipped| skipped.morsels.len()).sum();
+        if let Input::Table(scan) = self.input(execution, pipeline) {
             // The first time they have been counted already.
             let again = if is_again { scan.plan.blocks.len() } else { 0 };
             scan.ledger.planned_blocks(again as u64, by_joins as u64);
@@ -569,18 +618,30 @@ impl Run {
             query.expect_rows(stage.rows());
         }
         let workers = self.work(stage, workers, stop, query.as_ref()).await?;
+        let top = stage.top();
+        if let (Some(top), Input::Table(scan)) = (top, self.input(execution, pipeline)) {
+            scan.ledger.planned_blocks(0, top.morsels_skipped as u64);
+        }
         let done = PipelineRan {
             elapsed: began.elapsed(),
             workers: workers.len(),
-            rows: stage.rows(),
+            rows: stage.rows() - top.map_or(0, |top| top.rows_skipped),
             skipped: stage.skipped().to_vec(),
             steps: stage.step_rows(),
+            times: stage.times(),
+            finishing: Duration::ZERO,
             sink_bytes: workers.iter().map(Worker::bytes).sum(),
             table: None,
+            top,
             spilled: None,
             passes: 1,
         };
         Ok((workers, done))
+    }
+
+    /// What a pipeline reads.
+    fn input(&self, execution: &Execution, pipeline: usize) -> &Input {
+        &self.fused.inputs[execution.program().pipelines[pipeline].source]
     }
 
     /// Puts together what workers have, on a thread where that may take its time.
@@ -635,13 +696,15 @@ impl Run {
         Ok(stream::iter(first).map(Ok).chain(rest).boxed())
     }
 
-    /// The rows of a derived relation, and the memory that is theirs.
-    async fn derive(&self, input: &DerivedInput) -> Outcome<(BatchSource, MemoryReservation)> {
+    /// The rows of the derived relation that is source `number`, and the memory that is theirs.
+    async fn derive(&self, number: usize, input: &DerivedInput) -> Outcome<(BatchSource, MemoryReservation)> {
         let Some(plan) = self.inputs.get(input.number) else {
             return Err(internal_datafusion_err!("no plan for {}", input.name).into());
         };
         let reservation = MemoryConsumer::new("CpuDerived").register(self.context.memory_pool());
         let mut builder = BatchSourceBuilder::new(&input.name, &input.columns)?;
+        let reads = |column| self.fused.execution.program().reads_values_of(number, column);
+        (0..input.columns.len()).filter(|column| !reads(*column)).for_each(|column| builder.count_only(column));
         // Its errors are DataFusion's as well, memory that its operators did not get among them.
         let mut batches = execute_stream(Arc::clone(plan), Arc::clone(&self.context)).map_err(Stop::Failed)?;
         while let Some(batch) = batches.next().await {

@@ -385,3 +385,38 @@ fn literal(value: &ScalarValue) -> Lowered<Pipeline> {
         other => return because(format!("the literal {other}")),
     })
 }
+
+/// Whether an expression has a result for all that it is computed of, if that has one. There are more of which that is
+/// true: these are so whatever the types.
+pub(super) fn cannot_fail(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinaryExpr(binary) => matches!(
+            binary.op,
+            Operator::And
+                | Operator::Or
+                | Operator::Eq
+                | Operator::NotEq
+                | Operator::Lt
+                | Operator::LtEq
+                | Operator::Gt
+                | Operator::GtEq
+                | Operator::IsDistinctFrom
+                | Operator::IsNotDistinctFrom
+        ),
+        Expr::Column(_)
+        | Expr::Literal(..)
+        | Expr::Alias(_)
+        | Expr::Not(_)
+        | Expr::IsNull(_)
+        | Expr::IsNotNull(_)
+        | Expr::IsTrue(_)
+        | Expr::IsFalse(_)
+        | Expr::IsUnknown(_)
+        | Expr::IsNotTrue(_)
+        | Expr::IsNotFalse(_)
+        | Expr::IsNotUnknown(_)
+        | Expr::Between(_)
+        | Expr::InList(_) => true,
+        _ => false,
+    }
+}

@@ -2,9 +2,9 @@
 //!
 //! The plan is searched from below for subtrees that pipelines can run: an aggregate over filters, projections and joins
 //! of our own tables, and of whatever else, which then is computed first. What is left of joins, with filters and
-//! projections above them, is searched for from above: their rows leave as they are made. Such a subtree becomes one
-//! [`FusedNode`]; all around it stays with DataFusion. For every aggregate and join that stays there too, the reason is
-//! kept.
+//! projections above them, is searched for from above: their rows leave as they are made; and ORDER BY with a LIMIT above
+//! these or a table alone: the first rows leave, in their order. Such a subtree becomes one [`FusedNode`]; all around it
+//! stays with DataFusion. For every aggregate, join and such ORDER BY that stays there too, the reason is kept.
 //!
 //! ```text
 //! LogicalPlan ─ reduce ─► with joins that say which rows are worth aggregating
@@ -46,7 +46,7 @@ use datafusion::logical_expr::{Extension, LogicalPlan};
 use onehop_segment::BlockCache;
 
 pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan};
-pub(crate) use self::input::{DerivedInput, Input};
+pub(crate) use self::input::{DerivedInput, Input, Scan};
 use self::node::FusedNode;
 pub(crate) use self::node::{Fused, FusedPlanner};
 
@@ -131,7 +131,8 @@ struct LoweredPlan {
 impl LoweredPlan {
     /// What stays with DataFusion although it is about tables of the database.
     fn of_tables(&self) -> Vec<&Refusal> {
-        self.refused.iter().filter(|refusal| !refusal.tables.is_empty()).collect()
+        let counts = |refusal: &&Refusal| !refusal.tables.is_empty() && refusal.what != Refused::Sort;
+        self.refused.iter().filter(counts).collect()
     }
 }
 
@@ -150,17 +151,8 @@ fn lower_plan(
     // From below: what an aggregate is computed of may have become a fused subtree before.
     let aggregates = |node: LogicalPlan| {
         let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
-        match FusedNode::of_aggregate(aggregate, state, fusing, query, &mut refused) {
-            Ok(fused) => {
-                fused_subtrees += 1;
-                Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
-            }
-            Err(Failure::Reason(reason)) => {
-                refused.push(Refusal::of(&node, reason)?);
-                Ok(Transformed::no(node))
-            }
-            Err(Failure::Error(e)) => Err(e),
-        }
+        let fused = FusedNode::of_aggregate(aggregate, state, fusing, query, &mut refused);
+        put(fused, node, &mut fused_subtrees, |refusal| refused.push(refusal))
     };
     let plan = plan.clone().transform_up_with_subqueries(aggregates)?.data;
     // From above: as many of the joins that are left at a time as can be.
@@ -169,26 +161,44 @@ fn lower_plan(
             refuse_joins(&node, "a join in a WITH RECURSIVE query", &mut refused)?;
             return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
         }
+        if let LogicalPlan::Sort(sort) = &node
+            && sort.fetch.is_some()
+            && is_of_tables(&sort.input)?
+        {
+            let fused = FusedNode::of_sort(sort, state, fusing, query, &mut refused);
+            return put(fused, node, &mut fused_subtrees, |refusal| refused.push(refusal));
+        }
         if !has_join_on_top(&node) {
             return Ok(Transformed::no(node));
         }
-        match FusedNode::of_joins(&node, state, fusing, query, &mut refused) {
-            Ok(fused) => {
-                fused_subtrees += 1;
-                Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
-            }
-            Err(Failure::Reason(reason)) => {
-                if matches!(node, LogicalPlan::Join(_)) {
-                    let refusal = Refusal::of(&node, reason)?;
-                    refused.extend(Some(refusal).filter(|refusal| !refusal.tables.is_empty()));
-                }
-                Ok(Transformed::no(node))
-            }
-            Err(Failure::Error(e)) => Err(e),
-        }
+        let fused = FusedNode::of_joins(&node, state, fusing, query, &mut refused);
+        let is_join = matches!(node, LogicalPlan::Join(_));
+        put(fused, node, &mut fused_subtrees, |refusal| {
+            refused.extend(Some(refusal).filter(|refusal| is_join && !refusal.tables.is_empty()));
+        })
     };
     let lowered = plan.transform_down_with_subqueries(joins)?;
     Ok(LoweredPlan { plan: lowered.data, fused_subtrees, refused })
+}
+
+/// Puts a fused subtree, which is counted, in the place of a node; or leaves the node, whose refusal `refuse` is told.
+fn put(
+    fused: Lowered<FusedNode>,
+    node: LogicalPlan,
+    fused_subtrees: &mut u64,
+    refuse: impl FnOnce(Refusal),
+) -> DataFusionResult<Transformed<LogicalPlan>> {
+    match fused {
+        Ok(fused) => {
+            *fused_subtrees += 1;
+            Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(fused) })))
+        }
+        Err(Failure::Reason(reason)) => {
+            refuse(Refusal::of(&node, reason)?);
+            Ok(Transformed::no(node))
+        }
+        Err(Failure::Error(e)) => Err(e),
+    }
 }
 
 /// Whether it is a join, or what is made of one's rows one by one.
@@ -200,6 +210,18 @@ fn has_join_on_top(plan: &LogicalPlan) -> bool {
         LogicalPlan::SubqueryAlias(alias) => has_join_on_top(&alias.input),
         _ => false,
     }
+}
+
+/// Whether it is rows of tables of the database, filtered and joined with anything or not.
+fn is_of_tables(plan: &LogicalPlan) -> DataFusionResult<bool> {
+    Ok(match plan {
+        LogicalPlan::TableScan(scan) => scan.fetch.is_none() && relation::table_of(plan)?.is_some(),
+        LogicalPlan::Projection(projection) => is_of_tables(&projection.input)?,
+        LogicalPlan::Filter(filter) => is_of_tables(&filter.input)?,
+        LogicalPlan::SubqueryAlias(alias) => is_of_tables(&alias.input)?,
+        LogicalPlan::Join(join) => is_of_tables(&join.left)? || is_of_tables(&join.right)?,
+        _ => false,
+    })
 }
 
 fn refuse_joins(plan: &LogicalPlan, reason: &str, refused: &mut Vec<Refusal>) -> DataFusionResult<()> {
@@ -218,9 +240,11 @@ fn refuse_joins(plan: &LogicalPlan, reason: &str, refused: &mut Vec<Refusal>) ->
 pub(crate) enum Refused {
     Aggregate,
     Join,
+    /// The first rows in an order: nobody has to be told of a plan that sorts, as any does.
+    Sort,
 }
 
-/// Why an aggregate or a join stays with DataFusion.
+/// Why an aggregate, a join or an ORDER BY with a LIMIT stays with DataFusion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub what: Refused,
@@ -233,7 +257,11 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     fn of(node: &LogicalPlan, reason: String) -> DataFusionResult<Self> {
-        let what = if matches!(node, LogicalPlan::Join(_)) { Refused::Join } else { Refused::Aggregate };
+        let what = match node {
+            LogicalPlan::Join(_) => Refused::Join,
+            LogicalPlan::Sort(_) => Refused::Sort,
+            _ => Refused::Aggregate,
+        };
         let columns = node.schema().fields().iter().map(|field| field.name().clone()).collect();
         Ok(Self { what, columns, tables: relation::tables_below(node, true)?, reason })
     }

@@ -11,20 +11,23 @@ use datafusion::common::{Column, DFSchemaRef, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
-    Aggregate as LogicalAggregate, Expr, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
+    Aggregate as LogicalAggregate, Expr, LogicalPlan, Sort, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
 };
+use datafusion::physical_expr::{LexOrdering, create_physical_sort_exprs};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use onehop_io::Ledger;
 use onehop_pipeline::cpu::{Execution, SinkFacts};
-use onehop_pipeline::ir::Sink;
+use onehop_pipeline::ir::{Direction, Nulls, Sink, SortKey};
 use onehop_pipeline::{Domain, Expr as PipelineExpr, Value};
 
 use super::aggregate::{self, Finish};
 use super::dictionaries::Dictionaries;
 use super::distinct;
 use super::exec::FusedExec;
-use super::graph::Graph;
+use super::expr::Translator;
+use super::graph::{Graph, Outputs};
 use super::input::{Input, Scan};
 use super::relation::{Derived, Relation, tables_below};
 use super::tree::{Planned, Planner};
@@ -66,6 +69,14 @@ impl Fused {
         self.execution.program().pipelines.last().is_some_and(|last| matches!(last.sink, Sink::Collect { .. }))
     }
 
+    /// How many rows there are at most, if they are the first ones in an order.
+    pub fn top(&self) -> Option<usize> {
+        match self.execution.program().pipelines.last()?.sink {
+            Sink::Top { rows, .. } => Some(rows),
+            _ => None,
+        }
+    }
+
     /// The operators that DataFusion would have run.
     pub async fn plan_unfused(&self) -> Result<Arc<dyn ExecutionPlan>> {
         self.state.query_planner().create_physical_plan(&self.unfused, self.state.as_ref()).await
@@ -77,6 +88,10 @@ impl fmt::Display for Fused {
         let Some(words) = self.words.last() else { return Ok(()) };
         if self.collects() {
             return write!(f, "columns=[{}]", words.values.join(", "));
+        }
+        if let Some(rows) = self.top() {
+            let (keys, columns) = (words.keys.join(", "), words.values.join(", "));
+            return write!(f, "rows={rows}, keys=[{keys}], columns=[{columns}]");
         }
         write!(f, "groups=[{}], aggregates=[{}]", words.keys.join(", "), words.values.join(", "))
     }
@@ -154,8 +169,8 @@ impl FusedNode {
             Ok(Sink::Aggregate { keys, aggregates })
         })?;
         let made_of = LogicalPlan::Aggregate(unfused.clone());
-        let read = (keys.as_slice(), calls.as_slice());
-        Self::of_planned(&graph, planned, read, finish, made_of, state, fusing, refused)
+        let words = (graph.all_sql(&keys), graph.all_sql(&calls));
+        Self::of_planned(&graph, planned, words, finish, made_of, state, fusing, refused)
     }
 
     /// The rows of joins, and of filters and projections above them, that no aggregate is computed of.
@@ -180,39 +195,68 @@ impl FusedNode {
         let mut graph = Graph::new("a join");
         let outputs = graph.add(plan)?;
         graph.check_worth()?;
-        // DataFusion's joins read no more than one of their sides into memory.
-        for derived in graph.relations.iter().filter_map(Relation::derived) {
-            if !derived.has_few_rows() {
-                return because(derived.reason.clone());
-            }
-        }
-        let columns = plan.schema().columns();
-        let known = |column: &Column| match outputs.get(column) {
-            Some(known) => Ok(known.clone()),
-            None => because(format!("two columns named {}", column.name)),
-        };
-        let columns = columns.iter().map(known).collect::<Lowered<Vec<Expr>>>()?;
+        check_memory(&graph)?;
+        let columns = columns_of(plan, &outputs)?;
         let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query), dictionaries)?;
         let finish = (0..columns.len()).map(Finish::Column).collect();
-        let planned = planner.plan(&columns, |translator| {
-            let mut columns = columns.iter().map(|column| translator.translate(column)).collect::<Lowered<Vec<_>>>()?;
-            if columns.is_empty() {
-                // Somebody wants to know how many rows there are.
-                columns.push(PipelineExpr::Literal(Value::Bool(true)));
-            }
-            Ok(Sink::Collect { columns })
-        })?;
-        let read = ([].as_slice(), columns.as_slice());
-        Self::of_planned(&graph, planned, read, finish, plan.clone(), state, fusing, refused)
+        let planned =
+            planner.plan(&columns, |translator| Ok(Sink::Collect { columns: translated(&columns, translator)? }))?;
+        let words = (Vec::new(), graph.all_sql(&columns));
+        Self::of_planned(&graph, planned, words, finish, plan.clone(), state, fusing, refused)
     }
 
-    /// What has been planned, where all that can be refused is refused: DataFusion can still take over. `read` are keys
-    /// and values of the last pipeline, `unfused` is what it was made of.
-    #[allow(clippy::too_many_arguments, reason = "the last step of both of the above")]
+    /// The first rows in an order, of a table or of joins, and of filters and projections above them.
+    pub fn of_sort(
+        sort: &Sort,
+        state: &SessionState,
+        fusing: &Fusing,
+        query: Option<&Arc<Query>>,
+        refused: &mut Vec<Refusal>,
+    ) -> Lowered<Self> {
+        let Some(rows @ 1..) = sort.fetch else { return because("an ORDER BY of all rows, or of none") };
+        let mut graph = Graph::new("an ORDER BY");
+        let outputs = graph.add(&sort.input)?;
+        graph.check_worth()?;
+        check_memory(&graph)?;
+        let columns = columns_of(&sort.input, &outputs)?;
+        let keys = sort.expr.iter().map(|key| graph.over_relations(&key.expr, &outputs));
+        let keys = keys.collect::<Lowered<Vec<Expr>>>()?;
+        // Those of a few rows are sorted sooner than a dictionary of all of them is made.
+        let none = Dictionaries::none();
+        let planner = Planner::new(&graph, state, Arc::clone(&fusing.cache), ledger_of(query), &none)?;
+        let finish = (0..columns.len()).map(Finish::Column).collect();
+        let read: Vec<Expr> = keys.iter().chain(&columns).cloned().collect();
+        let planned = planner.plan(&read, |translator| {
+            let mut order = Vec::with_capacity(keys.len());
+            for (expr, key) in keys.iter().zip(&sort.expr) {
+                let direction = if key.asc { Direction::Ascending } else { Direction::Descending };
+                let nulls = if key.nulls_first { Nulls::First } else { Nulls::Last };
+                order.push(SortKey { expr: translator.translate(expr)?, direction, nulls });
+            }
+            Ok(Sink::Top { rows, keys: order, columns: translated(&columns, translator)? })
+        })?;
+        let key_sql = keys.iter().zip(&sort.expr).map(|(expr, key)| {
+            let direction = if key.asc { "" } else { " DESC" };
+            // In descending order they come first unless something else is said.
+            let nulls = match (key.asc, key.nulls_first) {
+                (true, true) => " NULLS FIRST",
+                (false, false) => " NULLS LAST",
+                _ => "",
+            };
+            format!("{}{direction}{nulls}", graph.sql(expr))
+        });
+        let words = (key_sql.collect(), graph.all_sql(&columns));
+        let made_of = LogicalPlan::Sort(sort.clone());
+        Self::of_planned(&graph, planned, words, finish, made_of, state, fusing, refused)
+    }
+
+    /// What has been planned, where all that can be refused is refused: DataFusion can still take over. `keys` and
+    /// `values` are those of the last pipeline, `unfused` is what it was made of.
+    #[allow(clippy::too_many_arguments, reason = "the last step of all of the above")]
     fn of_planned(
         graph: &Graph,
         planned: Planned,
-        (keys, values): (&[Expr], &[Expr]),
+        (keys, values): (Vec<String>, Vec<String>),
         finish: Vec<Finish>,
         unfused: LogicalPlan,
         state: &SessionState,
@@ -223,8 +267,7 @@ impl FusedNode {
         let execution = Execution::new(program, sources, 0)?;
         let planned = execution.check()?;
         if let Some(words) = words.last_mut() {
-            words.keys = keys.iter().map(|key| graph.sql(key)).collect();
-            words.values = values.iter().map(|value| graph.sql(value)).collect();
+            (words.keys, words.values) = (keys, values);
         }
         let fused = Fused {
             execution,
@@ -271,6 +314,31 @@ impl FusedNode {
 
     fn address(&self) -> usize {
         Arc::as_ptr(&self.fused) as usize
+    }
+}
+
+/// Whether nothing is read into memory that DataFusion would not: of a join, no more than one of the sides.
+fn check_memory(graph: &Graph) -> Lowered<()> {
+    match graph.relations.iter().filter_map(Relation::derived).find(|derived| !derived.has_few_rows()) {
+        Some(derived) => because(derived.reason.clone()),
+        None => Ok(()),
+    }
+}
+
+/// What the columns of a plan are.
+fn columns_of(plan: &LogicalPlan, outputs: &Outputs) -> Lowered<Vec<Expr>> {
+    let known = |column: &Column| match outputs.get(column) {
+        Some(known) => Ok(known.clone()),
+        None => because(format!("two columns named {}", column.name)),
+    };
+    plan.schema().columns().iter().map(known).collect()
+}
+
+/// Columns of an answer. Where there are none, somebody wants to know how many rows there are.
+fn translated(columns: &[Expr], translator: &Translator<'_>) -> Lowered<Vec<PipelineExpr>> {
+    match columns.is_empty() {
+        true => Ok(vec![PipelineExpr::Literal(Value::Bool(true))]),
+        false => columns.iter().map(|column| translator.translate(column)).collect(),
     }
 }
 
@@ -332,10 +400,15 @@ impl ExtensionPlanner for FusedPlanner {
         node: &dyn UserDefinedLogicalNode,
         _logical: &[&LogicalPlan],
         physical: &[Arc<dyn ExecutionPlan>],
-        _session: &dyn Session,
-        _context: &PhysicalPlanningContext,
+        session: &dyn Session,
+        context: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(node) = node.as_any().downcast_ref::<FusedNode>() else { return Ok(None) };
-        Ok(Some(Arc::new(FusedExec::new(Arc::clone(&node.fused), physical.to_vec()))))
+        let exec = |order| Arc::new(FusedExec::new(Arc::clone(&node.fused), physical.to_vec(), order));
+        let LogicalPlan::Sort(sort) = &node.fused.unfused else { return Ok(Some(exec(None))) };
+        let order = create_physical_sort_exprs(&sort.expr, sort.input.schema(), session.execution_props(), context)?;
+        let Some(order) = LexOrdering::new(order) else { return Ok(Some(exec(None))) };
+        // DataFusion takes it for what settles the order of the answer, sees that its input has it, and removes it.
+        Ok(Some(Arc::new(SortExec::new(order.clone(), exec(Some(order))).with_fetch(sort.fetch))))
     }
 }

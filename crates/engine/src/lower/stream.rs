@@ -107,6 +107,7 @@ impl Flow {
             rows: self.stage.taken_rows(),
             skipped: self.stage.skipped().to_vec(),
             steps: self.stage.step_rows(),
+            times: self.stage.times(),
             passes: 1,
             ..PipelineRan::default()
         }

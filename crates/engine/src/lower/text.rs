@@ -7,13 +7,14 @@ use arrow::array::{ArrayRef, StringViewArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Column, DFSchema, DataFusionError};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, ExprSchemable, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use onehop_pipeline::{Bounds, DictionaryFunction, Error as PipelineError, Interval, Result as PipelineResult};
 
-use super::expr::bounds;
+use super::expr::{bounds, cannot_fail};
 
 /// An expression over a text.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(super) struct TextFunction {
     result: DataType,
     /// What they lie within if they are integers.
     interval: Interval,
+    can_fail: bool,
 }
 
 /// What pipelines take for a type; `None` if nothing.
@@ -43,6 +45,50 @@ pub(super) fn canonical(data_type: &DataType) -> Option<DataType> {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(DataType::Utf8View),
         _ => None,
     }
+}
+
+/// Functions that have a result for every text, as far as it is about the text.
+const NEVER_FAIL: &[&str] = &[
+    "ascii",
+    "bit_length",
+    "btrim",
+    "character_length",
+    "coalesce",
+    "concat",
+    "contains",
+    "ends_with",
+    "left",
+    "lower",
+    "ltrim",
+    "nullif",
+    "octet_length",
+    "replace",
+    "reverse",
+    "right",
+    "rtrim",
+    "split_part",
+    "starts_with",
+    "strpos",
+    "substr",
+    "upper",
+];
+
+/// Whether there are texts for which an expression fails; what is not known to have a result for all, may.
+fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool, DataFusionError> {
+    expr.exists(|expr| {
+        Ok(match expr {
+            expr if cannot_fail(expr) => false,
+            Expr::Like(_) | Expr::Case(_) | Expr::TryCast(_) => false,
+            Expr::BinaryExpr(binary) => binary.op != Operator::StringConcat,
+            Expr::Cast(cast) => {
+                let (from, to) = (cast.expr.get_type(schema)?, cast.field.data_type());
+                let is_wider = from.is_integer() && *to == DataType::Int64 && from != DataType::UInt64;
+                !(is_wider || from == *to || from.is_string() && to.is_string())
+            }
+            Expr::ScalarFunction(call) => !NEVER_FAIL.contains(&call.name()),
+            _ => true,
+        })
+    })
 }
 
 impl TextFunction {
@@ -66,7 +112,8 @@ impl TextFunction {
             other if other.is_integer() => bounds(other),
             _ => bounds(&DataType::Int64),
         };
-        Ok(Self { name, expr: physical, schema, result, interval: Interval::new(min, max) })
+        let can_fail = can_fail(expr, &qualified)?;
+        Ok(Self { name, expr: physical, schema, result, interval: Interval::new(min, max), can_fail })
     }
 
     fn evaluate(&self, texts: &StringViewArray) -> Result<ArrayRef, DataFusionError> {
@@ -87,6 +134,10 @@ impl DictionaryFunction for TextFunction {
 
     fn interval(&self) -> Interval {
         self.interval
+    }
+
+    fn can_fail(&self) -> bool {
+        self.can_fail
     }
 
     fn apply(&self, texts: &StringViewArray) -> PipelineResult<ArrayRef> {

@@ -488,7 +488,7 @@ impl<'a> Planner<'a> {
         }
         let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
         let ledger = Arc::new(Ledger::below(&self.ledger));
-        let (cache, most_texts) = (Arc::clone(&self.cache), self.dictionaries.most_texts);
+        let (cache, most_texts) = (Arc::clone(&self.cache), self.dictionaries.most_texts(&plan));
         let source = SegmentSource::new(&table.name, blocks, &typed, cache, Arc::clone(&ledger), most_texts)?;
         self.dictionaries.look_at(&source, &plan);
         let columns = columns.iter().map(|(place, _)| *place).collect();

@@ -13,9 +13,9 @@ use crate::explain::Printer;
 pub(crate) struct Words {
     /// Of each step: its condition, or the equalities of its join.
     pub steps: Vec<String>,
-    /// A join table's key, or what makes a group.
+    /// A join table's key, what makes a group, or what rows are in the order of.
     pub keys: Vec<String>,
-    /// A join table's payload, or what is computed of each group.
+    /// A join table's payload, what is computed of each group, or columns of rows.
     pub values: Vec<String>,
 }
 
@@ -23,6 +23,11 @@ impl Graph {
     /// An expression over columns of relations.
     pub fn sql(&self, expr: &Expr) -> String {
         Printer::new(&|column| self.column_name(column)).print(expr)
+    }
+
+    /// Several of them.
+    pub fn all_sql(&self, exprs: &[Expr]) -> Vec<String> {
+        exprs.iter().map(|expr| self.sql(expr)).collect()
     }
 
     /// The columns of several relations by one name have their relation's before it.

@@ -3,15 +3,20 @@
 //! DataFusion makes a duration in seconds of the difference of two dates, which compares with no number: `a - b > 3` is a
 //! broken assertion of its own. A number it makes an interval in nanoseconds of before it adds it to a date, so that
 //! 106,752 days are too many. PostgreSQL and DuckDB count days, and so does this: in integers, checked as all are, before
-//! types are settled. Intervals and timestamps are left to DataFusion.
+//! types are settled.
+//!
+//! A date and an interval is a date in DataFusion, which loses the hours of `DATE '2020-01-01' + INTERVAL '36 hours'`.
+//! Here it is one only where the interval is written in whole days, months and years, so that such dates compare with
+//! columns of dates; else it is a timestamp, as it always is in PostgreSQL and DuckDB. Timestamps are left to DataFusion.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, Operator, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
 
 use super::expressions;
 
@@ -20,13 +25,7 @@ pub(super) struct DateArithmetic;
 
 impl AnalyzerRule for DateArithmetic {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let rewritten = plan.transform_up_with_subqueries(|node| {
-            let schema = expressions::readable(&node)?;
-            let rewritten = expressions::rewritten(node, |expr| Ok(rewrite(expr, &schema)))?;
-            // Changed or not: an input may have changed its types.
-            rewritten.map_data(LogicalPlan::recompute_schema)
-        });
-        Ok(rewritten?.data)
+        expressions::rewritten_everywhere(plan, rewrite)
     }
 
     fn name(&self) -> &str {
@@ -47,8 +46,33 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         (a, Operator::Plus, DataType::Date32) if a.is_integer() => {
             Transformed::yes(date(computed(number(left), days(right))))
         }
+        (DataType::Date32, _, DataType::Interval(_)) if !is_of_whole_days(right) => {
+            Transformed::yes(computed(midnight(left), right.as_ref().clone()))
+        }
+        (DataType::Interval(_), Operator::Plus, DataType::Date32) if !is_of_whole_days(left) => {
+            Transformed::yes(computed(left.as_ref().clone(), midnight(right)))
+        }
         _ => Transformed::no(expr),
     }
+}
+
+/// Whether an interval is seen to have no hours or less.
+fn is_of_whole_days(interval: &Expr) -> bool {
+    match interval {
+        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(value)), _) => value.nanoseconds == 0,
+        Expr::Literal(ScalarValue::IntervalDayTime(Some(value)), _) => value.milliseconds == 0,
+        Expr::Literal(ScalarValue::IntervalYearMonth(_), _) => true,
+        Expr::Negative(inner) => is_of_whole_days(inner),
+        Expr::Alias(alias) => is_of_whole_days(&alias.expr),
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) => {
+            is_of_whole_days(left) && is_of_whole_days(right)
+        }
+        _ => false,
+    }
+}
+
+fn midnight(date: &Expr) -> Expr {
+    cast(date.clone(), DataType::Timestamp(TimeUnit::Microsecond, None))
 }
 
 /// Days since 1970-01-01.
@@ -67,7 +91,8 @@ mod tests {
 
     #[tokio::test]
     async fn days_are_counted() {
-        let table = "(VALUES (DATE '2020-03-01', 29), (DATE '1969-12-31', -1), (NULL, 5)) AS t(d, n)";
+        let table = "(VALUES (DATE '2020-03-01', 29, INTERVAL '25 hours'), (DATE '1969-12-31', -1, INTERVAL '1 day'), \
+                     (NULL, 5, NULL)) AS t(d, n, i)";
         for (expression, expected) in [
             // From DuckDB.
             ("d - DATE '2020-02-01'", "29 -18294 NULL"),
@@ -79,7 +104,14 @@ mod tests {
             ("DATE '1998-01-01' + 200000 - d", "191905 210228 NULL"),
             ("DATE '1998-01-01' + 200000", "2545-08-01 2545-08-01 2545-08-01"),
             ("d + CAST(n AS TINYINT) + CAST(1 AS SMALLINT)", "2020-03-31 1969-12-31 NULL"),
-            // As before.
+            // With an interval.
+            ("d + INTERVAL '36 hours'", "2020-03-02T12:00:00 1970-01-01T12:00:00 NULL"),
+            ("INTERVAL '1 minute' + d", "2020-03-01T00:01:00 1969-12-31T00:01:00 NULL"),
+            ("d - INTERVAL '1 second'", "2020-02-29T23:59:59 1969-12-30T23:59:59 NULL"),
+            ("d + INTERVAL '1 day 1 hour'", "2020-03-02T01:00:00 1970-01-01T01:00:00 NULL"),
+            ("d + i", "2020-03-02T01:00:00 1970-01-01T00:00:00 NULL"),
+            ("arrow_typeof(d + INTERVAL '1 month')", "Date32 Date32 Date32"),
+            ("arrow_typeof(d - INTERVAL '1' DAY)", "Date32 Date32 Date32"),
             ("CAST(d + INTERVAL '1 month' AS DATE)", "2020-04-01 1970-01-31 NULL"),
             (
                 "TIMESTAMP '2020-01-02 00:00:00' - TIMESTAMP '2020-01-01 00:00:00' > INTERVAL '3 hours'",

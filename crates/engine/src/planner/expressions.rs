@@ -17,6 +17,20 @@ pub(super) fn readable(node: &LogicalPlan) -> Result<DFSchema> {
     }
 }
 
+/// Rewrites the expressions of all nodes, knowing what they may read, and settles anew what types their columns have.
+pub(super) fn rewritten_everywhere(
+    plan: LogicalPlan,
+    rewrite: impl Fn(Expr, &DFSchema) -> Transformed<Expr>,
+) -> Result<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|node| {
+        let schema = readable(&node)?;
+        let rewritten = rewritten(node, |expr| Ok(rewrite(expr, &schema)))?;
+        // Changed or not: an input may have changed its types.
+        rewritten.map_data(LogicalPlan::recompute_schema)
+    });
+    Ok(plan?.data)
+}
+
 /// Rewrites the expressions of a node, inner ones before outer ones. Columns that they make keep their names.
 pub(super) fn rewritten(
     node: LogicalPlan,

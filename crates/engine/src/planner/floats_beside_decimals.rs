@@ -1,18 +1,23 @@
 //! Where a float meets a decimal, both are floats.
 //!
-//! DataFusion does arithmetic so, but compares, and chooses the type of CASE, coalesce() or a UNION, as
+//! DataFusion does arithmetic so, but compares, and chooses the type of CASE, coalesce(), VALUES or a UNION, as
 //! Decimal(30, 15): `x < 0.1` fails on a double of 1e16, and `CASE WHEN b THEN x ELSE 0.0 END` with it. PostgreSQL and
 //! DuckDB make floats of both. A decimal beside REALs alone becomes a REAL, so that `r = 0.1` finds a REAL of 0.1.
+
+use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::InSubquery;
-use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Union, cast};
+use datafusion::logical_expr::{
+    BinaryExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Union, Values, cast,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{CastKind, DataType as SqlType, Expr as SqlExpr, Values as SqlValues};
 
 use super::checked_arithmetic::is_checked;
 use super::expressions;
@@ -22,7 +27,14 @@ pub(super) struct FloatsBesideDecimals;
 
 impl AnalyzerRule for FloatsBesideDecimals {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(rewrite_node)?.data)
+        // INSERT gives VALUES the types of the table's columns.
+        let is_insert = matches!(plan, LogicalPlan::Dml(_));
+        let rewritten = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Values(values) if is_insert => Ok(Transformed::yes(LogicalPlan::Values(kept(values)))),
+            LogicalPlan::Values(values) => Ok(Transformed::yes(LogicalPlan::Values(settle_values(values)?))),
+            other => rewrite_node(other),
+        });
+        Ok(rewritten?.data)
     }
 
     fn name(&self) -> &str {
@@ -151,6 +163,70 @@ fn settle_subquery(found: &mut InSubquery, schema: &DFSchema) -> Result<bool> {
     Ok(true)
 }
 
+/// Gives values in a tree the casts that [`settle_values`] leaves: those to decimals it would take for DataFusion's.
+pub(super) fn rewrite_values(values: &mut SqlValues) {
+    for value in values.rows.iter_mut().flat_map(|row| &mut row.content) {
+        if let SqlExpr::Cast { data_type: SqlType::Decimal(_) | SqlType::Numeric(_) | SqlType::Dec(_), .. } = value {
+            let data_type = match value {
+                SqlExpr::Cast { data_type, .. } => data_type.clone(),
+                _ => continue,
+            };
+            let expr = Box::new(value.clone());
+            *value = SqlExpr::Cast { kind: CastKind::Cast, expr, data_type, array: false, format: None };
+        }
+    }
+}
+
+/// A column's values that DataFusion has cast to a decimal, though there are floats among them.
+fn settle_values(mut values: Values) -> Result<Values> {
+    let nothing = DFSchema::empty();
+    let mut fields: Vec<_> = values.schema.iter().map(|(table, field)| (table.cloned(), field.clone())).collect();
+    for (column, (_, field)) in fields.iter_mut().enumerate().filter(|(_, (_, field))| field.data_type().is_decimal()) {
+        let decimal = field.data_type().clone();
+        let types: Vec<DataType> = values
+            .values
+            .iter()
+            .filter_map(|row| row.get(column))
+            .filter(|value| !matches!(value, Expr::Literal(value, _) if value.is_null()))
+            .map(|value| before_cast(value, &decimal).get_type(&nothing))
+            .collect::<Result<_>>()?;
+        // Without decimals it is floats and integers, of which DataFusion makes floats by itself.
+        let Some(float) = common_float(types.iter()) else { continue };
+        for value in values.values.iter_mut().filter_map(|row| row.get_mut(column)) {
+            let written = before_cast(value, &decimal).clone();
+            *value = match written.get_type(&nothing)? == float {
+                true => written,
+                false => as_float(written, &float),
+            };
+        }
+        *field = Arc::new(field.as_ref().clone().with_data_type(float));
+    }
+    let schema = DFSchema::new_with_metadata(fields, values.schema.metadata().clone())?;
+    Ok(Values { schema: Arc::new(schema), values: values.values })
+}
+
+/// Values whose casts to decimals [`settle_values`] leaves when it meets them without their INSERT.
+fn kept(mut values: Values) -> Values {
+    for value in values.values.iter_mut().flatten() {
+        if let Expr::Cast(call) = value
+            && call.field.data_type().is_decimal()
+            && !matches!(call.expr.as_ref(), Expr::Cast(_))
+        {
+            let decimal = call.field.data_type().clone();
+            *value = cast(std::mem::take(value), decimal);
+        }
+    }
+    values
+}
+
+/// What was cast to this type.
+fn before_cast<'a>(expr: &'a Expr, data_type: &DataType) -> &'a Expr {
+    match expr {
+        Expr::Cast(cast) if cast.field.data_type() == data_type => &cast.expr,
+        other => other,
+    }
+}
+
 fn settle_union(union: Union) -> Result<Union> {
     let columns = union.schema.fields().len();
     let floats: Vec<Option<DataType>> = (0..columns)
@@ -198,6 +274,23 @@ mod tests {
             let text =
                 format!("SELECT {expression} FROM (VALUES (1e300, 0.5), (1e-1, 0.1)) AS t(x, d) ORDER BY x DESC");
             assert_eq!(rows(&text).await.join(" "), expected, "{expression}");
+        }
+    }
+
+    #[tokio::test]
+    async fn so_do_values() {
+        for (values, expected) in [
+            ("(CAST(1e-20 AS DOUBLE)), (1.0)", "Float64 1e-20,Float64 1.0"),
+            ("(1.5), (NULL), (1e300), (2)", "Float64 1.5,Float64 NULL,Float64 1e300,Float64 2.0"),
+            ("(0.1), (CAST(0.5 AS REAL))", "Float32 0.1,Float32 0.5"),
+            ("(1.5), (2)", "Decimal128(21, 1) 1.5,Decimal128(21, 1) 2.0"),
+            (
+                "(CAST(1.5e0 AS DECIMAL(30, 15))), (CAST(2 AS DECIMAL(30, 15)))",
+                "Decimal128(30, 15) 1.500000000000000,Decimal128(30, 15) 2.000000000000000",
+            ),
+        ] {
+            let text = format!("SELECT arrow_typeof(x), x FROM (VALUES {values}) AS t(x)");
+            assert_eq!(rows(&text).await.join(","), expected, "{values}");
         }
     }
 

@@ -2,13 +2,40 @@
 //!
 //! With decimal literals (see `configure`) DataFusion makes every number a decimal that is no integer: `1e300` would
 //! be refused, and 50 digits be of a type that nothing can store.
+//!
+//! In the frame of a window it reads `INTERVAL '7' DAY` and not `INTERVAL 7 DAY`; and a field of a struct as `['a']` and
+//! not as `.a`.
 
-use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, Value};
+use datafusion::sql::sqlparser::ast::{AccessExpr, CastKind, DataType, ExactNumberInfo, Expr, Value};
+
+use crate::statement::normal;
 
 /// Digits of the widest decimal that columns can have.
-const DECIMAL_DIGITS: usize = 38;
+pub(super) const DECIMAL_DIGITS: usize = 38;
 
 pub(super) fn rewrite(expr: &mut Expr) {
+    if let Expr::CompoundFieldAccess { root, access_chain } = expr {
+        // `t.a[1]` is of a table.
+        if matches!(root.as_ref(), Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
+            return;
+        }
+        for access in access_chain {
+            if let AccessExpr::Dot(field) = access
+                && let Expr::Identifier(name) = field
+            {
+                *field = Expr::Value(Value::SingleQuotedString(normal(name)).into());
+            }
+        }
+        return;
+    }
+    if let Expr::Interval(interval) = expr {
+        if let Expr::Value(value) = interval.value.as_mut()
+            && let Value::Number(number, _) = &value.value
+        {
+            value.value = Value::SingleQuotedString(number.clone());
+        }
+        return;
+    }
     let Expr::Value(value) = &*expr else { return };
     let Value::Number(number, _) = &value.value else { return };
     let is_scientific = number.contains(['e', 'E']);
@@ -28,7 +55,15 @@ pub(super) fn rewrite(expr: &mut Expr) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crate::planner::tests::rewritten;
+    use crate::planner::tests::{rewritten, rows};
+
+    #[tokio::test]
+    async fn fields_and_frames() {
+        assert_eq!(rows("SELECT {'a': 1}.a, INTERVAL 7 DAYS = INTERVAL '7 days'").await, ["1 true"]);
+        let days = "(VALUES (1, DATE '2020-01-01'), (2, DATE '2020-01-05'), (4, DATE '2020-01-12')) AS t(a, d)";
+        let frame = "ORDER BY d RANGE BETWEEN INTERVAL 7 DAYS PRECEDING AND CURRENT ROW";
+        assert_eq!(rows(&format!("SELECT sum(a) OVER ({frame}) FROM {days} ORDER BY d")).await, ["1", "3", "6"]);
+    }
 
     #[test]
     fn only_what_decimals_cannot_hold_is_a_double() {

@@ -9,6 +9,7 @@ mod balanced_conditions;
 mod checked_arithmetic;
 mod checked_sum;
 mod cooperation;
+mod correlated_names;
 mod date_arithmetic;
 mod decimal_division;
 mod dialect;
@@ -18,16 +19,22 @@ mod floats_beside_decimals;
 mod from_first;
 mod functions;
 mod in_lists;
+mod list_lengths;
 mod literals;
 mod nesting;
+mod null_in_subqueries;
 mod outer_constants;
 mod output_names;
+mod refused;
 mod rounding_casts;
 mod same_names;
 mod scalar_subqueries;
+mod set_operations;
 mod signed_zeros;
 mod single_distinct;
+mod subquery_errors;
 mod timestamps;
+mod using_joins;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -43,9 +50,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::{
-    Expr, Query, Select, SetExpr, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
@@ -74,12 +79,17 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     // Behind DataFusion's own of that name.
     let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
     builder.aggregate_functions().get_or_insert_default().push(Arc::new(sum));
-    builder.expr_planners().get_or_insert_default().push(Arc::new(decimal_division::DecimalDivision));
+    let planners = builder.expr_planners().get_or_insert_default();
+    planners.push(Arc::new(decimal_division::DecimalDivision));
+    planners.push(Arc::new(using_joins::MergedColumns));
+    builder.relation_planners().get_or_insert_default().push(Arc::new(using_joins::UsingJoins));
     builder
 }
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = single_distinct::optimizer_rules();
+    let at = rules.iter().position(|rule| rule.name() == "decorrelate_predicate_subquery").unwrap_or_default();
+    rules.insert(at, Arc::new(correlated_names::CorrelatedNames));
     // After all that take conditions apart and put them together again.
     rules.push(Arc::new(balanced_conditions::BalancedConditions));
     rules
@@ -88,13 +98,18 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     // Before DataFusion settles types.
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        // Before everything.
+        Arc::new(using_joins::UsingHints),
+        Arc::new(set_operations::SetOperations),
         Arc::new(scalar_subqueries::ScalarSubqueries),
+        Arc::new(list_lengths::ListLengths),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
     ];
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
+    rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
     rules.push(Arc::new(in_lists::InLists));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
     rules.push(Arc::new(signed_zeros::SignedZeros));
@@ -144,7 +159,7 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
-    refuse_samples(&statement)?;
+    refused::check(&statement)?;
     rewrite_statement(&mut statement);
     let plan = state.statement_to_plan(statement).await?;
     match plan {
@@ -165,7 +180,11 @@ pub(crate) async fn physical_plan(
     plan: &LogicalPlan,
     query: &Arc<query::Query>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    runnable(state.create_physical_plan(plan).await?, query)
+    runnable(operators(state, plan).await?, query)
+}
+
+async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    state.create_physical_plan(plan).await.map_err(|e| subquery_errors::explained(e, plan))
 }
 
 /// Operators as they may run: not too deep, and cancelled with `query`.
@@ -198,34 +217,6 @@ impl QueryPlanner for Planner {
     }
 }
 
-/// DataFusion reads TABLESAMPLE and takes all rows.
-fn refuse_samples(statement: &Statement) -> Result<()> {
-    struct Samples;
-    impl Visitor for Samples {
-        type Break = ();
-        fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<()> {
-            match table {
-                TableFactor::Table { sample: Some(_), .. } => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    let found = match statement {
-        Statement::Statement(sql) => sql.visit(&mut Samples),
-        Statement::Explain(explain) => return refuse_samples(&explain.statement),
-        Statement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Query(query) => query.visit(&mut Samples),
-            CopyToSource::Relation(_) => ControlFlow::Continue(()),
-        },
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
-    };
-    match found {
-        ControlFlow::Break(()) => Err(Error::new(ErrorKind::Invalid, "TABLESAMPLE is not supported")
-            .with_hint("WHERE random() < 0.1 keeps about a tenth of the rows")),
-        ControlFlow::Continue(()) => Ok(()),
-    }
-}
-
 fn rewrite_statement(statement: &mut Statement) {
     match statement {
         Statement::Statement(sql) => rewrite(sql.as_mut()),
@@ -255,8 +246,10 @@ impl VisitorMut for Rewriter {
     type Break = std::convert::Infallible;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
-        if let SetExpr::Select(select) = query.body.as_mut() {
-            name_columns(select);
+        match query.body.as_mut() {
+            SetExpr::Select(select) => name_columns(select),
+            SetExpr::Values(values) => floats_beside_decimals::rewrite_values(values),
+            _ => {}
         }
         output_names::rewrite_order(query);
         same_names::rewrite_query(query);
@@ -267,6 +260,7 @@ impl VisitorMut for Rewriter {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         name_columns(select);
         same_names::rewrite(select);
+        using_joins::rewrite(select);
         ControlFlow::Continue(())
     }
 
@@ -288,6 +282,7 @@ impl VisitorMut for Rewriter {
 mod tests {
     use arrow::array::RecordBatch;
     use arrow::util::display::{ArrayFormatter, FormatOptions};
+    use datafusion::physical_plan::collect;
     use datafusion::prelude::SessionContext;
 
     use super::*;
@@ -307,22 +302,12 @@ mod tests {
         let mut state = state();
         state.mark_start_execution();
         let plan = plan_text(&state, text).await?;
-        Ok(SessionContext::new_with_state(state).execute_logical_plan(plan).await?.collect().await?)
+        let operators = operators(&state, &plan).await?;
+        Ok(collect(operators, SessionContext::new_with_state(state).task_ctx()).await?)
     }
 
     pub async fn run(text: &str) -> Vec<RecordBatch> {
         try_run(text).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn samples_are_refused() {
-        for text in [
-            "SELECT 1 FROM (SELECT * FROM t TABLESAMPLE BERNOULLI (10)) AS s",
-            "EXPLAIN SELECT * FROM t TABLESAMPLE (10)",
-            "WITH s AS (SELECT * FROM t TABLESAMPLE (10 ROWS)) SELECT * FROM s",
-        ] {
-            assert!(fails(text).await.message().contains("TABLESAMPLE"), "{text}");
-        }
     }
 
     /// Runs what must not work.

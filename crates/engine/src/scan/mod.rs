@@ -51,6 +51,25 @@ impl SegmentTable {
 pub(crate) struct BlockRef {
     pub segment: Arc<Segment>,
     pub block: usize,
+    /// The partition it is in; 0 where there are none.
+    pub partition: u32,
+}
+
+/// What of a partition will be read, and what of it is got around.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PartitionPlan {
+    pub name: String,
+    pub blocks_considered: usize,
+    /// Its blocks, if rows that match cannot be in it.
+    pub skipped_by_partition: usize,
+    /// Blocks whose zones rule them out.
+    pub skipped_by_zone: usize,
+}
+
+impl PartitionPlan {
+    pub fn blocks_left(&self) -> usize {
+        self.blocks_considered - self.skipped_by_partition - self.skipped_by_zone
+    }
 }
 
 /// What a scan will read, and what it got around.
@@ -62,7 +81,8 @@ pub(crate) struct ScanPlan {
     pub skipped_by_partition: usize,
     /// Blocks whose zones rule them out.
     pub skipped_by_zone: usize,
-    pub partitions: Option<(usize, usize)>,
+    /// Of each partition, if the table has any.
+    pub partitions: Vec<PartitionPlan>,
     /// The condition that zones were tested with, for EXPLAIN.
     pub condition: Option<String>,
 }
@@ -73,31 +93,43 @@ impl ScanPlan {
         let prunes = predicate != Predicate::Unknown;
         let condition = prunes.then(|| tested(filters, &table.schema));
         let wanted = partition::matching(&table.entry, &table.schema, &predicate)?;
-        let mut plan = Self {
-            partitions: wanted.as_ref().map(|w| (w.iter().filter(|is_wanted| **is_wanted).count(), w.len())),
-            condition,
-            ..Self::default()
-        };
+        let by = table.entry.partition_by.as_ref();
+        let partition = |name| PartitionPlan { name, ..PartitionPlan::default() };
+        let partitions = by.into_iter().flat_map(|by| (0..by.count()).map(|number| partition(by.name(number as u32))));
+        let mut plan = Self { partitions: partitions.collect(), condition, ..Self::default() };
         for file in &table.segments {
             let segment = file.segment()?;
-            plan.blocks_considered += segment.blocks();
-            let is_wanted =
-                wanted.as_ref().is_none_or(|w| w.get(file.entry.partition as usize).copied().unwrap_or(true));
+            let partition = file.entry.partition;
+            let mut of_segment = PartitionPlan { blocks_considered: segment.blocks(), ..PartitionPlan::default() };
+            let is_wanted = wanted.as_ref().is_none_or(|w| w.get(partition as usize).copied().unwrap_or(true));
             if !is_wanted {
-                plan.skipped_by_partition += segment.blocks();
+                of_segment.skipped_by_partition = segment.blocks();
             } else if prunes && !segment.any_may_match(&predicate) {
-                plan.skipped_by_zone += segment.blocks();
+                of_segment.skipped_by_zone = segment.blocks();
             } else {
                 for block in 0..segment.blocks() {
                     if prunes && !segment.may_match(block, &predicate) {
-                        plan.skipped_by_zone += 1;
+                        of_segment.skipped_by_zone += 1;
                     } else {
-                        plan.blocks.push(BlockRef { segment: Arc::clone(segment), block });
+                        plan.blocks.push(BlockRef { segment: Arc::clone(segment), block, partition });
                     }
                 }
             }
+            plan.count(partition, &of_segment);
         }
         Ok(plan)
+    }
+
+    fn count(&mut self, partition: u32, of_segment: &PartitionPlan) {
+        let PartitionPlan { blocks_considered, skipped_by_partition, skipped_by_zone, .. } = of_segment;
+        self.blocks_considered += blocks_considered;
+        self.skipped_by_partition += skipped_by_partition;
+        self.skipped_by_zone += skipped_by_zone;
+        if let Some(plan) = self.partitions.get_mut(partition as usize) {
+            plan.blocks_considered += blocks_considered;
+            plan.skipped_by_partition += skipped_by_partition;
+            plan.skipped_by_zone += skipped_by_zone;
+        }
     }
 
     /// How bytes travel, from the first file that is read.
@@ -119,8 +151,9 @@ impl ScanPlan {
         if self.skipped_by_zone + self.skipped_by_partition > 0 {
             write!(f, " (skipped: zone map {}, partition {})", self.skipped_by_zone, self.skipped_by_partition)?;
         }
-        if let Some((wanted, all)) = self.partitions {
-            write!(f, "{separator}partitions={wanted} of {all}")?;
+        if !self.partitions.is_empty() {
+            let left = self.partitions.iter().filter(|partition| partition.blocks_left() > 0).count();
+            write!(f, "{separator}partitions={left} of {}", self.partitions.len())?;
         }
         if let Some(condition) = &self.condition {
             write!(f, "{separator}zone_condition={condition}")?;

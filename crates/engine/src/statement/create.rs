@@ -7,6 +7,7 @@
 //! ```
 //! The rows of the query are written first; the table and its segments become visible in one commit.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
@@ -303,6 +304,20 @@ impl CreateTable {
         Ok(Schema::new(fields.collect::<Vec<Field>>()))
     }
 
+    fn check_partition_names(&self) -> Result<()> {
+        let names: Vec<&str> = match &self.partition_by {
+            Some(PartitionBy::Range { partitions, .. }) => partitions.iter().map(|part| part.name.as_str()).collect(),
+            Some(PartitionBy::List { partitions, .. }) => partitions.iter().map(|part| part.name.as_str()).collect(),
+            Some(PartitionBy::Hash { .. }) | None => return Ok(()),
+        };
+        let mut seen = HashSet::new();
+        match names.into_iter().find(|name| !seen.insert(*name)) {
+            Some(name) => Err(Error::new(ErrorKind::Invalid, format!("two partitions are called \"{name}\""))
+                .with_hint("each partition of a table has a name of its own")),
+            None => Ok(()),
+        }
+    }
+
     fn check_clauses(&self, schema: &SchemaRef) -> Result<()> {
         let names = || schema.fields().iter().map(|f| f.name().as_str());
         let partition_column = self.partition_by.iter().map(PartitionBy::column);
@@ -324,6 +339,7 @@ impl CreateTable {
             return Err(Error::new(ErrorKind::Invalid, message)
                 .with_hint("hash by an integer, date, timestamp, boolean or text column"));
         }
+        self.check_partition_names()?;
         // Bounds and lists are checked against the column's type here, not at the first row.
         Router::new(self.partition_by.as_ref(), schema).map(drop)
     }

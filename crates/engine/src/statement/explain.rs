@@ -18,8 +18,9 @@ use futures::StreamExt;
 
 use super::{Context, Statement, parse_word};
 use crate::explain::{self, ExplainMode, Explanation, Totals};
-use crate::lower::Refusal;
+use crate::lower::{Fusing, Refusal};
 use crate::query::{Output, Rows};
+use crate::settings::Fallback;
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.
@@ -107,14 +108,17 @@ fn is_query(token: &TokenWithSpan) -> bool {
 
 fn no_query() -> Error {
     let error = Error::new(ErrorKind::Invalid, "only queries can be explained in this way");
-    error.with_hint("give it one query: SELECT ..., WITH ..., FROM ... or VALUES ...")
+    error.with_hint(
+        "give it one query: SELECT ..., WITH ..., FROM ... or VALUES ...; of INSERT, COPY or CREATE TABLE AS the query \
+         whose rows it writes",
+    )
 }
 
 /// Explains a text: a query, or EXPLAIN of one, whatever that says of mode and format.
 pub(crate) async fn explain(text: &str, mode: ExplainMode, context: &Context<'_>) -> Result<Explanation> {
     match super::parse(text)? {
-        Statement::Explain(Explain { query, .. }) => explained(*query, mode, context).await,
-        Statement::Other(query) => explained(*query, mode, context).await,
+        Statement::Explain(Explain { query, .. }) => explained(*query, None, mode, context).await,
+        Statement::Other(query) => explained(*query, Some(text), mode, context).await,
         _ => Err(no_query()),
     }
 }
@@ -122,7 +126,7 @@ pub(crate) async fn explain(text: &str, mode: ExplainMode, context: &Context<'_>
 impl Explain {
     pub async fn run(self, context: &Context<'_>) -> Result<Output> {
         let (mode, format) = (self.mode, self.format);
-        let explanation = explained(*self.query, mode, context).await?;
+        let explanation = explained(*self.query, None, mode, context).await?;
         let text = match format {
             Format::Text => explanation.text(),
             Format::Json => format!("{:#}", explanation.json()),
@@ -139,12 +143,20 @@ impl Explain {
     }
 }
 
-async fn explained(query: DataFusionStatement, mode: ExplainMode, context: &Context<'_>) -> Result<Explanation> {
+/// `text` is the query as it was written, if that is known.
+async fn explained(
+    query: DataFusionStatement,
+    text: Option<&str>,
+    mode: ExplainMode,
+    context: &Context<'_>,
+) -> Result<Explanation> {
     match &query {
         DataFusionStatement::Statement(sql) if matches!(**sql, Sql::Query(_)) => {}
         _ => return Err(no_query()),
     }
-    let sql = query.to_string();
+    let sql = text.map_or_else(|| query.to_string(), |text| text.trim().trim_end_matches(';').trim_end().into());
+    let settled = (mode == ExplainMode::Plan).then(|| planning(context));
+    let context = settled.as_ref().unwrap_or(context);
     let plan = context.plan(query).await?;
     let physical = context.physical_plan(plan).await?;
     context.query.planned();
@@ -159,7 +171,28 @@ async fn explained(query: DataFusionStatement, mode: ExplainMode, context: &Cont
             not_fused.push(reason.clone());
         }
     }
-    Ok(Explanation { sql, plan: explain::node_of(&physical, &refused, mode), not_fused, totals })
+    let is_refused = mode == ExplainMode::Plan && context.settings().exec_fallback() == Fallback::Error;
+    let first = refused.iter().find(|refusal| is_refused && !refusal.tables.is_empty());
+    let fails =
+        first.map(|Refusal { reason, .. }| format!("no fused pipeline can run {reason} (exec.fallback = 'error')"));
+    Ok(Explanation { sql, plan: explain::node_of(&physical, &refused, mode), not_fused, fails, totals })
+}
+
+/// A context in which a statement is planned and not run: what would fail it then is told, and fails nothing.
+pub(super) fn planning<'a>(context: &Context<'a>) -> Context<'a> {
+    let mut state = context.state.as_ref().clone();
+    let fusing = state.config().get_extension::<Fusing>();
+    if let Some(fusing) = fusing.filter(|fusing| fusing.fallback == Fallback::Error) {
+        let told = Fusing { fallback: Fallback::Warn, ..fusing.as_ref().clone() };
+        state.config_mut().set_extension(Arc::new(told));
+    }
+    Context {
+        database: context.database,
+        snapshot: Arc::clone(&context.snapshot),
+        state: Arc::new(state),
+        settings: context.settings,
+        query: Arc::clone(&context.query),
+    }
 }
 
 /// Runs a plan to its end.

@@ -85,6 +85,10 @@ pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
         Statement::Set(set) => set.run(context).map(Output::Done),
         Statement::Show(show) => show.run(context).await,
         Statement::Explain(explain) => explain.run(context).await,
+        // In a format of DataFusion's.
+        Statement::Other(statement) if matches!(&*statement, DataFusionStatement::Explain(e) if !e.options.analyze) => {
+            select::run(*statement, &explain::planning(context)).await
+        }
         Statement::Other(statement) => select::run(*statement, context).await,
     }
 }

@@ -28,6 +28,13 @@ pub fn runtime() -> Runtime {
 
 /// Runs a statement to its end; its rows as text, a column after the other with '|', in no order but their own.
 pub async fn rows(session: &Session, sql: &str) -> Result<Vec<String>> {
+    let mut lines = rows_as_they_come(session, sql).await?;
+    lines.sort();
+    Ok(lines)
+}
+
+/// The same in the order in which they come.
+pub async fn rows_as_they_come(session: &Session, sql: &str) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     if let Output::Rows(mut stream) = session.sql(sql).await? {
         while let Some(batch) = stream.next().await {
@@ -43,7 +50,6 @@ pub async fn rows(session: &Session, sql: &str) -> Result<Vec<String>> {
             }
         }
     }
-    lines.sort();
     Ok(lines)
 }
 

@@ -8,7 +8,8 @@
 //! ([`super::interner`]).
 //!
 //! Many groups are put together by as many threads as there are workers. Each takes the groups whose keys have hashes
-//! of its own, of all workers, and makes its part of the answer of them. Where there is no memory for that, or was none
+//! of its own, of all workers, and makes its part of the answer of them; keys that came in order are for
+//! [`super::ascending`]. Where there is no memory for that, or was none
 //! before, groups are put together from files ([`Spilled`]).
 
 use std::sync::Arc;
@@ -174,7 +175,11 @@ impl Plan {
                 Err(e) => return Err(e),
             }
         }
-        Ok(self.hashed_groups(rows))
+        // Those of the rows of a table may come in the order of their keys.
+        match self.words.len() {
+            1 => Ok(self.empty(Index::Hashed(Box::new(Table::in_order())), rows, None)),
+            _ => Ok(self.hashed_groups(rows)),
+        }
     }
 
     /// No groups, whose places are found by their keys. `rows` is as for [`Plan::groups_within`].
@@ -249,6 +254,9 @@ impl Plan {
         let threads = workers.len();
         let groups = workers.iter().filter_map(Grouper::groups).map(Groups::len).sum::<usize>();
         if threads > 1 && self.can_be_parted() && groups >= MANY_GROUPS {
+            if let Some(answer) = self.finish_ascending(workers, budget)? {
+                return Ok(answer);
+            }
             return self.finish_in_parts(workers, threads, rows, budget);
         }
         while let [first, .., last] = workers.as_mut_slice() {
@@ -566,7 +574,31 @@ impl Groups {
         }
     }
 
-    /// Takes in `n` rows.
+    /// Reads the keys of the `n` rows that are taken in next.
+    pub fn look_at(&mut self, plan: &Plan, vectors: &[Vector], n: usize) {
+        let Index::Hashed(table) = &mut self.index else { return };
+        for (word, keys) in plan.words.iter().zip(table.rows()) {
+            word.layout.wide_digits(&word.slots, vectors, n, keys);
+        }
+        table.rows_are_there(n);
+    }
+
+    /// The keys by place, if they ascend.
+    pub fn ascending(&self) -> Option<&[u64]> {
+        match &self.index {
+            Index::Dense => None,
+            Index::Hashed(table) => table.ascending(),
+        }
+    }
+
+    /// Keys that come next may be any.
+    pub fn leave_order(&mut self) {
+        if let Index::Hashed(table) = &mut self.index {
+            table.leave_order();
+        }
+    }
+
+    /// Takes in the `n` rows that [`Groups::look_at`] has looked at.
     pub fn update(&mut self, plan: &Plan, vectors: &[Vector], n: usize, scratch: &mut KeyScratch) {
         self.find_places(plan, vectors, n, scratch);
         let places = &scratch.short[..n];
@@ -619,9 +651,6 @@ impl Groups {
         match &mut self.index {
             Index::Dense => plan.words[0].layout.digits(&plan.words[0].slots, vectors, n, keys, short),
             Index::Hashed(table) => {
-                for (word, keys) in plan.words.iter().zip(table.rows()) {
-                    word.layout.wide_digits(&word.slots, vectors, n, keys);
-                }
                 table.find_or_insert(n, short);
                 self.make_room(plan);
             }

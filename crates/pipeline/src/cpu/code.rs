@@ -103,6 +103,8 @@ enum OpKind {
         a: usize,
         texts: Arc<LateTexts>,
         function: Arc<dyn DictionaryFunction>,
+        /// The guard of a function that can fail.
+        guard: Option<usize>,
     },
     Case {
         branches: Vec<(usize, usize)>,
@@ -308,7 +310,8 @@ impl Compiler {
             BoundKind::OfLateText { row, texts, function } => {
                 let (texts, function) = (Arc::clone(texts), Arc::clone(function));
                 let a = self.emit(row, guard, ops)?;
-                self.push(ops, kind, OpKind::OfLateText { a, texts, function })
+                let guard = guard.filter(|_| function.can_fail());
+                self.push(ops, kind, OpKind::OfLateText { a, texts, function, guard })
             }
             BoundKind::Case { branches, otherwise } => self.emit_case(branches, otherwise, kind, guard, ops)?,
             BoundKind::Coalesce(all) => {
@@ -494,7 +497,13 @@ fn run(op: &OpKind, vectors: &[Vector], out: &mut Vector, n: usize) -> Result<()
             out.has_nulls = false;
         }
         OpKind::Lookup { a, table } => lookup(&vectors[*a], table, out, n)?,
-        OpKind::OfLateText { a, texts, function } => of_late_text(&vectors[*a], texts, &**function, out, n)?,
+        OpKind::OfLateText { a, texts, function, guard } => {
+            let is_asked = |row: usize| guard.is_none_or(|guard| vectors[guard].integer(row) == 1);
+            let rows = &vectors[*a];
+            // Who is not asked has no text: of NULL there is a result, bind has seen one.
+            let number = |row| (rows.is_valid(row) && is_asked(row)).then(|| rows.integer(row) as u64);
+            of_late_text((0..n).map(number).collect(), texts, &**function, out)?;
+        }
         OpKind::Case { branches, otherwise } => {
             assign(&vectors[*otherwise], out, n);
             for (condition, value) in branches.iter().rev() {
@@ -769,13 +778,12 @@ fn lookup(code: &Vector, table: &LookupTable, out: &mut Vector, n: usize) -> Res
 
 /// Applies a function to the texts of the first rows.
 fn of_late_text(
-    rows: &Vector,
+    numbers: Vec<Option<u64>>,
     texts: &LateTexts,
     function: &dyn DictionaryFunction,
     out: &mut Vector,
-    n: usize,
 ) -> Result<()> {
-    let numbers: Vec<Option<u64>> = (0..n).map(|row| rows.is_valid(row).then(|| rows.integer(row) as u64)).collect();
+    let n = numbers.len();
     let results = texts.apply(function, &numbers, &mut out.reader)?;
     let outside = || Error::Invalid(format!("{} gave {} for {n} texts", function.name(), results.data_type()));
     if results.len() != n {

@@ -60,6 +60,21 @@ pub enum SinkFacts {
     Groups(Grouping),
     /// The rows themselves.
     Rows,
+    /// The first rows in an order.
+    Top,
+}
+
+/// What came of a sink of the first rows in an order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TopFacts {
+    /// Rows that reached it.
+    pub rows_in: u64,
+    /// Rows that came too late in the order to be among the first, which was seen before anything else of them was read.
+    pub rows_left_out: u64,
+    /// Morsels that had only such rows, and were never read.
+    pub morsels_skipped: usize,
+    /// Rows of these.
+    pub rows_skipped: u64,
 }
 
 /// Rows that a step of a pipeline has seen and passed on.

@@ -62,6 +62,11 @@ impl Grouper {
         self.groups.as_mut()
     }
 
+    /// The same, whose room goes with this.
+    pub fn take_groups(&mut self) -> Option<Groups> {
+        self.groups.take()
+    }
+
     /// Bytes they take.
     pub fn bytes(&self) -> usize {
         self.groups.as_ref().map_or(0, Groups::bytes)
@@ -82,6 +87,7 @@ impl Grouper {
         // How much of the texts is new, nobody knows before they are read: they are counted right after.
         if let Some(groups) = &mut self.groups {
             groups.intern(plan, vectors, n)?;
+            groups.look_at(plan, vectors, n);
         }
         self.make_room(plan, n)?;
         if let Some(groups) = &mut self.groups {
@@ -138,6 +144,7 @@ impl Grouper {
             self.groups = Some(plan.groups_within(rows, &mut self.room)?);
         }
         let Some(groups) = &mut self.groups else { return Ok(()) };
+        groups.leave_order();
         self.room.hold(groups.growth_of_groups(plan, others).bytes())?;
         groups.merge_all(others, plan)
     }

@@ -4,6 +4,10 @@
 //! The table is asked about the rows of a vector at once. First every row's slot is read, without a branch, so that
 //! the misses of the caches overlap; then keys are compared, and those that are not there are looked for further on,
 //! or added.
+//!
+//! Rows that were stored in the order of the key they are grouped by bring it in that order. As long as every key is as
+//! great as the last one or greater, it is that or a new one, and nobody asks for the hash table: it is made when the
+//! first key comes that is neither.
 
 use super::kernels;
 use crate::VECTOR_ROWS;
@@ -11,6 +15,9 @@ use crate::budget::Growth;
 
 /// A word of the keys of a vector's rows.
 pub(crate) type Words = [u64; VECTOR_ROWS];
+
+/// Slots of a table, at least.
+const LEAST_SLOTS: usize = 1024;
 
 /// How the keys of groups become places.
 #[derive(Debug)]
@@ -24,10 +31,13 @@ pub(crate) enum Index {
 /// Keys by place, and places by key.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Pairs of a key's hash and a place plus one; 0 where there is none. At least half of them are free.
+    /// Pairs of a key's hash and a place plus one; 0 where there is none. At least half of them are free. None of them
+    /// are there while keys come in order, and until the first is looked up then.
     slots: Vec<(u32, u32)>,
     /// The words of the keys, by place.
     keys: Vec<u64>,
+    /// Whether keys ascend with their places, and those in `rows` go on like that.
+    is_in_order: bool,
     /// Words of a key.
     words: usize,
     /// Of the rows that are looked up.
@@ -39,12 +49,19 @@ impl Table {
     /// No keys, of so many words each.
     pub fn new(words: usize) -> Self {
         Self {
-            slots: vec![(0, 0); 1024],
+            slots: vec![(0, 0); LEAST_SLOTS],
             keys: Vec::new(),
+            is_in_order: false,
             words,
             rows: vec![[0; VECTOR_ROWS]; words],
             hashes: [0; VECTOR_ROWS],
         }
+    }
+
+    /// No keys, of one word, that are hoped to come in order: whoever fills [`Table::rows`] has to say that they are
+    /// there ([`Table::rows_are_there`]).
+    pub fn in_order() -> Self {
+        Self { slots: Vec::new(), is_in_order: true, ..Self::new(1) }
     }
 
     /// Makes room for so many keys. It has none yet.
@@ -76,8 +93,29 @@ impl Table {
         self.slots.len() * size_of::<(u32, u32)>() + self.keys.capacity() * 8 + size_of_val(self.rows.as_slice())
     }
 
+    /// The keys, if they ascend with their places.
+    pub fn ascending(&self) -> Option<&[u64]> {
+        self.is_in_order.then_some(self.keys.as_slice())
+    }
+
+    /// The first `n` keys to look up are in [`Table::rows`]. If they do not go on in order, the next lookup takes a hash
+    /// table, which [`Table::growth`] counts from now on.
+    pub fn rows_are_there(&mut self, n: usize) {
+        if self.is_in_order {
+            let words = &self.rows[0][..n];
+            let goes_on = self.keys.last().zip(words.first()).is_none_or(|(last, first)| last <= first);
+            self.is_in_order = goes_on && kernels::is_ascending(words);
+        }
+    }
+
+    /// Has a hash table for what comes next, whatever its order.
+    pub fn leave_order(&mut self) {
+        self.is_in_order = false;
+    }
+
     /// Puts other keys into the places of these, which cannot be looked up any more.
     pub fn replace_keys(&mut self, f: impl FnMut(&mut [u64])) {
+        self.leave_order();
         self.slots = Vec::new();
         self.keys.chunks_exact_mut(self.words).for_each(f);
     }
@@ -85,13 +123,20 @@ impl Table {
     /// Bytes that it takes when there are so many keys more.
     pub fn growth(&self, more: usize) -> Growth {
         const SLOT: usize = size_of::<(u32, u32)>();
-        let mut size = self.slots.len();
+        let size = if self.is_in_order { 0 } else { self.slots_for(more) };
+        let grows = size > self.slots.len() && !self.slots.is_empty();
+        let slots = Growth::new(size * SLOT, if grows { size / 2 * SLOT } else { 0 });
+        let keys = Growth::of_vec(&self.keys, more * self.words);
+        slots.and(keys).and(Growth::none(size_of_val(self.rows.as_slice())))
+    }
+
+    /// Slots that it takes for so many keys more.
+    fn slots_for(&self, more: usize) -> usize {
+        let mut size = self.slots.len().max(LEAST_SLOTS);
         while (self.len() + more) * 2 > size {
             size *= 2;
         }
-        let slots = Growth::new(size * SLOT, if size > self.slots.len() { size / 2 * SLOT } else { 0 });
-        let keys = Growth::of_vec(&self.keys, more * self.words);
-        slots.and(keys).and(Growth::none(size_of_val(self.rows.as_slice())))
+        size
     }
 
     /// Forgets all keys, and keeps its memory.
@@ -112,6 +157,12 @@ impl Table {
 
     /// The places of the first `n` keys in [`Table::rows`], new ones for new keys.
     pub fn find_or_insert(&mut self, n: usize, places: &mut [u32; VECTOR_ROWS]) {
+        if self.is_in_order {
+            return self.append(n, places);
+        }
+        if self.slots.is_empty() {
+            self.make_slots(n);
+        }
         let (hashes, places) = (&mut self.hashes[..n], &mut places[..n]);
         hash_rows(&self.rows, hashes);
         let mask = self.slots.len() - 1;
@@ -156,6 +207,41 @@ impl Table {
             self.enlarge();
         }
         places as u32 - 1
+    }
+
+    /// The places of keys that go on in order.
+    fn append(&mut self, n: usize, places: &mut [u32; VECTOR_ROWS]) {
+        let Some(first) = self.rows[0][..n].first() else { return };
+        if self.keys.is_empty() {
+            self.keys.push(*first);
+        }
+        let mut place = self.keys.len() - 1;
+        let mut last = self.keys[place];
+        // Every row writes its key: to where the last one was, or behind it.
+        self.keys.resize(place + 1 + n, 0);
+        let keys = &mut self.keys[place..];
+        let before = place;
+        for (key, to) in self.rows[0][..n].iter().zip(places.iter_mut()) {
+            place += usize::from(*key != last);
+            last = *key;
+            keys[place - before] = *key;
+            *to = place as u32;
+        }
+        self.keys.truncate(place + 1);
+    }
+
+    /// Slots for the keys that came in order, and for so many more.
+    fn make_slots(&mut self, more: usize) {
+        self.slots = vec![(0, 0); self.slots_for(more)];
+        let mask = self.slots.len() - 1;
+        for place in 0..self.len() {
+            let hash = self.hash(place, self.words);
+            let mut slot = hash as usize & mask;
+            while self.slots[slot].1 != 0 {
+                slot = (slot + 1) & mask;
+            }
+            self.slots[slot] = (hash, place as u32 + 1);
+        }
     }
 
     /// The same places in twice the slots. Old slots are gone through in order, so that new ones are, too.
@@ -228,6 +314,33 @@ mod tests {
                     let next = expected.len() as u32;
                     assert_eq!(*place, *expected.entry(key.clone()).or_insert(next));
                     assert_eq!(table.key(*place as usize), key);
+                }
+            }
+            assert_eq!(table.len(), expected.len());
+        }
+    }
+
+    #[test]
+    fn keys_in_order_need_no_slots_until_one_is_not() {
+        // Where the order ends: in the first row that has one before it, between vectors, within one, never.
+        for breaks_at in [1, VECTOR_ROWS, VECTOR_ROWS + 1, 5 * VECTOR_ROWS / 2, usize::MAX] {
+            let mut table = Table::in_order();
+            let mut expected: HashMap<u64, u32> = HashMap::new();
+            let mut places = [0; VECTOR_ROWS];
+            let key = |row: usize| if row < breaks_at { 1000 + row as u64 / 3 * 2 } else { row as u64 * 7919 % 2000 };
+            for vector in 0..4 {
+                let n = VECTOR_ROWS - usize::from(vector == 3);
+                let row = |at: usize| vector * VECTOR_ROWS + at;
+                (0..n).for_each(|at| table.rows()[0][at] = key(row(at)));
+                table.rows_are_there(n);
+                let before = (table.len(), table.bytes(), table.growth(n).bytes());
+                table.find_or_insert(n, &mut places);
+                assert_eq!(table.ascending().is_some(), row(n) <= breaks_at);
+                assert!(table.slots.len() * 8 + table.keys.len() * 8 <= before.2, "{before:?}");
+                for (at, place) in places.iter().enumerate().take(n) {
+                    let next = expected.len() as u32;
+                    assert_eq!(*place, *expected.entry(key(row(at))).or_insert(next));
+                    assert_eq!(table.key(*place as usize), [key(row(at))]);
                 }
             }
             assert_eq!(table.len(), expected.len());

@@ -7,6 +7,14 @@ use onehop_segment::per_isa;
 
 use crate::{ArithmeticOp, CompareOp};
 
+per_isa! {
+    /// Whether no value is less than the one before it.
+    pub(crate) fn is_ascending(values: &[u64]) -> bool {
+        let pairs = values.iter().zip(values.iter().skip(1));
+        pairs.fold(0, |descents, (a, b)| descents | u8::from(a > b)) == 0
+    }
+}
+
 macro_rules! within {
     ($name:ident, $t:ty, $unsigned:ty) => {
         per_isa! {

@@ -1,7 +1,8 @@
 //! Keys of joins and groups: several registers as one integer.
 //!
 //! Every part is counted from its least value; the parts are the digits of a number in mixed radix, so that equal
-//! numbers mean equal keys, and the key can be read back. Where NULL is a value of its own (in groups), it is the last
+//! numbers mean equal keys, and the key can be read back. The first part's digit is worth the most: keys have the order
+//! of rows that are sorted by their parts. Where NULL is a value of its own (in groups), it is the last
 //! digit of its part.
 
 use super::kernels::{self, Digit};
@@ -52,7 +53,7 @@ impl KeyLayout {
         let too_wide = || Error::Unsupported("a key of more than 64 bits".into());
         let mut parts = Vec::with_capacity(domains.len());
         let mut count: u64 = 1;
-        for domain in domains {
+        for domain in domains.iter().rev() {
             if !super::code::is_key(domain) {
                 return Err(Error::Unsupported(match domain.ty {
                     crate::Type::Double => "a join or group by doubles".into(),
@@ -65,6 +66,7 @@ impl KeyLayout {
             parts.push(Part { interval: domain.interval, stride: count, count: values, null });
             count = count.checked_mul(values.max(1)).filter(|n| *n < NO_KEY).ok_or_else(too_wide)?;
         }
+        parts.reverse();
         Ok(Self { parts, count })
     }
 

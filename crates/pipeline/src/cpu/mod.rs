@@ -8,6 +8,8 @@
 //! so that a query can be cancelled between morsels. [`run`] does it with scoped threads.
 
 mod aggregate;
+mod ascending;
+mod clock;
 mod code;
 mod distinct;
 mod exact;
@@ -25,6 +27,7 @@ mod spill;
 mod stage;
 mod states;
 mod table;
+mod top;
 mod unify;
 mod vector;
 mod worker;
@@ -33,7 +36,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 pub use aggregate::{Answer, Chunks};
-pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind};
+pub use clock::{StageTimes, thread_cpu_time};
+pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind, TopFacts};
 pub use grouper::{Merger, Spilled};
 pub use output::{ResultColumn, ResultValues};
 pub use spill::SpillCounts;
@@ -226,6 +230,13 @@ impl Execution {
                 plan.finish(groupers.collect(), stage.most_rows, &self.budget)
             }
             CompiledSink::Collect { .. } => Ok(Answer::Rows(Chunks::default())),
+            CompiledSink::Top { plan, .. } => {
+                let tops = workers.into_iter().filter_map(|worker| match worker.sink {
+                    SinkState::Top(top) => Some(*top),
+                    _ => None,
+                });
+                top::finish(plan, tops.collect(), &*stage.source, &self.budget)
+            }
         }
     }
 

@@ -84,7 +84,7 @@ impl Order {
         }
         self.screens = self.screens_among(stage, &steps);
         let mut read_first = vec![false; stage.registers.len()];
-        let first = steps.get(self.screens).map_or(&stage.sink_needs, |step| &stage.steps[*step].needs);
+        let first = steps.get(self.screens).map_or(stage.sink_reads_first(), |step| &stage.steps[*step].needs);
         first.iter().for_each(|register| stage.mark(*register, &mut read_first));
         let is_column = |register: &usize| read_first[*register] && stage.is_column(*register);
         self.first_columns = (0..read_first.len()).filter(is_column).collect();
@@ -121,12 +121,14 @@ impl Order {
 /// as it is stored, and they at what is left of several, decoded. Behind them it would be no screen.
 const SPARSE: f64 = 0.25;
 
-/// The order before anything was measured: filters, then probes of tables that have few of the keys there could be, then
+/// The order before anything was measured: filters, of which the one that lets the first rows in an order through reads
+/// a column that no condition asks for; then probes of tables that have few of the keys there could be, then
 /// filters that read texts.
 fn guess(stage: &Stage, step: usize) -> f64 {
     let CompiledStep { kind, screen, .. } = &stage.steps[step];
     match kind {
         StepKind::Filter(_) if screen.is_some() => 0.0,
+        StepKind::Threshold(_) => 0.25,
         StepKind::Filter(code) if code.reads_texts() => 5.0,
         StepKind::Filter(_) => 1.0,
         StepKind::Probe { kind: JoinKind::Left, .. } => 4.0,

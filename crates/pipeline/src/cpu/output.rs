@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::budget::Growth;
 use crate::{Dictionary, Domain, Interval, LateTexts, Type};
 
 /// A column of an answer.
@@ -47,6 +48,78 @@ impl ResultColumn {
             _ => ResultValues::Wide(integers.collect()),
         };
         Self { values, valid }
+    }
+
+    /// No rows of a domain.
+    pub(crate) fn empty(domain: &Domain) -> Self {
+        match domain.ty {
+            Type::Double => Self { values: ResultValues::Double(Vec::new()), valid: domain.nullable.then(Vec::new) },
+            _ => Self::of_integers(domain, std::iter::empty()),
+        }
+    }
+
+    /// The rows at `picked`, in their order.
+    pub(crate) fn gather(&self, picked: &[u32]) -> Self {
+        fn at<T: Copy>(values: &[T], picked: &[u32]) -> Vec<T> {
+            picked.iter().map(|row| values[*row as usize]).collect()
+        }
+        let values = match &self.values {
+            ResultValues::Bool(values) => ResultValues::Bool(at(values, picked)),
+            ResultValues::Int(values) => ResultValues::Int(at(values, picked)),
+            ResultValues::Wide(values) => ResultValues::Wide(at(values, picked)),
+            ResultValues::Double(values) => ResultValues::Double(at(values, picked)),
+            ResultValues::Text(codes, dictionary) => ResultValues::Text(at(codes, picked), Arc::clone(dictionary)),
+            ResultValues::LateText(rows, texts) => ResultValues::LateText(at(rows, picked), Arc::clone(texts)),
+        };
+        Self { values, valid: self.valid.as_ref().map(|valid| at(valid, picked)) }
+    }
+
+    /// Keeps the rows at `picked`, which are in ascending order.
+    pub(crate) fn compact(&mut self, picked: &[u32]) {
+        fn keep<T: Copy>(values: &mut Vec<T>, picked: &[u32]) {
+            picked.iter().enumerate().for_each(|(to, from)| values[to] = values[*from as usize]);
+            values.truncate(picked.len());
+        }
+        match &mut self.values {
+            ResultValues::Bool(values) => keep(values, picked),
+            ResultValues::Int(values) => keep(values, picked),
+            ResultValues::Wide(values) => keep(values, picked),
+            ResultValues::Double(values) => keep(values, picked),
+            ResultValues::Text(codes, _) => keep(codes, picked),
+            ResultValues::LateText(rows, _) => keep(rows, picked),
+        }
+        if let Some(valid) = &mut self.valid {
+            keep(valid, picked);
+        }
+    }
+
+    /// Adds the rows of a column of the same domain.
+    pub(crate) fn append(&mut self, other: &Self) {
+        match (&mut self.values, &other.values) {
+            (ResultValues::Bool(to), ResultValues::Bool(from)) => to.extend_from_slice(from),
+            (ResultValues::Int(to), ResultValues::Int(from)) => to.extend_from_slice(from),
+            (ResultValues::Wide(to), ResultValues::Wide(from)) => to.extend_from_slice(from),
+            (ResultValues::Double(to), ResultValues::Double(from)) => to.extend_from_slice(from),
+            (ResultValues::Text(to, _), ResultValues::Text(from, _)) => to.extend_from_slice(from),
+            (ResultValues::LateText(to, _), ResultValues::LateText(from, _)) => to.extend_from_slice(from),
+            _ => debug_assert!(false, "columns of different domains"),
+        }
+        if let (Some(to), Some(from)) = (&mut self.valid, &other.valid) {
+            to.extend_from_slice(from);
+        }
+    }
+
+    /// What it takes when so many rows are added.
+    pub(crate) fn growth(&self, more: usize) -> Growth {
+        let values = match &self.values {
+            ResultValues::Bool(values) => Growth::of_vec(values, more),
+            ResultValues::Int(values) => Growth::of_vec(values, more),
+            ResultValues::Wide(values) => Growth::of_vec(values, more),
+            ResultValues::Double(values) => Growth::of_vec(values, more),
+            ResultValues::Text(codes, _) => Growth::of_vec(codes, more),
+            ResultValues::LateText(rows, _) => Growth::of_vec(rows, more),
+        };
+        values.and(self.valid.as_ref().map_or(Growth::default(), |valid| Growth::of_vec(valid, more)))
     }
 
     /// Rows.

@@ -140,6 +140,11 @@ impl Screen {
         })
     }
 
+    /// Of a run of values of a column.
+    pub fn of_run(register: usize, run: Interval, null_passes: bool) -> Self {
+        Self { register, passing: Passing::Run(run), is_negated: false, null_passes, of_codes: Mutex::default() }
+    }
+
     fn of_column(of: &Bound, passing: Passing, is_column: impl Fn(usize) -> bool) -> Option<Self> {
         let BoundKind::Register(register) = of.kind else { return None };
         let is_one = is_column(register) && of.domain.ty != Type::Double;

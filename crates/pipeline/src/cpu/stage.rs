@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::aggregate::{Plan, interns};
+use super::clock::{StageTimes, Times};
 use super::code::{Code, Compiler};
-use super::facts::{Grouping, SinkFacts, StepRows};
+use super::facts::{Grouping, SinkFacts, StepRows, TopFacts};
 use super::keys::KeyLayout;
 use super::screen::Screen;
 use super::spill::SpillCounts;
 use super::states::{Function, FunctionKind};
 use super::table::{JoinTable, KeyPart, Tables};
+use super::top::{Threshold, TopColumn, TopCounts, TopKey, TopPlan, may_put_off};
 use super::vector::Kind;
 use crate::bind::{Bound, bind};
 use crate::budget::Budget;
-use crate::ir::{Aggregate, JoinKind, Pipeline, Probe, Shape, Sink, Step};
-use crate::{Domain, Expr, Result, Source};
+use crate::ir::{Aggregate, JoinKind, Pipeline, Probe, Shape, Sink, SortKey, Step};
+use crate::{Domain, Expr, Interval, Result, Source, Type};
 
 /// A pipeline that workers run side by side.
 #[derive(Debug)]
@@ -37,18 +39,19 @@ pub struct Stage {
     skipped: Vec<Skipped>,
     /// Of each compiled step.
     pub(super) counts: Vec<StepCounts>,
-    /// The step of the pipeline that each compiled one is a part of.
-    parts_of: Vec<usize>,
+    pub(super) times: Times,
+    /// The step of the pipeline that each compiled one is a part of, if it is of one.
+    parts_of: Vec<Option<usize>>,
     pipeline_steps: usize,
 }
 
 /// Morsels that were never read, and the table whose keys they cannot hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The step that probes the table.
     pub step: usize,
-    /// How many.
-    pub morsels: usize,
+    /// Their numbers, ascending.
+    pub morsels: Vec<usize>,
 }
 
 /// Rows that a compiled step has seen and passed on, all workers together.
@@ -94,7 +97,15 @@ pub(super) struct CompiledStep {
 #[derive(Debug)]
 pub(super) enum StepKind {
     Filter(Code),
-    Probe { table: Arc<JoinTable>, kind: JoinKind, keys: Vec<Code>, slots: Vec<usize>, condition: Option<MatchCode> },
+    /// Keeps what has a chance to be among the first rows in an order, by the register that is the first key.
+    Threshold(usize),
+    Probe {
+        table: Arc<JoinTable>,
+        kind: JoinKind,
+        keys: Vec<Code>,
+        slots: Vec<usize>,
+        condition: Option<MatchCode>,
+    },
 }
 
 /// What a match has to meet to be one.
@@ -109,9 +120,27 @@ pub(super) struct MatchCode {
 
 #[derive(Debug)]
 pub(super) enum CompiledSink {
-    Build { layout: KeyLayout, part: KeyPart, codes: Vec<Code>, key_slots: Vec<usize>, payload: Vec<(usize, Domain)> },
-    Aggregate { codes: Vec<Code>, plan: Plan },
-    Collect { codes: Vec<Code>, columns: Vec<(usize, Domain)> },
+    Build {
+        layout: KeyLayout,
+        part: KeyPart,
+        codes: Vec<Code>,
+        key_slots: Vec<usize>,
+        payload: Vec<(usize, Domain)>,
+    },
+    Aggregate {
+        codes: Vec<Code>,
+        plan: Plan,
+    },
+    Collect {
+        codes: Vec<Code>,
+        columns: Vec<(usize, Domain)>,
+    },
+    /// `codes` are those of the columns.
+    Top {
+        keys: Vec<Code>,
+        codes: Vec<Code>,
+        plan: TopPlan,
+    },
 }
 
 impl Stage {
@@ -144,11 +173,18 @@ impl Stage {
         // Rows that other passes let through go into the same sink, which must not depend on what each of them knows.
         let is_in_passes = steps.iter().any(|step| match &step.kind {
             StepKind::Probe { table, .. } => table.is_part(),
-            StepKind::Filter(_) => false,
+            StepKind::Filter(_) | StepKind::Threshold(_) => false,
         });
-        let (morsels, skipped) = morsels(pipeline, &*source, tables);
+        let (mut morsels, skipped) = morsels(pipeline, &*source, tables);
+        if let CompiledSink::Top { plan, .. } = &sink {
+            plan.arrange(&mut morsels, &*source);
+        }
+        if let Sink::Aggregate { keys, .. } = &pipeline.sink {
+            put_in_order(&mut morsels, pipeline, &*source, keys);
+        }
         let rows: u64 = morsels.iter().map(|morsel| source.rows(*morsel) as u64).sum();
-        let counts = steps.iter().map(|_| StepCounts::default()).collect();
+        let counts: Vec<StepCounts> = steps.iter().map(|_| StepCounts::default()).collect();
+        let times = Times::new(counts.len());
         Ok(Self {
             source,
             compiler,
@@ -163,6 +199,7 @@ impl Stage {
             next: AtomicUsize::new(0),
             skipped,
             counts,
+            times,
             parts_of,
             pipeline_steps: pipeline.steps.len(),
         })
@@ -200,6 +237,7 @@ impl Stage {
         let mut all = vec![StepRows::default(); self.pipeline_steps];
         let mut removed = vec![0; self.pipeline_steps];
         for (counts, step) in self.counts.iter().zip(&self.parts_of) {
+            let Some(step) = step else { continue };
             let (rows_in, rows_out) = (counts.rows_in.load(Relaxed), counts.rows_out.load(Relaxed));
             all[*step].rows_in = all[*step].rows_in.max(rows_in);
             removed[*step] += rows_in as i64 - rows_out as i64;
@@ -208,6 +246,29 @@ impl Stage {
             rows.rows_out = rows.rows_in.saturating_add_signed(-removed);
         }
         all
+    }
+
+    /// What came of a sink of the first rows in an order.
+    pub fn top(&self) -> Option<TopFacts> {
+        let CompiledSink::Top { plan, .. } = &self.sink else { return None };
+        let left_out = plan.early.map_or(0, |(step, _)| {
+            let StepCounts { rows_in, rows_out } = &self.counts[step];
+            rows_in.load(Relaxed).saturating_sub(rows_out.load(Relaxed))
+        });
+        Some(plan.facts(left_out))
+    }
+
+    /// Registers that the sink reads of every row that gets there.
+    pub(super) fn sink_reads_first(&self) -> &Vec<usize> {
+        match &self.sink {
+            CompiledSink::Top { plan, .. } => &plan.first,
+            _ => &self.sink_needs,
+        }
+    }
+
+    /// What its threads have spent their time on, those of them that have ended.
+    pub fn times(&self) -> StageTimes {
+        self.times.told(&self.parts_of, self.pipeline_steps)
     }
 
     /// What it ends in if `rows` rows get through to it, as far as that can be known before it has run.
@@ -220,6 +281,7 @@ impl Stage {
             CompiledSink::Aggregate { plan, .. } if plan.is_dense() => SinkFacts::Groups(Grouping::Dense),
             CompiledSink::Aggregate { .. } => SinkFacts::Groups(Grouping::Hashed),
             CompiledSink::Collect { .. } => SinkFacts::Rows,
+            CompiledSink::Top { .. } => SinkFacts::Top,
         }
     }
 
@@ -247,15 +309,29 @@ fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<us
         let Step::Probe(Probe { table, kind: JoinKind::Inner | JoinKind::Semi, keys, .. }) = step else { continue };
         let [Expr::Register(register)] = keys.as_slice() else { continue };
         let (Some(column), Some(wanted)) = (pipeline.columns.get(*register), tables[*table].interval) else { continue };
-        let before = morsels.len();
-        morsels.retain(|morsel| {
-            source.interval(*morsel, *column).is_none_or(|held| !held.intersection(wanted).is_empty())
-        });
-        if before > morsels.len() {
-            skipped.push(Skipped { step: number, morsels: before - morsels.len() });
+        let may_match =
+            |morsel: &usize| source.interval(*morsel, *column).is_none_or(|held| !held.intersection(wanted).is_empty());
+        let (left, ruled_out): (Vec<usize>, Vec<usize>) = morsels.into_iter().partition(may_match);
+        morsels = left;
+        if !ruled_out.is_empty() {
+            skipped.push(Skipped { step: number, morsels: ruled_out });
         }
     }
     (morsels, skipped)
+}
+
+/// Puts morsels in the order of the first column of those that make groups, if no two of them have more than a value of
+/// it in common: groups are found most easily in the order of their keys, and a table that was written by several
+/// threads has its segments in any order.
+fn put_in_order(morsels: &mut Vec<usize>, pipeline: &Pipeline, source: &dyn Source, keys: &[Expr]) {
+    let Some(Expr::Register(register)) = keys.first() else { return };
+    let Some(column) = pipeline.columns.get(*register) else { return };
+    let interval = |morsel: &usize| Some((source.interval(*morsel, *column)?, *morsel));
+    let Some(mut held) = morsels.iter().map(interval).collect::<Option<Vec<_>>>() else { return };
+    held.sort_by_key(|(interval, morsel)| (interval.min, interval.max, *morsel));
+    if held.iter().zip(held.iter().skip(1)).all(|((a, _), (b, _))| a.max <= b.min) {
+        *morsels = held.into_iter().map(|(_, morsel)| morsel).collect();
+    }
 }
 
 struct Builder<'a> {
@@ -264,7 +340,7 @@ struct Builder<'a> {
     twins: &'a [usize],
     registers: Vec<Register>,
     steps: Vec<CompiledStep>,
-    parts_of: Vec<usize>,
+    parts_of: Vec<Option<usize>>,
 }
 
 impl Builder<'_> {
@@ -285,7 +361,7 @@ impl Builder<'_> {
                 for bound in bind(condition, self.domains)?.into_conjuncts() {
                     let code = self.compiler.compile(&bound)?;
                     let screen = Screen::of_filter(&bound, self.is_column());
-                    self.push(number, StepKind::Filter(code), screen, needs_of(&bound), bound.is_fallible);
+                    self.push(Some(number), StepKind::Filter(code), screen, needs_of(&bound), bound.is_fallible);
                 }
             }
             Step::Probe(probe) => {
@@ -318,7 +394,7 @@ impl Builder<'_> {
                 }
                 let kind = StepKind::Probe { table, kind: probe.kind, keys, slots, condition };
                 let step = self.steps.len();
-                self.push(number, kind, screen, needs, is_fallible);
+                self.push(Some(number), kind, screen, needs, is_fallible);
                 self.registers.extend(probe.payload.iter().map(|column| Register::Payload { step, column: *column }));
             }
         }
@@ -329,7 +405,14 @@ impl Builder<'_> {
         |register| matches!(self.registers.get(register), Some(Register::Column(_)))
     }
 
-    fn push(&mut self, part_of: usize, kind: StepKind, screen: Option<Screen>, needs: Vec<usize>, is_fallible: bool) {
+    fn push(
+        &mut self,
+        part_of: Option<usize>,
+        kind: StepKind,
+        screen: Option<Screen>,
+        needs: Vec<usize>,
+        is_fallible: bool,
+    ) {
         let mut after = Vec::new();
         let is_fallible = needs.iter().fold(is_fallible, |any, register| self.look_into(*register, &mut after) || any);
         let number = self.steps.len();
@@ -426,7 +509,58 @@ impl Builder<'_> {
                 let columns = columns.iter().map(|expr| compile(self, expr)).collect::<Result<Vec<_>>>()?;
                 (CompiledSink::Collect { codes, columns }, needs)
             }
+            Sink::Top { rows, keys, columns } => self.top(*rows, keys, columns)?,
         })
+    }
+
+    /// A sink of the first rows in an order. If nothing can fail, a step before it leaves out what comes too late.
+    fn top(&mut self, rows: usize, order: &[SortKey], columns: &[Expr]) -> Result<(CompiledSink, Vec<usize>)> {
+        let mut is_fallible = self.steps.iter().any(|step| step.is_fallible);
+        let read = registers_of(order.iter().map(|key| &key.expr).chain(columns));
+        is_fallible |= read.iter().any(|register| self.look_into(*register, &mut Vec::new()));
+        let (mut keys, mut key_codes) = (Vec::new(), Vec::new());
+        for SortKey { expr, direction, nulls } in order {
+            let (code, bound) = self.code(expr)?;
+            is_fallible |= bound.is_fallible;
+            keys.push(TopKey { slot: code.result, direction: *direction, nulls: *nulls });
+            key_codes.push(code);
+        }
+        // What a key reads is there anyway.
+        let mut first = registers_of(order.iter().map(|key| &key.expr));
+        let (mut codes, mut needs, mut outputs) = (Vec::new(), first.clone(), Vec::new());
+        for expr in columns {
+            if let Expr::Register(register) = expr
+                && let Register::Column(column) = self.registers[*register]
+                && may_put_off(rows)
+                && !first.contains(register)
+            {
+                outputs.push(TopColumn::PutOff { column, domain: self.domains[*register].clone() });
+                continue;
+            }
+            let (code, bound) = self.code(expr)?;
+            is_fallible |= bound.is_fallible;
+            outputs.push(TopColumn::Kept { slot: code.result, domain: bound.domain });
+            codes.push(code);
+            needs.extend(registers_of([expr]));
+        }
+        needs.sort_unstable();
+        needs.dedup();
+        if is_fallible {
+            first.clone_from(&needs);
+        }
+        let mut early = None;
+        if let ([SortKey { expr: Expr::Register(register), .. }, ..], false) = (order, is_fallible)
+            && let Register::Column(column) = self.registers[*register]
+            && self.domains[*register].ty != Type::Double
+        {
+            early = Some((self.steps.len(), column));
+            // What passes is known when it runs.
+            let screen = Screen::of_run(*register, Interval::ALL, true);
+            self.push(None, StepKind::Threshold(*register), Some(screen), vec![*register], false);
+        }
+        let (threshold, counts) = (Threshold::default(), TopCounts::default());
+        let plan = TopPlan { rows, keys, columns: outputs, first, is_fallible, early, threshold, counts };
+        Ok((CompiledSink::Top { keys: key_codes, codes, plan }, needs))
     }
 }
 

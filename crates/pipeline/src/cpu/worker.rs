@@ -20,19 +20,21 @@ use std::time::Instant;
 
 use onehop_segment::packed::{LANES, Mask};
 
+use super::clock::{Clock, Work};
 use super::grouper::Grouper;
 use super::kernels;
 use super::keys::KeyScratch;
 use super::order::Order;
 use super::output::{ResultColumn, ResultValues};
-use super::screen::{self, Among, Answer};
+use super::screen::{self, Among, Answer, Screen};
 use super::stage::{CompiledSink, Register, Stage, StepKind};
 use super::table::{Collected, NOTHING};
+use super::top::Top;
 use super::vector::{Data, Vector};
 use crate::block::{Block, Rows, Scratch};
 use crate::budget::{Holder, Room};
 use crate::ir::JoinKind;
-use crate::{Domain, Error, Result, Type, VECTOR_ROWS};
+use crate::{Domain, Error, Result, VECTOR_ROWS};
 
 /// Of so many vectors, and of so many frames, one is timed.
 const SAMPLE: u64 = 8;
@@ -51,11 +53,14 @@ pub struct Worker {
     blocks: Vec<Option<Block>>,
     /// Of each step that is a screen: what goes on of the present morsel, once known.
     answers: Vec<Option<Answer>>,
+    /// What a row of the present morsel has to beat to be among the first, once there is anything.
+    threshold: Option<Screen>,
     morsel: usize,
     order: Order,
     vectors_seen: u64,
     frames_seen: u64,
     counts: Vec<(u64, u64)>,
+    clock: Clock,
     scratch: Box<WorkerScratch>,
     /// Set when nobody wants the answer any more.
     cancelled: Arc<AtomicBool>,
@@ -90,6 +95,7 @@ pub(super) enum SinkState {
     Build(Collected, Room),
     Aggregate(Box<Grouper>),
     Collect { columns: Vec<ResultColumn>, rows: usize },
+    Top(Box<Top>),
 }
 
 #[derive(Debug)]
@@ -120,17 +126,20 @@ impl Worker {
                 SinkState::Aggregate(Box::new(Grouper::new(&stage.budget, &stage.spilled, cancelled, 0)))
             }
             CompiledSink::Collect { columns, .. } => SinkState::Collect { columns: empty(columns), rows: 0 },
+            CompiledSink::Top { plan, .. } => SinkState::Top(Box::new(Top::new(plan, &stage.budget))),
         };
         Self {
             stage: Arc::clone(stage),
             frames: vec![Frame::new(stage)],
             blocks: (0..stage.registers.len()).map(|_| None).collect(),
             answers: vec![None; stage.steps.len()],
+            threshold: None,
             morsel: 0,
             order: Order::new(stage),
             vectors_seen: 0,
             frames_seen: 0,
             counts: vec![(0, 0); stage.counts.len()],
+            clock: Clock::new(stage.steps.len()),
             scratch: Box::new(WorkerScratch {
                 mask: [0; LANES],
                 step_mask: [0; LANES],
@@ -170,23 +179,45 @@ impl Worker {
     /// Those of the source, and of expressions that fail for a row; [`Error::Cancelled`].
     pub fn step(&mut self) -> Result<Option<Vec<ResultColumn>>> {
         let stage = Arc::clone(&self.stage);
+        self.clock.start();
+        let outcome = self.carry(&stage);
+        if !matches!(outcome, Ok(Some(_))) {
+            self.clock.tell(&stage.times);
+        }
+        outcome
+    }
+
+    fn carry(&mut self, stage: &Stage) -> Result<Option<Vec<ResultColumn>>> {
         let Some(morsel) = stage.take() else { return Ok(None) };
         self.morsel = morsel;
+        if self.is_too_late(stage) {
+            return Ok(Some(Vec::new()));
+        }
         self.blocks.iter_mut().for_each(|block| *block = None);
         self.answers.fill(None);
         // Rows that wait have been through its screens: the order stays as it is for a morsel.
-        self.order.reconsider(&stage);
+        self.order.reconsider(stage);
         let rows = stage.source.rows(morsel);
         for vector in 0..rows.div_ceil(VECTOR_ROWS) {
-            self.take(&stage, vector, (rows - vector * VECTOR_ROWS).min(VECTOR_ROWS))?;
+            self.take(stage, vector, (rows - vector * VECTOR_ROWS).min(VECTOR_ROWS))?;
         }
-        self.flush(&stage)?;
+        self.flush(stage)?;
         stage.source.finished(morsel);
-        self.tell_counts(&stage);
+        self.tell_counts(stage);
         match self.taker {
-            Some(_) => self.hand_over(&stage, 1).map(|()| Some(Vec::new())),
-            None => Ok(Some(self.collected(&stage))),
+            Some(_) => self.hand_over(stage, 1).map(|()| Some(Vec::new())),
+            None => Ok(Some(self.collected(stage))),
         }
+    }
+
+    /// Whether no row of the morsel can be among the first in an order; what those of others have to beat is noted.
+    fn is_too_late(&mut self, stage: &Stage) -> bool {
+        let (CompiledSink::Top { plan, .. }, SinkState::Top(top)) = (&stage.sink, &mut self.sink) else { return false };
+        let Some((step, _)) = plan.early else { return false };
+        if let (StepKind::Threshold(register), Some(passing)) = (&stage.steps[step].kind, top.passing(plan)) {
+            self.threshold = Some(Screen::of_run(*register, passing.interval, passing.null));
+        }
+        top.skips(plan, &*stage.source, self.morsel)
     }
 
     fn tell_counts(&mut self, stage: &Stage) {
@@ -213,8 +244,11 @@ impl Worker {
         }
         // There may be nobody to take what comes next.
         self.tell_counts(stage);
+        let began = Instant::now();
         let chunk = self.collected(stage);
-        self.taker.as_mut().map_or(Ok(()), |taker| (taker.0)(chunk))
+        let outcome = self.taker.as_mut().map_or(Ok(()), |taker| (taker.0)(chunk));
+        self.clock.handed_over(began);
+        outcome
     }
 
     /// Rows of the morsel that was carried through last.
@@ -228,6 +262,7 @@ impl Worker {
             SinkState::Build(collected, _) => collected.bytes(),
             SinkState::Aggregate(grouper) => grouper.bytes(),
             SinkState::Collect { .. } => 0,
+            SinkState::Top(top) => top.bytes(),
         }
     }
 
@@ -236,8 +271,10 @@ impl Worker {
         if self.cancelled.load(Relaxed) {
             return Err(Error::Cancelled);
         }
+        self.clock.screens(n);
         let kept = self.screen(stage, vector, n)?;
         if kept == 0 {
+            self.clock.stop();
             return Ok(());
         }
         // A whole vector is a frame by itself, too, however short: rows that wait go first.
@@ -260,8 +297,9 @@ impl Worker {
         }
         // Rows that wait are few and far between: what they are going to be asked for comes while others are screened.
         for register in &self.order.first_columns {
-            loaded(&mut self.blocks, stage, self.morsel, *register)?.prefetch(&picked[..kept]);
+            loaded(&mut self.blocks, stage, self.morsel, *register, &mut self.clock)?.prefetch(&picked[..kept]);
         }
+        self.clock.stop();
         Ok(())
     }
 
@@ -276,9 +314,15 @@ impl Worker {
         for at in 0..self.order.screens().len() {
             let number = self.order.steps[at];
             let step = &stage.steps[number];
-            let Some(screen) = &step.screen else { break };
+            let screen = match &step.kind {
+                StepKind::Threshold(_) => self.threshold.as_ref(),
+                _ => step.screen.as_ref(),
+            };
+            // There is nothing to beat yet.
+            let Some(screen) = screen else { continue };
+            self.clock.turn_to(Work::Step(number));
             let started = is_timed.then(Instant::now);
-            let block = loaded(&mut self.blocks, stage, self.morsel, screen.register)?;
+            let block = loaded(&mut self.blocks, stage, self.morsel, screen.register, &mut self.clock)?;
             let answer = self.answers[number].get_or_insert_with(|| screen.answer(block));
             let rows_in = kept;
             if !answer.is_all() {
@@ -295,6 +339,7 @@ impl Worker {
                 break;
             }
         }
+        self.clock.turn_to(Work::Source);
         Ok(kept)
     }
 
@@ -302,8 +347,10 @@ impl Worker {
     fn flush(&mut self, stage: &Stage) -> Result<()> {
         if self.frames[0].n > 0 {
             self.frames_seen += 1;
+            self.clock.frame(self.frames[0].n);
             self.frames[0].start();
             self.run(stage, self.order.screens().len(), 0)?;
+            self.clock.stop();
             let frame = &mut self.frames[0];
             (frame.n, frame.vector, frame.masked) = (0, None, None);
         }
@@ -319,6 +366,7 @@ impl Worker {
             let number = self.order.steps[at];
             let step = &stage.steps[number];
             let rows_in = self.frames[depth].n;
+            self.clock.turn_to(Work::Step(number));
             let started = self.frames_seen.is_multiple_of(SAMPLE).then(Instant::now);
             for register in &step.needs {
                 self.ensure(stage, depth, *register)?;
@@ -335,6 +383,14 @@ impl Worker {
                         kernels::and_assign(&mut keep[..rows_in], &result.valid[..rows_in]);
                     }
                     frame.keep(keep, picked, stage, &self.order.needed[at]);
+                }
+                StepKind::Threshold(register) => {
+                    if let (CompiledSink::Top { plan, .. }, SinkState::Top(top)) = (&stage.sink, &mut self.sink)
+                        && let Some(passing) = top.passing(plan)
+                    {
+                        passing.mark(&frame.vectors[*register], rows_in, keep);
+                        frame.keep(keep, picked, stage, &self.order.needed[at]);
+                    }
                 }
                 StepKind::Probe { table, kind, keys, slots, condition } => {
                     for key in keys {
@@ -409,11 +465,50 @@ impl Worker {
                 return Ok(());
             }
         }
+        self.clock.turn_to(Work::Sink);
+        if matches!(stage.sink, CompiledSink::Top { .. }) {
+            return self.take_first(stage, depth);
+        }
         for register in &stage.sink_needs {
             self.ensure(stage, depth, *register)?;
         }
         self.sink.take(stage, &mut self.frames[depth], &mut self.scratch.keys)?;
         self.hand_over(stage, CHUNK_ROWS - VECTOR_ROWS + 1)
+    }
+
+    /// Makes those rows candidates that have a chance to be among the first in an order: their keys are looked at before
+    /// all else is read.
+    fn take_first(&mut self, stage: &Stage, depth: usize) -> Result<()> {
+        let CompiledSink::Top { keys, codes, plan } = &stage.sink else { return Err(not_boolean()) };
+        for register in &plan.first {
+            self.ensure(stage, depth, *register)?;
+        }
+        let frame = &mut self.frames[depth];
+        // Whatever can fail does so for every row.
+        for code in keys.iter().chain(codes.iter().filter(|_| plan.is_fallible)) {
+            code.run(&mut frame.vectors, frame.n)?;
+        }
+        let SinkState::Top(top) = &mut self.sink else { return Err(not_boolean()) };
+        let WorkerScratch { keep, picked, .. } = &mut *self.scratch;
+        if top.begin(plan, &frame.vectors, frame.n, keep)? == 0 {
+            return Ok(());
+        }
+        frame.keep(keep, picked, stage, &vec![true; stage.registers.len()]);
+        for register in &stage.sink_needs {
+            self.ensure(stage, depth, *register)?;
+        }
+        let frame = &mut self.frames[depth];
+        for code in codes {
+            code.run(&mut frame.vectors, frame.n)?;
+        }
+        let SinkState::Top(top) = &mut self.sink else { return Err(not_boolean()) };
+        let morsel = self.morsel as u32;
+        let row = |at: usize| match frame.vector {
+            Some(vector) => (vector * VECTOR_ROWS + at) as u16,
+            None => frame.rows[at],
+        };
+        top.end(plan, &frame.vectors, (0..frame.n).map(|at| (morsel, row(at))));
+        Ok(())
     }
 
     /// Finds the places of rows whose keys a screen has found to be there.
@@ -441,8 +536,10 @@ impl Worker {
         }
         match &stage.registers[register] {
             Register::Column(_) => {
-                let block = loaded(&mut self.blocks, stage, self.morsel, register)?;
+                let before = self.clock.turn_to(Work::Source);
+                let block = loaded(&mut self.blocks, stage, self.morsel, register, &mut self.clock)?;
                 self.frames[depth].load(block, register, &mut self.scratch.source)?;
+                self.clock.turn_to(before);
             }
             Register::Payload { step, column } => {
                 if !self.frames[depth].is_placed[*step] {
@@ -469,11 +566,22 @@ impl Worker {
 }
 
 /// A column of a morsel, loaded when it is asked for first.
-fn loaded<'b>(blocks: &'b mut [Option<Block>], stage: &Stage, morsel: usize, register: usize) -> Result<&'b Block> {
+fn loaded<'b>(
+    blocks: &'b mut [Option<Block>],
+    stage: &Stage,
+    morsel: usize,
+    register: usize,
+    clock: &mut Clock,
+) -> Result<&'b Block> {
     Ok(match &mut blocks[register] {
         Some(block) => block,
         none => none.insert(match &stage.registers[register] {
-            Register::Column(column) => stage.source.load(morsel, *column)?,
+            Register::Column(column) => {
+                let began = Instant::now();
+                let block = stage.source.load(morsel, *column)?;
+                clock.loaded(began);
+                block
+            }
             _ => return Err(Error::Invalid("a register that is no column".into())),
         }),
     })
@@ -612,7 +720,8 @@ impl SinkState {
         let n = frame.n;
         let (CompiledSink::Build { codes, .. }
         | CompiledSink::Aggregate { codes, .. }
-        | CompiledSink::Collect { codes, .. }) = &stage.sink;
+        | CompiledSink::Collect { codes, .. }
+        | CompiledSink::Top { codes, .. }) = &stage.sink;
         for code in codes {
             code.run(&mut frame.vectors, n)?;
         }
@@ -640,16 +749,11 @@ impl SinkState {
 }
 
 fn empty(columns: &[(usize, Domain)]) -> Vec<ResultColumn> {
-    let column = |(_, domain): &(usize, Domain)| match domain.ty {
-        Type::Double => {
-            ResultColumn { values: ResultValues::Double(Vec::new()), valid: domain.nullable.then(Vec::new) }
-        }
-        _ => ResultColumn::of_integers(domain, std::iter::empty()),
-    };
-    columns.iter().map(column).collect()
+    columns.iter().map(|(_, domain)| ResultColumn::empty(domain)).collect()
 }
 
-fn extend(column: &mut ResultColumn, vector: &Vector, domain: &Domain, n: usize) {
+/// Adds the rows of a vector to a column of the answer.
+pub(super) fn extend(column: &mut ResultColumn, vector: &Vector, domain: &Domain, n: usize) {
     match (&mut column.values, &vector.data) {
         (ResultValues::Double(to), Data::F64(from)) => to.extend_from_slice(&from[..n]),
         (ResultValues::Int(to), Data::I64(from)) => to.extend_from_slice(&from[..n]),

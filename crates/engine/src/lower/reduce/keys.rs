@@ -11,8 +11,9 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, JoinType, NullEquality, Result, TableReference};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
-use datafusion::logical_expr::{Expr, Filter, Join, JoinConstraint, LogicalPlan, Operator, Projection, SubqueryAlias};
+use datafusion::logical_expr::{Expr, Filter, Join, JoinConstraint, LogicalPlan, Projection, SubqueryAlias};
 
+use super::super::expr;
 use super::super::relation::table_of;
 use super::estimate::size;
 use super::{Side, WANTED, column_at, key_column, substituted_key};
@@ -231,35 +232,8 @@ fn cannot_fail(expr: &Expr) -> bool {
     let mut cannot = true;
     let walk = expr.apply(|expr| {
         cannot &= match expr {
-            Expr::BinaryExpr(binary) => matches!(
-                binary.op,
-                Operator::And
-                    | Operator::Or
-                    | Operator::Eq
-                    | Operator::NotEq
-                    | Operator::Lt
-                    | Operator::LtEq
-                    | Operator::Gt
-                    | Operator::GtEq
-                    | Operator::IsDistinctFrom
-                    | Operator::IsNotDistinctFrom
-            ),
             Expr::Like(like) => matches!(*like.pattern, Expr::Literal(..)),
-            Expr::Column(_)
-            | Expr::Literal(..)
-            | Expr::Alias(_)
-            | Expr::Not(_)
-            | Expr::IsNull(_)
-            | Expr::IsNotNull(_)
-            | Expr::IsTrue(_)
-            | Expr::IsFalse(_)
-            | Expr::IsUnknown(_)
-            | Expr::IsNotTrue(_)
-            | Expr::IsNotFalse(_)
-            | Expr::IsNotUnknown(_)
-            | Expr::Between(_)
-            | Expr::InList(_) => true,
-            _ => false,
+            expr => expr::cannot_fail(expr),
         };
         Ok(if cannot { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     });

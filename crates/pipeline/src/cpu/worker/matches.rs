@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Frame, Worker, not_boolean};
+use crate::cpu::clock::Work;
 use crate::cpu::stage::{MatchCode, Stage, StepKind};
 use crate::cpu::table::{JoinTable, NOTHING};
 use crate::cpu::vector::Data;
@@ -212,7 +213,9 @@ impl Worker {
         let (from, to) = (&before[depth], &mut after[0]);
         to.pick(from, picked, &self.order.needed[at]);
         to.put(number, matches);
-        self.run(stage, at + 1, depth + 1)
+        self.run(stage, at + 1, depth + 1)?;
+        self.clock.turn_to(Work::Step(number));
+        Ok(())
     }
 }
 

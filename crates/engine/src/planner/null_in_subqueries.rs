@@ -1,0 +1,321 @@
+//! `x [NOT] IN (SELECT ...)` where NULLs decide, and where nobody minds them.
+//!
+//! DataFusion minds NULLs in `WHERE x NOT IN (SELECT y ...)`, if it stands alone and is about a column. Elsewhere it only
+//! asks whether some y equals x. With a NULL among the y, or for x, these are wrong:
+//!
+//! - `WHERE x NOT IN (SELECT y ...) OR z`, `WHERE (x IN (SELECT y ...)) IS NULL`, `WHERE NOT (x IN (SELECT y ...) AND z)`:
+//!   what should be NULL is true or false;
+//! - `WHERE 1 NOT IN (SELECT y ...)`: true.
+//!
+//! And `WHERE x NOT IN (SELECT y ... WHERE t.z = z)` it refuses. So in all these, the question is put as several ones that
+//! have no NULLs: does a y equal x; is a y NULL; is there a y, if x is NULL.
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, ExprSchema, Result, not_impl_err};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{
+    BinaryExpr, ExprSchemable, Filter, JoinType, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, not, when,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
+
+#[derive(Debug)]
+pub(super) struct NullInSubqueries;
+
+impl AnalyzerRule for NullInSubqueries {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Filter(filter) if has_one(&filter.predicate)? => {
+                let predicate = condition(filter.predicate, filter.input.schema())?;
+                Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
+            }
+            // What an inner join joins on is a filter of its rows: DataFusion knows subqueries in filters best. Those that an
+            // outer join joins on it refuses.
+            LogicalPlan::Join(mut join)
+                if join.join_type == JoinType::Inner && join.filter.as_ref().map_or(Ok(false), has_subquery)? =>
+            {
+                let predicate = condition(join.filter.take().unwrap_or_else(|| lit(true)), &join.schema)?;
+                Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, LogicalPlan::Join(join).into())?)))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        Ok(rewritten?.data)
+    }
+
+    fn name(&self) -> &str {
+        "null_in_subqueries"
+    }
+}
+
+/// What y is called: it may be a column of the name of x, and DataFusion forgets which of them is from outside. No alias of
+/// the subquery: to its rows DataFusion adds what conditions on both queries are about, and forgets to add it to an alias.
+const FOUND: &str = "__in";
+
+fn has_one(expr: &Expr) -> Result<bool> {
+    expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_))))
+}
+
+fn has_subquery(expr: &Expr) -> Result<bool> {
+    expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_))))
+}
+
+/// What WHERE or ON says.
+fn condition(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    let conjuncts = split_conjunction_owned(expr).into_iter().map(|conjunct| top(conjunct, schema));
+    Ok(conjunction(conjuncts.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true)))
+}
+
+/// A condition that stands alone.
+fn top(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    match expr {
+        Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => top(negated(*inner), schema),
+        Expr::InSubquery(ref is_in) if is_in.negated => {
+            let is_alone = is_in.subquery.outer_ref_columns.is_empty() && !is_in.expr.column_refs().is_empty();
+            if is_alone || is_of_several_queries(&is_in.expr)? { Ok(expr) } else { wanted_true(expr, schema) }
+        }
+        expr => wanted_true(expr, schema),
+    }
+}
+
+fn negated(expr: Expr) -> Expr {
+    match expr {
+        Expr::InSubquery(is_in) => Expr::InSubquery(InSubquery { negated: !is_in.negated, ..is_in }),
+        expr => not(expr),
+    }
+}
+
+/// Whether other queries than the one that it stands in have a part in a value.
+fn is_of_several_queries(value: &Expr) -> Result<bool> {
+    value.exists(|expr| {
+        Ok(match expr {
+            Expr::OuterReferenceColumn(..) | Expr::InSubquery(_) | Expr::Exists(_) => true,
+            Expr::ScalarSubquery(subquery) => !subquery.outer_ref_columns.is_empty(),
+            _ => false,
+        })
+    })
+}
+
+/// A condition of which NULL is as good as FALSE.
+fn wanted_true(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
+            let (left, right) = (wanted_true(*left, schema)?, wanted_true(*right, schema)?);
+            Ok(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))))
+        }
+        Expr::Not(inner) if matches!(*inner, Expr::InSubquery(_)) => wanted_true(negated(*inner), schema),
+        Expr::InSubquery(InSubquery { negated: false, .. }) => Ok(expr),
+        Expr::InSubquery(is_in) => match Questions::of(&is_in, schema)? {
+            Some(questions) => {
+                let Questions { is_there, is_null_there, is_null, is_any } = questions;
+                let mut all = vec![not(is_there)];
+                all.extend(is_null_there.map(not));
+                all.extend(is_null.map(|is_null| not(is_null).or(not(is_any))));
+                Ok(conjunction(all).unwrap_or_else(|| lit(true)))
+            }
+            None => Ok(Expr::InSubquery(is_in)),
+        },
+        other => told_apart(other, schema),
+    }
+}
+
+/// A condition of which NULL is neither TRUE nor FALSE.
+fn told_apart(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    let rewritten = expr.transform_up(|expr| {
+        let Expr::InSubquery(is_in) = expr else { return Ok(Transformed::no(expr)) };
+        let Some(questions) = Questions::of(&is_in, schema)? else {
+            return Ok(Transformed::no(Expr::InSubquery(is_in)));
+        };
+        let Questions { is_there, is_null_there, is_null, is_any } = questions;
+        let mut answer = when(is_there, lit(!is_in.negated));
+        for unknown in [is_null_there, is_null.map(|is_null| is_null.and(is_any))].into_iter().flatten() {
+            answer = answer.when(unknown, lit(ScalarValue::Boolean(None)));
+        }
+        Ok(Transformed::yes(answer.otherwise(lit(is_in.negated))?))
+    });
+    Ok(rewritten?.data)
+}
+
+/// `x IN (SELECT y ...)` in questions that are answered by true or false.
+struct Questions {
+    /// Whether a y equals x.
+    is_there: Expr,
+    /// Whether a y is NULL; `None` if none can be.
+    is_null_there: Option<Expr>,
+    /// Whether x is; `None` if it cannot be.
+    is_null: Option<Expr>,
+    /// Whether there is a y.
+    is_any: Expr,
+}
+
+impl Questions {
+    /// `None` where it can be asked as it is.
+    fn of(is_in: &InSubquery, schema: &DFSchema) -> Result<Option<Self>> {
+        let (value, subquery) = (is_in.expr.as_ref(), &is_in.subquery);
+        if subquery.subquery.schema().fields().len() != 1 {
+            return Ok(None);
+        }
+        if value.is_volatile() || is_of_several_queries(value)? {
+            if !value.nullable(schema)? && !subquery.subquery.schema().field(0).is_nullable() {
+                return Ok(None);
+            }
+            return not_impl_err!(
+                "IN (SELECT ...) of a value that is random or about several queries, where NULL is not FALSE (as in NOT IN) \
+                 beside other conditions, is not supported"
+            );
+        }
+        if !subquery.outer_ref_columns.is_empty() {
+            refuse_of_each_row(&subquery.subquery)?;
+        }
+        let (table, field) = subquery.subquery.schema().qualified_field(0);
+        let found = Expr::Column(Column::new(table.cloned(), field.name()));
+        let mut outer = Vec::new();
+        let seen_from_inside = value.clone().transform_up(|expr| match expr {
+            Expr::Column(column) => {
+                let field = schema.field_from_column(&column)?;
+                let reference = Expr::OuterReferenceColumn(field.clone(), column);
+                outer.push(reference.clone());
+                Ok(Transformed::yes(reference))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        let renamed =
+            LogicalPlanBuilder::new_from_arc(subquery.subquery.clone()).project([found.clone().alias(FOUND)])?;
+        let same = Expr::Column(Column::from_name(FOUND)).eq(seen_from_inside?.data);
+        let is_there = exists(&Subquery { subquery: renamed.build()?.into(), ..subquery.clone() }, Some(same), outer)?;
+        let is_null_there = match field.is_nullable() {
+            true => Some(exists(subquery, Some(found.is_null()), Vec::new())?),
+            false => None,
+        };
+        let is_null = value.nullable(schema)?.then(|| value.clone().is_null());
+        Ok(Some(Self { is_there, is_null_there, is_null, is_any: exists(subquery, None, Vec::new())? }))
+    }
+}
+
+/// Refuses what is about all rows that belong to a row of the outer query: DataFusion joins the two, and does it either
+/// for all rows of the subquery, or not for outer rows to which none belong.
+fn refuse_of_each_row(subquery: &LogicalPlan) -> Result<()> {
+    let is_of_each_row = subquery.exists(|node| {
+        Ok(match node {
+            LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+            LogicalPlan::Limit(_) | LogicalPlan::Window(_) => true,
+            _ => false,
+        })
+    })?;
+    if is_of_each_row {
+        return not_impl_err!(
+            "an aggregate, a window function or LIMIT in IN (SELECT ...), with a condition on both queries, where NULL \
+             is not FALSE (as in NOT IN) is not supported"
+        );
+    }
+    Ok(())
+}
+
+/// Whether a subquery has a row that a condition holds for.
+fn exists(subquery: &Subquery, condition: Option<Expr>, outer: Vec<Expr>) -> Result<Expr> {
+    let mut plan = LogicalPlanBuilder::new_from_arc(subquery.subquery.clone());
+    if let Some(condition) = condition {
+        plan = plan.filter(condition)?;
+    }
+    let mut outer_ref_columns = subquery.outer_ref_columns.clone();
+    outer_ref_columns.extend(outer.into_iter().filter(|column| !subquery.outer_ref_columns.contains(column)));
+    let subquery = Subquery { subquery: plan.build()?.into(), outer_ref_columns, spans: subquery.spans.clone() };
+    Ok(Expr::Exists(Exists { subquery, negated: false }))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::planner::tests::{fails, rows};
+
+    #[tokio::test]
+    async fn nulls_decide() {
+        let table = "(SELECT * FROM (VALUES (1, 1), (2, 7), (3, NULL)) AS t(id, x)) AS t";
+        let few = "SELECT y FROM (VALUES (1), (2)) AS u(y)";
+        let some = "SELECT y FROM (VALUES (1), (NULL)) AS u(y)";
+        let none = "SELECT y FROM (VALUES (1), (NULL)) AS u(y) WHERE y > 5";
+        let same = "SELECT x FROM t";
+        for (condition, expected) in [
+            // Alone, as DataFusion answers it.
+            ("x NOT IN (few)", "2"),
+            ("x NOT IN (some)", ""),
+            ("x NOT IN (none)", "1 2 3"),
+            ("NOT (x IN (some))", ""),
+            // Beside others.
+            ("x NOT IN (some) OR id = 3", "3"),
+            ("x NOT IN (few) OR id = 1", "1 2"),
+            ("NOT (x IN (some)) OR id = 3", "3"),
+            ("NOT (x NOT IN (some)) OR id = 3", "1 3"),
+            ("x NOT IN (none) OR id = 1", "1 2 3"),
+            ("x IN (some) OR id = 2", "1 2"),
+            ("NOT (x IN (some) AND id > 0)", ""),
+            ("NOT (x IN (few) AND id > 0)", "2"),
+            ("(x IN (some)) IS NULL", "2 3"),
+            ("(x NOT IN (few)) IS NULL", "3"),
+            ("(x IN (none)) IS NULL", ""),
+            ("(x IN (same)) IS NULL", "3"),
+            ("(x IN (SELECT x FROM t WHERE x IS NOT NULL)) IS NULL", "3"),
+            ("x NOT IN (same) OR id = 2", "2"),
+            ("CASE WHEN x IN (few) THEN FALSE ELSE TRUE END", "2 3"),
+            // About no column.
+            ("1 NOT IN (some)", ""),
+            ("5 NOT IN (some)", ""),
+            ("5 NOT IN (few)", "1 2 3"),
+            ("5 NOT IN (none)", "1 2 3"),
+            ("NULL NOT IN (few)", ""),
+            ("NULL NOT IN (none)", "1 2 3"),
+            ("(SELECT 5) NOT IN (some)", ""),
+            // About both queries.
+            ("x NOT IN (SELECT y FROM (VALUES (1, 1), (2, NULL)) AS u(i, y) WHERE i = id)", "3"),
+            ("x NOT IN (SELECT y FROM (VALUES (1, 2), (2, 3), (3, 3)) AS u(i, y) WHERE i = id)", "1 2"),
+            ("5 NOT IN (SELECT y FROM (VALUES (1, 5), (2, NULL)) AS u(i, y) WHERE i = id)", "3"),
+            ("(x IN (SELECT y FROM (VALUES (1, 1), (2, NULL)) AS u(i, y) WHERE i = id)) IS NULL", "2"),
+            ("x NOT IN (SELECT y FROM (SELECT id AS i, x AS y FROM t) AS u WHERE i < id) OR id = 2", "1 2"),
+        ] {
+            let condition = ["few", "some", "none", "same"]
+                .into_iter()
+                .zip([few, some, none, same])
+                .fold(condition.to_string(), |condition, (name, query)| {
+                    condition.replace(&format!("({name})"), &format!("({query})"))
+                });
+            let query =
+                format!("SELECT id FROM t WHERE {condition} ORDER BY id").replace("FROM t", &format!("FROM {table}"));
+            assert_eq!(rows(&query).await.join(" "), expected, "{query}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nulls_decide_what_is_joined() {
+        for (condition, expected) in [
+            ("x NOT IN (some) OR id = 3", "3"),
+            ("(x IN (some)) IS NULL", "2 3"),
+            ("NOT (x IN (some) AND j > 2)", "1 2"),
+            ("x NOT IN (some)", ""),
+            ("x NOT IN (SELECT 1)", "2"),
+            ("x IN (some)", "1"),
+            ("(EXISTS (SELECT 1 FROM (some) WHERE y = x)) IS FALSE", "2 3"),
+            ("j >= (SELECT max(y) FROM (some) WHERE y = x)", "1"),
+        ] {
+            let condition = condition.replace("some", "SELECT y FROM (VALUES (1), (NULL)) AS u(y)");
+            let query = format!(
+                "SELECT id FROM (VALUES (1, 1), (2, 7), (3, NULL)) AS t(id, x) \
+                 JOIN (VALUES (1), (2), (3)) AS v(j) ON id = j AND ({condition}) ORDER BY id"
+            );
+            assert_eq!(rows(&query).await.join(" "), expected, "{query}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_about_all_rows_of_an_outer_row_is_refused() {
+        for subquery in [
+            "SELECT max(y) FROM (VALUES (1, 1)) AS u(i, y) WHERE i = id",
+            "SELECT y FROM (VALUES (1, 1)) AS u(i, y) WHERE i = id LIMIT 1",
+            "SELECT lag(y) OVER (ORDER BY y) FROM (VALUES (1, 1)) AS u(i, y) WHERE i = id",
+        ] {
+            let query = format!("SELECT id FROM (VALUES (1, 1), (2, 7)) AS t(id, x) WHERE x NOT IN ({subquery})");
+            assert!(fails(&query).await.message().contains("a condition on both queries"), "{query}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What DataFusion reads and answers wrong, and for which there is nothing better here: an error says what to write.
+//!
+//! Of TABLESAMPLE it takes all rows. `2 ^ 10` is an exclusive or, 8, where PostgreSQL and DuckDB have 1024; and the parser
+//! binds it looser than `*`. An integer of more digits than a decimal holds, and 1e400, would be doubles: the one other
+//! than what was written, the other infinite.
+//!
+//! And what it refuses in words of its own code, which are of no use to those who read them.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, JoinOperator, Select, SelectItem, Set, Statement as Sql, TableFactor, Value, Visit, Visitor,
+};
+
+use super::literals::DECIMAL_DIGITS;
+use crate::{Error, ErrorKind, Result};
+
+/// An error for a statement that must not be planned.
+pub(super) fn check(statement: &Statement) -> Result<()> {
+    let found = match statement {
+        Statement::Statement(sql) => match sql.as_ref() {
+            Sql::Set(Set::SetTimeZone { .. }) => refuse(
+                "the time zone cannot be set",
+                "it is UTC; TIMESTAMPTZ '2024-01-01 00:00:00+02' reads one of another zone",
+            ),
+            sql => sql.visit(&mut Refused),
+        },
+        Statement::Explain(explain) => {
+            return match explain.statement.as_ref() {
+                Statement::Statement(sql) if matches!(sql.as_ref(), Sql::CreateTable(_) | Sql::Insert(_)) => {
+                    Err(Error::new(ErrorKind::Invalid, "only queries can be explained, not CREATE TABLE or INSERT")
+                        .with_hint("explain the query in it: EXPLAIN SELECT ..."))
+                }
+                inner => check(inner),
+            };
+        }
+        Statement::CopyTo(copy) => match &copy.source {
+            CopyToSource::Query(query) => query.visit(&mut Refused),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
+    };
+    match found {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct Refused;
+
+impl Visitor for Refused {
+    type Break = Error;
+
+    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Error> {
+        match table {
+            TableFactor::Table { sample: Some(_), .. } => {
+                refuse("TABLESAMPLE is not supported", "WHERE random() < 0.1 keeps about a tenth of the rows")
+            }
+            TableFactor::Pivot { .. } => refuse(
+                "PIVOT is not supported",
+                "sum(x) FILTER (WHERE k = 1) for each value of k, with GROUP BY, makes the same columns",
+            ),
+            TableFactor::Unpivot { .. } => refuse("UNPIVOT is not supported", "UNION ALL makes rows of columns"),
+            TableFactor::Table { name, args: Some(_), .. } => match name.to_string().to_lowercase() {
+                name if READERS.contains(&name.as_str()) => {
+                    refuse(format!("there is no function {name}()"), "files are named in quotes: FROM 'x.csv'")
+                }
+                _ => ControlFlow::Continue(()),
+            },
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
+        for join in select.from.iter().flat_map(|table| &table.joins) {
+            let name = match &join.join_operator {
+                JoinOperator::AsOf { .. } => "ASOF JOIN",
+                JoinOperator::CrossApply | JoinOperator::OuterApply => "APPLY",
+                JoinOperator::StraightJoin(_) => "STRAIGHT_JOIN",
+                JoinOperator::Semi(_) => {
+                    return refuse(
+                        "SEMI JOIN is not supported without its side",
+                        "LEFT SEMI JOIN keeps rows of the left side",
+                    );
+                }
+                JoinOperator::Anti(_) => {
+                    return refuse(
+                        "ANTI JOIN is not supported without its side",
+                        "LEFT ANTI JOIN keeps rows of the left side",
+                    );
+                }
+                _ => continue,
+            };
+            return refuse(
+                format!("{name} is not supported"),
+                "joins are INNER, LEFT, RIGHT, FULL, CROSS, LEFT SEMI and LEFT ANTI",
+            );
+        }
+        let in_list = select.projection.iter().any(|item| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+                matches!(unnested(expr), Expr::Exists { .. })
+            }
+            _ => false,
+        });
+        match in_list {
+            true => refuse(
+                "EXISTS is not supported in the select list",
+                "it is in WHERE; here (SELECT count(*) > 0 FROM ...) says the same",
+            ),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
+        match expr {
+            Expr::BinaryOp { op: BinaryOperator::BitwiseXor, .. } => {
+                refuse("the operator ^ is not supported", "power(2, 10) is 1024; (a | b) - (a & b) is an exclusive or")
+            }
+            Expr::Substring { substring_from: None, substring_for: None, .. } => {
+                refuse("substr() is not told where to begin", "substr('abc', 2) is 'bc'")
+            }
+            Expr::Value(value) => match &value.value {
+                Value::Number(number, _) => number_fits(number),
+                _ => ControlFlow::Continue(()),
+            },
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// DuckDB's functions that read files.
+const READERS: [&str; 9] = [
+    "csv_scan",
+    "parquet_scan",
+    "read_csv",
+    "read_csv_auto",
+    "read_json",
+    "read_json_auto",
+    "read_ndjson",
+    "read_ndjson_auto",
+    "read_parquet",
+];
+
+fn unnested(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) => unnested(inner),
+        other => other,
+    }
+}
+
+fn number_fits(number: &str) -> ControlFlow<Error> {
+    let digits = number.replace('_', "");
+    if digits.parse::<f64>().is_ok_and(f64::is_infinite) {
+        let message = format!("{number} is too large for a DOUBLE");
+        return refuse(message, "the largest is about 1.8e308; CAST('inf' AS DOUBLE) is infinity");
+    }
+    let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_integer && digits.trim_start_matches('0').len() > DECIMAL_DIGITS {
+        let message = format!("{number} has more digits than a DECIMAL holds: {DECIMAL_DIGITS}");
+        return refuse(message, "with an exponent, as in 1e40, it is a DOUBLE");
+    }
+    ControlFlow::Continue(())
+}
+
+fn refuse(message: impl Into<String>, hint: &str) -> ControlFlow<Error> {
+    ControlFlow::Break(Error::new(ErrorKind::Invalid, message).with_hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::{fails, rows};
+
+    #[tokio::test]
+    async fn what_would_be_answered_wrong_is_refused() {
+        let digits = "9".repeat(39);
+        for (text, message) in [
+            ("SELECT 1 FROM (SELECT * FROM t TABLESAMPLE BERNOULLI (10)) AS s", "TABLESAMPLE"),
+            ("EXPLAIN SELECT * FROM t TABLESAMPLE (10)", "TABLESAMPLE"),
+            ("WITH s AS (SELECT * FROM t TABLESAMPLE (10 ROWS)) SELECT * FROM s", "TABLESAMPLE"),
+            ("SELECT 2 ^ 10", "operator ^"),
+            ("SELECT 1 WHERE 1 IN (SELECT 3 ^ 2)", "operator ^"),
+            ("SELECT 1e400", "1e400 is too large"),
+            ("SELECT -1.5E+309", "1.5E+309 is too large"),
+            (&format!("SELECT {digits}"), "more digits"),
+            ("SELECT * FROM t SEMI JOIN u ON t.a = u.a", "SEMI JOIN"),
+            ("SELECT * FROM t PIVOT (sum(b) FOR a IN (1, 2))", "PIVOT"),
+            ("SET TIME ZONE 'UTC'", "time zone"),
+            ("SELECT substr(1)", "where to begin"),
+            ("SELECT (EXISTS (SELECT 1)) AS e", "EXISTS"),
+            ("SELECT * FROM read_csv('x.csv')", "read_csv()"),
+            ("EXPLAIN CREATE TABLE x AS SELECT 1", "only queries"),
+            ("EXPLAIN INSERT INTO x VALUES (1)", "only queries"),
+        ] {
+            assert!(fails(text).await.message().contains(message), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn large_integers_are_decimals() {
+        let digits = "9".repeat(38);
+        let text = format!("SELECT arrow_typeof(99999999999999999999), 99999999999999999999, {digits}, 1e308");
+        assert_eq!(rows(&text).await, [format!("Decimal128(20, 0) 99999999999999999999 {digits} 1e308")]);
+    }
+}

@@ -1,0 +1,120 @@
+//! INTERSECT ALL and EXCEPT ALL count: a row that is three times on the left and twice on the right is twice in the one,
+//! once in the other.
+//!
+//! DataFusion makes a semi or an anti join of them, which keeps a row as often as the left side has it, or not at all.
+//! Here the rows of each side are numbered among those that are the same, and joined with their numbers: the second 7
+//! meets the second 7. Those joins, and the ones without ALL, are the only ones that are null-safe when a statement has
+//! just been planned; without ALL the left side is distinct, and then counting changes nothing.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, NullEquality, Result};
+use datafusion::config::ConfigOptions;
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::logical_plan::Join;
+use datafusion::logical_expr::{ExprFunctionExt, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, lit, when};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+
+/// A row's number among those that are the same. The rule runs more than once.
+const NUMBERS: [&str; 2] = ["number of a left row", "number of a right row"];
+
+#[derive(Debug)]
+pub(super) struct SetOperations;
+
+impl AnalyzerRule for SetOperations {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let counted = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Join(join) if is_all(&join) => Ok(Transformed::yes(count(join)?)),
+            other => Ok(Transformed::no(other)),
+        });
+        Ok(counted?.data)
+    }
+
+    fn name(&self) -> &str {
+        "set_operations"
+    }
+}
+
+fn is_all(join: &Join) -> bool {
+    matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
+        && join.null_equality == NullEquality::NullEqualsNull
+        && join.on.len() == join.left.schema().fields().len()
+        && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_))
+        && join.left.schema().fields().iter().all(|field| field.name() != NUMBERS[0])
+}
+
+fn count(join: Join) -> Result<LogicalPlan> {
+    let columns: Vec<Expr> = join.left.schema().columns().into_iter().map(Expr::Column).collect();
+    let (mut left, mut right): (Vec<Expr>, Vec<Expr>) = join.on.into_iter().unzip();
+    let left_plan = numbered(join.left, NUMBERS[0])?;
+    let right_plan = numbered(join.right, NUMBERS[1])?;
+    left.push(Expr::Column(Column::from_name(NUMBERS[0])));
+    right.push(Expr::Column(Column::from_name(NUMBERS[1])));
+    LogicalPlanBuilder::from(left_plan)
+        .join_with_expr_keys(right_plan, join.join_type, (left, right), join.filter)?
+        .build()
+        .and_then(|plan| match plan {
+            LogicalPlan::Join(counted) => {
+                let counted = Join { null_equality: NullEquality::NullEqualsNull, ..counted };
+                LogicalPlanBuilder::from(LogicalPlan::Join(counted)).project(columns)?.build()
+            }
+            other => Ok(other),
+        })
+}
+
+fn numbered(plan: Arc<LogicalPlan>, name: &str) -> Result<LogicalPlan> {
+    let columns: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
+    let same = plan.schema().iter().map(|(table, field)| {
+        let column = Expr::Column(Column::new(table.cloned(), field.name()));
+        match field.data_type() {
+            // PARTITION BY tells -0.0 and 0.0 apart, which the join does not.
+            DataType::Float32 | DataType::Float64 => {
+                let zero = lit(0.0_f64).cast_to(field.data_type(), plan.schema())?;
+                when(column.clone().eq(zero.clone()), zero).otherwise(column)
+            }
+            _ => Ok(column),
+        }
+    });
+    let number = row_number().partition_by(same.collect::<Result<_>>()?).build()?.alias(name);
+    let number_column = Expr::Column(Column::from_name(name));
+    LogicalPlanBuilder::new_from_arc(plan)
+        .window([number])?
+        .project(columns.into_iter().chain([number_column]))?
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn rows_are_counted() {
+        let tables = "WITH t(a, b) AS (VALUES (1, 'x'), (1, 'x'), (1, 'x'), (2, NULL), (2, NULL), (3, 'z')), \
+                      u(c, d) AS (VALUES (1, 'x'), (1, 'x'), (2, NULL), (4, 'z'))";
+        for (query, expected) in [
+            // From DuckDB.
+            ("SELECT * FROM t INTERSECT ALL SELECT * FROM u ORDER BY 1", "1 x,1 x,2 NULL"),
+            ("SELECT * FROM t EXCEPT ALL SELECT * FROM u ORDER BY 1", "1 x,2 NULL,3 z"),
+            ("SELECT * FROM u EXCEPT ALL SELECT * FROM t ORDER BY 1", "4 z"),
+            ("SELECT a FROM t EXCEPT ALL SELECT a FROM t WHERE a = 1 ORDER BY 1", "2,2,3"),
+            ("SELECT * FROM t INTERSECT SELECT * FROM u ORDER BY 1", "1 x,2 NULL"),
+            ("SELECT * FROM t EXCEPT SELECT * FROM u ORDER BY 1", "3 z"),
+            ("SELECT DISTINCT a FROM t EXCEPT ALL SELECT c FROM u", "3"),
+            ("SELECT DISTINCT a FROM t INTERSECT ALL SELECT c FROM u ORDER BY 1", "1,2"),
+            ("(SELECT a FROM t INTERSECT ALL SELECT c FROM u) EXCEPT ALL SELECT 1 ORDER BY a", "1,2"),
+            ("SELECT a FROM t INTERSECT ALL SELECT CAST(c AS DOUBLE) FROM u ORDER BY 1", "1,1,2"),
+            (
+                "SELECT count(*) FROM (SELECT x FROM (VALUES (0e0), (-0e0), (0e0)) AS f(x) EXCEPT ALL SELECT -0e0) AS s",
+                "2",
+            ),
+            ("SELECT count(*) FROM (SELECT a FROM t EXCEPT ALL SELECT c FROM u) AS s", "3"),
+            ("SELECT a FROM t WHERE a IN (SELECT a FROM t EXCEPT ALL SELECT c FROM u) ORDER BY 1", "1,1,1,2,2,3"),
+        ] {
+            let found = rows(&format!("{tables} {query}")).await.join(",");
+            assert_eq!(found.replace(".0", ""), expected, "{query}");
+        }
+    }
+}

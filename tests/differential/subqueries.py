@@ -1,0 +1,198 @@
+"""Random subqueries against SQLite, which evaluates them row by row, as they are written: nobody who joins instead can
+be an oracle here (DuckDB 2.0.0 has wrong answers, too).
+
+    bench/peers/setup.sh
+    bench/peers/.venv/bin/python tests/differential/subqueries.py [--seed 1] [--queries 500] [--onehop target/release/onehop]
+        [--only I] [--canary]
+
+`--canary` spoils the first answer: the run must fail.
+
+Each query is a condition in WHERE, in ON of an inner join, or in HAVING: comparisons, IN, NOT IN, EXISTS and aggregates of
+subqueries, nested, about the queries around them, below AND, OR, NOT and IS [NOT] NULL, over joins of tables whose columns
+all have the same names, with NULLs everywhere. What the engine refuses with an error is counted; a share of more than
+MOST_REFUSED of the queries fails the run.
+"""
+
+import argparse
+import random
+import sqlite3
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(REPOSITORY / "bench" / "peers"))
+
+from engine import EngineError, Onehop  # noqa: E402
+
+TABLES = ["t", "u", "v"]
+COLUMNS = ["id", "x", "y"]
+MODES = ["datafusion", "fused"]
+DEEPEST = 3
+QUERIES_PER_DATABASE = 100
+MOST_REFUSED = 0.25
+REFUSED = "refused"
+
+Row = tuple[int | None, ...]
+
+
+def rows(rng: random.Random) -> list[Row]:
+    values = [None, None, 1, 2, 3, 4, 5]
+    return [(number, rng.choice(values), rng.choice([*values, 6])) for number in range(1, rng.randint(2, 7))]
+
+
+class Conditions:
+    """Of `here`, the aliases of a query's own tables, and `around`, those of the queries around it."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.aliases = 0
+
+    def column(self, tables: list[str]) -> str:
+        return f"{self.rng.choice(tables)}.{self.rng.choice(COLUMNS)}"
+
+    def value(self, tables: list[str]) -> str:
+        kind = self.rng.random()
+        if kind < 0.6:
+            return self.column(tables)
+        if kind < 0.8:
+            return f"{self.column(tables)} + {self.column(tables)}"
+        return self.rng.choice(["1", "3", "NULL"])
+
+    def comparison(self, here: list[str], around: list[str]) -> str:
+        there = here + (around[:2] if self.rng.random() < 0.6 else [])
+        forms = [
+            f"{self.column(here)} = {self.column(there)}",
+            f"{self.column(here)} > {self.rng.randint(1, 4)}",
+            f"{self.column(here)} IS NULL",
+        ]
+        return self.rng.choice(forms)
+
+    def source(self, around: list[str]) -> tuple[list[str], str]:
+        """Tables, joins of two, joins of two derived tables that may be about the queries around."""
+        self.aliases += 1
+        i, j = f"i{self.aliases}", f"j{self.aliases}"
+        left, right = self.rng.choice(TABLES), self.rng.choice(TABLES)
+        kind = self.rng.random()
+        if kind < 0.45:
+            return [i], f"{left} AS {i}"
+        if kind < 0.85:
+            join, operator = self.rng.choice(["JOIN", "LEFT JOIN"]), self.rng.choice(["=", "<"])
+            return [i, j], f"{left} AS {i} {join} {right} AS {j} ON {i}.id {operator} {j}.id"
+        about = self.rng.random() < 0.5
+        conditions = [f"{k}.{self.rng.choice('xy')} = {self.column(around)}" if about else f"{k}.x > 1" for k in (i, j)]
+        derived = [
+            f"(SELECT * FROM {table} AS {k} WHERE {condition}) AS {k}"
+            for table, k, condition in zip([left, right], [i, j], conditions, strict=True)
+        ]
+        return [i, j], f"{derived[0]} JOIN {derived[1]} ON {i}.id <> {j}.id"
+
+    def subquery(self, around: list[str], depth: int, aggregate: str | None = None) -> str:
+        here, source = self.source(around)
+        column = self.column(here)
+        wanted = f"{aggregate}({column})" if aggregate else column
+        where = f" WHERE {self.condition(here, around, depth + 1)}" if self.rng.random() < 0.9 else ""
+        return f"SELECT {wanted} FROM {source}{where}"
+
+    def condition(self, here: list[str], around: list[str], depth: int = 0, below: int = 0) -> str:
+        kind = self.rng.random()
+        if below > 2 or kind < 0.25:
+            return self.comparison(here, around)
+        negation = self.rng.choice(["", "NOT "])
+        if depth < DEEPEST:
+            if kind < 0.45:
+                tables = here + (around if self.rng.random() < 0.15 else [])
+                return f"{self.value(tables)} {negation}IN ({self.subquery(here + around, depth)})"
+            if kind < 0.65:
+                return f"{negation}EXISTS ({self.subquery(here + around, depth)})"
+            if kind < 0.7:
+                aggregate = self.rng.choice(["sum", "max", "count"])
+                return f"{self.column(here)} {self.rng.choice(['>', '<='])} ({self.subquery(here, depth, aggregate)})"
+        first = self.condition(here, around, depth, below + 1)
+        if kind < 0.85:
+            return f"({first} {self.rng.choice(['AND', 'OR'])} {self.condition(here, around, depth, below + 1)})"
+        if kind < 0.93:
+            return f"NOT ({first})"
+        return f"({first}) IS {negation}{self.rng.choice(['NULL', 'TRUE', 'FALSE'])}"
+
+    def query(self) -> str:
+        kind = self.rng.random()
+        if kind < 0.5:
+            return f"SELECT a.id FROM t AS a WHERE {self.condition(['a'], [])}"
+        both = self.condition(["a", "b"], [])
+        if kind < 0.8:
+            return f"SELECT a.id, b.id FROM t AS a JOIN u AS b ON a.id = b.id AND {both}"
+        if kind < 0.9:
+            return f"SELECT a.id, b.id FROM t AS a LEFT JOIN u AS b ON a.id = b.id WHERE {both}"
+        groups = self.condition(["a"], []).replace("a.id", "a.x").replace("a.y", "a.x")
+        return f"SELECT a.x, count(*) FROM t AS a GROUP BY a.x HAVING {groups}"
+
+
+def sorted_rows(answer: list[Row]) -> list[Row]:
+    return sorted(answer, key=lambda row: [(value is not None, value or 0) for value in row])
+
+
+def check(onehop: Onehop, sqlite: sqlite3.Connection, sql: str, spoil: bool) -> str | None:
+    """What is wrong, in words, or REFUSED; None if the answer is right."""
+    expected = sorted_rows(sqlite.execute(sql).fetchall() + ([(None,)] if spoil else []))
+    for mode in MODES:
+        onehop.sql(f"SET exec.mode = '{mode}'")
+        try:
+            found = sorted_rows(onehop.sql(sql).answer.rows)
+        except EngineError as e:
+            if "not supported" in str(e) or "cannot be joined" in str(e):
+                return REFUSED
+            return f"an error that is no refusal ({mode}): {e}"
+        if found != expected:
+            return f"wrong rows ({mode}): {found}\n  sqlite: {expected}"
+    return None
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Random subqueries against SQLite.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--queries", type=int, default=500)
+    parser.add_argument("--onehop", type=Path, default=REPOSITORY / "target" / "release" / "onehop")
+    parser.add_argument("--only", type=int, help="only the query of this number")
+    parser.add_argument("--canary", action="store_true", help="spoil the first answer; the run must fail")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse()
+    print(f"subqueries: seed {options.seed}, {options.queries} queries", flush=True)
+    passed = refused = failed = 0
+    for start in range(0, options.queries, QUERIES_PER_DATABASE):
+        numbers = range(start, min(start + QUERIES_PER_DATABASE, options.queries))
+        if options.only is not None:
+            numbers = [options.only] if options.only in numbers else []
+        if not numbers:
+            continue
+        sqlite, onehop = sqlite3.connect(":memory:"), Onehop(options.onehop)
+        rng = random.Random(f"{options.seed} tables {start}")
+        for table in TABLES:
+            values = ", ".join(str(row).replace("None", "NULL") for row in rows(rng))
+            for statement in [f"CREATE TABLE {table} (id BIGINT, x BIGINT, y BIGINT)", f"INSERT INTO {table} VALUES {values}"]:
+                sqlite.execute(statement)
+                onehop.sql(statement)
+        for number in numbers:
+            sql = Conditions(random.Random(f"{options.seed} query {number}")).query()
+            wrong = check(onehop, sqlite, sql, spoil=options.canary and number == 0)
+            if wrong is None:
+                passed += 1
+            elif wrong == REFUSED:
+                refused += 1
+            else:
+                failed += 1
+                print(f"\nquery {number} (--seed {options.seed} --only {number}): {wrong}\n  {sql}", flush=True)
+        onehop.close()
+        sqlite.close()
+    print(f"{refused} were refused")
+    if refused > MOST_REFUSED * options.queries:
+        failed += 1
+        print("more than the engine should refuse")
+    print(f"subqueries: {passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
