@@ -17,6 +17,14 @@ pub enum Path {
     HostDirect,
     /// The bytes are in this process's memory already.
     Memory,
+    /// From storage into the memory of a device, and nowhere else.
+    DeviceDirect,
+    /// Into the memory of a device by a library that keeps buffers in host memory on the way.
+    DeviceCompat,
+    /// Into the memory of a device through pinned buffers of our own in host memory.
+    DeviceStaged,
+    /// Into the memory of a device; whether through host memory cannot be found out, and is counted as if it were.
+    DeviceUnverified,
 }
 
 impl fmt::Display for Path {
@@ -25,6 +33,10 @@ impl fmt::Display for Path {
             Path::Buffered => "buffered",
             Path::HostDirect => "host direct",
             Path::Memory => "memory",
+            Path::DeviceDirect => "device direct",
+            Path::DeviceCompat => "device compat",
+            Path::DeviceStaged => "device staged",
+            Path::DeviceUnverified => "device, not verified",
         })
     }
 }
