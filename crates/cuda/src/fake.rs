@@ -388,6 +388,7 @@ fn cufile() -> cu::Api {
         read,
         write,
         version: None,
+        set_text: None,
         batch_new: Some(batch_new),
         batch_submit: Some(submit),
         batch_status: Some(status),

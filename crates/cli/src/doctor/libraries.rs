@@ -1,4 +1,4 @@
-//! Libraries that are loaded at run time, looked up where the dynamic loader would look and never loaded: loading a
+//! Libraries that are loaded at run time, looked up where the dynamic loader would look and not loaded: loading a
 //! driver can take seconds and has side effects.
 
 use std::collections::BTreeSet;
@@ -29,7 +29,10 @@ pub fn probe() -> Vec<Finding> {
 
 fn look(library: &Library, folders: &[PathBuf]) -> Finding {
     match folders.iter().find_map(|folder| find(folder, library.file)) {
-        Some(path) => Finding::ok(library.name, format!("{}; not used by this version", path.display())),
+        Some(path) => {
+            let version = version(&path, library.file).map(|version| format!(" ({version})")).unwrap_or_default();
+            Finding::ok(library.name, format!("{}{version}; not used by queries of this version", path.display()))
+        }
         None => Finding::info(library.name, "not found; not used by this version")
             .because(format!("{} is not in any of {} library folders", library.file, folders.len()))
             .fix(format!("none needed: it is for {}, which this version does not have", library.serves)),
@@ -43,6 +46,13 @@ fn find(folder: &Path, file: &str) -> Option<PathBuf> {
     let paths = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_it)).map(|entry| entry.path());
     // A link that leads nowhere is no library.
     paths.filter(|path| path.exists()).max()
+}
+
+/// The version in the name of the file that a link leads to.
+fn version(path: &Path, file: &str) -> Option<String> {
+    let real = fs::canonicalize(path).ok()?;
+    let version = real.file_name()?.to_str()?.strip_prefix(file)?.strip_prefix('.')?;
+    version.contains('.').then(|| version.to_string())
 }
 
 /// Where the loader looks, in its order, and where CUDA's own installer puts things.
@@ -111,6 +121,10 @@ mod tests {
         assert_eq!(folders, [at("lib")]);
         assert_eq!(find(&folders[0], "libcuda.so"), Some(at("lib/libcuda.so.1")));
         assert_eq!(find(&folders[0], "librados.so"), None);
+        fs::write(at("lib/libcufile.so.1.15.1"), "")?;
+        std::os::unix::fs::symlink(at("lib/libcufile.so.1.15.1"), at("lib/libcufile.so.0"))?;
+        assert_eq!(version(&at("lib/libcufile.so.0"), "libcufile.so"), Some("1.15.1".into()));
+        assert_eq!(version(&at("lib/libcuda.so.1"), "libcuda.so"), None);
         Ok(())
     }
 }

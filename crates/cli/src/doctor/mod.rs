@@ -6,6 +6,7 @@
 
 pub mod cpu;
 mod gpu;
+mod gpu_storage;
 pub mod kernel;
 mod libraries;
 pub mod memory;
@@ -115,8 +116,10 @@ fn look(args: &DoctorArgs) -> Vec<Finding> {
     findings.extend(memory::probe());
     findings.extend(kernel::probe());
     findings.extend(storage::probe(&args.path));
-    findings.extend(gpu::probe());
+    let (gpus, gpu) = gpu::probe();
+    findings.extend(gpus);
     findings.extend(libraries::probe());
+    findings.extend(gpu_storage::probe(&args.path, gpu.as_ref()));
     findings
 }
 

@@ -25,7 +25,7 @@ pub fn probe(path: &Path) -> Vec<Finding> {
 }
 
 /// `path`, or the nearest folder above it that is there.
-fn existing_folder(path: &Path) -> io::Result<PathBuf> {
+pub fn existing_folder(path: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     let found = absolute.ancestors().find(|path| path.is_dir());
     found.ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(fs::canonicalize)
@@ -127,12 +127,14 @@ fn transfer(path: &Path) -> Result<(), String> {
 }
 
 /// A file of our own making, gone when this is dropped.
-struct Trial {
-    path: PathBuf,
+pub struct Trial {
+    /// Where it is.
+    pub path: PathBuf,
 }
 
 impl Trial {
-    fn create(folder: &Path) -> io::Result<Self> {
+    /// An empty file in a folder.
+    pub fn create(folder: &Path) -> io::Result<Self> {
         let path = folder.join(format!(".onehop-doctor-{}", std::process::id()));
         // Never a file that was there before.
         File::create_new(&path)?;

@@ -10,12 +10,12 @@ mod names;
 mod stats;
 pub(crate) mod sys;
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::fmt;
 use std::sync::Arc;
 
 pub use batch::Batch;
-pub use file::CufileFile;
+pub use file::{CufileFile, udev_cure};
 pub use stats::{Counts, Effective, Verdict};
 
 use crate::library::Library;
@@ -77,6 +77,7 @@ impl Cufile {
         }
         let context = Arc::clone(context);
         let mut cufile = Self { api, context, version, properties, no_counts, closes: false };
+        cufile.keep_log_elsewhere();
         // Some versions take the level before they are open, some after: both is allowed.
         let early = cufile.set_level(counting);
         // SAFETY: the library is loaded; closed once, when this is dropped.
@@ -95,6 +96,17 @@ impl Cufile {
             Counting::On => cufile.set_level(counting).or(early).and_then(|()| cufile.start_counting()).err(),
         };
         Ok(Arc::new(cufile))
+    }
+
+    /// cuFile writes its log into the current directory, which may be anybody's. Who names a place for it has it there.
+    fn keep_log_elsewhere(&self) {
+        let named =
+            std::env::var_os("CUFILE_LOGFILE_PATH").is_some() || std::env::var_os("CUFILE_ENV_PATH_JSON").is_some();
+        let folder = CString::new(std::env::temp_dir().into_os_string().into_encoded_bytes());
+        if let (false, Some(set), Ok(folder)) = (named, self.api.set_text, folder) {
+            // SAFETY: a string that ends, which the library copies. Where it will not have it, the log is where it was.
+            unsafe { set(sys::LOG_FOLDER, folder.as_ptr()) };
+        }
     }
 
     fn set_level(&self, counting: Counting) -> std::result::Result<(), String> {

@@ -1,6 +1,6 @@
 //! cuFile's functions and structures, as its header `cufile.h` declares them (1.15, of CUDA 13.0).
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
 
 use crate::driver::sys::RawStream;
@@ -131,6 +131,9 @@ pub const UNFINISHED: c_uint = 0x3;
 /// to be moved is known, and in whole pages, when it is submitted.
 pub const STREAM_KNOWN_ALIGNED: c_uint = 0xf;
 
+/// `CUFILE_PARAM_LOG_DIR`.
+pub const LOG_FOLDER: c_int = 2;
+
 /// Room for a `CUfileStatsLevel3_t`, which has 5,000 bytes in 1.15 and has grown since.
 pub const STATS_WORDS: usize = 4096;
 
@@ -147,6 +150,7 @@ functions! {
         fn read = c"cuFileRead"(RawHandle, *mut c_void, usize, libc::off_t, libc::off_t) -> isize;
         fn write = c"cuFileWrite"(RawHandle, *const c_void, usize, libc::off_t, libc::off_t) -> isize;
         opt version = c"cuFileGetVersion"(*mut c_int) -> Status;
+        opt set_text = c"cuFileSetParameterString"(c_int, *const c_char) -> Status;
         opt batch_new = c"cuFileBatchIOSetUp"(*mut RawBatch, c_uint) -> Status;
         opt batch_submit = c"cuFileBatchIOSubmit"(RawBatch, c_uint, *mut BatchEntry, c_uint) -> Status;
         opt batch_status = c"cuFileBatchIOGetStatus"(RawBatch, c_uint, *mut c_uint, *mut BatchEvent, *mut libc::timespec) -> Status;
