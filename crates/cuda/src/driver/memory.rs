@@ -78,7 +78,8 @@ impl DeviceBuf {
         self.context.bind()?;
         let api = self.context.api();
         // SAFETY: the range lies in the allocation, `from` is as long, and the call returns when it has been read.
-        self.context.check("cuMemcpyHtoD", unsafe { (api.to_device)(to, from.as_ptr().cast(), from.len()) })
+        self.context.check("cuMemcpyHtoD", unsafe { (api.to_device)(to, from.as_ptr().cast(), from.len()) })?;
+        self.settle()
     }
 
     /// Copies the bytes from `at` on to host memory, and waits.
@@ -103,7 +104,15 @@ impl DeviceBuf {
     pub fn fill(&mut self, byte: u8) -> Result<()> {
         self.context.bind()?;
         // SAFETY: `len` bytes were allocated at `address`.
-        self.context.check("cuMemsetD8", unsafe { (self.context.api().fill)(self.address, byte, self.len) })
+        self.context.check("cuMemsetD8", unsafe { (self.context.api().fill)(self.address, byte, self.len) })?;
+        self.settle()
+    }
+
+    /// Waits for the default stream. Copies from memory that is not page-locked return when they have been staged, fills at
+    /// once; and streams of our own do not wait for it.
+    fn settle(&self) -> Result<()> {
+        // SAFETY: the default stream of the context that is bound.
+        self.context.check("cuStreamSynchronize", unsafe { (self.context.api().stream_wait)(std::ptr::null_mut()) })
     }
 
     /// Where a part of them is.
