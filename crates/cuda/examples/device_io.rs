@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Makes two files of random bytes in DIR, and removes them. Each point is first checked, byte for byte, with cuFile
-//! counting which way the bytes take; then it is timed for some seconds, over and over the file, past the page cache, and
-//! without counting. Exits with 1 if any content was wrong, with 2 if there is nothing to run on.
+//! counting which way the bytes take; then it is timed for some seconds: reads once through the file at most, of which no
+//! page is cached when they begin. Exits with 1 if any content was wrong, with 2 if there is nothing to run on.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

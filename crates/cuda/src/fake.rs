@@ -414,7 +414,6 @@ fn cufile() -> cu::Api {
             f
         }),
         stats_start: Some(fine),
-        stats_stop: Some(fine),
         stats_3: Some(stats),
     }
 }

@@ -116,6 +116,7 @@ impl Cufile {
         self.check("cuFileSetStatsLevel", unsafe { set(level) }).map_err(|e| e.to_string())
     }
 
+    /// For good: cuFile 1.15, once stopped, counts no more.
     fn start_counting(&self) -> std::result::Result<(), String> {
         let Some(start) = self.api.stats_start else { return Err("this version of cuFile keeps no statistics".into()) };
         // SAFETY: the driver is open.
@@ -157,15 +158,6 @@ impl Cufile {
             0 => 128,
             n => n as usize,
         }
-    }
-
-    /// Has it not count until what is returned is dropped.
-    pub fn pause_counting(&self) -> Pause<'_> {
-        if let (None, Some(stop)) = (&self.no_counts, self.api.stats_stop) {
-            // SAFETY: the driver is open. Where it goes on counting, it costs a little.
-            unsafe { stop() };
-        }
-        Pause { cufile: self }
     }
 
     /// What it has counted.
@@ -245,21 +237,6 @@ impl Drop for Cufile {
         if self.closes && self.context.bind().is_ok() {
             // SAFETY: opened once, by `with`; files, buffers and batches hold this value and are gone.
             unsafe { (self.api.close)() };
-        }
-    }
-}
-
-/// cuFile does not count while this lives.
-#[derive(Debug)]
-pub struct Pause<'a> {
-    cufile: &'a Cufile,
-}
-
-impl Drop for Pause<'_> {
-    fn drop(&mut self) {
-        if self.cufile.no_counts.is_none() {
-            // A failure shows as counts that stand still, which verify nothing.
-            let _ = self.cufile.start_counting();
         }
     }
 }

@@ -161,7 +161,6 @@ functions! {
         opt write_async = c"cuFileWriteAsync"(RawHandle, *mut c_void, *mut usize, *mut libc::off_t, *mut libc::off_t, *mut isize, RawStream) -> Status;
         opt stats_level = c"cuFileSetStatsLevel"(c_int) -> Status;
         opt stats_start = c"cuFileStatsStart"() -> Status;
-        opt stats_stop = c"cuFileStatsStop"() -> Status;
         opt stats_3 = c"cuFileGetStatsL3"(*mut u64) -> Status;
     }
 }
