@@ -3,6 +3,7 @@
 pub mod bench;
 mod environment;
 pub mod generate;
+pub mod io;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -28,7 +28,13 @@ impl Blocks {
                 (first, (all * (job + 1) / jobs - first).max(1))
             }
         };
-        Self { is_random: rw.is_random(), first, count, block_bytes, state: if rw.is_random() { seed ^ (job << 48) } else { 0 } }
+        Self {
+            is_random: rw.is_random(),
+            first,
+            count,
+            block_bytes,
+            state: if rw.is_random() { seed ^ (job << 48) } else { 0 },
+        }
     }
 
     /// The offset of the next one.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Readings of the system's meters.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ struct Machine {
 }
 
 /// What they moved on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Wall time between the readings.
     pub seconds: f64,
@@ -105,7 +105,8 @@ fn machine(text: &str) -> Option<Machine> {
 fn device(text: &str, number: u64) -> Option<(u64, u64)> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let of_device = |line: &str| {
-        let fields: Vec<u64> = line.split_whitespace().enumerate().filter(|(n, _)| *n != 2).map_while(|(_, f)| f.parse().ok()).collect();
+        let fields: Vec<u64> =
+            line.split_whitespace().enumerate().filter(|(n, _)| *n != 2).map_while(|(_, f)| f.parse().ok()).collect();
         (fields.first() == Some(&u64::from(major)) && fields.get(1) == Some(&u64::from(minor))).then_some(fields)
     };
     let fields = text.lines().find_map(of_device)?;
