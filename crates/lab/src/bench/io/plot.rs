@@ -1,5 +1,0 @@
-//! Stub.
-/// Stub.
-pub fn svg(_: &super::Report) -> String {
-    String::new()
-}
