@@ -212,6 +212,7 @@ fn svg(text: &str) -> Result<PathBuf, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

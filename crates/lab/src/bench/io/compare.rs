@@ -70,6 +70,7 @@ fn ratio(a: f64, b: f64) -> f64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::report::tests::{figures, report};
     use super::super::{Rw, Way};

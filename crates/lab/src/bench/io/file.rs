@@ -261,6 +261,7 @@ fn first_wrong(seed: u64, bytes: u64, offset: u64, found: &[u8]) -> Option<u64> 
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

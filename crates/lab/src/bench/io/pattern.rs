@@ -80,7 +80,7 @@ mod tests {
         let mut met = [0; 64];
         for _ in 0..6400 {
             let offset = blocks.next_offset();
-            assert!(offset % 8192 == 0 && offset < 64 * 8192);
+            assert!(offset.is_multiple_of(8192) && offset < 64 * 8192);
             met[(offset / 8192) as usize] += 1;
         }
         assert!(met.iter().all(|n| (50..200).contains(n)), "{met:?}");

@@ -293,6 +293,7 @@ fn fields(measured: &Measured) -> Vec<String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 pub(super) mod tests {
     use super::super::{Latency, Rw, Way, usage::Usage};
     use super::*;

@@ -369,6 +369,7 @@ fn is_steady(parts: &[u64; PARTS]) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::Rw;
     use super::*;

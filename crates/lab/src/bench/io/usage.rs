@@ -114,6 +114,7 @@ fn device(text: &str, number: u64) -> Option<(u64, u64)> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

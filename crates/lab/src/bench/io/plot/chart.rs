@@ -1,6 +1,6 @@
-//! Charts as SVG, written by hand: panels of lines or of stacked bars in a grid, a legend for each figure. Colours are
-//! variables that follow the reader's choice of light or dark; series are told apart by colour and marker, and writes
-//! from reads by a dashed line, so that nothing hangs on colour alone.
+//! Charts as SVG, written by hand: panels of lines or of stacked bars in a grid, a legend for each figure. Colours
+//! follow the reader's choice of light or dark; series are told apart by colour and marker, and writes from reads by a
+//! dashed line, so that nothing hangs on colour alone.
 
 use std::fmt::Write;
 
@@ -226,8 +226,10 @@ impl Canvas {
 
     fn frame(&mut self, area: &Area, title: &str, along: &str, value: &str, labels: &[String]) {
         let (left, bottom) = (area.x, area.y + AREA_HEIGHT);
+        // From beside the axis' title on: it may be wider than the area.
+        let from = left - LEFT + 20.0;
         let _ =
-            writeln!(self.body, "<text class=\"head\" x=\"{left}\" y=\"{}\">{}</text>", area.y - 10.0, escaped(title));
+            writeln!(self.body, "<text class=\"head\" x=\"{from}\" y=\"{}\">{}</text>", area.y - 10.0, escaped(title));
         for tick in area.ticks() {
             let y = area.of(tick);
             let _ = writeln!(
@@ -308,19 +310,24 @@ impl Canvas {
 /// Series that differ in colour.
 const COLOURS: usize = 8;
 
+/// Literal colours, and not variables: what draws SVG outside of browsers knows none.
 const STYLE: &str = "
-:root { --paper: #fbfbf9; --ink: #1d2326; --quiet: #5c676d; --grid: #d9dedd; --s0: #2f7f86; --s1: #b3541e; --s2: #6a5aa8;
-  --s3: #2e7d4f; --s4: #a8336b; --s5: #8a6d1a; --s6: #2a62a8; --s7: #4d5559; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14181a; --ink: #e6eae8; --quiet: #9aa6ab; --grid: #2d3538;
-  --s0: #58b3ba; --s1: #f2a26b; --s2: #a497e0; --s3: #6fc493; --s4: #e887b4; --s5: #d8bd62; --s6: #7fb0ef; --s7: #b4bec2; } }
-text { fill: var(--ink); font: 12px system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif; }
-.title { font-size: 16px; font-weight: 600; } .head { font-weight: 600; } .quiet { fill: var(--quiet); }
-.end { text-anchor: end; } .middle { text-anchor: middle; } .paper { fill: var(--paper); }
-.grid { stroke: var(--grid); fill: none; } .line { fill: none; stroke-width: 1.8; } .dashed { stroke-dasharray: 5 4; }
-.c0 { stroke: var(--s0); } .c1 { stroke: var(--s1); } .c2 { stroke: var(--s2); } .c3 { stroke: var(--s3); }
-.c4 { stroke: var(--s4); } .c5 { stroke: var(--s5); } .c6 { stroke: var(--s6); } .c7 { stroke: var(--s7); }
-.f0 { fill: var(--s0); } .f1 { fill: var(--s1); } .f2 { fill: var(--s2); } .f3 { fill: var(--s3); }
-.f4 { fill: var(--s4); } .f5 { fill: var(--s5); } .f6 { fill: var(--s6); } .f7 { fill: var(--s7); }
+text { font: 12px system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif; }
+.title { font-size: 16px; font-weight: 600; } .head { font-weight: 600; }
+.end { text-anchor: end; } .middle { text-anchor: middle; }
+.grid { fill: none; } .line { fill: none; stroke-width: 1.8; } .dashed { stroke-dasharray: 5 4; }
+.paper { fill: #fbfbf9; } text { fill: #1d2326; } .quiet { fill: #5c676d; } .grid { stroke: #d9dedd; }
+.c0 { stroke: #2f7f86; } .c1 { stroke: #b3541e; } .c2 { stroke: #6a5aa8; } .c3 { stroke: #2e7d4f; }
+.f0 { fill: #2f7f86; } .f1 { fill: #b3541e; } .f2 { fill: #6a5aa8; } .f3 { fill: #2e7d4f; }
+.c4 { stroke: #a8336b; } .c5 { stroke: #8a6d1a; } .c6 { stroke: #2a62a8; } .c7 { stroke: #4d5559; }
+.f4 { fill: #a8336b; } .f5 { fill: #8a6d1a; } .f6 { fill: #2a62a8; } .f7 { fill: #4d5559; }
+@media (prefers-color-scheme: dark) {
+  .paper { fill: #14181a; } text { fill: #e6eae8; } .quiet { fill: #9aa6ab; } .grid { stroke: #2d3538; }
+  .c0 { stroke: #58b3ba; } .c1 { stroke: #f2a26b; } .c2 { stroke: #a497e0; } .c3 { stroke: #6fc493; }
+  .f0 { fill: #58b3ba; } .f1 { fill: #f2a26b; } .f2 { fill: #a497e0; } .f3 { fill: #6fc493; }
+  .c4 { stroke: #e887b4; } .c5 { stroke: #d8bd62; } .c6 { stroke: #7fb0ef; } .c7 { stroke: #b4bec2; }
+  .f4 { fill: #e887b4; } .f5 { fill: #d8bd62; } .f6 { fill: #7fb0ef; } .f7 { fill: #b4bec2; }
+}
 ";
 
 fn dash(is_dashed: bool) -> &'static str {

@@ -206,7 +206,9 @@ fn processors(all: &[&Measured]) -> Figure {
                 let shares = [usage.machine_user_share, usage.machine_system_share, usage.machine_iowait_share];
                 (measured.figures.point.jobs.to_string(), shares.map(|share| share.unwrap_or(0.0) * 100.0).to_vec())
             });
-            let title = format!("({}) {} {} {verb}, {way}", letter(panels.len()), block(bytes), order(is_random));
+            // Four panels in a row leave little room.
+            let order = if is_random { "rand." } else { "seq." };
+            let title = format!("({}) {} {order} {verb}, {way}", letter(panels.len()), block(bytes));
             panels.push(Panel::Bars(Bars {
                 title,
                 along: "threads".into(),
@@ -270,6 +272,7 @@ fn rates(all: &[&Measured]) -> Panel {
 }
 
 #[cfg(test)]
+#[allow(clippy::expect_used)]
 mod tests {
     use super::super::report::tests::{figures, report};
     use super::super::{Rw, Way};
@@ -316,7 +319,7 @@ mod tests {
         let text = svg(&report(points));
         assert_well_formed(&text);
         for title in
-            ["Figure 2", "Figure 3", "Figure 4", "Figure 5", "(f) random", "64 MiB", "(h) 4 KiB random write, uring"]
+            ["Figure 2", "Figure 3", "Figure 4", "Figure 5", "(f) random", "64 MiB", "(h) 4 KiB rand. write, uring"]
         {
             assert!(text.contains(title), "{title}");
         }
