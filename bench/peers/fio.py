@@ -7,7 +7,7 @@
 
 1. `onehop bench io --keep` lays out one file, which both then use: fio may not make one.
 2. For each point fio's command is the one that `onehop bench io --emit fio` prints: same file, pattern, block size,
-   depth, jobs, page cache or O_DIRECT, registered buffers and files.
+   depth, jobs, page cache or O_DIRECT, registered buffers and files, no hints to the page cache.
 3. ROUNDS times each, in turns; who begins changes every time. Of each the median rate.
 4. A ratio is Onehop's median by fio's. If one is below --at-least, the exit code is 1; of points whose rate was the
    page cache's it says so, because those compare memory. 2: there is no fio, or a command failed.

@@ -26,6 +26,8 @@ pub fn command(point: &Point, effort: &Effort, file: &Path, file_bytes: u64) -> 
         format!("--bs={block}"),
         format!("--ioengine={}", if point.way.has_depth() { "io_uring" } else { "psync" }),
         format!("--direct={}", u8::from(point.way.is_direct())),
+        // Ours tells the page cache nothing about what comes.
+        "--fadvise_hint=0".into(),
         format!("--iodepth={}", if point.way.has_depth() { point.depth } else { 1 }),
         format!("--numjobs={}", point.jobs),
         format!("--offset={skipped}"),
@@ -79,7 +81,7 @@ mod tests {
         assert_eq!(
             line(Rw::RandRead, Way::Uring, 8, 2, "/data/it's mine"),
             "fio --name=point '--filename=/data/it'\\''s mine' --allow_file_create=0 --rw=randread --bs=1048576 \
-             --ioengine=io_uring --direct=1 --iodepth=8 --numjobs=2 --offset=0 --size=104857600 --thread \
+             --ioengine=io_uring --direct=1 --fadvise_hint=0 --iodepth=8 --numjobs=2 --offset=0 --size=104857600 --thread \
              --group_reporting --time_based --runtime=3000ms --ramp_time=500ms --randseed=7 --norandommap --fixedbufs \
              --registerfiles"
         );
@@ -88,7 +90,10 @@ mod tests {
     #[test]
     fn writes_spare_the_header_and_jobs_have_parts() {
         let line = line(Rw::Write, Way::Buffered, 8, 4, "/f");
-        assert!(line.contains(" --ioengine=psync --direct=0 --iodepth=1 --numjobs=4 --offset=1048576 "), "{line}");
+        assert!(
+            line.contains(" --ioengine=psync --direct=0 --fadvise_hint=0 --iodepth=1 --numjobs=4 --offset=1048576 "),
+            "{line}"
+        );
         // 99 blocks are left: 24 for each.
         assert!(line.contains(" --size=25165824 ") && line.ends_with(" --offset_increment=25165824"), "{line}");
     }
