@@ -442,6 +442,117 @@ fn a_benchmark_says_what_it_ran_on_and_checks_its_answers() -> io::Result<()> {
 }
 
 #[test]
+fn bench_io_measures_every_path_and_leaves_nothing() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let place = at("");
+    let bench = |more: &[&str]| {
+        let words = ["bench", "io", &place, "--size", "2MiB", "--runtime", "30ms", "--ramp", "0s", "--bs", "64KiB"];
+        run(&words.iter().chain(more).copied().collect::<Vec<_>>())
+    };
+    let (json, csv, svg) = (at("a.json"), at("a.csv"), at("a.svg"));
+    let files = ["--verify", "--repeat", "2", "--json", &json, "--csv", &csv, "--plot", &svg];
+    // The paths by default: those that are not asked for by name may be missing here.
+    let said = bench(&[&["--rw", "read,randwrite", "--iodepth", "1,4", "--numjobs", "2"][..], &files].concat());
+    assert_eq!(said.exit, Some(0), "{}", said.err);
+    assert!(said.out.starts_with("file      ") && said.out.contains("\nread      buffered"), "{}", said.out);
+    assert!(
+        said.out.contains("\ncache     ") && said.out.contains("\ncontent   every byte is compared"),
+        "{}",
+        said.out
+    );
+    assert!(!folder.path().join("onehop-bench-io").exists(), "it goes with the run");
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
+    assert_eq!((&report["schema_version"], &report["benchmark"]), (&json!(1), &json!("io")), "{report}");
+    for name in ["kernel", "file_system", "mount_options", "cores", "date"] {
+        assert!(!report["environment"][name].is_null(), "{name}: {report}");
+    }
+    let points: Vec<_> = report["points"].as_array().into_iter().flatten().collect();
+    let missing = report["unavailable"].as_array().map_or(0, Vec::len);
+    // Two patterns by buffered and host with one depth each and io_uring with two.
+    assert_eq!(points.len() + missing, 2 * (1 + 1 + 2), "{report}");
+    for point in &points {
+        assert!(point["effective_path"].is_string() && point["page_cache"].is_string(), "{point}");
+        assert_eq!(point["repeats_bytes_per_sec"].as_array().map_or(0, Vec::len), 2, "{point}");
+    }
+    assert_eq!(std::fs::read_to_string(&csv)?.lines().count(), 1 + points.len());
+    assert!(std::fs::read_to_string(&svg)?.starts_with("<svg "));
+
+    let compare = |more: &[&str]| run(&[&["bench", "io", "--compare", &json, &json][..], more].concat());
+    let said = compare(&["--fail-under", "0.99"]);
+    assert!(said.exit == Some(0) && said.out.contains("1.000  geometric mean"), "{}{}", said.out, said.err);
+    let said = compare(&["--fail-under", "1.01"]);
+    assert!(said.exit == Some(1) && said.err.contains("below 1.01 of the rate before"), "{}", said.err);
+
+    let said = bench(&["--emit", "fio", "--path", "host"]);
+    assert!(
+        said.exit == Some(0) && said.out.contains("\nfio --name=point ") && said.out.contains("--direct=1"),
+        "{}",
+        said.out
+    );
+    assert!(!folder.path().join("onehop-bench-io").exists(), "nothing is made for that");
+    Ok(())
+}
+
+#[test]
+fn bench_io_writes_over_nothing_and_finds_wrong_bytes() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().join("f");
+    let name = place.display().to_string();
+    let bench = |more: &[&str]| {
+        let words = ["bench", "io", &name, "--size", "1MiB", "--bs", "1MiB", "--path", "buffered", "--runtime", "10ms"];
+        run(&words.iter().chain(more).copied().collect::<Vec<_>>())
+    };
+    std::fs::write(&place, "my thesis")?;
+    let err = expect(bench(&["--rw", "write"]), 1, "");
+    assert!(err.contains("not made by this benchmark"), "{err}");
+    assert_eq!(std::fs::read_to_string(&place)?, "my thesis");
+    std::fs::remove_file(&place)?;
+
+    let said = bench(&["--keep"]);
+    assert!(said.exit == Some(0) && said.err.contains("kept "), "{}", said.err);
+    let mut bytes = std::fs::read(&place)?;
+    bytes[777_777] ^= 4;
+    std::fs::write(&place, bytes)?;
+    let said = bench(&["--verify", "--ramp", "0s"]);
+    assert!(said.exit == Some(3) && said.err.contains("the byte at 777777"), "{}", said.err);
+    assert!(place.exists(), "an earlier run has kept it");
+
+    for (more, why) in [
+        (&["--bs", "5000"][..], "whole pages"),
+        (&["--rw", "trim"], "randwrite"),
+        (&["--path", "direct"], "GPU"),
+        (&["--runtime", "soon"], "a time"),
+        (&["--plot", "a.png"], ".svg"),
+        (&["--fail-under", "0.9"], "--compare"),
+        (&["--compare", &name, &name], "cannot read"),
+    ] {
+        let words = [&["bench", "io", &name][..], more].concat();
+        let said = run(&words);
+        assert!(matches!(said.exit, Some(1 | 2)) && said.err.contains(why), "{words:?}: {}", said.err);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_interrupted_bench_io_removes_its_file() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().display().to_string();
+    let words = ["bench", "io", &place, "--size", "1MiB", "--bs", "64KiB", "--path", "buffered", "--runtime", "1h"];
+    let mut child = onehop(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    // The head is printed when the file is there, and somebody listens.
+    if let Some(stdout) = child.stdout.as_mut() {
+        stdout.read_exact(&mut [0; 20])?;
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    let said: Said = child.wait_with_output()?.into();
+    assert_eq!(said.exit, Some(130), "{}", said.err);
+    assert!(said.err.contains("cancelled after "), "{}", said.err);
+    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0);
+    Ok(())
+}
+
+#[test]
 fn a_schema_can_be_run_again() -> io::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();

@@ -3,6 +3,7 @@
 pub mod bench;
 mod environment;
 pub mod generate;
+pub mod io;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use onehop_engine::{DatabaseOptions, Session};
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::client;
 use crate::exit::Stop;
@@ -43,12 +45,15 @@ fn threads(asked: Option<usize>) -> Result<usize, Stop> {
     Ok(settings::threads(&settings::effective(&given)?))
 }
 
-/// Sets `cancel` at the first Ctrl-C; the second ends the process as usual.
+/// Sets `cancel` at the first Ctrl-C from now on; the second ends the process as usual.
 fn cancel_on_interrupt(runtime: &Runtime, cancel: &'static AtomicBool) {
+    // Listened to before this returns, and not when the runtime comes to it.
+    let _inside = runtime.enter();
+    let Ok(mut presses) = signal(SignalKind::interrupt()) else { return };
     runtime.spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
+        if presses.recv().await.is_some() {
             cancel.store(true, Ordering::Relaxed);
-            let _ = tokio::signal::ctrl_c().await;
+            let _ = presses.recv().await;
             std::process::exit(crate::exit::Exit::Interrupted as i32);
         }
     });

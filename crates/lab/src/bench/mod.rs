@@ -5,6 +5,7 @@
 //! one ([`answers`]); a query with a wrong answer gets no figure.
 
 pub mod answers;
+pub mod io;
 
 use std::time::{Duration, Instant};
 

@@ -4,10 +4,12 @@
 //! block that is to be written is made by stamping its sectors, which costs next to nothing beside the write, and every
 //! block can be checked by itself, for what it holds and for where it is from. The first page is a header instead: who
 //! made the file, of which seed and length. A write of the benchmark writes what is there already, so a file is right
-//! before, while and after it is written to; and a file without that header is somebody else's, and is never touched.
+//! before, while and after it is written to; and a file without that header is somebody else's, and is never touched,
+//! whatever it holds: an empty file may be a lock, and a disk image may well begin with zeroes.
 
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,37 +32,45 @@ pub struct BenchFile {
     bytes: u64,
     seed: u64,
     device: u64,
+    is_new: bool,
 }
 
 impl BenchFile {
-    /// The file of this length, made if it is not there. `progress` is told how many bytes have been written.
+    /// The file of this length, made if it is not there. `progress` is told how many bytes have been written, and may
+    /// stop it: then there is `None`, and of a file that was not there before, nothing.
     ///
     /// # Errors
     /// Those of the system, and one for a file that something else made.
-    pub fn prepare(path: &Path, bytes: u64, seed: u64, mut progress: impl FnMut(u64)) -> Result<Self> {
+    pub fn prepare(
+        path: &Path,
+        bytes: u64,
+        seed: u64,
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Option<Self>> {
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64).max(2 * PAGE_BYTES as u64);
-        if !has_content(path, bytes, seed)? {
-            let file = LocalFile::create(path, RequestedPath::PreferHostDirect)?;
-            let ledger = Ledger::default();
-            let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES);
-            fill_noise(seed, &mut chunk);
-            let mut at = CHUNK_BYTES as u64;
-            // The header last: a file that was not finished is known by its zeroes.
-            while at < bytes {
-                let n = CHUNK_BYTES.min((bytes - at) as usize);
-                stamp(seed, bytes, at, &mut chunk[..n]);
-                file.write_at(at, &chunk[..n], &ledger)?;
-                at += n as u64;
-                progress(at);
+        let found = find(path, bytes, seed)?;
+        let is_new = found == Found::Nothing;
+        if found != Found::Ready {
+            if is_new {
+                // Fails if somebody has been faster, so that it is ours to empty from here on.
+                fs::File::create_new(path).map_err(|e| Error::new(Operation::Create, path.display().to_string(), e))?;
             }
-            file.sync()?;
-            let n = CHUNK_BYTES.min(bytes as usize);
-            stamp(seed, bytes, 0, &mut chunk[..n]);
-            file.write_at(0, &chunk[..n], &ledger)?;
-            file.sync()?;
+            let written = write(path, bytes, seed, &mut progress);
+            if !matches!(written, Ok(ControlFlow::Continue(()))) {
+                if is_new {
+                    // What is left after that tells of itself.
+                    let _ = fs::remove_file(path);
+                }
+                return written.map(|_| None);
+            }
         }
         let metadata = fs::metadata(path).map_err(|e| Error::new(Operation::Open, path.display().to_string(), e))?;
-        Ok(Self { path: path.to_path_buf(), bytes, seed, device: metadata.dev() })
+        Ok(Some(Self { path: path.to_path_buf(), bytes, seed, device: metadata.dev(), is_new }))
+    }
+
+    /// Whether there was no such file before.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Where it is.
@@ -83,7 +93,11 @@ impl BenchFile {
     /// # Errors
     /// Those of the system: many file systems have no `O_DIRECT`.
     pub fn open(&self, requested: RequestedPath, writes: bool) -> Result<Arc<LocalFile>> {
-        let file = if writes { LocalFile::open_for_update(&self.path, requested) } else { LocalFile::open(&self.path, requested) };
+        let file = if writes {
+            LocalFile::open_for_update(&self.path, requested)
+        } else {
+            LocalFile::open(&self.path, requested)
+        };
         file.map(Arc::new)
     }
 
@@ -119,27 +133,64 @@ impl BenchFile {
     }
 }
 
-/// Whether a file is there that was made of this seed and is long enough.
-fn has_content(path: &Path, bytes: u64, seed: u64) -> Result<bool> {
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// A file of this benchmark, with other content or not finished.
+    Ours,
+    /// What is wanted.
+    Ready,
+}
+
+fn find(path: &Path, bytes: u64, seed: u64) -> Result<Found> {
     let name = path.display().to_string();
     match fs::metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(e) => return Err(Error::new(Operation::Open, name, e)),
         Ok(_) => {}
     }
     let file = LocalFile::open(path, RequestedPath::Buffered)?;
-    let mut found = vec![0; PAGE_BYTES];
     let length = file.len()?;
-    if length > 0 {
-        let n = PAGE_BYTES.min(usize::try_from(length).unwrap_or(PAGE_BYTES));
-        file.read_at(0, &mut found[..n], &Ledger::default())?;
-    }
-    // All zero: ours, if it was not finished, or nobody's.
-    if !found.starts_with(&MAGIC) && found.iter().any(|byte| *byte != 0) {
-        let why = "another program made it, and it is not written over: name a folder or another file";
+    let mut found = vec![0; PAGE_BYTES.min(usize::try_from(length).unwrap_or(PAGE_BYTES))];
+    file.read_at(0, &mut found, &Ledger::default())?;
+    if !found.starts_with(&MAGIC) {
+        let why = "it was not made by this benchmark, and is not written over: name a folder or another file";
         return Err(Error::new(Operation::Create, name, io::Error::new(io::ErrorKind::AlreadyExists, why)));
     }
-    Ok(length == bytes && first_wrong(seed, bytes, 0, &found).is_none())
+    let is_ready = length == bytes && first_wrong(seed, bytes, 0, &found).is_none();
+    Ok(if is_ready { Found::Ready } else { Found::Ours })
+}
+
+/// Writes the content: first a header that says whose it is and fits no content, then the rest, and the header last.
+fn write(
+    path: &Path,
+    bytes: u64,
+    seed: u64,
+    progress: &mut impl FnMut(u64) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>> {
+    let file = LocalFile::create(path, RequestedPath::PreferHostDirect)?;
+    let ledger = Ledger::default();
+    let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES);
+    chunk[..MAGIC.len()].copy_from_slice(&MAGIC);
+    file.write_at(0, &chunk[..PAGE_BYTES], &ledger)?;
+    fill_noise(seed, &mut chunk);
+    let mut at = CHUNK_BYTES as u64;
+    while at < bytes {
+        let n = CHUNK_BYTES.min((bytes - at) as usize);
+        stamp(seed, bytes, at, &mut chunk[..n]);
+        file.write_at(at, &chunk[..n], &ledger)?;
+        at += n as u64;
+        if progress(at).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    file.sync()?;
+    let n = CHUNK_BYTES.min(bytes as usize);
+    stamp(seed, bytes, 0, &mut chunk[..n]);
+    file.write_at(0, &chunk[..n], &ledger)?;
+    file.sync()?;
+    Ok(ControlFlow::Continue(()))
 }
 
 /// SplitMix64 of a counter.
@@ -210,16 +261,27 @@ fn first_wrong(seed: u64, bytes: u64, offset: u64, found: &[u8]) -> Option<u64> 
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    /// Makes it, and says up to where it was told of progress: 0 if there was nothing to do.
+    fn prepared(path: &Path, bytes: u64, seed: u64) -> (BenchFile, u64) {
+        let mut told = 0;
+        let progress = |n| {
+            told = n;
+            ControlFlow::Continue(())
+        };
+        let file = BenchFile::prepare(path, bytes, seed, progress).unwrap().unwrap();
+        (file, told)
+    }
 
     #[test]
     fn a_file_is_what_it_should_be_and_is_made_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
-        let mut told = 0;
-        let file = BenchFile::prepare(&path, 9_000_000, 3, |n| told = n).unwrap();
-        assert_eq!((file.bytes(), told), (9_003_008, 9_003_008));
+        let (file, told) = prepared(&path, 9_000_000, 3);
+        assert_eq!((file.bytes(), told, file.is_new()), (9_003_008, 9_003_008, true));
         let found = fs::read(&path).unwrap();
         assert_eq!(file.first_wrong(0, &found), None);
         assert_eq!(file.first_wrong(8192, &found[8192..20_000]), None);
@@ -228,21 +290,40 @@ mod tests {
             found[at] ^= 1;
             assert_eq!(file.first_wrong(0, &found), Some(at as u64));
         }
-        let mut told = 0;
-        BenchFile::prepare(&path, 9_000_000, 3, |n| told = n).unwrap();
-        assert_eq!(told, 0, "it is there");
+        let (file, told) = prepared(&path, 9_000_000, 3);
+        assert_eq!((told, file.is_new()), (0, false), "it is there");
         // Another seed or length: made anew.
-        BenchFile::prepare(&path, 9_000_000, 4, |n| told = n).unwrap();
-        assert!(told > 0);
+        let (file, told) = prepared(&path, 9_000_000, 4);
+        assert!(told > 0 && !file.is_new());
     }
 
     #[test]
     fn what_others_made_is_not_touched() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("mine");
-        fs::write(&path, "my thesis").unwrap();
-        let error = BenchFile::prepare(&path, 1 << 20, 0, |_| {}).unwrap_err().to_string();
-        assert!(error.contains("mine") && error.contains("another program made it"), "{error}");
-        assert_eq!(fs::read(&path).unwrap(), b"my thesis");
+        // Text, an empty file that may be a lock, and a disk image whose first pages are zero.
+        for content in [&b"my thesis"[..], b"", &[0; 20_000]] {
+            let path = dir.path().join("mine");
+            fs::write(&path, content).unwrap();
+            let refused = BenchFile::prepare(&path, 1 << 20, 0, |_| ControlFlow::Continue(()));
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("mine") && error.contains("not made by this benchmark"), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), content);
+        }
+        let refused = BenchFile::prepare(dir.path(), 1 << 20, 0, |_| ControlFlow::Continue(()));
+        assert!(refused.is_err(), "a folder");
+    }
+
+    #[test]
+    fn one_that_was_stopped_leaves_nothing_or_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let stop = |_| ControlFlow::Break(());
+        assert!(BenchFile::prepare(&path, 20 << 20, 0, stop).unwrap().is_none());
+        assert!(!path.exists());
+        prepared(&path, 20 << 20, 0);
+        assert!(BenchFile::prepare(&path, 30 << 20, 0, stop).unwrap().is_none());
+        let (file, told) = prepared(&path, 30 << 20, 0);
+        assert!(told > 0 && !file.is_new(), "what was stopped half-way is known, and known to be ours");
+        assert_eq!(file.first_wrong(0, &fs::read(&path).unwrap()), None);
     }
 }

@@ -9,22 +9,32 @@
 //! - [`pattern`] says which block is next.
 //! - [`run`] keeps the queues full and takes the times.
 //! - [`usage`] asks the system what it cost, and what the device really did.
+//! - [`sweep`] makes points of lists and measures each as often as asked.
+//! - [`report`] is all of it as JSON and CSV, and says which figures are not what they seem.
+//! - [`compare`] sets one report against another, [`fio`] says the same to fio, [`plot`] draws the paper's figures.
 
+pub mod compare;
 pub mod file;
+pub mod fio;
 pub mod pattern;
+pub mod plot;
+pub mod report;
 pub mod run;
+pub mod sweep;
 pub mod usage;
 
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use file::BenchFile;
+pub use report::{Measured, PageCache, Report};
 pub use run::{Figures, Latency, measure};
+pub use sweep::{Sweep, repeat};
 
 /// What is done to the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rw {
     /// Sequential reads.
@@ -55,13 +65,12 @@ impl Rw {
 
 impl fmt::Display for Rw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::ALL.iter().find(|(_, rw)| rw == self).map_or("?", |(name, _)| name);
-        f.write_str(name)
+        f.pad(Self::ALL.iter().find(|(_, rw)| rw == self).map_or("?", |(name, _)| name))
     }
 }
 
 /// How bytes are asked to travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// `pread` and `pwrite` through the page cache.
@@ -96,17 +105,17 @@ impl Way {
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::ALL.iter().find(|(_, way)| way == self).map_or("?", |(name, _)| name);
-        f.write_str(name)
+        f.pad(Self::ALL.iter().find(|(_, way)| way == self).map_or("?", |(name, _)| name))
     }
 }
 
 /// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
     /// What is done.
     pub rw: Rw,
     /// By which way.
+    #[serde(rename = "requested_path")]
     pub way: Way,
     /// Bytes of a transfer, whole pages.
     pub block_bytes: usize,

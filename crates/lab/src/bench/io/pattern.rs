@@ -28,7 +28,13 @@ impl Blocks {
                 (first, (all * (job + 1) / jobs - first).max(1))
             }
         };
-        Self { is_random: rw.is_random(), first, count, block_bytes, state: if rw.is_random() { seed ^ (job << 48) } else { 0 } }
+        Self {
+            is_random: rw.is_random(),
+            first,
+            count,
+            block_bytes,
+            state: if rw.is_random() { seed ^ (job << 48) } else { 0 },
+        }
     }
 
     /// The offset of the next one.
@@ -74,7 +80,7 @@ mod tests {
         let mut met = [0; 64];
         for _ in 0..6400 {
             let offset = blocks.next_offset();
-            assert!(offset % 8192 == 0 && offset < 64 * 8192);
+            assert!(offset.is_multiple_of(8192) && offset < 64 * 8192);
             met[(offset / 8192) as usize] += 1;
         }
         assert!(met.iter().all(|n| (50..200).contains(n)), "{met:?}");

@@ -6,6 +6,7 @@
 //! caller sees.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Barrier};
@@ -14,24 +15,30 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use onehop_io::{
-    Advance, BlockingQueue, Direction, Error, Ledger, LocalFile, Operation, Pool, PoolBuf, Queue, ReadAt, RequestedPath,
-    Result, Transfer, UringQueue, WriteAt,
+    Advance, BlockingQueue, Direction, Error, Ledger, LocalFile, Operation, Pool, PoolBuf, Queue, ReadAt,
+    RequestedPath, Result, Transfer, UringQueue, WriteAt,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::pattern::Blocks;
 use super::usage::{Meters, Usage};
 use super::{BenchFile, Effort, Point, Way};
 
-/// Parts that the measured time is cut into, to see whether the rate is steady.
-const PARTS: usize = 10;
+/// Parts that the measured time is cut into, to see whether the rate is steady. A third of the time is four of them.
+const PARTS: usize = 12;
 
-/// A rate is steady if no two halves of the measured time differ by more than this, and no part from the mean by more
-/// than three times this.
+/// A rate is steady if no third of the measured time is further from the mean than this, and no part further than three
+/// times this.
 const STEADY: f64 = 0.1;
 
+/// Transfers below which a third of the time holds too few to say.
+const ENOUGH_TRANSFERS: u64 = 10 * PARTS as u64;
+
+/// How often whoever waits is asked whether to go on.
+const WATCH: Duration = Duration::from_millis(50);
+
 /// Times from handing a transfer to the queue until it is back, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// The mean.
     pub mean_us: f64,
@@ -50,12 +57,13 @@ pub struct Latency {
 }
 
 /// What a point gave.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figures {
     /// What was measured.
     #[serde(flatten)]
     pub point: Point,
     /// The path that the bytes took, from the open file.
+    #[serde(rename = "effective_path")]
     pub path: String,
     /// Transfers that came back in the measured time.
     pub transfers: u64,
@@ -67,17 +75,22 @@ pub struct Figures {
     pub latency: Latency,
     /// What it cost.
     pub usage: Usage,
-    /// Whether the rate was the same throughout.
-    pub is_steady: bool,
+    /// Whether the rate was the same throughout; `None` if there were too few transfers to say.
+    pub is_steady: Option<bool>,
     /// Bytes whose content was compared.
     pub verified_bytes: u64,
 }
 
-/// Measures a point once.
+/// Measures a point once. `watch` is called every now and then, and may stop it: then there is `None`.
 ///
 /// # Errors
 /// Those of the system, with file and offset; content that is not what it should be.
-pub fn measure(file: &BenchFile, point: Point, effort: &Effort) -> Result<Figures> {
+pub fn measure(
+    file: &BenchFile,
+    point: Point,
+    effort: &Effort,
+    watch: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Option<Figures>> {
     let requested = if point.way.is_direct() { RequestedPath::HostDirect } else { RequestedPath::Buffered };
     if !point.way.is_direct() && !point.rw.writes() {
         file.forget()?;
@@ -86,6 +99,17 @@ pub fn measure(file: &BenchFile, point: Point, effort: &Effort) -> Result<Figure
     let path = open.hints().path.to_string();
     let clock = Clock { start: Instant::now(), ramp: effort.ramp, runtime: effort.runtime };
     let (begin, failed) = (Barrier::new(point.jobs + 1), AtomicBool::new(false));
+    let mut is_stopped = false;
+    let mut wait = |until: Instant| {
+        while Instant::now() < until && !failed.load(Relaxed) {
+            if watch().is_break() {
+                is_stopped = true;
+                // The jobs end as if one of them had failed.
+                failed.store(true, Relaxed);
+            }
+            thread::sleep(until.saturating_duration_since(Instant::now()).min(WATCH));
+        }
+    };
     let (outcomes, usage) = thread::scope(|scope| {
         let job = |number| Job { file, open: &open, point, effort, number, failed: &failed };
         let begin = &begin;
@@ -101,26 +125,30 @@ pub fn measure(file: &BenchFile, point: Point, effort: &Effort) -> Result<Figure
             })
             .collect();
         begin.wait();
-        thread::sleep(effort.ramp);
+        wait(Instant::now() + effort.ramp);
         let meters = Meters::read(file.device());
-        let end = Instant::now() + effort.runtime;
-        while Instant::now() < end && !failed.load(Relaxed) {
-            thread::sleep((end - Instant::now()).min(Duration::from_millis(50)));
-        }
+        wait(Instant::now() + effort.runtime);
         let usage = meters.since();
         (jobs.into_iter().map(|job| job.join()).collect::<Vec<_>>(), usage)
     });
     let mut all = Outcome::new();
     for outcome in outcomes {
         let Ok(outcome) = outcome else {
-            return Err(Error::new(Operation::Read, open.name(), io::Error::other("a job of the benchmark has panicked")));
+            return Err(Error::new(
+                Operation::Read,
+                open.name(),
+                io::Error::other("a job of the benchmark has panicked"),
+            ));
         };
         all.add(&outcome?);
+    }
+    if is_stopped {
+        return Ok(None);
     }
     if point.rw.writes() && effort.verify {
         all.verified += verify_all(file)?;
     }
-    Ok(all.figures(point, path, usage, effort))
+    Ok(Some(all.figures(point, path, usage, effort)))
 }
 
 /// Reads the whole file and compares.
@@ -141,7 +169,8 @@ fn check(file: &BenchFile, name: &str, offset: u64, found: &[u8]) -> Result<()> 
     match file.first_wrong(offset, found) {
         None => Ok(()),
         Some(at) => {
-            let why = io::Error::new(io::ErrorKind::InvalidData, format!("the byte at {at} is not what was written there"));
+            let why =
+                io::Error::new(io::ErrorKind::InvalidData, format!("the byte at {at} is not what was written there"));
             Err(Error::at(Operation::Read, name, offset, found.len(), why))
         }
     }
@@ -190,7 +219,9 @@ impl Job<'_> {
             }
             Way::Uring | Way::UringBuffered => {
                 let ring = UringQueue::new(vec![Arc::clone(self.open)], depth, Some(Arc::clone(&pool)), ledger);
-                Box::new(ring.map_err(|e| Error::new(Operation::Open, format!("an io_uring over {}", self.open.name()), e))?)
+                Box::new(
+                    ring.map_err(|e| Error::new(Operation::Open, format!("an io_uring over {}", self.open.name()), e))?,
+                )
             }
         };
         Ok((queue, pool))
@@ -207,7 +238,8 @@ impl Job<'_> {
     fn transfer(&self, queue: &mut dyn Queue<PoolBuf>, pool: &Arc<Pool>, clock: &Clock) -> Result<Outcome> {
         let point = &self.point;
         let direction = if point.rw.writes() { Direction::Write } else { Direction::Read };
-        let mut blocks = Blocks::new(point.rw, self.file.bytes(), point.block_bytes, self.number, point.jobs, self.effort.seed);
+        let mut blocks =
+            Blocks::new(point.rw, self.file.bytes(), point.block_bytes, self.number, point.jobs, self.effort.seed);
         let mut begun = vec![(Instant::now(), 0); queue.depth()];
         let mut outcome = Outcome::new();
         let mut done = Vec::with_capacity(queue.depth());
@@ -222,7 +254,16 @@ impl Job<'_> {
                 let tag = buffer.number();
                 begun[tag] = (Instant::now(), offset);
                 let bytes = point.block_bytes;
-                queue.submit(Transfer { direction, file: 0, offset, at: 0, bytes, needed: bytes, buffer, tag: tag as u64 });
+                queue.submit(Transfer {
+                    direction,
+                    file: 0,
+                    offset,
+                    at: 0,
+                    bytes,
+                    needed: bytes,
+                    buffer,
+                    tag: tag as u64,
+                });
             }
             if queue.in_flight() == 0 {
                 return Ok(outcome);
@@ -300,7 +341,7 @@ impl Outcome {
             ops_per_sec: transfers as f64 / seconds,
             latency: self.latency.as_ref().map(latency).unwrap_or_default(),
             usage,
-            is_steady: is_steady(&self.parts),
+            is_steady: (transfers >= ENOUGH_TRANSFERS).then(|| is_steady(&self.parts)),
             verified_bytes: self.verified,
         }
     }
@@ -321,30 +362,61 @@ fn latency(histogram: &Histogram<u64>) -> Latency {
 
 fn is_steady(parts: &[u64; PARTS]) -> bool {
     let mean = parts.iter().sum::<u64>() as f64 / PARTS as f64;
-    let (first, second) = parts.split_at(PARTS / 2);
-    let half = |parts: &[u64]| parts.iter().sum::<u64>() as f64;
-    let is_level = (half(first) - half(second)).abs() <= STEADY * mean * PARTS as f64 / 2.0;
-    is_level && parts.iter().all(|part| (*part as f64 - mean).abs() <= 3.0 * STEADY * mean)
+    let is_near = |rate: f64, by: f64| (rate - mean).abs() <= by * mean;
+    let third = PARTS / 3;
+    parts.chunks(third).all(|parts| is_near(parts.iter().sum::<u64>() as f64 / third as f64, STEADY))
+        && parts.iter().all(|part| is_near(*part as f64, 3.0 * STEADY))
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::Rw;
     use super::*;
 
+    fn prepared(path: &std::path::Path, bytes: u64) -> BenchFile {
+        BenchFile::prepare(path, bytes, 1, |_| ControlFlow::Continue(())).unwrap().unwrap()
+    }
+
+    #[test]
+    fn one_that_is_stopped_has_no_figures() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = prepared(&dir.path().join("f"), 1 << 20);
+        let effort = Effort { runtime: Duration::from_secs(3600), ramp: Duration::ZERO, seed: 1, verify: true };
+        let point = Point { rw: Rw::Write, way: Way::Buffered, block_bytes: 4096, depth: 1, jobs: 3 };
+        let mut asked = 0;
+        let mut watch = || {
+            asked += 1;
+            if asked == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        assert!(measure(&file, point, &effort, &mut watch).unwrap().is_none());
+    }
+
+    /// Measures for longer and longer until there is something to see: a machine that is busy may let nothing come back
+    /// within any given time.
+    fn measured(file: &BenchFile, point: Point) -> Result<Figures> {
+        let mut runtime = Duration::from_millis(50);
+        loop {
+            let effort = Effort { runtime, ramp: Duration::from_millis(10), seed: 1, verify: true };
+            let figures = measure(file, point, &effort, &mut || ControlFlow::Continue(()))?.unwrap();
+            if figures.transfers > 0 {
+                return Ok(figures);
+            }
+            runtime *= 2;
+        }
+    }
+
     #[test]
     fn every_way_moves_bytes_and_checks_them() {
         let dir = tempfile::tempdir().unwrap();
-        let file = BenchFile::prepare(&dir.path().join("f"), 4 << 20, 1, |_| {}).unwrap();
-        let effort =
-            Effort { runtime: Duration::from_millis(100), ramp: Duration::from_millis(20), seed: 1, verify: true };
+        let file = prepared(&dir.path().join("f"), 4 << 20);
         for (_, way) in Way::ALL {
             for (_, rw) in Rw::ALL {
                 for (block_bytes, depth, jobs) in [(4096, 4, 2), (1 << 20, 2, 1)] {
                     let point = Point { rw, way, block_bytes, depth, jobs };
-                    match measure(&file, point, &effort) {
+                    match measured(&file, point) {
                         Ok(figures) => {
-                            assert!(figures.verified_bytes > 0 && figures.transfers > 0, "{figures:?}");
+                            assert!(figures.verified_bytes > 0, "{figures:?}");
                             let latency = figures.latency;
                             assert!(latency.p50_us > 0.1 && latency.p50_us <= latency.max_us, "{figures:?}");
                         }
@@ -360,20 +432,44 @@ mod tests {
     fn content_that_is_wrong_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
-        let file = BenchFile::prepare(&path, 1 << 20, 1, |_| {}).unwrap();
+        for (_, way) in Way::ALL {
+            std::fs::remove_file(&path).ok();
+            let file = prepared(&path, 1 << 20);
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[500_000] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            for (rw, jobs) in [(Rw::Read, 1), (Rw::RandRead, 2)] {
+                let point = Point { rw, way, block_bytes: 65_536, depth: 4, jobs };
+                let error = loop {
+                    match measured(&file, point) {
+                        Ok(_) => {}
+                        Err(e) => break e,
+                    }
+                };
+                let is_missing = way != Way::Buffered && error.operation == Operation::Open;
+                assert!(is_missing || error.to_string().contains("the byte at 500000"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_writes_have_left_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = prepared(&path, 1 << 20);
+        // Behind the last whole block: no write comes there.
         let mut bytes = std::fs::read(&path).unwrap();
-        bytes[500_000] ^= 1;
+        bytes[1_000_000] ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        let effort = Effort { runtime: Duration::from_millis(200), ramp: Duration::ZERO, seed: 1, verify: true };
-        let point = Point { rw: Rw::Read, way: Way::Buffered, block_bytes: 65_536, depth: 1, jobs: 1 };
-        let error = measure(&file, point, &effort).unwrap_err().to_string();
-        assert!(error.contains("the byte at 500000"), "{error}");
+        let point = Point { rw: Rw::Write, way: Way::Buffered, block_bytes: 600 << 10, depth: 1, jobs: 1 };
+        let error = measured(&file, point).unwrap_err().to_string();
+        assert!(error.contains("the byte at 1000000"), "{error}");
     }
 
     #[test]
     fn a_rate_that_falls_is_not_steady() {
-        assert!(is_steady(&[100, 101, 99, 100, 102, 98, 100, 100, 101, 99]));
-        assert!(!is_steady(&[200, 190, 180, 170, 160, 100, 90, 80, 70, 60]));
-        assert!(!is_steady(&[100, 100, 100, 100, 100, 100, 100, 100, 100, 10]));
+        assert!(is_steady(&[100, 101, 99, 100, 102, 98, 100, 100, 101, 99, 100, 100]));
+        assert!(!is_steady(&[200, 190, 180, 170, 160, 130, 120, 100, 90, 80, 70, 60]));
+        assert!(!is_steady(&[100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 10]));
     }
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Readings of the system's meters.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ struct Machine {
 }
 
 /// What they moved on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Wall time between the readings.
     pub seconds: f64,
@@ -105,7 +105,8 @@ fn machine(text: &str) -> Option<Machine> {
 fn device(text: &str, number: u64) -> Option<(u64, u64)> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let of_device = |line: &str| {
-        let fields: Vec<u64> = line.split_whitespace().enumerate().filter(|(n, _)| *n != 2).map_while(|(_, f)| f.parse().ok()).collect();
+        let fields: Vec<u64> =
+            line.split_whitespace().enumerate().filter(|(n, _)| *n != 2).map_while(|(_, f)| f.parse().ok()).collect();
         (fields.first() == Some(&u64::from(major)) && fields.get(1) == Some(&u64::from(minor))).then_some(fields)
     };
     let fields = text.lines().find_map(of_device)?;
@@ -113,6 +114,7 @@ fn device(text: &str, number: u64) -> Option<(u64, u64)> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -128,12 +130,17 @@ mod tests {
     #[test]
     fn work_costs_time() {
         let meters = Meters::read(0);
-        let start = Instant::now();
         let mut x = 1u64;
-        while start.elapsed() < Duration::from_millis(200) {
-            x = std::hint::black_box(x.wrapping_mul(31));
+        // However long that takes on a busy machine.
+        loop {
+            for _ in 0..1_000_000 {
+                x = std::hint::black_box(x.wrapping_mul(31));
+            }
+            let usage = meters.since();
+            if usage.process_user_cores > 0.0 {
+                assert!(usage.seconds > 0.0, "{usage:?}");
+                break;
+            }
         }
-        let usage = meters.since();
-        assert!(usage.process_user_cores > 0.0 && usage.seconds >= 0.2, "{usage:?}");
     }
 }

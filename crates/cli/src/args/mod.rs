@@ -1,5 +1,7 @@
 //! What was typed. Nothing here opens, reads or decides anything beyond whether the words make sense.
 
+mod io;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -11,6 +13,8 @@ use crate::format::Format;
 use crate::settings;
 use crate::terminal::{Terminal, note};
 use crate::{message, version};
+
+pub use io::{Emit, IoArgs};
 
 const ABOUT: &str = "An analytical SQL engine that reads each byte once and shows the count.";
 
@@ -78,9 +82,9 @@ pub enum Command {
     /// Generate the tables of a benchmark: the Star Schema Benchmark or TPC-H
     #[command(after_help = GEN_EXAMPLES)]
     Gen(GenArgs),
-    /// Run a benchmark's queries, check every answer, print times and bytes
-    #[command(after_help = BENCH_EXAMPLES)]
-    Bench(BenchArgs),
+    /// Measure: a benchmark's queries, or the paths between files and memory
+    #[command(subcommand, after_help = BENCH_EXAMPLES)]
+    Bench(BenchCommand),
     /// Show how a query is run: its operators, blocks, rows, bytes and times
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
@@ -125,6 +129,7 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   onehop bench ssb --sf 1                                  generates data/ssb-sf1.onehop if it is not there
   onehop bench tpch --sf 1 --queries 1,6,12-14 --runs 9 --json figures.json
+  onehop bench io /data --bs 64KiB,1MiB --iodepth 1,8      what the disk under /data gives, by every path
 
 Answers are checked against stored ones at scale factors 0.01, 0.1 and 1. A wrong answer gets no time, and exit code 1.";
 
@@ -187,11 +192,20 @@ pub struct GenArgs {
 }
 
 /// `onehop bench`.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// The Star Schema Benchmark: 13 queries, every answer checked, times and bytes
+    Ssb(BenchArgs),
+    /// TPC-H: 22 queries, every answer checked, times and bytes
+    Tpch(BenchArgs),
+    /// The paths between a file and memory: rates, latencies, processor time, content checked
+    #[command(after_help = io::EXAMPLES)]
+    Io(IoArgs),
+}
+
+/// `onehop bench ssb|tpch`.
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
-    /// The benchmark
-    #[arg(value_enum)]
-    pub suite: Suite,
     /// Scale factor
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = scale_factor, allow_negative_numbers = true)]
     pub sf: f64,
