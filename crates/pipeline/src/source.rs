@@ -49,8 +49,8 @@ pub trait Source: fmt::Debug + Send + Sync {
     fn load(&self, morsel: usize, column: usize) -> Result<Block>;
 
     /// For who takes morsels in this order: reads up to so many bytes before they are asked for, where there is something
-    /// to be read.
-    fn scan(&self, _order: &[usize], _horizon_bytes: usize) -> Option<BlockScan> {
+    /// to be read. `sure` are columns that will be asked for of every morsel.
+    fn scan(&self, _order: &[usize], _sure: &[usize], _horizon_bytes: usize) -> Option<BlockScan> {
         None
     }
 
@@ -308,10 +308,10 @@ impl Source for SegmentSource {
         self.block(morsel, column, || Ok(self.cache.load(segment, self.columns[column].index, *block, &self.ledger)?))
     }
 
-    fn scan(&self, order: &[usize], horizon_bytes: usize) -> Option<BlockScan> {
+    fn scan(&self, order: &[usize], sure: &[usize], horizon_bytes: usize) -> Option<BlockScan> {
         let columns = self.columns.iter().map(|column| column.index).collect();
         let (cache, ledger, blocks) = (&self.cache, &self.ledger, &self.rows.blocks);
-        Some(BlockScan::new(cache, ledger, blocks, order.to_vec(), columns, horizon_bytes))
+        Some(BlockScan::new(cache, ledger, blocks, order.to_vec(), columns, sure, horizon_bytes))
     }
 
     fn load_of(&self, scan: &BlockScan, at: usize, morsel: usize, column: usize) -> Result<Block> {

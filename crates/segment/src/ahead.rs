@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! blocks in the order in which workers take them
-//! ... ended │ taken │ planned: asked for, in flight, in memory │ not planned yet ...
-//!           └ load  └ front goes on while no more than the horizon is asked for
+//! ... ended │ being worked on │ asked for: in flight or in memory │ later ...
 //! ```
 //! 1. As long as every block that is wanted is in the cache, nothing happens: no thread, no ring. The first one that is
 //!    not starts the reading, if there is enough left to be worth it.
-//! 2. A column is read ahead while it is wanted of every other block, at least, of those that were taken. One that few
-//!    rows get to, behind filters, is read when it is wanted; then the others that are wanted as often are asked for.
+//! 2. A column is read ahead while it is wanted of every other block, at least, of those that were worked on; the further,
+//!    the more often it was wanted. One that few rows get to, behind filters, is read when it is wanted, and those that
+//!    are wanted together with it are asked for at the same time.
 //! 3. What is in the page cache already is left to whoever wants it: that copies it.
 //! 4. What has been read belongs to nobody until it is wanted: then its checksums are verified and the cache has it. What
 //!    was not wanted after all is forgotten when its block ends.
 //!
-//! A read ahead never fails ([`ReadAhead`]): errors come to who wants a block, from a read of their own.
+//! Reading ahead never fails ([`ReadAhead`]): errors come to who wants a block, from a read of their own.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -25,8 +25,10 @@ use onehop_io::{
 
 use crate::{BlockCache, BlockColumn, Result, Segment};
 
-/// Before the first block has ended, so much is asked for of what the first are wanted for: the horizon, in parts.
-const CAUTION: usize = 8;
+/// Each time that a column was wanted again is worth so many blocks of it.
+const REACH: usize = 4;
+/// A column that will be wanted of every block begins as one that was wanted so often.
+const SURE: usize = 16;
 /// After so many blocks, what was wanted of earlier ones counts half.
 const MEMORY: usize = 64;
 /// With less than this left to read, nothing is read ahead.
@@ -47,6 +49,17 @@ pub struct AheadFacts {
     pub late_bytes: u64,
 }
 
+impl AheadFacts {
+    /// Adds what has come of another pass.
+    pub fn add(&mut self, other: &Self) {
+        self.ahead_bytes += other.ahead_bytes;
+        self.late_bytes += other.late_bytes;
+        if other.way.is_some() {
+            self.way.clone_from(&other.way);
+        }
+    }
+}
+
 /// A scan of blocks. All methods may be called from many threads.
 #[derive(Debug)]
 pub struct BlockScan {
@@ -61,6 +74,8 @@ pub struct BlockScan {
     reading: OnceLock<Option<Reading>>,
     /// Of each column, how many blocks it was wanted of.
     wanted: Vec<AtomicUsize>,
+    /// Of each place, a bit for each of the first 64 columns that was wanted.
+    wanted_at: Vec<AtomicU64>,
     /// Blocks that nobody wants anything more of.
     ended: AtomicUsize,
     /// The next block that will be taken.
@@ -77,15 +92,8 @@ struct Reading {
     file_of: Vec<usize>,
     /// The files, to ask the page cache.
     buffered: Vec<Arc<LocalFile>>,
-    plan: Mutex<Plan>,
-}
-
-#[derive(Debug)]
-struct Plan {
-    /// The first place that has not been planned.
-    front: usize,
-    /// Of each column, the first place that it has not been planned for.
-    planned: Vec<usize>,
+    /// Of each column, the first place that it has not been asked for at.
+    asked: Mutex<Vec<usize>>,
 }
 
 /// Queues, what they are, and the files to ask the page cache.
@@ -93,21 +101,24 @@ type Queues = (Vec<Box<dyn Queue<LentBuf>>>, String, Vec<Arc<LocalFile>>);
 
 impl BlockScan {
     /// Of columns of blocks, some of them or all, in an order, with up to so many bytes ahead of those that are worked
-    /// on.
+    /// on. `sure` are those of the columns, by their place among them, that will be wanted of every block.
     pub fn new(
         cache: &Arc<BlockCache>,
         ledger: &Arc<Ledger>,
         blocks: &Arc<Vec<(Arc<Segment>, usize)>>,
         order: Vec<usize>,
         columns: Vec<usize>,
+        sure: &[usize],
         horizon_bytes: usize,
     ) -> Self {
+        let often = |column| if sure.contains(&column) { SURE } else { 0 };
         Self {
             cache: Arc::clone(cache),
             ledger: Arc::clone(ledger),
             blocks: Arc::clone(blocks),
+            wanted: (0..columns.len()).map(|column| AtomicUsize::new(often(column))).collect(),
+            wanted_at: order.iter().map(|_| AtomicU64::new(0)).collect(),
             order,
-            wanted: columns.iter().map(|_| AtomicUsize::new(0)).collect(),
             columns,
             horizon_bytes,
             reading: OnceLock::new(),
@@ -147,7 +158,8 @@ impl BlockScan {
     /// # Errors
     /// As [`Segment::load`].
     pub fn load(&self, at: usize, column: usize) -> Result<Arc<BlockColumn>> {
-        let is_first = self.wanted[column].fetch_add(1, Relaxed) == 0;
+        self.wanted[column].fetch_add(1, Relaxed);
+        self.wanted_at[at].fetch_or(bit(column), Relaxed);
         let (segment, block) = self.block(at);
         let (cache, index) = (&self.cache, self.columns[column]);
         if let Some(cached) = cache.get(segment, index, block, &self.ledger) {
@@ -156,9 +168,8 @@ impl BlockScan {
         let Some(reading) = self.reading.get_or_init(|| self.start(at)) else {
             return cache.read(segment, index, block, &self.ledger, |_, _| None);
         };
-        if is_first {
-            self.plan(reading);
-        }
+        self.plan(reading);
+        self.ask_for_companions(reading, at, column);
         let file = reading.file_of[self.order[at]];
         cache.read(segment, index, block, &self.ledger, |offset, bytes| {
             let buffer = reading.io.take(&Extent { file, offset, bytes });
@@ -188,38 +199,57 @@ impl BlockScan {
         segment.chunks(self.columns[column], block).map(move |(offset, bytes)| Extent { file, offset, bytes })
     }
 
-    /// Whether a column is wanted of so many blocks that it is likely to be wanted of the next.
-    fn is_likely(&self, column: usize) -> bool {
+    /// How many blocks of a column are likely to be wanted next.
+    fn reach(&self, column: usize) -> usize {
         let wanted = self.wanted[column].load(Relaxed);
-        wanted > 0 && 2 * wanted >= self.ended.load(Relaxed)
+        // What was wanted once may have been wanted of a single row.
+        if 2 * wanted >= self.ended.load(Relaxed) { REACH * wanted.saturating_sub(1) } else { 0 }
     }
 
     /// Asks for what is likely to be wanted of the next blocks.
     fn plan(&self, reading: &Reading) {
-        let mut plan = reading.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.next.load(Relaxed);
-        let likely: Vec<usize> = (0..self.columns.len()).filter(|column| self.is_likely(*column)).collect();
-        let mut asked = Vec::new();
-        for column in &likely {
-            // One that has become likely since the others were planned.
-            for at in plan.planned[*column].max(next)..plan.front {
-                self.add(reading, at, *column, &mut asked);
+        let mut asked = reading.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let goals = (0..self.columns.len()).map(|column| (next + self.reach(column)).min(self.order.len()));
+        let goals: Vec<usize> = goals.collect();
+        let left = |column: &usize| goals[*column] > asked[*column].max(next);
+        let columns: Vec<usize> = (0..goals.len()).filter(left).collect();
+        let first = columns.iter().map(|column| asked[*column]).min().unwrap_or(0).max(next);
+        let last = columns.iter().map(|column| goals[*column]).max().unwrap_or(0);
+        let (mut extents, mut bytes) = (Vec::new(), reading.io.bytes());
+        for at in first..last {
+            if bytes >= self.horizon_bytes {
+                break;
             }
+            for column in columns.iter().filter(|column| (asked[**column]..goals[**column]).contains(&at)).copied() {
+                let before = extents.len();
+                self.add(reading, at, column, &mut extents);
+                bytes += extents[before..].iter().map(|(_, extent)| extent.bytes).sum::<usize>();
+            }
+            columns.iter().for_each(|column| asked[*column] = asked[*column].max((at + 1).min(goals[*column])));
         }
-        plan.front = plan.front.max(next);
-        let caution = if self.ended.load(Relaxed) == 0 { CAUTION } else { 1 };
-        let bytes_of = |asked: &[(usize, Extent)]| asked.iter().map(|(_, extent)| extent.bytes).sum::<usize>();
-        let mut bytes = reading.io.bytes() + bytes_of(&asked);
-        while plan.front < self.order.len() && bytes < self.horizon_bytes / caution && !likely.is_empty() {
-            let before = asked.len();
-            likely.iter().for_each(|column| self.add(reading, plan.front, *column, &mut asked));
-            bytes += bytes_of(&asked[before..]);
-            plan.front += 1;
+        if !extents.is_empty() {
+            reading.io.ask(extents);
         }
-        let front = plan.front;
-        likely.iter().for_each(|column| plan.planned[*column] = front);
-        if !asked.is_empty() {
-            reading.io.ask(asked);
+    }
+
+    /// Asks for what is wanted as often as a column of the same block that nobody has asked for.
+    fn ask_for_companions(&self, reading: &Reading, at: usize, column: usize) {
+        if self.reach(column) > 0 {
+            return;
+        }
+        let (wanted, wanted_at) = (self.wanted[column].load(Relaxed), self.wanted_at[at].load(Relaxed));
+        let is_companion = |other: &usize| {
+            // What is read ahead has been asked for, and what comes after the 64th column is not kept account of.
+            let as_often = 2 * self.wanted[*other].load(Relaxed) >= wanted;
+            as_often && wanted > 1 && *other < 64 && wanted_at & bit(*other) == 0 && self.reach(*other) == 0
+        };
+        let mut extents = Vec::new();
+        for other in (0..self.columns.len()).filter(is_companion) {
+            self.add(reading, at, other, &mut extents);
+        }
+        if !extents.is_empty() {
+            reading.io.ask(extents);
         }
     }
 
@@ -259,8 +289,7 @@ impl BlockScan {
         let files = segments.iter().map(|segment| Arc::clone(segment.file())).collect();
         let (queues, way, buffered) = self.queues(files, left)?;
         let io = ReadAhead::start(queues, self.cache.allowance().clone());
-        let plan = Plan { front: from + 1, planned: vec![from + 1; self.columns.len()] };
-        Some(Reading { io, way, file_of, buffered, plan: Mutex::new(plan) })
+        Some(Reading { io, way, file_of, buffered, asked: Mutex::new(vec![from + 1; self.columns.len()]) })
     }
 
     fn queues(&self, files: Vec<Arc<dyn ReadAt>>, left: u64) -> Option<Queues> {
@@ -302,4 +331,8 @@ impl BlockScan {
             && (has_room || left > memory_bytes())
             && files.first().is_some_and(|file| file.page_cache_has(0, 1).is_some())
     }
+}
+
+fn bit(column: usize) -> u64 {
+    1u64.checked_shl(column as u32).unwrap_or(0)
 }

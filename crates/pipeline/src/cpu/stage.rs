@@ -195,7 +195,22 @@ impl Stage {
         let rows: u64 = morsels.iter().map(|morsel| source.rows(*morsel) as u64).sum();
         let counts: Vec<StepCounts> = steps.iter().map(|_| StepCounts::default()).collect();
         let times = Times::new(counts.len());
-        let scan = source.scan(&morsels, HORIZON_BYTES.min(budget.0.limit() / HORIZON_SHARE));
+        let sure = match steps.as_slice() {
+            [] => sink_needs.as_slice(),
+            [only] => only.needs.as_slice(),
+            // Which of them comes first depends on what they turn out to do.
+            _ => &[],
+        };
+        let column_of = |register: &usize| match &registers[*register] {
+            Register::Column(column) => Some(*column),
+            _ => None,
+        };
+        let sure: Vec<usize> = match &sink {
+            // Reads but little of most rows.
+            CompiledSink::Top { .. } if steps.is_empty() => Vec::new(),
+            _ => sure.iter().filter_map(column_of).collect(),
+        };
+        let scan = source.scan(&morsels, &sure, HORIZON_BYTES.min(budget.0.limit() / HORIZON_SHARE));
         Ok(Self {
             source,
             compiler,
