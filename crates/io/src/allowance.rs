@@ -102,6 +102,7 @@ impl Drop for Credit {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

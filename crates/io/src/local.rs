@@ -12,7 +12,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path as FsPath, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 
@@ -40,8 +40,6 @@ pub struct LocalFile {
     path: Path,
     /// Serialises the read-modify-write of pages that two unaligned direct writes share.
     edges: Mutex<()>,
-    /// The same file past the page cache, once somebody has asked for it.
-    direct: OnceLock<Option<Arc<LocalFile>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,22 +93,19 @@ impl LocalFile {
     }
 
     fn of(file: File, name: String, path: Path) -> Self {
-        Self { file, name, path, edges: Mutex::new(()), direct: OnceLock::new() }
+        Self { file, name, path, edges: Mutex::new(()) }
     }
 
-    /// The same file for reading past the page cache; `None` where the file system will not. It need not have a name any
-    /// more.
+    /// The same file, opened once more for reading past the page cache; `None` where the file system will not. It need
+    /// not have a name any more.
     pub fn past_page_cache(self: &Arc<Self>) -> Option<Arc<Self>> {
         if self.path == Path::HostDirect {
             return Some(Arc::clone(self));
         }
-        let open = || {
-            let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            let file = File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(again).ok()?;
-            try_direct(&file).ok()?;
-            Some(Arc::new(Self::of(file, self.name.clone(), Path::HostDirect)))
-        };
-        self.direct.get_or_init(open).clone()
+        let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(again).ok()?;
+        try_direct(&file).ok()?;
+        Some(Arc::new(Self::of(file, self.name.clone(), Path::HostDirect)))
     }
 
     /// How many bytes of a range, in whole pages, the page cache has; `None` where the system does not say.

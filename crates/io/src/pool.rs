@@ -127,6 +127,7 @@ impl Drop for PoolBuf {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

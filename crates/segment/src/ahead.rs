@@ -34,7 +34,7 @@ const MEMORY: usize = 64;
 /// With less than this left to read, nothing is read ahead.
 const WORTH_BYTES: u64 = 2 << 20;
 /// Reads in flight in a ring.
-const DEPTH: usize = 32;
+const DEPTH: usize = 64;
 /// Threads where there is no ring, or the page cache is read: a ring reads that no faster than one thread.
 const THREADS: usize = 4;
 
