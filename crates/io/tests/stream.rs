@@ -42,7 +42,7 @@ impl Files {
         let contents: Vec<Vec<u8>> = lengths
             .iter()
             .enumerate()
-            .map(|(f, n)| (0..*n).map(|i| mix((f as u64) << 40 | i as u64 / 8) as u8 ^ i as u8).collect())
+            .map(|(f, n)| (0..*n).map(|i| mix(((f as u64) << 40) | (i as u64 / 8)) as u8 ^ i as u8).collect())
             .collect();
         let make = |(n, bytes): (usize, &Vec<u8>)| {
             let path = dir.path().join(n.to_string());
