@@ -242,7 +242,8 @@ impl Database {
         }
         let (path, lock) = place.map_or((None, None), |(path, lock)| (Some(path), Some(lock)));
         let next_id = AtomicU64::new(catalog.next_id);
-        let cache = Arc::new(BlockCache::new(usize::try_from(settings.cache_bytes()).unwrap_or(usize::MAX)));
+        let cache = BlockCache::new(usize::try_from(settings.cache_bytes()).unwrap_or(usize::MAX));
+        let cache = Arc::new(cache.with_path(settings.io_path()));
         let snapshot = Snapshot::build(catalog, None, &segments)?;
         Ok(Self {
             inner: Arc::new(Inner {

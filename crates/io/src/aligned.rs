@@ -45,6 +45,11 @@ impl AlignedBuf {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.capacity) }
     }
 
+    /// Leaves out what comes after the first `len` bytes. The memory stays as it is.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// The contents as 32-bit words in the machine's order. The length in bytes must be a multiple of four.
     #[inline]
     pub fn words(&self) -> &[u32] {

@@ -5,8 +5,9 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
 
-use crate::{Error, Ledger, Operation, Result};
+use crate::{Error, Ledger, LocalFile, Operation, Result};
 
 /// How the bytes of a file really travel, as found out when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,11 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
 
     /// Concurrency, alignment and coalescing that suit this backend, and the path in effect.
     fn hints(&self) -> IoHints;
+
+    /// The file as one of the operating system, where it is nothing but that: for rings, which pass these methods by.
+    fn as_local(self: Arc<Self>) -> Option<Arc<LocalFile>> {
+        None
+    }
 
     /// Length in bytes.
     fn len(&self) -> Result<u64>;

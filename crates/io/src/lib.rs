@@ -9,6 +9,7 @@
 //!   interrupted calls are retried here, once, for everybody.
 //! - A backend counts what it moved, on the path it really used, into the ledger it was handed. Nobody counts for it.
 
+mod ahead;
 mod aligned;
 mod allowance;
 pub mod conformance;
@@ -25,6 +26,7 @@ mod sim;
 mod stream;
 mod volume;
 
+pub use ahead::ReadAhead;
 pub use aligned::AlignedBuf;
 pub use allowance::{Allowance, LentBuf};
 pub use error::{Error, Operation, Result};
@@ -32,7 +34,7 @@ pub use faulty::{Fault, Faulty};
 pub use file::{IoHints, Path, ReadAt, WriteAt};
 pub use host_buffer::HostBuffer;
 pub use ledger::{Hop, Ledger, LedgerSnapshot};
-pub use local::{LocalFile, LocalVolume, RequestedPath};
+pub use local::{LocalFile, LocalVolume, RequestedPath, memory_bytes};
 pub use memory::{MemoryFile, MemoryVolume};
 pub use pool::{Pool, PoolBuf};
 pub use queue::{Advance, BlockingQueue, Direction, Done, FaultyQueue, Queue, Transfer, UringQueue};

@@ -27,7 +27,7 @@ use crate::queue::{Advance, Direction, Done, Queue, Transfer};
 use crate::{Allowance, Error, LentBuf, Operation, PAGE_BYTES, Pool, PoolBuf, Result};
 
 /// A run of bytes that is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// Which file.
     pub file: usize,

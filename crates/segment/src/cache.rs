@@ -8,14 +8,20 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use onehop_io::Ledger;
+use onehop_io::{AlignedBuf, Allowance, Ledger, RequestedPath};
 
 use crate::{BlockColumn, Result, Segment};
+
+/// What all scans together may have read ahead.
+const AHEAD_BYTES: usize = 64 << 20;
 
 /// Memory for blocks, shared by segments. All methods may be called from many threads.
 #[derive(Debug)]
 pub struct BlockCache {
     budget: usize,
+    path: RequestedPath,
+    /// Of what is read ahead and not wanted yet.
+    allowance: Allowance,
     clock: Mutex<Clock>,
 }
 
@@ -50,6 +56,10 @@ impl Slot {
         block
     }
 
+    fn is_filled(&self) -> bool {
+        self.block.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Whether the block is new here: another thread may have been faster.
     fn put(&self, block: &Arc<BlockColumn>) -> bool {
         self.block.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(block)).is_none()
@@ -63,7 +73,28 @@ impl Slot {
 impl BlockCache {
     /// A cache of so many bytes; with 0 every block is read whenever it is needed.
     pub fn new(budget: usize) -> Self {
-        Self { budget, clock: Mutex::default() }
+        Self { budget, path: RequestedPath::Buffered, allowance: Allowance::new(AHEAD_BYTES), clock: Mutex::default() }
+    }
+
+    /// What was asked for where blocks are read ahead: [`RequestedPath::Auto`] may pass the page cache by.
+    #[must_use]
+    pub fn with_path(self, path: RequestedPath) -> Self {
+        Self { path, ..self }
+    }
+
+    /// The path asked for.
+    pub(crate) fn path(&self) -> RequestedPath {
+        self.path
+    }
+
+    /// Bytes that blocks may take.
+    pub(crate) fn budget(&self) -> usize {
+        self.budget
+    }
+
+    /// Memory for what is read ahead.
+    pub(crate) fn allowance(&self) -> &Allowance {
+        &self.allowance
     }
 
     /// Bytes that blocks take.
@@ -87,12 +118,41 @@ impl BlockCache {
         block: usize,
         ledger: &Ledger,
     ) -> Result<Arc<BlockColumn>> {
-        let slot = column * segment.blocks() + block;
-        if let Some(block) = segment.slots[slot].get() {
-            ledger.cached(block.memory_bytes());
-            return Ok(block);
+        match self.get(segment, column, block, ledger) {
+            Some(block) => Ok(block),
+            None => self.read(segment, column, block, ledger, |_, _| None),
         }
-        let loaded = segment.load(column, block, ledger)?;
+    }
+
+    /// Whether a block is in memory.
+    pub(crate) fn has(&self, segment: &Segment, column: usize, block: usize) -> bool {
+        segment.slots[column * segment.blocks() + block].is_filled()
+    }
+
+    /// A block that is in memory.
+    pub(crate) fn get(
+        &self,
+        segment: &Segment,
+        column: usize,
+        block: usize,
+        ledger: &Ledger,
+    ) -> Option<Arc<BlockColumn>> {
+        let block = segment.slots[column * segment.blocks() + block].get()?;
+        ledger.cached(block.memory_bytes());
+        Some(block)
+    }
+
+    /// Reads a block, verifies it and keeps it. `read` says what has been read of it already.
+    pub(crate) fn read(
+        &self,
+        segment: &Arc<Segment>,
+        column: usize,
+        block: usize,
+        ledger: &Ledger,
+        read: impl FnMut(u64, usize) -> Option<AlignedBuf>,
+    ) -> Result<Arc<BlockColumn>> {
+        let slot = column * segment.blocks() + block;
+        let loaded = segment.load_from(column, block, ledger, read)?;
         loaded.verify(&segment.zone(column, block))?;
         let loaded = Arc::new(loaded);
         // A block that fills a good part of the cache by itself would only drive out the others.

@@ -12,6 +12,7 @@
 //!   block.
 //! - Zones may be wider than the values they stand for, never narrower.
 
+mod ahead;
 mod cache;
 mod check;
 mod decode;
@@ -26,6 +27,7 @@ pub mod types;
 mod writer;
 mod zone;
 
+pub use ahead::{AheadFacts, BlockScan};
 pub use cache::BlockCache;
 pub use check::{Checked, check};
 pub use decode::BlockColumn;

@@ -212,13 +212,35 @@ impl Segment {
         &self.records[column * self.blocks() + block]
     }
 
+    /// Where a block of a column lies: offsets, which are pages', and lengths.
+    pub(crate) fn chunks(&self, column: usize, block: usize) -> impl Iterator<Item = (u64, usize)> + use<> {
+        let chunks = self.record(column, block).chunks;
+        chunks.into_iter().filter(|chunk| chunk.bytes > 0).map(|chunk| (chunk.offset, chunk.bytes as usize))
+    }
+
     /// Reads a block of a column, encoded as it is, and verifies its checksums.
     pub fn load(&self, column: usize, block: usize, ledger: &Ledger) -> Result<BlockColumn> {
+        self.load_from(column, block, ledger, |_, _| None)
+    }
+
+    /// As [`Segment::load`]; `read` says what has been read already of so many bytes at an offset.
+    pub(crate) fn load_from(
+        &self,
+        column: usize,
+        block: usize,
+        ledger: &Ledger,
+        mut read: impl FnMut(u64, usize) -> Option<AlignedBuf>,
+    ) -> Result<BlockColumn> {
         let record = self.record(column, block);
         let mut chunks = [None, None, None, None];
         for (slot, chunk) in chunks.iter_mut().zip(&record.chunks) {
             if chunk.bytes > 0 {
-                *slot = Some(Arc::new(self.read_chunk(column, block, chunk, ledger)?));
+                let buf = match read(chunk.offset, chunk.bytes as usize) {
+                    Some(buf) => buf,
+                    None => self.read_chunk(chunk, ledger)?,
+                };
+                self.check_chunk(column, block, chunk, &buf)?;
+                *slot = Some(Arc::new(buf));
                 ledger.needed(chunk.bytes as usize);
             }
         }
@@ -232,7 +254,7 @@ impl Segment {
         BlockColumn::new(info, self.block_rows(block), record, chunks, dictionary, origin)
     }
 
-    fn read_chunk(&self, column: usize, block: usize, chunk: &ChunkRecord, ledger: &Ledger) -> Result<AlignedBuf> {
+    fn read_chunk(&self, chunk: &ChunkRecord, ledger: &Ledger) -> Result<AlignedBuf> {
         let mut buf = AlignedBuf::zeroed(chunk.bytes as usize);
         if self.file.hints().alignment > 1 {
             // Chunks start on pages, and what follows them on the last page is padding or the next page's start: a
@@ -241,12 +263,16 @@ impl Segment {
         } else {
             self.file.read_at(chunk.offset, &mut buf, ledger)?;
         }
-        if crc32c::crc32c(&buf) != chunk.crc {
+        Ok(buf)
+    }
+
+    fn check_chunk(&self, column: usize, block: usize, chunk: &ChunkRecord, buf: &[u8]) -> Result<()> {
+        if crc32c::crc32c(buf) != chunk.crc {
             let place = Place::Block { column: self.columns[column].info.name.clone(), block };
             let reason = format!("{} bytes at offset {} do not match their checksum", chunk.bytes, chunk.offset);
             return Err(corrupt(&*self.file, place, &reason));
         }
-        Ok(buf)
+        Ok(())
     }
 
     /// The texts of a column's dictionary, sorted; `None` if it has none of texts.
