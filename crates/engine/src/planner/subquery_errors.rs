@@ -50,9 +50,8 @@ pub(super) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusio
 
 /// Whether an outer join joins on a subquery.
 fn joins_outer(plan: &LogicalPlan) -> bool {
-    let is_one = |expr: &Expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_)));
     plan.exists(|node| match node {
-        LogicalPlan::Join(Join { filter: Some(filter), .. }) => filter.exists(is_one),
+        LogicalPlan::Join(Join { filter: Some(filter), .. }) => expressions::has_subquery(filter),
         _ => Ok(false),
     })
     .unwrap_or_default()
