@@ -34,14 +34,14 @@ from pathlib import Path
 
 import duckdb
 
-REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "bench" / "peers"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "peers"))
 
+import command_line  # noqa: E402
 from answer import Answer, Row, difference, same_row  # noqa: E402
+from command_line import QUERIES_PER_DATABASE, batches  # noqa: E402
 from engine import DuckDb, Engine, EngineError, Onehop  # noqa: E402
 from generate import Queries, Table, tables  # noqa: E402
 
-QUERIES_PER_DATABASE = 100
 MODES = ["datafusion", "fused"]
 SHOWN_ROWS = 5
 NULL = "\\N"
@@ -165,26 +165,15 @@ def query(database: Database, seed: int, number: int) -> tuple[str, bool]:
 
 def databases(options: argparse.Namespace, folder: Path) -> Iterator[tuple[Database, range]]:
     """Each database with the numbers of its queries."""
-    if options.only is not None:
-        start = options.only // QUERIES_PER_DATABASE * QUERIES_PER_DATABASE
-        wanted = [(start, range(options.only, options.only + 1))]
-    else:
-        starts = range(0, options.queries, QUERIES_PER_DATABASE)
-        wanted = [(start, range(start, min(start + QUERIES_PER_DATABASE, options.queries))) for start in starts]
-    for start, numbers in wanted:
+    for start, numbers in batches(options):
         database = Database(options.seed, start // QUERIES_PER_DATABASE, options.onehop, folder)
         yield database, numbers
         database.close()
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Random queries against DuckDB.")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--queries", type=int, default=2000)
-    parser.add_argument("--onehop", type=Path, default=REPOSITORY / "target" / "release" / "onehop")
-    parser.add_argument("--only", type=int, help="only the query of this number")
+    parser = command_line.parser("Random queries against DuckDB.", queries=2000)
     parser.add_argument("--keep", type=Path, help="leave the (last) tables there")
-    parser.add_argument("--canary", action="store_true", help="spoil one answer; the run must fail")
     return parser.parse_args()
 
 

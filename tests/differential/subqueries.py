@@ -13,22 +13,20 @@ all have the same names, with NULLs everywhere. What the engine refuses with an 
 MOST_REFUSED of the queries fails the run.
 """
 
-import argparse
 import random
 import sqlite3
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "bench" / "peers"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "peers"))
 
+import command_line  # noqa: E402
 from engine import EngineError, Onehop  # noqa: E402
 
 TABLES = ["t", "u", "v"]
 COLUMNS = ["id", "x", "y"]
 MODES = ["datafusion", "fused"]
 DEEPEST = 3
-QUERIES_PER_DATABASE = 100
 MOST_REFUSED = 0.25
 REFUSED = "refused"
 
@@ -147,33 +145,27 @@ def check(onehop: Onehop, sqlite: sqlite3.Connection, sql: str, spoil: bool) -> 
     return None
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Random subqueries against SQLite.")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--queries", type=int, default=500)
-    parser.add_argument("--onehop", type=Path, default=REPOSITORY / "target" / "release" / "onehop")
-    parser.add_argument("--only", type=int, help="only the query of this number")
-    parser.add_argument("--canary", action="store_true", help="spoil the first answer; the run must fail")
-    return parser.parse_args()
+def databases(seed: int, start: int, binary: Path) -> tuple[sqlite3.Connection, Onehop]:
+    """Both engines, with the same random tables."""
+    sqlite, onehop = sqlite3.connect(":memory:"), Onehop(binary)
+    rng = random.Random(f"{seed} tables {start}")
+    for table in TABLES:
+        values = ", ".join(str(row).replace("None", "NULL") for row in rows(rng))
+        for statement in [
+            f"CREATE TABLE {table} (id BIGINT, x BIGINT, y BIGINT)",
+            f"INSERT INTO {table} VALUES {values}",
+        ]:
+            sqlite.execute(statement)
+            onehop.sql(statement)
+    return sqlite, onehop
 
 
 def main() -> int:
-    options = parse()
+    options = command_line.parser("Random subqueries against SQLite.", queries=500).parse_args()
     print(f"subqueries: seed {options.seed}, {options.queries} queries", flush=True)
     passed = refused = failed = 0
-    for start in range(0, options.queries, QUERIES_PER_DATABASE):
-        numbers = range(start, min(start + QUERIES_PER_DATABASE, options.queries))
-        if options.only is not None:
-            numbers = [options.only] if options.only in numbers else []
-        if not numbers:
-            continue
-        sqlite, onehop = sqlite3.connect(":memory:"), Onehop(options.onehop)
-        rng = random.Random(f"{options.seed} tables {start}")
-        for table in TABLES:
-            values = ", ".join(str(row).replace("None", "NULL") for row in rows(rng))
-            for statement in [f"CREATE TABLE {table} (id BIGINT, x BIGINT, y BIGINT)", f"INSERT INTO {table} VALUES {values}"]:
-                sqlite.execute(statement)
-                onehop.sql(statement)
+    for start, numbers in command_line.batches(options):
+        sqlite, onehop = databases(options.seed, start, options.onehop)
         for number in numbers:
             sql = Conditions(random.Random(f"{options.seed} query {number}")).query()
             wrong = check(onehop, sqlite, sql, spoil=options.canary and number == 0)

@@ -9,7 +9,9 @@ use arrow_buffer::ScalarBuffer;
 
 use crate::decode::{BlockColumn, Entries};
 use crate::layout::{EncodingCode, chunk};
-use crate::packed::{Mask, VECTOR_ROWS, Values, pick, prefetch, unpack, value_at, vector_words, within};
+use crate::packed::{
+    Mask, VECTOR_ROWS, Values, pick, prefetch, prefetch_words, unpack, value_at, vector_words, within,
+};
 use crate::types::ColumnType;
 use crate::{Error, Zone};
 
@@ -65,6 +67,13 @@ impl<'a> Plane<'a> {
     /// Has what [`Plane::pick`] is about to read brought near.
     pub fn prefetch(self, rows: &[u16]) {
         prefetch(self.width, self.words, rows);
+    }
+
+    /// Has a whole vector brought near. There may be none of that number.
+    #[inline]
+    pub fn prefetch_vector(self, vector: usize) {
+        let words = vector_words(self.width);
+        prefetch_words(self.words, vector * words, words);
     }
 
     /// One value of a vector.

@@ -57,7 +57,7 @@ impl OptimizerRule for CorrelatedNames {
 
 /// A subquery's plan, with marks for the subqueries in it, and conditions that can be taken out of it.
 fn prepared(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-    let is_correlated = plan.contains_outer_reference() || !plan.all_out_ref_exprs().is_empty();
+    let is_correlated = !plan.all_out_ref_exprs().is_empty();
     let inner = plan.transform_down(|node| CorrelatedNames.rewrite(node, config))?;
     if !is_correlated {
         return Ok(inner);

@@ -17,6 +17,11 @@ pub(super) fn readable(node: &LogicalPlan) -> Result<DFSchema> {
     }
 }
 
+/// Whether the value of a subquery is part of it.
+pub(super) fn has_subquery(expr: &Expr) -> Result<bool> {
+    expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_))))
+}
+
 /// Rewrites the expressions of all nodes, knowing what they may read, and settles anew what types their columns have.
 pub(super) fn rewritten_everywhere(
     plan: LogicalPlan,

@@ -88,6 +88,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = single_distinct::optimizer_rules();
+    // Directly before the rule that it mends; before all, should that have another name one day.
     let at = rules.iter().position(|rule| rule.name() == "decorrelate_predicate_subquery").unwrap_or_default();
     rules.insert(at, Arc::new(correlated_names::CorrelatedNames));
     // After all that take conditions apart and put them together again.

@@ -9,6 +9,8 @@
 //!
 //! And `WHERE x NOT IN (SELECT y ... WHERE t.z = z)` it refuses. So in all these, the question is put as several ones that
 //! have no NULLs: does a y equal x; is a y NULL; is there a y, if x is NULL.
+//!
+//! What the ON of an inner join says with a subquery goes into WHERE before, where all of this holds.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ExprSchema, Result, not_impl_err};
@@ -22,6 +24,8 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
+use super::expressions;
+
 #[derive(Debug)]
 pub(super) struct NullInSubqueries;
 
@@ -32,10 +36,10 @@ impl AnalyzerRule for NullInSubqueries {
                 let predicate = condition(filter.predicate, filter.input.schema())?;
                 Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
             }
-            // What an inner join joins on is a filter of its rows: DataFusion knows subqueries in filters best. Those that an
-            // outer join joins on it refuses.
+            // Those that an outer join joins on, DataFusion refuses.
             LogicalPlan::Join(mut join)
-                if join.join_type == JoinType::Inner && join.filter.as_ref().map_or(Ok(false), has_subquery)? =>
+                if join.join_type == JoinType::Inner
+                    && join.filter.as_ref().map_or(Ok(false), expressions::has_subquery)? =>
             {
                 let predicate = condition(join.filter.take().unwrap_or_else(|| lit(true)), &join.schema)?;
                 Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, LogicalPlan::Join(join).into())?)))
@@ -56,10 +60,6 @@ const FOUND: &str = "__in";
 
 fn has_one(expr: &Expr) -> Result<bool> {
     expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_))))
-}
-
-fn has_subquery(expr: &Expr) -> Result<bool> {
-    expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_))))
 }
 
 /// What WHERE or ON says.

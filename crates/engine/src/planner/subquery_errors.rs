@@ -2,7 +2,7 @@
 //!
 //! DataFusion joins a subquery with the query around it on the conditions that are about both. What a condition says about
 //! a query further out it looks for in the wrong one, and fails with "there is no column" of one that there is. And what
-//! cannot be joined it leaves as it is, and fails on "ScalarSubquery(<subquery>)".
+//! cannot be joined it leaves as it is, and fails on "ScalarSubquery(<subquery>)" or "OuterReferenceColumn(..)".
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DataFusionError, ExprSchema, Result};
@@ -17,7 +17,9 @@ use crate::{Error, ErrorKind};
 pub(super) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusionError {
     let root = error.find_root();
     let is_left = match root {
-        DataFusionError::NotImplemented(message) => message.contains("<subquery>"),
+        DataFusionError::NotImplemented(message) => {
+            message.contains("<subquery>") || message.contains("OuterReferenceColumn")
+        }
         DataFusionError::Plan(message) => message.starts_with("Correlated scalar subquery can only be used"),
         _ => false,
     };
@@ -48,9 +50,8 @@ pub(super) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusio
 
 /// Whether an outer join joins on a subquery.
 fn joins_outer(plan: &LogicalPlan) -> bool {
-    let is_one = |expr: &Expr| Ok(matches!(expr, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_)));
     plan.exists(|node| match node {
-        LogicalPlan::Join(Join { filter: Some(filter), .. }) => filter.exists(is_one),
+        LogicalPlan::Join(Join { filter: Some(filter), .. }) => expressions::has_subquery(filter),
         _ => Ok(false),
     })
     .unwrap_or_default()

@@ -24,6 +24,10 @@ use crate::{Interval, Result, Type, VECTOR_ROWS};
 /// A list of values that spans more than this is not made a bitmap.
 const MOST_BITS: u128 = 1 << 20;
 
+/// Screens read vectors of several columns in turns, which processors do not foresee across pages: while one is looked at,
+/// the one so many behind it comes near. (TPC-H Q6 at scale factor 10: 28.5 to 25 ms.)
+const AHEAD: usize = 2;
+
 /// So few rows of a vector are looked up by themselves.
 const FEW: usize = 512;
 
@@ -209,8 +213,12 @@ impl Screen {
         match (&answer.kind, block.plane()) {
             (AnswerKind::All, _) => (*out, is_negated) = ([u32::MAX; LANES], false),
             (AnswerKind::Nothing, _) => (*out, is_negated) = ([0; LANES], false),
-            (AnswerKind::Within { min, max }, Some(plane)) => plane.within(vector, *min, *max, out),
+            (AnswerKind::Within { min, max }, Some(plane)) => {
+                plane.prefetch_vector(vector + AHEAD);
+                plane.within(vector, *min, *max, out);
+            }
             (AnswerKind::Bits { delta, count, bits }, Some(plane)) => {
+                plane.prefetch_vector(vector + AHEAD);
                 let set = OffsetBits { delta: *delta, count: *count, bits };
                 kernels::mask_bits(scratch.unpacked(plane, vector), set, mask, kept < FEW, out);
             }

@@ -36,8 +36,10 @@ use crate::budget::{Holder, Room};
 use crate::ir::JoinKind;
 use crate::{Domain, Error, Result, VECTOR_ROWS};
 
-/// Of so many vectors, and of so many frames, one is timed.
-const SAMPLE: u64 = 8;
+/// Of so many vectors, and of so many frames, one is timed: of the first ones, and of those after them.
+const SAMPLES: [u64; 2] = [8, 64];
+/// So many are the first.
+const FIRST: u64 = 512;
 /// Rows that are handed over at a time, at most.
 const CHUNK_ROWS: usize = 8 * VECTOR_ROWS;
 /// So many rows of a vector make a frame by themselves: they are pressed together faster than they are picked.
@@ -310,7 +312,7 @@ impl Worker {
     /// Leaves in the scratch's mask which of a vector's rows the screens let through; returns how many.
     fn screen(&mut self, stage: &Stage, vector: usize, n: usize) -> Result<usize> {
         self.vectors_seen += 1;
-        let is_timed = self.vectors_seen.is_multiple_of(SAMPLE);
+        let is_timed = is_sample(self.vectors_seen);
         let WorkerScratch { mask, step_mask, source: scratch, .. } = &mut *self.scratch;
         mask.fill(u32::MAX);
         screen::trim(mask, n);
@@ -371,7 +373,7 @@ impl Worker {
             let step = &stage.steps[number];
             let rows_in = self.frames[depth].n;
             self.clock.turn_to(Work::Step(number));
-            let started = self.frames_seen.is_multiple_of(SAMPLE).then(Instant::now);
+            let started = is_sample(self.frames_seen).then(Instant::now);
             for register in &step.needs {
                 self.ensure(stage, depth, *register)?;
             }
@@ -567,6 +569,11 @@ impl Worker {
         self.frames[depth].loaded[register] = true;
         Ok(())
     }
+}
+
+/// Whether the vector, or the frame, of this number is timed.
+fn is_sample(number: u64) -> bool {
+    number.is_multiple_of(SAMPLES[usize::from(number > FIRST)])
 }
 
 /// A column of a morsel, loaded when it is asked for first.
