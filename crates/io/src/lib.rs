@@ -23,6 +23,7 @@ mod memory;
 mod pool;
 mod queue;
 mod sim;
+mod spares;
 mod stream;
 mod volume;
 
