@@ -27,7 +27,7 @@ Examples:
   onehop bench io /data --emit fio                             the same, said to fio
 
 The file is made by this command, and removed when it is done (--keep keeps it for the next run). Files that something
-else made are never written to.";
+else made are never written to: reads alone, without --verify, take one as it is, whatever its length.";
 
 /// `onehop bench io`.
 #[derive(Debug, clap::Args)]
