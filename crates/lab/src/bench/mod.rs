@@ -5,6 +5,7 @@
 //! one ([`answers`]); a query with a wrong answer gets no figure.
 
 pub mod answers;
+mod chart;
 pub mod io;
 
 use std::time::{Duration, Instant};
