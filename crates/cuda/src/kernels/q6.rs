@@ -70,6 +70,20 @@ pub struct Piece {
     pub columns: [PieceColumn; 4],
 }
 
+impl Piece {
+    /// Copies pieces to the device.
+    ///
+    /// # Errors
+    /// No memory on the device.
+    pub fn upload(context: &Arc<Context>, pieces: &[Piece]) -> Result<DeviceBuf> {
+        let mut buffer = DeviceBuf::new(context, size_of_val(pieces))?;
+        // SAFETY: a piece is numbers without anything between them.
+        let bytes = unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast::<u8>(), size_of_val(pieces)) };
+        buffer.copy_from(0, bytes)?;
+        Ok(buffer)
+    }
+}
+
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct SegmentArguments {

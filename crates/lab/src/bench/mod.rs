@@ -7,6 +7,7 @@
 pub mod answers;
 mod chart;
 pub mod io;
+pub mod q6;
 
 use std::time::{Duration, Instant};
 
