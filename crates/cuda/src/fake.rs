@@ -3,7 +3,7 @@
 //! Device memory is host memory. Streams do nothing by themselves: what is put into them is done, one piece at a time, when
 //! their events are asked for or waited for, so that a buffer that is used too early is seen to have the wrong bytes.
 //! cuFile's transfers are `pread` and `pwrite` of the same descriptor; every third is cut short, and batches finish in
-//! another order.
+//! another order. The compiler is the system's, for C++: kernels become shared libraries, and a launch is a call.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::cufile::{Counting, Cufile, sys as cu};
 use crate::driver::sys;
+use crate::nvrtc::{Api as NvrtcApi, Nvrtc};
 use crate::{Context, Driver};
 
 /// A device.
@@ -26,7 +27,22 @@ pub fn open_cufile(context: &Arc<Context>) -> Arc<Cufile> {
     Cufile::with(cufile(), context, Counting::On).unwrap()
 }
 
+/// The system's compiler in NVRTC's place.
+pub fn nvrtc() -> Arc<Nvrtc> {
+    Nvrtc::with(compiler()).unwrap()
+}
+
+/// A kernel, compiled for the host: blocks, threads, parameters.
+type Launch = unsafe extern "C" fn(c_uint, c_uint, *mut *mut c_void);
+
 enum Op {
+    Launch {
+        kernel: Launch,
+        blocks: c_uint,
+        threads: c_uint,
+        /// A copy: the caller's is gone when the stream comes to it.
+        argument: Box<[u64]>,
+    },
     Copy {
         to: *mut u8,
         from: *const u8,
@@ -53,8 +69,14 @@ struct Mark {
 }
 
 unsafe fn step(stream: *const Ops) -> bool {
-    let Some(op) = (unsafe { &*stream }).lock().unwrap().pop_front() else { return false };
+    // In the default stream there is never anything: what goes into it is done at once.
+    let Some(stream) = (unsafe { stream.as_ref() }) else { return false };
+    let Some(op) = stream.lock().unwrap().pop_front() else { return false };
     match op {
+        Op::Launch { kernel, blocks, threads, mut argument } => {
+            let mut parameters = [argument.as_mut_ptr().cast::<c_void>()];
+            unsafe { kernel(blocks, threads, parameters.as_mut_ptr()) };
+        }
         Op::Copy { to, from, len } => unsafe { to.copy_from_nonoverlapping(from, len) },
         Op::Mark(mark) => unsafe { &*mark }.done.store(1, Relaxed),
         Op::Io { write, fd, base, bytes, at, skip, moved } => unsafe {
@@ -168,7 +190,46 @@ fn driver() -> sys::Api {
         while unsafe { query(event) } != 0 {}
         0
     }
+    unsafe extern "C" fn launch(
+        kernel: *mut c_void,
+        blocks: c_uint,
+        _: c_uint,
+        _: c_uint,
+        threads: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        stream: *mut c_void,
+        parameters: *mut *mut c_void,
+        _: *mut *mut c_void,
+    ) -> c_int {
+        let argument = unsafe { std::slice::from_raw_parts((*parameters).cast::<u64>(), ARGUMENT_WORDS) };
+        let kernel = unsafe { std::mem::transmute::<*mut c_void, Launch>(kernel) };
+        unsafe { put(stream, Op::Launch { kernel, blocks, threads, argument: argument.into() }) }
+    }
     sys::Api {
+        module_load: {
+            unsafe extern "C" fn f(out: *mut *mut c_void, image: *const c_void) -> c_int {
+                // The image is the name of the library.
+                unsafe { *out = libc::dlopen(image.cast(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+                if unsafe { (*out).is_null() } { 200 } else { 0 }
+            }
+            f
+        },
+        module_free: {
+            unsafe extern "C" fn f(module: *mut c_void) -> c_int {
+                unsafe { libc::dlclose(module) }
+            }
+            f
+        },
+        module_function: {
+            unsafe extern "C" fn f(out: *mut *mut c_void, module: *mut c_void, name: *const c_char) -> c_int {
+                unsafe { *out = libc::dlsym(module, name) };
+                if unsafe { (*out).is_null() } { 500 } else { 0 }
+            }
+            f
+        },
+        launch,
         init: {
             unsafe extern "C" fn f(_: c_uint) -> c_int {
                 0
@@ -415,5 +476,131 @@ fn cufile() -> cu::Api {
         }),
         stats_start: Some(fine),
         stats_3: Some(stats),
+    }
+}
+
+/// What is copied of a kernel's argument: more than any has. Arguments lie in [`crate::kernels`]'s own structures, which
+/// are padded to it.
+const ARGUMENT_WORDS: usize = crate::kernels::ARGUMENT_WORDS;
+
+/// A program of the fake compiler's.
+#[derive(Default)]
+struct Program {
+    text: Vec<u8>,
+    log: Vec<u8>,
+    image: Vec<u8>,
+}
+
+/// Where images are: until the process ends.
+fn folder() -> &'static std::path::Path {
+    static FOLDER: std::sync::LazyLock<tempfile::TempDir> = std::sync::LazyLock::new(|| tempfile::tempdir().unwrap());
+    FOLDER.path()
+}
+
+fn compile(program: &mut Program, options: &[String]) -> bool {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let path = |suffix: &str, n: u64| folder().join(format!("k{n}{suffix}"));
+    let n = NUMBER.fetch_add(1, Relaxed);
+    let (header, text, image) = (path(".h", n), path(".cpp", n), path(".so", n));
+    std::fs::write(&header, include_str!("kernels/host.h")).unwrap();
+    std::fs::write(&text, &program.text).unwrap();
+    let macros = options.iter().filter_map(|option| option.strip_prefix("--define-macro="));
+    let outcome = std::process::Command::new(std::env::var_os("CXX").unwrap_or("c++".into()))
+        .args(["-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Werror", "-Wno-unknown-pragmas"])
+        // What is undefined ends the test, without a library for it. Reads of fewer bytes than their type has are such.
+        .args(["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error", "-include"])
+        .arg(&header)
+        .args(macros.map(|text| format!("-D{text}")))
+        .arg("-o")
+        .arg(&image)
+        .arg(&text)
+        .output()
+        .expect("the system has a C++ compiler (CXX, or c++)");
+    program.log = outcome.stderr;
+    program.log.push(0);
+    program.image = [image.as_os_str().as_encoded_bytes(), &[0]].concat();
+    outcome.status.success()
+}
+
+fn compiler() -> NvrtcApi {
+    unsafe fn of<'a>(program: *mut c_void) -> &'a mut Program {
+        unsafe { &mut *program.cast::<Program>() }
+    }
+    NvrtcApi {
+        version: {
+            unsafe extern "C" fn f(major: *mut c_int, minor: *mut c_int) -> c_int {
+                unsafe { (*major, *minor) = (13, 0) };
+                0
+            }
+            f
+        },
+        text: {
+            unsafe extern "C" fn f(_: c_int) -> *const c_char {
+                c"FAKE_ERROR".as_ptr()
+            }
+            f
+        },
+        new: {
+            unsafe extern "C" fn f(
+                out: *mut *mut c_void,
+                text: *const c_char,
+                _: *const c_char,
+                _: c_int,
+                _: *const *const c_char,
+                _: *const *const c_char,
+            ) -> c_int {
+                let text = unsafe { std::ffi::CStr::from_ptr(text) }.to_bytes().to_vec();
+                unsafe { *out = Box::into_raw(Box::new(Program { text, ..Program::default() })).cast() };
+                0
+            }
+            f
+        },
+        free: {
+            unsafe extern "C" fn f(program: *mut *mut c_void) -> c_int {
+                drop(unsafe { Box::from_raw((*program).cast::<Program>()) });
+                0
+            }
+            f
+        },
+        compile: {
+            unsafe extern "C" fn f(program: *mut c_void, n: c_int, options: *const *const c_char) -> c_int {
+                let options = unsafe { std::slice::from_raw_parts(options, n as usize) };
+                let text =
+                    |option: &*const c_char| unsafe { std::ffi::CStr::from_ptr(*option) }.to_str().unwrap().into();
+                let options: Vec<String> = options.iter().map(text).collect();
+                if compile(unsafe { of(program) }, &options) { 0 } else { 6 }
+            }
+            f
+        },
+        log_bytes: {
+            unsafe extern "C" fn f(program: *mut c_void, out: *mut usize) -> c_int {
+                unsafe { *out = of(program).log.len() };
+                0
+            }
+            f
+        },
+        log: {
+            unsafe extern "C" fn f(program: *mut c_void, out: *mut c_char) -> c_int {
+                let log = unsafe { &of(program).log };
+                unsafe { out.copy_from(log.as_ptr().cast(), log.len()) };
+                0
+            }
+            f
+        },
+        image_bytes: {
+            unsafe extern "C" fn f(program: *mut c_void, out: *mut usize) -> c_int {
+                unsafe { *out = of(program).image.len() };
+                0
+            }
+            f
+        },
+        image: {
+            unsafe extern "C" fn f(program: *mut c_void, out: *mut c_char) -> c_int {
+                let image = unsafe { &of(program).image };
+                unsafe { out.copy_from(image.as_ptr().cast(), image.len()) };
+                0
+            }
+            f
+        },
     }
 }

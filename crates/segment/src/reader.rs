@@ -243,7 +243,7 @@ impl Segment {
         self.record(column, block).chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum()
     }
 
-    fn record(&self, column: usize, block: usize) -> &BlockRecord {
+    pub(crate) fn record(&self, column: usize, block: usize) -> &BlockRecord {
         &self.records[column * self.blocks() + block]
     }
 

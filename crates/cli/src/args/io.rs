@@ -169,11 +169,11 @@ fn file_bytes(text: &str) -> Result<u64, String> {
     size(text, "1GiB or 20GB").and_then(|n| if n == 0 { Err("more than nothing".into()) } else { Ok(n) })
 }
 
-fn size(text: &str, example: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str, example: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| format!("a size, such as {example}"))
 }
 
-fn parallel(text: &str) -> Result<usize, String> {
+pub(super) fn parallel(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|n| (1..=MAX_PARALLEL).contains(n));
     number.ok_or_else(|| format!("a whole number from 1 to {MAX_PARALLEL}"))
 }
@@ -203,7 +203,7 @@ fn ratio(text: &str) -> Result<f64, String> {
     ratio.ok_or_else(|| "a ratio, such as 0.9".into())
 }
 
-fn svg(text: &str) -> Result<PathBuf, String> {
+pub(super) fn svg(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension() {
         Some(extension) if extension.eq_ignore_ascii_case("svg") => Ok(path),

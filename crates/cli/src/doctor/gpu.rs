@@ -26,6 +26,20 @@ pub fn probe() -> (Vec<Finding>, Option<Arc<Context>>) {
     }
 }
 
+/// Opens a GPU, or says why there is none to be opened, as the probe does.
+pub fn open(number: usize) -> Result<Arc<Context>, String> {
+    let nodes = nodes(Path::new("/dev"));
+    if nodes.is_empty() {
+        return Err(finding(on_bus(Path::new("/sys/bus/pci/devices"))).sentence());
+    }
+    let devices = Driver::load().and_then(|driver| driver.devices());
+    let devices = devices.map_err(|e| unusable(&nodes, &e).sentence())?;
+    let Some(device) = devices.get(number) else {
+        return Err(format!("there is no GPU {number}: this process may use {}", devices.len()));
+    };
+    device.context().map_err(|e| unusable(&nodes, &e).sentence())
+}
+
 fn finding(on_bus: usize) -> Finding {
     match on_bus {
         0 => Finding::info("gpu", "no NVIDIA GPU; this version computes on the CPU only"),

@@ -5,7 +5,7 @@
 //! and should work better; FAIL is what would stop the engine, and the only thing that changes the exit code.
 
 pub mod cpu;
-mod gpu;
+pub mod gpu;
 mod gpu_storage;
 pub mod kernel;
 mod libraries;
@@ -90,6 +90,12 @@ impl Finding {
     fn because(mut self, cause: impl Into<String>) -> Self {
         self.cause = Some(cause.into());
         self
+    }
+
+    /// All of it in a line.
+    fn sentence(&self) -> String {
+        let more: Vec<&str> = [&self.cause, &self.fix].into_iter().flatten().map(String::as_str).collect();
+        if more.is_empty() { self.found.clone() } else { format!("{}: {}", self.found, more.join("; ")) }
     }
 
     /// What to do, and what it would bring.
