@@ -18,9 +18,9 @@
 pub mod cufile;
 pub mod driver;
 mod error;
-#[cfg(test)]
+#[cfg(any(test, feature = "fake"))]
 #[allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
-mod fake;
+pub mod fake;
 mod library;
 pub mod queue;
 
