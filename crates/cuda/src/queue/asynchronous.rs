@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use onehop_io::{Direction, Done, Ledger, PAGE_BYTES, Path, Queue, Transfer};
 
-use super::{check_transfer, count, path_of};
+use super::{check_transfer, count, lose, path_of};
 use crate::cufile::sys;
 use crate::{CufileFile, DeviceBuf, Error, Event, Stream};
 
@@ -43,6 +43,8 @@ struct Place {
     event: Event,
     request: Box<Request>,
     transfer: Option<Transfer<DeviceBuf>>,
+    /// Whether the event will tell its end; if not, the stream has to be waited for.
+    is_marked: bool,
 }
 
 impl fmt::Debug for CufileAsyncQueue {
@@ -71,7 +73,7 @@ impl CufileAsyncQueue {
                 Some(register) => unsafe { register(stream.raw(), sys::STREAM_KNOWN_ALIGNED) }.code == 0,
                 None => false,
             };
-            Ok(Place { stream, is_registered, event, request: Box::default(), transfer: None })
+            Ok(Place { stream, is_registered, event, request: Box::default(), transfer: None, is_marked: false })
         };
         let places = (0..depth.max(1)).map(place).collect::<Result<Vec<_>, _>>()?;
         let free = (0..places.len()).rev().collect();
@@ -111,11 +113,7 @@ impl CufileAsyncQueue {
             )
         };
         cufile.check(call, status)?;
-        if let Err(e) = place.event.record(&place.stream) {
-            // It is under way without an end that could be seen: wait for it.
-            place.stream.synchronize()?;
-            return Err(e.into());
-        }
+        place.is_marked = place.event.record(&place.stream).is_ok();
         Ok(())
     }
 
@@ -128,9 +126,17 @@ impl CufileAsyncQueue {
         self.held.push(Done { transfer, moved });
     }
 
+    /// Whether the transfer of a place is over. An event that fails says nothing: the stream does.
+    fn is_over(&self, number: usize) -> Result<bool, Error> {
+        let place = &self.places[number];
+        match place.is_marked.then(|| place.event.is_done()) {
+            Some(Ok(is_done)) => Ok(is_done),
+            Some(Err(_)) | None => place.stream.synchronize().map(|()| true),
+        }
+    }
+
     /// What the transfer of a place gave, which is over.
-    fn outcome(&self, number: usize, ended: Result<(), Error>) -> io::Result<usize> {
-        ended?;
+    fn outcome(&self, number: usize) -> io::Result<usize> {
         let place = &self.places[number];
         // SAFETY: cuFile is done with it; read as memory that others write to.
         let moved = unsafe { (&raw const place.request.moved).read_volatile() };
@@ -142,23 +148,24 @@ impl CufileAsyncQueue {
         }
     }
 
-    /// Takes what is done.
-    fn look(&mut self) {
-        let mut i = 0;
+    /// Takes what is done. What cannot be known to be done stays in flight.
+    fn look(&mut self) -> Result<(), Error> {
+        let (mut i, mut looked) = (0, Ok(()));
         while i < self.busy.len() {
             let number = self.busy[i];
-            let ended = match self.places[number].event.is_done() {
-                Ok(false) => {
-                    i += 1;
+            match self.is_over(number) {
+                Ok(true) => {
+                    self.busy.remove(i);
+                    let moved = self.outcome(number);
+                    self.come_back(number, moved);
                     continue;
                 }
-                Ok(true) => Ok(()),
-                Err(e) => Err(e),
-            };
-            self.busy.remove(i);
-            let moved = self.outcome(number, ended);
-            self.come_back(number, moved);
+                Ok(false) => {}
+                Err(e) => looked = Err(e),
+            }
+            i += 1;
         }
+        looked
     }
 }
 
@@ -206,11 +213,12 @@ impl Queue<DeviceBuf> for CufileAsyncQueue {
         let wanted = at_least.min(self.in_flight());
         let before = done.len();
         loop {
-            self.look();
+            let looked = self.look();
             done.append(&mut self.held);
             if done.len() - before >= wanted {
                 return Ok(());
             }
+            looked?;
             std::thread::yield_now();
         }
     }
@@ -223,10 +231,7 @@ impl Drop for CufileAsyncQueue {
             is_quiet &= self.places[number].stream.synchronize().is_ok();
         }
         if !is_quiet {
-            // cuFile may still write to it: better lost than written to under somebody else.
-            mem::forget(mem::take(&mut self.places));
-            mem::forget(mem::take(&mut self.files));
-            return;
+            return lose((mem::take(&mut self.places), mem::take(&mut self.files)));
         }
         let Some(cufile) = self.files.first().map(|file| Arc::clone(file.cufile())) else { return };
         if let (Some(forget), Ok(())) = (cufile.api().stream_forget, cufile.context().bind()) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use onehop_io::{Direction, Done, Ledger, Path, Queue, Transfer};
 
-use super::{check_transfer, count, path_of};
+use super::{check_transfer, count, lose, path_of};
 use crate::cufile::{Batch, sys};
 use crate::{CufileFile, DeviceBuf, Error};
 
@@ -199,31 +199,31 @@ impl Queue<DeviceBuf> for CufileBatchQueue {
             self.hand_over();
             let missing =
                 wanted.saturating_sub(done.len() - before + if self.is_whole() { self.held.len() } else { 0 });
-            if self.with_cufile() > 0 {
-                self.look(missing > 0)?;
-            }
+            let looked = if self.with_cufile() > 0 { self.look(missing > 0) } else { Ok(()) };
             if self.is_whole() {
                 done.append(&mut self.held);
             }
             if done.len() - before >= wanted {
                 return Ok(());
             }
+            looked?;
         }
     }
 }
 
 impl Drop for CufileBatchQueue {
     fn drop(&mut self) {
+        for place in mem::take(&mut self.fresh) {
+            self.flying[place] = None;
+            self.free.push(place);
+        }
         let mut failures = 0;
         while self.with_cufile() > 0 {
             if self.look(true).is_err() {
                 failures += 1;
                 if failures == 1000 {
-                    // cuFile may still write to it: better lost than written to under somebody else.
-                    mem::forget(mem::take(&mut self.flying));
-                    mem::forget(mem::take(&mut self.batches));
-                    mem::forget(mem::take(&mut self.files));
-                    return;
+                    let files = mem::take(&mut self.files);
+                    return lose((mem::take(&mut self.flying), mem::take(&mut self.batches), files));
                 }
             }
         }

@@ -20,7 +20,7 @@ use onehop_io::{
     BlockingQueue, Direction, Done, Hop, Ledger, LocalFile, PAGE_BYTES, Path, Queue, Transfer, UringQueue, WriteAt,
 };
 
-use super::check_transfer;
+use super::{check_transfer, lose};
 use crate::{Context, DeviceBuf, Error, Event, PinnedBuf, Stream};
 
 /// The pinned buffers.
@@ -96,6 +96,8 @@ struct Copy {
     part: Part,
     buffer: PinnedBuf,
     event: Event,
+    /// Whether the event will tell its end; if not, the stream has to be waited for.
+    is_marked: bool,
     /// Bytes that are copied.
     bytes: usize,
 }
@@ -219,10 +221,11 @@ impl StagedQueue {
                 Direction::Write => self.stream.copy_to_host(host, device, bytes),
             }
         };
-        // A copy that is in the stream must be seen to end, or the stream waited for.
-        let begun = begun.and_then(|()| event.record(&self.stream).or_else(|e| self.stream.synchronize().and(Err(e))));
         match begun {
-            Ok(()) => self.copies.push_back(Copy { part, buffer, event, bytes }),
+            Ok(()) => {
+                let is_marked = event.record(&self.stream).is_ok();
+                self.copies.push_back(Copy { part, buffer, event, is_marked, bytes });
+            }
             Err(e) => {
                 self.events.push(event);
                 self.ring.push(buffer);
@@ -231,44 +234,48 @@ impl StagedQueue {
         }
     }
 
-    /// Takes the copies that are done, having waited for the oldest if `waits`.
-    fn look_at_copies(&mut self, waits: bool) {
+    /// Takes the copies that are done, having waited for the oldest if `waits`. What cannot be known to be done stays in
+    /// flight.
+    fn look_at_copies(&mut self, waits: bool) -> Result<(), Error> {
         let mut waits = waits;
-        while let Some(oldest) = self.copies.front() {
-            let ended = match waits {
-                true => oldest.event.wait(),
-                false => match oldest.event.is_done() {
-                    Ok(false) => return,
-                    ended => ended.map(drop),
-                },
+        while let Some(oldest) = self.copies.front()
+            && !self.must_wait_for_host(oldest)
+        {
+            let seen = match (oldest.is_marked, waits) {
+                (true, true) => oldest.event.wait().map(|()| true),
+                (true, false) => oldest.event.is_done(),
+                (false, _) => self.stream.synchronize().map(|()| true),
+            };
+            // An event that fails says nothing: the stream does.
+            let is_over = seen.or_else(|_| self.stream.synchronize().map(|()| true))?;
+            let Some(Copy { part, buffer, event, bytes, .. }) = self.copies.pop_front_if(|_| is_over) else {
+                return Ok(());
             };
             waits = false;
-            let Some(Copy { part, buffer, event, bytes }) = self.copies.pop_front() else { return };
             self.events.push(event);
             let Some(whole) = &self.whole[part.place] else { continue };
             let (direction, offset) = (whole.transfer.direction, whole.transfer.offset + part.at as u64);
-            match (direction, ended) {
-                (_, Err(e)) => {
-                    self.ring.push(buffer);
-                    self.end(part, 0, Some(e.into()));
-                }
-                (Direction::Read, Ok(())) => {
+            match direction {
+                Direction::Read => {
                     self.ledger.moved(Hop::HostToDevice, bytes);
                     self.ring.push(buffer);
                     self.end(part, bytes, None);
                 }
-                (Direction::Write, Ok(())) => {
+                Direction::Write => {
                     self.ledger.moved(Hop::DeviceToHost, bytes);
-                    while self.host.in_flight() >= self.host.depth() {
-                        if self.look_at_host(true).is_err() {
-                            // Its own next call says so; here there is nobody to tell.
-                            std::thread::yield_now();
-                        }
-                    }
                     self.ask_host(part, buffer, offset, 0, bytes, bytes);
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Whether a copy, when it is done, can go no further: what it has copied is to be written, and the host's queue is
+    /// full.
+    fn must_wait_for_host(&self, copy: &Copy) -> bool {
+        let whole = self.whole[copy.part.place].as_ref();
+        whole.is_some_and(|whole| whole.transfer.direction == Direction::Write)
+            && self.host.in_flight() >= self.host.depth()
     }
 
     /// Takes what the host is done with, having waited for one if `waits`.
@@ -343,6 +350,18 @@ impl StagedQueue {
         self.held.push(Done { transfer, moved });
     }
 
+    /// Takes what is done, here and there, and begins what there is room for.
+    fn look(&mut self) -> io::Result<()> {
+        let copied = self.look_at_copies(false);
+        self.begin();
+        if self.host.in_flight() > 0 {
+            // Tells the system what is new.
+            self.look_at_host(false)?;
+            self.begin();
+        }
+        Ok(copied?)
+    }
+
     /// Whether anything is under way that could be waited for.
     fn is_idle(&self) -> bool {
         self.host.in_flight() == 0 && self.copies.is_empty()
@@ -384,23 +403,20 @@ impl Queue<DeviceBuf> for StagedQueue {
         let wanted = at_least.min(self.in_flight());
         let before = done.len();
         loop {
-            self.look_at_copies(false);
-            self.begin();
-            if self.host.in_flight() > 0 {
-                // Tells the system what is new.
-                self.look_at_host(false)?;
-                self.begin();
-            }
+            let looked = self.look();
             done.append(&mut self.held);
             if done.len() - before >= wanted {
                 return Ok(());
             }
+            looked?;
             // Copies are soon done and free buffers; storage takes longer.
-            match (self.copies.is_empty(), self.host.in_flight() > 0) {
-                (false, _) if self.ring.is_empty() || self.host.in_flight() == 0 => self.look_at_copies(true),
-                (_, true) => self.look_at_host(true)?,
-                (false, false) => self.look_at_copies(true),
-                (true, false) => {}
+            let host_works = self.host.in_flight() > 0;
+            match self.copies.front() {
+                Some(oldest) if !self.must_wait_for_host(oldest) && (self.ring.is_empty() || !host_works) => {
+                    self.look_at_copies(true)?;
+                }
+                _ if host_works => self.look_at_host(true)?,
+                _ => {}
             }
         }
     }
@@ -414,9 +430,7 @@ impl Drop for StagedQueue {
         }
         // The host's queue waits for itself when it is dropped.
         if self.stream.synchronize().is_err() {
-            // The device may still write to it: better lost than written to under somebody else.
-            mem::forget(mem::take(&mut self.whole));
-            mem::forget(mem::take(&mut self.copies));
+            lose((mem::take(&mut self.whole), mem::take(&mut self.copies)));
         }
     }
 }

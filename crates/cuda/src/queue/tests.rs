@@ -19,6 +19,58 @@ fn open(path: &FsPath) -> Arc<LocalFile> {
     Arc::new(LocalFile::open_for_update(path, RequestedPath::Buffered).unwrap())
 }
 
+/// A way, and the path of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    way: Way,
+    requested: RequestedPath,
+}
+
+impl Kind {
+    /// All that there are, of files through the page cache and past it.
+    pub fn all() -> Vec<Self> {
+        let of = |(_, way)| {
+            [RequestedPath::Buffered, RequestedPath::PreferHostDirect].map(|requested| Self { way, requested })
+        };
+        Way::ALL.into_iter().flat_map(of).collect()
+    }
+
+    /// The way.
+    pub fn way(self) -> Way {
+        self.way
+    }
+
+    /// A queue over a file.
+    pub fn queue(
+        self,
+        context: &Arc<Context>,
+        path: &FsPath,
+        depth: usize,
+        ledger: &Arc<Ledger>,
+    ) -> Box<dyn Queue<DeviceBuf>> {
+        let cufile = fake::open_cufile(context);
+        let local = Arc::new(LocalFile::open_for_update(path, self.requested).unwrap());
+        let ledger = Arc::clone(ledger);
+        let files = || vec![Arc::new(CufileFile::new(&cufile, Arc::clone(&local)).unwrap())];
+        let batch = |batching| CufileBatchQueue::new(files(), depth, batching, Arc::clone(&ledger)).unwrap();
+        match self.way {
+            Way::CufileSync => Box::new(CufileSyncQueue::new(files(), depth, ledger).unwrap()),
+            Way::CufileBatch => Box::new(batch(Batching::Refill)),
+            Way::CufileBatchSlots => Box::new(batch(Batching::Slots)),
+            Way::CufileBatchWait => Box::new(batch(Batching::Wait)),
+            Way::CufileAsync => Box::new(CufileAsyncQueue::new(files(), depth, ledger).unwrap()),
+            // Rings are forbidden in many containers.
+            Way::Staged => {
+                match StagedQueue::uring(context, vec![Arc::clone(&local)], depth, RING, Arc::clone(&ledger)) {
+                    Ok(queue) => Box::new(queue),
+                    Err(_) => Box::new(staged(context, &local, depth, &ledger, Vec::new())),
+                }
+            }
+            Way::StagedPread => Box::new(staged(context, &local, depth, &ledger, Vec::new())),
+        }
+    }
+}
+
 /// Every queue there is.
 fn queues(
     context: &Arc<Context>,
@@ -26,31 +78,13 @@ fn queues(
     depth: usize,
     ledger: &Arc<Ledger>,
 ) -> Vec<(Way, Box<dyn Queue<DeviceBuf>>)> {
-    let cufile = fake::open_cufile(context);
-    Way::ALL
-        .into_iter()
-        .map(|(_, way)| {
-            let (local, ledger) = (open(path), Arc::clone(ledger));
-            let files = || vec![Arc::new(CufileFile::new(&cufile, Arc::clone(&local)).unwrap())];
-            let batch = |batching| CufileBatchQueue::new(files(), depth, batching, Arc::clone(&ledger)).unwrap();
-            let queue: Box<dyn Queue<DeviceBuf>> = match way {
-                Way::CufileSync => Box::new(CufileSyncQueue::new(files(), depth, ledger).unwrap()),
-                Way::CufileBatch => Box::new(batch(Batching::Refill)),
-                Way::CufileBatchSlots => Box::new(batch(Batching::Slots)),
-                Way::CufileBatchWait => Box::new(batch(Batching::Wait)),
-                Way::CufileAsync => Box::new(CufileAsyncQueue::new(files(), depth, ledger).unwrap()),
-                // Rings are forbidden in many containers.
-                Way::Staged => {
-                    match StagedQueue::uring(context, vec![Arc::clone(&local)], depth, RING, Arc::clone(&ledger)) {
-                        Ok(queue) => Box::new(queue),
-                        Err(_) => Box::new(staged(context, &local, depth, &ledger, Vec::new())),
-                    }
-                }
-                Way::StagedPread => Box::new(staged(context, &local, depth, &ledger, Vec::new())),
-            };
-            (way, queue)
-        })
-        .collect()
+    let of = |(_, way)| (way, Kind { way, requested: RequestedPath::Buffered }.queue(context, path, depth, ledger));
+    Way::ALL.into_iter().map(of).collect()
+}
+
+/// All of a buffer.
+pub fn transfer(direction: Direction, offset: u64, bytes: usize, buffer: DeviceBuf, tag: u64) -> Transfer<DeviceBuf> {
+    Transfer { direction, file: 0, offset, at: 0, bytes, needed: bytes, buffer, tag }
 }
 
 fn staged(
@@ -65,7 +99,7 @@ fn staged(
     StagedQueue::over(context, Box::new(host), 1, depth, RING, Arc::clone(ledger)).unwrap()
 }
 
-fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut x = seed | 1;
     let next = || {
         x ^= x << 13;
@@ -165,17 +199,7 @@ fn a_queue_that_is_dropped_waits() {
         for (_, mut queue) in queues(&context, &path, 6, &Arc::new(Ledger::default())) {
             for i in 0..6 {
                 let buffer = DeviceBuf::new(&context, 65_536).unwrap();
-                let (direction, bytes) = (Direction::Read, 65_536);
-                queue.submit(Transfer {
-                    direction,
-                    file: 0,
-                    offset: i * 65_536,
-                    at: 0,
-                    bytes,
-                    needed: bytes,
-                    buffer,
-                    tag: i,
-                });
+                queue.submit(transfer(Direction::Read, i * 65_536, 65_536, buffer, i));
             }
             let mut done = Vec::new();
             queue.reap(reaps, &mut done).unwrap();
