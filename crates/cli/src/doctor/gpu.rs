@@ -26,6 +26,24 @@ pub fn probe() -> (Vec<Finding>, Option<Arc<Context>>) {
     }
 }
 
+/// The GPU of a number, in use.
+///
+/// # Errors
+/// Why there is none, in the words of the probe.
+pub fn open(ordinal: usize) -> Result<Arc<Context>, String> {
+    let nodes = nodes(Path::new("/dev"));
+    if nodes.is_empty() {
+        return Err(finding(on_bus(Path::new("/sys/bus/pci/devices"))).line());
+    }
+    let of_cuda = |e: onehop_cuda::Error| unusable(&nodes, &e).line();
+    let devices = Driver::load().and_then(|driver| driver.devices()).map_err(of_cuda)?;
+    let count = devices.len() as u64;
+    let device = devices.get(ordinal).ok_or_else(|| {
+        format!("there is no GPU {ordinal}: this process may use {}, counted from 0", units::plural(count, "GPU"))
+    })?;
+    device.context().map_err(of_cuda)
+}
+
 fn finding(on_bus: usize) -> Finding {
     match on_bus {
         0 => Finding::info("gpu", "no NVIDIA GPU; this version computes on the CPU only"),

@@ -5,7 +5,7 @@
 //! and should work better; FAIL is what would stop the engine, and the only thing that changes the exit code.
 
 pub mod cpu;
-mod gpu;
+pub mod gpu;
 mod gpu_storage;
 pub mod kernel;
 mod libraries;
@@ -90,6 +90,18 @@ impl Finding {
     fn because(mut self, cause: impl Into<String>) -> Self {
         self.cause = Some(cause.into());
         self
+    }
+
+    /// All of it in a line.
+    fn line(&self) -> String {
+        let mut line = self.found.clone();
+        if let Some(cause) = &self.cause {
+            line += &format!(": {cause}");
+        }
+        if let Some(fix) = &self.fix {
+            line += &format!("; {fix}");
+        }
+        line
     }
 
     /// What to do, and what it would bring.
