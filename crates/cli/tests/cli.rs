@@ -532,7 +532,8 @@ fn bench_io_writes_over_nothing_and_finds_wrong_bytes() -> io::Result<()> {
     for (more, why) in [
         (&["--bs", "5000"][..], "whole pages"),
         (&["--rw", "trim"], "randwrite"),
-        (&["--path", "direct"], "GPU"),
+        (&["--path", "compat"], "cuFile"),
+        (&["--path", "host", "--require-direct"], "--path cufile"),
         (&["--runtime", "soon"], "a time"),
         (&["--plot", "a.png"], ".svg"),
         (&["--fail-under", "0.9"], "--compare"),

@@ -16,7 +16,19 @@ Paths:
   host             pread and pwrite past it, by O_DIRECT
   uring            io_uring past it: --iodepth transfers in flight for each job, files and buffers registered
   uring-buffered   io_uring through the page cache
-  all              all of them
+To the memory of a GPU:
+  cufile-sync          cuFileRead and cuFileWrite; more at once by --numjobs
+  cufile-batch         cuFile's batches, filled again as transfers come back: --iodepth of them
+  cufile-batch-slots   the same, each in a batch of its own
+  cufile-batch-wait    cuFile's batches, each waited for as a whole
+  cufile-async         cuFileReadAsync and cuFileWriteAsync, each on a stream
+  staged               io_uring into pinned memory, and copies that overlap
+  staged-pread         the same with pread
+Several:
+  cufile, gpu, all     those of cuFile; those to a GPU; all that the machine has
+  direct               cufile-sync and cufile-batch, and exit code 4 if they were not direct
+It is cuFile's decision whether bytes go straight to the GPU (direct) or through the host (compat). Which way they went
+is what it counted.
 
 Examples:
   onehop bench io /data                                        a first look, in half a minute
@@ -24,6 +36,7 @@ Examples:
   onehop bench io /data --path uring --bs 1MiB --iodepth 1,2,4,8,16,32,64,128 --runtime 10s --repeat 3 --json new.json
   onehop bench io /data --numjobs 1,2,4,8,16,32,64 --json new.json --compare old.json --fail-under 0.9
   onehop bench io --compare old.json new.json                  two runs side by side, nothing is measured
+  onehop bench io /data --path direct,staged,host --bs 1MiB --iodepth 1,8,32 --verify
   onehop bench io /data --emit fio                             the same, said to fio
 
 The file is made by this command, and removed when it is done (--keep keeps it for the next run). Files that something
@@ -47,9 +60,15 @@ pub struct IoArgs {
     /// Jobs: threads, in order each with a part of the file of its own
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", value_parser = parallel)]
     pub numjobs: Vec<usize>,
-    /// Paths that the bytes are to take: buffered, host, uring, uring-buffered, all [default: buffered,host,uring]
+    /// Paths that the bytes are to take, see below [default: buffered,host,uring]
     #[arg(long = "path", value_name = "LIST", value_delimiter = ',', value_parser = way)]
     pub ways: Vec<Ways>,
+    /// The GPU, for paths that lead to one: its number, from 0
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub gpu: usize,
+    /// Exit with 4 if bytes of a path of cuFile's went by another way than straight between storage and GPU
+    #[arg(long)]
+    pub require_direct: bool,
     /// Time that each point is measured for: 500ms, 3s, 2min
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = positive_time)]
     pub runtime: Duration,
@@ -96,6 +115,8 @@ pub struct IoArgs {
 pub enum Emit {
     /// The flexible I/O tester
     Fio,
+    /// NVIDIA's benchmark of cuFile
+    Gdsio,
 }
 
 /// A word of `--path`.
@@ -103,21 +124,43 @@ pub enum Emit {
 pub enum Ways {
     /// A way.
     One(Way),
+    /// Those of cuFile.
+    Cufile,
+    /// Some of cuFile, which must go straight.
+    Direct,
+    /// Those to a GPU.
+    Gpu,
     /// All that there are.
     All,
+}
+
+impl Ways {
+    const GROUPS: [(&'static str, Ways); 4] =
+        [("cufile", Ways::Cufile), ("direct", Ways::Direct), ("gpu", Ways::Gpu), ("all", Ways::All)];
+
+    fn all(self) -> Vec<Way> {
+        use onehop_cuda::Way as Device;
+        match self {
+            Ways::One(way) => vec![way],
+            Ways::Cufile => Way::all().map(|(_, way)| way).filter(|way| way.is_cufile()).collect(),
+            Ways::Direct => [Device::CufileSync, Device::CufileBatch].map(Way::Device).into(),
+            Ways::Gpu => Way::to_devices().map(|(_, way)| way).collect(),
+            Ways::All => Way::all().map(|(_, way)| way).collect(),
+        }
+    }
 }
 
 impl IoArgs {
     /// The points to measure.
     pub fn sweep(&self) -> Sweep {
         let default = [Way::Buffered, Way::Host, Way::Uring];
-        let of = |ways: &Ways| match ways {
-            Ways::One(way) => vec![*way],
-            Ways::All => Way::ALL.map(|(_, way)| way).to_vec(),
-        };
         Sweep {
             rw: self.rw.clone(),
-            ways: if self.ways.is_empty() { default.to_vec() } else { self.ways.iter().flat_map(of).collect() },
+            ways: if self.ways.is_empty() {
+                default.to_vec()
+            } else {
+                self.ways.iter().flat_map(|ways| ways.all()).collect()
+            },
             block_bytes: self.bs.clone(),
             depths: self.iodepth.clone(),
             jobs: self.numjobs.clone(),
@@ -126,7 +169,13 @@ impl IoArgs {
 
     /// Whether that path has to be there: it was asked for by its name.
     pub fn is_named(&self, way: Way) -> bool {
-        self.ways.contains(&Ways::One(way))
+        self.ways.iter().any(|ways| *ways != Ways::All && ways.all().contains(&way))
+    }
+
+    /// Whether that path has to be direct.
+    pub fn must_be_direct(&self, way: Way) -> bool {
+        way.is_cufile()
+            && (self.require_direct || self.ways.contains(&Ways::Direct) && Ways::Direct.all().contains(&way))
     }
 
     /// Something for programs takes the place of the table.
@@ -141,17 +190,17 @@ fn rw(text: &str) -> Result<Rw, String> {
 }
 
 fn way(text: &str) -> Result<Ways, String> {
-    if text == "all" {
-        return Ok(Ways::All);
-    }
-    let found = Way::ALL.iter().find(|(name, _)| *name == text);
-    found.map(|(_, way)| Ways::One(*way)).ok_or_else(|| match text {
-        "direct" | "compat" | "staged" | "batch" | "async" | "gds" | "cufile" => {
-            "that path leads to the memory of a GPU, and this command measures those to host memory: buffered, host, \
-             uring, uring-buffered, all; O_DIRECT is host"
+    let group = Ways::GROUPS.iter().find(|(name, _)| *name == text).map(|(_, ways)| *ways);
+    group.or_else(|| Way::of_name(text).map(Ways::One)).ok_or_else(|| match text {
+        "compat" => {
+            "cuFile takes that way where it has no direct one, and cannot be asked for it: ask for cufile, and see \
+                     which path was effective"
                 .into()
         }
-        _ => "there are buffered, host, uring, uring-buffered and all".into(),
+        _ => {
+            let names = Way::all().map(|(name, _)| name).chain(Ways::GROUPS.map(|(name, _)| name));
+            format!("there are {}", names.collect::<Vec<_>>().join(", "))
+        }
     })
 }
 
@@ -214,6 +263,8 @@ pub(super) fn svg(text: &str) -> Result<PathBuf, String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use clap::{Args, FromArgMatches};
+
     use super::*;
 
     #[test]
@@ -240,13 +291,28 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_of_ways_and_only_all_is_lenient() {
+        let args = |ways: &[&str], require_direct| {
+            let words = ["io".to_string(), "/data".into(), "--path".into(), ways.join(",")];
+            let matches = IoArgs::augment_args(clap::Command::new("io")).get_matches_from(words);
+            IoArgs { require_direct, ..IoArgs::from_arg_matches(&matches).unwrap() }
+        };
+        let batch = Way::of_name("cufile-batch").unwrap();
+        let staged = Way::of_name("staged").unwrap();
+        assert!(args(&["gpu"], false).is_named(staged) && !args(&["all"], false).is_named(staged));
+        assert!(args(&["direct"], false).must_be_direct(batch) && !args(&["cufile"], false).must_be_direct(batch));
+        assert!(args(&["gpu"], true).must_be_direct(batch) && !args(&["gpu"], true).must_be_direct(staged));
+        assert_eq!(args(&["cufile", "staged"], false).sweep().ways.len(), 6);
+    }
+
+    #[test]
     fn words_have_their_meaning_or_say_which_there_are() {
         assert_eq!(
             (rw("randwrite"), way("uring"), way("all")),
             (Ok(Rw::RandWrite), Ok(Ways::One(Way::Uring)), Ok(Ways::All))
         );
         assert!(rw("readwrite").unwrap_err().contains("randread"));
-        assert!(way("direct").unwrap_err().contains("GPU") && way("x").unwrap_err().contains("uring-buffered"));
+        assert!(way("compat").unwrap_err().contains("cufile") && way("x").unwrap_err().contains("uring-buffered"));
         assert!(parallel("0").is_err() && parallel("1025").is_err() && parallel("64") == Ok(64));
         assert!(svg("a.png").is_err() && svg("a.SVG").is_ok());
         assert!(ratio("0.97") == Ok(0.97) && ratio("nan").is_err() && ratio("-1").is_err());

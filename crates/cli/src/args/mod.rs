@@ -53,7 +53,8 @@ Formats:
   arrow      Arrow IPC stream, one stream per result
 
 Exit codes:
-  0 done   1 a statement failed   2 wrong usage   3 damaged data found   130 interrupted";
+  0 done   1 a statement failed   2 wrong usage   3 damaged data found   4 a requirement not met
+  130 interrupted";
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -412,13 +413,31 @@ impl SqlArgs {
 
 /// Reads the command line. What is to be said about it (help, errors) has been said when this returns an exit.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, Exit> {
-    let words: Vec<OsString> = words.into_iter().collect();
+    let words = suite_first(words.into_iter().collect());
     match try_parse(&words).and_then(misspelt_command) {
         Ok(args) => Ok(args),
         Err(e) if e.kind() == ErrorKind::DisplayHelp => Err(help(&words, e)),
         Err(e) if e.kind() == ErrorKind::ArgumentConflict => Err(conflict(e)),
         Err(e) => Err(say(&e)),
     }
+}
+
+/// Puts a benchmark's name before its flags: `bench --sf 1 ssb` is `bench ssb --sf 1`. Every flag there has a value.
+fn suite_first(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_none_or(|word| word != "bench") {
+        return words;
+    }
+    let text = |at: usize| words.get(at).and_then(|word| word.to_str());
+    let mut at = 2;
+    while let Some(flag) = text(at).filter(|word| word.starts_with("--")) {
+        at += if flag.contains('=') { 1 } else { 2 };
+    }
+    let is_suite = text(at)
+        .is_some_and(|word| <Suite as clap::ValueEnum>::value_variants().iter().any(|suite| suite.name() == word));
+    if at > 2 && is_suite {
+        words[2..=at].rotate_right(1);
+    }
+    words
 }
 
 /// Prints help, version or error, where each belongs.
@@ -530,7 +549,7 @@ mod tests {
     use super::*;
 
     fn parsed(words: &[&str]) -> Result<Args, clap::Error> {
-        let words: Vec<OsString> = std::iter::once(&"onehop").chain(words).map(OsString::from).collect();
+        let words = suite_first(std::iter::once(&"onehop").chain(words).map(OsString::from).collect());
         try_parse(&words).and_then(misspelt_command)
     }
 
@@ -565,6 +584,20 @@ mod tests {
             args.settings(),
             [pair("threads", "2"), pair("io.path", "direct"), pair("threads", "3"), pair("memory_limit", "1GiB")]
         );
+    }
+
+    #[test]
+    fn a_benchmark_may_be_named_behind_its_flags() {
+        let parsed = |words| match parsed(words) {
+            Ok(Args { command: Some(Command::Bench(BenchCommand::Ssb(args))), .. }) => Some((args.sf, args.runs)),
+            _ => None,
+        };
+        assert_eq!(parsed(&["bench", "--sf", "0.1", "--runs=3", "ssb"]), Some((0.1, 3)));
+        assert_eq!(parsed(&["bench", "--sf", "0.1", "ssb", "--runs", "3"]), Some((0.1, 3)));
+        assert_eq!(parsed(&["bench", "ssb", "--sf", "0.1", "--runs", "3"]), Some((0.1, 3)));
+        // A value that is a suite's name is a value.
+        assert_eq!(fault(&["bench", "--db", "ssb"]), ErrorKind::UnknownArgument);
+        assert_eq!(fault(&["bench", "--sf"]), ErrorKind::UnknownArgument);
     }
 
     #[test]

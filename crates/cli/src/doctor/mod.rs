@@ -93,9 +93,15 @@ impl Finding {
     }
 
     /// All of it in a line.
-    fn sentence(&self) -> String {
-        let more: Vec<&str> = [&self.cause, &self.fix].into_iter().flatten().map(String::as_str).collect();
-        if more.is_empty() { self.found.clone() } else { format!("{}: {}", self.found, more.join("; ")) }
+    fn line(&self) -> String {
+        let mut line = self.found.clone();
+        if let Some(cause) = &self.cause {
+            line += &format!(": {cause}");
+        }
+        if let Some(fix) = &self.fix {
+            line += &format!("; {fix}");
+        }
+        line
     }
 
     /// What to do, and what it would bring.

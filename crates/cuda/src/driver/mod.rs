@@ -155,6 +155,11 @@ impl Device {
         })
     }
 
+    /// The newest CUDA that its driver can serve: 13000 is 13.0.
+    pub fn driver_version(&self) -> i32 {
+        self.driver.version()
+    }
+
     /// The context that everybody in this process shares.
     ///
     /// # Errors

@@ -98,6 +98,8 @@ impl Io {
     pub unsafe fn run(self, machine: &Machine) {
         let (bytes, at, skip) = unsafe { (*self.bytes, *self.at, *self.skip) };
         let moved = match transfer(machine, self.write, self.fd, self.base + skip as usize, bytes, at) {
+            // As it fails those that the end of the file cuts short.
+            Outcome::Moved(n) if !n.is_multiple_of(4096) => -(libc::EIO as isize),
             Outcome::Moved(n) => n as isize,
             Outcome::System(code) | Outcome::Cufile(code) => -(code as isize),
             Outcome::Cancelled => panic!("only what is in a batch is cancelled"),

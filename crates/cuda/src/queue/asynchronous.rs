@@ -135,16 +135,16 @@ impl CufileAsyncQueue {
         }
     }
 
-    /// What the transfer of a place gave, which is over.
-    fn outcome(&self, number: usize) -> io::Result<usize> {
-        let place = &self.places[number];
+    /// What the transfer of a place gave, which is over. One that failed is made again by the call that waits: cuFile
+    /// fails those that the end of the file cuts short, and the error was another thread's.
+    fn outcome(&mut self, number: usize) -> io::Result<usize> {
+        let place = &mut self.places[number];
         // SAFETY: cuFile is done with it; read as memory that others write to.
         let moved = unsafe { (&raw const place.request.moved).read_volatile() };
-        let Some(transfer) = &place.transfer else { return Ok(0) };
-        match moved {
-            // The error is not ours to see: it was another thread's.
-            -1 => Err(io::Error::other("cuFile says that a transfer on a stream failed, not why")),
-            moved => self.files[transfer.file].outcome("a transfer on a stream", moved),
+        match (usize::try_from(moved), &mut place.transfer) {
+            (Ok(moved), _) => Ok(moved),
+            (Err(_), Some(transfer)) => wait_for(&self.files, transfer),
+            (Err(_), None) => Ok(0),
         }
     }
 
@@ -166,6 +166,16 @@ impl CufileAsyncQueue {
             i += 1;
         }
         looked
+    }
+}
+
+/// Makes a transfer by the call that waits.
+fn wait_for(files: &[Arc<CufileFile>], transfer: &mut Transfer<DeviceBuf>) -> io::Result<usize> {
+    let file = &files[transfer.file];
+    let (offset, at, bytes) = (transfer.offset, transfer.at, transfer.bytes);
+    match transfer.direction {
+        Direction::Read => file.read(offset, &mut transfer.buffer, at, bytes),
+        Direction::Write => file.write(offset, &transfer.buffer, at, bytes),
     }
 }
 
@@ -193,12 +203,7 @@ impl Queue<DeviceBuf> for CufileAsyncQueue {
         assert!(self.in_flight() < self.places.len(), "the queue is full");
         let Some(number) = self.free.pop() else { panic!("the queue is full") };
         if self.places[number].is_registered && !is_aligned(&transfer) {
-            let file = &self.files[transfer.file];
-            let (offset, at, bytes) = (transfer.offset, transfer.at, transfer.bytes);
-            let moved = match transfer.direction {
-                Direction::Read => file.read(offset, &mut transfer.buffer, at, bytes),
-                Direction::Write => file.write(offset, &transfer.buffer, at, bytes),
-            };
+            let moved = wait_for(&self.files, &mut transfer);
             self.places[number].transfer = Some(transfer);
             return self.come_back(number, moved);
         }

@@ -9,6 +9,7 @@
 
 mod asynchronous;
 mod batch;
+pub mod conformance;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod faults;
@@ -19,8 +20,10 @@ mod sync;
 mod tests;
 
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 
-use onehop_io::{Direction, Hop, Ledger, Path};
+use onehop_io::{Direction, Hop, Ledger, LocalFile, Path, Queue, WriteAt};
 
 pub use asynchronous::CufileAsyncQueue;
 pub use batch::{Batching, CufileBatchQueue};
@@ -28,7 +31,7 @@ pub use staged::{Ring, StagedQueue};
 pub use sync::CufileSyncQueue;
 
 use crate::cufile::Effective;
-use crate::{CufileFile, DeviceBuf};
+use crate::{Context, Cufile, CufileFile, DeviceBuf};
 
 /// The way that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,57 @@ impl Way {
     pub fn is_cufile(self) -> bool {
         !matches!(self, Way::Staged | Way::StagedPread)
     }
+
+    /// A queue of this way over a file, for `depth` transfers at once; `ring` is for those that have one.
+    ///
+    /// # Errors
+    /// What the way cannot be had without.
+    pub fn queue(
+        self,
+        context: &Arc<Context>,
+        file: &DeviceFile,
+        depth: usize,
+        ring: Ring,
+        ledger: Arc<Ledger>,
+    ) -> io::Result<Box<dyn Queue<DeviceBuf>>> {
+        let files: Vec<Arc<CufileFile>> = file.of_cufile.iter().map(Arc::clone).collect();
+        let local = Arc::clone(&file.local);
+        Ok(match self {
+            Way::CufileSync => Box::new(CufileSyncQueue::new(files, depth, ledger)?),
+            Way::CufileBatch => Box::new(CufileBatchQueue::new(files, depth, Batching::Refill, ledger)?),
+            Way::CufileBatchSlots => Box::new(CufileBatchQueue::new(files, depth, Batching::Slots, ledger)?),
+            Way::CufileBatchWait => Box::new(CufileBatchQueue::new(files, depth, Batching::Wait, ledger)?),
+            Way::CufileAsync => Box::new(CufileAsyncQueue::new(files, depth, ledger)?),
+            Way::Staged => Box::new(StagedQueue::uring(context, vec![local], depth, ring, ledger)?),
+            Way::StagedPread => {
+                let files = vec![local as Arc<dyn WriteAt>];
+                Box::new(StagedQueue::blocking(context, files, depth, ring, ledger)?)
+            }
+        })
+    }
+}
+
+/// A file as the queues of a way want it.
+#[derive(Debug)]
+pub struct DeviceFile {
+    /// The file.
+    pub local: Arc<LocalFile>,
+    /// With cuFile, for its ways.
+    pub of_cufile: Option<Arc<CufileFile>>,
+}
+
+impl DeviceFile {
+    /// Registers a file with cuFile if the way is one of its.
+    ///
+    /// # Errors
+    /// What cuFile says.
+    pub fn open(way: Way, local: &Arc<LocalFile>, cufile: Option<&Arc<Cufile>>) -> crate::Result<Self> {
+        let of_cufile = match cufile {
+            Some(cufile) if way.is_cufile() => Some(Arc::new(CufileFile::new(cufile, Arc::clone(local))?)),
+            _ => None,
+        };
+        Ok(Self { local: Arc::clone(local), of_cufile })
+    }
 }
 
 impl fmt::Display for Way {
@@ -74,8 +128,8 @@ impl fmt::Display for Way {
 }
 
 /// The path of transfers with these files: direct only if all are.
-fn path_of(files: &[std::sync::Arc<CufileFile>]) -> Path {
-    let effective = |file: &std::sync::Arc<CufileFile>| file.verdict().effective;
+fn path_of(files: &[Arc<CufileFile>]) -> Path {
+    let effective = |file: &Arc<CufileFile>| file.verdict().effective;
     let all = |wanted| !files.is_empty() && files.iter().all(|file| effective(file) == wanted);
     match () {
         () if all(Effective::Direct) => Path::DeviceDirect,

@@ -409,13 +409,10 @@ impl Queue<DeviceBuf> for StagedQueue {
                 return Ok(());
             }
             looked?;
-            // Copies are soon done and free buffers; storage takes longer.
-            let host_works = self.host.in_flight() > 0;
+            // Copies first: they are soon done, and whoever waits for them can go on, while storage works by itself.
             match self.copies.front() {
-                Some(oldest) if !self.must_wait_for_host(oldest) && (self.ring.is_empty() || !host_works) => {
-                    self.look_at_copies(true)?;
-                }
-                _ if host_works => self.look_at_host(true)?,
+                Some(oldest) if !self.must_wait_for_host(oldest) => self.look_at_copies(true)?,
+                _ if self.host.in_flight() > 0 => self.look_at_host(true)?,
                 _ => {}
             }
         }

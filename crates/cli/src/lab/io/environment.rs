@@ -3,21 +3,52 @@
 use std::fs;
 use std::path::Path;
 
-use onehop_lab::bench::io::BenchFile;
+use onehop_engine::units;
+use onehop_lab::bench::io::{BenchFile, Gpu};
 use serde_json::{Value, json};
 
 use super::Environment;
 use crate::doctor::storage;
 
 /// All of it, for the report.
-pub fn json(environment: &Environment, path: &Path, file: &BenchFile) -> Value {
+pub fn json(environment: &Environment, path: &Path, file: &BenchFile, gpu: Option<&Gpu>) -> Value {
     let mut all = environment.json();
     let mount = storage::mount_under(path);
     all["file_system"] = json!(mount.as_ref().map(|mount| &mount.kind));
     all["mounted_device"] = json!(mount.as_ref().map(|mount| &mount.source));
     all["mount_options"] = json!(mount.as_ref().map(|mount| &mount.options));
     all["device"] = device(file.device());
+    if let Some(gpu) = gpu {
+        let device = gpu.context().device();
+        all["gpu"] = json!({
+            "name": device.name,
+            "pci": device.pci,
+            "memory_bytes": device.memory_bytes,
+            "compute": format!("{}.{}", device.compute.0, device.compute.1),
+            "cuda": cuda(gpu),
+        });
+        all["cufile"] = json!(cufile(gpu));
+    }
     all
+}
+
+/// The GPU in a line.
+pub fn gpu_line(gpu: &Gpu) -> String {
+    let device = gpu.context().device();
+    let memory = units::memory(device.memory_bytes);
+    format!("{}, {memory}, at {}, CUDA {}; {}", device.name, device.pci, cuda(gpu), cufile(gpu))
+}
+
+fn cuda(gpu: &Gpu) -> String {
+    let version = gpu.context().device().driver_version();
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+fn cufile(gpu: &Gpu) -> String {
+    match gpu.cufile() {
+        Ok(cufile) => cufile.describe(),
+        Err(why) => format!("no cuFile: {why}"),
+    }
 }
 
 /// What the kernel says about a block device, or the disk that it is a part of; null where it is none.

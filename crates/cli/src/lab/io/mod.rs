@@ -21,12 +21,12 @@ use onehop_engine::{Error, ErrorKind, Progress, units};
 use onehop_io::Operation;
 use onehop_lab::bench::io::compare::Comparison;
 use onehop_lab::bench::io::report::{Settings, Unavailable};
-use onehop_lab::bench::io::{BenchFile, Effort, Point, Report, fio, plot, repeat};
+use onehop_lab::bench::io::{BenchFile, EffectivePath, Effort, Gpu, Measured, Point, Report, fio, gdsio, plot, repeat};
 
 use super::cancel_on_interrupt;
 use super::environment::Environment;
 use crate::args::{Emit, IoArgs};
-use crate::doctor::memory;
+use crate::doctor::{gpu, memory};
 use crate::exit::Stop;
 use crate::progress::{Bar, Meter};
 use crate::terminal::{Paint, Terminal, note};
@@ -83,8 +83,8 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
     let points = args.sweep().points();
     let effort = Effort { runtime: args.runtime, ramp: args.ramp, seed: args.seed, verify: args.verify };
     check_sizes(args, &points, path)?;
-    if args.emit == Some(Emit::Fio) {
-        return emit(args, &points, &effort, path).map(|()| None);
+    if let Some(program) = args.emit {
+        return emit(args, program, &points, &effort, path).map(|()| None);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|e| Stop::System("cannot listen for Ctrl-C".into(), e))?;
@@ -94,16 +94,19 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
     let bar = Bars { meter: RefCell::new(Meter::new(if terminal.stderr { Bar::Allowed } else { Bar::Off })), began };
     let made = Made { file: lay_out(args, path, &bar)?, keep: args.keep };
     let environment = Environment::find(path);
-    let mut report = Report::new(settings(args, &made.file), environment::json(&environment, path, &made.file));
+    let gpu = open_gpu(args, &points);
+    let of_gpu = gpu.as_ref().ok();
+    let about = environment::json(&environment, path, &made.file, of_gpu);
+    let mut report = Report::new(settings(args, &made.file), about);
     warn_of_debug_build(terminal);
     let table = Table::new(args, terminal);
-    table.head(&report, &environment)?;
+    table.head(&report, &environment, of_gpu.map(environment::gpu_line))?;
     let each = (effort.ramp + effort.runtime) * args.repeat as u32;
     for (number, point) in points.iter().enumerate() {
         let at = Progress { done: number as u64, total: points.len() as u64 };
         let left = each * (points.len() - number) as u32;
         let mut watch = || bar.show(at, || format!("{} · about {} left", Table::name(point), coarse(left)));
-        match repeat(&made.file, *point, &effort, args.repeat, &mut watch) {
+        match repeat(&made.file, &gpu, *point, &effort, args.repeat, &mut watch) {
             Ok(Some(measured)) => {
                 report.points.push(measured);
                 bar.aside(|| table.line(&report.points))?;
@@ -115,7 +118,7 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
                 bar.aside(|| table.missing(point, &reason))?;
                 report.unavailable.push(Unavailable { point: *point, reason });
             }
-            Err(e) => return Err(failed(&e)),
+            Err(e) => return Err(failed_on(&made.file, &e)),
         }
     }
     drop(bar);
@@ -125,6 +128,7 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
         note(format!("kept {}", made.file.path().display()));
     }
     drop(made);
+    check_direct(args, &report)?;
     match report.unavailable.iter().find(|missing| args.is_named(missing.point.way)) {
         Some(missing) => {
             let message = format!("the path {} is not to be had here: {}", missing.point.way, missing.reason);
@@ -134,15 +138,52 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
     }
 }
 
+/// The GPU, if there are points for it.
+fn open_gpu(args: &IoArgs, points: &[Point]) -> Result<Gpu, String> {
+    match points.iter().any(|point| point.way.is_device()) {
+        true => gpu::open(args.gpu).map(Gpu::new),
+        false => Err("no path to a GPU was asked for".into()),
+    }
+}
+
+/// What had to be direct and was not.
+fn check_direct(args: &IoArgs, report: &Report) -> Result<(), Stop> {
+    let missing = report.unavailable.iter().find(|missing| args.must_be_direct(missing.point.way));
+    if let Some(missing) = missing {
+        let Unavailable { point, reason } = missing;
+        return Err(Stop::Unmet(format!("{} was to be direct, and is not to be had here: {reason}", point.way)));
+    }
+    let is_other = |measured: &&Measured| {
+        args.must_be_direct(measured.figures.point.way) && measured.figures.path != EffectivePath::Direct
+    };
+    let others: Vec<&Measured> = report.points.iter().filter(is_other).collect();
+    let Some(first) = others.first() else { return Ok(()) };
+    let (figures, count) = (&first.figures, units::plural(others.len() as u64, "point"));
+    let evidence = figures.evidence.as_deref().unwrap_or("nobody counted");
+    Err(Stop::Unmet(format!(
+        "{count} had to be direct and went by another way: {} was {} ({evidence})",
+        figures.point.way, figures.path
+    )))
+}
+
 /// What cannot work out is refused before a file is made for it.
 fn check_sizes(args: &IoArgs, points: &[Point], path: &Path) -> Result<(), Stop> {
+    if args.require_direct && !points.iter().any(|point| point.way.is_cufile()) {
+        return Err(Stop::Usage(
+            "--require-direct is about paths of cuFile's, and there are none: --path cufile".into(),
+        ));
+    }
     let most = |of: fn(&Point) -> u64| points.iter().map(of).max().unwrap_or(0);
     let needed = most(|point| (point.block_bytes * if point.rw.is_random() { 1 } else { point.jobs }) as u64);
     if needed > args.size {
         let (size, needed) = (units::memory(args.size), units::memory(needed));
         return Err(Stop::Usage(format!("--size {size} is too small: a block for each job takes {needed}")));
     }
-    let buffers = most(|point| (point.block_bytes * point.depth * point.jobs) as u64);
+    // Of the device's memory the driver keeps account.
+    let buffers = most(|point| match point.way.is_device() {
+        true => (point.block_bytes * point.jobs) as u64,
+        false => (point.block_bytes * point.depth * point.jobs) as u64,
+    });
     if let Some(memory) = memory::total_bytes().filter(|memory| buffers > memory / 2) {
         let (buffers, memory) = (units::memory(buffers), units::memory(memory));
         return Err(Stop::Usage(format!(
@@ -218,6 +259,19 @@ impl Bars {
 
 fn coarse(time: Duration) -> String {
     units::time(Duration::from_secs(time.as_secs().max(1)))
+}
+
+/// The same of a file that is measured on. One that was there before may have been written to by others since.
+fn failed_on(file: &BenchFile, e: &onehop_io::Error) -> Stop {
+    match failed(e) {
+        Stop::Engine(error) if error.kind() == ErrorKind::Corrupt && !file.is_new() => error
+            .with_hint(
+                "the file was kept by an earlier run: if something else has written to it since, as fio does for a write, \
+                 remove it, or give another --seed to have it laid out again",
+            )
+            .into(),
+        stop => stop,
+    }
 }
 
 /// Damaged content is the engine's word for it; everything else is the system's.
@@ -296,18 +350,26 @@ fn compare(args: &IoArgs, base: &Report, now: &Report, terminal: &Terminal) -> R
     Err(Error::new(ErrorKind::Invalid, message).into())
 }
 
-fn emit(args: &IoArgs, points: &[Point], effort: &Effort, path: &Path) -> Result<(), Stop> {
+fn emit(args: &IoArgs, program: Emit, points: &[Point], effort: &Effort, path: &Path) -> Result<(), Stop> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut out = io::stdout().lock();
     if !path.exists() {
         writeln!(
             out,
-            "# fio lays out no file here. One that both can use is made by: onehop bench io {} --keep",
+            "# {} lays out no file here. One that both can use is made by: onehop bench io {} --keep",
+            if program == Emit::Fio { "fio" } else { "gdsio" },
             path.display()
         )?;
     }
     for point in points {
-        writeln!(out, "{}", fio::shell_line(&fio::command(point, effort, &path, args.size)))?;
+        let words = match program {
+            Emit::Fio => fio::command(point, effort, &path, args.size),
+            Emit::Gdsio => gdsio::command(point, effort, &path, args.size, args.gpu),
+        };
+        match words {
+            Ok(words) => writeln!(out, "{}", fio::shell_line(&words))?,
+            Err(why) => writeln!(out, "# {}: {why}", Table::name(point))?,
+        }
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::terminal::Terminal;
 /// Letters of a full bar.
 const BAR: usize = 12;
 /// Columns that the whole table takes.
-const WIDE: usize = 190;
+const WIDE: usize = 210;
 
 /// Where lines go.
 pub struct Table {
@@ -41,7 +41,7 @@ impl Table {
     }
 
     /// What is measured, on what, how.
-    pub fn head(&self, report: &Report, environment: &Environment) -> Result<(), Stop> {
+    pub fn head(&self, report: &Report, environment: &Environment, gpu: Option<String>) -> Result<(), Stop> {
         if self.is_quiet {
             return Ok(());
         }
@@ -59,12 +59,16 @@ impl Table {
                 format!("{runs}, {} after a ramp of {}", time(settings.runtime_seconds), time(settings.ramp_seconds)),
             ),
             ("content", checked.to_string()),
-            ("cache", "host, uring: bypassed (O_DIRECT); buffered: forgets the file before each run of reads".into()),
+            (
+                "cache",
+                "host, uring, staged: bypassed (O_DIRECT); others: forgets the file before each run of reads".into(),
+            ),
         ];
         lines.extend(environment.lines().into_iter().map(|(name, value)| match name {
             "storage" => (name, storage_line(Path::new(&settings.file), &value, report)),
             _ => (name, value),
         }));
+        lines.extend(gpu.map(|gpu| ("gpu", gpu)));
         let mut out = io::stdout().lock();
         for (name, value) in &lines {
             writeln!(out, "{name:<9} {value}")?;
@@ -75,8 +79,8 @@ impl Table {
 
     fn header(&self) -> String {
         let front = format!(
-            "{:<9} {:<14} {:>9} {:>5} {:>4} {:>9} {:<BAR$} {:>9}",
-            "rw", "path", "block", "depth", "jobs", "MB/s", "", "IO/s"
+            "{:<9} {:<18} {:<12} {:>9} {:>5} {:>4} {:>9} {:<BAR$} {:>9}",
+            "rw", "path", "effective", "block", "depth", "jobs", "MB/s", "", "IO/s"
         );
         let latency = match self.is_wide {
             true => format!("{:>9} {:>9} {:>9} {:>9} {:>9} {:>9}", "mean", "p50", "p95", "p99", "p99.9", "max"),
@@ -102,7 +106,8 @@ impl Table {
         let Point { rw, way, block_bytes, depth, jobs } = figures.point;
         let (latency, usage) = (&figures.latency, &figures.usage);
         let front = format!(
-            "{rw:<9} {way:<14} {:>9} {depth:>5} {jobs:>4} {:>9} {:<BAR$} {:>9}",
+            "{rw:<9} {way:<18} {:<12} {:>9} {depth:>5} {jobs:>4} {:>9} {:<BAR$} {:>9}",
+            figures.path,
             block(block_bytes),
             rate(figures.bytes_per_sec / 1e6),
             bar(figures.bytes_per_sec, highest),
@@ -140,7 +145,8 @@ impl Table {
             let block = block(*block_bytes);
             writeln!(
                 io::stdout().lock(),
-                "{rw:<9} {way:<14} {block:>9} {depth:>5} {jobs:>4}  not to be had: {reason}"
+                "{rw:<9} {way:<18} {:<12} {block:>9} {depth:>5} {jobs:>4}  not to be had: {reason}",
+                "none"
             )?;
         }
         Ok(())
@@ -180,7 +186,7 @@ pub fn comparison(comparison: &Comparison, base: &Report, now: &Report, terminal
     let mut out = io::stdout().lock();
     writeln!(
         out,
-        "\n{:<9} {:<14} {:>9} {:>5} {:>4} {:>11} {:>11} {:>7} {:>7} {:>7}",
+        "\n{:<9} {:<18} {:>9} {:>5} {:>4} {:>11} {:>11} {:>7} {:>7} {:>7}",
         "rw", "path", "block", "depth", "jobs", "before MB/s", "MB/s", "rate", "p50", "p99"
     )?;
     for point in &comparison.points {
@@ -188,7 +194,7 @@ pub fn comparison(comparison: &Comparison, base: &Report, now: &Report, terminal
         let (then, now) = (rate(point.base_bytes_per_sec / 1e6), rate(point.bytes_per_sec / 1e6));
         writeln!(
             out,
-            "{rw:<9} {way:<14} {:>9} {depth:>5} {jobs:>4} {then:>11} {now:>11} {:>7.3} {:>7.3} {:>7.3}",
+            "{rw:<9} {way:<18} {:>9} {depth:>5} {jobs:>4} {then:>11} {now:>11} {:>7.3} {:>7.3} {:>7.3}",
             block(block_bytes),
             point.rate,
             point.p50,
@@ -196,7 +202,7 @@ pub fn comparison(comparison: &Comparison, base: &Report, now: &Report, terminal
         )?;
     }
     if let Some(mean) = comparison.geometric_mean() {
-        writeln!(out, "{:>67} {mean:>7.3}  geometric mean; above 1 is better than before", "")?;
+        writeln!(out, "{:>71} {mean:>7.3}  geometric mean; above 1 is better than before", "")?;
     }
     if comparison.unmatched > 0 {
         writeln!(out, "{} in only one of the two runs", units::plural(comparison.unmatched as u64, "point"))?;

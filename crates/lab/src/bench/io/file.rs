@@ -103,6 +103,14 @@ impl BenchFile {
         self.device
     }
 
+    /// The kind of its file system, if that keeps its files in memory.
+    pub fn memory_kind(&self) -> Option<&'static str> {
+        /// As `statfs(2)` has them.
+        const KINDS: [(i64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
+        let kind = rustix::fs::statfs(&self.path).ok()?.f_type as i64;
+        KINDS.iter().find(|(of, _)| *of == kind).map(|(_, name)| *name)
+    }
+
     /// Opens it for what is to be measured; writing leaves it as it is until it is written to.
     ///
     /// # Errors

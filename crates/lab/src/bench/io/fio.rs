@@ -9,7 +9,13 @@ use std::path::Path;
 use super::{Effort, Point};
 
 /// The words of a command that measures a point of a file of so many bytes.
-pub fn command(point: &Point, effort: &Effort, file: &Path, file_bytes: u64) -> Vec<String> {
+///
+/// # Errors
+/// Why there is none.
+pub fn command(point: &Point, effort: &Effort, file: &Path, file_bytes: u64) -> Result<Vec<String>, &'static str> {
+    if point.way.is_device() {
+        return Err("fio has no such path, but where it was built with cuFile; --emit gdsio has");
+    }
     let block = point.block_bytes as u64;
     let skipped = if point.rw.writes() { block } else { 0 };
     let blocks = (file_bytes.saturating_sub(skipped) / block).max(1);
@@ -49,7 +55,7 @@ pub fn command(point: &Point, effort: &Effort, file: &Path, file_bytes: u64) -> 
     if point.way.has_depth() {
         words.extend(["--fixedbufs".to_string(), "--registerfiles".into()]);
     }
-    words
+    Ok(words)
 }
 
 /// A command as a shell reads it.
@@ -73,7 +79,7 @@ mod tests {
         let point = Point { rw, way, block_bytes: 1 << 20, depth, jobs };
         let effort =
             Effort { runtime: Duration::from_secs(3), ramp: Duration::from_millis(500), seed: 7, verify: false };
-        shell_line(&command(&point, &effort, Path::new(file), 100 << 20))
+        command(&point, &effort, Path::new(file), 100 << 20).map(|words| shell_line(&words)).unwrap_or_default()
     }
 
     #[test]

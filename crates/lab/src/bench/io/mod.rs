@@ -9,13 +9,21 @@
 //! - [`pattern`] says which block is next.
 //! - [`run`] keeps the queues full and takes the times.
 //! - [`usage`] asks the system what it cost, and what the device really did.
+//! - [`device`] has the ways that lead to the memory of a GPU.
 //! - [`sweep`] makes points of lists and measures each as often as asked.
 //! - [`report`] is all of it as JSON and CSV, and says which figures are not what they seem.
-//! - [`compare`] sets one report against another, [`fio`] says the same to fio, [`plot`] draws the paper's figures.
+//! - [`compare`] sets one report against another, [`fio`] and [`gdsio`] say the same to those programs, [`plot`] draws the
+//!   paper's figures.
+//!
+//! Which way was asked for ([`Way`]) and which the bytes took ([`EffectivePath`]) are two types: the second comes from the
+//! open file, or from what cuFile counted.
 
 pub mod compare;
+pub mod device;
 pub mod file;
 pub mod fio;
+pub mod gdsio;
+pub mod path;
 pub mod pattern;
 pub mod plot;
 pub mod report;
@@ -26,9 +34,12 @@ pub mod usage;
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub use device::Gpu;
 pub use file::BenchFile;
+pub use path::EffectivePath;
 pub use report::{Measured, PageCache, Report};
 pub use run::{Figures, Latency, measure};
 pub use sweep::{Sweep, repeat};
@@ -70,8 +81,7 @@ impl fmt::Display for Rw {
 }
 
 /// How bytes are asked to travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// `pread` and `pwrite` through the page cache.
     Buffered,
@@ -81,31 +91,80 @@ pub enum Way {
     Uring,
     /// `io_uring` through it.
     UringBuffered,
+    /// To the memory of a GPU.
+    Device(onehop_cuda::Way),
 }
 
 impl Way {
-    /// All of them, by name.
-    pub const ALL: [(&'static str, Way); 4] = [
+    /// Those to host memory, by name.
+    pub const HOST: [(&'static str, Way); 4] = [
         ("buffered", Way::Buffered),
         ("host", Way::Host),
         ("uring", Way::Uring),
         ("uring-buffered", Way::UringBuffered),
     ];
 
-    /// Whether the page cache is passed by.
+    /// Those to the memory of a GPU, by name.
+    pub fn to_devices() -> impl Iterator<Item = (&'static str, Way)> {
+        onehop_cuda::Way::ALL.into_iter().map(|(name, way)| (name, Way::Device(way)))
+    }
+
+    /// All of them, by name.
+    pub fn all() -> impl Iterator<Item = (&'static str, Way)> {
+        Self::HOST.into_iter().chain(Self::to_devices())
+    }
+
+    /// The one of a name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::all().find(|(of, _)| *of == name).map(|(_, way)| way)
+    }
+
+    /// Whether it is for sure that the page cache is passed by. What cuFile does is its own affair.
     pub fn is_direct(self) -> bool {
-        matches!(self, Way::Host | Way::Uring)
+        match self {
+            Way::Host | Way::Uring => true,
+            Way::Buffered | Way::UringBuffered => false,
+            Way::Device(way) => !way.is_cufile(),
+        }
+    }
+
+    /// Whether the file is opened past the page cache.
+    pub fn opens_direct(self) -> bool {
+        self.is_direct() || self.is_cufile()
+    }
+
+    /// Whether it leads to the memory of a GPU.
+    pub fn is_device(self) -> bool {
+        matches!(self, Way::Device(_))
+    }
+
+    /// Whether it is up to cuFile how the bytes travel.
+    pub fn is_cufile(self) -> bool {
+        matches!(self, Way::Device(way) if way.is_cufile())
     }
 
     /// Whether a job may have more than one transfer in flight.
     pub fn has_depth(self) -> bool {
-        matches!(self, Way::Uring | Way::UringBuffered)
+        !matches!(self, Way::Buffered | Way::Host | Way::Device(onehop_cuda::Way::CufileSync))
+    }
+}
+
+impl Serialize for Way {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Way {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::of_name(&name).ok_or_else(|| D::Error::custom(format!("there is no path {name}")))
     }
 }
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(Self::ALL.iter().find(|(_, way)| way == self).map_or("?", |(name, _)| name))
+        f.pad(Self::all().find(|(_, way)| way == self).map_or("?", |(name, _)| name))
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Figures, Point};
+use super::{EffectivePath, Figures, Point};
 
 /// The version of the JSON. Members may be added under the same number; none changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -39,13 +39,18 @@ impl PageCache {
         }
     }
 
-    fn of(point: &Point) -> Self {
-        match (point.way.is_direct(), point.rw.writes()) {
+    fn of(figures: &Figures) -> Self {
+        match (is_past_cache(figures), figures.point.rw.writes()) {
             (true, _) => PageCache::Bypassed,
             (false, false) => PageCache::Dropped,
             (false, true) => PageCache::Used,
         }
     }
+}
+
+/// Whether the bytes passed the page cache by. In compat mode cuFile may use it, whatever it is told.
+fn is_past_cache(figures: &Figures) -> bool {
+    figures.point.way.is_direct() || figures.path == EffectivePath::Direct
 }
 
 /// A point, measured as often as asked.
@@ -65,14 +70,21 @@ pub struct Measured {
 impl Measured {
     /// Of the figures of all repeats; `None` if there are none.
     pub fn new(all: Vec<Figures>) -> Option<Self> {
+        Self::of(all, None)
+    }
+
+    /// The same of a file that lies in memory, on a file system of this kind.
+    pub fn of(all: Vec<Figures>, memory_kind: Option<&str>) -> Option<Self> {
         let repeats_bytes_per_sec = all.iter().map(|figures| figures.bytes_per_sec).collect();
         let mut all = all;
         all.sort_by(|a, b| a.bytes_per_sec.total_cmp(&b.bytes_per_sec));
         // Of two middle ones the slower: nobody is promised what was not reached half of the time.
         let figures = (!all.is_empty()).then(|| all.swap_remove((all.len() - 1) / 2))?;
-        let page_cache = PageCache::of(&figures.point);
+        let page_cache = PageCache::of(&figures);
         let mut measured = Self { figures, repeats_bytes_per_sec, page_cache, notes: Vec::new() };
         measured.notes = notes(&measured);
+        let in_memory = |kind| format!("a rate of memory: the file is on {kind}, and no device has it");
+        measured.notes.extend(memory_kind.map(in_memory));
         Some(measured)
     }
 
@@ -112,7 +124,7 @@ fn notes(measured: &Measured) -> Vec<String> {
     }
     if let Some(share) = measured.device_share().filter(|share| *share < SEEN_BY_DEVICE) {
         let percent = share * 100.0;
-        notes.push(match (point.way.is_direct(), point.rw.writes()) {
+        notes.push(match (is_past_cache(figures), point.rw.writes()) {
             (false, false) => format!("a rate of the page cache: the device read {percent:.0} % of these bytes"),
             (false, true) => {
                 format!("a rate of the page cache: the device had {percent:.0} % of these bytes when the time was over")
@@ -216,7 +228,7 @@ impl Report {
 }
 
 /// The columns of the CSV, with the names of the JSON's members.
-const COLUMNS: [&str; 31] = [
+const COLUMNS: [&str; 32] = [
     "rw",
     "requested_path",
     "effective_path",
@@ -247,8 +259,13 @@ const COLUMNS: [&str; 31] = [
     "repeats",
     "min_bytes_per_sec",
     "max_bytes_per_sec",
+    "effective_path_evidence",
     "notes",
 ];
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
 
 fn fields(measured: &Measured) -> Vec<String> {
     fn or_empty<T: ToString>(value: Option<T>) -> String {
@@ -260,7 +277,7 @@ fn fields(measured: &Measured) -> Vec<String> {
     vec![
         point.rw.to_string(),
         point.way.to_string(),
-        figures.path.clone(),
+        figures.path.to_string(),
         cache.as_str().unwrap_or_default().to_string(),
         point.block_bytes.to_string(),
         point.depth.to_string(),
@@ -288,7 +305,8 @@ fn fields(measured: &Measured) -> Vec<String> {
         rates.len().to_string(),
         rates.iter().copied().fold(f64::INFINITY, f64::min).to_string(),
         rates.iter().copied().fold(0.0, f64::max).to_string(),
-        format!("\"{}\"", measured.notes.join("; ").replace('"', "\"\"")),
+        figures.evidence.as_deref().map_or(String::new(), quoted),
+        quoted(&measured.notes.join("; ")),
     ]
 }
 
@@ -303,7 +321,13 @@ pub(super) mod tests {
         let device = Some(rate as u64);
         Figures {
             point: Point { rw, way, block_bytes, depth, jobs },
-            path: if way.is_direct() { "host direct" } else { "buffered" }.into(),
+            path: match way {
+                Way::Host | Way::Uring => EffectivePath::HostDirect,
+                Way::Buffered | Way::UringBuffered => EffectivePath::Buffered,
+                Way::Device(way) if way.is_cufile() => EffectivePath::Compat,
+                Way::Device(_) => EffectivePath::Staged,
+            },
+            evidence: way.is_cufile().then(|| "cuFile counted 0 peer to peer, 0 nvidia-fs, 7 POSIX".into()),
             transfers: 1000,
             bytes_per_sec: rate,
             ops_per_sec: rate / block_bytes as f64,
@@ -376,7 +400,7 @@ pub(super) mod tests {
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0].split(',').count(), COLUMNS.len());
         assert!(lines[1].starts_with("randwrite,host,host direct,bypassed,4096,1,4,1000,1000000,"), "{}", lines[1]);
-        assert!(lines[1].ends_with(",1,1000000,1000000,\"a \"\"note\"\", with a comma\""), "{}", lines[1]);
+        assert!(lines[1].ends_with(",1,1000000,1000000,,\"a \"\"note\"\", with a comma\""), "{}", lines[1]);
         assert_eq!(lines[1].split('"').next().unwrap().split(',').count(), COLUMNS.len());
     }
 

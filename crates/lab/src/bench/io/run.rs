@@ -14,15 +14,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use onehop_cuda::DeviceBuf;
 use onehop_io::{
     Advance, BlockingQueue, Direction, Error, Ledger, LocalFile, Operation, Pool, PoolBuf, Queue, ReadAt,
     RequestedPath, Result, Transfer, UringQueue, WriteAt,
 };
 use serde::{Deserialize, Serialize};
 
+use super::device::{DeviceBufs, Lane};
 use super::pattern::Blocks;
 use super::usage::{Meters, Usage};
-use super::{BenchFile, Effort, Point, Way};
+use super::{BenchFile, EffectivePath, Effort, Gpu, Point, Way};
 
 /// Parts that the measured time is cut into, to see whether the rate is steady. A third of the time is four of them.
 const PARTS: usize = 12;
@@ -62,9 +64,12 @@ pub struct Figures {
     /// What was measured.
     #[serde(flatten)]
     pub point: Point,
-    /// The path that the bytes took, from the open file.
+    /// The path that the bytes took, from the open file or from what cuFile counted.
     #[serde(rename = "effective_path")]
-    pub path: String,
+    pub path: EffectivePath,
+    /// How that is known, where it was asked of somebody.
+    #[serde(rename = "effective_path_evidence", default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
     /// Transfers that came back in the measured time.
     pub transfers: u64,
     /// Bytes in a second.
@@ -87,16 +92,21 @@ pub struct Figures {
 /// Those of the system, with file and offset; content that is not what it should be.
 pub fn measure(
     file: &BenchFile,
+    gpu: &std::result::Result<Gpu, String>,
     point: Point,
     effort: &Effort,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Option<Figures>> {
-    let requested = if point.way.is_direct() { RequestedPath::HostDirect } else { RequestedPath::Buffered };
+    let requested = if point.way.opens_direct() { RequestedPath::HostDirect } else { RequestedPath::Buffered };
+    // Also where cuFile is asked to pass it by: its batches do not always.
     if !point.way.is_direct() && !point.rw.writes() {
         file.forget()?;
     }
     let open = file.open(requested, point.rw.writes())?;
-    let path = open.hints().path.to_string();
+    let device = match point.way {
+        Way::Device(way) => Some(Lane::open(gpu, way, &open)?),
+        _ => None,
+    };
     let clock = Clock { start: Instant::now(), ramp: effort.ramp, runtime: effort.runtime };
     let (begin, failed) = (Barrier::new(point.jobs + 1), AtomicBool::new(false));
     let mut is_stopped = false;
@@ -111,7 +121,8 @@ pub fn measure(
         }
     };
     let (outcomes, usage) = thread::scope(|scope| {
-        let job = |number| Job { file, open: &open, point, effort, number, failed: &failed };
+        let device = device.as_ref();
+        let job = |number| Job { file, open: &open, device, point, effort, number, failed: &failed };
         let begin = &begin;
         let jobs: Vec<_> = (0..point.jobs)
             .map(|number| {
@@ -148,6 +159,13 @@ pub fn measure(
     if point.rw.writes() && effort.verify {
         all.verified += verify_all(file)?;
     }
+    let path = match &device {
+        Some(device) => {
+            let verdict = device.verdict();
+            (verdict.effective.into(), Some(verdict.because))
+        }
+        None => (open.hints().path.into(), None),
+    };
     Ok(Some(all.figures(point, path, usage, effort)))
 }
 
@@ -197,16 +215,63 @@ impl Clock {
 struct Job<'a> {
     file: &'a BenchFile,
     open: &'a Arc<LocalFile>,
+    device: Option<&'a Lane<'a>>,
     point: Point,
     effort: &'a Effort,
     number: usize,
     failed: &'a AtomicBool,
 }
 
-type Prepared = (Box<dyn Queue<PoolBuf>>, Arc<Pool>);
+enum Prepared {
+    Host(Box<dyn Queue<PoolBuf>>, Arc<Pool>),
+    Device(Box<dyn Queue<DeviceBuf>>, DeviceBufs),
+}
+
+/// The buffers of a job, by number.
+pub(super) trait Buffers<B> {
+    /// One that is not in flight.
+    fn take(&mut self) -> Option<(usize, B)>;
+
+    /// It is not any more.
+    fn give(&mut self, number: usize, buffer: B);
+
+    /// Makes one ready to be read into.
+    fn for_reading(&mut self, buffer: &mut B) -> io::Result<()>;
+
+    /// Puts a block into one.
+    fn for_writing(&mut self, file: &BenchFile, offset: u64, buffer: &mut B) -> io::Result<()>;
+
+    /// What one holds.
+    fn content<'a>(&'a mut self, buffer: &'a B, bytes: usize) -> io::Result<&'a [u8]>;
+}
+
+impl Buffers<PoolBuf> for Arc<Pool> {
+    fn take(&mut self) -> Option<(usize, PoolBuf)> {
+        Pool::take(self).map(|buffer| (buffer.number(), buffer))
+    }
+
+    fn give(&mut self, _: usize, _: PoolBuf) {}
+
+    fn for_reading(&mut self, _: &mut PoolBuf) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn for_writing(&mut self, file: &BenchFile, offset: u64, buffer: &mut PoolBuf) -> io::Result<()> {
+        file.stamp(offset, buffer);
+        Ok(())
+    }
+
+    fn content<'a>(&'a mut self, buffer: &'a PoolBuf, bytes: usize) -> io::Result<&'a [u8]> {
+        Ok(&buffer[..bytes])
+    }
+}
 
 impl Job<'_> {
     fn prepare(&self) -> Result<Prepared> {
+        if let Some(device) = self.device {
+            let (queue, buffers) = device.job(&self.point, self.file, self.effort.verify)?;
+            return Ok(Prepared::Device(queue, buffers));
+        }
         let depth = if self.point.way.has_depth() { self.point.depth } else { 1 };
         let pool = Pool::new(depth, self.point.block_bytes);
         let mut all: Vec<PoolBuf> = std::iter::from_fn(|| pool.take()).collect();
@@ -214,7 +279,7 @@ impl Job<'_> {
         drop(all);
         let ledger = Arc::new(Ledger::default());
         let queue: Box<dyn Queue<PoolBuf>> = match self.point.way {
-            Way::Buffered | Way::Host => {
+            Way::Buffered | Way::Host | Way::Device(_) => {
                 Box::new(BlockingQueue::writer(vec![Arc::clone(self.open) as Arc<dyn WriteAt>], ledger))
             }
             Way::Uring | Way::UringBuffered => {
@@ -224,20 +289,27 @@ impl Job<'_> {
                 )
             }
         };
-        Ok((queue, pool))
+        Ok(Prepared::Host(queue, pool))
     }
 
-    fn run(&self, (mut queue, pool): Prepared, clock: &Clock) -> Result<Outcome> {
-        let outcome = self.transfer(queue.as_mut(), &pool, clock);
+    fn run(&self, prepared: Prepared, clock: &Clock) -> Result<Outcome> {
+        let outcome = match prepared {
+            Prepared::Host(mut queue, mut pool) => self.transfer(queue.as_mut(), &mut pool, clock),
+            Prepared::Device(mut queue, mut buffers) => self.transfer(queue.as_mut(), &mut buffers, clock),
+        };
         if outcome.is_err() {
             self.failed.store(true, Relaxed);
         }
         outcome
     }
 
-    fn transfer(&self, queue: &mut dyn Queue<PoolBuf>, pool: &Arc<Pool>, clock: &Clock) -> Result<Outcome> {
+    fn transfer<B>(&self, queue: &mut dyn Queue<B>, buffers: &mut impl Buffers<B>, clock: &Clock) -> Result<Outcome> {
         let point = &self.point;
-        let direction = if point.rw.writes() { Direction::Write } else { Direction::Read };
+        let (direction, operation) = match point.rw.writes() {
+            true => (Direction::Write, Operation::Write),
+            false => (Direction::Read, Operation::Read),
+        };
+        let failed = |offset, e: io::Error| Error::at(operation, self.open.name(), offset, point.block_bytes, e);
         let mut blocks =
             Blocks::new(point.rw, self.file.bytes(), point.block_bytes, self.number, point.jobs, self.effort.seed);
         let mut begun = vec![(Instant::now(), 0); queue.depth()];
@@ -246,12 +318,13 @@ impl Job<'_> {
         let mut now = Instant::now();
         loop {
             let is_over = clock.is_over(now) || self.failed.load(Relaxed);
-            while !is_over && let Some(mut buffer) = pool.take() {
+            while !is_over && let Some((tag, mut buffer)) = buffers.take() {
                 let offset = blocks.next_offset();
-                if direction == Direction::Write {
-                    self.file.stamp(offset, &mut buffer);
-                }
-                let tag = buffer.number();
+                let ready = match direction {
+                    Direction::Write => buffers.for_writing(self.file, offset, &mut buffer),
+                    Direction::Read => buffers.for_reading(&mut buffer),
+                };
+                ready.map_err(|e| failed(offset, e))?;
                 begun[tag] = (Instant::now(), offset);
                 let bytes = point.block_bytes;
                 queue.submit(Transfer {
@@ -268,13 +341,12 @@ impl Job<'_> {
             if queue.in_flight() == 0 {
                 return Ok(outcome);
             }
-            queue.reap(1, &mut done).map_err(|e| Error::new(Operation::Read, self.open.name(), e))?;
+            queue.reap(1, &mut done).map_err(|e| Error::new(operation, self.open.name(), e))?;
             now = Instant::now();
             for one in done.drain(..) {
                 match one.advance() {
                     Advance::Rest(transfer) => queue.submit(transfer),
                     Advance::Failed(transfer, e) => {
-                        let operation = if point.rw.writes() { Operation::Write } else { Operation::Read };
                         return Err(Error::at(operation, self.open.name(), transfer.offset, transfer.needed, e));
                     }
                     Advance::Whole(transfer) => {
@@ -283,9 +355,11 @@ impl Job<'_> {
                             outcome.count(now - since, point.block_bytes, into, clock.runtime);
                         }
                         if self.effort.verify && direction == Direction::Read {
-                            check(self.file, self.open.name(), offset, &transfer.buffer[..point.block_bytes])?;
+                            let content = buffers.content(&transfer.buffer, point.block_bytes);
+                            check(self.file, self.open.name(), offset, content.map_err(|e| failed(offset, e))?)?;
                             outcome.verified += point.block_bytes as u64;
                         }
+                        buffers.give(transfer.tag as usize, transfer.buffer);
                     }
                 }
             }
@@ -330,12 +404,19 @@ impl Outcome {
         }
     }
 
-    fn figures(&self, point: Point, path: String, usage: Usage, effort: &Effort) -> Figures {
+    fn figures(
+        &self,
+        point: Point,
+        (path, evidence): (EffectivePath, Option<String>),
+        usage: Usage,
+        effort: &Effort,
+    ) -> Figures {
         let seconds = effort.runtime.as_secs_f64();
         let transfers = self.latency.as_ref().map_or(0, Histogram::len);
         Figures {
             point,
             path,
+            evidence,
             transfers,
             bytes_per_sec: self.bytes as f64 / seconds,
             ops_per_sec: transfers as f64 / seconds,
@@ -374,6 +455,16 @@ mod tests {
     use super::super::Rw;
     use super::*;
 
+    fn no_gpu() -> std::result::Result<Gpu, String> {
+        Err("no GPU".into())
+    }
+
+    fn fake_gpu() -> Gpu {
+        let context = onehop_cuda::fake::context();
+        let cufile = onehop_cuda::fake::open_cufile(&context);
+        Gpu::with(context, Ok(cufile))
+    }
+
     fn prepared(path: &std::path::Path, bytes: u64) -> BenchFile {
         BenchFile::prepare(path, bytes, 1, |_| ControlFlow::Continue(())).unwrap().unwrap()
     }
@@ -389,16 +480,20 @@ mod tests {
             asked += 1;
             if asked == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        assert!(measure(&file, point, &effort, &mut watch).unwrap().is_none());
+        assert!(measure(&file, &no_gpu(), point, &effort, &mut watch).unwrap().is_none());
     }
 
     /// Measures for longer and longer until there is something to see: a machine that is busy may let nothing come back
     /// within any given time.
     fn measured(file: &BenchFile, point: Point) -> Result<Figures> {
+        measured_with(file, &Ok(fake_gpu()), point)
+    }
+
+    fn measured_with(file: &BenchFile, gpu: &std::result::Result<Gpu, String>, point: Point) -> Result<Figures> {
         let mut runtime = Duration::from_millis(50);
         loop {
             let effort = Effort { runtime, ramp: Duration::from_millis(10), seed: 1, verify: true };
-            let figures = measure(file, point, &effort, &mut || ControlFlow::Continue(()))?.unwrap();
+            let figures = measure(file, gpu, point, &effort, &mut || ControlFlow::Continue(()))?.unwrap();
             if figures.transfers > 0 {
                 return Ok(figures);
             }
@@ -410,7 +505,7 @@ mod tests {
     fn every_way_moves_bytes_and_checks_them() {
         let dir = tempfile::tempdir().unwrap();
         let file = prepared(&dir.path().join("f"), 4 << 20);
-        for (_, way) in Way::ALL {
+        for (_, way) in Way::all() {
             for (_, rw) in Rw::ALL {
                 for (block_bytes, depth, jobs) in [(4096, 4, 2), (1 << 20, 2, 1)] {
                     let point = Point { rw, way, block_bytes, depth, jobs };
@@ -419,6 +514,13 @@ mod tests {
                             assert!(figures.verified_bytes > 0, "{figures:?}");
                             let latency = figures.latency;
                             assert!(latency.p50_us > 0.1 && latency.p50_us <= latency.max_us, "{figures:?}");
+                            let expected = match way {
+                                Way::Buffered | Way::UringBuffered => EffectivePath::Buffered,
+                                Way::Host | Way::Uring => EffectivePath::HostDirect,
+                                Way::Device(way) if way.is_cufile() => EffectivePath::Compat,
+                                Way::Device(_) => EffectivePath::Staged,
+                            };
+                            assert_eq!((figures.path, figures.evidence.is_some()), (expected, way.is_device()));
                         }
                         // Where there is no such way.
                         Err(e) => assert!(way != Way::Buffered && e.operation == Operation::Open, "{e}"),
@@ -432,7 +534,7 @@ mod tests {
     fn content_that_is_wrong_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
-        for (_, way) in Way::ALL {
+        for (_, way) in Way::all() {
             std::fs::remove_file(&path).ok();
             let file = prepared(&path, 1 << 20);
             let mut bytes = std::fs::read(&path).unwrap();
@@ -450,6 +552,34 @@ mod tests {
                 assert!(is_missing || error.to_string().contains("the byte at 500000"), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn what_a_machine_has_not_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = prepared(&dir.path().join("f"), 1 << 20);
+        let context = onehop_cuda::fake::context();
+        let why = onehop_cuda::Error::TooOld { library: "libcufile", symbol: "cuFileRead" };
+        let no_cufile = Ok(Gpu::with(Arc::clone(&context), Err(why)));
+        for (_, way) in Way::to_devices() {
+            let point = Point { rw: Rw::Read, way, block_bytes: 4096, depth: 1, jobs: 1 };
+            let error = measured_with(&file, &no_gpu(), point).unwrap_err();
+            // Without O_DIRECT it does not come to that.
+            assert!(error.operation == Operation::Open, "{error}");
+            let has_direct = file.open(RequestedPath::HostDirect, false).is_ok();
+            assert!(!has_direct || error.source.to_string() == "no GPU", "{error}");
+            if way.is_cufile() && has_direct {
+                let error = measured_with(&file, &no_cufile, point).unwrap_err();
+                assert!(error.operation == Operation::Open && error.to_string().contains("older than"), "{error}");
+            }
+        }
+        let way = Way::Device(onehop_cuda::Way::CufileBatch);
+        let point = Point { rw: Rw::Read, way, block_bytes: 4096, depth: 1000, jobs: 1 };
+        let error = measured(&file, point).unwrap_err();
+        let is_told = error.to_string().contains("cuFile has 128 transfers in a batch at most, and not 1000");
+        assert!(
+            error.operation == Operation::Open && (is_told || file.open(RequestedPath::HostDirect, false).is_err())
+        );
     }
 
     #[test]

@@ -2,9 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use onehop_io::Result;
-
-use super::{BenchFile, Effort, Measured, Point, Rw, Way, measure};
+use super::{BenchFile, Effort, Gpu, Measured, Point, Rw, Way, measure};
 
 /// Every value is combined with every other.
 #[derive(Clone, Debug)]
@@ -52,21 +50,22 @@ impl Sweep {
 /// Those of [`measure`].
 pub fn repeat(
     file: &BenchFile,
+    gpu: &Result<Gpu, String>,
     point: Point,
     effort: &Effort,
     repeats: usize,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
-) -> Result<Option<Measured>> {
+) -> onehop_io::Result<Option<Measured>> {
     let mut all = Vec::with_capacity(repeats);
     for number in 0..repeats.max(1) {
         // Other blocks in each, so that a repeat does not find what the one before has left in some cache.
         let effort = Effort { seed: effort.seed.wrapping_add(number as u64), ..*effort };
-        match measure(file, point, &effort, watch)? {
+        match measure(file, gpu, point, &effort, watch)? {
             Some(figures) => all.push(figures),
             None => return Ok(None),
         }
     }
-    Ok(Measured::new(all))
+    Ok(Measured::of(all, file.memory_kind()))
 }
 
 #[cfg(test)]
