@@ -18,8 +18,8 @@ use onehop_cuda::kernels::q6::Threads;
 use onehop_cuda::queue::{Batching, Ring};
 use onehop_cuda::{CufileBatchQueue, DeviceBuf, Event, PinnedBuf, StagedQueue};
 use onehop_io::{
-    BlockingQueue, Cut, Error as IoError, Extent, Filled, Ledger, LocalFile, Operation, Order, Pool, PoolBuf, Queue, ReadAt,
-    Reads, StreamOptions, StreamReader, Supply, UringQueue, WriteAt,
+    BlockingQueue, Cut, Error as IoError, Extent, Filled, Ledger, LocalFile, Operation, Order, Pool, PoolBuf, Queue,
+    ReadAt, Reads, StreamOptions, StreamReader, Supply, UringQueue, WriteAt,
 };
 
 use super::gpu::Adder;
@@ -212,7 +212,12 @@ impl Run<'_> {
     fn feed<B: Send + 'static>(&self, queues: Vec<Box<dyn Queue<B>>>, supply: Box<dyn Supply<B>>) -> Feed<B> {
         let extents: Vec<Extent> = self.plan.units.iter().flat_map(|unit| unit.parts.iter().copied()).collect();
         let names = self.plan.paths.iter().map(|path| path.display().to_string()).collect();
-        let options = StreamOptions { request_bytes: self.plan.part_bytes, cut: Cut::Anywhere, gap_bytes: None, order: Order::Given };
+        let options = StreamOptions {
+            request_bytes: self.plan.part_bytes,
+            cut: Cut::Anywhere,
+            gap_bytes: None,
+            order: Order::Given,
+        };
         let files = (0..self.plan.paths.len()).collect();
         let reader = StreamReader::start(names, &extents, options, vec![Reads { files, queues, supply }]);
         Feed { reader, next: Mutex::new(0) }
