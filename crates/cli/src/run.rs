@@ -41,6 +41,7 @@ fn bench(what: BenchCommand, terminal: &Terminal) -> Result<(), Stop> {
         BenchCommand::Ssb(args) => lab::bench::run(Suite::Ssb, &args, terminal),
         BenchCommand::Tpch(args) => lab::bench::run(Suite::Tpch, &args, terminal),
         BenchCommand::Io(args) => lab::io::run(&args, terminal),
+        BenchCommand::Q6(args) => lab::q6::run(&args, terminal),
     }
 }
 

@@ -507,6 +507,17 @@ fn bench_io_writes_over_nothing_and_finds_wrong_bytes() -> io::Result<()> {
     let err = expect(bench(&["--rw", "write"]), 1, "");
     assert!(err.contains("not made by this benchmark"), "{err}");
     assert_eq!(std::fs::read_to_string(&place)?, "my thesis");
+    let err = expect(bench(&[]), 2, "");
+    assert!(err.contains("is too short"), "{err}");
+    // Reads take it as it is; what it should hold nobody knows.
+    std::fs::write(&place, vec![7; 3_000_000])?;
+    let said = bench(&["--rw", "read,randread"]);
+    assert!(said.exit == Some(0) && said.out.contains("randread"), "{}", said.err);
+    for refused in [&["--verify"][..], &["--rw", "read,write"]] {
+        let err = expect(bench(refused), 1, "");
+        assert!(err.contains("not made by this benchmark"), "{err}");
+    }
+    assert_eq!(std::fs::read(&place)?, vec![7; 3_000_000]);
     std::fs::remove_file(&place)?;
 
     let said = bench(&["--keep"]);

@@ -52,6 +52,14 @@ pub enum Error {
         /// What to do about it, if we know.
         cure: Option<String>,
     },
+    /// A text that does not compile.
+    #[error("{name} does not compile: {log}")]
+    Compile {
+        /// What it is.
+        name: String,
+        /// What the compiler says.
+        log: String,
+    },
     /// The system, on the way.
     #[error("{what}: {reason}")]
     System {
@@ -75,7 +83,7 @@ impl Error {
             Self::Cuda { code: 803, .. } => {
                 Some("libcuda and the kernel's driver must be of one version: reboot, or reload the driver")
             }
-            Self::Cuda { .. } | Self::System { .. } => None,
+            Self::Cuda { .. } | Self::Compile { .. } | Self::System { .. } => None,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! its cure.
 //!
 //! - [`driver`]: devices, contexts, device memory ([`DeviceBuf`]), pinned host memory ([`PinnedBuf`]), streams, events.
+//! - [`nvrtc`]: the compiler; [`kernels`]: what is written by hand for it to compile.
 //! - [`cufile`]: files and buffers registered with cuFile, and what its statistics say about the way the bytes took.
 //! - [`queue`]: [`onehop_io::Queue`]s of device buffers, one for each way from storage to device memory.
 //!
@@ -19,12 +20,15 @@ pub mod cufile;
 pub mod driver;
 mod error;
 #[cfg(any(test, feature = "fake"))]
-#[allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
+#[allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)]
 pub mod fake;
+pub mod kernels;
 mod library;
+pub mod nvrtc;
 pub mod queue;
 
 pub use cufile::{Cufile, CufileFile, Effective, Verdict};
-pub use driver::{Context, Device, DeviceBuf, Driver, Event, PinnedBuf, Stream};
+pub use driver::{Context, Device, DeviceBuf, Driver, Event, Grid, Kernel, PinnedBuf, Stream};
 pub use error::{Error, Result};
+pub use nvrtc::Nvrtc;
 pub use queue::{CufileAsyncQueue, CufileBatchQueue, CufileSyncQueue, StagedQueue, Way};

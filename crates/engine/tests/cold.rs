@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
-use onehop_engine::{Database, DatabaseOptions, ErrorKind, Output};
-use onehop_io::{Fault, Faulty, LocalFile, LocalVolume, ReadAt, RequestedPath, Result as IoResult, Volume, WriteAt};
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, Output, Session};
+use onehop_io::{
+    Fault, Faulty, Hop, LocalFile, LocalVolume, ReadAt, RequestedPath, Result as IoResult, Volume, WriteAt,
+};
 use support::{rows, run, runtime};
 use tokio::runtime::Runtime;
 
@@ -23,6 +25,9 @@ const ROWS: u64 = 400_000;
 fn value(row: u64, column: u64) -> u64 {
     row * [7919, 6007, 9973][column as usize] % 1_000_003
 }
+
+/// What runs queries: pipelines, which learn what to read ahead, and DataFusion's operators, whose scans know it.
+const MODES: [&str; 2] = ["fused", "datafusion"];
 
 const ALL: &str = "SELECT sum(a), sum(b), max(c), count(*) FROM t";
 
@@ -50,7 +55,7 @@ fn sample(runtime: &Runtime) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// A directory whose files misbehave when they are read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct FaultyVolume {
     inner: Arc<dyn Volume>,
     faults: Vec<Fault>,
@@ -103,13 +108,14 @@ impl Volume for FaultyVolume {
 fn with_faults(
     runtime: &Runtime,
     path: &Path,
+    mode: &str,
     faults: &[Fault],
     sql: &str,
 ) -> (onehop_engine::Result<Vec<String>>, u64) {
     let inner = Arc::new(LocalVolume::open(path, RequestedPath::Buffered).unwrap());
     let opened = Arc::new(Mutex::new(Vec::new()));
     let volume = FaultyVolume { inner, faults: faults.to_vec(), opened: Arc::clone(&opened) };
-    let database = Database::on_volume(Arc::new(volume), &options(&[("threads", "2")])).unwrap();
+    let database = Database::on_volume(Arc::new(volume), &options(&[("threads", "2"), ("exec.mode", mode)])).unwrap();
     let outcome = runtime.block_on(rows(&database.session().unwrap(), sql));
     let calls = opened.lock().unwrap().iter().map(|file| file.calls()).sum();
     (outcome, calls)
@@ -119,15 +125,32 @@ fn with_faults(
 fn an_error_at_every_read_is_that_error() {
     let runtime = runtime();
     let (_dir, path) = sample(&runtime);
-    let (outcome, calls) = with_faults(&runtime, &path, &[], ALL);
-    assert_eq!(outcome.unwrap(), [answer_of_all()]);
-    assert!(calls > 20, "only {calls} reads");
-    for at in 0..calls {
-        let (outcome, _) = with_faults(&runtime, &path, &[Fault::FailFrom(at)], ALL);
-        let error = outcome.unwrap_err();
-        let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
-        assert_eq!(error.kind(), ErrorKind::Io, "{said}");
-        assert!(said.contains(".seg (") && said.contains("bytes at offset"), "{said}");
+    // Rows that leave as they are made, too: none of them is taken for all.
+    let join = "SELECT x.a, y.c FROM t AS x JOIN t AS y ON x.a = y.a WHERE x.b > 10";
+    for (mode, sql) in MODES.iter().flat_map(|mode| [(mode, ALL), (mode, join)]) {
+        let (outcome, calls) = with_faults(&runtime, &path, mode, &[], sql);
+        let answer = outcome.unwrap();
+        assert!(sql == join || answer == [answer_of_all()]);
+        // A scan of DataFusion's reads neighbours at once.
+        assert!(calls >= 8, "only {calls} reads");
+        let mut elsewhere = 0;
+        for at in 0..calls {
+            let (outcome, _) = with_faults(&runtime, &path, mode, &[Fault::FailFrom(at)], sql);
+            // How many reads there are depends on who was faster.
+            let error = match outcome {
+                Ok(rows) if at + 4 > calls => {
+                    assert!(rows == answer);
+                    continue;
+                }
+                outcome => outcome.unwrap_err(),
+            };
+            let said = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::Io, "{said}");
+            assert!(said.contains(".seg (") && said.contains("bytes at offset"), "{mode}: {said}");
+            elsewhere += usize::from(!said.contains("(column \"") || !said.contains("block "));
+        }
+        // The first page, the trailer and the footer are no column's.
+        assert!(elsewhere <= 3, "{mode}: {elsewhere} errors name no column and block");
     }
 }
 
@@ -137,7 +160,9 @@ fn short_and_interrupted_reads_change_nothing() {
     let (_dir, path) = sample(&runtime);
     for seed in 0..5 {
         let faults = [Fault::Short(seed), Fault::InterruptAt(seed), Fault::InterruptAt(20 + seed)];
-        assert_eq!(with_faults(&runtime, &path, &faults, ALL).0.unwrap(), [answer_of_all()]);
+        for mode in MODES {
+            assert_eq!(with_faults(&runtime, &path, mode, &faults, ALL).0.unwrap(), [answer_of_all()]);
+        }
     }
 }
 
@@ -147,19 +172,21 @@ fn a_flipped_bit_is_found_in_what_was_read_ahead() {
     let (_dir, path) = sample(&runtime);
     // In the last block of each column, by the number of the bit.
     for byte in [900_000, 1_900_000, 2_900_000] {
-        let error = with_faults(&runtime, &path, &[Fault::FlipBit(8 * byte + 3)], ALL).0.unwrap_err();
-        let said = error.to_string();
-        assert!(error.kind() == ErrorKind::Corrupt && said.contains("column \"") && said.contains("block"), "{said}");
-        assert!(said.contains("do not match their checksum"), "{said}");
+        for mode in MODES {
+            let error = with_faults(&runtime, &path, mode, &[Fault::FlipBit(8 * byte + 3)], ALL).0.unwrap_err();
+            let said = error.to_string();
+            assert!(error.kind() == ErrorKind::Corrupt && said.contains("column \""), "{said}");
+            assert!(said.contains("block") && said.contains("do not match their checksum"), "{said}");
+        }
     }
 }
 
 #[test]
 fn a_segment_that_was_cut_while_it_is_open_is_an_error() {
     let runtime = runtime();
-    for how in ["auto", "buffered", "direct"] {
+    for (how, mode) in ["auto", "buffered", "direct"].iter().flat_map(|how| MODES.map(|mode| (how, mode))) {
         let (_dir, path) = sample(&runtime);
-        let Ok(database) = Database::open(&path, &options(&[("io.path", how)])) else {
+        let Ok(database) = Database::open(&path, &options(&[("io.path", how), ("exec.mode", mode)])) else {
             eprintln!("no O_DIRECT here");
             continue;
         };
@@ -171,7 +198,10 @@ fn a_segment_that_was_cut_while_it_is_open_is_an_error() {
         let length = fs::metadata(&file).unwrap().len();
         fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(length / 2).unwrap();
         let error = runtime.block_on(rows(&session, ALL)).unwrap_err();
-        assert!(error.to_string().contains("the file ends"), "{how}: {error}");
+        let said = error.to_string();
+        assert!(said.contains("the file ends") && said.contains("(column \""), "{how}, {mode}: {said}");
+        // What is left of it is still there to be read.
+        assert_eq!(runtime.block_on(run(&session, "SELECT 1 + 1")), ["2"]);
     }
 }
 
@@ -198,6 +228,94 @@ fn all_paths_have_the_same_rows_and_say_what_they_are() {
             assert!(!explained.contains("read ahead"), "{explained}");
             assert_eq!(runtime.block_on(run(&session, ALL)), [answer_of_all()]);
         }
+    }
+}
+
+/// What the file system has forgotten is read again.
+fn forget(path: &Path) {
+    for entry in fs::read_dir(path.join("segments")).unwrap() {
+        let file = fs::File::open(entry.unwrap().path()).unwrap();
+        // Bytes that were never written back cannot be forgotten.
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+}
+
+#[test]
+fn scans_of_datafusion_read_ahead() {
+    let runtime = runtime();
+    let (_dir, path) = sample(&runtime);
+    for (how, way) in [("buffered", "2 threads, buffered"), ("direct", "host direct")] {
+        for threads in ["1", "3"] {
+            let settings = [("io.path", how), ("threads", threads), ("exec.mode", "datafusion")];
+            let Ok(database) = Database::open(&path, &options(&settings)) else {
+                eprintln!("no O_DIRECT here");
+                continue;
+            };
+            let session = database.session().unwrap();
+            forget(&path);
+            let explained = runtime.block_on(run(&session, &format!("EXPLAIN ANALYZE {ALL}"))).join("\n");
+            // Where files stay in memory whatever one says, they are copied from there.
+            if how == "direct" || explained.contains("read ahead") {
+                let said = ["read ahead 3.", " MB by ", way, "; 0 B when wanted"];
+                assert!(said.iter().all(|said| explained.contains(said)), "{explained}");
+            }
+            assert_eq!(runtime.block_on(run(&session, ALL)), [answer_of_all()]);
+            let few = "SELECT count(*) FROM (SELECT a, b FROM t LIMIT 70000)";
+            assert_eq!(runtime.block_on(run(&session, few)), ["70000"]);
+        }
+    }
+}
+
+/// The path is that of the session, from its next statement on.
+#[test]
+fn the_path_is_the_session_s() {
+    let runtime = runtime();
+    let (_dir, path) = sample(&runtime);
+    let Ok(database) = Database::open(&path, &options(&[("io.path", "direct"), ("io.cache", "0")])) else {
+        eprintln!("no O_DIRECT here");
+        return;
+    };
+    let (session, other) = (database.session().unwrap(), database.session().unwrap());
+    let copied = |session: &Session| session.query().ledger().hop(Hop::HostToHost);
+    for mode in MODES {
+        runtime.block_on(run(&session, &format!("SET exec.mode = '{mode}'")));
+        for (set, path) in [
+            ("SET io.path = 'buffered'", "path buffered"),
+            ("SET io.path = 'direct'", "path host direct"),
+            ("SET io.path = auto", "path buffered"),
+            ("SET io.path = 'DIRECT'", "path host direct"),
+            ("RESET io.path", "path buffered"),
+        ] {
+            runtime.block_on(run(&session, set));
+            let explained = runtime.block_on(run(&session, &format!("EXPLAIN {ALL}"))).join("\n");
+            assert!(explained.contains(path), "{set}: {explained}");
+            assert_eq!(runtime.block_on(run(&session, ALL)), [answer_of_all()]);
+            if set.contains("buffered") {
+                assert!(copied(&session) > 1_000_000, "{mode}: every byte was copied out of the page cache");
+            } else if path == "path host direct" {
+                assert!(copied(&session) < 100_000, "{mode}: {} bytes copied", copied(&session));
+            }
+        }
+        // Another session has what the database was opened with.
+        let explained = runtime.block_on(run(&other, &format!("EXPLAIN {ALL}"))).join("\n");
+        assert!(explained.contains("path host direct"), "{explained}");
+    }
+    for path in ["staged", "compat", "fast"] {
+        let error = runtime.block_on(rows(&session, &format!("SET io.path = '{path}'"))).unwrap_err();
+        assert!(error.message().contains("it takes auto, buffered, direct"), "{error}");
+    }
+    // What is asked for by name and not to be had is an error of each statement that reads.
+    let inner = Arc::new(LocalVolume::open(&path, RequestedPath::Buffered).unwrap());
+    let volume = FaultyVolume { inner, faults: Vec::new(), opened: Arc::default() };
+    for mode in MODES {
+        let settings = [("io.path", "direct"), ("exec.mode", mode)];
+        let database = Database::on_volume(Arc::new(volume.clone()), &options(&settings)).unwrap();
+        let session = database.session().unwrap();
+        let error = runtime.block_on(rows(&session, ALL)).unwrap_err();
+        assert!(error.to_string().contains("cannot be read past the page cache (O_DIRECT)"), "{mode}: {error}");
+        runtime.block_on(run(&session, "SET io.path = 'buffered'"));
+        assert_eq!(runtime.block_on(run(&session, ALL)), [answer_of_all()]);
     }
 }
 

@@ -9,7 +9,7 @@
 //!   withdrawn, and whoever wants it reads it themselves. So many may share an allowance, however slow one of them is.
 //! - It never fails. What could not be read is not there: whoever wants it reads it themselves, and gets the error.
 //! - What is asked for is read once, at most, and kept until it is taken or forgotten.
-//! - Dropping it lets nothing more begin, and waits for what is in flight.
+//! - Dropping it lets nothing more begin, and waits for what is in flight; [`ReadAhead::abandon`] does not wait.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -147,6 +147,12 @@ impl ReadAhead {
         }
         // Freed where nobody waits for it.
         drop(state);
+    }
+
+    /// As dropping it, and waits for nothing: threads that wait for the system end by themselves when it answers, with
+    /// the buffers that it may still write to.
+    pub fn abandon(mut self) {
+        self.threads.clear();
     }
 }
 

@@ -23,6 +23,7 @@ mod memory;
 mod pool;
 mod queue;
 mod sim;
+mod spares;
 mod stream;
 mod volume;
 
@@ -39,7 +40,7 @@ pub use memory::{MemoryFile, MemoryVolume};
 pub use pool::{Pool, PoolBuf};
 pub use queue::{Advance, BlockingQueue, Direction, Done, FaultyQueue, Queue, Transfer, UringQueue};
 pub use sim::{CrashImage, SimVolume};
-pub use stream::{Extent, Filled, Order, Piece, Reads, StreamOptions, StreamReader, Supply};
+pub use stream::{Cut, Extent, Filled, Order, Piece, Reads, StreamOptions, StreamReader, Supply};
 pub use volume::Volume;
 
 /// Bytes in a storage page: the alignment that direct I/O asks for on every device we know.

@@ -108,6 +108,16 @@ impl LocalFile {
         Some(Arc::new(Self::of(file, self.name.clone(), Path::HostDirect)))
     }
 
+    /// The same file, opened once more for reading through the page cache. It need not have a name any more.
+    pub fn by_page_cache(self: &Arc<Self>) -> Option<Arc<Self>> {
+        if self.path == Path::Buffered {
+            return Some(Arc::clone(self));
+        }
+        let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = File::open(again).ok()?;
+        Some(Arc::new(Self::of(file, self.name.clone(), Path::Buffered)))
+    }
+
     /// How many bytes of a range, in whole pages, the page cache has; `None` where the system does not say.
     pub fn page_cache_has(&self, offset: u64, bytes: usize) -> Option<u64> {
         /// Of `cachestat(2)`, which has the same number on all machines.

@@ -9,7 +9,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Acquire;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::{AlignedBuf, PAGE_BYTES};
 
@@ -19,8 +19,15 @@ pub struct Pool {
     memory: Memory,
     buffer_bytes: usize,
     buffers: usize,
-    free: Mutex<Vec<usize>>,
+    free: Mutex<Free>,
     returned: Condvar,
+}
+
+#[derive(Debug)]
+struct Free {
+    buffers: Vec<usize>,
+    /// Threads that wait for one: telling nobody costs a system call as well.
+    waiting: usize,
 }
 
 /// One allocation that is handed out in parts that do not overlap.
@@ -42,7 +49,7 @@ impl Pool {
         let buffer_bytes = buffer_bytes.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
         let mut owner = AlignedBuf::zeroed(buffer_bytes * buffers);
         let memory = Memory { start: owner.padded_mut().as_mut_ptr(), _owner: owner };
-        let free = Mutex::new((0..buffers).rev().collect());
+        let free = Mutex::new(Free { buffers: (0..buffers).rev().collect(), waiting: 0 });
         Arc::new(Self { memory, buffer_bytes, buffers, free, returned: Condvar::new() })
     }
 
@@ -58,22 +65,28 @@ impl Pool {
 
     /// A buffer, if one is free. Its contents are what its last owner left.
     pub fn take(self: &Arc<Self>) -> Option<PoolBuf> {
-        let number = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        let number = self.free().buffers.pop()?;
         Some(PoolBuf { pool: Arc::clone(self), number })
     }
 
     /// Waits until a buffer is free, or it is over.
     pub fn wait_for(&self, is_over: &AtomicBool) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while free.is_empty() && !is_over.load(Acquire) {
+        let mut free = self.free();
+        while free.buffers.is_empty() && !is_over.load(Acquire) {
+            free.waiting += 1;
             free = self.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
+            free.waiting -= 1;
         }
     }
 
     /// Has everybody who waits look whether it is over.
     pub fn wake(&self) {
-        let _free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let _free = self.free();
         self.returned.notify_all();
+    }
+
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where buffer `number` starts: for who registers all of them with the system.
@@ -121,8 +134,13 @@ impl DerefMut for PoolBuf {
 
 impl Drop for PoolBuf {
     fn drop(&mut self) {
-        self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
-        self.pool.returned.notify_all();
+        let mut free = self.pool.free();
+        free.buffers.push(self.number);
+        let is_waited_for = free.waiting > 0;
+        drop(free);
+        if is_waited_for {
+            self.pool.returned.notify_all();
+        }
     }
 }
 

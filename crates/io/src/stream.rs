@@ -12,7 +12,8 @@
 //!   a reader in order, the first has its buffer, so that it cannot wait for those behind it.
 //! - After an error nothing more begins, and every later call reports the same error: an end that looks like the whole
 //!   is one.
-//! - Dropping the reader cancels it. Its threads end when what is in flight has come back, and are waited for.
+//! - Dropping the reader cancels it. Its threads end when what is in flight has come back, and are waited for, unless it
+//!   is given up by [`StreamReader::abandon`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +22,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, JoinHandle};
 
 use crate::queue::{Advance, Direction, Done, Queue, Transfer};
 use crate::{Allowance, Error, LentBuf, Operation, PAGE_BYTES, Pool, PoolBuf, Result};
@@ -47,11 +49,23 @@ pub enum Order {
     Arrival,
 }
 
+/// Where what is longer than a request is cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cut {
+    /// On any page.
+    #[default]
+    Anywhere,
+    /// Between extents alone: each comes in one piece, and one that is longer than a request is one all the same.
+    BetweenExtents,
+}
+
 /// How extents become requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
     /// The most bytes of a request, whole pages.
     pub request_bytes: usize,
+    /// Where what is longer is cut.
+    pub cut: Cut,
     /// Extents with a gap of at most this between them are read at once, gap and all. `None`: each by itself.
     pub gap_bytes: Option<usize>,
     /// In which order buffers are handed out.
@@ -178,6 +192,8 @@ struct State<B> {
     /// Requests that were handed out.
     handed_out: usize,
     failed: Option<Error>,
+    /// Of tasks that wait for the next buffer.
+    wakers: Vec<Waker>,
 }
 
 impl<B: Send + 'static> StreamReader<B> {
@@ -199,7 +215,7 @@ impl<B: Send + 'static> StreamReader<B> {
             requests,
             names,
             order: options.order,
-            state: Mutex::new(State { devices: numbers, ready: BTreeMap::new(), handed_out: 0, failed: None }),
+            state: Mutex::new(State::of(numbers)),
             arrived: Condvar::new(),
             supplies,
             is_over: AtomicBool::new(false),
@@ -208,7 +224,11 @@ impl<B: Send + 'static> StreamReader<B> {
         for (device, queues) in queues.into_iter().enumerate() {
             for queue in queues {
                 let lane = Lane { shared: Arc::clone(&shared), device };
-                threads.push(std::thread::spawn(move || lane.run(queue)));
+                match thread::Builder::new().name("onehop-read".into()).spawn(move || lane.run(queue)) {
+                    Ok(thread) => threads.push(thread),
+                    // Nobody would read what is on this device.
+                    Err(e) => shared.end(Some(Error::new(Operation::Read, shared.names.join(", "), e))),
+                }
             }
         }
         Self { shared, threads }
@@ -221,24 +241,38 @@ impl<B: Send + 'static> StreamReader<B> {
     pub fn next(&self) -> Result<Option<Filled<B>>> {
         let mut state = self.shared.lock();
         loop {
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
-            }
-            if state.handed_out == self.shared.requests.len() {
-                return Ok(None);
-            }
-            let number = match self.shared.order {
-                Order::Given => Some(state.handed_out).filter(|number| state.ready.contains_key(number)),
-                Order::Arrival => state.ready.keys().next().copied(),
-            };
-            if let Some((number, buffer)) = number.and_then(|number| state.ready.remove_entry(&number)) {
-                state.handed_out += 1;
-                // Others may wait for the one after it, or for the end.
-                self.shared.arrived.notify_all();
-                return Ok(Some(Filled { buffer, pieces: self.shared.requests[number].pieces.clone() }));
+            if let Some(next) = self.shared.hand_out(&mut state) {
+                self.shared.tell(state);
+                return next;
             }
             state = self.shared.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// As [`StreamReader::next`], for a task: it is woken when it is worth asking again.
+    ///
+    /// # Errors
+    /// As [`StreamReader::next`].
+    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Result<Option<Filled<B>>>> {
+        let mut state = self.shared.lock();
+        match self.shared.hand_out(&mut state) {
+            Some(next) => {
+                self.shared.tell(state);
+                Poll::Ready(next)
+            }
+            None => {
+                if !state.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                    state.wakers.push(context.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Cancels it, and waits for nothing: threads that wait for the system end by themselves when it answers, with the
+    /// buffers that it may still write to.
+    pub fn abandon(mut self) {
+        self.threads.clear();
     }
 }
 
@@ -257,6 +291,41 @@ impl<B> Shared<B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What comes next, if it is known by now.
+    fn hand_out(&self, state: &mut State<B>) -> Option<Result<Option<Filled<B>>>> {
+        if let Some(error) = &state.failed {
+            return Some(Err(error.clone()));
+        }
+        if state.handed_out == self.requests.len() {
+            return Some(Ok(None));
+        }
+        let number = self.next_of(state)?;
+        let buffer = state.ready.remove(&number)?;
+        state.handed_out += 1;
+        Some(Ok(Some(Filled { buffer, pieces: self.requests[number].pieces.clone() })))
+    }
+
+    /// The request whose buffer is handed out next, if it has come.
+    fn next_of(&self, state: &State<B>) -> Option<usize> {
+        match self.order {
+            Order::Given => Some(state.handed_out).filter(|number| state.ready.contains_key(number)),
+            Order::Arrival => state.ready.keys().next().copied(),
+        }
+    }
+
+    /// Has everybody who waits look again, if there is something to be seen.
+    fn tell(&self, mut state: MutexGuard<'_, State<B>>) {
+        let is_over = state.failed.is_some() || state.handed_out == self.requests.len();
+        if !is_over && self.next_of(&state).is_none() {
+            return;
+        }
+        let wakers = std::mem::take(&mut state.wakers);
+        // Whoever is woken may come back at once.
+        drop(state);
+        self.arrived.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Lets nothing more begin, and gives back what nobody will take.
     fn end(&self, error: Option<Error>) {
         self.is_over.store(true, Release);
@@ -265,12 +334,17 @@ impl<B> Shared<B> {
             state.failed.get_or_insert(error);
         }
         let unclaimed = std::mem::take(&mut state.ready);
-        drop(state);
+        self.tell(state);
         drop(unclaimed);
-        self.arrived.notify_all();
         for supply in &self.supplies {
             supply.wake();
         }
+    }
+}
+
+impl<B> State<B> {
+    fn of(devices: Vec<(Vec<usize>, usize)>) -> Self {
+        Self { devices, ready: BTreeMap::new(), handed_out: 0, failed: None, wakers: Vec::new() }
     }
 }
 
@@ -349,7 +423,7 @@ impl<B: Send + 'static> Lane<B> {
                 let mut state = self.shared.lock();
                 if !self.shared.is_over.load(Acquire) {
                     state.ready.insert(transfer.tag as usize, transfer.buffer);
-                    self.shared.arrived.notify_all();
+                    self.shared.tell(state);
                 }
             }
             Advance::Rest(transfer) => queue.submit(transfer),
@@ -371,7 +445,7 @@ fn plan(extents: &[Extent], options: StreamOptions) -> Vec<Request> {
         let (mut offset, end) = (extent.offset, extent.offset + extent.bytes as u64);
         while offset < end {
             let joined = match (requests.last_mut(), options.gap_bytes) {
-                (Some(last), Some(gap)) => join(last, extent, number, offset, gap, most),
+                (Some(last), Some(gap)) => join(last, extent, number, offset, gap, most, options.cut),
                 _ => 0,
             };
             if joined > 0 {
@@ -379,7 +453,10 @@ fn plan(extents: &[Extent], options: StreamOptions) -> Vec<Request> {
                 continue;
             }
             let start = offset - offset % page;
-            let stop = end.min(start + most as u64);
+            let stop = match options.cut {
+                Cut::Anywhere => end.min(start + most as u64),
+                Cut::BetweenExtents => end,
+            };
             let range = (offset - start) as usize..(stop - start) as usize;
             requests.push(Request {
                 file: extent.file,
@@ -394,14 +471,18 @@ fn plan(extents: &[Extent], options: StreamOptions) -> Vec<Request> {
 }
 
 /// Adds as much of an extent, from `offset` on, to a request as it takes. How many bytes.
-fn join(last: &mut Request, extent: &Extent, number: usize, offset: u64, gap: usize, most: usize) -> usize {
+fn join(last: &mut Request, extent: &Extent, number: usize, offset: u64, gap: usize, most: usize, cut: Cut) -> usize {
     let filled = last.offset + last.pieces.last().map_or(0, |piece| piece.range.end) as u64;
     let is_near = last.file == extent.file && offset >= filled && offset - filled <= gap as u64;
     let at = offset.saturating_sub(last.offset) as usize;
     if !is_near || at >= most {
         return 0;
     }
-    let bytes = (extent.bytes - (offset - extent.offset) as usize).min(most - at);
+    let left = extent.bytes - (offset - extent.offset) as usize;
+    if cut == Cut::BetweenExtents && left > most - at {
+        return 0;
+    }
+    let bytes = left.min(most - at);
     last.bytes = (at + bytes).next_multiple_of(PAGE_BYTES);
     last.pieces.push(Piece { extent: number, from: (offset - extent.offset) as usize, range: at..at + bytes });
     bytes

@@ -5,11 +5,13 @@
 
 use std::fs;
 use std::path::Path as FsPath;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
 use onehop_io::{
-    Allowance, BlockingQueue, Extent, Fault, Faulty, FaultyQueue, HostBuffer, Ledger, LocalFile, Order, Pool, Queue,
-    ReadAt, Reads, RequestedPath, StreamOptions, StreamReader, Supply, UringQueue,
+    Allowance, BlockingQueue, Cut, Done, Extent, Fault, Faulty, FaultyQueue, HostBuffer, Ledger, LocalFile, Order,
+    Pool, Queue, ReadAt, Reads, RequestedPath, StreamOptions, StreamReader, Supply, Transfer, UringQueue,
 };
 
 fn mix(mut x: u64) -> u64 {
@@ -125,6 +127,7 @@ fn devices<B: 'static>(
 fn options(random: &mut Random) -> StreamOptions {
     StreamOptions {
         request_bytes: [4096, 65_536, 1 << 20][random.below(3)],
+        cut: Cut::Anywhere,
         gap_bytes: [None, Some(0), Some(5000)][random.below(3)],
         order: [Order::Given, Order::Arrival][random.below(2)],
     }
@@ -216,7 +219,7 @@ fn an_error_at_any_transfer_is_reported_and_loses_nothing() {
     let files = Files::new(&[400_000, 200_000], RequestedPath::Buffered);
     let random = &mut Random(7);
     let extents = files.extents(random, 90);
-    let options = StreamOptions { request_bytes: 16_384, gap_bytes: Some(0), order: Order::Given };
+    let options = StreamOptions { request_bytes: 16_384, cut: Cut::Anywhere, gap_bytes: Some(0), order: Order::Given };
     let kinds = if rings_are_allowed(&files) { 2 } else { 1 };
     for kind in 0..kinds {
         let mut at = 0;
@@ -260,7 +263,7 @@ fn a_file_that_was_cut_is_an_error_with_its_place() {
     let files = Files::new(&[100_000, 10], RequestedPath::Buffered);
     fs::OpenOptions::new().write(true).open(files.path(0)).unwrap().set_len(40_960).unwrap();
     let extents = [Extent { file: 0, offset: 0, bytes: 100_000 }];
-    let options = StreamOptions { request_bytes: 8192, gap_bytes: Some(0), order: Order::Given };
+    let options = StreamOptions { request_bytes: 8192, cut: Cut::Anywhere, gap_bytes: Some(0), order: Order::Given };
     let pool = || Box::new(Pool::new(2, 8192)) as Box<dyn Supply<_>>;
     let blocking = || Box::new(BlockingQueue::reader(files.readers(), Arc::default())) as Box<dyn Queue<_>>;
     let error = read_all(&files, &extents, options, devices(1, blocking, pool)).unwrap_err();
@@ -274,7 +277,7 @@ fn dropped_at_any_point_it_ends() {
     let files = Files::new(&[300_000, 300_000], RequestedPath::Buffered);
     let extents: Vec<Extent> =
         (0..60).map(|n| Extent { file: n % 2, offset: (n as u64 / 2) * 9_000, bytes: 9_000 }).collect();
-    let options = StreamOptions { request_bytes: 12_288, gap_bytes: None, order: Order::Given };
+    let options = StreamOptions { request_bytes: 12_288, cut: Cut::Anywhere, gap_bytes: None, order: Order::Given };
     for taken in 0..20 {
         let pool = || Box::new(Pool::new(12, 12_288)) as Box<dyn Supply<_>>;
         let queue = || -> Box<dyn Queue<_>> {
@@ -290,13 +293,134 @@ fn dropped_at_any_point_it_ends() {
     }
 }
 
+/// Extents that are not cut come in one piece each, neighbours in one buffer, however long one of them is.
+#[test]
+fn extents_that_are_not_cut_come_whole() {
+    let files = Files::new(&[1_000_003, 300_000], RequestedPath::Buffered);
+    for seed in 0..40 {
+        let random = &mut Random(seed);
+        let count = random.below(60);
+        let extents = files.extents(random, count);
+        let options = StreamOptions { cut: Cut::BetweenExtents, ..options(random) };
+        let limit = options.request_bytes * (1 + random.below(4));
+        let allowances = [Allowance::new(limit), Allowance::new(limit)];
+        let reads = |n: usize| Reads {
+            files: vec![n],
+            queues: vec![Box::new(BlockingQueue::reader(files.readers(), Arc::default())) as Box<dyn Queue<_>>],
+            supply: Box::new(allowances[n].clone()),
+        };
+        read_all(&files, &extents, options, vec![reads(0), reads(1)]).unwrap();
+        let reader = StreamReader::start(files.names(), &extents, options, vec![reads(0), reads(1)]);
+        while let Some(filled) = reader.next().unwrap() {
+            for piece in &filled.pieces {
+                assert_eq!((piece.from, piece.range.len()), (0, extents[piece.extent].bytes), "{piece:?}");
+            }
+            let longest = filled.pieces.iter().map(|piece| piece.range.len()).max().unwrap_or(0);
+            assert!(filled.buffer.len() <= options.request_bytes.max(longest + 2 * 4096), "{}", filled.buffer.len());
+        }
+    }
+}
+
+/// A queue that does not answer until it is told to.
+#[derive(Debug)]
+struct Stuck {
+    inner: BlockingQueue<onehop_io::LentBuf>,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Queue<onehop_io::LentBuf> for Stuck {
+    fn path(&self) -> onehop_io::Path {
+        self.inner.path()
+    }
+
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn submit(&mut self, transfer: Transfer<onehop_io::LentBuf>) {
+        self.inner.submit(transfer);
+    }
+
+    fn reap(&mut self, at_least: usize, done: &mut Vec<Done<onehop_io::LentBuf>>) -> std::io::Result<()> {
+        let (answers, changed) = &*self.gate;
+        drop(changed.wait_while(answers.lock().unwrap(), |answers| !*answers).unwrap());
+        self.inner.reap(at_least, done)
+    }
+}
+
+/// A task is woken when there is something to be had, and who gives up waits for nothing: what is in flight goes back
+/// when the device answers.
+#[test]
+fn a_device_that_does_not_answer_holds_up_nobody() {
+    struct Wakes(AtomicUsize);
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let files = Files::new(&[100_000], RequestedPath::Buffered);
+    let extents: Vec<Extent> = (0..20).map(|n| Extent { file: 0, offset: n * 4096, bytes: 4096 }).collect();
+    let options = StreamOptions { request_bytes: 4096, cut: Cut::Anywhere, gap_bytes: None, order: Order::Given };
+    let start = |allowance: &Allowance, gate: &Arc<(Mutex<bool>, Condvar)>| {
+        let inner = BlockingQueue::reader(files.readers(), Arc::default());
+        let queues = vec![Box::new(Stuck { inner, gate: Arc::clone(gate) }) as Box<dyn Queue<_>>];
+        let reads = Reads { files: vec![0], queues, supply: Box::new(allowance.clone()) };
+        StreamReader::start(files.names(), &extents, options, vec![reads])
+    };
+    let open = |gate: &(Mutex<bool>, Condvar)| {
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+    };
+    let (gate, allowance) = (Arc::default(), Allowance::new(3 * 4096));
+    let reader = start(&allowance, &gate);
+    let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut context = Context::from_waker(&waker);
+    assert!(reader.poll_next(&mut context).is_pending());
+    assert_eq!(wakes.0.load(SeqCst), 0);
+    open(&gate);
+    let mut woken = 0;
+    for n in 0..20 {
+        let filled = loop {
+            match reader.poll_next(&mut context) {
+                Poll::Ready(next) => break next.unwrap().unwrap(),
+                // Every time that there is nothing, somebody says when there is.
+                Poll::Pending => {
+                    while wakes.0.load(SeqCst) == woken {
+                        std::thread::yield_now();
+                    }
+                    woken += 1;
+                }
+            }
+        };
+        assert_eq!(filled.pieces[0].extent, n);
+    }
+    assert!(matches!(reader.poll_next(&mut context), Poll::Ready(Ok(None))));
+    // Given up while the device has a buffer.
+    let gate = Arc::default();
+    let reader = start(&allowance, &gate);
+    while allowance.take(3 * 4096).is_some() {
+        std::thread::yield_now();
+    }
+    reader.abandon();
+    assert!(allowance.take(3 * 4096).is_none(), "the device still has it");
+    open(&gate);
+    while allowance.take(3 * 4096).is_none() {
+        std::thread::yield_now();
+    }
+}
+
 /// A device whose buffers are all held up does not hold up another.
 #[test]
 fn devices_do_not_wait_for_each_other() {
     let files = Files::new(&[200_000, 200_000], RequestedPath::Buffered);
     let on = |file: usize| (0..10).map(move |n| Extent { file, offset: n * 4096, bytes: 4096 });
     let extents: Vec<Extent> = on(0).chain(on(1)).collect();
-    let options = StreamOptions { request_bytes: 4096, gap_bytes: None, order: Order::Arrival };
+    let options = StreamOptions { request_bytes: 4096, cut: Cut::Anywhere, gap_bytes: None, order: Order::Arrival };
     let pools = [Pool::new(1, 4096), Pool::new(10, 4096)];
     let held = pools[0].take();
     let reads = |n: usize| Reads {

@@ -18,11 +18,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use onehop_io::{
-    BlockingQueue, Extent, Ledger, LentBuf, LocalFile, Path, Queue, ReadAhead, ReadAt, RequestedPath, UringQueue,
-    memory_bytes,
-};
+use onehop_io::{Extent, Ledger, LocalFile, ReadAhead};
 
+use crate::queues::{Queues, Wanted};
 use crate::{BlockCache, BlockColumn, Result, Segment};
 
 /// Each time that a column was wanted again is worth so many blocks of it.
@@ -33,9 +31,7 @@ const SURE: usize = 16;
 const MEMORY: usize = 64;
 /// With less than this left to read, nothing is read ahead.
 const WORTH_BYTES: u64 = 2 << 20;
-/// Reads in flight in a ring.
-const DEPTH: usize = 64;
-/// Threads where there is no ring, or the page cache is read: a ring reads that no faster than one thread.
+/// Threads where there is no ring.
 const THREADS: usize = 4;
 
 /// What has come of reading ahead.
@@ -95,9 +91,6 @@ struct Reading {
     /// Of each column, the first place that it has not been asked for at.
     asked: Mutex<Vec<usize>>,
 }
-
-/// Queues, what they are, and the files to ask the page cache.
-type Queues = (Vec<Box<dyn Queue<LentBuf>>>, String, Vec<Arc<LocalFile>>);
 
 impl BlockScan {
     /// Of columns of blocks, some of them or all, in an order, with up to so many bytes ahead of those that are worked
@@ -286,50 +279,22 @@ impl BlockScan {
                 segments.len() - 1
             }));
         }
-        let files = segments.iter().map(|segment| Arc::clone(segment.file())).collect();
-        let (queues, way, buffered) = self.queues(files, left)?;
-        let io = ReadAhead::start(queues, self.cache.allowance().clone());
-        Some(Reading { io, way, file_of, buffered, asked: Mutex::new(vec![from + 1; self.columns.len()]) })
-    }
-
-    fn queues(&self, files: Vec<Arc<dyn ReadAt>>, left: u64) -> Option<Queues> {
-        let path = files.first()?.hints().path;
-        if path == Path::Memory {
-            return None;
-        }
-        let locals: Option<Vec<Arc<LocalFile>>> = files.iter().map(|file| Arc::clone(file).as_local()).collect();
-        let direct = match (&locals, path) {
-            (Some(locals), Path::HostDirect) => Some(locals.clone()),
-            (Some(locals), Path::Buffered) if self.passes_page_cache_by(locals, left) => {
-                locals.iter().map(LocalFile::past_page_cache).collect()
-            }
-            _ => None,
-        };
-        let buffered = locals.filter(|_| path == Path::Buffered).unwrap_or_default();
-        let Some(direct) = direct else {
-            return Some((self.threads(&files), format!("{THREADS} threads, {path}"), buffered));
-        };
-        if let Ok(ring) = UringQueue::<LentBuf>::new(direct.clone(), DEPTH, None, Arc::clone(&self.ledger)) {
-            return Some((vec![Box::new(ring)], format!("io_uring, {}", Path::HostDirect), buffered));
-        }
-        let direct: Vec<_> = direct.into_iter().map(|file| file as Arc<dyn ReadAt>).collect();
-        Some((self.threads(&direct), format!("{THREADS} threads, {}", Path::HostDirect), buffered))
-    }
-
-    fn threads(&self, files: &[Arc<dyn ReadAt>]) -> Vec<Box<dyn Queue<LentBuf>>> {
-        let queue = |_| -> Box<dyn Queue<LentBuf>> {
-            Box::new(BlockingQueue::reader(files.to_vec(), Arc::clone(&self.ledger)))
-        };
-        (0..THREADS).map(queue).collect()
-    }
-
-    /// Whether the page cache is of no use to what is left to read, because the cache of blocks has room for it, or
-    /// because it is more than memory holds. Only where the system says what the page cache has, which is used.
-    fn passes_page_cache_by(&self, files: &[Arc<LocalFile>], left: u64) -> bool {
         let has_room = self.cache.bytes() as u64 + left <= self.cache.budget() as u64;
-        self.cache.path() == RequestedPath::Auto
-            && (has_room || left > memory_bytes())
-            && files.first().is_some_and(|file| file.page_cache_has(0, 1).is_some())
+        let (path, ledger) = (self.cache.path(), &self.ledger);
+        let wanted = Wanted { path, left, is_kept: has_room, threads: THREADS, ledger };
+        // What is not to be had is an error of who reads a block by itself.
+        let Queues { queues, way, cached, .. } = Queues::of(&segments, &wanted).ok()??;
+        let io = ReadAhead::start(queues, self.cache.allowance().clone());
+        Some(Reading { io, way, file_of, buffered: cached, asked: Mutex::new(vec![from + 1; self.columns.len()]) })
+    }
+}
+
+impl Drop for BlockScan {
+    fn drop(&mut self) {
+        // Who gives up a query does not wait for a device that does not answer.
+        if let Some(Some(reading)) = self.reading.take() {
+            reading.io.abandon();
+        }
     }
 }
 

@@ -15,11 +15,17 @@ use crate::{BlockColumn, Result, Segment};
 /// What all scans together may have read ahead.
 const AHEAD_BYTES: usize = 64 << 20;
 
-/// Memory for blocks, shared by segments. All methods may be called from many threads.
-#[derive(Debug)]
+/// Memory for blocks, shared by segments, and the path by which they get there. Cheap to clone; all methods may be called
+/// from many threads.
+#[derive(Clone, Debug)]
 pub struct BlockCache {
-    budget: usize,
     path: RequestedPath,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    budget: usize,
     /// Of what is read ahead and not wanted yet.
     allowance: Allowance,
     clock: Mutex<Clock>,
@@ -73,28 +79,30 @@ impl Slot {
 impl BlockCache {
     /// A cache of so many bytes; with 0 every block is read whenever it is needed.
     pub fn new(budget: usize) -> Self {
-        Self { budget, path: RequestedPath::Buffered, allowance: Allowance::new(AHEAD_BYTES), clock: Mutex::default() }
+        let shared = Shared { budget, allowance: Allowance::new(AHEAD_BYTES), clock: Mutex::default() };
+        Self { path: RequestedPath::Auto, shared: Arc::new(shared) }
     }
 
-    /// What was asked for where blocks are read ahead: [`RequestedPath::Auto`] may pass the page cache by.
+    /// The same memory, for who reads by a path. With [`RequestedPath::Auto`] files are read as they were opened, but
+    /// that what is read ahead may pass the page cache by.
     #[must_use]
-    pub fn with_path(self, path: RequestedPath) -> Self {
-        Self { path, ..self }
+    pub fn by_path(&self, path: RequestedPath) -> Self {
+        Self { path, ..self.clone() }
     }
 
     /// The path asked for.
-    pub(crate) fn path(&self) -> RequestedPath {
+    pub fn path(&self) -> RequestedPath {
         self.path
     }
 
     /// Bytes that blocks may take.
     pub(crate) fn budget(&self) -> usize {
-        self.budget
+        self.shared.budget
     }
 
     /// Memory for what is read ahead.
     pub(crate) fn allowance(&self) -> &Allowance {
-        &self.allowance
+        &self.shared.allowance
     }
 
     /// Bytes that blocks take.
@@ -103,7 +111,7 @@ impl BlockCache {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Clock> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads a block of a column, or takes it from memory. Its values have been verified as by
@@ -149,14 +157,14 @@ impl BlockCache {
         column: usize,
         block: usize,
         ledger: &Ledger,
-        read: impl FnMut(u64, usize) -> Option<AlignedBuf>,
+        mut read: impl FnMut(u64, usize) -> Option<AlignedBuf>,
     ) -> Result<Arc<BlockColumn>> {
         let slot = column * segment.blocks() + block;
-        let loaded = segment.load_from(column, block, ledger, read)?;
+        let loaded = segment.load_by(self.path, column, block, ledger, |at, bytes| Some(read(at, bytes)?.into()))?;
         loaded.verify(&segment.zone(column, block))?;
         let loaded = Arc::new(loaded);
         // A block that fills a good part of the cache by itself would only drive out the others.
-        if loaded.memory_bytes() <= self.budget / 8 && segment.slots[slot].put(&loaded) {
+        if loaded.memory_bytes() <= self.shared.budget / 8 && segment.slots[slot].put(&loaded) {
             self.admit(Cached { segment: Arc::downgrade(segment), slot, bytes: loaded.memory_bytes() });
         }
         Ok(loaded)
@@ -166,7 +174,7 @@ impl BlockCache {
         let mut clock = self.lock();
         clock.bytes += cached.bytes;
         clock.blocks.push_back(cached);
-        while clock.bytes > self.budget {
+        while clock.bytes > self.shared.budget {
             let Some(candidate) = clock.blocks.pop_front() else { return };
             let Some(segment) = candidate.segment.upgrade() else {
                 clock.bytes -= candidate.bytes;

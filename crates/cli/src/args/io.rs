@@ -40,7 +40,7 @@ Examples:
   onehop bench io /data --emit fio                             the same, said to fio
 
 The file is made by this command, and removed when it is done (--keep keeps it for the next run). Files that something
-else made are never written to.";
+else made are never written to: reads alone, without --verify, take one as it is, whatever its length.";
 
 /// `onehop bench io`.
 #[derive(Debug, clap::Args)]
@@ -218,11 +218,11 @@ fn file_bytes(text: &str) -> Result<u64, String> {
     size(text, "1GiB or 20GB").and_then(|n| if n == 0 { Err("more than nothing".into()) } else { Ok(n) })
 }
 
-fn size(text: &str, example: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str, example: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| format!("a size, such as {example}"))
 }
 
-fn parallel(text: &str) -> Result<usize, String> {
+pub(super) fn parallel(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|n| (1..=MAX_PARALLEL).contains(n));
     number.ok_or_else(|| format!("a whole number from 1 to {MAX_PARALLEL}"))
 }
@@ -252,7 +252,7 @@ fn ratio(text: &str) -> Result<f64, String> {
     ratio.ok_or_else(|| "a ratio, such as 0.9".into())
 }
 
-fn svg(text: &str) -> Result<PathBuf, String> {
+pub(super) fn svg(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension() {
         Some(extension) if extension.eq_ignore_ascii_case("svg") => Ok(path),

@@ -1,6 +1,7 @@
 //! What was typed. Nothing here opens, reads or decides anything beyond whether the words make sense.
 
 mod io;
+mod q6;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use crate::terminal::{Terminal, note};
 use crate::{message, version};
 
 pub use io::{Emit, IoArgs};
+pub use q6::{DeviceThreads, Q6Args};
 
 const ABOUT: &str = "An analytical SQL engine that reads each byte once and shows the count.";
 
@@ -131,6 +133,7 @@ Examples:
   onehop bench ssb --sf 1                                  generates data/ssb-sf1.onehop if it is not there
   onehop bench tpch --sf 1 --queries 1,6,12-14 --runs 9 --json figures.json
   onehop bench io /data --bs 64KiB,1MiB --iodepth 1,8      what the disk under /data gives, by every path
+  onehop bench q6 /data --plot figure7.svg                 Query 6 by processor and GPU, and what its time goes to
 
 Answers are checked against stored ones at scale factors 0.01, 0.1 and 1. A wrong answer gets no time, and exit code 1.";
 
@@ -202,6 +205,9 @@ pub enum BenchCommand {
     /// The paths between a file and memory: rates, latencies, processor time, content checked
     #[command(after_help = io::EXAMPLES)]
     Io(IoArgs),
+    /// TPC-H Query 6 by every way that bytes and work can be split between processor and GPU, every answer checked
+    #[command(after_help = q6::EXAMPLES)]
+    Q6(Q6Args),
 }
 
 /// `onehop bench ssb|tpch`.

@@ -4,6 +4,7 @@ pub mod bench;
 mod environment;
 pub mod generate;
 pub mod io;
+pub mod q6;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

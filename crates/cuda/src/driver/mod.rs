@@ -4,6 +4,7 @@
 //! from any thread, and contexts of other libraries in the process do not get in the way.
 
 mod memory;
+mod module;
 mod stream;
 pub(crate) mod sys;
 
@@ -12,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use memory::{DeviceBuf, PinnedBuf};
+pub use module::{Grid, Kernel};
 pub use stream::{Event, Stream};
 
 use crate::library::Library;
@@ -98,7 +100,7 @@ impl Driver {
 ///
 /// # Safety
 /// `text` is nothing, or the start of a string that ends.
-unsafe fn text_at(text: *const c_char) -> Option<String> {
+pub(crate) unsafe fn text_at(text: *const c_char) -> Option<String> {
     // SAFETY: the caller's promise.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }

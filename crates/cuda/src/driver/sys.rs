@@ -12,6 +12,10 @@ pub type RawContext = *mut c_void;
 pub type RawStream = *mut c_void;
 /// A `CUevent`.
 pub type RawEvent = *mut c_void;
+/// A `CUmodule`.
+pub type RawModule = *mut c_void;
+/// A `CUfunction`.
+pub type RawFunction = *mut c_void;
 /// A `CUdeviceptr`.
 pub type Address = u64;
 
@@ -64,6 +68,12 @@ functions! {
         fn event_record = c"cuEventRecord"(RawEvent, RawStream) -> c_int;
         fn event_query = c"cuEventQuery"(RawEvent) -> c_int;
         fn event_wait = c"cuEventSynchronize"(RawEvent) -> c_int;
+        fn module_load = c"cuModuleLoadData"(*mut RawModule, *const c_void) -> c_int;
+        fn module_free = c"cuModuleUnload"(RawModule) -> c_int;
+        fn module_function = c"cuModuleGetFunction"(*mut RawFunction, RawModule, *const c_char) -> c_int;
+        fn launch = c"cuLaunchKernel"(
+            RawFunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, RawStream, *mut *mut c_void, *mut *mut c_void
+        ) -> c_int;
         fn event_elapsed = c"cuEventElapsedTime"(*mut f32, RawEvent, RawEvent) -> c_int;
     }
 }

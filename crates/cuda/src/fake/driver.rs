@@ -6,11 +6,19 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
+use super::compiler::{ARGUMENT_WORDS, Launch};
 use super::{CURRENT, Call, Machine, current, lock};
 use crate::driver::sys;
 
 /// What a stream has to do.
 pub enum Op {
+    Launch {
+        kernel: Launch,
+        blocks: c_uint,
+        threads: c_uint,
+        /// A copy: the caller's is gone when the stream comes to it.
+        argument: Box<[u64]>,
+    },
     Copy {
         to: usize,
         from: usize,
@@ -35,8 +43,14 @@ pub struct Mark {
 
 /// Does the oldest thing that is in a stream; whether there was one.
 unsafe fn step(machine: &Machine, stream: *const Ops) -> bool {
-    let Some(op) = lock(unsafe { &*stream }).pop_front() else { return false };
+    // In the default stream there is never anything: what goes into it is done at once.
+    let Some(stream) = (unsafe { stream.as_ref() }) else { return false };
+    let Some(op) = lock(stream).pop_front() else { return false };
     match op {
+        Op::Launch { kernel, blocks, threads, mut argument } => {
+            let mut parameters = [argument.as_mut_ptr().cast::<c_void>()];
+            unsafe { kernel(blocks, threads, parameters.as_mut_ptr()) };
+        }
         Op::Copy { to, from, len, touches } => {
             unsafe { (to as *mut u8).copy_from_nonoverlapping(from as *const u8, len) };
             touches.into_iter().for_each(|touch| machine.end(touch));
@@ -255,6 +269,41 @@ pub fn api() -> sys::Api {
         unsafe { *ms = 1.0 };
         0
     }
+    unsafe extern "C" fn module_load(out: *mut *mut c_void, image: *const c_void) -> c_int {
+        // The image is the name of the library.
+        unsafe { *out = libc::dlopen(image.cast(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if unsafe { (*out).is_null() } { 200 } else { 0 }
+    }
+    unsafe extern "C" fn module_free(module: *mut c_void) -> c_int {
+        unsafe { libc::dlclose(module) }
+    }
+    unsafe extern "C" fn module_function(out: *mut *mut c_void, module: *mut c_void, name: *const c_char) -> c_int {
+        unsafe { *out = libc::dlsym(module, name) };
+        if unsafe { (*out).is_null() } { 500 } else { 0 }
+    }
+    unsafe extern "C" fn launch(
+        kernel: *mut c_void,
+        blocks: c_uint,
+        _: c_uint,
+        _: c_uint,
+        threads: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        stream: *mut c_void,
+        parameters: *mut *mut c_void,
+        _: *mut *mut c_void,
+    ) -> c_int {
+        let argument = unsafe { std::slice::from_raw_parts((*parameters).cast::<u64>(), ARGUMENT_WORDS) };
+        let kernel = unsafe { std::mem::transmute::<*mut c_void, Launch>(kernel) };
+        lock(unsafe { &*stream.cast::<Ops>() }).push_back(Op::Launch {
+            kernel,
+            blocks,
+            threads,
+            argument: argument.into(),
+        });
+        0
+    }
     sys::Api {
         init,
         version,
@@ -290,5 +339,9 @@ pub fn api() -> sys::Api {
         event_query: query,
         event_wait: wait,
         event_elapsed: elapsed,
+        module_load,
+        module_free,
+        module_function,
+        launch,
     }
 }

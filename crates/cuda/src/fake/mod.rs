@@ -3,7 +3,7 @@
 //! Device memory is host memory. Streams do nothing by themselves: what is put into them is done, one piece at a time, when
 //! their events are asked for or waited for, so that a buffer that is used too early is seen to have the wrong bytes.
 //! cuFile's transfers are `pread` and `pwrite` of the same descriptor; every third is cut short, and batches finish in
-//! another order.
+//! another order. The compiler is the system's, for C++: kernels become shared libraries, and a launch is a call.
 //!
 //! A [`Machine`] is one device with a state of its own, however many tests run beside each other: calls find it by the
 //! context that is current on their thread, so a call that does not make its context current is found out, too. It
@@ -13,6 +13,7 @@
 //! Fault model: the N-th call of a kind, alone or with all later ones, gives an [`Answer`] of the test's choice. Calls of
 //! transfers are counted where the transfer is made, not where it is handed over.
 
+mod compiler;
 mod cufile;
 mod driver;
 
@@ -23,6 +24,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cufile::Counting;
+use crate::nvrtc::Nvrtc;
 use crate::{Context, Cufile, Driver};
 
 /// Kinds of calls that can be made to fail.
@@ -206,4 +208,9 @@ pub fn context() -> Arc<Context> {
 /// cuFile over it.
 pub fn open_cufile(context: &Arc<Context>) -> Arc<Cufile> {
     Cufile::with(cufile::api(), context, Counting::On).unwrap()
+}
+
+/// The system's compiler in NVRTC's place.
+pub fn nvrtc() -> Arc<Nvrtc> {
+    Nvrtc::with(compiler::api()).unwrap()
 }

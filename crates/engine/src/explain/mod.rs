@@ -163,7 +163,7 @@ pub struct ScanFacts {
     pub limit: Option<u64>,
     /// What it moved, once it has run as a part of a pipeline. Elsewhere the query's ledger has it.
     pub ledger: Option<LedgerSnapshot>,
-    /// What it read before it was asked for, once it has run as a part of a pipeline.
+    /// What it read before it was asked for, once it has run.
     pub ahead: Option<AheadFacts>,
     /// Blocks and bytes that it read by itself, outside of a pipeline.
     pub read: Option<(u64, u64)>,

@@ -102,7 +102,7 @@ impl<B> Done<B> {
     }
 }
 
-/// Transfers in flight. Belongs to one thread at a time.
+/// Transfers in flight. Belongs to the thread that submits to it first: until then it may be handed on.
 pub trait Queue<B>: Send + fmt::Debug {
     /// The path that the bytes take, as found out when the queue was made.
     fn path(&self) -> Path;

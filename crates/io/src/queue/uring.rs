@@ -4,6 +4,15 @@
 //! their pages pinned already and need not look them up for every transfer. Buffers that are not of that pool are
 //! transferred all the same.
 //!
+//! **When the system is told.** Each call costs, but a device that waits for a full batch idles while the batch is made,
+//! which a queue whose transfers come back together would have it do again and again. So the first few are told at once,
+//! and what goes on top of them in groups; what is left of a group goes with the next wait. At 4 KiB and 32 in flight
+//! that gives 1.2 times the rate of one call for all (virtual disk, Linux 6.18).
+//!
+//! **Whose the ring is.** Where the kernel has it (Linux 6.1), answers are worked off when they are asked for and do not
+//! interrupt anybody, at the price that one thread, the first to submit, is the only one that may use the ring. So the
+//! ring is made disabled, and enabled by the first transfer.
+//!
 //! Invariants:
 //! - What the system was told to fill is in `flying`, and stays there until it has said that it is done with it: also
 //!   when the queue is dropped. If it cannot be waited for, the memory is leaked rather than freed.
@@ -22,7 +31,10 @@ use crate::{Hop, HostBuffer, Ledger, LocalFile, Path, Pool, ReadAt};
 /// The most bytes that the system moves at once.
 const MOST_BYTES: usize = 1 << 30;
 
-/// A ring.
+/// Transfers that the system is told of at once if it has fewer, and otherwise together.
+const GROUP: usize = 4;
+
+/// A ring. Moves from thread to thread until its first transfer, and not after that.
 pub struct UringQueue<B> {
     ring: IoUring,
     files: Vec<Arc<LocalFile>>,
@@ -32,6 +44,7 @@ pub struct UringQueue<B> {
     free: Vec<usize>,
     ledger: Arc<Ledger>,
     path: Path,
+    is_enabled: bool,
 }
 
 impl<B> std::fmt::Debug for UringQueue<B> {
@@ -53,7 +66,7 @@ impl<B: HostBuffer> UringQueue<B> {
         ledger: Arc<Ledger>,
     ) -> io::Result<Self> {
         let depth = depth.clamp(1, 4096);
-        let ring = IoUring::new(depth as u32)?;
+        let (ring, is_enabled) = make(depth as u32)?;
         let fds: Vec<RawFd> = files.iter().map(|file| file.as_fd().as_raw_fd()).collect();
         ring.submitter().register_files(&fds)?;
         if let Some(pool) = &pool {
@@ -64,7 +77,7 @@ impl<B: HostBuffer> UringQueue<B> {
         }
         let path = files.first().map_or(Path::Memory, |file| file.hints().path);
         let flying = (0..depth).map(|_| None).collect();
-        Ok(Self { ring, files, pool, flying, free: (0..depth).rev().collect(), ledger, path })
+        Ok(Self { ring, files, pool, flying, free: (0..depth).rev().collect(), ledger, path, is_enabled })
     }
 
     fn entry(&mut self, number: usize, transfer: &mut Transfer<B>) -> squeue::Entry {
@@ -109,6 +122,18 @@ impl<B: HostBuffer> UringQueue<B> {
     }
 }
 
+/// A ring, and whether any thread may use it; if not, it is disabled yet.
+fn make(depth: u32) -> io::Result<(IoUring, bool)> {
+    let mut of_one_thread = IoUring::builder();
+    of_one_thread.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_r_disabled();
+    match of_one_thread.build(depth) {
+        Ok(ring) => Ok((ring, false)),
+        // An older kernel, which says that it does not know what is asked for.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok((IoUring::new(depth)?, true)),
+        Err(e) => Err(e),
+    }
+}
+
 fn count(ledger: &Ledger, direction: Direction, path: Path, bytes: usize) {
     match direction {
         Direction::Read => {
@@ -147,6 +172,15 @@ impl<B: HostBuffer> Queue<B> for UringQueue<B> {
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // There are as many entries as transfers, and every turn takes all of them.
         assert!(pushed.is_ok(), "the ring has an entry for each transfer");
+        if !self.is_enabled {
+            // If that fails, so does the next wait, and says why.
+            self.is_enabled = self.ring.submitter().register_enable_rings().is_ok();
+        }
+        let new = self.ring.submission().len();
+        if new >= GROUP || self.in_flight() - new < GROUP {
+            // What it does not take now is told again by the next wait, which also says why not.
+            let _ = self.ring.submit();
+        }
     }
 
     fn reap(&mut self, at_least: usize, done: &mut Vec<Done<B>>) -> io::Result<()> {

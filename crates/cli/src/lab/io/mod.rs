@@ -205,6 +205,9 @@ fn check_sizes(args: &IoArgs, points: &[Point], path: &Path) -> Result<(), Stop>
 }
 
 fn lay_out(args: &IoArgs, path: &Path, bar: &Bars) -> Result<BenchFile, Stop> {
+    if let Some(file) = to_be_read(args, path)? {
+        return Ok(file);
+    }
     let progress = |done| {
         let at = Progress { done, total: args.size };
         bar.show(at, || {
@@ -216,6 +219,25 @@ fn lay_out(args: &IoArgs, path: &Path, bar: &Bars) -> Result<BenchFile, Stop> {
         Ok(None) => Err(Stop::Interrupted(bar.began.elapsed())),
         Err(e) => Err(failed(&e)),
     }
+}
+
+/// A file that something else made, if it is to be read and nothing else: as it is, and all of it.
+fn to_be_read(args: &IoArgs, path: &Path) -> Result<Option<BenchFile>, Stop> {
+    let points = args.sweep().points();
+    if args.verify || points.iter().any(|point| point.rw.writes()) {
+        return Ok(None);
+    }
+    let Some(file) = BenchFile::of_others(path).map_err(|e| failed(&e))? else { return Ok(None) };
+    let needed = |point: &Point| point.block_bytes * if point.rw.is_random() { 1 } else { point.jobs };
+    let needed = points.iter().map(needed).max().unwrap_or(0) as u64;
+    if needed > file.bytes() {
+        let (size, needed) = (units::memory(file.bytes()), units::memory(needed));
+        let name = path.display();
+        return Err(Stop::Usage(format!(
+            "{name} is too short: it has {size}, and a block for each job takes {needed}"
+        )));
+    }
+    Ok(Some(file))
 }
 
 /// The bar, and the ear for Ctrl-C.

@@ -68,6 +68,21 @@ impl BenchFile {
         Ok(Some(Self { path: path.to_path_buf(), bytes, seed, device: metadata.dev(), is_new }))
     }
 
+    /// A file that something else made, to be read and no more: nobody knows what it should hold. `None` if there is
+    /// none, or it is one of this benchmark.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn of_others(path: &Path) -> Result<Option<Self>> {
+        match find(path, 0, 0) {
+            Err(e) if e.source.kind() == io::ErrorKind::AlreadyExists => {}
+            found => return found.map(|_| None),
+        }
+        let metadata = fs::metadata(path).map_err(|e| Error::new(Operation::Open, path.display().to_string(), e))?;
+        let bytes = metadata.len() - metadata.len() % PAGE_BYTES as u64;
+        Ok(Some(Self { path: path.to_path_buf(), bytes, seed: 0, device: metadata.dev(), is_new: false }))
+    }
+
     /// Whether there was no such file before.
     pub fn is_new(&self) -> bool {
         self.is_new

@@ -9,12 +9,10 @@
 //! An axis needs two values: a figure whose axis has fewer is left out, and where all are, the rates are drawn as bars.
 //! What a figure holds still is what the paper held still where the run has that, and the lowest there is otherwise.
 
-mod chart;
-
 use onehop_engine::units;
 
 use super::{Measured, Point, Report};
-use chart::{Axis, Bars, Canvas, Lines, Panel, Series};
+use crate::bench::chart::{Axis, Bars, Canvas, Lines, Panel, Series};
 
 /// The paper's block sizes for its threads and batches.
 const LARGE_BYTES: usize = 1 << 20;
@@ -31,7 +29,7 @@ pub fn svg(report: &Report) -> String {
     if canvas.is_empty() {
         canvas.figure("Rates", 1, &[rates(&all)]);
     }
-    canvas.finish(&subtitle(report))
+    canvas.finish("onehop bench io", &subtitle(report))
 }
 
 type Figure = (String, usize, Vec<Panel>);

@@ -294,13 +294,14 @@ impl Canvas {
     }
 
     /// The file.
-    pub fn finish(self, subtitle: &str) -> String {
+    pub fn finish(self, title: &str, subtitle: &str) -> String {
         let height = HEAD + self.height + MARGIN;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-             height=\"{height}\" role=\"img\">\n<title>onehop bench io</title>\n<style>{STYLE}</style>\n<rect \
+             height=\"{height}\" role=\"img\">\n<title>{}</title>\n<style>{STYLE}</style>\n<rect \
              class=\"paper\" width=\"{WIDTH}\" height=\"{height}\"/>\n<text class=\"quiet\" x=\"{MARGIN}\" \
              y=\"32\">{}</text>\n{}</svg>\n",
+            escaped(title),
             escaped(subtitle),
             self.body
         )
