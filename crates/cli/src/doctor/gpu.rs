@@ -26,22 +26,18 @@ pub fn probe() -> (Vec<Finding>, Option<Arc<Context>>) {
     }
 }
 
-/// The GPU of a number, in use.
-///
-/// # Errors
-/// Why there is none, in the words of the probe.
-pub fn open(ordinal: usize) -> Result<Arc<Context>, String> {
+/// Opens a GPU, or says why there is none to be opened, as the probe does.
+pub fn open(number: usize) -> Result<Arc<Context>, String> {
     let nodes = nodes(Path::new("/dev"));
     if nodes.is_empty() {
-        return Err(finding(on_bus(Path::new("/sys/bus/pci/devices"))).line());
+        return Err(finding(on_bus(Path::new("/sys/bus/pci/devices"))).sentence());
     }
-    let of_cuda = |e: onehop_cuda::Error| unusable(&nodes, &e).line();
-    let devices = Driver::load().and_then(|driver| driver.devices()).map_err(of_cuda)?;
-    let count = devices.len() as u64;
-    let device = devices.get(ordinal).ok_or_else(|| {
-        format!("there is no GPU {ordinal}: this process may use {}, counted from 0", units::plural(count, "GPU"))
-    })?;
-    device.context().map_err(of_cuda)
+    let devices = Driver::load().and_then(|driver| driver.devices());
+    let devices = devices.map_err(|e| unusable(&nodes, &e).sentence())?;
+    let Some(device) = devices.get(number) else {
+        return Err(format!("there is no GPU {number}: this process may use {}", devices.len()));
+    };
+    device.context().map_err(|e| unusable(&nodes, &e).sentence())
 }
 
 fn finding(on_bus: usize) -> Finding {

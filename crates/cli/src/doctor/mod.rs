@@ -93,15 +93,9 @@ impl Finding {
     }
 
     /// All of it in a line.
-    fn line(&self) -> String {
-        let mut line = self.found.clone();
-        if let Some(cause) = &self.cause {
-            line += &format!(": {cause}");
-        }
-        if let Some(fix) = &self.fix {
-            line += &format!("; {fix}");
-        }
-        line
+    fn sentence(&self) -> String {
+        let more: Vec<&str> = [&self.cause, &self.fix].into_iter().flatten().map(String::as_str).collect();
+        if more.is_empty() { self.found.clone() } else { format!("{}: {}", self.found, more.join("; ")) }
     }
 
     /// What to do, and what it would bring.

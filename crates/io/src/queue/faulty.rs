@@ -15,12 +15,13 @@ pub struct FaultyQueue<Q> {
     inner: Q,
     faults: Vec<Fault>,
     calls: u64,
+    waits: u64,
 }
 
 impl<Q> FaultyQueue<Q> {
     /// Wraps a queue. [`Fault::FlipBit`] has no meaning here.
     pub fn new(inner: Q, faults: Vec<Fault>) -> Self {
-        Self { inner, faults, calls: 0 }
+        Self { inner, faults, calls: 0, waits: 0 }
     }
 
     /// What is to become of the next transfer that comes back having moved `n` bytes.
@@ -32,6 +33,8 @@ impl<Q> FaultyQueue<Q> {
             match *fault {
                 Fault::FailFrom(at) if call >= at => return Err(rustix::io::Errno::IO.into()),
                 Fault::InterruptAt(at) if call == at => return Err(io::ErrorKind::Interrupted.into()),
+                Fault::FailAt(at, code) if call == at => return Err(io::Error::from_raw_os_error(code)),
+                Fault::EndFrom(at) if call >= at => return Ok(0),
                 // Whole sectors, as the system cuts.
                 Fault::Short(seed) if n > 512 => return Ok(512 * (1 + mix(seed ^ call) as usize % (n / 512))),
                 _ => {}
@@ -59,6 +62,16 @@ impl<B, Q: Queue<B>> Queue<B> for FaultyQueue<Q> {
     }
 
     fn reap(&mut self, at_least: usize, done: &mut Vec<Done<B>>) -> io::Result<()> {
+        let wait = self.waits;
+        self.waits += 1;
+        let is_refused = |fault: &Fault| match *fault {
+            Fault::RefuseAt(at) => wait == at,
+            Fault::RefuseFrom(at) => wait >= at,
+            _ => false,
+        };
+        if self.faults.iter().any(is_refused) {
+            return Err(rustix::io::Errno::NXIO.into());
+        }
         let before = done.len();
         self.inner.reap(at_least, done)?;
         for one in &mut done[before..] {

@@ -73,6 +73,9 @@ struct Part {
     compute: Duration,
 }
 
+/// A unit and what was read of it.
+type Arrived<'a, B> = (&'a Unit, Vec<Filled<B>>);
+
 impl Run<'_> {
     fn cpu(&self, files: Vec<Arc<LocalFile>>, options: &Options) -> Result<Outcome> {
         let workers = self.workers(options);
@@ -224,7 +227,7 @@ impl Run<'_> {
     }
 
     /// The next unit, with its parts; `None` after the last.
-    fn next<B: Send + 'static>(&self, feed: &Feed<B>) -> Result<Option<(&Unit, Vec<Filled<B>>)>> {
+    fn next<B: Send + 'static>(&self, feed: &Feed<B>) -> Result<Option<Arrived<'_, B>>> {
         if self.cancel.load(Relaxed) {
             return Err(Error::Cancelled);
         }
@@ -292,12 +295,15 @@ fn host_queues(files: Vec<Arc<LocalFile>>, depth: usize) -> (Vec<Box<dyn Queue<P
     }
 }
 
+/// Before a kernel and behind it.
+type Times = (Event, Event);
+
 /// Kernels that have been launched and not been seen to end, with what they read.
 struct Kernels<'a> {
     adder: &'a Adder<'a>,
     supply: &'a DevicePool,
-    running: VecDeque<((Event, Event), Vec<Filled<DeviceBuf>>)>,
-    free: Vec<(Event, Event)>,
+    running: VecDeque<(Times, Vec<Filled<DeviceBuf>>)>,
+    free: Vec<Times>,
     time: Duration,
 }
 
