@@ -478,6 +478,25 @@ fn bench_io_measures_every_path_and_leaves_nothing() -> io::Result<()> {
     assert_eq!(std::fs::read_to_string(&csv)?.lines().count(), 1 + points.len());
     assert!(std::fs::read_to_string(&svg)?.starts_with("<svg "));
 
+    // Paths to a GPU are measured where there is one, and listed with the doctor's reason where there is none.
+    let said = bench(&["--path", "all", "--rw", "read", "--iodepth", "2", "--json", &json]);
+    assert_eq!(said.exit, Some(0), "{}", said.err);
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
+    let missing: Vec<_> = report["unavailable"].as_array().into_iter().flatten().collect();
+    let reason = |path: &str| missing.iter().find(|one| one["requested_path"] == path).map(|one| one["reason"].clone());
+    if let Some(reason) = reason("staged") {
+        let doctor = run(&["doctor", "--json"]);
+        let found = reason.as_str().unwrap_or_default().split(": ").next().unwrap_or_default().to_string();
+        assert!(!found.is_empty() && doctor.out.contains(&found), "{reason}");
+        assert_eq!(reason_of_all(&missing, "cufile-"), 5, "{report}");
+        let said = bench(&["--path", "staged"]);
+        assert!(said.exit == Some(1) && said.err.contains("the path staged is not to be had here"), "{}", said.err);
+        let said = bench(&["--path", "direct"]);
+        assert!(said.exit == Some(4) && said.err.contains("was to be direct"), "{}", said.err);
+    }
+    let said = bench(&["--path", "gpu", "--emit", "gdsio"]);
+    assert!(said.exit == Some(0) && said.out.contains("\ngdsio -f "), "{}{}", said.out, said.err);
+
     let compare = |more: &[&str]| run(&[&["bench", "io", "--compare", &json, &json][..], more].concat());
     let said = compare(&["--fail-under", "0.99"]);
     assert!(said.exit == Some(0) && said.out.contains("1.000  geometric mean"), "{}{}", said.out, said.err);
@@ -492,6 +511,10 @@ fn bench_io_measures_every_path_and_leaves_nothing() -> io::Result<()> {
     );
     assert!(!folder.path().join("onehop-bench-io").exists(), "nothing is made for that");
     Ok(())
+}
+
+fn reason_of_all(missing: &[&serde_json::Value], prefix: &str) -> usize {
+    missing.iter().filter(|one| one["requested_path"].as_str().is_some_and(|path| path.starts_with(prefix))).count()
 }
 
 #[test]
@@ -527,6 +550,7 @@ fn bench_io_writes_over_nothing_and_finds_wrong_bytes() -> io::Result<()> {
     std::fs::write(&place, bytes)?;
     let said = bench(&["--verify", "--ramp", "0s"]);
     assert!(said.exit == Some(3) && said.err.contains("the byte at 777777"), "{}", said.err);
+    assert!(said.err.contains("kept by an earlier run"), "{}", said.err);
     assert!(place.exists(), "an earlier run has kept it");
 
     for (more, why) in [

@@ -300,14 +300,15 @@ mod tests {
     fn a_run_like_the_paper_s_has_all_its_figures() {
         let mut points = Vec::new();
         for rw in Rw::ALL.map(|(_, rw)| rw) {
-            for way in [Way::Host, Way::Uring] {
+            let device = onehop_cuda::Way::CufileSync;
+            for way in [Way::Host, Way::Uring, Way::Device(device), Way::Device(onehop_cuda::Way::CufileBatch)] {
                 for block in [4096, 1 << 20, 64 << 20] {
                     points.push(figures(rw, way, block, 1, 1, block as f64 * 100.0));
                 }
                 for n in [2, 16, 64] {
                     for block in [4096, 1 << 20] {
                         points.push(figures(rw, way, block, 1, n, 1e9));
-                        if way == Way::Uring {
+                        if way.has_depth() {
                             points.push(figures(rw, way, block, n, 1, 1e9));
                         }
                     }
@@ -317,9 +318,15 @@ mod tests {
         let text = svg(&report(points));
         assert_well_formed(&text);
         for title in
-            ["Figure 2", "Figure 3", "Figure 4", "Figure 5", "(f) random", "64 MiB", "(h) 4 KiB rand. write, uring"]
+            ["Figure 2", "Figure 3", "Figure 4", "Figure 5", "(f) random", "64 MiB", "(n) 4 KiB rand. write, uring"]
         {
             assert!(text.contains(title), "{title}");
+        }
+        // The GPU's beside the host's: batches by their depth, calls that wait by their threads.
+        for series in
+            ["read cufile-sync", "read cufile-batch, in flight", "read cufile-sync, threads", "write, cufile-sync"]
+        {
+            assert!(text.contains(series), "{series}");
         }
         assert!(text.contains("prefers-color-scheme: dark"));
     }
