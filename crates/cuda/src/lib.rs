@@ -20,7 +20,7 @@ pub mod cufile;
 pub mod driver;
 mod error;
 #[cfg(any(test, feature = "fake"))]
-#[allow(missing_docs, clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
+#[allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)]
 pub mod fake;
 pub mod kernels;
 mod library;
