@@ -589,6 +589,106 @@ fn an_interrupted_bench_io_removes_its_file() -> io::Result<()> {
 }
 
 #[test]
+fn bench_q6_checks_its_answers_and_leaves_nothing() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (place, json, csv, svg) = (at("data"), at("a.json"), at("a.csv"), at("a.svg"));
+    std::fs::create_dir(&place)?;
+    let words = ["bench", "q6", &place, "--sf", "0.01", "--bs", "64KiB,1MiB", "--runs", "2"];
+    let said = run(&[&words[..], &["--json", &json, "--csv", &csv, "--plot", &svg]].concat());
+    // The paths of a GPU may be there or not: none was named.
+    assert_eq!(said.exit, Some(0), "{}", said.err);
+    assert!(said.out.contains("\nanswer    1193053.2253, DuckDB's"), "{}", said.out);
+    assert_eq!(std::fs::read_dir(&place)?.count(), 0, "tables go with the run");
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
+    assert_eq!((&report["schema_version"], &report["benchmark"]), (&json!(1), &json!("q6")), "{report}");
+    let points: Vec<_> = report["points"].as_array().into_iter().flatten().collect();
+    let missing: Vec<_> = report["unavailable"].as_array().into_iter().flatten().collect();
+    // Two layouts, modes and buffer sizes each, by four ways.
+    assert_eq!(points.len() + missing.len(), 2 * 2 * 2 * 4, "{report}");
+    assert!(points.iter().filter(|point| point["way"] == "cpu").count() == 8, "{report}");
+    for point in &points {
+        assert!(point["is_right"] == true && point["answer"] == "1193053.2253", "{point}");
+        assert_eq!(point["runs_seconds"].as_array().map_or(0, Vec::len), 2, "{point}");
+        assert!(point["figures"]["spent"]["io_seconds"].is_number(), "{point}");
+    }
+    assert!(missing.iter().all(|point| point["reason"].as_str().is_some_and(|why| !why.is_empty())), "{report}");
+    let doctor = run(&["doctor", &place]);
+    let why = "no NVIDIA GPU; this version computes on the CPU only";
+    assert_eq!(said.out.contains(why), doctor.out.contains(why), "{}{}", said.out, doctor.out);
+    assert_eq!(std::fs::read_to_string(&csv)?.lines().count(), 1 + points.len());
+    let drawn = std::fs::read_to_string(&svg)?;
+    assert!(drawn.contains("Figure 7: time of Query 6 (rows, paper)") && drawn.contains("Figure 8"), "{drawn}");
+    Ok(())
+}
+
+#[test]
+fn bench_q6_reads_a_database_and_tells_wrong_answers() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (db, place) = (path("db"), path(""));
+    expect(run(&["gen", "tpch", "--sf", "0.01", "--out", &db, "--quiet"]), 0, "");
+    let words = ["bench", "q6", "--db", &db, "--path", "cpu", "--runs", "1", "--bs", "1MiB"];
+    let said = run(&[&words[..], &["--sf", "0.01"]].concat());
+    assert!(said.exit == Some(0) && said.out.contains("\nsegments paper      cpu"), "{}{}", said.out, said.err);
+    // Of another scale factor: no time.
+    let said = run(&[&words[..], &["--sf", "0.1"]].concat());
+    assert!(said.exit == Some(1) && said.out.contains("WRONG: 1193053.2253 instead of "), "{}{}", said.out, said.err);
+    assert!(said.err.contains("of scale factor 0.1?"), "{}", said.err);
+
+    let mine = folder.path().join("onehop-bench-q6-sf0.01");
+    std::fs::create_dir(&mine)?;
+    std::fs::write(mine.join("lineitem.rows"), "my thesis")?;
+    let said = run(&["bench", "q6", &place, "--sf", "0.01", "--path", "cpu"]);
+    assert!(said.exit == Some(1) && said.err.contains("was not made by this version"), "{}", said.err);
+    assert_eq!(std::fs::read_to_string(mine.join("lineitem.rows"))?, "my thesis");
+
+    for (more, why) in [
+        (&["--bs", "4KiB"][..], "64 KiB"),
+        (&["--path", "direct"], "gpu-direct"),
+        (&["--layout", "pages"], "rows"),
+        (&["--mode", "fast"], "overlapped"),
+        (&["--sf", "0"], "scale factor"),
+        (&["--plot", "a.png"], ".svg"),
+    ] {
+        let words = [&["bench", "q6", &place][..], more].concat();
+        let said = run(&words);
+        assert!(matches!(said.exit, Some(1 | 2)) && said.err.contains(why), "{words:?}: {}", said.err);
+    }
+    let said = run(&["bench", "q6", "--db", &db, "--layout", "rows"]);
+    assert!(said.exit == Some(2) && said.err.contains("name the folder"), "{}", said.err);
+    Ok(())
+}
+
+#[test]
+fn bench_q6_keeps_tables_and_goes_when_it_is_interrupted() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().display().to_string();
+    let words = ["bench", "q6", &place, "--sf", "0.01", "--path", "cpu", "--layout", "rows", "--mode", "paper"];
+    let mut child =
+        onehop(&[&words[..], &["--runs", "1000"]].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    if let Some(stdout) = child.stdout.as_mut() {
+        stdout.read_exact(&mut [0; 20])?;
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    let said: Said = child.wait_with_output()?.into();
+    assert!(said.exit == Some(130) && said.err.contains("cancelled after "), "{}", said.err);
+    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0);
+
+    let said = run(&[&words[..], &["--keep", "--runs", "1", "--bs", "1MiB"]].concat());
+    assert!(said.exit == Some(0) && said.err.contains("kept "), "{}", said.err);
+    // What was kept is looked at before it is believed.
+    let pages = folder.path().join("onehop-bench-q6-sf0.01/lineitem.rows");
+    let mut bytes = std::fs::read(&pages)?;
+    bytes[100_000] ^= 4;
+    std::fs::write(&pages, bytes)?;
+    let said = run(&words);
+    assert!(said.exit == Some(3) && said.err.contains("page 11: it does not match its checksum"), "{}", said.err);
+    assert!(pages.exists(), "an earlier run has kept it");
+    Ok(())
+}
+
+#[test]
 fn a_schema_can_be_run_again() -> io::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();

@@ -29,5 +29,6 @@ fn every_kernel_compiles() {
         }
     }
     let (major, minor) = nvrtc.version();
-    println!("NVRTC {major}.{minor}: {compiled} compilations, for {ARCHITECTURES:?}");
+    // A line of its own, whatever the harness has begun.
+    println!("\nnvrtc: {compiled} passed, 0 failed (NVRTC {major}.{minor}, for {ARCHITECTURES:?})");
 }

@@ -16,7 +16,7 @@ use crate::terminal::{Terminal, note};
 use crate::{message, version};
 
 pub use io::{Emit, IoArgs};
-pub use q6::{DeviceThreads, Q6Args};
+pub use q6::{CufileFlight, DeviceThreads, Q6Args};
 
 const ABOUT: &str = "An analytical SQL engine that reads each byte once and shows the count.";
 

@@ -68,6 +68,9 @@ pub struct Q6Args {
     /// Threads of the GPU in paper mode
     #[arg(long, value_enum, value_name = "HOW", default_value = "one")]
     pub device_threads: DeviceThreads,
+    /// What keeps cuFile's reads in flight in overlapped mode
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    pub cufile: CufileFlight,
     /// Which GPU, by its number in this process
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub gpu: usize,
@@ -92,6 +95,17 @@ pub enum DeviceThreads {
     One,
     /// As many as there is work for
     Many,
+}
+
+/// What keeps cuFile's reads in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum CufileFlight {
+    /// A batch where bytes go direct, threads where they go through host memory
+    Auto,
+    /// A batch that is filled again: in compat mode it may never come back
+    Batch,
+    /// A thread for each read
+    Threads,
 }
 
 /// A word of `--path`.

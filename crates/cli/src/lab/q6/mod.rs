@@ -23,12 +23,12 @@ use onehop_lab::bench::q6::prepare::{Folder, Step};
 use onehop_lab::bench::q6::report::{Settings, Unavailable};
 use onehop_lab::bench::q6::rows::RowFile;
 use onehop_lab::bench::q6::segments::Segments;
-use onehop_lab::bench::q6::{self, Gpu, Layout, Measured, Options, Plan, Point, Report, Way, plot};
+use onehop_lab::bench::q6::{self, Flight, Gpu, Layout, Measured, Options, Plan, Point, Report, Way, plot};
 use serde_json::json;
 
 use super::cancel_on_interrupt;
 use super::environment::Environment;
-use crate::args::{DeviceThreads, Q6Args, Suite};
+use crate::args::{CufileFlight, DeviceThreads, Q6Args, Suite};
 use crate::doctor::{gpu as probe, storage};
 use crate::exit::Stop;
 use crate::progress::{Bar, Meter};
@@ -116,10 +116,15 @@ pub fn run(args: &Q6Args, terminal: &Terminal) -> Result<(), Stop> {
         DeviceThreads::One => Threads::One,
         DeviceThreads::Many => Threads::Many,
     };
+    let cufile = match args.cufile {
+        CufileFlight::Auto => Flight::Auto,
+        CufileFlight::Batch => Flight::Batch,
+        CufileFlight::Threads => Flight::Threads,
+    };
     let bench = Bench {
         data: &data,
         gpu: gpu.as_ref().map_err(Clone::clone),
-        options: Options { threads, depth: args.iodepth, device_threads },
+        options: Options { threads, depth: args.iodepth, device_threads, cufile },
         expected: expected.answer,
         runs: args.runs,
     };

@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 pub use gpu::Gpu;
 pub use plan::Plan;
 pub use report::{Measured, Report};
-pub use run::{Figures, Options, run};
+pub use run::{Figures, Flight, Options, run};
 
 /// `l_shipdate >= date '1994-01-01' and l_shipdate < date '1995-01-01' and l_discount between 0.05 and 0.07 and
 /// l_quantity < 24`, in days and hundredths.

@@ -2,8 +2,9 @@
 //!
 //! - CPU: a [`StreamReader`] over `io_uring`, or over threads where there are no rings, and as many threads that compute.
 //! - GPU indirect: a ring of pinned buffers, read into and copied from at the same time; kernels behind it in a stream.
-//! - GPU direct: a batch of cuFile's whose places are filled again at once; kernels behind it in a stream.
-//! - GPU I/O: the same batch; threads that each copy a unit into pinned memory and compute it.
+//! - GPU direct: a batch of cuFile's whose places are filled again at once, or threads that each wait for a read where it
+//!   goes through host memory; kernels behind it in a stream.
+//! - GPU I/O: the same reads; threads that each copy a unit into pinned memory and compute it.
 //!
 //! Times are those of whoever computes, which is why they add up to the whole: waiting for what is read, copying,
 //! computing. Of several threads they are means.
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use onehop_cuda::kernels::q6::Threads;
 use onehop_cuda::queue::{Batching, Ring};
-use onehop_cuda::{CufileBatchQueue, DeviceBuf, Event, PinnedBuf, StagedQueue};
+use onehop_cuda::{CufileBatchQueue, CufileSyncQueue, DeviceBuf, Effective, Event, PinnedBuf, StagedQueue};
 use onehop_io::{
     BlockingQueue, Cut, Error as IoError, Extent, Filled, Ledger, LocalFile, Operation, Order, Pool, PoolBuf, Queue,
     ReadAt, Reads, StreamOptions, StreamReader, Supply, UringQueue, WriteAt,
@@ -24,13 +25,15 @@ use onehop_io::{
 
 use super::gpu::Adder;
 use super::plan::{Plan, Unit};
-use super::run::{Options, Outcome};
+use super::run::{Flight, Options, Outcome};
 use super::{Error, Gpu, Result, Way, cpu};
 
 /// Bytes in flight, about: reads beyond this gain nothing, and memory for them takes time to get.
 const FLIGHT_BYTES: usize = 128 << 20;
 /// Bytes that are being computed, about.
 const WORK_BYTES: usize = 512 << 20;
+/// Threads in `cuFileRead`, at most: each has a copy of its own under way.
+const CUFILE_THREADS: usize = 16;
 /// Kernels behind each other, at most: enough to hide their launches.
 const KERNELS: usize = 8;
 
@@ -47,11 +50,11 @@ pub fn run(plan: &Plan, way: Way, gpu: Option<&Gpu>, options: &Options, cancel: 
             run.kernels(gpu, queue, path, |bytes| Ok(DeviceBuf::new(&gpu.context, bytes)?))
         }
         (Way::GpuDirect, Some(gpu)) => {
-            let (queue, path) = run.batch(gpu, &files)?;
+            let (queue, path) = run.cufile(gpu, &files, options)?;
             run.kernels(gpu, queue, path, |bytes| gpu.registered_buffer(bytes))
         }
         (Way::GpuIo, Some(gpu)) => {
-            let (queue, path) = run.batch(gpu, &files)?;
+            let (queue, path) = run.cufile(gpu, &files, options)?;
             run.device_io(gpu, queue, path, options)
         }
     }
@@ -72,9 +75,6 @@ struct Part {
     transfer: Duration,
     compute: Duration,
 }
-
-/// A unit and what was read of it.
-type Arrived<'a, B> = (&'a Unit, Vec<Filled<B>>);
 
 impl Run<'_> {
     fn cpu(&self, files: Vec<Arc<LocalFile>>, options: &Options) -> Result<Outcome> {
@@ -178,13 +178,25 @@ impl Run<'_> {
         Ok(Outcome { answer, io, transfer, compute, setup, kernel, path, threads: 1, depth })
     }
 
-    /// A batch that is filled again as transfers come back.
-    fn batch(&self, gpu: &Gpu, files: &[Arc<LocalFile>]) -> Result<(Box<dyn Queue<DeviceBuf>>, String)> {
+    /// A batch that is filled again as transfers come back, or threads.
+    fn cufile(
+        &self,
+        gpu: &Gpu,
+        files: &[Arc<LocalFile>],
+        options: &Options,
+    ) -> Result<(Box<dyn Queue<DeviceBuf>>, String)> {
         let registered = gpu.register(files)?;
+        let is_direct = registered.iter().all(|file| file.verdict().effective == Effective::Direct);
         let verdict = registered.first().map(|file| file.verdict().to_string()).unwrap_or_default();
-        let queue = CufileBatchQueue::new(registered, self.depth, Batching::Refill, Arc::new(Ledger::default()));
-        let queue = queue.map_err(|e| Error::NotHere(e.to_string()))?;
-        Ok((Box::new(queue), format!("cuFile batch, {verdict}")))
+        let ledger = Arc::new(Ledger::default());
+        let not_here = |e: std::io::Error| Error::NotHere(e.to_string());
+        if options.cufile == Flight::Batch || options.cufile == Flight::Auto && is_direct {
+            let queue = CufileBatchQueue::new(registered, self.depth, Batching::Refill, ledger).map_err(not_here)?;
+            return Ok((Box::new(queue), format!("cuFile batch, {verdict}")));
+        }
+        let threads = self.depth.min(CUFILE_THREADS);
+        let queue = CufileSyncQueue::new(registered, threads, ledger).map_err(not_here)?;
+        Ok((Box::new(queue), format!("cuFileRead by {threads} threads, {verdict}")))
     }
 
     /// A ring of pinned buffers, filled by `io_uring`, or by `pread` where there are no rings.
@@ -227,7 +239,7 @@ impl Run<'_> {
     }
 
     /// The next unit, with its parts; `None` after the last.
-    fn next<B: Send + 'static>(&self, feed: &Feed<B>) -> Result<Option<Arrived<'_, B>>> {
+    fn next<B: Send + 'static>(&self, feed: &Feed<B>) -> Result<Option<Come<'_, B>>> {
         if self.cancel.load(Relaxed) {
             return Err(Error::Cancelled);
         }
@@ -274,6 +286,9 @@ impl Run<'_> {
     }
 }
 
+/// A unit, and its parts as they were read.
+type Come<'a, B> = (&'a Unit, Vec<Filled<B>>);
+
 /// A reader, and which unit is next of what it reads.
 struct Feed<B: Send + 'static> {
     reader: StreamReader<B>,
@@ -295,15 +310,15 @@ fn host_queues(files: Vec<Arc<LocalFile>>, depth: usize) -> (Vec<Box<dyn Queue<P
     }
 }
 
-/// Before a kernel and behind it.
-type Times = (Event, Event);
+/// Before and after a kernel.
+type Events = (Event, Event);
 
 /// Kernels that have been launched and not been seen to end, with what they read.
 struct Kernels<'a> {
     adder: &'a Adder<'a>,
     supply: &'a DevicePool,
-    running: VecDeque<(Times, Vec<Filled<DeviceBuf>>)>,
-    free: Vec<Times>,
+    running: VecDeque<(Events, Vec<Filled<DeviceBuf>>)>,
+    free: Vec<Events>,
     time: Duration,
 }
 

@@ -19,6 +19,20 @@ pub struct Options {
     pub depth: usize,
     /// Threads of the device in [`Mode::Paper`].
     pub device_threads: Threads,
+    /// How cuFile reads in [`Mode::Overlapped`].
+    pub cufile: Flight,
+}
+
+/// What keeps cuFile's reads in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flight {
+    /// A batch where bytes go direct, threads where they do not: in compat mode batches of large reads have been seen to
+    /// wait for cuFile's own buffers for ever.
+    Auto,
+    /// A batch that is filled again.
+    Batch,
+    /// A thread for each read.
+    Threads,
 }
 
 /// Where the time went. All of it together is the time of the run.

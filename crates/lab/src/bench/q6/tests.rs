@@ -19,7 +19,7 @@ use super::segments::Segments;
 use super::*;
 
 const SCALE: f64 = 0.01;
-const OPTIONS: Options = Options { threads: 3, depth: 5, device_threads: Threads::One };
+const OPTIONS: Options = Options { threads: 3, depth: 5, device_threads: Threads::One, cufile: Flight::Auto };
 
 fn going() -> AtomicBool {
     AtomicBool::new(false)
@@ -58,6 +58,12 @@ fn every_way_comes_to_the_answer() {
                     assert_eq!(figures.kernel_seconds.is_some(), way.has_kernel());
                     assert_eq!(figures.read_bytes, plan.bytes);
                 }
+            }
+            for way in [Way::GpuDirect, Way::GpuIo] {
+                let options = Options { cufile: Flight::Batch, ..OPTIONS };
+                let figures = run(&plan, Mode::Overlapped, way, Some(&gpu), &options, &going()).unwrap();
+                assert_eq!(figures.answer, expected.answer, "{} {way} {bytes}, in batches", plan.layout);
+                assert!(figures.effective_path.starts_with("cuFile batch, compat"), "{}", figures.effective_path);
             }
         }
     }
