@@ -42,7 +42,9 @@ impl Default for Ring {
 impl Ring {
     /// A ring that suits transfers of so many bytes, so many at a time.
     pub fn for_transfers(bytes: usize, depth: usize) -> Self {
-        let buffer_bytes = bytes.clamp(PAGE_BYTES, 1 << 20).next_multiple_of(PAGE_BYTES);
+        // Of large transfers the ring must hold enough for storage that gives more the more is in flight: with parts of 1 MiB
+        // it had 64 MiB, and nine tenths of the rate.
+        let buffer_bytes = bytes.clamp(PAGE_BYTES, 4 << 20).next_multiple_of(PAGE_BYTES);
         let wanted = depth.max(1) * bytes.div_ceil(buffer_bytes).max(1);
         // Twice what is in flight, so that those being copied do not keep others from being read.
         Self { buffers: (2 * wanted).clamp(2, 64), buffer_bytes }
