@@ -7,18 +7,36 @@ use std::path::{Path, PathBuf};
 
 use super::Finding;
 
-/// A library, and what it is for. None of them is used by this version: they are what its successors will look for.
+/// A library, and what it is for. None of them is used by queries of this version: that is what its successors will look
+/// for.
 struct Library {
     name: &'static str,
     file: &'static str,
     serves: &'static str,
+    /// Who needs it today.
+    used_by: Option<&'static str>,
 }
 
 const LIBRARIES: [Library; 4] = [
-    Library { name: "libcuda", file: "libcuda.so", serves: "queries on NVIDIA GPUs" },
-    Library { name: "libnvrtc", file: "libnvrtc.so", serves: "kernels compiled for the query" },
-    Library { name: "libcufile", file: "libcufile.so", serves: "reads from storage straight into GPU memory" },
-    Library { name: "librados", file: "librados.so", serves: "databases on Ceph" },
+    Library {
+        name: "libcuda",
+        file: "libcuda.so",
+        serves: "queries on NVIDIA GPUs",
+        used_by: Some("the GPU's paths of `onehop bench io` and `onehop bench q6`"),
+    },
+    Library {
+        name: "libnvrtc",
+        file: "libnvrtc.so",
+        serves: "kernels compiled for the query",
+        used_by: Some("the GPU's paths of `onehop bench q6`"),
+    },
+    Library {
+        name: "libcufile",
+        file: "libcufile.so",
+        serves: "reads from storage straight into GPU memory",
+        used_by: Some("the cuFile paths of `onehop bench io` and `onehop bench q6`"),
+    },
+    Library { name: "librados", file: "librados.so", serves: "databases on Ceph", used_by: None },
 ];
 
 /// Looks.
@@ -28,14 +46,18 @@ pub fn probe() -> Vec<Finding> {
 }
 
 fn look(library: &Library, folders: &[PathBuf]) -> Finding {
+    let users = match library.used_by {
+        Some(users) => format!("used by {users}, not by queries of this version"),
+        None => "not used by this version".into(),
+    };
     match folders.iter().find_map(|folder| find(folder, library.file)) {
         Some(path) => {
             let version = version(&path, library.file).map(|version| format!(" ({version})")).unwrap_or_default();
-            Finding::ok(library.name, format!("{}{version}; not used by queries of this version", path.display()))
+            Finding::ok(library.name, format!("{}{version}; {users}", path.display()))
         }
-        None => Finding::info(library.name, "not found; not used by this version")
+        None => Finding::info(library.name, format!("not found; {users}"))
             .because(format!("{} is not in any of {} library folders", library.file, folders.len()))
-            .fix(format!("none needed: it is for {}, which this version does not have", library.serves)),
+            .fix(format!("none needed for queries: this version has no {}", library.serves)),
     }
 }
 
