@@ -42,7 +42,7 @@ pub fn open(number: usize) -> Result<Arc<Context>, String> {
 
 fn finding(on_bus: usize) -> Finding {
     match on_bus {
-        0 => Finding::info("gpu", "no NVIDIA GPU; this version computes on the CPU only"),
+        0 => Finding::info("gpu", "no NVIDIA GPU; queries of this version need none"),
         n => Finding::warn("gpu", format!("{n} NVIDIA on the PCI bus, no device node"))
             .because("the driver is not loaded, or the container was not given the devices")
             .fix("load the driver (modprobe nvidia), or start the container with --gpus all"),

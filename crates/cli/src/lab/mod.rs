@@ -51,6 +51,15 @@ fn cancel_on_interrupt(runtime: &Runtime, cancel: &'static AtomicBool) {
     // Listened to before this returns, and not when the runtime comes to it.
     let _inside = runtime.enter();
     let Ok(mut presses) = signal(SignalKind::interrupt()) else { return };
+    // What ends the process from outside, `timeout` for one, leaves as little behind.
+    for kind in [SignalKind::terminate(), SignalKind::hangup()] {
+        let Ok(mut signals) = signal(kind) else { continue };
+        runtime.spawn(async move {
+            if signals.recv().await.is_some() {
+                cancel.store(true, Ordering::Relaxed);
+            }
+        });
+    }
     runtime.spawn(async move {
         if presses.recv().await.is_some() {
             cancel.store(true, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -48,8 +49,7 @@ struct Made {
 impl Drop for Made {
     fn drop(&mut self) {
         if self.file.is_new() && !self.keep {
-            // One that cannot be removed is a nuisance and no danger; the next run knows it for ours.
-            let _ = fs::remove_file(self.file.path());
+            self.file.remove();
         }
     }
 }
@@ -192,11 +192,13 @@ fn check_sizes(args: &IoArgs, points: &[Point], path: &Path) -> Result<(), Stop>
         )));
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // What a file of an earlier run has is had again.
+    let has = fs::metadata(path).map_or(0, |found| found.blocks().saturating_mul(512));
     match rustix::fs::statvfs(folder) {
-        Ok(stat) if !path.exists() && stat.f_bavail * stat.f_frsize < args.size => Err(Stop::Usage(format!(
+        Ok(stat) if (stat.f_bavail * stat.f_frsize).saturating_add(has) < args.size => Err(Stop::Usage(format!(
             "{} has room for {}, and --size is {}",
             folder.display(),
-            units::memory(stat.f_bavail * stat.f_frsize),
+            units::memory((stat.f_bavail * stat.f_frsize).saturating_add(has)),
             units::memory(args.size)
         ))),
         // Where nothing can be asked, making the file will tell.

@@ -323,9 +323,14 @@ fn failed(e: q6::Error, began: Instant) -> Stop {
         q6::Error::Refused { .. } => ErrorKind::Invalid,
         _ => ErrorKind::Io,
     };
-    match e {
-        q6::Error::Engine(e) => e.into(),
-        e => Error::new(kind, e.to_string()).into(),
+    let error = match e {
+        q6::Error::Engine(e) => e,
+        q6::Error::Segment(e) => e.into(),
+        e => Error::new(kind, e.to_string()),
+    };
+    match error.kind() {
+        ErrorKind::Corrupt => error.with_hint("tables that were kept are made anew if their folder is removed").into(),
+        _ => error.into(),
     }
 }
 

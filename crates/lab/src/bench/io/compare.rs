@@ -44,7 +44,11 @@ impl Comparison {
                 p99: ratio(then.latency.p99_us, now.latency.p99_us),
             });
         }
-        let unmatched = base.points.len() + now.points.len() - 2 * points.len();
+        let alone = |of: &Report, other: &Report| {
+            let is_there = |point| other.points.iter().any(|other| other.figures.point == point);
+            of.points.iter().filter(|one| !is_there(one.figures.point)).count()
+        };
+        let unmatched = alone(base, now) + alone(now, base);
         Self { points, unmatched }
     }
 

@@ -6,6 +6,9 @@
 //! made the file, of which seed and length. A write of the benchmark writes what is there already, so a file is right
 //! before, while and after it is written to; and a file without that header is somebody else's, and is never touched,
 //! whatever it holds: an empty file may be a lock, and a disk image may well begin with zeroes.
+//!
+//! The name may come to mean another file while this runs. So the file is held open and locked for as long as it is used,
+//! which another run sees, and whatever is opened or removed by its name is compared with it first.
 
 use std::fs;
 use std::io;
@@ -15,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use onehop_io::{AlignedBuf, Error, Ledger, LocalFile, Operation, PAGE_BYTES, ReadAt, RequestedPath, Result, WriteAt};
+use rustix::fs::FlockOperation;
 
 /// First bytes of a file that this benchmark made; the last is the version.
 const MAGIC: [u8; 8] = *b"1HOPIO\0\x01";
@@ -32,7 +36,10 @@ pub struct BenchFile {
     bytes: u64,
     seed: u64,
     device: u64,
+    inode: u64,
     is_new: bool,
+    /// Locked, if it is ours.
+    held: Arc<fs::File>,
 }
 
 impl BenchFile {
@@ -48,24 +55,51 @@ impl BenchFile {
         mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Option<Self>> {
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64).max(2 * PAGE_BYTES as u64);
-        let found = find(path, bytes, seed)?;
-        let is_new = found == Found::Nothing;
-        if found != Found::Ready {
-            if is_new {
-                // Fails if somebody has been faster, so that it is ours to empty from here on.
-                fs::File::create_new(path).map_err(|e| Error::new(Operation::Create, path.display().to_string(), e))?;
+        let name = path.display().to_string();
+        let is_new = find(path, bytes, seed)? == Found::Nothing;
+        let failed = |e| Error::new(if is_new { Operation::Create } else { Operation::Open }, &name, e);
+        // If it is new and somebody has been faster, that fails.
+        let held = match fs::File::options().read(true).write(true).create_new(is_new).open(path) {
+            // One that may only be read is good enough for reading.
+            Err(e)
+                if !is_new
+                    && matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+            {
+                fs::File::open(path)
             }
-            let written = write(path, bytes, seed, &mut progress);
+            held => held,
+        };
+        let held = held.map_err(failed)?;
+        match rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let why = "another `onehop bench io` is using it: wait for its end, or name another file";
+                return Err(failed(io::Error::new(io::ErrorKind::ResourceBusy, why)));
+            }
+            // A file system without locks has nobody to lock out.
+            Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) | Ok(()) => {}
+            Err(e) => return Err(failed(e.into())),
+        }
+        let metadata = held.metadata().map_err(failed)?;
+        let file = Self {
+            path: path.to_path_buf(),
+            bytes,
+            seed,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            is_new,
+            held: Arc::new(held),
+        };
+        // What was there before it was locked may have been another run's, which has changed or removed it since.
+        if is_new || find(path, bytes, seed)? != Found::Ready {
+            let written = file.lay_out(&mut progress);
             if !matches!(written, Ok(ControlFlow::Continue(()))) {
                 if is_new {
-                    // What is left after that tells of itself.
-                    let _ = fs::remove_file(path);
+                    file.remove();
                 }
                 return written.map(|_| None);
             }
         }
-        let metadata = fs::metadata(path).map_err(|e| Error::new(Operation::Open, path.display().to_string(), e))?;
-        Ok(Some(Self { path: path.to_path_buf(), bytes, seed, device: metadata.dev(), is_new }))
+        Ok(Some(file))
     }
 
     /// A file that something else made, to be read and no more: nobody knows what it should hold. `None` if there is
@@ -78,9 +112,26 @@ impl BenchFile {
             Err(e) if e.source.kind() == io::ErrorKind::AlreadyExists => {}
             found => return found.map(|_| None),
         }
-        let metadata = fs::metadata(path).map_err(|e| Error::new(Operation::Open, path.display().to_string(), e))?;
-        let bytes = metadata.len() - metadata.len() % PAGE_BYTES as u64;
-        Ok(Some(Self { path: path.to_path_buf(), bytes, seed: 0, device: metadata.dev(), is_new: false }))
+        let failed = |e| Error::new(Operation::Open, path.display().to_string(), e);
+        let held = fs::File::open(path).map_err(failed)?;
+        let metadata = held.metadata().map_err(failed)?;
+        Ok(Some(Self {
+            path: path.to_path_buf(),
+            bytes: metadata.len() - metadata.len() % PAGE_BYTES as u64,
+            seed: 0,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            is_new: false,
+            held: Arc::new(held),
+        }))
+    }
+
+    /// Removes it, if its name still means it. One that cannot be removed is a nuisance and no danger: the next run knows
+    /// it for ours.
+    pub fn remove(&self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode)) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     /// Whether there was no such file before.
@@ -116,12 +167,51 @@ impl BenchFile {
     /// # Errors
     /// Those of the system: many file systems have no `O_DIRECT`.
     pub fn open(&self, requested: RequestedPath, writes: bool) -> Result<Arc<LocalFile>> {
+        let operation = if writes { Operation::Write } else { Operation::Read };
         let file = if writes {
             LocalFile::open_for_update(&self.path, requested)
         } else {
             LocalFile::open(&self.path, requested)
         };
-        file.map(Arc::new)
+        let file = file.map_err(|e| match e.source.kind() {
+            // It was there, and could be opened: that is no fault of the path.
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Error { operation, ..e },
+            _ => e,
+        })?;
+        let found = rustix::fs::fstat(&file).map_err(|e| Error::new(operation, file.name(), e))?;
+        if (found.st_dev, found.st_ino) != (self.device, self.inode) {
+            let why = "something else has put another file in its place since this run began";
+            return Err(Error::new(operation, file.name(), io::Error::other(why)));
+        }
+        Ok(Arc::new(file))
+    }
+
+    /// Writes the content: first a header that says whose it is and fits no content, then the rest, and the header last.
+    fn lay_out(&self, progress: &mut impl FnMut(u64) -> ControlFlow<()>) -> Result<ControlFlow<()>> {
+        let (bytes, seed) = (self.bytes, self.seed);
+        let file = self.open(RequestedPath::PreferHostDirect, true)?;
+        self.held.set_len(0).map_err(|e| Error::new(Operation::Write, file.name(), e))?;
+        let ledger = Ledger::default();
+        let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES);
+        chunk[..MAGIC.len()].copy_from_slice(&MAGIC);
+        file.write_at(0, &chunk[..PAGE_BYTES], &ledger)?;
+        fill_noise(seed, &mut chunk);
+        let mut at = CHUNK_BYTES as u64;
+        while at < bytes {
+            let n = CHUNK_BYTES.min((bytes - at) as usize);
+            stamp(seed, bytes, at, &mut chunk[..n]);
+            file.write_at(at, &chunk[..n], &ledger)?;
+            at += n as u64;
+            if progress(at).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        file.sync()?;
+        let n = CHUNK_BYTES.min(bytes as usize);
+        stamp(seed, bytes, 0, &mut chunk[..n]);
+        file.write_at(0, &chunk[..n], &ledger)?;
+        file.sync()?;
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Has the system forget what it keeps of the file in its page cache.
@@ -171,6 +261,10 @@ fn find(path: &Path, bytes: u64, seed: u64) -> Result<Found> {
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(e) => return Err(Error::new(Operation::Open, name, e)),
+        Ok(found) if !found.is_file() => {
+            let why = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file: name one, or a folder");
+            return Err(Error::new(Operation::Open, name, why));
+        }
         Ok(_) => {}
     }
     let file = LocalFile::open(path, RequestedPath::Buffered)?;
@@ -183,37 +277,6 @@ fn find(path: &Path, bytes: u64, seed: u64) -> Result<Found> {
     }
     let is_ready = length == bytes && first_wrong(seed, bytes, 0, &found).is_none();
     Ok(if is_ready { Found::Ready } else { Found::Ours })
-}
-
-/// Writes the content: first a header that says whose it is and fits no content, then the rest, and the header last.
-fn write(
-    path: &Path,
-    bytes: u64,
-    seed: u64,
-    progress: &mut impl FnMut(u64) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>> {
-    let file = LocalFile::create(path, RequestedPath::PreferHostDirect)?;
-    let ledger = Ledger::default();
-    let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES);
-    chunk[..MAGIC.len()].copy_from_slice(&MAGIC);
-    file.write_at(0, &chunk[..PAGE_BYTES], &ledger)?;
-    fill_noise(seed, &mut chunk);
-    let mut at = CHUNK_BYTES as u64;
-    while at < bytes {
-        let n = CHUNK_BYTES.min((bytes - at) as usize);
-        stamp(seed, bytes, at, &mut chunk[..n]);
-        file.write_at(at, &chunk[..n], &ledger)?;
-        at += n as u64;
-        if progress(at).is_break() {
-            return Ok(ControlFlow::Break(()));
-        }
-    }
-    file.sync()?;
-    let n = CHUNK_BYTES.min(bytes as usize);
-    stamp(seed, bytes, 0, &mut chunk[..n]);
-    file.write_at(0, &chunk[..n], &ledger)?;
-    file.sync()?;
-    Ok(ControlFlow::Continue(()))
 }
 
 /// SplitMix64 of a counter.
@@ -313,11 +376,52 @@ mod tests {
             found[at] ^= 1;
             assert_eq!(file.first_wrong(0, &found), Some(at as u64));
         }
+        drop(file);
         let (file, told) = prepared(&path, 9_000_000, 3);
         assert_eq!((told, file.is_new()), (0, false), "it is there");
+        drop(file);
         // Another seed or length: made anew.
         let (file, told) = prepared(&path, 9_000_000, 4);
         assert!(told > 0 && !file.is_new());
+    }
+
+    #[test]
+    fn what_takes_its_place_is_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let (file, _) = prepared(&path, 1 << 20, 0);
+        fs::remove_file(&path).unwrap();
+        assert!(file.open(RequestedPath::Buffered, true).is_err());
+        fs::write(&path, b"my thesis").unwrap();
+        for writes in [false, true] {
+            let error = file.open(RequestedPath::Buffered, writes).unwrap_err().to_string();
+            assert!(error.contains("put another file in its place"), "{error}");
+        }
+        file.remove();
+        assert_eq!(fs::read(&path).unwrap(), b"my thesis");
+    }
+
+    #[test]
+    fn one_run_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let (file, _) = prepared(&path, 1 << 20, 0);
+        let second = || BenchFile::prepare(&path, 2 << 20, 1, |_| ControlFlow::Continue(()));
+        let error = second().unwrap_err().to_string();
+        assert!(error.contains("another `onehop bench io` is using it"), "{error}");
+        assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20);
+        file.remove();
+        drop(file);
+        assert!(second().unwrap().unwrap().is_new());
+    }
+
+    #[test]
+    fn a_pipe_is_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let refused = BenchFile::prepare(&path, 1 << 20, 0, |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(refused.to_string().contains("not a regular file"), "{refused}");
     }
 
     #[test]
@@ -343,7 +447,7 @@ mod tests {
         let stop = |_| ControlFlow::Break(());
         assert!(BenchFile::prepare(&path, 20 << 20, 0, stop).unwrap().is_none());
         assert!(!path.exists());
-        prepared(&path, 20 << 20, 0);
+        drop(prepared(&path, 20 << 20, 0));
         assert!(BenchFile::prepare(&path, 30 << 20, 0, stop).unwrap().is_none());
         let (file, told) = prepared(&path, 30 << 20, 0);
         assert!(told > 0 && !file.is_new(), "what was stopped half-way is known, and known to be ours");

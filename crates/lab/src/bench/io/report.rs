@@ -130,7 +130,7 @@ fn notes(measured: &Measured) -> Vec<String> {
                 format!("a rate of the page cache: the device had {percent:.0} % of these bytes when the time was over")
             }
             (true, _) => {
-                format!("not the device's rate: it moved {percent:.0} % of these bytes, and something else the rest")
+                format!("not the device's rate: it moved {percent:.0} % of these bytes in that time")
             }
         });
     }

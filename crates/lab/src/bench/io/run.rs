@@ -9,7 +9,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -107,8 +107,7 @@ pub fn measure(
         Way::Device(way) => Some(Lane::open(gpu, way, &open)?),
         _ => None,
     };
-    let clock = Clock { start: Instant::now(), ramp: effort.ramp, runtime: effort.runtime };
-    let (begin, failed) = (Barrier::new(point.jobs + 1), AtomicBool::new(false));
+    let (gate, failed) = (Gate::default(), AtomicBool::new(false));
     let mut is_stopped = false;
     let mut wait = |until: Instant| {
         while Instant::now() < until && !failed.load(Relaxed) {
@@ -120,28 +119,41 @@ pub fn measure(
             thread::sleep(until.saturating_duration_since(Instant::now()).min(WATCH));
         }
     };
-    let (outcomes, usage) = thread::scope(|scope| {
+    let (outcomes, usage, refused) = thread::scope(|scope| {
         let device = device.as_ref();
         let job = |number| Job { file, open: &open, device, point, effort, number, failed: &failed };
-        let begin = &begin;
-        let jobs: Vec<_> = (0..point.jobs)
-            .map(|number| {
-                let job = job(number);
-                scope.spawn(move || {
-                    let prepared = job.prepare();
-                    // Also a job that cannot run is waited for.
-                    begin.wait();
-                    job.run(prepared?, &Clock { start: Instant::now(), ..clock })
-                })
-            })
-            .collect();
-        begin.wait();
-        wait(Instant::now() + effort.ramp);
+        let (gate, mut refused) = (&gate, None);
+        let mut jobs = Vec::with_capacity(point.jobs);
+        for number in 0..point.jobs {
+            let job = job(number);
+            let begun = thread::Builder::new().spawn_scoped(scope, move || {
+                let arrival = gate.arrival();
+                let prepared = job.prepare();
+                // Also a job that cannot run is waited for.
+                let start = arrival.wait();
+                job.run(prepared?, &Clock { start, ramp: effort.ramp, runtime: effort.runtime })
+            });
+            match begun {
+                Ok(thread) => jobs.push(thread),
+                Err(e) => {
+                    refused = Some((number, e));
+                    failed.store(true, Relaxed);
+                    break;
+                }
+            }
+        }
+        let start = gate.open(jobs.len());
+        wait(start + effort.ramp);
         let meters = Meters::read(file.device());
-        wait(Instant::now() + effort.runtime);
+        wait(start + effort.ramp + effort.runtime);
         let usage = meters.since();
-        (jobs.into_iter().map(|job| job.join()).collect::<Vec<_>>(), usage)
+        (jobs.into_iter().map(|job| job.join()).collect::<Vec<_>>(), usage, refused)
     });
+    if let Some((number, e)) = refused {
+        let why =
+            io::Error::new(e.kind(), format!("the system has no thread for job {} of {}: {e}", number + 1, point.jobs));
+        return Err(Error::new(Operation::Read, open.name(), why));
+    }
     let mut all = Outcome::new();
     for outcome in outcomes {
         let Ok(outcome) = outcome else {
@@ -194,6 +206,76 @@ fn check(file: &BenchFile, name: &str, offset: u64, found: &[u8]) -> Result<()> 
     }
 }
 
+/// Where jobs wait until all are ready, and learn when they begin: all at one instant, so that what they count falls into
+/// one span of time, however late the system lets some of them run.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    ready: usize,
+    start: Option<Instant>,
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn arrival(&self) -> Arrival<'_> {
+        Arrival { gate: self, has_arrived: false }
+    }
+
+    /// Lets them go as soon as so many are ready.
+    fn open(&self, jobs: usize) -> Instant {
+        let mut state = self.lock();
+        while state.ready < jobs {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let start = Instant::now();
+        state.start = Some(start);
+        self.changed.notify_all();
+        start
+    }
+}
+
+/// A job on its way to the gate. One that panics is not waited for.
+struct Arrival<'a> {
+    gate: &'a Gate,
+    has_arrived: bool,
+}
+
+impl Arrival<'_> {
+    fn arrive(&mut self) {
+        if !self.has_arrived {
+            self.has_arrived = true;
+            self.gate.lock().ready += 1;
+            self.gate.changed.notify_all();
+        }
+    }
+
+    /// When it begins.
+    fn wait(mut self) -> Instant {
+        self.arrive();
+        let mut state = self.gate.lock();
+        loop {
+            if let Some(start) = state.start {
+                return start;
+            }
+            state = self.gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.arrive();
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Clock {
     start: Instant,
@@ -204,11 +286,11 @@ struct Clock {
 impl Clock {
     /// How far into the measured time something is; `None` before and after.
     fn measured(&self, at: Instant) -> Option<Duration> {
-        (at - self.start).checked_sub(self.ramp).filter(|into| *into < self.runtime)
+        at.saturating_duration_since(self.start).checked_sub(self.ramp).filter(|into| *into < self.runtime)
     }
 
     fn is_over(&self, at: Instant) -> bool {
-        at - self.start >= self.ramp + self.runtime
+        at.saturating_duration_since(self.start) >= self.ramp + self.runtime
     }
 }
 

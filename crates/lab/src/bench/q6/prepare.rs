@@ -6,9 +6,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use onehop_io::Operation;
+use onehop_io::{Ledger, Operation};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::rows::RowFile;
@@ -43,6 +45,8 @@ pub struct Folder {
     path: PathBuf,
     scale: f64,
     is_new: bool,
+    /// Locked, where the file system has locks: two runs would remove each other's tables.
+    _held: fs::File,
 }
 
 impl Folder {
@@ -58,7 +62,11 @@ impl Folder {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => false,
             Err(e) => return Err(system(&path, Operation::Create, e)),
         };
-        let folder = Self { path: path.clone(), scale, is_new };
+        let held = fs::File::open(&path).map_err(|e| system(&path, Operation::Open, e))?;
+        if matches!(flock(&held, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK)) {
+            return Err(refused("another `onehop bench q6` is using it: wait for its end, or name another folder"));
+        }
+        let folder = Self { path: path.clone(), scale, is_new, _held: held };
         if is_new {
             folder.mark(&[])?;
         } else if folder.read_mark()?.is_none_or(|mark| mark.format != FORMAT || mark.scale_factor != scale) {
@@ -79,10 +87,10 @@ impl Folder {
         self.is_new
     }
 
-    /// The segments, made if they are not there.
+    /// The segments, made if they are not there, and checked if they are.
     ///
     /// # Errors
-    /// The system's; [`Error::Cancelled`].
+    /// The system's; blocks that are damaged; [`Error::Cancelled`].
     pub fn segments(&self, threads: usize, progress: &(dyn Fn(Step) + Sync), cancel: &AtomicBool) -> Result<Segments> {
         let paths = segments::names(&self.path, self.scale)?;
         if !self.has(Layout::Segments)? {
@@ -90,8 +98,23 @@ impl Folder {
             let told = |rows| progress(Step::Writing(Layout::Segments, rows));
             segments::create(&self.path, self.scale, threads, &told, cancel)?;
             self.add(Layout::Segments)?;
+            return Segments::open(paths);
         }
-        Segments::open(paths)
+        let found = Segments::open(paths)?;
+        // What is measured reads past the checksums.
+        let mut bytes = 0;
+        for source in &found.sources {
+            if cancel.load(Relaxed) {
+                return Err(Error::Cancelled);
+            }
+            let checked = onehop_segment::check(&source.segment, &Ledger::default());
+            if let Some(problem) = checked.problems.into_iter().next() {
+                return Err(problem.into());
+            }
+            bytes += checked.bytes;
+            progress(Step::Checking(bytes));
+        }
+        Ok(found)
     }
 
     /// The row pages, made if they are not there, and checked if they are.

@@ -181,6 +181,9 @@ fn what_was_left_half_way_is_made_anew_and_the_rest_found_again() {
     assert!(folder.is_new());
     assert!(matches!(folder.rows(1, &|_| {}, &AtomicBool::new(true)), Err(Error::Cancelled)));
     fs::write(folder.path().join("lineitem-00000.segment"), "half of it").unwrap();
+    let second = Folder::open(dir.path(), 0.001).unwrap_err().to_string();
+    assert!(second.contains("another `onehop bench q6` is using it"), "{second}");
+    drop(folder);
     let again = Folder::open(dir.path(), 0.001).unwrap();
     assert!(!again.is_new());
     again.segments(1, &|_| {}, &going()).unwrap();
@@ -190,6 +193,12 @@ fn what_was_left_half_way_is_made_anew_and_the_rest_found_again() {
     again.segments(1, &told, &going()).unwrap();
     again.rows(1, &told, &going()).unwrap();
     assert_eq!(*written.lock().unwrap(), 0, "all is there");
+    // What is measured reads past the checksums, so that they are looked at before.
+    let path = again.path().join("lineitem-00000.segment");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[10_000] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert!(matches!(again.segments(1, &told, &going()), Err(Error::Segment(onehop_segment::Error::Corrupt { .. }))));
     again.remove();
     assert!(!again.path().exists());
 }
