@@ -9,7 +9,8 @@ SF ?= 1
 RUNS ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-rust test-differential test-tbl test-answers lint bench clean-data
+.PHONY: help demo build test test-rust test-sanitize test-nvrtc test-gpu test-differential test-tbl test-answers lint bench \
+    clean-data
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -27,10 +28,27 @@ demo: build ## Build, generate SSB SF 1, run its 13 queries, show answers and fi
 build: ## Build the release binary
 	cargo build --release --locked -p onehop
 
-test: test-rust test-answers test-tbl test-differential ## Everything that CI tests
+test: test-rust test-sanitize test-nvrtc test-answers test-tbl test-differential ## Everything that CI tests
 
 test-rust: ## Unit, property, corruption, crash and golden SQL tests
 	cargo test --locked --workspace
+
+# The two crates that hand memory to the system and to devices; the compiler's sanitizer needs no other standard library.
+test-sanitize: ## Tests of crates/io and crates/cuda under AddressSanitizer, leaks included
+	@tests/sanitize/run.sh
+
+# Both programs may be given, so that the machine with the GPU needs no Rust: make test-gpu ONEHOP=... DEVICE_CHECKS=...
+test-gpu: ## On a machine with a GPU: every way between storage and it, byte for byte
+ifeq ($(ONEHOP),)
+	cargo build --release --locked -p onehop
+	cargo build --release --locked -p onehop-cuda --example device_checks
+endif
+	ONEHOP=$(or $(ONEHOP),$(RELEASE)) DEVICE_CHECKS=$(or $(DEVICE_CHECKS),$(TARGET)/release/examples/device_checks) tests/gpu/run.sh
+
+test-nvrtc: $(PYTHON) ## Every kernel, compiled by NVIDIA's compiler for sm_90 and sm_80; needs no GPU
+	ONEHOP_NVRTC=$$($(PYTHON) -c 'import nvidia; from pathlib import Path; \
+	    print(next(lib for path in nvidia.__path__ for lib in Path(path).glob("*/lib/libnvrtc.so.*")))') \
+	    cargo test --locked --workspace --test nvrtc -- --ignored --nocapture
 
 # The binary is built along with the tests: another selection of packages would mean other features, and a second build
 # of every dependency.

@@ -16,7 +16,7 @@ import sys
 from importlib import import_module, metadata
 for line in open(sys.argv[1]):
     name, _, version = line.strip().partition("==")
-    if name and (metadata.version(name) != version or not import_module(name)):
+    if name and (metadata.version(name) != version or not import_module(name.split("-")[0])):
         sys.exit(f"{name} is not {version}")
 PYTHON
 }

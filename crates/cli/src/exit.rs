@@ -18,6 +18,8 @@ pub enum Exit {
     Usage = 2,
     /// Stored data is damaged.
     Corrupt = 3,
+    /// Everything was done, but not the way that was required.
+    Unmet = 4,
     /// Interrupted by Ctrl-C, as shells count it: 128 + SIGINT.
     Interrupted = 130,
 }
@@ -39,6 +41,8 @@ pub enum Stop {
     System(String, io::Error),
     /// What was asked for makes no sense.
     Usage(String),
+    /// What was required of how it is done was not met.
+    Unmet(String),
     /// The engine says that a setting or a path on the command line (or in the environment) makes no sense.
     Misuse(Error),
     /// Ctrl-C, so long after the statement began.
@@ -54,6 +58,7 @@ impl Stop {
             Stop::Engine(_) | Stop::System(..) => Exit::Failed,
             Stop::PipeClosed => Exit::Done,
             Stop::Usage(_) | Stop::Misuse(_) => Exit::Usage,
+            Stop::Unmet(_) => Exit::Unmet,
             Stop::Interrupted(_) => Exit::Interrupted,
         }
     }
@@ -126,6 +131,7 @@ mod tests {
         assert_eq!(Stop::from(io::Error::from(io::ErrorKind::BrokenPipe)).exit(), Exit::Done);
         assert_eq!(Stop::from(io::Error::from(io::ErrorKind::StorageFull)).exit(), Exit::Failed);
         assert_eq!(Stop::Usage("x".into()).exit(), Exit::Usage);
+        assert_eq!(Stop::Unmet("x".into()).exit() as u8, 4);
         assert_eq!(Stop::Interrupted(Duration::ZERO).exit() as u8, 130);
     }
 

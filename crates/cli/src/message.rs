@@ -23,7 +23,7 @@ fn describe(failure: &Failure, terminal: &Terminal) -> Option<String> {
         Stop::Interrupted(after) => return Some(format!("cancelled after {}", units::time(*after))),
         Stop::Engine(e) | Stop::Misuse(e) => (e.message().to_string(), e.hint().map(str::to_string)),
         Stop::System(attempt, e) => (format!("{attempt}: {e}"), None),
-        Stop::Usage(message) => (message.clone(), None),
+        Stop::Usage(message) | Stop::Unmet(message) => (message.clone(), None),
     };
     let mut text = format!("{} {message}", terminal.paint(Paint::Red, "error:"));
     if let Some(place) = &failure.place {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use onehop_engine::{Access, DatabaseOptions};
 
-use crate::args::{self, Args, Command, Input, PipeArgs, SqlArgs};
+use crate::args::{self, Args, BenchCommand, Command, Input, PipeArgs, SqlArgs, Suite};
 use crate::client::{self, Client};
 use crate::exit::{Exit, Failure, Stop};
 use crate::shell::dot::Flow;
@@ -21,7 +21,7 @@ pub fn run(args: Args) -> Exit {
         Some(Command::Check(args)) => check::run(&args, &terminal).map_err(Failure::from),
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal).map_err(Failure::from),
         Some(Command::Gen(args)) => lab::generate::run(&args, &terminal).map_err(Failure::from),
-        Some(Command::Bench(args)) => lab::bench::run(&args, &terminal).map_err(Failure::from),
+        Some(Command::Bench(what)) => bench(what, &terminal).map_err(Failure::from),
         Some(Command::Explain(args)) => explain::run(&args).map_err(Failure::from),
         Some(Command::Pipe(args)) => pipe(args).map_err(Failure::from),
         Some(Command::Completions { shell }) => completions(shell).map_err(Failure::from),
@@ -33,6 +33,15 @@ pub fn run(args: Args) -> Exit {
             message::report(&failure, &terminal);
             failure.stop.exit()
         }
+    }
+}
+
+fn bench(what: BenchCommand, terminal: &Terminal) -> Result<(), Stop> {
+    match what {
+        BenchCommand::Ssb(args) => lab::bench::run(Suite::Ssb, &args, terminal),
+        BenchCommand::Tpch(args) => lab::bench::run(Suite::Tpch, &args, terminal),
+        BenchCommand::Io(args) => lab::io::run(&args, terminal),
+        BenchCommand::Q6(args) => lab::q6::run(&args, terminal),
     }
 }
 

@@ -442,6 +442,253 @@ fn a_benchmark_says_what_it_ran_on_and_checks_its_answers() -> io::Result<()> {
 }
 
 #[test]
+fn bench_io_measures_every_path_and_leaves_nothing() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let place = at("");
+    let bench = |more: &[&str]| {
+        let words = ["bench", "io", &place, "--size", "2MiB", "--runtime", "30ms", "--ramp", "0s", "--bs", "64KiB"];
+        run(&words.iter().chain(more).copied().collect::<Vec<_>>())
+    };
+    let (json, csv, svg) = (at("a.json"), at("a.csv"), at("a.svg"));
+    let files = ["--verify", "--repeat", "2", "--json", &json, "--csv", &csv, "--plot", &svg];
+    // The paths by default: those that are not asked for by name may be missing here.
+    let said = bench(&[&["--rw", "read,randwrite", "--iodepth", "1,4", "--numjobs", "2"][..], &files].concat());
+    assert_eq!(said.exit, Some(0), "{}", said.err);
+    assert!(said.out.starts_with("file      ") && said.out.contains("\nread      buffered"), "{}", said.out);
+    assert!(
+        said.out.contains("\ncache     ") && said.out.contains("\ncontent   every byte is compared"),
+        "{}",
+        said.out
+    );
+    assert!(!folder.path().join("onehop-bench-io").exists(), "it goes with the run");
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
+    assert_eq!((&report["schema_version"], &report["benchmark"]), (&json!(1), &json!("io")), "{report}");
+    for name in ["kernel", "file_system", "mount_options", "cores", "date"] {
+        assert!(!report["environment"][name].is_null(), "{name}: {report}");
+    }
+    let points: Vec<_> = report["points"].as_array().into_iter().flatten().collect();
+    let missing = report["unavailable"].as_array().map_or(0, Vec::len);
+    // Two patterns by buffered and host with one depth each and io_uring with two.
+    assert_eq!(points.len() + missing, 2 * (1 + 1 + 2), "{report}");
+    for point in &points {
+        assert!(point["effective_path"].is_string() && point["page_cache"].is_string(), "{point}");
+        assert_eq!(point["repeats_bytes_per_sec"].as_array().map_or(0, Vec::len), 2, "{point}");
+    }
+    assert_eq!(std::fs::read_to_string(&csv)?.lines().count(), 1 + points.len());
+    assert!(std::fs::read_to_string(&svg)?.starts_with("<svg "));
+
+    // Paths to a GPU are measured where there is one, and listed with the doctor's reason where there is none.
+    let said = bench(&["--path", "all", "--rw", "read", "--iodepth", "2", "--json", &json]);
+    assert_eq!(said.exit, Some(0), "{}", said.err);
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
+    let missing: Vec<_> = report["unavailable"].as_array().into_iter().flatten().collect();
+    let reason = |path: &str| missing.iter().find(|one| one["requested_path"] == path).map(|one| one["reason"].clone());
+    if let Some(reason) = reason("staged") {
+        let doctor = run(&["doctor", "--json"]);
+        let found = reason.as_str().unwrap_or_default().split(": ").next().unwrap_or_default().to_string();
+        assert!(!found.is_empty() && doctor.out.contains(&found), "{reason}");
+        assert_eq!(reason_of_all(&missing, "cufile-"), 5, "{report}");
+        let said = bench(&["--path", "staged"]);
+        assert!(said.exit == Some(1) && said.err.contains("the path staged is not to be had here"), "{}", said.err);
+        let said = bench(&["--path", "direct"]);
+        assert!(said.exit == Some(4) && said.err.contains("was to be direct"), "{}", said.err);
+    }
+    let said = bench(&["--path", "gpu", "--emit", "gdsio"]);
+    assert!(said.exit == Some(0) && said.out.contains("\ngdsio -f "), "{}{}", said.out, said.err);
+
+    let compare = |more: &[&str]| run(&[&["bench", "io", "--compare", &json, &json][..], more].concat());
+    let said = compare(&["--fail-under", "0.99"]);
+    assert!(said.exit == Some(0) && said.out.contains("1.000  geometric mean"), "{}{}", said.out, said.err);
+    let said = compare(&["--fail-under", "1.01"]);
+    assert!(said.exit == Some(1) && said.err.contains("below 1.01 of the rate before"), "{}", said.err);
+
+    let said = bench(&["--emit", "fio", "--path", "host"]);
+    assert!(
+        said.exit == Some(0) && said.out.contains("\nfio --name=point ") && said.out.contains("--direct=1"),
+        "{}",
+        said.out
+    );
+    assert!(!folder.path().join("onehop-bench-io").exists(), "nothing is made for that");
+    Ok(())
+}
+
+fn reason_of_all(missing: &[&serde_json::Value], prefix: &str) -> usize {
+    missing.iter().filter(|one| one["requested_path"].as_str().is_some_and(|path| path.starts_with(prefix))).count()
+}
+
+#[test]
+fn bench_io_writes_over_nothing_and_finds_wrong_bytes() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().join("f");
+    let name = place.display().to_string();
+    let bench = |more: &[&str]| {
+        let words = ["bench", "io", &name, "--size", "1MiB", "--bs", "1MiB", "--path", "buffered", "--runtime", "10ms"];
+        run(&words.iter().chain(more).copied().collect::<Vec<_>>())
+    };
+    std::fs::write(&place, "my thesis")?;
+    let err = expect(bench(&["--rw", "write"]), 1, "");
+    assert!(err.contains("not made by this benchmark"), "{err}");
+    assert_eq!(std::fs::read_to_string(&place)?, "my thesis");
+    let err = expect(bench(&[]), 2, "");
+    assert!(err.contains("is too short"), "{err}");
+    // Reads take it as it is; what it should hold nobody knows.
+    std::fs::write(&place, vec![7; 3_000_000])?;
+    let said = bench(&["--rw", "read,randread"]);
+    assert!(said.exit == Some(0) && said.out.contains("randread"), "{}", said.err);
+    for refused in [&["--verify"][..], &["--rw", "read,write"]] {
+        let err = expect(bench(refused), 1, "");
+        assert!(err.contains("not made by this benchmark"), "{err}");
+    }
+    assert_eq!(std::fs::read(&place)?, vec![7; 3_000_000]);
+    std::fs::remove_file(&place)?;
+
+    let said = bench(&["--keep"]);
+    assert!(said.exit == Some(0) && said.err.contains("kept "), "{}", said.err);
+    let mut bytes = std::fs::read(&place)?;
+    bytes[777_777] ^= 4;
+    std::fs::write(&place, bytes)?;
+    let said = bench(&["--verify", "--ramp", "0s"]);
+    assert!(said.exit == Some(3) && said.err.contains("the byte at 777777"), "{}", said.err);
+    assert!(said.err.contains("kept by an earlier run"), "{}", said.err);
+    assert!(place.exists(), "an earlier run has kept it");
+
+    for (more, why) in [
+        (&["--bs", "5000"][..], "whole pages"),
+        (&["--rw", "trim"], "randwrite"),
+        (&["--path", "compat"], "cuFile"),
+        (&["--path", "host", "--require-direct"], "--path cufile"),
+        (&["--runtime", "soon"], "a time"),
+        (&["--plot", "a.png"], ".svg"),
+        (&["--fail-under", "0.9"], "--compare"),
+        (&["--compare", &name, &name], "cannot read"),
+    ] {
+        let words = [&["bench", "io", &name][..], more].concat();
+        let said = run(&words);
+        assert!(matches!(said.exit, Some(1 | 2)) && said.err.contains(why), "{words:?}: {}", said.err);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_interrupted_bench_io_removes_its_file() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().display().to_string();
+    let words = ["bench", "io", &place, "--size", "1MiB", "--bs", "64KiB", "--path", "buffered", "--runtime", "1h"];
+    let mut child = onehop(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    // The head is printed when the file is there, and somebody listens.
+    if let Some(stdout) = child.stdout.as_mut() {
+        stdout.read_exact(&mut [0; 20])?;
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    let said: Said = child.wait_with_output()?.into();
+    assert_eq!(said.exit, Some(130), "{}", said.err);
+    assert!(said.err.contains("cancelled after "), "{}", said.err);
+    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0);
+    Ok(())
+}
+
+#[test]
+fn bench_q6_checks_its_answers_and_leaves_nothing() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (place, json, csv, svg) = (at("data"), at("a.json"), at("a.csv"), at("a.svg"));
+    std::fs::create_dir(&place)?;
+    let words = ["bench", "q6", &place, "--sf", "0.01", "--bs", "64KiB,1MiB", "--runs", "2"];
+    let said = run(&[&words[..], &["--json", &json, "--csv", &csv, "--plot", &svg]].concat());
+    // The paths of a GPU may be there or not: none was named.
+    assert_eq!(said.exit, Some(0), "{}", said.err);
+    assert!(said.out.contains("\nanswer    1193053.2253, DuckDB's"), "{}", said.out);
+    assert_eq!(std::fs::read_dir(&place)?.count(), 0, "tables go with the run");
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
+    assert_eq!((&report["schema_version"], &report["benchmark"]), (&json!(1), &json!("q6")), "{report}");
+    let points: Vec<_> = report["points"].as_array().into_iter().flatten().collect();
+    let missing: Vec<_> = report["unavailable"].as_array().into_iter().flatten().collect();
+    // Two layouts, modes and buffer sizes each, by four ways.
+    assert_eq!(points.len() + missing.len(), 2 * 2 * 2 * 4, "{report}");
+    assert!(points.iter().filter(|point| point["way"] == "cpu").count() == 8, "{report}");
+    for point in &points {
+        assert!(point["is_right"] == true && point["answer"] == "1193053.2253", "{point}");
+        assert_eq!(point["runs_seconds"].as_array().map_or(0, Vec::len), 2, "{point}");
+        assert!(point["figures"]["spent"]["io_seconds"].is_number(), "{point}");
+    }
+    assert!(missing.iter().all(|point| point["reason"].as_str().is_some_and(|why| !why.is_empty())), "{report}");
+    let doctor = run(&["doctor", &place]);
+    let why = "no NVIDIA GPU; queries of this version need none";
+    assert_eq!(said.out.contains(why), doctor.out.contains(why), "{}{}", said.out, doctor.out);
+    assert_eq!(std::fs::read_to_string(&csv)?.lines().count(), 1 + points.len());
+    let drawn = std::fs::read_to_string(&svg)?;
+    assert!(drawn.contains("Figure 7: time of Query 6 (rows, paper)") && drawn.contains("Figure 8"), "{drawn}");
+    Ok(())
+}
+
+#[test]
+fn bench_q6_reads_a_database_and_tells_wrong_answers() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (db, place) = (path("db"), path(""));
+    expect(run(&["gen", "tpch", "--sf", "0.01", "--out", &db, "--quiet"]), 0, "");
+    let words = ["bench", "q6", "--db", &db, "--path", "cpu", "--runs", "1", "--bs", "1MiB"];
+    let said = run(&[&words[..], &["--sf", "0.01"]].concat());
+    assert!(said.exit == Some(0) && said.out.contains("\nsegments paper      cpu"), "{}{}", said.out, said.err);
+    // Of another scale factor: no time.
+    let said = run(&[&words[..], &["--sf", "0.1"]].concat());
+    assert!(said.exit == Some(1) && said.out.contains("WRONG: 1193053.2253 instead of "), "{}{}", said.out, said.err);
+    assert!(said.err.contains("of scale factor 0.1?"), "{}", said.err);
+
+    let mine = folder.path().join("onehop-bench-q6-sf0.01");
+    std::fs::create_dir(&mine)?;
+    std::fs::write(mine.join("lineitem.rows"), "my thesis")?;
+    let said = run(&["bench", "q6", &place, "--sf", "0.01", "--path", "cpu"]);
+    assert!(said.exit == Some(1) && said.err.contains("was not made by this version"), "{}", said.err);
+    assert_eq!(std::fs::read_to_string(mine.join("lineitem.rows"))?, "my thesis");
+
+    for (more, why) in [
+        (&["--bs", "4KiB"][..], "64 KiB"),
+        (&["--path", "direct"], "gpu-direct"),
+        (&["--layout", "pages"], "rows"),
+        (&["--mode", "fast"], "overlapped"),
+        (&["--sf", "0"], "scale factor"),
+        (&["--plot", "a.png"], ".svg"),
+    ] {
+        let words = [&["bench", "q6", &place][..], more].concat();
+        let said = run(&words);
+        assert!(matches!(said.exit, Some(1 | 2)) && said.err.contains(why), "{words:?}: {}", said.err);
+    }
+    let said = run(&["bench", "q6", "--db", &db, "--layout", "rows"]);
+    assert!(said.exit == Some(2) && said.err.contains("name the folder"), "{}", said.err);
+    Ok(())
+}
+
+#[test]
+fn bench_q6_keeps_tables_and_goes_when_it_is_interrupted() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().display().to_string();
+    let words = ["bench", "q6", &place, "--sf", "0.01", "--path", "cpu", "--layout", "rows", "--mode", "paper"];
+    let mut child =
+        onehop(&[&words[..], &["--runs", "1000"]].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    if let Some(stdout) = child.stdout.as_mut() {
+        stdout.read_exact(&mut [0; 20])?;
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    let said: Said = child.wait_with_output()?.into();
+    assert!(said.exit == Some(130) && said.err.contains("cancelled after "), "{}", said.err);
+    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0);
+
+    let said = run(&[&words[..], &["--keep", "--runs", "1", "--bs", "1MiB"]].concat());
+    assert!(said.exit == Some(0) && said.err.contains("kept "), "{}", said.err);
+    // What was kept is looked at before it is believed.
+    let pages = folder.path().join("onehop-bench-q6-sf0.01/lineitem.rows");
+    let mut bytes = std::fs::read(&pages)?;
+    bytes[100_000] ^= 4;
+    std::fs::write(&pages, bytes)?;
+    let said = run(&words);
+    assert!(said.exit == Some(3) && said.err.contains("page 11: it does not match its checksum"), "{}", said.err);
+    assert!(pages.exists(), "an earlier run has kept it");
+    Ok(())
+}
+
+#[test]
 fn a_schema_can_be_run_again() -> io::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();

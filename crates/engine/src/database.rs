@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use arrow::datatypes::{FieldRef, SchemaRef};
-use onehop_io::{Ledger, LocalVolume, MemoryVolume, Volume};
+use onehop_io::{Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
 use onehop_segment::{BlockCache, Segment};
 use rustix::fs::{FlockOperation, flock};
 
@@ -198,8 +198,15 @@ impl Database {
         }
         refuse_foreign_directory(path)?;
         let lock = lock(path, options.access)?;
-        let root: Arc<dyn Volume> = Arc::new(LocalVolume::open(path, settings.io_path())?);
-        Self::with_volume(root, Some((path.to_path_buf(), lock)), options.access, settings)
+        // Each statement says by which path it reads: the session's.
+        let root: Arc<dyn Volume> = Arc::new(LocalVolume::open(path, RequestedPath::Auto)?);
+        let requested = settings.io_path();
+        let database = Self::with_volume(root, Some((path.to_path_buf(), lock)), options.access, settings)?;
+        if requested == RequestedPath::HostDirect {
+            // Where no file can be read past the page cache, no statement could: the first to say so is this.
+            LocalFile::open(&path.join(catalog::FILE), requested)?;
+        }
+        Ok(database)
     }
 
     /// A database that lives and dies with the process.
@@ -242,7 +249,8 @@ impl Database {
         }
         let (path, lock) = place.map_or((None, None), |(path, lock)| (Some(path), Some(lock)));
         let next_id = AtomicU64::new(catalog.next_id);
-        let cache = Arc::new(BlockCache::new(usize::try_from(settings.cache_bytes()).unwrap_or(usize::MAX)));
+        let cache = BlockCache::new(usize::try_from(settings.cache_bytes()).unwrap_or(usize::MAX));
+        let cache = Arc::new(cache);
         let snapshot = Snapshot::build(catalog, None, &segments)?;
         Ok(Self {
             inner: Arc::new(Inner {

@@ -139,6 +139,10 @@ impl From<onehop_segment::Error> for Error {
         use onehop_segment::Error as Segment;
         match e {
             Segment::Io(e) => e.into(),
+            Segment::Read { ref source, .. } => {
+                let kind = Self::from(source.clone()).kind();
+                Self::new(kind, e.to_string()).with_source(e)
+            }
             Segment::Corrupt { .. } => Self::new(ErrorKind::Corrupt, e.to_string())
                 .with_hint("`onehop check` lists everything that is damaged; load the table again from its source")
                 .with_source(e),

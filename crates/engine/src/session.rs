@@ -173,7 +173,7 @@ impl Session {
             RuntimeEnvBuilder::from_runtime_env(runtime).with_object_store_registry(Arc::new(registry)).build_arc()?;
         let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
         state.config_mut().set_extension(Arc::clone(query));
-        let cache = Arc::clone(self.database.cache());
+        let cache = Arc::new(self.database.cache().by_path(settings.io_path()));
         let fusing = Fusing { mode: settings.exec_mode(), cache, fallback: settings.exec_fallback() };
         state.config_mut().set_extension(Arc::new(fusing));
         // now() and current_date are the same throughout the statement, and fail without this.

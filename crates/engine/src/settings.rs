@@ -109,8 +109,8 @@ const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "io.path",
         default: || "auto".into(),
-        parse: |text| parse_word(text, &["auto", "buffered", "direct"]),
-        description: "How segments are read: auto, buffered (page cache), direct (O_DIRECT); when a database is opened",
+        parse: parse_path,
+        description: "How segments are read: auto, buffered (page cache), direct (past it, O_DIRECT)",
     },
     Definition {
         name: "storage.block_rows",
@@ -299,6 +299,15 @@ fn parse_word(text: &str, words: &[&str]) -> Parsed {
     if words.contains(&word.as_str()) { Ok(word) } else { Err(words.join(", ")) }
 }
 
+/// Paths between storage and host memory. Those to a device have names already, which say no more than that.
+fn parse_path(text: &str) -> Parsed {
+    let known = ["auto", "buffered", "direct"];
+    parse_word(text, &known).map_err(|known| match text.to_ascii_lowercase().as_str() {
+        "staged" | "compat" | "gpu" => format!("{known}; '{text}' is a path to a GPU, where no query runs yet"),
+        _ => known,
+    })
+}
+
 fn parse_memory(text: &str) -> std::result::Result<u64, String> {
     if let Some(percent) = text.strip_suffix('%') {
         return match percent.trim().parse::<u64>() {
@@ -405,5 +414,9 @@ mod tests {
         settings.set("memory_limit", "2GiB", SettingSource::Session).unwrap();
         assert_eq!(settings.memory_limit_bytes(), 2 << 30);
         assert!(settings.set("storage.block_rows", "1000", SettingSource::Session).is_err());
+        let error = settings.set("io.path", "staged", SettingSource::Session).unwrap_err();
+        let said = "io.path cannot be 'staged': it takes auto, buffered, direct; 'staged' is a path to a GPU, where no \
+                    query runs yet";
+        assert_eq!(error.message(), said);
     }
 }

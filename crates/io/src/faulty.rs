@@ -17,6 +17,14 @@ pub enum Fault {
     FailFrom(u64),
     /// The call with this number (from 0) alone fails with `EINTR`.
     InterruptAt(u64),
+    /// The call with this number (from 0) alone fails with this error of the system.
+    FailAt(u64, i32),
+    /// The call with this number (from 0) and every later one finds the end of the file.
+    EndFrom(u64),
+    /// Of a queue: the wait with this number (from 0) alone fails, and leaves everything in flight.
+    RefuseAt(u64),
+    /// Of a queue: the wait with this number (from 0) and every later one.
+    RefuseFrom(u64),
     /// Every transfer is cut to between 1 byte and what was asked, by this seed.
     Short(u64),
     /// The bit with this number, counted from the start of the file, reads as its opposite.
@@ -50,6 +58,8 @@ impl<F> Faulty<F> {
             match *fault {
                 Fault::FailFrom(n) if call >= n => return Err(rustix::io::Errno::IO.into()),
                 Fault::InterruptAt(n) if call == n => return Err(io::ErrorKind::Interrupted.into()),
+                Fault::FailAt(n, code) if call == n => return Err(io::Error::from_raw_os_error(code)),
+                Fault::EndFrom(n) if call >= n => return Ok(0),
                 Fault::Short(seed) if wanted > 1 => {
                     allowed = allowed.min(1 + (mix(seed ^ offset ^ (call << 32)) % wanted as u64) as usize);
                 }

@@ -5,8 +5,9 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
 
-use crate::{Error, Ledger, Operation, Result};
+use crate::{Error, Ledger, LocalFile, Operation, Result};
 
 /// How the bytes of a file really travel, as found out when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,14 @@ pub enum Path {
     HostDirect,
     /// The bytes are in this process's memory already.
     Memory,
+    /// From storage into the memory of a device, and nowhere else.
+    DeviceDirect,
+    /// Into the memory of a device by a library that keeps buffers in host memory on the way.
+    DeviceCompat,
+    /// Into the memory of a device through pinned buffers of our own in host memory.
+    DeviceStaged,
+    /// Into the memory of a device; whether through host memory cannot be found out, and is counted as if it were.
+    DeviceUnverified,
 }
 
 impl fmt::Display for Path {
@@ -25,6 +34,10 @@ impl fmt::Display for Path {
             Path::Buffered => "buffered",
             Path::HostDirect => "host direct",
             Path::Memory => "memory",
+            Path::DeviceDirect => "device direct",
+            Path::DeviceCompat => "device compat",
+            Path::DeviceStaged => "device staged",
+            Path::DeviceUnverified => "device, not verified",
         })
     }
 }
@@ -52,6 +65,11 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
 
     /// Concurrency, alignment and coalescing that suit this backend, and the path in effect.
     fn hints(&self) -> IoHints;
+
+    /// The file as one of the operating system, where it is nothing but that: for rings, which pass these methods by.
+    fn as_local(self: Arc<Self>) -> Option<Arc<LocalFile>> {
+        None
+    }
 
     /// Length in bytes.
     fn len(&self) -> Result<u64>;

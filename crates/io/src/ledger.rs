@@ -26,6 +26,8 @@ pub enum Hop {
     HostToDevice,
     /// From device memory into host memory.
     DeviceToHost,
+    /// From device memory straight to a storage device.
+    DeviceToStorage,
     /// From host memory to host memory: bounce buffers, and the page-cache copy of a buffered read or write.
     HostToHost,
     /// From host memory to storage.
@@ -38,11 +40,12 @@ pub enum Hop {
 
 impl Hop {
     /// Every hop, in the order of [`LedgerSnapshot::bytes`].
-    pub const ALL: [Hop; 8] = [
+    pub const ALL: [Hop; 9] = [
         Hop::StorageToHost,
         Hop::StorageToDevice,
         Hop::HostToDevice,
         Hop::DeviceToHost,
+        Hop::DeviceToStorage,
         Hop::HostToHost,
         Hop::HostToStorage,
         Hop::Journal,
@@ -56,6 +59,7 @@ impl Hop {
             Hop::StorageToDevice => "storage_to_device_bytes",
             Hop::HostToDevice => "host_to_device_bytes",
             Hop::DeviceToHost => "device_to_host_bytes",
+            Hop::DeviceToStorage => "device_to_storage_bytes",
             Hop::HostToHost => "host_to_host_bytes",
             Hop::HostToStorage => "host_to_storage_bytes",
             Hop::Journal => "journal_bytes",
@@ -261,7 +265,8 @@ impl LedgerSnapshot {
 
     /// Bytes moved over all hops for each byte that the answer needed; `None` if it needed none.
     pub fn copy_amplification(&self) -> Option<f64> {
-        let needed = self.needed_bytes + self.hop(Hop::HostToStorage).saturating_sub(self.spilled_bytes);
+        let written = self.hop(Hop::HostToStorage) + self.hop(Hop::DeviceToStorage);
+        let needed = self.needed_bytes + written.saturating_sub(self.spilled_bytes);
         (needed > 0).then(|| self.moved_bytes() as f64 / needed as f64)
     }
 

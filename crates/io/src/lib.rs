@@ -9,25 +9,38 @@
 //!   interrupted calls are retried here, once, for everybody.
 //! - A backend counts what it moved, on the path it really used, into the ledger it was handed. Nobody counts for it.
 
+mod ahead;
 mod aligned;
+mod allowance;
 pub mod conformance;
 mod error;
 mod faulty;
 mod file;
+mod host_buffer;
 mod ledger;
 mod local;
 mod memory;
+mod pool;
+mod queue;
 mod sim;
+mod spares;
+mod stream;
 mod volume;
 
+pub use ahead::ReadAhead;
 pub use aligned::AlignedBuf;
+pub use allowance::{Allowance, LentBuf};
 pub use error::{Error, Operation, Result};
 pub use faulty::{Fault, Faulty};
 pub use file::{IoHints, Path, ReadAt, WriteAt};
+pub use host_buffer::HostBuffer;
 pub use ledger::{Hop, Ledger, LedgerSnapshot};
-pub use local::{LocalFile, LocalVolume, RequestedPath};
+pub use local::{LocalFile, LocalVolume, RequestedPath, memory_bytes};
 pub use memory::{MemoryFile, MemoryVolume};
+pub use pool::{Pool, PoolBuf};
+pub use queue::{Advance, BlockingQueue, Direction, Done, FaultyQueue, Queue, Transfer, UringQueue};
 pub use sim::{CrashImage, SimVolume};
+pub use stream::{Cut, Extent, Filled, Order, Piece, Reads, StreamOptions, StreamReader, Supply};
 pub use volume::Volume;
 
 /// Bytes in a storage page: the alignment that direct I/O asks for on every device we know.

@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +45,7 @@ pub struct LocalFile {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Read,
+    Update,
     Create,
 }
 
@@ -53,6 +55,11 @@ impl LocalFile {
         Self::with_mode(path, requested, Mode::Read)
     }
 
+    /// Opens an existing file for reading and writing, as it is.
+    pub fn open_for_update(path: &FsPath, requested: RequestedPath) -> Result<Self> {
+        Self::with_mode(path, requested, Mode::Update)
+    }
+
     /// Creates a file, or empties an existing one, for reading and writing.
     pub fn create(path: &FsPath, requested: RequestedPath) -> Result<Self> {
         Self::with_mode(path, requested, Mode::Create)
@@ -60,19 +67,19 @@ impl LocalFile {
 
     fn with_mode(path: &FsPath, requested: RequestedPath, mode: Mode) -> Result<Self> {
         let name = path.display().to_string();
-        let operation = if mode == Mode::Read { Operation::Open } else { Operation::Create };
+        let operation = if mode == Mode::Create { Operation::Create } else { Operation::Open };
         let failed = |e: io::Error| Error::new(operation, name.clone(), e);
         let mut options = File::options();
-        options.read(true);
+        options.read(true).write(mode != Mode::Read);
         if mode == Mode::Create {
-            options.write(true).create(true).truncate(true);
+            options.create(true).truncate(true);
         }
         let wants_direct = matches!(requested, RequestedPath::HostDirect | RequestedPath::PreferHostDirect);
         if wants_direct {
             let mut direct = options.clone();
             direct.custom_flags(OFlags::DIRECT.bits() as i32);
             match direct.open(path).and_then(|file| try_direct(&file).map(|()| file)) {
-                Ok(file) => return Ok(Self { file, name, path: Path::HostDirect, edges: Mutex::new(()) }),
+                Ok(file) => return Ok(Self::of(file, name, Path::HostDirect)),
                 Err(e) if requested == RequestedPath::HostDirect => return Err(failed(e)),
                 // The buffered open below has its own say, and its own error.
                 Err(_) => {}
@@ -82,7 +89,47 @@ impl LocalFile {
         if !file.metadata().map_err(|e| Error::new(operation, &name, e))?.is_file() {
             return Err(Error::new(operation, name, io::Error::other("not a regular file")));
         }
-        Ok(Self { file, name, path: Path::Buffered, edges: Mutex::new(()) })
+        Ok(Self::of(file, name, Path::Buffered))
+    }
+
+    fn of(file: File, name: String, path: Path) -> Self {
+        Self { file, name, path, edges: Mutex::new(()) }
+    }
+
+    /// The same file, opened once more for reading past the page cache; `None` where the file system will not. It need
+    /// not have a name any more.
+    pub fn past_page_cache(self: &Arc<Self>) -> Option<Arc<Self>> {
+        if self.path == Path::HostDirect {
+            return Some(Arc::clone(self));
+        }
+        let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(again).ok()?;
+        try_direct(&file).ok()?;
+        Some(Arc::new(Self::of(file, self.name.clone(), Path::HostDirect)))
+    }
+
+    /// The same file, opened once more for reading through the page cache. It need not have a name any more.
+    pub fn by_page_cache(self: &Arc<Self>) -> Option<Arc<Self>> {
+        if self.path == Path::Buffered {
+            return Some(Arc::clone(self));
+        }
+        let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = File::open(again).ok()?;
+        Some(Arc::new(Self::of(file, self.name.clone(), Path::Buffered)))
+    }
+
+    /// How many bytes of a range, in whole pages, the page cache has; `None` where the system does not say.
+    pub fn page_cache_has(&self, offset: u64, bytes: usize) -> Option<u64> {
+        /// Of `cachestat(2)`, which has the same number on all machines.
+        const CACHESTAT: libc::c_long = 451;
+        let range = [offset, bytes as u64];
+        // Pages in the cache, dirty, under writeback, evicted, evicted lately.
+        let mut counts = [0u64; 5];
+        // SAFETY: the system reads two numbers and writes five, both as long as the call takes.
+        let code = unsafe {
+            libc::syscall(CACHESTAT, self.file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0 as libc::c_uint)
+        };
+        (code == 0).then(|| counts[0] * PAGE_BYTES as u64)
     }
 
     fn count_read(&self, bytes: usize, ledger: &Ledger) {
@@ -141,6 +188,12 @@ impl LocalFile {
     }
 }
 
+/// Memory of the machine: what the page cache cannot have more than.
+pub fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit)
+}
+
 /// Some file systems take the flag and refuse the transfer.
 fn try_direct(file: &File) -> io::Result<()> {
     let mut page = AlignedBuf::zeroed(PAGE_BYTES);
@@ -151,6 +204,12 @@ fn is_aligned(offset: u64, buf: &[u8]) -> bool {
     offset.is_multiple_of(PAGE_BYTES as u64)
         && buf.len().is_multiple_of(PAGE_BYTES)
         && (buf.as_ptr() as usize).is_multiple_of(PAGE_BYTES)
+}
+
+impl AsFd for LocalFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 impl ReadAt for LocalFile {
@@ -166,6 +225,10 @@ impl ReadAt for LocalFile {
             coalesce_gap_bytes: 64 << 10,
             max_request_bytes: 16 << 20,
         }
+    }
+
+    fn as_local(self: Arc<Self>) -> Option<Arc<LocalFile>> {
+        Some(self)
     }
 
     fn len(&self) -> Result<u64> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onehop_io::conformance::{check_file, check_volume};
 use onehop_io::{
-    CrashImage, Fault, Faulty, Hop, Ledger, LocalFile, LocalVolume, MemoryFile, MemoryVolume, Path, ReadAt,
+    AlignedBuf, CrashImage, Fault, Faulty, Hop, Ledger, LocalFile, LocalVolume, MemoryFile, MemoryVolume, Path, ReadAt,
     RequestedPath, SimVolume, Volume, WriteAt,
 };
 
@@ -121,4 +121,22 @@ fn opening_a_folder_as_a_file_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let error = LocalFile::open(dir.path(), RequestedPath::Buffered).unwrap_err();
     assert!(error.to_string().contains("not a regular file"), "{error}");
+}
+
+#[test]
+fn a_file_is_read_past_the_page_cache_whatever_it_is_called_by_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    std::fs::write(&path, vec![7; 8192]).unwrap();
+    let file = Arc::new(LocalFile::open(&path, RequestedPath::Buffered).unwrap());
+    // Written a moment ago.
+    assert!(file.page_cache_has(0, 8192).is_none_or(|bytes| bytes == 8192 || bytes == 0));
+    std::fs::remove_file(&path).unwrap();
+    let Some(direct) = file.past_page_cache() else { return eprintln!("no O_DIRECT here") };
+    assert_eq!((direct.hints().path, direct.name()), (Path::HostDirect, file.name()));
+    let ledger = Ledger::default();
+    let mut buf = AlignedBuf::zeroed(8192);
+    direct.read_at(0, &mut buf, &ledger).unwrap();
+    assert!(buf.iter().all(|byte| *byte == 7));
+    assert_eq!((ledger.snapshot().hop(Hop::StorageToHost), ledger.snapshot().hop(Hop::HostToHost)), (8192, 0));
 }

@@ -25,7 +25,7 @@ const BUFFER_BYTES: usize = 1 << 22;
 /// The blocks of a source, and the number of the first row of each, and of the one after the last.
 #[derive(Debug)]
 pub(crate) struct NumberedBlocks {
-    pub blocks: Vec<(Arc<Segment>, usize)>,
+    pub blocks: Arc<Vec<(Arc<Segment>, usize)>>,
     firsts: Vec<u64>,
 }
 
@@ -38,7 +38,7 @@ impl NumberedBlocks {
             next += segment.block_rows(*block) as u64;
         }
         firsts.push(next);
-        Self { blocks, firsts }
+        Self { blocks: Arc::new(blocks), firsts }
     }
 
     /// The number of a block's first row.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, StringViewArray};
 use onehop_io::Ledger;
-use onehop_segment::{BlockCache, BlockColumn, ColumnType, EncodingCode, Segment};
+use onehop_segment::{BlockCache, BlockColumn, BlockScan, ColumnType, EncodingCode, Segment};
 
 use crate::block::{Block, CodeTable, Decoding};
 use crate::late::NumberedBlocks;
@@ -47,6 +47,20 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// # Errors
     /// Those of the storage, and of what is stored.
     fn load(&self, morsel: usize, column: usize) -> Result<Block>;
+
+    /// For who takes morsels in this order: reads up to so many bytes before they are asked for, where there is something
+    /// to be read. `sure` are columns that will be asked for of every morsel.
+    fn scan(&self, _order: &[usize], _sure: &[usize], _horizon_bytes: usize) -> Option<BlockScan> {
+        None
+    }
+
+    /// As [`Source::load`], of a scan that has the morsel at `at` in its order.
+    ///
+    /// # Errors
+    /// As [`Source::load`].
+    fn load_of(&self, _scan: &BlockScan, _at: usize, morsel: usize, column: usize) -> Result<Block> {
+        self.load(morsel, column)
+    }
 
     /// A morsel has been read: for progress and ledgers.
     fn finished(&self, _morsel: usize) {}
@@ -223,6 +237,26 @@ impl SegmentSource {
         Ok(Dictionary::from_unsorted(&StringViewArray::from_iter_values(all)).0)
     }
 
+    /// A column of a morsel, whose block is loaded if need be.
+    fn block(&self, morsel: usize, column: usize, load: impl FnOnce() -> Result<Arc<BlockColumn>>) -> Result<Block> {
+        let SegmentColumn { index, column_type, is_late, codes: tables } = &self.columns[column];
+        if *is_late {
+            let (segment, block) = &self.rows.blocks[morsel];
+            // The numbers of rows take no reading; which of them are NULL does.
+            let has_nulls = segment.zone(*index, *block).null_count > 0;
+            let column = has_nulls.then(load).transpose()?;
+            return Ok(Block::of_rows(self.rows.first(morsel), column));
+        }
+        let loaded = load()?;
+        let decoding = match &tables[self.segment_of[morsel]] {
+            _ if column_type.is_text() && loaded.stored().is_none() => Decoding::Codes(self.codes_of(column, &loaded)?),
+            Some(table) => Decoding::Table(table.clone()),
+            None if stored_as_integers(column_type, &loaded) => Decoding::Biased(bias(column_type)),
+            None => Decoding::Arrow,
+        };
+        Ok(Block::new(loaded, decoding))
+    }
+
     /// The codes of a block of texts that are stored without a dictionary.
     fn codes_of(&self, column: usize, block: &BlockColumn) -> Result<Vec<u32>> {
         let Some(dictionary) = &self.domains[column].dictionary else { return Ok(Vec::new()) };
@@ -270,22 +304,18 @@ impl Source for SegmentSource {
     }
 
     fn load(&self, morsel: usize, column: usize) -> Result<Block> {
-        let SegmentColumn { index, column_type, is_late, codes: tables } = &self.columns[column];
         let (segment, block) = &self.rows.blocks[morsel];
-        if *is_late {
-            // The numbers of rows take no reading; which of them are NULL does.
-            let has_nulls = segment.zone(*index, *block).null_count > 0;
-            let column = has_nulls.then(|| self.cache.load(segment, *index, *block, &self.ledger)).transpose()?;
-            return Ok(Block::of_rows(self.rows.first(morsel), column));
-        }
-        let loaded = self.cache.load(segment, *index, *block, &self.ledger)?;
-        let decoding = match &tables[self.segment_of[morsel]] {
-            _ if column_type.is_text() && loaded.stored().is_none() => Decoding::Codes(self.codes_of(column, &loaded)?),
-            Some(table) => Decoding::Table(table.clone()),
-            None if stored_as_integers(column_type, &loaded) => Decoding::Biased(bias(column_type)),
-            None => Decoding::Arrow,
-        };
-        Ok(Block::new(loaded, decoding))
+        self.block(morsel, column, || Ok(self.cache.load(segment, self.columns[column].index, *block, &self.ledger)?))
+    }
+
+    fn scan(&self, order: &[usize], sure: &[usize], horizon_bytes: usize) -> Option<BlockScan> {
+        let columns = self.columns.iter().map(|column| column.index).collect();
+        let (cache, ledger, blocks) = (&self.cache, &self.ledger, &self.rows.blocks);
+        Some(BlockScan::new(cache, ledger, blocks, order.to_vec(), columns, sure, horizon_bytes))
+    }
+
+    fn load_of(&self, scan: &BlockScan, at: usize, morsel: usize, column: usize) -> Result<Block> {
+        self.block(morsel, column, || Ok(scan.load(at, column)?))
     }
 
     fn finished(&self, morsel: usize) {

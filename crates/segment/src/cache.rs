@@ -8,14 +8,26 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use onehop_io::Ledger;
+use onehop_io::{AlignedBuf, Allowance, Ledger, RequestedPath};
 
 use crate::{BlockColumn, Result, Segment};
 
-/// Memory for blocks, shared by segments. All methods may be called from many threads.
-#[derive(Debug)]
+/// What all scans together may have read ahead.
+const AHEAD_BYTES: usize = 64 << 20;
+
+/// Memory for blocks, shared by segments, and the path by which they get there. Cheap to clone; all methods may be called
+/// from many threads.
+#[derive(Clone, Debug)]
 pub struct BlockCache {
+    path: RequestedPath,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
     budget: usize,
+    /// Of what is read ahead and not wanted yet.
+    allowance: Allowance,
     clock: Mutex<Clock>,
 }
 
@@ -50,6 +62,10 @@ impl Slot {
         block
     }
 
+    fn is_filled(&self) -> bool {
+        self.block.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Whether the block is new here: another thread may have been faster.
     fn put(&self, block: &Arc<BlockColumn>) -> bool {
         self.block.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(block)).is_none()
@@ -63,7 +79,30 @@ impl Slot {
 impl BlockCache {
     /// A cache of so many bytes; with 0 every block is read whenever it is needed.
     pub fn new(budget: usize) -> Self {
-        Self { budget, clock: Mutex::default() }
+        let shared = Shared { budget, allowance: Allowance::new(AHEAD_BYTES), clock: Mutex::default() };
+        Self { path: RequestedPath::Auto, shared: Arc::new(shared) }
+    }
+
+    /// The same memory, for who reads by a path. With [`RequestedPath::Auto`] files are read as they were opened, but
+    /// that what is read ahead may pass the page cache by.
+    #[must_use]
+    pub fn by_path(&self, path: RequestedPath) -> Self {
+        Self { path, ..self.clone() }
+    }
+
+    /// The path asked for.
+    pub fn path(&self) -> RequestedPath {
+        self.path
+    }
+
+    /// Bytes that blocks may take.
+    pub(crate) fn budget(&self) -> usize {
+        self.shared.budget
+    }
+
+    /// Memory for what is read ahead.
+    pub(crate) fn allowance(&self) -> &Allowance {
+        &self.shared.allowance
     }
 
     /// Bytes that blocks take.
@@ -72,7 +111,7 @@ impl BlockCache {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Clock> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads a block of a column, or takes it from memory. Its values have been verified as by
@@ -87,16 +126,45 @@ impl BlockCache {
         block: usize,
         ledger: &Ledger,
     ) -> Result<Arc<BlockColumn>> {
-        let slot = column * segment.blocks() + block;
-        if let Some(block) = segment.slots[slot].get() {
-            ledger.cached(block.memory_bytes());
-            return Ok(block);
+        match self.get(segment, column, block, ledger) {
+            Some(block) => Ok(block),
+            None => self.read(segment, column, block, ledger, |_, _| None),
         }
-        let loaded = segment.load(column, block, ledger)?;
+    }
+
+    /// Whether a block is in memory.
+    pub(crate) fn has(&self, segment: &Segment, column: usize, block: usize) -> bool {
+        segment.slots[column * segment.blocks() + block].is_filled()
+    }
+
+    /// A block that is in memory.
+    pub(crate) fn get(
+        &self,
+        segment: &Segment,
+        column: usize,
+        block: usize,
+        ledger: &Ledger,
+    ) -> Option<Arc<BlockColumn>> {
+        let block = segment.slots[column * segment.blocks() + block].get()?;
+        ledger.cached(block.memory_bytes());
+        Some(block)
+    }
+
+    /// Reads a block, verifies it and keeps it. `read` says what has been read of it already.
+    pub(crate) fn read(
+        &self,
+        segment: &Arc<Segment>,
+        column: usize,
+        block: usize,
+        ledger: &Ledger,
+        mut read: impl FnMut(u64, usize) -> Option<AlignedBuf>,
+    ) -> Result<Arc<BlockColumn>> {
+        let slot = column * segment.blocks() + block;
+        let loaded = segment.load_by(self.path, column, block, ledger, |at, bytes| Some(read(at, bytes)?.into()))?;
         loaded.verify(&segment.zone(column, block))?;
         let loaded = Arc::new(loaded);
         // A block that fills a good part of the cache by itself would only drive out the others.
-        if loaded.memory_bytes() <= self.budget / 8 && segment.slots[slot].put(&loaded) {
+        if loaded.memory_bytes() <= self.shared.budget / 8 && segment.slots[slot].put(&loaded) {
             self.admit(Cached { segment: Arc::downgrade(segment), slot, bytes: loaded.memory_bytes() });
         }
         Ok(loaded)
@@ -106,7 +174,7 @@ impl BlockCache {
         let mut clock = self.lock();
         clock.bytes += cached.bytes;
         clock.blocks.push_back(cached);
-        while clock.bytes > self.budget {
+        while clock.bytes > self.shared.budget {
             let Some(candidate) = clock.blocks.pop_front() else { return };
             let Some(segment) = candidate.segment.upgrade() else {
                 clock.bytes -= candidate.bytes;

@@ -22,10 +22,11 @@ use onehop_io::AlignedBuf;
 use crate::layout::{BlockRecord, EncodingCode, chunk};
 use crate::packed::{LANES, VECTOR_ROWS, Values, transpose, unpack, vector_words};
 use crate::reader::ColumnInfo;
+use crate::stored_bytes::StoredBytes;
 use crate::types::{ColumnType, f32_of_key, f64_of_key, u64_of_key};
 use crate::{Error, Place};
 
-type Chunk = Option<Arc<AlignedBuf>>;
+type Chunk = Option<StoredBytes>;
 
 /// A loaded block of one column, encoded as on storage, its checksums verified.
 #[derive(Clone, Debug)]
@@ -413,7 +414,7 @@ impl Dictionary {
         }
         let views = offsets.windows(2).map(|ends| view(text, ends[0], ends[1] - ends[0])).collect();
         let text_bytes = text.len();
-        let text = buffer(&Arc::new(bytes)).slice_with_length(text_start, text_bytes);
+        let text = buffer(&StoredBytes::from(bytes)).slice_with_length(text_start, text_bytes);
         Ok(Self { entries: Entries::Texts { views, text } })
     }
 }
@@ -433,17 +434,17 @@ fn view(text: &[u8], start: usize, length: usize) -> u128 {
 }
 
 /// A chunk as an Arrow buffer that keeps it alive.
-fn buffer(chunk: &Arc<AlignedBuf>) -> Buffer {
+fn buffer(chunk: &StoredBytes) -> Buffer {
     let start = NonNull::from(&chunk[..]).cast::<u8>();
     // SAFETY: the bytes stay where they are, and are not written, for as long as the Arc given along lives.
-    unsafe { Buffer::from_custom_allocation(start, chunk.len(), Arc::clone(chunk) as _) }
+    unsafe { Buffer::from_custom_allocation(start, chunk.len(), Arc::clone(chunk.buffer()) as _) }
 }
 
 fn vectors(rows: &Range<usize>) -> Range<usize> {
     rows.start / VECTOR_ROWS..rows.end.div_ceil(VECTOR_ROWS)
 }
 
-fn words_of(plane: &AlignedBuf, width: u32, vector: usize) -> &[u32] {
+fn words_of(plane: &StoredBytes, width: u32, vector: usize) -> &[u32] {
     &plane.words()[vector * vector_words(width)..][..vector_words(width)]
 }
 

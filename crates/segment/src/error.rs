@@ -10,6 +10,15 @@ pub enum Error {
     #[error(transparent)]
     Io(#[from] onehop_io::Error),
 
+    /// The storage below failed over a block.
+    #[error("{source} ({place})")]
+    Read {
+        /// Column and block.
+        place: Place,
+        /// What was attempted, on which file and where in it, and what the system said.
+        source: onehop_io::Error,
+    },
+
     /// Stored bytes are not what was written.
     #[error("{file} is corrupt: {place}: {reason}")]
     Corrupt {

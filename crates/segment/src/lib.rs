@@ -12,6 +12,7 @@
 //!   block.
 //! - Zones may be wider than the values they stand for, never narrower.
 
+mod ahead;
 mod cache;
 mod check;
 mod decode;
@@ -20,19 +21,26 @@ mod error;
 mod isa;
 pub mod layout;
 pub mod packed;
+mod place;
+mod queues;
 mod reader;
 mod stored;
+mod stored_bytes;
+mod stream;
 pub mod types;
 mod writer;
 mod zone;
 
+pub use ahead::{AheadFacts, BlockScan};
 pub use cache::BlockCache;
 pub use check::{Checked, check};
 pub use decode::BlockColumn;
 pub use error::{Error, Place, Result};
 pub use layout::{EncodingCode, FORMAT_VERSION};
+pub use place::PackedPlace;
 pub use reader::{ColumnInfo, Segment};
 pub use stored::{Plane, Stored};
+pub use stream::BlockStream;
 pub use types::ColumnType;
 pub use writer::{SegmentOptions, SegmentWriter, Written};
 pub use zone::{Comparison, Predicate, Value, Zone};

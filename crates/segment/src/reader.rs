@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow_array::StringViewArray;
 use arrow_schema::{Field, Schema, SchemaRef, TimeUnit};
-use onehop_io::{AlignedBuf, Ledger, PAGE_BYTES, ReadAt};
+use onehop_io::{AlignedBuf, Ledger, LocalFile, Operation, PAGE_BYTES, Path, ReadAt, RequestedPath};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cache::Slot;
@@ -18,6 +18,7 @@ use crate::layout::{
     Trailer, TypeCode, chunk, flags,
 };
 use crate::packed::{LANES, VECTOR_ROWS, vector_words};
+use crate::stored_bytes::StoredBytes;
 use crate::types::ColumnType;
 use crate::zone::{Predicate, Zone};
 use crate::{BLOCK_ROWS, Error, MAX_SEGMENT_ROWS, Place, Result};
@@ -26,6 +27,8 @@ use crate::{BLOCK_ROWS, Error, MAX_SEGMENT_ROWS, Place, Result};
 #[derive(Debug)]
 pub struct Segment {
     file: Arc<dyn ReadAt>,
+    /// The same file by the path that it was not opened by, opened when it is first asked for; `None`: not to be had.
+    other_way: OnceLock<Option<Arc<LocalFile>>>,
     schema: SchemaRef,
     head: FooterHead,
     checksum: u32,
@@ -141,7 +144,8 @@ impl Segment {
         let slots = records.iter().map(|_| Slot::default()).collect();
         let schema = Arc::new(Schema::new(fields));
         let checksum = trailer.trailer_crc;
-        Ok(Self { file, schema, head, checksum, columns: parsed, records: records.to_vec(), slots })
+        let (records, other_way) = (records.to_vec(), OnceLock::new());
+        Ok(Self { file, other_way, schema, head, checksum, columns: parsed, records, slots })
     }
 
     /// The columns, by their Arrow types.
@@ -152,6 +156,37 @@ impl Segment {
     /// The file it lies in.
     pub fn file(&self) -> &Arc<dyn ReadAt> {
         &self.file
+    }
+
+    /// The file, to be read by a path: what is asked for by name is that path, or an error.
+    ///
+    /// # Errors
+    /// Where the file cannot be read by it.
+    pub fn file_by(&self, requested: RequestedPath) -> Result<Arc<dyn ReadAt>> {
+        let path = self.file.hints().path;
+        let is_that = match requested {
+            RequestedPath::Auto | RequestedPath::PreferHostDirect => true,
+            RequestedPath::Buffered => path != Path::HostDirect,
+            RequestedPath::HostDirect => path == Path::HostDirect,
+        };
+        // What is in this process's memory takes no path.
+        if is_that || path == Path::Memory {
+            return Ok(Arc::clone(&self.file));
+        }
+        let open = || {
+            let local = Arc::clone(&self.file).as_local()?;
+            if requested == RequestedPath::HostDirect { local.past_page_cache() } else { local.by_page_cache() }
+        };
+        match self.other_way.get_or_init(open) {
+            Some(file) => Ok(Arc::clone(file) as Arc<dyn ReadAt>),
+            None => {
+                let what =
+                    if requested == RequestedPath::HostDirect { "past the page cache (O_DIRECT)" } else { "buffered" };
+                let reason = format!("it cannot be read {what} where it lies");
+                let source = std::io::Error::new(std::io::ErrorKind::Unsupported, reason);
+                Err(onehop_io::Error::new(Operation::Open, self.file.name(), source).into())
+            }
+        }
     }
 
     /// Rows.
@@ -208,17 +243,42 @@ impl Segment {
         self.record(column, block).chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum()
     }
 
-    fn record(&self, column: usize, block: usize) -> &BlockRecord {
+    pub(crate) fn record(&self, column: usize, block: usize) -> &BlockRecord {
         &self.records[column * self.blocks() + block]
+    }
+
+    /// Where a block of a column lies: offsets, which are pages', and lengths.
+    pub(crate) fn chunks(&self, column: usize, block: usize) -> impl Iterator<Item = (u64, usize)> + use<> {
+        let chunks = self.record(column, block).chunks;
+        chunks.into_iter().filter(|chunk| chunk.bytes > 0).map(|chunk| (chunk.offset, chunk.bytes as usize))
     }
 
     /// Reads a block of a column, encoded as it is, and verifies its checksums.
     pub fn load(&self, column: usize, block: usize, ledger: &Ledger) -> Result<BlockColumn> {
+        self.load_by(RequestedPath::Auto, column, block, ledger, |_, _| None)
+    }
+
+    /// As [`Segment::load`], by a path; `read` says what has been read already of so many bytes at an offset.
+    pub(crate) fn load_by(
+        &self,
+        path: RequestedPath,
+        column: usize,
+        block: usize,
+        ledger: &Ledger,
+        mut read: impl FnMut(u64, usize) -> Option<StoredBytes>,
+    ) -> Result<BlockColumn> {
         let record = self.record(column, block);
         let mut chunks = [None, None, None, None];
         for (slot, chunk) in chunks.iter_mut().zip(&record.chunks) {
             if chunk.bytes > 0 {
-                *slot = Some(Arc::new(self.read_chunk(column, block, chunk, ledger)?));
+                let bytes = match read(chunk.offset, chunk.bytes as usize) {
+                    Some(bytes) => bytes,
+                    None => read_chunk(&*self.file_by(path)?, chunk, ledger)
+                        .map_err(|source| Error::Read { place: self.place(column, block), source })?
+                        .into(),
+                };
+                self.check_chunk(column, block, chunk, &bytes)?;
+                *slot = Some(bytes);
                 ledger.needed(chunk.bytes as usize);
             }
         }
@@ -227,26 +287,22 @@ impl Segment {
             EncodingCode::Dictionary => Some(self.dictionary(column, ledger)?),
             _ => None,
         };
-        let place = Place::Block { column: info.name.clone(), block };
-        let origin = Origin { file: self.file.name().to_string(), place };
+        let origin = Origin { file: self.file.name().to_string(), place: self.place(column, block) };
         BlockColumn::new(info, self.block_rows(block), record, chunks, dictionary, origin)
     }
 
-    fn read_chunk(&self, column: usize, block: usize, chunk: &ChunkRecord, ledger: &Ledger) -> Result<AlignedBuf> {
-        let mut buf = AlignedBuf::zeroed(chunk.bytes as usize);
-        if self.file.hints().alignment > 1 {
-            // Chunks start on pages, and what follows them on the last page is padding or the next page's start: a
-            // direct read of whole pages needs no bounce.
-            self.file.read_at(chunk.offset, buf.padded_mut(), ledger)?;
-        } else {
-            self.file.read_at(chunk.offset, &mut buf, ledger)?;
-        }
-        if crc32c::crc32c(&buf) != chunk.crc {
-            let place = Place::Block { column: self.columns[column].info.name.clone(), block };
+    /// A block of a column, for messages.
+    pub(crate) fn place(&self, column: usize, block: usize) -> Place {
+        Place::Block { column: self.columns[column].info.name.clone(), block }
+    }
+
+    fn check_chunk(&self, column: usize, block: usize, chunk: &ChunkRecord, buf: &[u8]) -> Result<()> {
+        if crc32c::crc32c(buf) != chunk.crc {
+            let place = self.place(column, block);
             let reason = format!("{} bytes at offset {} do not match their checksum", chunk.bytes, chunk.offset);
             return Err(corrupt(&*self.file, place, &reason));
         }
-        Ok(buf)
+        Ok(())
     }
 
     /// The texts of a column's dictionary, sorted; `None` if it has none of texts.
@@ -289,6 +345,18 @@ impl Segment {
             .map_err(|reason| corrupt(&*self.file, place(), &reason))?;
         Ok(Arc::clone(column.dictionary.get_or_init(|| Arc::new(dictionary))))
     }
+}
+
+fn read_chunk(file: &dyn ReadAt, chunk: &ChunkRecord, ledger: &Ledger) -> onehop_io::Result<AlignedBuf> {
+    let mut buf = AlignedBuf::zeroed(chunk.bytes as usize);
+    if file.hints().alignment > 1 {
+        // Chunks start on pages, and what follows them on the last page is padding or the next page's start: a direct
+        // read of whole pages needs no bounce.
+        file.read_at(chunk.offset, buf.padded_mut(), ledger)?;
+    } else {
+        file.read_at(chunk.offset, &mut buf, ledger)?;
+    }
+    Ok(buf)
 }
 
 fn block_rows(head: &FooterHead, block: usize) -> usize {

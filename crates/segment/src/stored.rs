@@ -8,6 +8,7 @@ use arrow_array::StringViewArray;
 use arrow_buffer::ScalarBuffer;
 
 use crate::decode::{BlockColumn, Entries};
+use crate::isa::per_isa;
 use crate::layout::{EncodingCode, chunk};
 use crate::packed::{
     Mask, VECTOR_ROWS, Values, pick, prefetch, prefetch_words, unpack, value_at, vector_words, within,
@@ -158,13 +159,14 @@ impl BlockColumn {
             let rows = (self.rows - vector * VECTOR_ROWS).min(VECTOR_ROWS);
             let pair = |row: usize| u64::from(high_values[row]) << 32 | u64::from(low_values[row]);
             let value = |row: usize| i128::from(stored.base.wrapping_add(pair(row) as i64));
-            if stored.high.is_none() {
-                // The common case, and one that vectorises: only the extremes need a second look.
-                let (least, most) =
-                    low_values[..rows].iter().fold((u32::MAX, 0), |(least, most), v| (least.min(*v), most.max(*v)));
-                if !outside(base + i128::from(least)) && !outside(base + i128::from(most)) {
-                    continue;
-                }
+            // Only the extremes need a second look, as long as no sum wraps.
+            let (least, most) = match stored.high {
+                None => extremes(&low_values[..rows]),
+                Some(_) => wide_extremes(&low_values[..rows], &high_values[..rows]),
+            };
+            let (least, most) = (base + i128::from(least), base + i128::from(most));
+            if !outside(least) && !outside(most) && most <= i128::from(i64::MAX) {
+                continue;
             }
             for row in 0..rows {
                 let is_valid = is_code
@@ -199,6 +201,32 @@ impl crate::decode::Dictionary {
         // SAFETY: `Dictionary::parse` made every view from offsets that it found to lie inside the text and to cut it
         // between characters of valid UTF-8.
         Some(unsafe { StringViewArray::new_unchecked(ScalarBuffer::from(views.clone()), vec![text.clone()], None) })
+    }
+}
+
+per_isa! {
+    /// The least and the greatest of some values.
+    fn extremes(values: &[u32]) -> (u64, u64) {
+        let (mut least, mut most) = (u32::MAX, 0);
+        // A fold may be a function of its own, and that of the baseline.
+        for value in values {
+            least = least.min(*value);
+            most = most.max(*value);
+        }
+        (u64::from(least), u64::from(most))
+    }
+}
+
+per_isa! {
+    /// As [`extremes`], of values that are two planes.
+    fn wide_extremes(low: &[u32], high: &[u32]) -> (u64, u64) {
+        let (mut least, mut most) = (u64::MAX, 0);
+        for (low, high) in low.iter().zip(high) {
+            let value = u64::from(*high) << 32 | u64::from(*low);
+            least = least.min(value);
+            most = most.max(value);
+        }
+        (least, most)
     }
 }
 

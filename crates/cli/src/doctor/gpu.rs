@@ -1,25 +1,67 @@
-//! NVIDIA GPUs: on the bus, and usable.
+//! NVIDIA GPUs: on the bus, and usable. The driver is loaded only where there is a device for it.
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+
+use onehop_cuda::{Context, Device, Driver};
+use onehop_engine::units;
 
 use super::Finding;
 
-/// Looks.
-pub fn probe() -> Vec<Finding> {
+/// Looks, and opens the first GPU for further probes.
+pub fn probe() -> (Vec<Finding>, Option<Arc<Context>>) {
     let on_bus = on_bus(Path::new("/sys/bus/pci/devices"));
     let nodes = nodes(Path::new("/dev"));
-    vec![finding(on_bus, &nodes)]
+    if nodes.is_empty() {
+        return (vec![finding(on_bus)], None);
+    }
+    let opened = Driver::load().and_then(|driver| Ok((driver.version(), driver.devices()?)));
+    match opened {
+        Err(e) => (vec![unusable(&nodes, &e)], None),
+        Ok((version, devices)) => {
+            let context = devices.first().and_then(|device| device.context().ok());
+            (devices.iter().map(|device| usable(version, device)).collect(), context)
+        }
+    }
 }
 
-fn finding(on_bus: usize, nodes: &[String]) -> Finding {
-    match (on_bus, nodes) {
-        (0, []) => Finding::info("gpu", "no NVIDIA GPU; this version computes on the CPU only"),
-        (n, []) => Finding::warn("gpu", format!("{n} NVIDIA on the PCI bus, no device node"))
+/// Opens a GPU, or says why there is none to be opened, as the probe does.
+pub fn open(number: usize) -> Result<Arc<Context>, String> {
+    let nodes = nodes(Path::new("/dev"));
+    if nodes.is_empty() {
+        return Err(finding(on_bus(Path::new("/sys/bus/pci/devices"))).sentence());
+    }
+    let devices = Driver::load().and_then(|driver| driver.devices());
+    let devices = devices.map_err(|e| unusable(&nodes, &e).sentence())?;
+    let Some(device) = devices.get(number) else {
+        return Err(format!("there is no GPU {number}: this process may use {}", devices.len()));
+    };
+    device.context().map_err(|e| unusable(&nodes, &e).sentence())
+}
+
+fn finding(on_bus: usize) -> Finding {
+    match on_bus {
+        0 => Finding::info("gpu", "no NVIDIA GPU; queries of this version need none"),
+        n => Finding::warn("gpu", format!("{n} NVIDIA on the PCI bus, no device node"))
             .because("the driver is not loaded, or the container was not given the devices")
             .fix("load the driver (modprobe nvidia), or start the container with --gpus all"),
-        (_, nodes) => Finding::ok("gpu", format!("{}; not used by this version", nodes.join(", "))),
     }
+}
+
+fn unusable(nodes: &[String], error: &onehop_cuda::Error) -> Finding {
+    let finding = Finding::warn("gpu", format!("{}, not usable", nodes.join(", "))).because(error.to_string());
+    match error.cure() {
+        Some(cure) => finding.fix(cure),
+        None => finding,
+    }
+}
+
+fn usable(version: i32, device: &Device) -> Finding {
+    let (cuda, (major, minor)) = (format!("CUDA {}.{}", version / 1000, version % 1000 / 10), device.compute);
+    let memory = units::bytes(device.memory_bytes);
+    let what = format!("{}, {memory}, compute {major}.{minor}, {cuda}, at {}", device.name, device.pci);
+    Finding::ok("gpu", format!("{what}; queries run on the CPU in this version"))
 }
 
 /// Display and 3D controllers of NVIDIA's.
@@ -48,9 +90,17 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_gpu_is_healthy() {
-        assert_eq!(finding(0, &[]).status, Status::Info);
-        assert_eq!(finding(1, &[]).status, Status::Warn);
-        assert_eq!(finding(1, &["/dev/nvidia0".into()]).status, Status::Ok);
+        assert_eq!(finding(0).status, Status::Info);
+        assert_eq!(finding(1).status, Status::Warn);
+    }
+
+    #[test]
+    fn a_gpu_without_a_driver_has_its_reason() {
+        let error =
+            onehop_cuda::Error::NotThere { library: "libcuda", reason: "no such file".into(), cure: "install it" };
+        let found = unusable(&["/dev/nvidia0".into()], &error);
+        assert_eq!((found.status, found.fix.as_deref()), (Status::Warn, Some("install it")));
+        assert_eq!(found.cause.as_deref(), Some("libcuda cannot be loaded: no such file"));
     }
 
     #[test]

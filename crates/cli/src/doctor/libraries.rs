@@ -1,4 +1,4 @@
-//! Libraries that are loaded at run time, looked up where the dynamic loader would look and never loaded: loading a
+//! Libraries that are loaded at run time, looked up where the dynamic loader would look and not loaded: loading a
 //! driver can take seconds and has side effects.
 
 use std::collections::BTreeSet;
@@ -7,18 +7,36 @@ use std::path::{Path, PathBuf};
 
 use super::Finding;
 
-/// A library, and what it is for. None of them is used by this version: they are what its successors will look for.
+/// A library, and what it is for. None of them is used by queries of this version: that is what its successors will look
+/// for.
 struct Library {
     name: &'static str,
     file: &'static str,
     serves: &'static str,
+    /// Who needs it today.
+    used_by: Option<&'static str>,
 }
 
 const LIBRARIES: [Library; 4] = [
-    Library { name: "libcuda", file: "libcuda.so", serves: "queries on NVIDIA GPUs" },
-    Library { name: "libnvrtc", file: "libnvrtc.so", serves: "kernels compiled for the query" },
-    Library { name: "libcufile", file: "libcufile.so", serves: "reads from storage straight into GPU memory" },
-    Library { name: "librados", file: "librados.so", serves: "databases on Ceph" },
+    Library {
+        name: "libcuda",
+        file: "libcuda.so",
+        serves: "queries on NVIDIA GPUs",
+        used_by: Some("the GPU's paths of `onehop bench io` and `onehop bench q6`"),
+    },
+    Library {
+        name: "libnvrtc",
+        file: "libnvrtc.so",
+        serves: "kernels compiled for the query",
+        used_by: Some("the GPU's paths of `onehop bench q6`"),
+    },
+    Library {
+        name: "libcufile",
+        file: "libcufile.so",
+        serves: "reads from storage straight into GPU memory",
+        used_by: Some("the cuFile paths of `onehop bench io` and `onehop bench q6`"),
+    },
+    Library { name: "librados", file: "librados.so", serves: "databases on Ceph", used_by: None },
 ];
 
 /// Looks.
@@ -28,11 +46,18 @@ pub fn probe() -> Vec<Finding> {
 }
 
 fn look(library: &Library, folders: &[PathBuf]) -> Finding {
+    let users = match library.used_by {
+        Some(users) => format!("used by {users}, not by queries of this version"),
+        None => "not used by this version".into(),
+    };
     match folders.iter().find_map(|folder| find(folder, library.file)) {
-        Some(path) => Finding::ok(library.name, format!("{}; not used by this version", path.display())),
-        None => Finding::info(library.name, "not found; not used by this version")
+        Some(path) => {
+            let version = version(&path, library.file).map(|version| format!(" ({version})")).unwrap_or_default();
+            Finding::ok(library.name, format!("{}{version}; {users}", path.display()))
+        }
+        None => Finding::info(library.name, format!("not found; {users}"))
             .because(format!("{} is not in any of {} library folders", library.file, folders.len()))
-            .fix(format!("none needed: it is for {}, which this version does not have", library.serves)),
+            .fix(format!("none needed for queries: this version has no {}", library.serves)),
     }
 }
 
@@ -43,6 +68,13 @@ fn find(folder: &Path, file: &str) -> Option<PathBuf> {
     let paths = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_it)).map(|entry| entry.path());
     // A link that leads nowhere is no library.
     paths.filter(|path| path.exists()).max()
+}
+
+/// The version in the name of the file that a link leads to.
+fn version(path: &Path, file: &str) -> Option<String> {
+    let real = fs::canonicalize(path).ok()?;
+    let version = real.file_name()?.to_str()?.strip_prefix(file)?.strip_prefix('.')?;
+    version.contains('.').then(|| version.to_string())
 }
 
 /// Where the loader looks, in its order, and where CUDA's own installer puts things.
@@ -111,6 +143,10 @@ mod tests {
         assert_eq!(folders, [at("lib")]);
         assert_eq!(find(&folders[0], "libcuda.so"), Some(at("lib/libcuda.so.1")));
         assert_eq!(find(&folders[0], "librados.so"), None);
+        fs::write(at("lib/libcufile.so.1.15.1"), "")?;
+        std::os::unix::fs::symlink(at("lib/libcufile.so.1.15.1"), at("lib/libcufile.so.0"))?;
+        assert_eq!(version(&at("lib/libcufile.so.0"), "libcufile.so"), Some("1.15.1".into()));
+        assert_eq!(version(&at("lib/libcuda.so.1"), "libcuda.so"), None);
         Ok(())
     }
 }

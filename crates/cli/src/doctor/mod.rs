@@ -5,7 +5,8 @@
 //! and should work better; FAIL is what would stop the engine, and the only thing that changes the exit code.
 
 pub mod cpu;
-mod gpu;
+pub mod gpu;
+mod gpu_storage;
 pub mod kernel;
 mod libraries;
 pub mod memory;
@@ -91,6 +92,12 @@ impl Finding {
         self
     }
 
+    /// All of it in a line.
+    fn sentence(&self) -> String {
+        let more: Vec<&str> = [&self.cause, &self.fix].into_iter().flatten().map(String::as_str).collect();
+        if more.is_empty() { self.found.clone() } else { format!("{}: {}", self.found, more.join("; ")) }
+    }
+
     /// What to do, and what it would bring.
     fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
@@ -115,8 +122,10 @@ fn look(args: &DoctorArgs) -> Vec<Finding> {
     findings.extend(memory::probe());
     findings.extend(kernel::probe());
     findings.extend(storage::probe(&args.path));
-    findings.extend(gpu::probe());
+    let (gpus, gpu) = gpu::probe();
+    findings.extend(gpus);
     findings.extend(libraries::probe());
+    findings.extend(gpu_storage::probe(&args.path, gpu.as_ref()));
     findings
 }
 

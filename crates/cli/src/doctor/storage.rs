@@ -25,7 +25,7 @@ pub fn probe(path: &Path) -> Vec<Finding> {
 }
 
 /// `path`, or the nearest folder above it that is there.
-fn existing_folder(path: &Path) -> io::Result<PathBuf> {
+pub fn existing_folder(path: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     let found = absolute.ancestors().find(|path| path.is_dir());
     found.ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(fs::canonicalize)
@@ -33,9 +33,13 @@ fn existing_folder(path: &Path) -> io::Result<PathBuf> {
 
 /// The kind of the file system that `path` is on, or would be on, and its device; `None` where that is not to be had.
 pub fn file_system_of(path: &Path) -> Option<String> {
+    mount_under(path).map(|mount| format!("{} on {}", mount.kind, mount.source))
+}
+
+/// Where `path` is mounted, or would be.
+pub fn mount_under(path: &Path) -> Option<Mount> {
     let folder = existing_folder(path).ok()?;
-    let mount = mount_of(&folder, &fs::read_to_string("/proc/self/mountinfo").ok()?)?;
-    Some(format!("{} on {}", mount.kind, mount.source))
+    mount_of(&folder, &fs::read_to_string("/proc/self/mountinfo").ok()?)
 }
 
 fn file_system(folder: &Path) -> Finding {
@@ -52,11 +56,15 @@ fn file_system(folder: &Path) -> Finding {
     }
 }
 
+/// A mounted file system.
 #[derive(Debug, PartialEq, Eq)]
-struct Mount {
-    kind: String,
-    source: String,
-    options: String,
+pub struct Mount {
+    /// `ext4`, `xfs` ...
+    pub kind: String,
+    /// The device, or what stands for one.
+    pub source: String,
+    /// How it is mounted here.
+    pub options: String,
 }
 
 impl std::fmt::Display for Mount {
@@ -127,12 +135,14 @@ fn transfer(path: &Path) -> Result<(), String> {
 }
 
 /// A file of our own making, gone when this is dropped.
-struct Trial {
-    path: PathBuf,
+pub struct Trial {
+    /// Where it is.
+    pub path: PathBuf,
 }
 
 impl Trial {
-    fn create(folder: &Path) -> io::Result<Self> {
+    /// An empty file in a folder.
+    pub fn create(folder: &Path) -> io::Result<Self> {
         let path = folder.join(format!(".onehop-doctor-{}", std::process::id()));
         // Never a file that was there before.
         File::create_new(&path)?;

@@ -20,6 +20,7 @@ use onehop_engine::units;
 
 /// What is measured, on what, how.
 struct Subject<'a> {
+    suite: Suite,
     args: &'a BenchArgs,
     path: PathBuf,
     queries: Vec<Query>,
@@ -30,21 +31,21 @@ struct Subject<'a> {
 }
 
 /// Runs the benchmark. A wrong answer fails it, after all queries have run.
-pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<(), Stop> {
+pub fn run(suite: Suite, args: &BenchArgs, terminal: &Terminal) -> Result<(), Stop> {
     // What makes no sense is said before data is generated for it.
-    let queries = chosen(args)?;
-    generate::check_scale(args.suite, args.sf)?;
+    let queries = chosen(suite, args)?;
+    generate::check_scale(suite, args.sf)?;
     let given = args.settings();
     let threads = settings::threads(&settings::effective(&given)?);
-    let path = args.db.clone().unwrap_or_else(|| default_database(args.suite.name(), args.sf));
+    let path = args.db.clone().unwrap_or_else(|| default_database(suite.name(), args.sf));
     if !path.join("catalog").exists() {
-        note(format!("generating {} SF {} into {}", args.suite.name(), args.sf, path.display()));
-        make(args, threads, &path, terminal)?;
+        note(format!("generating {} SF {} into {}", suite.name(), args.sf, path.display()));
+        make(suite, args, threads, &path, terminal)?;
     }
     let bench = Bench::open(&path, given, threads)?;
     let io_path = io_path(&bench)?;
     let environment = Environment::find(&path);
-    let subject = Subject { args, path, queries, threads, io_path, environment };
+    let subject = Subject { suite, args, path, queries, threads, io_path, environment };
     warn_of_debug_build(args, terminal);
     let measured = measure_all(&subject, &bench)?;
     if let Some(target) = &args.json {
@@ -54,8 +55,8 @@ pub fn run(args: &BenchArgs, terminal: &Terminal) -> Result<(), Stop> {
     verdict(&subject, &measured)
 }
 
-fn chosen(args: &BenchArgs) -> Result<Vec<Query>, Stop> {
-    let all: &[Query] = match args.suite {
+fn chosen(suite: Suite, args: &BenchArgs) -> Result<Vec<Query>, Stop> {
+    let all: &[Query] = match suite {
         Suite::Ssb => &SSB,
         Suite::Tpch => &TPCH,
     };
@@ -65,12 +66,12 @@ fn chosen(args: &BenchArgs) -> Result<Vec<Query>, Stop> {
     }
 }
 
-fn make(args: &BenchArgs, threads: usize, path: &Path, terminal: &Terminal) -> Result<(), Stop> {
+fn make(suite: Suite, args: &BenchArgs, threads: usize, path: &Path, terminal: &Terminal) -> Result<(), Stop> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(|e| Stop::System(format!("cannot make {}", parent.display()), e))?;
     }
     let args = GenArgs {
-        suite: args.suite,
+        suite,
         sf: args.sf,
         out: path.to_path_buf(),
         format: GenFormat::Segments,
@@ -138,13 +139,13 @@ fn write_json(target: &Path, report: &serde_json::Value) -> Result<(), Stop> {
 
 impl Subject<'_> {
     fn head(&self) -> String {
-        let Self { args, path, queries, threads, io_path, .. } = self;
+        let Self { suite, args, path, queries, threads, io_path, .. } = self;
         let runs = match args.runs {
             0 => format!("{}, for the answer alone: nothing is timed", units::plural(WARM_UP_RUNS as u64, "run")),
             n => format!("{n} of each query, hot: after {WARM_UP_RUNS} that warms up; times are medians of these"),
         };
         let mut lines = vec![
-            ("suite", format!("{}, SF {}, {}", args.suite.name(), args.sf, queries_of(queries.len()))),
+            ("suite", format!("{}, SF {}, {}", suite.name(), args.sf, queries_of(queries.len()))),
             ("database", path.display().to_string()),
             ("seed", "fixed: the rows are a function of the scale factor".into()),
             ("runs", runs),
@@ -159,7 +160,7 @@ impl Subject<'_> {
         let args = self.args;
         json!({
             "schema_version": 2,
-            "suite": args.suite.name(),
+            "suite": self.suite.name(),
             "scale_factor": args.sf,
             "seed": "fixed",
             "database": self.path.display().to_string(),

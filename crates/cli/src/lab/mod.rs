@@ -3,6 +3,8 @@
 pub mod bench;
 mod environment;
 pub mod generate;
+pub mod io;
+pub mod q6;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use onehop_engine::{DatabaseOptions, Session};
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::client;
 use crate::exit::Stop;
@@ -43,12 +46,24 @@ fn threads(asked: Option<usize>) -> Result<usize, Stop> {
     Ok(settings::threads(&settings::effective(&given)?))
 }
 
-/// Sets `cancel` at the first Ctrl-C; the second ends the process as usual.
+/// Sets `cancel` at the first Ctrl-C from now on; the second ends the process as usual.
 fn cancel_on_interrupt(runtime: &Runtime, cancel: &'static AtomicBool) {
+    // Listened to before this returns, and not when the runtime comes to it.
+    let _inside = runtime.enter();
+    let Ok(mut presses) = signal(SignalKind::interrupt()) else { return };
+    // What ends the process from outside, `timeout` for one, leaves as little behind.
+    for kind in [SignalKind::terminate(), SignalKind::hangup()] {
+        let Ok(mut signals) = signal(kind) else { continue };
+        runtime.spawn(async move {
+            if signals.recv().await.is_some() {
+                cancel.store(true, Ordering::Relaxed);
+            }
+        });
+    }
     runtime.spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
+        if presses.recv().await.is_some() {
             cancel.store(true, Ordering::Relaxed);
-            let _ = tokio::signal::ctrl_c().await;
+            let _ = presses.recv().await;
             std::process::exit(crate::exit::Exit::Interrupted as i32);
         }
     });

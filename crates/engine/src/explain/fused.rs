@@ -147,6 +147,7 @@ impl Subtree<'_> {
         let late = columns.filter(|(_, domain)| domain.ty == Type::LateText).map(|(name, _)| name.clone());
         facts.late_columns = late.collect();
         facts.ledger = ran.map(|_| scan.ledger.snapshot());
+        facts.ahead = ran.map(|ran| ran.ahead.clone()).filter(|ahead| ahead.way.is_some());
         for skipped in ran.iter().flat_map(|ran| &ran.skipped) {
             let join = self.fused.words[number].steps[skipped.step].clone();
             facts.skipped_by_joins.push((join, skipped.morsels.len() as u64));

@@ -83,6 +83,9 @@ fn scan(scan: &ScanFacts) -> Value {
         "path": scan.path,
         "limit_rows": scan.limit,
         "ledger": scan.ledger.as_ref().map(ledger),
+        "read_ahead": scan.ahead.as_ref().map(|ahead| {
+            json!({ "way": ahead.way, "bytes": ahead.ahead_bytes, "late_bytes": ahead.late_bytes })
+        }),
         "read": scan.read.map(|(blocks, bytes)| json!({ "blocks": blocks, "bytes": bytes })),
     })
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use onehop_io::LedgerSnapshot;
 use onehop_pipeline::cpu::{Grouping, TableFacts};
+use onehop_segment::AheadFacts;
 
 pub(crate) use self::sql::Printer;
 pub(crate) use self::tree::{node_of, scan_facts};
@@ -162,6 +163,8 @@ pub struct ScanFacts {
     pub limit: Option<u64>,
     /// What it moved, once it has run as a part of a pipeline. Elsewhere the query's ledger has it.
     pub ledger: Option<LedgerSnapshot>,
+    /// What it read before it was asked for, once it has run.
+    pub ahead: Option<AheadFacts>,
     /// Blocks and bytes that it read by itself, outside of a pipeline.
     pub read: Option<(u64, u64)>,
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use onehop_io::{Hop, LedgerSnapshot};
+use onehop_segment::AheadFacts;
 
 use super::{
     Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, Sampled, ScanFacts, TopFacts,
@@ -143,6 +144,9 @@ fn scan_figures(scan: &ScanFacts) -> Vec<String> {
     lines.push(format!("bytes {planned} of {stored} stored{limit}, path {}", scan.path));
     if let Some(ledger) = &scan.ledger {
         lines.push(moved(ledger));
+    }
+    if let Some(AheadFacts { way: Some(way), ahead_bytes, late_bytes }) = &scan.ahead {
+        lines.push(format!("read ahead {} by {way}; {} when wanted", bytes(*ahead_bytes), bytes(*late_bytes)));
     }
     if let Some((blocks, read)) = scan.read {
         lines.push(format!("read {} of {}", bytes(read), plural(blocks, "block")));

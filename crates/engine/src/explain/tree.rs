@@ -148,6 +148,7 @@ pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> S
         path: plan.path(),
         limit: None,
         ledger: None,
+        ahead: None,
         read: None,
     }
 }

@@ -27,6 +27,7 @@ use onehop_pipeline::cpu::{
     TableFacts, TopFacts, Worker,
 };
 use onehop_pipeline::{BatchSource, BatchSourceBuilder};
+use onehop_segment::AheadFacts;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 
@@ -105,6 +106,8 @@ pub(crate) struct PipelineRan {
     pub top: Option<TopFacts>,
     /// Groups that did not fit in memory.
     pub spilled: Option<SpillRan>,
+    /// What was read before it was asked for.
+    pub ahead: AheadFacts,
     /// How often it was carried through: once for each part of a table that did not fit in memory.
     pub passes: usize,
 }
@@ -141,6 +144,7 @@ impl PipelineRan {
             (a, b) => a.or(b),
         };
         self.passes += other.passes;
+        self.ahead.add(&other.ahead);
         // The largest part, with the rows of all of them.
         self.table = match (self.table, other.table) {
             (Some(a), Some(b)) => Some(TableFacts {
@@ -634,6 +638,7 @@ impl Run {
             table: None,
             top,
             spilled: None,
+            ahead: stage.ahead(),
             passes: 1,
         };
         Ok((workers, done))

@@ -35,7 +35,7 @@ pub(super) fn budget(context: &TaskContext) -> Budget {
 }
 
 /// Bytes that operators may take together.
-pub(super) fn limit(pool: &dyn MemoryPool) -> usize {
+pub(crate) fn limit(pool: &dyn MemoryPool) -> usize {
     match pool.memory_limit() {
         MemoryLimit::Finite(bytes) => bytes,
         _ => usize::MAX,

@@ -26,7 +26,7 @@ mod exec;
 mod expr;
 mod graph;
 mod input;
-mod memory;
+pub(crate) mod memory;
 mod node;
 mod reduce;
 mod relation;

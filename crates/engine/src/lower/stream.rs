@@ -108,6 +108,7 @@ impl Flow {
             skipped: self.stage.skipped().to_vec(),
             steps: self.stage.step_rows(),
             times: self.stage.times(),
+            ahead: self.stage.ahead(),
             passes: 1,
             ..PipelineRan::default()
         }

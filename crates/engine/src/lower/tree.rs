@@ -140,7 +140,10 @@ impl<'a> Planner<'a> {
         let mut scans = Vec::with_capacity(self.graph.relations.len());
         for (relation, local) in self.graph.relations.iter().zip(&self.local) {
             scans.push(match &relation.origin {
-                Origin::Table(table) => Some(ScanPlan::new(table, local).map_err(DataFusionError::from)?),
+                Origin::Table(table) => {
+                    let plan = ScanPlan::new(table, local).map_err(DataFusionError::from)?;
+                    Some(plan.by_path(self.cache.path()))
+                }
                 Origin::Derived(_) | Origin::Joined(_) => None,
             });
         }

@@ -1,16 +1,19 @@
 //! The scan operator: reads the blocks it was dealt, decodes the needed columns a batch at a time.
+//!
+//! Each of its partitions has a [`BlockStream`]: what is wanted is known beforehand, and comes while operators above work
+//! on what is there. Its memory is asked of the statement's pool; who is refused it reads each block when it is wanted.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, Statistics};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -21,14 +24,22 @@ use datafusion::physical_plan::{
 };
 use futures::Stream;
 use onehop_io::Ledger;
-use onehop_segment::BlockColumn;
 use onehop_segment::packed::VECTOR_ROWS;
+use onehop_segment::{AheadFacts, BlockColumn, BlockStream};
 
 use super::{BlockRef, ScanPlan};
 use crate::Error;
 use crate::database::Table;
 use crate::explain::{self, ScanFacts};
+use crate::lower::memory;
 use crate::query::Query;
+
+/// All partitions together have so much in flight and in memory ahead of what is worked on, at most.
+const AHEAD_BYTES: usize = 64 << 20;
+/// And this part of the memory that there is.
+const AHEAD_SHARE: usize = 16;
+/// A partition has no more: that is what a fast device delivers while operators are busy.
+const PARTITION_BYTES: usize = 32 << 20;
 
 /// Reads segments.
 #[derive(Debug)]
@@ -44,6 +55,8 @@ pub struct SegmentScanExec {
     properties: Arc<PlanProperties>,
     statistics: Arc<Statistics>,
     metrics: ExecutionPlanMetricsSet,
+    /// What has come of reading ahead.
+    ahead: Arc<Mutex<AheadFacts>>,
 }
 
 impl SegmentScanExec {
@@ -75,7 +88,30 @@ impl SegmentScanExec {
             properties: Arc::new(properties),
             statistics: Arc::new(statistics),
             metrics: ExecutionPlanMetricsSet::new(),
+            ahead: Arc::default(),
         })
+    }
+
+    /// Memory of a partition for what is read ahead: what the pool has of it.
+    fn ahead_memory(&self, context: &TaskContext) -> MemoryReservation {
+        let pool = context.memory_pool();
+        let all = AHEAD_BYTES.min(memory::limit(pool.as_ref()) / AHEAD_SHARE);
+        let reservation = MemoryConsumer::new("CpuScan").register(pool);
+        // Refused, it reads nothing ahead.
+        let _ = reservation.try_grow((all / self.shares.len()).min(PARTITION_BYTES));
+        reservation
+    }
+
+    /// The first blocks of a partition that have as many rows as are wanted.
+    fn wanted(&self, share: Range<usize>) -> &[BlockRef] {
+        let blocks = &self.plan.blocks[share];
+        let mut rows = 0;
+        let is_wanted = |block: &&BlockRef| {
+            let is_wanted = rows < self.limit.unwrap_or(usize::MAX);
+            rows += block.segment.block_rows(block.block);
+            is_wanted
+        };
+        &blocks[..blocks.iter().take_while(is_wanted).count()]
     }
 }
 
@@ -88,7 +124,9 @@ impl SegmentScanExec {
     /// What it reads, for EXPLAIN.
     pub(crate) fn facts(&self) -> ScanFacts {
         let limit = self.limit.map(|rows| rows as u64);
-        ScanFacts { limit, ..explain::scan_facts(&self.table, &self.plan, &self.projection) }
+        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ahead = Some(ahead).filter(|ahead| ahead.way.is_some());
+        ScanFacts { limit, ahead, ..explain::scan_facts(&self.table, &self.plan, &self.projection) }
     }
 }
 
@@ -146,9 +184,16 @@ impl ExecutionPlan for SegmentScanExec {
             query.expect_rows(self.plan.rows() as u64);
         }
         let ledger = query.as_ref().map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()));
+        let memory = self.ahead_memory(&context);
+        let blocks: Vec<_> =
+            self.wanted(share.clone()).iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
+        let rows = blocks.iter().map(|(segment, block)| segment.block_rows(*block)).collect::<Vec<_>>().into_iter();
+        let (requested, columns) = (self.plan.requested, self.projection.clone());
         Ok(Box::pin(ScanStream {
-            blocks: self.plan.blocks[share.clone()].iter().cloned().collect(),
-            projection: self.projection.clone(),
+            blocks: BlockStream::new(requested, blocks, columns, &ledger, memory.size()),
+            rows,
+            ahead: Some(Arc::clone(&self.ahead)),
+            _memory: memory,
             schema: Arc::clone(&self.schema),
             batch_rows: context.session_config().batch_size().next_multiple_of(VECTOR_ROWS),
             rows_left: self.limit.unwrap_or(usize::MAX),
@@ -181,8 +226,13 @@ struct OpenBlock {
 }
 
 struct ScanStream {
-    blocks: VecDeque<BlockRef>,
-    projection: Vec<usize>,
+    blocks: BlockStream,
+    /// Of each block that has not come.
+    rows: std::vec::IntoIter<usize>,
+    /// Of all partitions; `None` when they have been told.
+    ahead: Option<Arc<Mutex<AheadFacts>>>,
+    /// Given back when the stream has ended.
+    _memory: MemoryReservation,
     schema: SchemaRef,
     batch_rows: usize,
     rows_left: usize,
@@ -195,14 +245,23 @@ struct ScanStream {
 }
 
 impl ScanStream {
-    fn next_batch(&mut self) -> crate::Result<Option<RecordBatch>> {
+    fn poll_batch(&mut self, context: &mut Context<'_>) -> Poll<crate::Result<Option<RecordBatch>>> {
         if self.rows_left == 0 {
-            return Ok(None);
+            return Poll::Ready(Ok(None));
         }
         if self.open.as_ref().is_none_or(|open| open.next_row == open.rows) {
-            let Some(block) = self.blocks.pop_front() else { return Ok(None) };
-            self.open = Some(self.load(&block)?);
+            self.open = None;
+            let Some(columns) = ready!(self.blocks.poll_next(context))? else {
+                // Who explains the query looks at its end, when this may not have been dropped yet.
+                self.tell();
+                return Poll::Ready(Ok(None));
+            };
+            self.open = Some(self.opened(columns));
         }
+        Poll::Ready(self.next_batch())
+    }
+
+    fn next_batch(&mut self) -> crate::Result<Option<RecordBatch>> {
         let Some(open) = &mut self.open else { return Ok(None) };
         let rows = open.next_row..(open.next_row + self.batch_rows).min(open.rows);
         open.next_row = rows.end;
@@ -215,28 +274,40 @@ impl ScanStream {
         Ok(Some(batch))
     }
 
-    fn load(&mut self, block: &BlockRef) -> crate::Result<OpenBlock> {
-        let columns = self.projection.iter().map(|column| block.segment.load(*column, block.block, &self.ledger));
-        let columns = columns.collect::<Result<Vec<_>, _>>()?;
-        let rows = block.segment.block_rows(block.block);
+    /// Says what has come of reading ahead.
+    fn tell(&mut self) {
+        if let Some(ahead) = self.ahead.take() {
+            ahead.lock().unwrap_or_else(PoisonError::into_inner).add(self.blocks.facts());
+        }
+    }
+
+    /// A block has come.
+    fn opened(&mut self, columns: Vec<BlockColumn>) -> OpenBlock {
+        let rows = self.rows.next().unwrap_or(0);
         self.ledger.read_block(rows as u64);
         self.blocks_read.add(1);
         self.bytes_read.add(columns.iter().map(BlockColumn::memory_bytes).sum());
         if let Some(query) = &self.query {
             query.did_rows(rows as u64);
         }
-        Ok(OpenBlock { columns, rows, next_row: 0 })
+        OpenBlock { columns, rows, next_row: 0 }
+    }
+}
+
+impl Drop for ScanStream {
+    fn drop(&mut self) {
+        self.tell();
     }
 }
 
 impl Stream for ScanStream {
     type Item = Result<RecordBatch>;
 
-    fn poll_next(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let timer = self.metrics.elapsed_compute().clone();
         let _timer = timer.timer();
-        let next = self.next_batch().map_err(DataFusionError::from).transpose();
-        self.metrics.record_poll(Poll::Ready(next))
+        let next = self.poll_batch(context).map(|next| next.map_err(DataFusionError::from).transpose());
+        self.metrics.record_poll(next)
     }
 }
 

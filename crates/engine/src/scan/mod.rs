@@ -18,6 +18,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result as DataFusionResult, ScalarValue, Statistics};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
+use onehop_io::RequestedPath;
 use onehop_segment::{ColumnType, Predicate, Segment};
 
 use crate::Result;
@@ -25,6 +26,7 @@ use crate::catalog::definition::quoted;
 use crate::database::Table;
 use crate::explain::Printer;
 use crate::load::partition;
+use crate::lower::Fusing;
 pub use exec::SegmentScanExec;
 pub(crate) use prune::value_of;
 
@@ -85,6 +87,8 @@ pub(crate) struct ScanPlan {
     pub partitions: Vec<PartitionPlan>,
     /// The condition that zones were tested with, for EXPLAIN.
     pub condition: Option<String>,
+    /// The path that was asked for.
+    pub requested: RequestedPath,
 }
 
 impl ScanPlan {
@@ -132,9 +136,17 @@ impl ScanPlan {
         }
     }
 
+    /// For who reads by this path.
+    #[must_use]
+    pub fn by_path(self, requested: RequestedPath) -> Self {
+        Self { requested, ..self }
+    }
+
     /// How bytes travel, from the first file that is read.
     pub fn path(&self) -> String {
-        self.blocks.first().map_or("none".into(), |block| block.segment.file().hints().path.to_string())
+        let Some(first) = self.blocks.first() else { return "none".into() };
+        let file = first.segment.file_by(self.requested);
+        file.map_or_else(|_| "not to be had".into(), |file| file.hints().path.to_string())
     }
 
     /// For EXPLAIN: what is read, what is got around and how, and the path that bytes take.
@@ -200,7 +212,9 @@ impl TableProvider for SegmentTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let plan = ScanPlan::new(&self.table, filters)?;
+        let fusing = state.config().get_extension::<Fusing>();
+        let requested = fusing.map_or(RequestedPath::Auto, |fusing| fusing.cache.path());
+        let plan = ScanPlan::new(&self.table, filters)?.by_path(requested);
         let projection = match projection {
             Some(columns) => columns.clone(),
             None => (0..self.table.schema.fields().len()).collect(),

@@ -5,6 +5,9 @@
 //! one ([`answers`]); a query with a wrong answer gets no figure.
 
 pub mod answers;
+mod chart;
+pub mod io;
+pub mod q6;
 
 use std::time::{Duration, Instant};
 

@@ -15,6 +15,24 @@ per_isa! {
     }
 }
 
+macro_rules! ends {
+    ($name:ident, $t:ty) => {
+        per_isa! {
+            /// The least and the greatest of some values.
+            pub(crate) fn $name(values: &[$t]) -> (i64, i64) {
+                let (mut least, mut most) = (<$t>::MAX, <$t>::MIN);
+                for value in values {
+                    least = least.min(*value);
+                    most = most.max(*value);
+                }
+                (i64::from(least), i64::from(most))
+            }
+        }
+    };
+}
+ends!(ends_i32, i32);
+ends!(ends_i64, i64);
+
 macro_rules! within {
     ($name:ident, $t:ty, $unsigned:ty) => {
         per_isa! {

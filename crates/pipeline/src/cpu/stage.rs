@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use onehop_segment::{AheadFacts, BlockScan};
+
 use super::aggregate::{Plan, interns};
 use super::clock::{StageTimes, Times};
 use super::code::{Code, Compiler};
@@ -15,9 +17,15 @@ use super::table::{JoinTable, KeyPart, Tables};
 use super::top::{Threshold, TopColumn, TopCounts, TopKey, TopPlan, may_put_off};
 use super::vector::Kind;
 use crate::bind::{Bound, bind};
+use crate::block::Block;
 use crate::budget::Budget;
 use crate::ir::{Aggregate, JoinKind, Pipeline, Probe, Shape, Sink, SortKey, Step};
 use crate::{Domain, Expr, Interval, Result, Source, Type};
+
+/// A scan reads so much before it is asked for, at most: what a fast device delivers while workers are busy elsewhere.
+const HORIZON_BYTES: usize = 32 << 20;
+/// And this part of the memory that there is.
+const HORIZON_SHARE: usize = 16;
 
 /// A pipeline that workers run side by side.
 #[derive(Debug)]
@@ -36,6 +44,8 @@ pub struct Stage {
     pub(super) spilled: Arc<SpillCounts>,
     morsels: Vec<usize>,
     next: AtomicUsize,
+    /// Reads them, those ahead among them.
+    scan: Option<BlockScan>,
     skipped: Vec<Skipped>,
     /// Of each compiled step.
     pub(super) counts: Vec<StepCounts>,
@@ -185,6 +195,22 @@ impl Stage {
         let rows: u64 = morsels.iter().map(|morsel| source.rows(*morsel) as u64).sum();
         let counts: Vec<StepCounts> = steps.iter().map(|_| StepCounts::default()).collect();
         let times = Times::new(counts.len());
+        let sure = match steps.as_slice() {
+            [] => sink_needs.as_slice(),
+            [only] => only.needs.as_slice(),
+            // Which of them comes first depends on what they turn out to do.
+            _ => &[],
+        };
+        let column_of = |register: &usize| match &registers[*register] {
+            Register::Column(column) => Some(*column),
+            _ => None,
+        };
+        let sure: Vec<usize> = match &sink {
+            // Reads but little of most rows.
+            CompiledSink::Top { .. } if steps.is_empty() => Vec::new(),
+            _ => sure.iter().filter_map(column_of).collect(),
+        };
+        let scan = source.scan(&morsels, &sure, HORIZON_BYTES.min(budget.0.limit() / HORIZON_SHARE));
         Ok(Self {
             source,
             compiler,
@@ -197,6 +223,7 @@ impl Stage {
             spilled: Arc::default(),
             morsels,
             next: AtomicUsize::new(0),
+            scan,
             skipped,
             counts,
             times,
@@ -205,9 +232,43 @@ impl Stage {
         })
     }
 
-    /// A morsel that nobody has taken yet.
-    pub(super) fn take(&self) -> Option<usize> {
-        self.morsels.get(self.next.fetch_add(1, Relaxed)).copied()
+    /// A morsel that nobody has taken yet, after its place in their order.
+    pub(super) fn take(&self) -> Option<(usize, usize)> {
+        let at = self.next.fetch_add(1, Relaxed);
+        let morsel = *self.morsels.get(at)?;
+        if let Some(scan) = &self.scan {
+            scan.begin(at);
+        }
+        Some((at, morsel))
+    }
+
+    /// A column of a morsel that somebody has taken.
+    pub(super) fn load(&self, at: usize, column: usize) -> Result<Block> {
+        let morsel = self.morsels[at];
+        match &self.scan {
+            Some(scan) => self.source.load_of(scan, at, morsel, column),
+            None => self.source.load(morsel, column),
+        }
+    }
+
+    /// A morsel has been read.
+    pub(super) fn finished(&self, at: usize) {
+        self.source.finished(self.morsels[at]);
+        if let Some(scan) = &self.scan {
+            scan.end(at);
+        }
+    }
+
+    /// A morsel is not going to be read.
+    pub(super) fn ruled_out(&self, at: usize) {
+        if let Some(scan) = &self.scan {
+            scan.skip(at);
+        }
+    }
+
+    /// What has come of reading ahead.
+    pub fn ahead(&self) -> AheadFacts {
+        self.scan.as_ref().map(BlockScan::facts).unwrap_or_default()
     }
 
     /// Morsels to read.

@@ -299,7 +299,25 @@ impl State {
                 _ => {}
             }
         }
+        if self.is_plain_end(function, vector) {
+            let ends = match &vector.data {
+                Data::I32(values) => Some(kernels::ends_i32(&values[..n])),
+                Data::I64(values) => Some(kernels::ends_i64(&values[..n])),
+                _ => None,
+            };
+            if let (Some((least, most)), Values::I64(state)) = (ends, &mut self.values) {
+                let state = &mut state[*place as usize];
+                *state = if function.kind == FunctionKind::Min { least.min(*state) } else { most.max(*state) };
+                return;
+            }
+        }
         self.update(function, vector, places);
+    }
+
+    /// Whether all values of a vector may be looked at by themselves for the least or the greatest.
+    fn is_plain_end(&self, function: &Function, vector: &Vector) -> bool {
+        let is_end = matches!(function.kind, FunctionKind::Min | FunctionKind::Max);
+        is_end && !vector.has_nulls && self.counts.is_empty() && self.seen.is_none()
     }
 
     /// Takes in the rows of a vector, each in its place.

@@ -58,6 +58,8 @@ pub struct Worker {
     /// What a row of the present morsel has to beat to be among the first, once there is anything.
     threshold: Option<Screen>,
     morsel: usize,
+    /// The place of the present morsel in the order of all of them.
+    at: usize,
     order: Order,
     vectors_seen: u64,
     frames_seen: u64,
@@ -137,6 +139,7 @@ impl Worker {
             answers: vec![None; stage.steps.len()],
             threshold: None,
             morsel: 0,
+            at: 0,
             order: Order::new(stage),
             vectors_seen: 0,
             frames_seen: 0,
@@ -190,9 +193,10 @@ impl Worker {
     }
 
     fn carry(&mut self, stage: &Stage) -> Result<Option<Vec<ResultColumn>>> {
-        let Some(morsel) = stage.take() else { return Ok(None) };
-        self.morsel = morsel;
+        let Some((at, morsel)) = stage.take() else { return Ok(None) };
+        (self.at, self.morsel) = (at, morsel);
         if self.is_too_late(stage) {
+            stage.ruled_out(at);
             return Ok(Some(Vec::new()));
         }
         self.blocks.iter_mut().for_each(|block| *block = None);
@@ -204,7 +208,7 @@ impl Worker {
             self.take(stage, vector, (rows - vector * VECTOR_ROWS).min(VECTOR_ROWS))?;
         }
         self.flush(stage)?;
-        stage.source.finished(morsel);
+        stage.finished(at);
         self.tell_counts(stage);
         match self.taker {
             Some(_) => self.hand_over(stage, 1).map(|()| Some(Vec::new())),
@@ -299,7 +303,7 @@ impl Worker {
         }
         // Rows that wait are few and far between: what they are going to be asked for comes while others are screened.
         for register in &self.order.first_columns {
-            loaded(&mut self.blocks, stage, self.morsel, *register, &mut self.clock)?.prefetch(&picked[..kept]);
+            loaded(&mut self.blocks, stage, self.at, *register, &mut self.clock)?.prefetch(&picked[..kept]);
         }
         self.clock.stop();
         Ok(())
@@ -324,7 +328,7 @@ impl Worker {
             let Some(screen) = screen else { continue };
             self.clock.turn_to(Work::Step(number));
             let started = is_timed.then(Instant::now);
-            let block = loaded(&mut self.blocks, stage, self.morsel, screen.register, &mut self.clock)?;
+            let block = loaded(&mut self.blocks, stage, self.at, screen.register, &mut self.clock)?;
             let answer = self.answers[number].get_or_insert_with(|| screen.answer(block));
             let rows_in = kept;
             if !answer.is_all() {
@@ -539,7 +543,7 @@ impl Worker {
         match &stage.registers[register] {
             Register::Column(_) => {
                 let before = self.clock.turn_to(Work::Source);
-                let block = loaded(&mut self.blocks, stage, self.morsel, register, &mut self.clock)?;
+                let block = loaded(&mut self.blocks, stage, self.at, register, &mut self.clock)?;
                 self.frames[depth].load(block, register, &mut self.scratch.source)?;
                 self.clock.turn_to(before);
             }
@@ -576,7 +580,7 @@ fn is_sample(number: u64) -> bool {
 fn loaded<'b>(
     blocks: &'b mut [Option<Block>],
     stage: &Stage,
-    morsel: usize,
+    at: usize,
     register: usize,
     clock: &mut Clock,
 ) -> Result<&'b Block> {
@@ -585,7 +589,7 @@ fn loaded<'b>(
         none => none.insert(match &stage.registers[register] {
             Register::Column(column) => {
                 let began = Instant::now();
-                let block = stage.source.load(morsel, *column)?;
+                let block = stage.load(at, *column)?;
                 clock.loaded(began);
                 block
             }

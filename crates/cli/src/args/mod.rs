@@ -1,5 +1,8 @@
 //! What was typed. Nothing here opens, reads or decides anything beyond whether the words make sense.
 
+mod io;
+mod q6;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -11,6 +14,9 @@ use crate::format::Format;
 use crate::settings;
 use crate::terminal::{Terminal, note};
 use crate::{message, version};
+
+pub use io::{Emit, IoArgs};
+pub use q6::{CufileFlight, DeviceThreads, Q6Args};
 
 const ABOUT: &str = "An analytical SQL engine that reads each byte once and shows the count.";
 
@@ -47,7 +53,8 @@ Formats:
   arrow      Arrow IPC stream, one stream per result
 
 Exit codes:
-  0 done   1 a statement failed   2 wrong usage   3 damaged data found   130 interrupted";
+  0 done   1 a statement failed   2 wrong usage   3 damaged data found   4 a requirement not met
+  130 interrupted";
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -78,9 +85,9 @@ pub enum Command {
     /// Generate the tables of a benchmark: the Star Schema Benchmark or TPC-H
     #[command(after_help = GEN_EXAMPLES)]
     Gen(GenArgs),
-    /// Run a benchmark's queries, check every answer, print times and bytes
-    #[command(after_help = BENCH_EXAMPLES)]
-    Bench(BenchArgs),
+    /// Measure: a benchmark's queries, or the paths between files and memory
+    #[command(subcommand, after_help = BENCH_EXAMPLES)]
+    Bench(BenchCommand),
     /// Show how a query is run: its operators, blocks, rows, bytes and times
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
@@ -125,6 +132,8 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   onehop bench ssb --sf 1                                  generates data/ssb-sf1.onehop if it is not there
   onehop bench tpch --sf 1 --queries 1,6,12-14 --runs 9 --json figures.json
+  onehop bench io /data --bs 64KiB,1MiB --iodepth 1,8      what the disk under /data gives, by every path
+  onehop bench q6 /data --plot figure7.svg                 Query 6 by processor and GPU, and what its time goes to
 
 Answers are checked against stored ones at scale factors 0.01, 0.1 and 1. A wrong answer gets no time, and exit code 1.";
 
@@ -187,11 +196,23 @@ pub struct GenArgs {
 }
 
 /// `onehop bench`.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// The Star Schema Benchmark: 13 queries, every answer checked, times and bytes
+    Ssb(BenchArgs),
+    /// TPC-H: 22 queries, every answer checked, times and bytes
+    Tpch(BenchArgs),
+    /// The paths between a file and memory: rates, latencies, processor time, content checked
+    #[command(after_help = io::EXAMPLES)]
+    Io(IoArgs),
+    /// TPC-H Query 6 by every way that bytes and work can be split between processor and GPU, every answer checked
+    #[command(after_help = q6::EXAMPLES)]
+    Q6(Q6Args),
+}
+
+/// `onehop bench ssb|tpch`.
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
-    /// The benchmark
-    #[arg(value_enum)]
-    pub suite: Suite,
     /// Scale factor
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = scale_factor, allow_negative_numbers = true)]
     pub sf: f64,
@@ -392,13 +413,31 @@ impl SqlArgs {
 
 /// Reads the command line. What is to be said about it (help, errors) has been said when this returns an exit.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, Exit> {
-    let words: Vec<OsString> = words.into_iter().collect();
+    let words = suite_first(words.into_iter().collect());
     match try_parse(&words).and_then(misspelt_command) {
         Ok(args) => Ok(args),
         Err(e) if e.kind() == ErrorKind::DisplayHelp => Err(help(&words, e)),
         Err(e) if e.kind() == ErrorKind::ArgumentConflict => Err(conflict(e)),
         Err(e) => Err(say(&e)),
     }
+}
+
+/// Puts a benchmark's name before its flags: `bench --sf 1 ssb` is `bench ssb --sf 1`. Every flag there has a value.
+fn suite_first(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_none_or(|word| word != "bench") {
+        return words;
+    }
+    let text = |at: usize| words.get(at).and_then(|word| word.to_str());
+    let mut at = 2;
+    while let Some(flag) = text(at).filter(|word| word.starts_with("--")) {
+        at += if flag.contains('=') { 1 } else { 2 };
+    }
+    let is_suite = text(at)
+        .is_some_and(|word| <Suite as clap::ValueEnum>::value_variants().iter().any(|suite| suite.name() == word));
+    if at > 2 && is_suite {
+        words[2..=at].rotate_right(1);
+    }
+    words
 }
 
 /// Prints help, version or error, where each belongs.
@@ -510,7 +549,7 @@ mod tests {
     use super::*;
 
     fn parsed(words: &[&str]) -> Result<Args, clap::Error> {
-        let words: Vec<OsString> = std::iter::once(&"onehop").chain(words).map(OsString::from).collect();
+        let words = suite_first(std::iter::once(&"onehop").chain(words).map(OsString::from).collect());
         try_parse(&words).and_then(misspelt_command)
     }
 
@@ -545,6 +584,20 @@ mod tests {
             args.settings(),
             [pair("threads", "2"), pair("io.path", "direct"), pair("threads", "3"), pair("memory_limit", "1GiB")]
         );
+    }
+
+    #[test]
+    fn a_benchmark_may_be_named_behind_its_flags() {
+        let parsed = |words| match parsed(words) {
+            Ok(Args { command: Some(Command::Bench(BenchCommand::Ssb(args))), .. }) => Some((args.sf, args.runs)),
+            _ => None,
+        };
+        assert_eq!(parsed(&["bench", "--sf", "0.1", "--runs=3", "ssb"]), Some((0.1, 3)));
+        assert_eq!(parsed(&["bench", "--sf", "0.1", "ssb", "--runs", "3"]), Some((0.1, 3)));
+        assert_eq!(parsed(&["bench", "ssb", "--sf", "0.1", "--runs", "3"]), Some((0.1, 3)));
+        // A value that is a suite's name is a value.
+        assert_eq!(fault(&["bench", "--db", "ssb"]), ErrorKind::UnknownArgument);
+        assert_eq!(fault(&["bench", "--sf"]), ErrorKind::UnknownArgument);
     }
 
     #[test]

@@ -1,0 +1,377 @@
+//! `onehop bench io`: what the paths between a file and memory give, point by point.
+//!
+//! 1. What makes no sense is said before anything is made.
+//! 2. The file is laid out, or found as an earlier run with `--keep` has left it.
+//! 3. Each point is measured and printed at once. One that the machine or the file system does not have is said to be
+//!    missing, and fails the command only if its path was asked for by name.
+//! 4. Reports, figures and the comparison are made of all points. The file goes with [`Made`], however this ends.
+
+mod environment;
+mod table;
+
+use std::cell::RefCell;
+use std::fs;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use onehop_engine::{Error, ErrorKind, Progress, units};
+use onehop_io::Operation;
+use onehop_lab::bench::io::compare::Comparison;
+use onehop_lab::bench::io::report::{Settings, Unavailable};
+use onehop_lab::bench::io::{BenchFile, EffectivePath, Effort, Gpu, Measured, Point, Report, fio, gdsio, plot, repeat};
+
+use super::cancel_on_interrupt;
+use super::environment::Environment;
+use crate::args::{Emit, IoArgs};
+use crate::doctor::{gpu, memory};
+use crate::exit::Stop;
+use crate::progress::{Bar, Meter};
+use crate::terminal::{Paint, Terminal, note};
+use crate::version::Profile;
+use table::Table;
+
+/// The file in a folder that was named.
+const FILE_NAME: &str = "onehop-bench-io";
+
+/// Set by Ctrl-C. One benchmark runs per process.
+static CANCEL: AtomicBool = AtomicBool::new(false);
+
+/// A file that is gone when this is, if this run made it and nobody wants to keep it.
+struct Made {
+    file: BenchFile,
+    keep: bool,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if self.file.is_new() && !self.keep {
+            self.file.remove();
+        }
+    }
+}
+
+/// Measures, or compares what was measured before.
+pub fn run(args: &IoArgs, terminal: &Terminal) -> Result<(), Stop> {
+    let base = args.compare.first().map(|path| read_report(path)).transpose()?;
+    let now = args.compare.get(1).map(|path| read_report(path)).transpose()?;
+    match (&args.path, base, now) {
+        (None, Some(base), Some(now)) => compare(args, &base, &now, terminal),
+        (Some(_), _, Some(_)) => Err(Stop::Usage(
+            "--compare: two files are compared with each other and nothing is measured: leave out PATH".into(),
+        )),
+        (None, ..) => Err(Stop::Usage("name a file or a folder to measure on, or two files to --compare".into())),
+        (Some(path), base, None) => {
+            let report = measure(args, &file_path(path), terminal)?;
+            match (base, report) {
+                (Some(base), Some(report)) => compare(args, &base, &report, terminal),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+fn file_path(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() }
+}
+
+/// `None` if nothing was to be measured.
+fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Report>, Stop> {
+    let points = args.sweep().points();
+    let effort = Effort { runtime: args.runtime, ramp: args.ramp, seed: args.seed, verify: args.verify };
+    check_sizes(args, &points, path)?;
+    if let Some(program) = args.emit {
+        return emit(args, program, &points, &effort, path).map(|()| None);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|e| Stop::System("cannot listen for Ctrl-C".into(), e))?;
+    cancel_on_interrupt(&runtime, &CANCEL);
+
+    let began = Instant::now();
+    let bar = Bars { meter: RefCell::new(Meter::new(if terminal.stderr { Bar::Allowed } else { Bar::Off })), began };
+    let made = Made { file: lay_out(args, path, &bar)?, keep: args.keep };
+    let environment = Environment::find(path);
+    let gpu = open_gpu(args, &points);
+    let of_gpu = gpu.as_ref().ok();
+    let about = environment::json(&environment, path, &made.file, of_gpu);
+    let mut report = Report::new(settings(args, &made.file), about);
+    warn_of_debug_build(terminal);
+    let table = Table::new(args, terminal);
+    table.head(&report, &environment, of_gpu.map(environment::gpu_line))?;
+    let each = (effort.ramp + effort.runtime) * args.repeat as u32;
+    for (number, point) in points.iter().enumerate() {
+        let at = Progress { done: number as u64, total: points.len() as u64 };
+        let left = each * (points.len() - number) as u32;
+        let mut watch = || bar.show(at, || format!("{} · about {} left", Table::name(point), coarse(left)));
+        match repeat(&made.file, &gpu, *point, &effort, args.repeat, &mut watch) {
+            Ok(Some(measured)) => {
+                report.points.push(measured);
+                bar.aside(|| table.line(&report.points))?;
+            }
+            Ok(None) => return Err(Stop::Interrupted(began.elapsed())),
+            // The file is there: it has been written. What does not open is the path.
+            Err(e) if e.operation == Operation::Open => {
+                let reason = e.source.to_string();
+                bar.aside(|| table.missing(point, &reason))?;
+                report.unavailable.push(Unavailable { point: *point, reason });
+            }
+            Err(e) => return Err(failed_on(&made.file, &e)),
+        }
+    }
+    drop(bar);
+    table.foot(&report)?;
+    write_all(args, &report)?;
+    if args.keep {
+        note(format!("kept {}", made.file.path().display()));
+    }
+    drop(made);
+    check_direct(args, &report)?;
+    match report.unavailable.iter().find(|missing| args.is_named(missing.point.way)) {
+        Some(missing) => {
+            let message = format!("the path {} is not to be had here: {}", missing.point.way, missing.reason);
+            Err(Error::new(ErrorKind::Io, message).with_hint("`onehop doctor PATH` says what there is").into())
+        }
+        None => Ok(Some(report)),
+    }
+}
+
+/// The GPU, if there are points for it.
+fn open_gpu(args: &IoArgs, points: &[Point]) -> Result<Gpu, String> {
+    match points.iter().any(|point| point.way.is_device()) {
+        true => gpu::open(args.gpu).map(Gpu::new),
+        false => Err("no path to a GPU was asked for".into()),
+    }
+}
+
+/// What had to be direct and was not.
+fn check_direct(args: &IoArgs, report: &Report) -> Result<(), Stop> {
+    let missing = report.unavailable.iter().find(|missing| args.must_be_direct(missing.point.way));
+    if let Some(missing) = missing {
+        let Unavailable { point, reason } = missing;
+        return Err(Stop::Unmet(format!("{} was to be direct, and is not to be had here: {reason}", point.way)));
+    }
+    let is_other = |measured: &&Measured| {
+        args.must_be_direct(measured.figures.point.way) && measured.figures.path != EffectivePath::Direct
+    };
+    let others: Vec<&Measured> = report.points.iter().filter(is_other).collect();
+    let Some(first) = others.first() else { return Ok(()) };
+    let (figures, count) = (&first.figures, units::plural(others.len() as u64, "point"));
+    let evidence = figures.evidence.as_deref().unwrap_or("nobody counted");
+    Err(Stop::Unmet(format!(
+        "{count} had to be direct and went by another way: {} was {} ({evidence})",
+        figures.point.way, figures.path
+    )))
+}
+
+/// What cannot work out is refused before a file is made for it.
+fn check_sizes(args: &IoArgs, points: &[Point], path: &Path) -> Result<(), Stop> {
+    if args.require_direct && !points.iter().any(|point| point.way.is_cufile()) {
+        return Err(Stop::Usage(
+            "--require-direct is about paths of cuFile's, and there are none: --path cufile".into(),
+        ));
+    }
+    let most = |of: fn(&Point) -> u64| points.iter().map(of).max().unwrap_or(0);
+    let needed = most(|point| (point.block_bytes * if point.rw.is_random() { 1 } else { point.jobs }) as u64);
+    if needed > args.size {
+        let (size, needed) = (units::memory(args.size), units::memory(needed));
+        return Err(Stop::Usage(format!("--size {size} is too small: a block for each job takes {needed}")));
+    }
+    // Of the device's memory the driver keeps account.
+    let buffers = most(|point| match point.way.is_device() {
+        true => (point.block_bytes * point.jobs) as u64,
+        false => (point.block_bytes * point.depth * point.jobs) as u64,
+    });
+    if let Some(memory) = memory::total_bytes().filter(|memory| buffers > memory / 2) {
+        let (buffers, memory) = (units::memory(buffers), units::memory(memory));
+        return Err(Stop::Usage(format!(
+            "--bs times --iodepth times --numjobs is {buffers} of buffers, and this machine has {memory} of memory: at \
+             most half of it may be used"
+        )));
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // What a file of an earlier run has is had again.
+    let has = fs::metadata(path).map_or(0, |found| found.blocks().saturating_mul(512));
+    match rustix::fs::statvfs(folder) {
+        Ok(stat) if (stat.f_bavail * stat.f_frsize).saturating_add(has) < args.size => Err(Stop::Usage(format!(
+            "{} has room for {}, and --size is {}",
+            folder.display(),
+            units::memory((stat.f_bavail * stat.f_frsize).saturating_add(has)),
+            units::memory(args.size)
+        ))),
+        // Where nothing can be asked, making the file will tell.
+        _ => Ok(()),
+    }
+}
+
+fn lay_out(args: &IoArgs, path: &Path, bar: &Bars) -> Result<BenchFile, Stop> {
+    if let Some(file) = to_be_read(args, path)? {
+        return Ok(file);
+    }
+    let progress = |done| {
+        let at = Progress { done, total: args.size };
+        bar.show(at, || {
+            format!("laying out {}, {} of {}", path.display(), units::memory(done), units::memory(args.size))
+        })
+    };
+    match BenchFile::prepare(path, args.size, args.seed, progress) {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err(Stop::Interrupted(bar.began.elapsed())),
+        Err(e) => Err(failed(&e)),
+    }
+}
+
+/// A file that something else made, if it is to be read and nothing else: as it is, and all of it.
+fn to_be_read(args: &IoArgs, path: &Path) -> Result<Option<BenchFile>, Stop> {
+    let points = args.sweep().points();
+    if args.verify || points.iter().any(|point| point.rw.writes()) {
+        return Ok(None);
+    }
+    let Some(file) = BenchFile::of_others(path).map_err(|e| failed(&e))? else { return Ok(None) };
+    let needed = |point: &Point| point.block_bytes * if point.rw.is_random() { 1 } else { point.jobs };
+    let needed = points.iter().map(needed).max().unwrap_or(0) as u64;
+    if needed > file.bytes() {
+        let (size, needed) = (units::memory(file.bytes()), units::memory(needed));
+        let name = path.display();
+        return Err(Stop::Usage(format!(
+            "{name} is too short: it has {size}, and a block for each job takes {needed}"
+        )));
+    }
+    Ok(Some(file))
+}
+
+/// The bar, and the ear for Ctrl-C.
+struct Bars {
+    meter: RefCell<Meter>,
+    began: Instant,
+}
+
+impl Bars {
+    fn show(&self, at: Progress, message: impl FnOnce() -> String) -> ControlFlow<()> {
+        self.meter.borrow_mut().show(at, self.began.elapsed(), message);
+        if CANCEL.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.meter.borrow().aside(work)
+    }
+}
+
+fn coarse(time: Duration) -> String {
+    units::time(Duration::from_secs(time.as_secs().max(1)))
+}
+
+/// The same of a file that is measured on. One that was there before may have been written to by others since.
+fn failed_on(file: &BenchFile, e: &onehop_io::Error) -> Stop {
+    match failed(e) {
+        Stop::Engine(error) if error.kind() == ErrorKind::Corrupt && !file.is_new() => error
+            .with_hint(
+                "the file was kept by an earlier run: if something else has written to it since, as fio does for a write, \
+                 remove it, or give another --seed to have it laid out again",
+            )
+            .into(),
+        stop => stop,
+    }
+}
+
+/// Damaged content is the engine's word for it; everything else is the system's.
+fn failed(e: &onehop_io::Error) -> Stop {
+    let kind = match e.source.kind() {
+        io::ErrorKind::InvalidData => ErrorKind::Corrupt,
+        io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, e.to_string()).into()
+}
+
+fn settings(args: &IoArgs, file: &BenchFile) -> Settings {
+    Settings {
+        file: file.path().display().to_string(),
+        file_bytes: file.bytes(),
+        runtime_seconds: args.runtime.as_secs_f64(),
+        ramp_seconds: args.ramp.as_secs_f64(),
+        repeats: args.repeat,
+        seed: args.seed,
+        verify: args.verify,
+    }
+}
+
+fn warn_of_debug_build(terminal: &Terminal) {
+    if Profile::of_this_build() == Profile::Debug {
+        note(format!(
+            "{} this is a debug build, and its processor times say nothing about Onehop. Build with: cargo build \
+             --release -p onehop",
+            terminal.paint(Paint::Yellow, "WARNING:")
+        ));
+    }
+}
+
+fn write_all(args: &IoArgs, report: &Report) -> Result<(), Stop> {
+    if let Some(target) = &args.json {
+        let json =
+            serde_json::to_string_pretty(report).map_err(|e| Stop::System("cannot write JSON".into(), e.into()))?;
+        write_text(target, &(json + "\n"))?;
+    }
+    if let Some(target) = &args.csv {
+        write_text(target, &report.csv())?;
+    }
+    if let Some(target) = &args.plot {
+        write_text(target, &plot::svg(report))?;
+    }
+    Ok(())
+}
+
+fn write_text(target: &Path, text: &str) -> Result<(), Stop> {
+    match target.to_str() {
+        Some("-") => Ok(io::stdout().lock().write_all(text.as_bytes())?),
+        _ => fs::write(target, text).map_err(|e| Stop::System(format!("cannot write {}", target.display()), e)),
+    }
+}
+
+fn read_report(path: &Path) -> Result<Report, Stop> {
+    let text = fs::read_to_string(path).map_err(|e| Stop::System(format!("cannot read {}", path.display()), e))?;
+    Report::parse(&text).map_err(|why| Stop::Usage(format!("--compare {}: {why}", path.display())))
+}
+
+fn compare(args: &IoArgs, base: &Report, now: &Report, terminal: &Terminal) -> Result<(), Stop> {
+    let comparison = Comparison::of(base, now);
+    if !args.is_quiet() {
+        table::comparison(&comparison, base, now, terminal)?;
+    }
+    let Some(limit) = args.fail_under else { return Ok(()) };
+    let message = match comparison.lowest() {
+        Some(lowest) if lowest >= limit => return Ok(()),
+        Some(_) => {
+            let below = comparison.points.iter().filter(|point| point.rate < limit).count() as u64;
+            format!("{} below {limit} of the rate before", units::plural(below, "point"))
+        }
+        None => "the two runs have no point in common".into(),
+    };
+    Err(Error::new(ErrorKind::Invalid, message).into())
+}
+
+fn emit(args: &IoArgs, program: Emit, points: &[Point], effort: &Effort, path: &Path) -> Result<(), Stop> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut out = io::stdout().lock();
+    if !path.exists() {
+        writeln!(
+            out,
+            "# {} lays out no file here. One that both can use is made by: onehop bench io {} --keep",
+            if program == Emit::Fio { "fio" } else { "gdsio" },
+            path.display()
+        )?;
+    }
+    for point in points {
+        let words = match program {
+            Emit::Fio => fio::command(point, effort, &path, args.size),
+            Emit::Gdsio => gdsio::command(point, effort, &path, args.size, args.gpu),
+        };
+        match words {
+            Ok(words) => writeln!(out, "{}", fio::shell_line(&words))?,
+            Err(why) => writeln!(out, "# {}: {why}", Table::name(point))?,
+        }
+    }
+    Ok(())
+}

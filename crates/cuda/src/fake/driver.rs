@@ -1,0 +1,347 @@
+//! The driver: memory, streams that work when they are looked at, events.
+
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::compiler::{ARGUMENT_WORDS, Launch};
+use super::{CURRENT, Call, Machine, current, lock};
+use crate::driver::sys;
+
+/// What a stream has to do.
+pub enum Op {
+    Launch {
+        kernel: Launch,
+        blocks: c_uint,
+        threads: c_uint,
+        /// A copy: the caller's is gone when the stream comes to it.
+        argument: Box<[u64]>,
+    },
+    Copy {
+        to: usize,
+        from: usize,
+        len: usize,
+        /// What the machine knows the touched memory by.
+        touches: [u64; 2],
+    },
+    Mark(*const Mark),
+    /// A transfer of cuFile's.
+    Io(super::cufile::Io),
+}
+
+/// A stream.
+pub type Ops = Mutex<VecDeque<Op>>;
+
+/// An event.
+#[derive(Default)]
+pub struct Mark {
+    is_done: AtomicBool,
+    stream: Mutex<Option<*const Ops>>,
+}
+
+/// Does the oldest thing that is in a stream; whether there was one.
+unsafe fn step(machine: &Machine, stream: *const Ops) -> bool {
+    // In the default stream there is never anything: what goes into it is done at once.
+    let Some(stream) = (unsafe { stream.as_ref() }) else { return false };
+    let Some(op) = lock(stream).pop_front() else { return false };
+    match op {
+        Op::Launch { kernel, blocks, threads, mut argument } => {
+            let mut parameters = [argument.as_mut_ptr().cast::<c_void>()];
+            unsafe { kernel(blocks, threads, parameters.as_mut_ptr()) };
+        }
+        Op::Copy { to, from, len, touches } => {
+            unsafe { (to as *mut u8).copy_from_nonoverlapping(from as *const u8, len) };
+            touches.into_iter().for_each(|touch| machine.end(touch));
+        }
+        Op::Mark(mark) => unsafe { &*mark }.is_done.store(true, SeqCst),
+        Op::Io(io) => unsafe { io.run(machine) },
+    }
+    true
+}
+
+unsafe fn drain(machine: &Machine, stream: *mut c_void) {
+    while unsafe { step(machine, stream.cast()) } {}
+}
+
+/// Puts a copy into a stream.
+unsafe fn copy_later(to: usize, from: usize, len: usize, stream: *mut c_void) -> c_int {
+    let machine = current();
+    match machine.code(Call::Copy) {
+        0 => {
+            let touches = [machine.begin(to, len), machine.begin(from, len)];
+            lock(unsafe { &*stream.cast::<Ops>() }).push_back(Op::Copy { to, from, len, touches });
+            0
+        }
+        code => code,
+    }
+}
+
+fn allocate(what: &'static str, len: usize) -> Option<usize> {
+    let mut place = std::ptr::null_mut();
+    let code = unsafe { libc::posix_memalign(&raw mut place, 4096, len) };
+    (code == 0).then(|| {
+        current().born(what, place as usize);
+        place as usize
+    })
+}
+
+fn release(what: &'static str, place: usize) {
+    current().uses(what, place, 1);
+    current().gone(what, place);
+    unsafe { libc::free(place as *mut c_void) };
+}
+
+pub fn api() -> sys::Api {
+    unsafe extern "C" fn init(_: c_uint) -> c_int {
+        0
+    }
+    unsafe extern "C" fn one(n: *mut c_int) -> c_int {
+        unsafe { *n = 1 };
+        0
+    }
+    unsafe extern "C" fn version(n: *mut c_int) -> c_int {
+        unsafe { *n = 13000 };
+        0
+    }
+    unsafe extern "C" fn text(code: c_int, out: *mut *const c_char) -> c_int {
+        unsafe { *out = if code == 2 { c"CUDA_ERROR_OUT_OF_MEMORY".as_ptr() } else { std::ptr::null() } };
+        0
+    }
+    unsafe extern "C" fn device(n: *mut c_int, ordinal: c_int) -> c_int {
+        unsafe { *n = ordinal };
+        0
+    }
+    unsafe extern "C" fn name(out: *mut c_char, _: c_int, _: c_int) -> c_int {
+        unsafe { out.copy_from(c"Fake".as_ptr(), 5) };
+        0
+    }
+    unsafe extern "C" fn memory(n: *mut usize, _: c_int) -> c_int {
+        unsafe { *n = 1 << 40 };
+        0
+    }
+    unsafe extern "C" fn attribute(n: *mut c_int, _: c_int, _: c_int) -> c_int {
+        unsafe { *n = 9 };
+        0
+    }
+    unsafe extern "C" fn uuid(out: *mut u8, _: c_int) -> c_int {
+        unsafe { out.write_bytes(7, 16) };
+        0
+    }
+    unsafe extern "C" fn retain(out: *mut *mut c_void, _: c_int) -> c_int {
+        unsafe { *out = std::ptr::from_ref(current()).cast_mut().cast() };
+        0
+    }
+    unsafe extern "C" fn let_go(_: c_int) -> c_int {
+        0
+    }
+    unsafe extern "C" fn set_current(context: *mut c_void) -> c_int {
+        // Machines live for good.
+        CURRENT.set(unsafe { context.cast::<Machine>().as_ref() });
+        0
+    }
+    unsafe extern "C" fn alloc(out: *mut u64, len: usize) -> c_int {
+        let place = if len > 1 << 40 { None } else { allocate("device memory", len) };
+        let Some(place) = place else { return 2 };
+        unsafe { *out = place as u64 };
+        0
+    }
+    unsafe extern "C" fn free(place: u64) -> c_int {
+        release("device memory", place as usize);
+        0
+    }
+    unsafe extern "C" fn alloc_host(out: *mut *mut c_void, len: usize, _: c_uint) -> c_int {
+        let Some(place) = allocate("pinned memory", len) else { return 2 };
+        unsafe { *out = place as *mut c_void };
+        0
+    }
+    unsafe extern "C" fn free_host(place: *mut c_void) -> c_int {
+        release("pinned memory", place as usize);
+        0
+    }
+    unsafe extern "C" fn to_device(to: u64, from: *const c_void, len: usize) -> c_int {
+        current().uses("a copy", to as usize, len);
+        unsafe { (to as *mut u8).copy_from(from.cast(), len) };
+        0
+    }
+    unsafe extern "C" fn to_host(to: *mut c_void, from: u64, len: usize) -> c_int {
+        current().uses("a copy", from as usize, len);
+        unsafe { to.cast::<u8>().copy_from(from as *const u8, len) };
+        0
+    }
+    unsafe extern "C" fn later_in(to: u64, from: *const c_void, len: usize, stream: *mut c_void) -> c_int {
+        unsafe { copy_later(to as usize, from as usize, len, stream) }
+    }
+    unsafe extern "C" fn later_out(to: *mut c_void, from: u64, len: usize, stream: *mut c_void) -> c_int {
+        unsafe { copy_later(to as usize, from as usize, len, stream) }
+    }
+    unsafe extern "C" fn fill(to: u64, byte: u8, len: usize) -> c_int {
+        current().uses("a fill", to as usize, len);
+        unsafe { (to as *mut u8).write_bytes(byte, len) };
+        0
+    }
+    unsafe extern "C" fn fill_later(to: u64, byte: u8, len: usize, _: *mut c_void) -> c_int {
+        unsafe { fill(to, byte, len) }
+    }
+    unsafe extern "C" fn stream(out: *mut *mut c_void, _: c_uint) -> c_int {
+        let stream = Box::into_raw(Box::<Ops>::default());
+        current().born("a stream", stream as usize);
+        unsafe { *out = stream.cast() };
+        0
+    }
+    unsafe extern "C" fn stream_free(stream: *mut c_void) -> c_int {
+        let machine = current();
+        unsafe { drain(machine, stream) };
+        machine.gone("a stream", stream as usize);
+        drop(unsafe { Box::from_raw(stream.cast::<Ops>()) });
+        0
+    }
+    unsafe extern "C" fn stream_wait(stream: *mut c_void) -> c_int {
+        if stream.is_null() {
+            // The default stream, which nothing is put into.
+            return 0;
+        }
+        let machine = current();
+        match machine.code(Call::Synchronize) {
+            0 => {
+                unsafe { drain(machine, stream) };
+                0
+            }
+            code => code,
+        }
+    }
+    unsafe extern "C" fn stream_after(_: *mut c_void, _: *mut c_void, _: c_uint) -> c_int {
+        0
+    }
+    unsafe extern "C" fn event(out: *mut *mut c_void, _: c_uint) -> c_int {
+        let event = Box::into_raw(Box::<Mark>::default());
+        current().born("an event", event as usize);
+        unsafe { *out = event.cast() };
+        0
+    }
+    unsafe extern "C" fn event_free(event: *mut c_void) -> c_int {
+        // What is in the stream does not speak of it any more, as the driver has it.
+        let mark = event.cast::<Mark>();
+        let stream = *lock(&unsafe { &*mark }.stream);
+        if let Some(stream) = stream.filter(|stream| current().lives("a stream", stream.addr())) {
+            lock(unsafe { &*stream }).retain(|op| !matches!(op, Op::Mark(of) if *of == mark.cast_const()));
+        }
+        current().gone("an event", event as usize);
+        drop(unsafe { Box::from_raw(mark) });
+        0
+    }
+    unsafe extern "C" fn record(event: *mut c_void, stream: *mut c_void) -> c_int {
+        match current().code(Call::Record) {
+            0 => {
+                let mark = unsafe { &*event.cast::<Mark>() };
+                mark.is_done.store(false, SeqCst);
+                *lock(&mark.stream) = Some(stream.cast_const().cast());
+                lock(unsafe { &*stream.cast::<Ops>() }).push_back(Op::Mark(mark));
+                0
+            }
+            code => code,
+        }
+    }
+    /// Whether it has come, after one more step of its stream.
+    unsafe fn has_come(event: *mut c_void) -> bool {
+        let mark = unsafe { &*event.cast::<Mark>() };
+        let is_done = mark.is_done.load(SeqCst);
+        let stream = *lock(&mark.stream);
+        if !is_done && let Some(stream) = stream.filter(|stream| current().lives("a stream", stream.addr())) {
+            unsafe { step(current(), stream) };
+        }
+        is_done
+    }
+    unsafe extern "C" fn query(event: *mut c_void) -> c_int {
+        match current().code(Call::Query) {
+            0 if unsafe { has_come(event) } => 0,
+            0 => sys::NOT_READY,
+            code => code,
+        }
+    }
+    unsafe extern "C" fn wait(event: *mut c_void) -> c_int {
+        let code = current().code(Call::Wait);
+        while code == 0 && !unsafe { has_come(event) } {}
+        code
+    }
+    unsafe extern "C" fn elapsed(ms: *mut f32, _: *mut c_void, _: *mut c_void) -> c_int {
+        unsafe { *ms = 1.0 };
+        0
+    }
+    unsafe extern "C" fn module_load(out: *mut *mut c_void, image: *const c_void) -> c_int {
+        // The image is the name of the library.
+        unsafe { *out = libc::dlopen(image.cast(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if unsafe { (*out).is_null() } { 200 } else { 0 }
+    }
+    unsafe extern "C" fn module_free(module: *mut c_void) -> c_int {
+        unsafe { libc::dlclose(module) }
+    }
+    unsafe extern "C" fn module_function(out: *mut *mut c_void, module: *mut c_void, name: *const c_char) -> c_int {
+        unsafe { *out = libc::dlsym(module, name) };
+        if unsafe { (*out).is_null() } { 500 } else { 0 }
+    }
+    unsafe extern "C" fn launch(
+        kernel: *mut c_void,
+        blocks: c_uint,
+        _: c_uint,
+        _: c_uint,
+        threads: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        stream: *mut c_void,
+        parameters: *mut *mut c_void,
+        _: *mut *mut c_void,
+    ) -> c_int {
+        let argument = unsafe { std::slice::from_raw_parts((*parameters).cast::<u64>(), ARGUMENT_WORDS) };
+        let kernel = unsafe { std::mem::transmute::<*mut c_void, Launch>(kernel) };
+        lock(unsafe { &*stream.cast::<Ops>() }).push_back(Op::Launch {
+            kernel,
+            blocks,
+            threads,
+            argument: argument.into(),
+        });
+        0
+    }
+    sys::Api {
+        init,
+        version,
+        error_name: text,
+        error_text: text,
+        device_count: one,
+        device,
+        device_name: name,
+        device_memory: memory,
+        device_attribute: attribute,
+        device_pci: name,
+        device_uuid: uuid,
+        retain,
+        release: let_go,
+        set_current,
+        alloc,
+        free,
+        alloc_host,
+        free_host,
+        to_device,
+        to_host,
+        to_device_async: later_in,
+        to_host_async: later_out,
+        fill,
+        fill_async: fill_later,
+        stream,
+        stream_free,
+        stream_wait,
+        stream_after,
+        event,
+        event_free,
+        event_record: record,
+        event_query: query,
+        event_wait: wait,
+        event_elapsed: elapsed,
+        module_load,
+        module_free,
+        module_function,
+        launch,
+    }
+}

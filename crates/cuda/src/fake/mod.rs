@@ -1,0 +1,216 @@
+//! A CUDA driver and a cuFile of the process's own memory, for tests without a GPU.
+//!
+//! Device memory is host memory. Streams do nothing by themselves: what is put into them is done, one piece at a time, when
+//! their events are asked for or waited for, so that a buffer that is used too early is seen to have the wrong bytes.
+//! cuFile's transfers are `pread` and `pwrite` of the same descriptor; every third is cut short, and batches finish in
+//! another order. The compiler is the system's, for C++: kernels become shared libraries, and a launch is a call.
+//!
+//! A [`Machine`] is one device with a state of its own, however many tests run beside each other: calls find it by the
+//! context that is current on their thread, so a call that does not make its context current is found out, too. It
+//! watches what is done to memory: what is freed, copied or forgotten while something that was begun may still touch it
+//! is a *problem*; and it counts what lives, so that what was not given back is seen.
+//!
+//! Fault model: the N-th call of a kind, alone or with all later ones, gives an [`Answer`] of the test's choice. Calls of
+//! transfers are counted where the transfer is made, not where it is handed over.
+
+mod compiler;
+mod cufile;
+mod driver;
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::cufile::Counting;
+use crate::nvrtc::Nvrtc;
+use crate::{Context, Cufile, Driver};
+
+/// Kinds of calls that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A transfer of cuFile's, by whatever call it was begun.
+    Transfer,
+    /// `cuFileBatchIOSubmit`.
+    Submit,
+    /// `cuFileBatchIOGetStatus`.
+    Status,
+    /// `cuFileReadAsync` and `cuFileWriteAsync`: beginning them.
+    Start,
+    /// `cuMemcpyHtoDAsync` and `cuMemcpyDtoHAsync`: beginning them.
+    Copy,
+    /// `cuEventRecord`.
+    Record,
+    /// `cuEventQuery`.
+    Query,
+    /// `cuEventSynchronize`.
+    Wait,
+    /// `cuStreamSynchronize`.
+    Synchronize,
+}
+
+const CALLS: usize = Call::Synchronize as usize + 1;
+
+/// What a call gives that was made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The code of the driver or of cuFile.
+    Code(c_int),
+    /// Of transfers: an error of the system.
+    System(c_int),
+    /// Of transfers: so many bytes at most.
+    Short(usize),
+    /// Of transfers: as at the end of the file.
+    End,
+    /// Of transfers in batches: cancelled, which has a state of its own.
+    Cancelled,
+}
+
+/// One call, or all from one on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Of which kind.
+    pub call: Call,
+    /// Its number, from 0.
+    pub at: u64,
+    /// Whether all later ones fail, too.
+    pub lasts: bool,
+    /// What it gives.
+    pub answer: Answer,
+}
+
+/// A device of its own.
+#[derive(Debug, Default)]
+pub struct Machine {
+    faults: Mutex<Vec<Fault>>,
+    calls: [AtomicU64; CALLS],
+    /// Transfers made, which is what cuFile counts.
+    transfers: AtomicU64,
+    /// Memory that something begun may touch, by a number.
+    touched: Mutex<Vec<(u64, usize, usize)>>,
+    begun: AtomicU64,
+    /// Allocations, pinned ones, streams, events, batches, files, registered buffers.
+    living: Mutex<Vec<(&'static str, usize)>>,
+    problems: Mutex<Vec<String>>,
+}
+
+/// All that were ever made, so that a pointer to one is never to nothing.
+static MACHINES: Mutex<Vec<&'static Machine>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static CURRENT: Cell<Option<&'static Machine>> = const { Cell::new(None) };
+}
+
+/// Of the context that is current on this thread.
+fn current() -> &'static Machine {
+    let Some(machine) = CURRENT.get() else { panic!("a call without a current context") };
+    machine
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Machine {
+    /// One without faults, and its context.
+    pub fn start() -> (&'static Self, Arc<Context>) {
+        let machine: &'static Self = Box::leak(Box::default());
+        lock(&MACHINES).push(machine);
+        CURRENT.set(Some(machine));
+        let driver = Driver::with(driver::api()).unwrap();
+        (machine, driver.devices().unwrap()[0].context().unwrap())
+    }
+
+    /// Replaces the faults, and counts calls from 0 again.
+    pub fn set_faults(&self, faults: &[Fault]) {
+        *lock(&self.faults) = faults.to_vec();
+        self.calls.iter().for_each(|calls| calls.store(0, SeqCst));
+    }
+
+    /// Calls of a kind since then.
+    pub fn calls(&self, call: Call) -> u64 {
+        self.calls[call as usize].load(SeqCst)
+    }
+
+    /// What was done that must not be done.
+    pub fn problems(&self) -> Vec<String> {
+        lock(&self.problems).clone()
+    }
+
+    /// What lives: nothing, when all is dropped.
+    pub fn living(&self) -> Vec<&'static str> {
+        lock(&self.living).iter().map(|(what, _)| *what).collect()
+    }
+
+    /// Whether something that was begun may touch these bytes.
+    pub fn may_touch(&self, address: u64, bytes: usize) -> bool {
+        let (from, to) = (address as usize, address as usize + bytes);
+        lock(&self.touched).iter().any(|(_, start, end)| *start < to && from < *end)
+    }
+
+    /// Counts a call, and says how it fails if it is due.
+    fn fault(&self, call: Call) -> Option<Answer> {
+        let n = self.calls[call as usize].fetch_add(1, SeqCst);
+        let is_due = |fault: &&Fault| fault.call == call && (fault.at == n || fault.lasts && fault.at < n);
+        lock(&self.faults).iter().find(is_due).map(|fault| fault.answer)
+    }
+
+    /// The same of calls that have but a code.
+    fn code(&self, call: Call) -> c_int {
+        match self.fault(call) {
+            Some(Answer::Code(code)) => code,
+            Some(other) => panic!("{call:?} cannot give {other:?}"),
+            None => 0,
+        }
+    }
+
+    /// From now on something may touch these bytes.
+    fn begin(&self, address: usize, bytes: usize) -> u64 {
+        let number = self.begun.fetch_add(1, SeqCst);
+        lock(&self.touched).push((number, address, address + bytes));
+        number
+    }
+
+    fn end(&self, number: u64) {
+        lock(&self.touched).retain(|(of, ..)| *of != number);
+    }
+
+    /// Somebody uses bytes that must be theirs alone.
+    fn uses(&self, what: &str, address: usize, bytes: usize) {
+        if self.may_touch(address as u64, bytes) {
+            lock(&self.problems).push(format!("{what} of {bytes} bytes that are in flight"));
+        }
+    }
+
+    fn born(&self, what: &'static str, number: usize) {
+        lock(&self.living).push((what, number));
+    }
+
+    fn lives(&self, what: &'static str, number: usize) -> bool {
+        lock(&self.living).contains(&(what, number))
+    }
+
+    fn gone(&self, what: &'static str, number: usize) {
+        let mut living = lock(&self.living);
+        match living.iter().position(|one| *one == (what, number)) {
+            Some(at) => drop(living.swap_remove(at)),
+            None => lock(&self.problems).push(format!("{what}: given back and not there")),
+        }
+    }
+}
+
+/// A device.
+pub fn context() -> Arc<Context> {
+    Machine::start().1
+}
+
+/// cuFile over it.
+pub fn open_cufile(context: &Arc<Context>) -> Arc<Cufile> {
+    Cufile::with(cufile::api(), context, Counting::On).unwrap()
+}
+
+/// The system's compiler in NVRTC's place.
+pub fn nvrtc() -> Arc<Nvrtc> {
+    Nvrtc::with(compiler::api()).unwrap()
+}

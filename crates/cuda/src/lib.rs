@@ -1,0 +1,34 @@
+//! NVIDIA GPUs: memory, streams, and bytes between storage and device memory.
+//!
+//! Nothing of NVIDIA's is needed to build this. `libcuda` and `libcufile` are loaded when they are asked for
+//! ([`Driver::load`], [`Cufile::open`]); that one is not there is an [`Error`] with its reason and, where we know one,
+//! its cure.
+//!
+//! - [`driver`]: devices, contexts, device memory ([`DeviceBuf`]), pinned host memory ([`PinnedBuf`]), streams, events.
+//! - [`nvrtc`]: the compiler; [`kernels`]: what is written by hand for it to compile.
+//! - [`cufile`]: files and buffers registered with cuFile, and what its statistics say about the way the bytes took.
+//! - [`queue`]: [`onehop_io::Queue`]s of device buffers, one for each way from storage to device memory.
+//!
+//! Invariants:
+//! - Which way was asked for ([`Way`]) and which the bytes took ([`Verdict`]) are two types, and the second is found out
+//!   from what cuFile counted. What cannot be known is *not verified*, never *direct*.
+//! - Memory outlives what moves it: a queue owns the buffers in flight and waits for them when it is dropped; what
+//!   cannot be waited for is leaked rather than freed. Buffers, streams and files hold their context, which holds the
+//!   library; no library is ever unloaded.
+
+pub mod cufile;
+pub mod driver;
+mod error;
+#[cfg(any(test, feature = "fake"))]
+#[allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)]
+pub mod fake;
+pub mod kernels;
+mod library;
+pub mod nvrtc;
+pub mod queue;
+
+pub use cufile::{Cufile, CufileFile, Effective, Verdict};
+pub use driver::{Context, Device, DeviceBuf, Driver, Event, Grid, Kernel, PinnedBuf, Stream};
+pub use error::{Error, Result};
+pub use nvrtc::Nvrtc;
+pub use queue::{CufileAsyncQueue, CufileBatchQueue, CufileSyncQueue, StagedQueue, Way};

@@ -1,0 +1,198 @@
+//! Reading ahead over every kind of queue: what is taken is what the files hold, or is not there; whatever goes wrong,
+//! and whenever it is dropped, every buffer is back.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::fs;
+use std::sync::Arc;
+
+use onehop_io::{
+    Allowance, BlockingQueue, Extent, Fault, FaultyQueue, LentBuf, LocalFile, Queue, ReadAhead, ReadAt, RequestedPath,
+    UringQueue,
+};
+
+const LIMIT: usize = 200_000;
+
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+struct Sample {
+    _dir: tempfile::TempDir,
+    contents: Vec<u8>,
+    file: Arc<LocalFile>,
+}
+
+impl Sample {
+    fn new(requested: RequestedPath) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let contents: Vec<u8> = (0..1_000_003u64).map(|i| mix(i / 8) as u8 ^ i as u8).collect();
+        let path = dir.path().join("f");
+        fs::write(&path, &contents).unwrap();
+        let file = Arc::new(LocalFile::open(&path, requested).unwrap());
+        Self { _dir: dir, contents, file }
+    }
+
+    /// Of all sizes, each from a page's start.
+    fn extents(&self) -> Vec<Extent> {
+        let mut extents = Vec::new();
+        let mut offset = 0;
+        for n in 0.. {
+            let bytes = (1 + mix(n) as usize % 40_000).min(self.contents.len().saturating_sub(offset));
+            if bytes == 0 {
+                return extents;
+            }
+            extents.push(Extent { file: 0, offset: offset as u64, bytes });
+            offset = (offset + bytes).next_multiple_of(4096);
+        }
+        extents
+    }
+
+    fn expected(&self, extent: &Extent) -> &[u8] {
+        &self.contents[extent.offset as usize..][..extent.bytes]
+    }
+
+    /// Kinds of queues, with faults.
+    fn queues(&self, faults: &[Fault]) -> Vec<Vec<Box<dyn Queue<LentBuf>>>> {
+        let blocking = || {
+            let files = vec![Arc::clone(&self.file) as Arc<dyn ReadAt>];
+            let queue = BlockingQueue::reader(files, Arc::default());
+            Box::new(FaultyQueue::new(queue, faults.to_vec())) as Box<dyn Queue<LentBuf>>
+        };
+        let mut kinds = vec![vec![blocking()], (0..3).map(|_| blocking()).collect()];
+        match UringQueue::new(vec![Arc::clone(&self.file)], 8, None, Arc::default()) {
+            Ok(ring) => kinds.push(vec![Box::new(FaultyQueue::new(ring, faults.to_vec()))]),
+            Err(e) => eprintln!("no io_uring here: {e}"),
+        }
+        kinds
+    }
+}
+
+fn is_all_back(allowance: &Allowance) -> bool {
+    allowance.take(LIMIT).is_some()
+}
+
+/// Takes all of them, with some forgotten and some never asked for; how many were there, and as they should be.
+fn take_all(sample: &Sample, ahead: &ReadAhead, seed: u64) -> usize {
+    let extents = sample.extents();
+    let fate = |n: usize| mix(seed ^ n as u64) % 8;
+    ahead.ask(extents.iter().enumerate().filter(|(n, _)| fate(*n) != 0).map(|(n, extent)| (n, *extent)));
+    let mut there = 0;
+    for (n, extent) in extents.iter().enumerate() {
+        if fate(n) == 1 {
+            ahead.forget([*extent]);
+        }
+        if let Some(buffer) = ahead.take(extent) {
+            assert!(&buffer[..] == sample.expected(extent), "{extent:?}");
+            assert!(fate(n) > 1);
+            there += 1;
+        }
+        assert!(ahead.take(extent).is_none(), "taken once");
+    }
+    assert_eq!(ahead.bytes(), 0);
+    there
+}
+
+#[test]
+fn what_is_taken_is_what_is_there() {
+    for requested in [RequestedPath::Buffered, RequestedPath::PreferHostDirect] {
+        let sample = Sample::new(requested);
+        for seed in 0..20 {
+            let faults = [Fault::Short(seed), Fault::InterruptAt(seed % 5)];
+            for queues in sample.queues(if seed % 2 == 0 { &faults } else { &[] }) {
+                let allowance = Allowance::new(LIMIT);
+                let ahead = ReadAhead::start(queues, allowance.clone());
+                take_all(&sample, &ahead, seed);
+                drop(ahead);
+                assert!(is_all_back(&allowance));
+            }
+        }
+    }
+}
+
+/// Whoever waits a little finds everything that fits.
+#[test]
+fn what_was_asked_for_comes() {
+    let sample = Sample::new(RequestedPath::Buffered);
+    for queues in sample.queues(&[]) {
+        let allowance = Allowance::new(LIMIT);
+        let ahead = ReadAhead::start(queues, allowance.clone());
+        for (n, extent) in sample.extents().into_iter().enumerate() {
+            ahead.ask([(n, extent)]);
+            // In flight it is waited for; until it is, it may be withdrawn.
+            while allowance.take(LIMIT).is_some() {
+                std::thread::yield_now();
+            }
+            assert!(&ahead.take(&extent).unwrap()[..] == sample.expected(&extent));
+        }
+    }
+}
+
+/// What fails is not there, what came before is, and nobody waits for ever.
+#[test]
+fn an_error_at_any_transfer_loses_nothing() {
+    let sample = Sample::new(RequestedPath::Buffered);
+    for at in 0..50 {
+        for queues in sample.queues(&[Fault::FailFrom(at)]) {
+            let lanes = queues.len() as u64;
+            let allowance = Allowance::new(LIMIT);
+            let ahead = ReadAhead::start(queues, allowance.clone());
+            assert!(take_all(&sample, &ahead, at) as u64 <= at * lanes);
+            drop(ahead);
+            assert!(is_all_back(&allowance));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_has_less() {
+    let sample = Sample::new(RequestedPath::Buffered);
+    fs::OpenOptions::new().write(true).open(sample.file.name()).unwrap().set_len(500_000).unwrap();
+    for queues in sample.queues(&[]) {
+        let ahead = ReadAhead::start(queues, Allowance::new(LIMIT));
+        ahead.ask(sample.extents().into_iter().enumerate());
+        for extent in sample.extents() {
+            let end = extent.offset as usize + extent.bytes;
+            assert!(ahead.take(&extent).is_none_or(|_| end <= 500_000), "{extent:?}");
+        }
+    }
+}
+
+/// One that is never asked again keeps what it has, and another goes on without it.
+#[test]
+fn many_share_an_allowance_and_none_waits_for_another() {
+    let sample = Sample::new(RequestedPath::Buffered);
+    for (first, second) in sample.queues(&[]).into_iter().zip(sample.queues(&[])) {
+        let allowance = Allowance::new(LIMIT);
+        let idle = ReadAhead::start(first, allowance.clone());
+        idle.ask(sample.extents().into_iter().enumerate());
+        let busy = ReadAhead::start(second, allowance.clone());
+        take_all(&sample, &busy, 1);
+        drop(idle);
+        take_all(&sample, &busy, 2);
+        drop(busy);
+        assert!(is_all_back(&allowance));
+    }
+}
+
+#[test]
+fn dropped_at_any_point_it_ends() {
+    let sample = Sample::new(RequestedPath::Buffered);
+    let extents = sample.extents();
+    for stop in 0..extents.len() {
+        for queues in sample.queues(&[]) {
+            let allowance = Allowance::new(LIMIT);
+            let ahead = ReadAhead::start(queues, allowance.clone());
+            ahead.ask(extents.iter().copied().enumerate());
+            let held: Vec<_> = extents[..stop].iter().map(|extent| ahead.take(extent)).collect();
+            drop(ahead);
+            assert!(is_all_back(&allowance));
+            for (extent, buffer) in extents.iter().zip(held) {
+                assert!(buffer.is_none_or(|buffer| &buffer[..] == sample.expected(extent)));
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The ways that lead to the memory of a GPU: its queues, and buffers that are filled and looked at through the host.
+//!
+//! A block that is to be written is made in pinned memory and copied to the device before it is handed to the queue, and
+//! one that is checked is copied back: neither is part of a transfer's latency, both are of the rate. A buffer that is
+//! read into and checked is overwritten before, so that bytes that never came are seen.
+
+use std::io;
+use std::sync::Arc;
+
+use onehop_cuda::cufile::{Counting, Counts};
+use onehop_cuda::queue::{DeviceFile, Ring};
+use onehop_cuda::{Context, Cufile, DeviceBuf, PinnedBuf, Verdict, Way};
+use onehop_io::{Error, Ledger, LocalFile, Operation, Queue, ReadAt, Result};
+
+use super::run::Buffers;
+use super::{BenchFile, Point};
+
+/// What a GPU pins at once: buffers that are registered with cuFile are whole ones, whatever the block.
+const GPU_PAGE_BYTES: usize = 64 << 10;
+
+/// What a buffer is filled with that is about to be read into.
+const POISON: u8 = 0xee;
+
+/// A GPU, and cuFile if it is to be had.
+#[derive(Debug)]
+pub struct Gpu {
+    context: Arc<Context>,
+    /// Or why not.
+    cufile: std::result::Result<Arc<Cufile>, String>,
+}
+
+/// What an error of a device is, with what helps.
+fn said(e: &onehop_cuda::Error) -> String {
+    match e.cure() {
+        Some(cure) => format!("{e}; {cure}"),
+        None => e.to_string(),
+    }
+}
+
+/// What a point cannot be had without.
+fn missing(what: impl Into<String>, why: impl Into<String>) -> Error {
+    Error::new(Operation::Open, what, io::Error::new(io::ErrorKind::Unsupported, why.into()))
+}
+
+impl Gpu {
+    /// Opens cuFile for a device, with its statistics.
+    pub fn new(context: Arc<Context>) -> Self {
+        let cufile = Cufile::open(&context, Counting::On);
+        Self::with(context, cufile)
+    }
+
+    /// With a cuFile that is open, or why there is none.
+    pub fn with(context: Arc<Context>, cufile: onehop_cuda::Result<Arc<Cufile>>) -> Self {
+        Self { context, cufile: cufile.map_err(|e| said(&e)) }
+    }
+
+    /// The device.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// cuFile, or why there is none.
+    pub fn cufile(&self) -> std::result::Result<&Arc<Cufile>, &str> {
+        self.cufile.as_ref().map_err(String::as_str)
+    }
+}
+
+/// What the jobs of a point share.
+#[derive(Debug)]
+pub struct Lane<'a> {
+    gpu: &'a Gpu,
+    way: Way,
+    file: DeviceFile,
+    /// What cuFile had counted before.
+    before: std::result::Result<Counts, String>,
+}
+
+impl<'a> Lane<'a> {
+    /// Registers the file for a way.
+    ///
+    /// # Errors
+    /// What the way cannot be had without, as an error of opening.
+    pub fn open(gpu: &'a std::result::Result<Gpu, String>, way: Way, file: &Arc<LocalFile>) -> Result<Self> {
+        let gpu = gpu.as_ref().map_err(|why| missing("a GPU", why))?;
+        let cufile = match way.is_cufile() {
+            true => Some(gpu.cufile().map_err(|why| missing("cuFile", why))?),
+            false => None,
+        };
+        let file = DeviceFile::open(way, file, cufile).map_err(|e| missing(file.name(), said(&e)))?;
+        let before = cufile.map_or(Err(String::new()), |cufile| cufile.counts());
+        Ok(Self { gpu, way, file, before })
+    }
+
+    /// Which way the bytes took since.
+    pub fn verdict(&self) -> Verdict {
+        match &self.file.of_cufile {
+            Some(file) => file.cufile().verdict(&self.before),
+            None => Verdict::staged(),
+        }
+    }
+
+    /// The queue and the buffers of a job.
+    ///
+    /// # Errors
+    /// No memory, on the device or pinned; more at once than cuFile takes: as an error of opening.
+    pub fn job(
+        &self,
+        point: &Point,
+        file: &BenchFile,
+        verify: bool,
+    ) -> Result<(Box<dyn Queue<DeviceBuf>>, DeviceBufs)> {
+        let depth = if super::Way::Device(self.way).has_depth() { point.depth } else { 1 };
+        let name = self.file.local.name();
+        let (context, ring) = (&self.gpu.context, Ring::for_transfers(point.block_bytes, depth));
+        let queue = self.way.queue(context, &self.file, depth, ring, Arc::new(Ledger::default()));
+        let queue = queue.map_err(|e| missing(name, e.to_string()))?;
+        if queue.depth() != depth {
+            let why = format!("cuFile has {} transfers in a batch at most, and not {depth}", queue.depth());
+            return Err(missing(name, why));
+        }
+        let of_device = |e: onehop_cuda::Error| missing(name, said(&e));
+        let mut host = PinnedBuf::zeroed(&self.gpu.context, point.block_bytes).map_err(of_device)?;
+        file.fill_noise(&mut host);
+        let mut free = Vec::with_capacity(depth);
+        for number in 0..depth {
+            let bytes = point.block_bytes.next_multiple_of(GPU_PAGE_BYTES);
+            let mut buffer = DeviceBuf::new(&self.gpu.context, bytes).map_err(of_device)?;
+            if let Some(registered) = &self.file.of_cufile {
+                registered.cufile().register(&mut buffer).map_err(of_device)?;
+            }
+            free.push((number, buffer));
+        }
+        Ok((queue, DeviceBufs { free, host, poisons: verify && !point.rw.writes() }))
+    }
+}
+
+/// The buffers of a job, on the device.
+#[derive(Debug)]
+pub struct DeviceBufs {
+    free: Vec<(usize, DeviceBuf)>,
+    /// A block on its way.
+    host: PinnedBuf,
+    poisons: bool,
+}
+
+impl Buffers<DeviceBuf> for DeviceBufs {
+    fn take(&mut self) -> Option<(usize, DeviceBuf)> {
+        self.free.pop()
+    }
+
+    fn give(&mut self, number: usize, buffer: DeviceBuf) {
+        self.free.push((number, buffer));
+    }
+
+    fn for_reading(&mut self, buffer: &mut DeviceBuf) -> io::Result<()> {
+        if self.poisons { Ok(buffer.fill(POISON)?) } else { Ok(()) }
+    }
+
+    fn for_writing(&mut self, file: &BenchFile, offset: u64, buffer: &mut DeviceBuf) -> io::Result<()> {
+        file.stamp(offset, &mut self.host);
+        Ok(buffer.copy_from(0, &self.host)?)
+    }
+
+    fn content<'a>(&'a mut self, buffer: &'a DeviceBuf, bytes: usize) -> io::Result<&'a [u8]> {
+        buffer.copy_to(0, &mut self.host[..bytes])?;
+        Ok(&self.host[..bytes])
+    }
+}

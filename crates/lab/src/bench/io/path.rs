@@ -1,0 +1,95 @@
+//! The path that bytes really took.
+
+use std::fmt;
+
+use onehop_cuda::Effective;
+use onehop_io::Path;
+use serde::{Deserialize, Serialize};
+
+/// The path, as found out: from the open file, or from what cuFile counted while the point was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EffectivePath {
+    /// Through the page cache.
+    #[serde(rename = "buffered")]
+    Buffered,
+    /// Past the page cache, into host memory.
+    #[serde(rename = "host direct")]
+    HostDirect,
+    /// The file is memory.
+    #[serde(rename = "memory")]
+    Memory,
+    /// From storage into device memory.
+    #[serde(rename = "direct")]
+    Direct,
+    /// By cuFile, through host memory of its own.
+    #[serde(rename = "compat")]
+    Compat,
+    /// By cuFile, some this way, some that way.
+    #[serde(rename = "direct and compat")]
+    Mixed,
+    /// Through pinned host memory of ours.
+    #[serde(rename = "staged")]
+    Staged,
+    /// By cuFile, which does not say how.
+    #[serde(rename = "not verified")]
+    NotVerified,
+}
+
+impl From<Path> for EffectivePath {
+    fn from(path: Path) -> Self {
+        match path {
+            Path::Buffered => Self::Buffered,
+            Path::HostDirect => Self::HostDirect,
+            Path::Memory => Self::Memory,
+            Path::DeviceDirect => Self::Direct,
+            Path::DeviceCompat => Self::Compat,
+            Path::DeviceStaged => Self::Staged,
+            Path::DeviceUnverified => Self::NotVerified,
+        }
+    }
+}
+
+impl From<Effective> for EffectivePath {
+    fn from(effective: Effective) -> Self {
+        match effective {
+            Effective::Direct => Self::Direct,
+            Effective::Compat => Self::Compat,
+            Effective::Mixed => Self::Mixed,
+            Effective::Staged => Self::Staged,
+            Effective::NotVerified => Self::NotVerified,
+        }
+    }
+}
+
+impl fmt::Display for EffectivePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Buffered => "buffered",
+            Self::HostDirect => "host direct",
+            Self::Memory => "memory",
+            Self::Direct => "direct",
+            Self::Compat => "compat",
+            Self::Mixed => "direct and compat",
+            Self::Staged => "staged",
+            Self::NotVerified => "not verified",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_written_as_it_is_said() {
+        for effective in
+            [Effective::Direct, Effective::Compat, Effective::Mixed, Effective::Staged, Effective::NotVerified]
+        {
+            let path = EffectivePath::from(effective);
+            assert_eq!(serde_json::to_value(path).ok(), Some(path.to_string().into()));
+        }
+        for path in [Path::Buffered, Path::HostDirect, Path::Memory] {
+            assert_eq!(serde_json::to_value(EffectivePath::from(path)).ok(), Some(path.to_string().into()));
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! What a run found, as it is kept: JSON for programs and for comparisons, CSV for spreadsheets. And what to make of it:
+//! a rate that the device knows nothing of is a rate of memory, whatever path was asked for, and is marked.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{EffectivePath, Figures, Point};
+
+/// The version of the JSON. Members may be added under the same number; none changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// A device that moved less than this share of what we moved left the rest to some cache.
+const SEEN_BY_DEVICE: f64 = 0.9;
+
+/// Repeats further apart than this, as a share of the median, say little.
+const SPREAD: f64 = 0.1;
+
+/// What the page cache had to do with a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PageCache {
+    /// Nothing: `O_DIRECT`.
+    Bypassed,
+    /// It was in use, and had been made to forget the file before each run.
+    Dropped,
+    /// It was in use: writes are done when it has them, whenever the device gets them.
+    Used,
+}
+
+impl PageCache {
+    /// How it is said in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            PageCache::Bypassed => "bypassed",
+            PageCache::Dropped => "dropped before",
+            PageCache::Used => "in use",
+        }
+    }
+
+    fn of(figures: &Figures) -> Self {
+        match (is_past_cache(figures), figures.point.rw.writes()) {
+            (true, _) => PageCache::Bypassed,
+            (false, false) => PageCache::Dropped,
+            (false, true) => PageCache::Used,
+        }
+    }
+}
+
+/// Whether the bytes passed the page cache by. In compat mode cuFile may use it, whatever it is told.
+fn is_past_cache(figures: &Figures) -> bool {
+    figures.point.way.is_direct() || figures.path == EffectivePath::Direct
+}
+
+/// A point, measured as often as asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// The figures of the repeat with the median rate.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// The rates of all repeats, in the order in which they ran.
+    pub repeats_bytes_per_sec: Vec<f64>,
+    /// What the page cache had to do with it.
+    pub page_cache: PageCache,
+    /// What whoever reads the figures has to know.
+    pub notes: Vec<String>,
+}
+
+impl Measured {
+    /// Of the figures of all repeats; `None` if there are none.
+    pub fn new(all: Vec<Figures>) -> Option<Self> {
+        Self::of(all, None)
+    }
+
+    /// The same of a file that lies in memory, on a file system of this kind.
+    pub fn of(all: Vec<Figures>, memory_kind: Option<&str>) -> Option<Self> {
+        let repeats_bytes_per_sec = all.iter().map(|figures| figures.bytes_per_sec).collect();
+        let mut all = all;
+        all.sort_by(|a, b| a.bytes_per_sec.total_cmp(&b.bytes_per_sec));
+        // Of two middle ones the slower: nobody is promised what was not reached half of the time.
+        let figures = (!all.is_empty()).then(|| all.swap_remove((all.len() - 1) / 2))?;
+        let page_cache = PageCache::of(&figures);
+        let mut measured = Self { figures, repeats_bytes_per_sec, page_cache, notes: Vec::new() };
+        measured.notes = notes(&measured);
+        let in_memory = |kind| format!("a rate of memory: the file is on {kind}, and no device has it");
+        measured.notes.extend(memory_kind.map(in_memory));
+        Some(measured)
+    }
+
+    /// The rate.
+    pub fn bytes_per_sec(&self) -> f64 {
+        self.figures.bytes_per_sec
+    }
+
+    /// How far the repeats are apart, as a share of the median; `None` of one.
+    pub fn spread(&self) -> Option<f64> {
+        let rates = &self.repeats_bytes_per_sec;
+        let (low, high) = rates.iter().fold((f64::INFINITY, 0.0f64), |(low, high), r| (low.min(*r), high.max(*r)));
+        (rates.len() > 1 && self.bytes_per_sec() > 0.0).then(|| (high - low) / self.bytes_per_sec())
+    }
+
+    /// What the device moved for it, and for anybody else in that time.
+    pub fn device_bytes(&self) -> Option<u64> {
+        match self.figures.point.rw.writes() {
+            true => self.figures.usage.device_written_bytes,
+            false => self.figures.usage.device_read_bytes,
+        }
+    }
+
+    /// The share of what we moved that the device has moved; `None` where it has no counters.
+    pub fn device_share(&self) -> Option<f64> {
+        let moved = self.bytes_per_sec() * self.figures.usage.seconds;
+        (moved > 0.0).then_some(self.device_bytes()? as f64 / moved)
+    }
+}
+
+fn notes(measured: &Measured) -> Vec<String> {
+    let (figures, mut notes) = (&measured.figures, Vec::new());
+    let point = &figures.point;
+    if figures.transfers == 0 {
+        notes.push("no transfer ended in the measured time: give it a longer --runtime".to_string());
+        return notes;
+    }
+    if let Some(share) = measured.device_share().filter(|share| *share < SEEN_BY_DEVICE) {
+        let percent = share * 100.0;
+        notes.push(match (is_past_cache(figures), point.rw.writes()) {
+            (false, false) => format!("a rate of the page cache: the device read {percent:.0} % of these bytes"),
+            (false, true) => {
+                format!("a rate of the page cache: the device had {percent:.0} % of these bytes when the time was over")
+            }
+            (true, _) => {
+                format!("not the device's rate: it moved {percent:.0} % of these bytes in that time")
+            }
+        });
+    }
+    if figures.is_steady == Some(false) {
+        notes.push("not steady: the rate changed while it was measured; a longer --ramp or --runtime may help".into());
+    }
+    if figures.is_steady.is_none() {
+        notes.push(format!("{} transfers are too few to say whether the rate is steady", figures.transfers));
+    }
+    if let Some(spread) = measured.spread().filter(|spread| *spread > SPREAD) {
+        notes.push(format!("repeats are {:.0} % apart", spread * 100.0));
+    }
+    notes
+}
+
+/// A point that could not be measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Unavailable {
+    /// The point.
+    #[serde(flatten)]
+    pub point: Point,
+    /// What the system said.
+    pub reason: String,
+}
+
+/// How it was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    /// The file.
+    pub file: String,
+    /// Its length.
+    pub file_bytes: u64,
+    /// Time measured of each point.
+    pub runtime_seconds: f64,
+    /// Time before that.
+    pub ramp_seconds: f64,
+    /// How often.
+    pub repeats: usize,
+    /// Of content and patterns.
+    pub seed: u64,
+    /// Whether content was compared.
+    pub verify: bool,
+}
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// `io`.
+    pub benchmark: String,
+    /// How it was measured.
+    pub settings: Settings,
+    /// On what.
+    pub environment: Value,
+    /// The figures.
+    pub points: Vec<Measured>,
+    /// What this machine or file system does not have.
+    pub unavailable: Vec<Unavailable>,
+}
+
+impl Report {
+    /// One without points.
+    pub fn new(settings: Settings, environment: Value) -> Self {
+        let (points, unavailable) = (Vec::new(), Vec::new());
+        Self { schema_version: SCHEMA_VERSION, benchmark: "io".into(), settings, environment, points, unavailable }
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let value: Value = serde_json::from_str(text).map_err(|e| format!("it is no JSON: {e}"))?;
+        if value["benchmark"] != "io" {
+            return Err("it is no report of `onehop bench io`".into());
+        }
+        if value["schema_version"] != SCHEMA_VERSION {
+            let version = &value["schema_version"];
+            return Err(format!("its schema_version is {version}, and this version reads {SCHEMA_VERSION}"));
+        }
+        serde_json::from_value(value).map_err(|e| format!("it is damaged: {e}"))
+    }
+
+    /// A header and a line per point.
+    pub fn csv(&self) -> String {
+        let mut text = COLUMNS.join(",") + "\n";
+        for measured in &self.points {
+            let fields = fields(measured);
+            debug_assert_eq!(fields.len(), COLUMNS.len());
+            let _ = writeln!(text, "{}", fields.join(","));
+        }
+        text
+    }
+}
+
+/// The columns of the CSV, with the names of the JSON's members.
+const COLUMNS: [&str; 32] = [
+    "rw",
+    "requested_path",
+    "effective_path",
+    "page_cache",
+    "block_bytes",
+    "depth",
+    "jobs",
+    "transfers",
+    "bytes_per_sec",
+    "ops_per_sec",
+    "mean_us",
+    "p50_us",
+    "p90_us",
+    "p95_us",
+    "p99_us",
+    "p999_us",
+    "max_us",
+    "seconds",
+    "process_user_cores",
+    "process_system_cores",
+    "machine_user_share",
+    "machine_system_share",
+    "machine_iowait_share",
+    "device_read_bytes",
+    "device_written_bytes",
+    "is_steady",
+    "verified_bytes",
+    "repeats",
+    "min_bytes_per_sec",
+    "max_bytes_per_sec",
+    "effective_path_evidence",
+    "notes",
+];
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+fn fields(measured: &Measured) -> Vec<String> {
+    fn or_empty<T: ToString>(value: Option<T>) -> String {
+        value.map_or(String::new(), |value| value.to_string())
+    }
+    let (figures, rates) = (&measured.figures, &measured.repeats_bytes_per_sec);
+    let (point, latency, usage) = (&figures.point, &figures.latency, &figures.usage);
+    let cache = serde_json::to_value(measured.page_cache).unwrap_or_default();
+    vec![
+        point.rw.to_string(),
+        point.way.to_string(),
+        figures.path.to_string(),
+        cache.as_str().unwrap_or_default().to_string(),
+        point.block_bytes.to_string(),
+        point.depth.to_string(),
+        point.jobs.to_string(),
+        figures.transfers.to_string(),
+        figures.bytes_per_sec.to_string(),
+        figures.ops_per_sec.to_string(),
+        latency.mean_us.to_string(),
+        latency.p50_us.to_string(),
+        latency.p90_us.to_string(),
+        latency.p95_us.to_string(),
+        latency.p99_us.to_string(),
+        latency.p999_us.to_string(),
+        latency.max_us.to_string(),
+        usage.seconds.to_string(),
+        usage.process_user_cores.to_string(),
+        usage.process_system_cores.to_string(),
+        or_empty(usage.machine_user_share),
+        or_empty(usage.machine_system_share),
+        or_empty(usage.machine_iowait_share),
+        or_empty(usage.device_read_bytes),
+        or_empty(usage.device_written_bytes),
+        or_empty(figures.is_steady),
+        figures.verified_bytes.to_string(),
+        rates.len().to_string(),
+        rates.iter().copied().fold(f64::INFINITY, f64::min).to_string(),
+        rates.iter().copied().fold(0.0, f64::max).to_string(),
+        figures.evidence.as_deref().map_or(String::new(), quoted),
+        quoted(&measured.notes.join("; ")),
+    ]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(super) mod tests {
+    use super::super::{Latency, Rw, Way, usage::Usage};
+    use super::*;
+
+    /// Figures that somebody could have measured.
+    pub fn figures(rw: Rw, way: Way, block_bytes: usize, depth: usize, jobs: usize, rate: f64) -> Figures {
+        let device = Some(rate as u64);
+        Figures {
+            point: Point { rw, way, block_bytes, depth, jobs },
+            path: match way {
+                Way::Host | Way::Uring => EffectivePath::HostDirect,
+                Way::Buffered | Way::UringBuffered => EffectivePath::Buffered,
+                Way::Device(way) if way.is_cufile() => EffectivePath::Compat,
+                Way::Device(_) => EffectivePath::Staged,
+            },
+            evidence: way.is_cufile().then(|| "cuFile counted 0 peer to peer, 0 nvidia-fs, 7 POSIX".into()),
+            transfers: 1000,
+            bytes_per_sec: rate,
+            ops_per_sec: rate / block_bytes as f64,
+            latency: Latency { mean_us: 10.0, p50_us: 9.0, p99_us: 30.5, max_us: 99.0, ..Latency::default() },
+            usage: Usage {
+                seconds: 1.0,
+                process_user_cores: 0.125,
+                process_system_cores: 0.5,
+                machine_user_share: Some(0.1),
+                machine_system_share: Some(0.2),
+                machine_iowait_share: Some(0.3),
+                device_read_bytes: device,
+                device_written_bytes: device,
+            },
+            is_steady: Some(true),
+            verified_bytes: 0,
+        }
+    }
+
+    pub fn report(points: Vec<Figures>) -> Report {
+        let settings = Settings {
+            file: "/data/f".into(),
+            file_bytes: 1 << 30,
+            runtime_seconds: 1.0,
+            ramp_seconds: 0.5,
+            repeats: 1,
+            seed: 1,
+            verify: false,
+        };
+        let mut report = Report::new(settings, serde_json::json!({ "cpu": "one" }));
+        report.points = points.into_iter().filter_map(|figures| Measured::new(vec![figures])).collect();
+        report
+    }
+
+    #[test]
+    fn json_comes_back_as_it_was() {
+        let mut report = report(vec![figures(Rw::Read, Way::UringBuffered, 4096, 8, 2, 1e9)]);
+        let point = report.points[0].figures.point;
+        report.unavailable.push(Unavailable { point, reason: "no \"such\" thing".into() });
+        let text = serde_json::to_string(&report).unwrap();
+        let back = Report::parse(&text).unwrap();
+        assert_eq!(serde_json::to_string(&back).unwrap(), text);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let point = &value["points"][0];
+        assert_eq!((&value["schema_version"], &value["benchmark"]), (&1.into(), &"io".into()));
+        assert_eq!((&point["rw"], &point["requested_path"]), (&"read".into(), &"uring-buffered".into()));
+        assert_eq!((&point["effective_path"], &point["page_cache"]), (&"buffered".into(), &"dropped".into()));
+        assert_eq!(point["latency"]["p99_us"], 30.5);
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        for (text, why) in [
+            ("nonsense", "no JSON"),
+            ("{}", "no report"),
+            ("{\"benchmark\": \"io\", \"schema_version\": 9}", "schema_version is 9"),
+            ("{\"benchmark\": \"io\", \"schema_version\": 1, \"points\": 3}", "damaged"),
+        ] {
+            let error = Report::parse(text).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn csv_has_a_field_for_every_column() {
+        let mut report = report(vec![figures(Rw::RandWrite, Way::Host, 4096, 1, 4, 1e6)]);
+        report.points[0].notes.push("a \"note\", with a comma".into());
+        let text = report.csv();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0].split(',').count(), COLUMNS.len());
+        assert!(lines[1].starts_with("randwrite,host,host direct,bypassed,4096,1,4,1000,1000000,"), "{}", lines[1]);
+        assert!(lines[1].ends_with(",1,1000000,1000000,,\"a \"\"note\"\", with a comma\""), "{}", lines[1]);
+        assert_eq!(lines[1].split('"').next().unwrap().split(',').count(), COLUMNS.len());
+    }
+
+    #[test]
+    fn the_median_repeat_stands_for_all() {
+        let all = [3e8, 1e8, 2e8].map(|rate| figures(Rw::Read, Way::Host, 4096, 1, 1, rate));
+        let measured = Measured::new(all.to_vec()).unwrap();
+        assert_eq!((measured.bytes_per_sec(), measured.spread()), (2e8, Some(1.0)));
+        assert_eq!(measured.repeats_bytes_per_sec, [3e8, 1e8, 2e8]);
+        assert_eq!(measured.notes, ["repeats are 100 % apart"]);
+        assert!(Measured::new(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn rates_that_the_device_knows_nothing_of_are_marked() {
+        let of = |way, rw, device: Option<u64>| {
+            let mut figures = figures(rw, way, 4096, 1, 1, 1e9);
+            figures.usage.device_read_bytes = device;
+            figures.usage.device_written_bytes = device;
+            Measured::new(vec![figures]).unwrap().notes.join("; ")
+        };
+        assert!(of(Way::Buffered, Rw::Read, Some(0)).contains("page cache: the device read 0 %"));
+        assert!(of(Way::Buffered, Rw::Write, Some(300_000_000)).contains("the device had 30 %"));
+        assert!(of(Way::Host, Rw::Read, Some(500_000_000)).contains("it moved 50 %"));
+        // Somebody else was busy too; or nobody knows.
+        assert_eq!(of(Way::Host, Rw::Read, Some(2_000_000_000)), "");
+        assert_eq!(of(Way::Buffered, Rw::Read, None), "");
+    }
+}

@@ -1,0 +1,312 @@
+//! What a run found, as it is kept: JSON for programs, CSV for spreadsheets.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::answer::{self, Source};
+use super::{Figures, Point};
+
+/// The version of the JSON. Members may be added under the same number; none changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Runs further apart than this, as a share of the median, say little.
+const SPREAD: f64 = 0.1;
+
+/// What the page cache had to do with a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PageCache {
+    /// Nothing: `O_DIRECT`. The files were dropped from it as well.
+    Bypassed,
+    /// It was in use, and had been made to forget the files before each run.
+    Dropped,
+}
+
+/// A point, run as often as asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// What was measured.
+    #[serde(flatten)]
+    pub point: Point,
+    /// What all runs came to.
+    pub answer: String,
+    /// Whether that is right. If it is not, there are no figures.
+    pub is_right: bool,
+    /// Those of the run with the median time.
+    pub figures: Option<Figures>,
+    /// The times of all runs, in the order in which they ran.
+    pub runs_seconds: Vec<f64>,
+    /// What the page cache had to do with it.
+    pub page_cache: PageCache,
+    /// What whoever reads the figures has to know.
+    pub notes: Vec<String>,
+}
+
+impl Measured {
+    /// Of the figures of all runs; `None` of none.
+    pub fn new(point: Point, expected: i128, runs: Vec<Figures>) -> Option<Self> {
+        let worst = runs.iter().find(|figures| figures.answer != expected).or(runs.first())?;
+        let (found, is_right) = (worst.answer, worst.answer == expected);
+        let page_cache = match worst.effective_path.contains("buffered") {
+            true => PageCache::Dropped,
+            false => PageCache::Bypassed,
+        };
+        let (mut runs_seconds, mut figures, mut notes) = (Vec::new(), None, Vec::new());
+        if is_right {
+            runs_seconds = runs.iter().map(|figures| figures.seconds).collect();
+            let mut runs = runs;
+            runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+            // Of two middle ones the slower: nobody is promised what was not reached half of the time.
+            figures = Some(runs.swap_remove(runs.len() / 2));
+        } else {
+            notes.push(format!("WRONG: {} instead of {}", answer::text(found), answer::text(expected)));
+        }
+        let mut measured =
+            Self { point, answer: answer::text(found), is_right, figures, runs_seconds, page_cache, notes };
+        if let Some(spread) = measured.spread().filter(|spread| *spread > SPREAD) {
+            measured.notes.push(format!("runs are {:.0} % apart", spread * 100.0));
+        }
+        Some(measured)
+    }
+
+    /// How far the runs are apart, as a share of the median; `None` of one.
+    pub fn spread(&self) -> Option<f64> {
+        let median = self.figures.as_ref()?.seconds;
+        let (low, high) = self.runs_seconds.iter().fold((f64::INFINITY, 0.0f64), |(l, h), t| (l.min(*t), h.max(*t)));
+        (self.runs_seconds.len() > 1 && median > 0.0).then(|| (high - low) / median)
+    }
+}
+
+/// A point that could not be measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Unavailable {
+    /// The point.
+    #[serde(flatten)]
+    pub point: Point,
+    /// Why.
+    pub reason: String,
+}
+
+/// How it was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    /// Scale factor of the rows.
+    pub scale_factor: f64,
+    /// Where the tables lie.
+    pub data: String,
+    /// Rows of the table.
+    pub rows: u64,
+    /// Runs of each point.
+    pub runs: usize,
+    /// Runs before them, of each way, layout and mode.
+    pub warm_up_runs: usize,
+    /// Threads of the processor, where several may compute.
+    pub threads: usize,
+    /// Reads in flight, where there may be several.
+    pub depth: usize,
+    /// Threads of the device in paper mode: `one` or `many`.
+    pub paper_device_threads: String,
+    /// What every run must come to.
+    pub expected_answer: String,
+    /// Who says so.
+    pub expected_by: Source,
+}
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// `q6`.
+    pub benchmark: String,
+    /// How it was measured.
+    pub settings: Settings,
+    /// On what.
+    pub environment: Value,
+    /// The figures.
+    pub points: Vec<Measured>,
+    /// What this machine does not have.
+    pub unavailable: Vec<Unavailable>,
+}
+
+impl Report {
+    /// One without points.
+    pub fn new(settings: Settings, environment: Value) -> Self {
+        let (points, unavailable) = (Vec::new(), Vec::new());
+        Self { schema_version: SCHEMA_VERSION, benchmark: "q6".into(), settings, environment, points, unavailable }
+    }
+
+    /// A header and a line per point.
+    pub fn csv(&self) -> String {
+        let mut text = COLUMNS.join(",") + "\n";
+        for measured in &self.points {
+            let fields = fields(measured);
+            debug_assert_eq!(fields.len(), COLUMNS.len());
+            let _ = writeln!(text, "{}", fields.join(","));
+        }
+        text
+    }
+}
+
+/// The columns of the CSV, with the names of the JSON's members.
+const COLUMNS: [&str; 29] = [
+    "layout",
+    "mode",
+    "way",
+    "buffer_bytes",
+    "answer",
+    "is_right",
+    "seconds",
+    "io_seconds",
+    "transfer_seconds",
+    "compute_seconds",
+    "other_seconds",
+    "setup_seconds",
+    "kernel_seconds",
+    "read_bytes",
+    "bytes_per_sec",
+    "rows_per_sec",
+    "effective_path",
+    "page_cache",
+    "threads",
+    "depth",
+    "process_user_cores",
+    "process_system_cores",
+    "machine_user_share",
+    "machine_system_share",
+    "machine_iowait_share",
+    "device_read_bytes",
+    "runs",
+    "spread",
+    "notes",
+];
+
+fn fields(measured: &Measured) -> Vec<String> {
+    fn or_empty<T: ToString>(value: Option<T>) -> String {
+        value.map_or(String::new(), |value| value.to_string())
+    }
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let (point, figures) = (&measured.point, measured.figures.as_ref());
+    let number = |of: fn(&Figures) -> f64| or_empty(figures.map(of));
+    let usage = figures.map(|figures| &figures.usage);
+    let cache = serde_json::to_value(measured.page_cache).unwrap_or_default();
+    vec![
+        point.layout.to_string(),
+        point.mode.to_string(),
+        point.way.to_string(),
+        point.buffer_bytes.to_string(),
+        measured.answer.clone(),
+        measured.is_right.to_string(),
+        number(|figures| figures.seconds),
+        number(|figures| figures.spent.io_seconds),
+        number(|figures| figures.spent.transfer_seconds),
+        number(|figures| figures.spent.compute_seconds),
+        number(|figures| figures.spent.other_seconds),
+        number(|figures| figures.setup_seconds),
+        or_empty(figures.and_then(|figures| figures.kernel_seconds)),
+        or_empty(figures.map(|figures| figures.read_bytes)),
+        number(|figures| figures.bytes_per_sec),
+        number(|figures| figures.rows_per_sec),
+        quoted(figures.map_or("", |figures| &figures.effective_path)),
+        cache.as_str().unwrap_or_default().to_string(),
+        or_empty(figures.map(|figures| figures.threads)),
+        or_empty(figures.map(|figures| figures.depth)),
+        or_empty(usage.map(|usage| usage.process_user_cores)),
+        or_empty(usage.map(|usage| usage.process_system_cores)),
+        or_empty(usage.and_then(|usage| usage.machine_user_share)),
+        or_empty(usage.and_then(|usage| usage.machine_system_share)),
+        or_empty(usage.and_then(|usage| usage.machine_iowait_share)),
+        or_empty(usage.and_then(|usage| usage.device_read_bytes)),
+        measured.runs_seconds.len().to_string(),
+        or_empty(measured.spread()),
+        quoted(&measured.notes.join("; ")),
+    ]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(super) mod tests {
+    use super::super::{Layout, Mode, Way, run::Spent};
+    use super::*;
+    use crate::bench::io::usage::Usage;
+
+    /// Figures that somebody could have measured.
+    pub fn figures(seconds: f64, answer: i128) -> Figures {
+        let part = seconds / 4.0;
+        Figures {
+            seconds,
+            spent: Spent { io_seconds: part, transfer_seconds: part, compute_seconds: part, other_seconds: part },
+            setup_seconds: part / 2.0,
+            kernel_seconds: Some(part),
+            read_bytes: 1_000_000,
+            bytes_per_sec: 1e6 / seconds,
+            rows_per_sec: 1e5 / seconds,
+            effective_path: "io_uring, host direct".into(),
+            threads: 2,
+            depth: 8,
+            usage: Usage { seconds, process_user_cores: 0.5, process_system_cores: 0.25, ..Usage::default() },
+            answer,
+        }
+    }
+
+    pub fn point(way: Way, mode: Mode, layout: Layout, buffer_bytes: usize) -> Point {
+        Point { layout, mode, way, buffer_bytes }
+    }
+
+    pub fn report(points: Vec<Measured>) -> Report {
+        let settings = Settings {
+            scale_factor: 1.0,
+            data: "/data".into(),
+            rows: 6_001_215,
+            runs: 1,
+            warm_up_runs: 1,
+            threads: 2,
+            depth: 8,
+            paper_device_threads: "one".into(),
+            expected_answer: "0.0007".into(),
+            expected_by: Source::DuckDb,
+        };
+        let mut report = Report::new(settings, serde_json::json!({ "cpu": "one" }));
+        report.points = points;
+        report
+    }
+
+    #[test]
+    fn the_median_run_stands_for_all_and_a_wrong_one_for_none() {
+        let point = point(Way::Cpu, Mode::Paper, Layout::Rows, 65_536);
+        let runs = |answers: [i128; 3]| {
+            let all = [3.0, 1.0, 2.0].into_iter().zip(answers).map(|(seconds, answer)| figures(seconds, answer));
+            Measured::new(point, 7, all.collect()).unwrap()
+        };
+        let right = runs([7, 7, 7]);
+        assert_eq!(right.figures.as_ref().map(|figures| figures.seconds), Some(2.0));
+        assert_eq!((right.spread(), right.is_right, right.answer.as_str()), (Some(1.0), true, "0.0007"));
+        let wrong = runs([7, 8, 7]);
+        assert!(wrong.figures.is_none() && wrong.runs_seconds.is_empty() && !wrong.is_right);
+        assert_eq!(wrong.notes, ["WRONG: 0.0008 instead of 0.0007"]);
+        assert!(Measured::new(point, 7, Vec::new()).is_none());
+    }
+
+    #[test]
+    fn json_comes_back_and_csv_has_a_field_for_every_column() {
+        let of = |answer| {
+            let point = point(Way::GpuDirect, Mode::Overlapped, Layout::Segments, 1 << 20);
+            Measured::new(point, 7, vec![figures(0.5, answer)]).unwrap()
+        };
+        let report = report(vec![of(7), of(8)]);
+        let text = serde_json::to_string(&report).unwrap();
+        let back: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&back).unwrap(), text);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&value["benchmark"], &value["points"][0]["way"]), (&"q6".into(), &"gpu-direct".into()));
+        assert_eq!(value["points"][0]["figures"]["spent"]["io_seconds"], 0.125);
+        let csv = report.csv();
+        for line in csv.lines().skip(1) {
+            let outside: String = line.split('"').step_by(2).collect();
+            assert_eq!(outside.split(',').count(), COLUMNS.len(), "{line}");
+        }
+        assert!(csv.contains("segments,overlapped,gpu-direct,1048576,0.0007,true,0.5,0.125,"), "{csv}");
+    }
+}

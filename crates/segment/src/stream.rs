@@ -1,0 +1,258 @@
+//! The blocks of a scan, whole and in order, read before they are asked for: for who knows beforehand what it will read.
+//!
+//! 1. Blocks that follow each other in a segment make *groups* of so many bytes, or of one block that has more.
+//! 2. In a group, what is read is in the order of the file. There a column's neighbours follow each other, and are read
+//!    at once, into one buffer: a read is long although a block of a column is short.
+//! 3. What is in the page cache already is left to who asks for it: that copies it.
+//!
+//! Invariants:
+//! - Nobody waits: who asks for a block that has not come is woken when it is worth asking again.
+//! - Memory is bounded: what is in flight and what has come is within half of the budget, but for a group that is being
+//!   put together, which is within the other half, or a single block.
+//! - Reading ahead does not fail. After an error nothing is read ahead any more, and what is asked for is read then: who
+//!   asks gets the error, and nobody gets one for a block that nobody asked for.
+//! - Dropping it lets nothing more begin, and waits for nothing.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use onehop_io::{
+    Allowance, Cut, Extent, Filled, Ledger, LentBuf, LocalFile, Order, PAGE_BYTES, Reads, RequestedPath, StreamOptions,
+    StreamReader,
+};
+
+use crate::queues::{Queues, Wanted};
+use crate::stored_bytes::StoredBytes;
+use crate::{AheadFacts, BlockColumn, Result, Segment};
+
+/// A read is so long, where neighbours are wanted.
+const REQUEST_BYTES: usize = 1 << 20;
+/// A group has no more, however large the budget: its first block is handed out when most of it has come.
+const GROUP_BYTES: u64 = 8 << 20;
+/// Threads where there is no ring. There are other streams beside this one.
+const THREADS: usize = 2;
+
+/// Blocks of columns, in order.
+#[derive(Debug)]
+pub struct BlockStream {
+    path: RequestedPath,
+    blocks: Vec<(Arc<Segment>, usize)>,
+    /// By their place in the segments.
+    columns: Vec<usize>,
+    ledger: Arc<Ledger>,
+    budget_bytes: usize,
+    /// The block that is handed out next.
+    next: usize,
+    state: State,
+    /// What has come of blocks that were not handed out, by the block's place and the offset.
+    come: HashMap<(usize, u64), StoredBytes>,
+    facts: AheadFacts,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nobody has asked for a block.
+    New,
+    Reading(Reading),
+    /// What is asked for is read then.
+    Alone,
+}
+
+#[derive(Debug)]
+struct Reading {
+    reader: StreamReader<LentBuf>,
+    /// Of each extent, the block's place.
+    block_of: Vec<usize>,
+    extents: Vec<Extent>,
+    /// Of each block, how many extents have not come.
+    missing: Vec<usize>,
+}
+
+impl BlockStream {
+    /// Of these columns of blocks. Reads so many bytes ahead, at most; with 0, none.
+    pub fn new(
+        path: RequestedPath,
+        blocks: Vec<(Arc<Segment>, usize)>,
+        columns: Vec<usize>,
+        ledger: &Arc<Ledger>,
+        budget_bytes: usize,
+    ) -> Self {
+        let (ledger, facts) = (Arc::clone(ledger), AheadFacts::default());
+        Self { path, blocks, columns, ledger, budget_bytes, next: 0, state: State::New, come: HashMap::new(), facts }
+    }
+
+    /// The columns of the next block, their checksums verified; `None` after the last.
+    ///
+    /// # Errors
+    /// As [`Segment::load`]; and for a path that was asked for by name and is not to be had.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Vec<BlockColumn>>>> {
+        if self.next == self.blocks.len() {
+            return Poll::Ready(Ok(None));
+        }
+        if matches!(self.state, State::New) {
+            self.state = match self.start()? {
+                Some(reading) => State::Reading(reading),
+                None => State::Alone,
+            };
+        }
+        while let State::Reading(reading) = &mut self.state
+            && reading.missing[self.next] > 0
+        {
+            match ready!(reading.reader.poll_next(context)) {
+                Ok(Some(filled)) => reading.take(filled, &mut self.come),
+                // It ends when nothing is missing any more.
+                Ok(None) | Err(_) => self.stop(),
+            }
+        }
+        let columns = self.load(self.next)?;
+        self.next += 1;
+        Poll::Ready(Ok(Some(columns)))
+    }
+
+    /// What has come of it so far.
+    pub fn facts(&self) -> &AheadFacts {
+        &self.facts
+    }
+
+    fn load(&mut self, at: usize) -> Result<Vec<BlockColumn>> {
+        let (segment, block) = &self.blocks[at];
+        let (come, facts) = (&mut self.come, &mut self.facts);
+        let load = |column: &usize| {
+            segment.load_by(self.path, *column, *block, &self.ledger, |offset, bytes| {
+                let found = come.remove(&(at, offset));
+                let counter = if found.is_some() { &mut facts.ahead_bytes } else { &mut facts.late_bytes };
+                *counter += bytes as u64;
+                found
+            })
+        };
+        self.columns.iter().map(load).collect()
+    }
+
+    /// Reads no further ahead.
+    fn stop(&mut self) {
+        if let State::Reading(reading) = std::mem::replace(&mut self.state, State::Alone) {
+            reading.reader.abandon();
+        }
+    }
+
+    fn stored_bytes(&self, at: usize) -> u64 {
+        let (segment, block) = &self.blocks[at];
+        self.columns.iter().map(|column| segment.stored_bytes(*column, *block)).sum()
+    }
+
+    /// Sets threads to it, if it is worth it.
+    fn start(&mut self) -> Result<Option<Reading>> {
+        let left: u64 = (0..self.blocks.len()).map(|at| self.stored_bytes(at)).sum();
+        if left == 0 || self.budget_bytes == 0 {
+            return Ok(None);
+        }
+        let mut segments: Vec<&Arc<Segment>> = Vec::new();
+        let mut file_of = Vec::with_capacity(self.blocks.len());
+        for (segment, _) in &self.blocks {
+            let known = segments.iter().rposition(|other| Arc::ptr_eq(other, segment));
+            file_of.push(known.unwrap_or_else(|| {
+                segments.push(segment);
+                segments.len() - 1
+            }));
+        }
+        let wanted = Wanted { path: self.path, left, is_kept: false, threads: THREADS, ledger: &self.ledger };
+        let Some(Queues { queues, way, cached, names }) = Queues::of(&segments, &wanted)? else { return Ok(None) };
+        let (mut block_of, mut extents) = (Vec::new(), Vec::new());
+        for group in self.groups() {
+            for (at, extent) in self.extents(group, &file_of) {
+                block_of.push(at);
+                extents.push(extent);
+            }
+        }
+        if are_in_page_cache(&extents, &cached) {
+            return Ok(None);
+        }
+        let mut missing = vec![0; self.blocks.len()];
+        block_of.iter().for_each(|at| missing[*at] += 1);
+        let files = (0..names.len()).collect();
+        let reads = Reads { files, queues, supply: Box::new(Allowance::new(self.budget_bytes / 2)) };
+        let options = StreamOptions {
+            request_bytes: REQUEST_BYTES.min(self.budget_bytes / 4),
+            cut: Cut::BetweenExtents,
+            // Chunks start on pages: what follows the end of one is padding.
+            gap_bytes: Some(PAGE_BYTES - 1),
+            order: Order::Given,
+        };
+        let reader = StreamReader::start(names, &extents, options, vec![reads]);
+        self.facts.way = Some(way);
+        Ok(Some(Reading { reader, block_of, extents, missing }))
+    }
+
+    /// Places of blocks that are read together.
+    fn groups(&self) -> Vec<Range<usize>> {
+        let most = GROUP_BYTES.min(self.budget_bytes as u64 / 2);
+        let (mut groups, mut bytes): (Vec<Range<usize>>, u64) = (Vec::new(), 0);
+        for at in 0..self.blocks.len() {
+            let more = self.stored_bytes(at);
+            match groups.last_mut() {
+                Some(group) if bytes + more <= most && Arc::ptr_eq(&self.blocks[at - 1].0, &self.blocks[at].0) => {
+                    group.end += 1;
+                    bytes += more;
+                }
+                _ => {
+                    groups.push(at..at + 1);
+                    bytes = more;
+                }
+            }
+        }
+        groups
+    }
+
+    /// What is read of a group, in the order of the file.
+    fn extents(&self, group: Range<usize>, file_of: &[usize]) -> Vec<(usize, Extent)> {
+        let of_block = |at: usize| {
+            let (segment, block) = &self.blocks[at];
+            let chunks = self.columns.iter().flat_map(|column| segment.chunks(*column, *block));
+            chunks.map(move |(offset, bytes)| (at, Extent { file: file_of[at], offset, bytes }))
+        };
+        let mut extents: Vec<(usize, Extent)> = group.flat_map(of_block).collect();
+        extents.sort_by_key(|(_, extent)| extent.offset);
+        extents
+    }
+}
+
+impl Drop for BlockStream {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Reading {
+    /// From now on the buffer is the caller's to account for.
+    fn take(&mut self, filled: Filled<LentBuf>, come: &mut HashMap<(usize, u64), StoredBytes>) {
+        let buffer = Arc::new(filled.buffer.into_inner());
+        for piece in filled.pieces {
+            let (at, extent) = (self.block_of[piece.extent], self.extents[piece.extent]);
+            if let Some(bytes) = StoredBytes::part(&buffer, piece.range) {
+                come.insert((at, extent.offset), bytes);
+            }
+            self.missing[at] = self.missing[at].saturating_sub(1);
+        }
+    }
+}
+
+/// Whether nothing has to be read, as far as that is known: a copy is made faster without threads.
+fn are_in_page_cache(extents: &[Extent], files: &[Arc<LocalFile>]) -> bool {
+    let mut runs: Vec<Extent> = Vec::new();
+    for extent in extents {
+        let end = |run: &Extent| run.offset + (run.bytes as u64).next_multiple_of(PAGE_BYTES as u64);
+        match runs.last_mut() {
+            Some(run) if run.file == extent.file && end(run) == extent.offset => {
+                run.bytes = (extent.offset - run.offset) as usize + extent.bytes;
+            }
+            _ => runs.push(*extent),
+        }
+    }
+    let is_cached = |run: &Extent| {
+        let cached = files.get(run.file).and_then(|file| file.page_cache_has(run.offset, run.bytes));
+        cached.is_some_and(|cached| cached >= run.bytes as u64)
+    };
+    runs.iter().all(is_cached)
+}

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# What `make test-sanitize` runs: the tests of the two crates that hand memory to the system and to devices, under
+# AddressSanitizer. The standard library is the usual one: what it allocates is seen, what it does inside is not.
+#
+# The switch is the compiler's own, and unstable; RUSTC_BOOTSTRAP lets the stable compiler have it. A target is named so
+# that build scripts and macros are built without it, and what is built is kept apart from all else.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+target="$(rustc -vV | sed -n 's/^host: //p')"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitize"
+export RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address
+# What a queue keeps for good, on purpose, is listed.
+export ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS="suppressions=$PWD/tests/sanitize/leaks.supp:print_suppressions=0"
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# Its lines are not to be taken for those of the tests without it.
+cargo test --locked --target "$target" -p onehop-io -p onehop-cuda --lib --tests 2>&1 | tee "$log" | sed 's/^test result/sanitized &/'
+awk '/^test result: ok\./ {passed += $4; failed += $6}
+     END {print "sanitize: " passed + 0 " passed, " failed + 0 " failed"; exit passed == 0}' "$log"
