@@ -33,6 +33,8 @@ import sys
 import time
 from pathlib import Path
 
+from command import Failed, run
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 TEN = ("sum(l_extendedprice), sum(l_quantity), sum(l_discount), sum(l_tax), sum(l_partkey), sum(l_suppkey), "
@@ -46,17 +48,6 @@ QUERIES = {
 }
 # Block sizes and depths that the disk is asked for its best at.
 RAW = {"--bs": "256KiB,1MiB,4MiB", "--iodepth": "8,32"}
-
-
-class Failed(Exception):
-    pass
-
-
-def run(words: list[str]) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Failed(f"{' '.join(words)}\n{done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
 
 
 def forget(files: list[Path]) -> None:

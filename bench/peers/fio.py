@@ -27,10 +27,11 @@ import os
 import shlex
 import shutil
 import statistics
-import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from command import Failed, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -71,17 +72,6 @@ class Point:
     @property
     def is_page_cache(self) -> bool:
         return any("page cache" in note for note in self.notes)
-
-
-class Failed(Exception):
-    pass
-
-
-def run(words: list[str]) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Failed(f"{shlex.join(words)}\n{done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
 
 
 def onehop(options: argparse.Namespace, point: Point, file: Path, *more: str) -> str:

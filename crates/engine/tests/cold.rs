@@ -12,11 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
-use onehop_engine::{Database, DatabaseOptions, ErrorKind, Output, Session};
-use onehop_io::{
-    Fault, Faulty, Hop, LocalFile, LocalVolume, ReadAt, RequestedPath, Result as IoResult, Volume, WriteAt,
-};
-use support::{rows, run, runtime};
+use onehop_engine::{Database, ErrorKind, Output, Session};
+use onehop_io::{Fault, Faulty, Hop, LocalVolume, RequestedPath};
+use support::{SegmentVolume, made_by, options, rows, run, runtime};
 use tokio::runtime::Runtime;
 
 const ROWS: u64 = 400_000;
@@ -37,71 +35,11 @@ fn answer_of_all() -> String {
     format!("{}|{}|{max}|{ROWS}", sum(0), sum(1))
 }
 
-fn options(settings: &[(&str, &str)]) -> DatabaseOptions {
-    let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-    DatabaseOptions { settings: settings.collect(), ..DatabaseOptions::default() }
-}
-
 /// A database of one table in one segment, closed.
 fn sample(runtime: &Runtime) -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let database = Database::open(&path, &options(&[("threads", "1")])).unwrap();
     let sql = "CREATE TABLE t AS SELECT i * 7919 % 1000003 AS a, i * 6007 % 1000003 AS b, i * 9973 % 1000003 AS c \
                FROM (SELECT unnest(range(0, 400000)) AS i)";
-    runtime.block_on(run(&database.session().unwrap(), sql));
-    drop(database);
-    (dir, path)
-}
-
-/// A directory whose files misbehave when they are read.
-#[derive(Clone, Debug)]
-struct FaultyVolume {
-    inner: Arc<dyn Volume>,
-    faults: Vec<Fault>,
-    /// The segments that were opened.
-    opened: Arc<Mutex<Vec<Arc<Faulty<LocalFile>>>>>,
-}
-
-impl Volume for FaultyVolume {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn open(&self, name: &str) -> IoResult<Arc<dyn ReadAt>> {
-        if !name.ends_with(".seg") {
-            return self.inner.open(name);
-        }
-        let file = LocalFile::open(&Path::new(self.name()).join(name), RequestedPath::Buffered)?;
-        let file = Arc::new(Faulty::new(Arc::new(file), self.faults.clone()));
-        self.opened.lock().unwrap().push(Arc::clone(&file));
-        Ok(file)
-    }
-
-    fn create(&self, name: &str) -> IoResult<Arc<dyn WriteAt>> {
-        self.inner.create(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> IoResult<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> IoResult<()> {
-        self.inner.remove(name)
-    }
-
-    fn list(&self) -> IoResult<Vec<String>> {
-        self.inner.list()
-    }
-
-    fn sync(&self) -> IoResult<()> {
-        self.inner.sync()
-    }
-
-    fn folder(&self, name: &str) -> IoResult<Arc<dyn Volume>> {
-        let (inner, faults) = (self.inner.folder(name)?, self.faults.clone());
-        Ok(Arc::new(Self { inner, faults, opened: Arc::clone(&self.opened) }))
-    }
+    made_by(runtime, sql)
 }
 
 /// What comes of a query when segments misbehave, and how often they were called.
@@ -112,9 +50,13 @@ fn with_faults(
     faults: &[Fault],
     sql: &str,
 ) -> (onehop_engine::Result<Vec<String>>, u64) {
-    let inner = Arc::new(LocalVolume::open(path, RequestedPath::Buffered).unwrap());
     let opened = Arc::new(Mutex::new(Vec::new()));
-    let volume = FaultyVolume { inner, faults: faults.to_vec(), opened: Arc::clone(&opened) };
+    let (files, faults) = (Arc::clone(&opened), faults.to_vec());
+    let volume = SegmentVolume::open(path, move |file| {
+        let file = Arc::new(Faulty::new(Arc::new(file), faults.clone()));
+        files.lock().unwrap().push(Arc::clone(&file));
+        file
+    });
     let database = Database::on_volume(Arc::new(volume), &options(&[("threads", "2"), ("exec.mode", mode)])).unwrap();
     let outcome = runtime.block_on(rows(&database.session().unwrap(), sql));
     let calls = opened.lock().unwrap().iter().map(|file| file.calls()).sum();
@@ -306,8 +248,7 @@ fn the_path_is_the_session_s() {
         assert!(error.message().contains("it takes auto, buffered, direct"), "{error}");
     }
     // What is asked for by name and not to be had is an error of each statement that reads.
-    let inner = Arc::new(LocalVolume::open(&path, RequestedPath::Buffered).unwrap());
-    let volume = FaultyVolume { inner, faults: Vec::new(), opened: Arc::default() };
+    let volume = SegmentVolume::open(&path, |file| Arc::new(Faulty::new(Arc::new(file), Vec::new())));
     for mode in MODES {
         let settings = [("io.path", "direct"), ("exec.mode", mode)];
         let database = Database::on_volume(Arc::new(volume.clone()), &options(&settings)).unwrap();

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 
 use futures::StreamExt;
-use onehop_engine::{Database, DatabaseOptions, ErrorKind, Output, QueryState, Session};
-use onehop_io::{IoHints, Ledger, LocalFile, LocalVolume, ReadAt, RequestedPath, Result as IoResult, Volume, WriteAt};
-use support::{rows, run, runtime};
+use onehop_engine::{Database, ErrorKind, Output, QueryState, Session};
+use onehop_io::{IoHints, Ledger, LocalFile, ReadAt, Result as IoResult};
+use support::{SegmentVolume, made_by, options, rows, run, runtime};
 use tokio::runtime::Runtime;
 
 /// Where reads wait.
@@ -92,63 +92,9 @@ impl ReadAt for GatedFile {
     }
 }
 
-#[derive(Debug)]
-struct GatedVolume {
-    inner: Arc<dyn Volume>,
-    gate: Arc<Gate>,
-}
-
-impl Volume for GatedVolume {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn open(&self, name: &str) -> IoResult<Arc<dyn ReadAt>> {
-        if !name.ends_with(".seg") {
-            return self.inner.open(name);
-        }
-        let inner = LocalFile::open(&Path::new(self.name()).join(name), RequestedPath::Buffered)?;
-        Ok(Arc::new(GatedFile { inner, gate: Arc::clone(&self.gate) }))
-    }
-
-    fn create(&self, name: &str) -> IoResult<Arc<dyn WriteAt>> {
-        self.inner.create(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> IoResult<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> IoResult<()> {
-        self.inner.remove(name)
-    }
-
-    fn list(&self) -> IoResult<Vec<String>> {
-        self.inner.list()
-    }
-
-    fn sync(&self) -> IoResult<()> {
-        self.inner.sync()
-    }
-
-    fn folder(&self, name: &str) -> IoResult<Arc<dyn Volume>> {
-        Ok(Arc::new(Self { inner: self.inner.folder(name)?, gate: Arc::clone(&self.gate) }))
-    }
-}
-
-fn options(settings: &[(&str, &str)]) -> DatabaseOptions {
-    let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-    DatabaseOptions { settings: settings.collect(), ..DatabaseOptions::default() }
-}
-
 fn sample(runtime: &Runtime) -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("db");
-    let database = Database::open(&path, &options(&[("threads", "1")])).unwrap();
     let sql = "CREATE TABLE t AS SELECT i * 7919 % 1000003 AS a, i AS b FROM (SELECT unnest(range(0, 300000)) AS i)";
-    runtime.block_on(run(&database.session().unwrap(), sql));
-    drop(database);
-    (dir, path)
+    made_by(runtime, sql)
 }
 
 /// Sums, rows that leave as they are made, and rows that a LIMIT cuts off.
@@ -161,8 +107,8 @@ const QUERIES: [&str; 3] = [
 /// A database whose device answers, with its segments open and none of their blocks in memory.
 fn opened(runtime: &Runtime, path: &Path, mode: &str) -> (Arc<Gate>, Database, Session) {
     let gate = Arc::new(Gate::default());
-    let inner = Arc::new(LocalVolume::open(path, RequestedPath::Buffered).unwrap());
-    let volume = GatedVolume { inner, gate: Arc::clone(&gate) };
+    let theirs = Arc::clone(&gate);
+    let volume = SegmentVolume::open(path, move |inner| Arc::new(GatedFile { inner, gate: Arc::clone(&theirs) }));
     let settings = [("threads", "2"), ("exec.mode", mode), ("io.cache", "0")];
     let database = Database::on_volume(Arc::new(volume), &options(&settings)).unwrap();
     let session = database.session().unwrap();

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod support;
+
 use std::fs;
 use std::sync::Arc;
 
@@ -10,15 +12,9 @@ use onehop_io::{
     Allowance, BlockingQueue, Extent, Fault, FaultyQueue, LentBuf, LocalFile, Queue, ReadAhead, ReadAt, RequestedPath,
     UringQueue,
 };
+use support::mix;
 
 const LIMIT: usize = 200_000;
-
-fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
 
 struct Sample {
     _dir: tempfile::TempDir,

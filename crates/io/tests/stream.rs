@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod support;
+
 use std::fs;
 use std::path::Path as FsPath;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -13,13 +15,7 @@ use onehop_io::{
     Allowance, BlockingQueue, Cut, Done, Extent, Fault, Faulty, FaultyQueue, HostBuffer, Ledger, LocalFile, Order,
     Pool, Queue, ReadAt, Reads, RequestedPath, StreamOptions, StreamReader, Supply, Transfer, UringQueue,
 };
-
-fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
+use support::mix;
 
 /// Random numbers of a seed.
 struct Random(u64);

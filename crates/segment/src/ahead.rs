@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use onehop_io::{Extent, Ledger, LocalFile, ReadAhead};
 
-use crate::queues::{Queues, Wanted};
+use crate::queues::{Queues, Wanted, numbered};
 use crate::{BlockCache, BlockColumn, Result, Segment};
 
 /// Each time that a column was wanted again is worth so many blocks of it.
@@ -270,15 +270,7 @@ impl BlockScan {
         if left < WORTH_BYTES || self.order.len() < 2 || self.horizon_bytes == 0 {
             return None;
         }
-        let mut segments: Vec<&Arc<Segment>> = Vec::new();
-        let mut file_of = Vec::with_capacity(self.blocks.len());
-        for (segment, _) in self.blocks.iter() {
-            let known = segments.iter().rposition(|other| Arc::ptr_eq(other, segment));
-            file_of.push(known.unwrap_or_else(|| {
-                segments.push(segment);
-                segments.len() - 1
-            }));
-        }
+        let (segments, file_of) = numbered(&self.blocks);
         let has_room = self.cache.bytes() as u64 + left <= self.cache.budget() as u64;
         let (path, ledger) = (self.cache.path(), &self.ledger);
         let wanted = Wanted { path, left, is_kept: has_room, threads: THREADS, ledger };

@@ -23,7 +23,7 @@ use onehop_io::{
     StreamReader,
 };
 
-use crate::queues::{Queues, Wanted};
+use crate::queues::{Queues, Wanted, numbered};
 use crate::stored_bytes::StoredBytes;
 use crate::{AheadFacts, BlockColumn, Result, Segment};
 
@@ -148,15 +148,7 @@ impl BlockStream {
         if left == 0 || self.budget_bytes == 0 {
             return Ok(None);
         }
-        let mut segments: Vec<&Arc<Segment>> = Vec::new();
-        let mut file_of = Vec::with_capacity(self.blocks.len());
-        for (segment, _) in &self.blocks {
-            let known = segments.iter().rposition(|other| Arc::ptr_eq(other, segment));
-            file_of.push(known.unwrap_or_else(|| {
-                segments.push(segment);
-                segments.len() - 1
-            }));
-        }
+        let (segments, file_of) = numbered(&self.blocks);
         let wanted = Wanted { path: self.path, left, is_kept: false, threads: THREADS, ledger: &self.ledger };
         let Some(Queues { queues, way, cached, names }) = Queues::of(&segments, &wanted)? else { return Ok(None) };
         let (mut block_of, mut extents) = (Vec::new(), Vec::new());

@@ -7,6 +7,8 @@ use onehop_engine::{parse_size, units};
 use onehop_io::PAGE_BYTES;
 use onehop_lab::bench::io::{Rw, Sweep, Way};
 
+use super::report::ReportArgs;
+
 /// How far a depth or a number of jobs may go.
 const MAX_PARALLEL: usize = 1024;
 
@@ -87,12 +89,8 @@ pub struct IoArgs {
     /// Of the file's content, and of which block is next
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the figures as JSON to a file, or to standard output in place of the table (-)
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write the figures as CSV to a file, or to standard output in place of the table (-)
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
+    #[command(flatten)]
+    pub reports: ReportArgs,
     /// Draw the figures into an SVG file
     #[arg(long, value_name = "FILE", value_parser = svg)]
     pub plot: Option<PathBuf>,
@@ -176,11 +174,6 @@ impl IoArgs {
     pub fn must_be_direct(&self, way: Way) -> bool {
         way.is_cufile()
             && (self.require_direct || self.ways.contains(&Ways::Direct) && Ways::Direct.all().contains(&way))
-    }
-
-    /// Something for programs takes the place of the table.
-    pub fn is_quiet(&self) -> bool {
-        [&self.json, &self.csv].into_iter().flatten().any(|path| path.as_os_str() == "-")
     }
 }
 

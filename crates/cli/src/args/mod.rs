@@ -2,6 +2,7 @@
 
 mod io;
 mod q6;
+mod report;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::{message, version};
 
 pub use io::{Emit, IoArgs};
 pub use q6::{CufileFlight, DeviceThreads, Q6Args};
+pub use report::ReportArgs;
 
 const ABOUT: &str = "An analytical SQL engine that reads each byte once and shows the count.";
 

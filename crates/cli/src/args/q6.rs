@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use onehop_lab::bench::q6::{Layout, Mode, Point, Way};
 
 use super::io::{parallel, size, svg};
+use super::report::ReportArgs;
 
 /// Buffers may be as large as this: the paper's are up to 64 MiB.
 const MAX_BUFFER_BYTES: u64 = 1 << 30;
@@ -77,12 +78,8 @@ pub struct Q6Args {
     /// Keep the tables
     #[arg(long)]
     pub keep: bool,
-    /// Write the figures as JSON to a file, or to standard output in place of the table (-)
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write the figures as CSV to a file, or to standard output in place of the table (-)
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
+    #[command(flatten)]
+    pub reports: ReportArgs,
     /// Draw the paper's Figures 7 and 8 into an SVG file
     #[arg(long, value_name = "FILE", value_parser = svg)]
     pub plot: Option<PathBuf>,
@@ -158,11 +155,6 @@ impl Q6Args {
     /// Whether that way has to be there: it was asked for by its name.
     pub fn is_named(&self, way: Way) -> bool {
         self.ways.contains(&Ways::One(way))
-    }
-
-    /// Something for programs takes the place of the table.
-    pub fn is_quiet(&self) -> bool {
-        [&self.json, &self.csv].into_iter().flatten().any(|path| path.as_os_str() == "-")
     }
 }
 

@@ -10,12 +10,12 @@ use onehop_lab::queries::{Query, SSB, TPCH, choose};
 use serde_json::json;
 
 use super::environment::Environment;
+use super::output::{self, warn_of_debug_build};
 use super::{Bench, default_database, generate};
 use crate::args::{BenchArgs, GenArgs, GenFormat, Suite};
 use crate::exit::Stop;
 use crate::settings;
-use crate::terminal::{Paint, Terminal, note};
-use crate::version::Profile;
+use crate::terminal::{Terminal, note};
 use onehop_engine::units;
 
 /// What is measured, on what, how.
@@ -46,12 +46,16 @@ pub fn run(suite: Suite, args: &BenchArgs, terminal: &Terminal) -> Result<(), St
     let io_path = io_path(&bench)?;
     let environment = Environment::find(&path);
     let subject = Subject { suite, args, path, queries, threads, io_path, environment };
-    warn_of_debug_build(args, terminal);
+    if args.runs > 0 {
+        warn_of_debug_build("times", terminal);
+    }
     let measured = measure_all(&subject, &bench)?;
     if let Some(target) = &args.json {
-        write_json(target, &subject.json(&measured))?;
+        output::write_text(target, &format!("{:#}\n", subject.json(&measured)))?;
     }
-    warn_of_debug_build(args, terminal);
+    if args.runs > 0 {
+        warn_of_debug_build("times", terminal);
+    }
     verdict(&subject, &measured)
 }
 
@@ -98,15 +102,6 @@ fn io_path(bench: &Bench) -> Result<String, Stop> {
     Ok(if paths.is_empty() { "none".into() } else { paths.join(", ") })
 }
 
-fn warn_of_debug_build(args: &BenchArgs, terminal: &Terminal) {
-    if args.runs > 0 && Profile::of_this_build() == Profile::Debug {
-        note(format!(
-            "{} this is a debug build, and its times say nothing about Onehop. Build with: cargo build --release -p onehop",
-            terminal.paint(Paint::Yellow, "WARNING:")
-        ));
-    }
-}
-
 fn measure_all(subject: &Subject<'_>, bench: &Bench) -> Result<Vec<Measured>, Stop> {
     let args = subject.args;
     let mut out = io::stdout().lock();
@@ -129,14 +124,6 @@ fn measure_all(subject: &Subject<'_>, bench: &Bench) -> Result<Vec<Measured>, St
     Ok(measured)
 }
 
-fn write_json(target: &Path, report: &serde_json::Value) -> Result<(), Stop> {
-    let text = format!("{report:#}\n");
-    match target.to_str() {
-        Some("-") => Ok(io::stdout().lock().write_all(text.as_bytes())?),
-        _ => std::fs::write(target, text).map_err(|e| Stop::System(format!("cannot write {}", target.display()), e)),
-    }
-}
-
 impl Subject<'_> {
     fn head(&self) -> String {
         let Self { suite, args, path, queries, threads, io_path, .. } = self;
@@ -153,7 +140,7 @@ impl Subject<'_> {
             ("path", io_path.clone()),
         ];
         lines.extend(self.environment.lines());
-        lines.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect()
+        output::head(&lines)
     }
 
     fn json(&self, measured: &[Measured]) -> serde_json::Value {

@@ -4,6 +4,7 @@ pub mod bench;
 mod environment;
 pub mod generate;
 pub mod io;
+mod output;
 pub mod q6;
 
 use std::path::{Path, PathBuf};

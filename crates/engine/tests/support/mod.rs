@@ -4,15 +4,17 @@
 #![allow(dead_code)]
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
+use std::fmt::{Debug, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::Array;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::StreamExt;
 use onehop_engine::{Database, DatabaseOptions, Error, Output, Result, Session};
+use onehop_io::{LocalFile, LocalVolume, ReadAt, RequestedPath, Result as IoResult, Volume, WriteAt};
 use tokio::runtime::Runtime;
 
 /// Options with one thread and segments so small that a few rows make several.
@@ -20,6 +22,79 @@ pub fn tiny() -> DatabaseOptions {
     let settings = [("threads", "1"), ("storage.block_rows", "1024"), ("storage.segment_rows", "1024")];
     let settings = settings.map(|(name, value)| (name.to_string(), value.to_string()));
     DatabaseOptions { settings: settings.into(), ..DatabaseOptions::default() }
+}
+
+/// Options with these settings.
+pub fn options(settings: &[(&str, &str)]) -> DatabaseOptions {
+    let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+    DatabaseOptions { settings: settings.collect(), ..DatabaseOptions::default() }
+}
+
+/// A database of what a statement makes with one thread, closed.
+pub fn made_by(runtime: &Runtime, sql: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let database = Database::open(&path, &options(&[("threads", "1")])).unwrap();
+    runtime.block_on(run(&database.session().unwrap(), sql));
+    drop(database);
+    (dir, path)
+}
+
+/// A directory whose segments are not read as they are, but as something makes them.
+#[derive(Clone)]
+pub struct SegmentVolume {
+    inner: Arc<dyn Volume>,
+    made: Arc<dyn Fn(LocalFile) -> Arc<dyn ReadAt> + Send + Sync>,
+}
+
+impl SegmentVolume {
+    pub fn open(path: &Path, made: impl Fn(LocalFile) -> Arc<dyn ReadAt> + Send + Sync + 'static) -> Self {
+        Self { inner: Arc::new(LocalVolume::open(path, RequestedPath::Buffered).unwrap()), made: Arc::new(made) }
+    }
+}
+
+impl Debug for SegmentVolume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Volume for SegmentVolume {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn open(&self, name: &str) -> IoResult<Arc<dyn ReadAt>> {
+        if !name.ends_with(".seg") {
+            return self.inner.open(name);
+        }
+        let file = LocalFile::open(&Path::new(self.name()).join(name), RequestedPath::Buffered)?;
+        Ok((self.made)(file))
+    }
+
+    fn create(&self, name: &str) -> IoResult<Arc<dyn WriteAt>> {
+        self.inner.create(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> IoResult<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> IoResult<()> {
+        self.inner.remove(name)
+    }
+
+    fn list(&self) -> IoResult<Vec<String>> {
+        self.inner.list()
+    }
+
+    fn sync(&self) -> IoResult<()> {
+        self.inner.sync()
+    }
+
+    fn folder(&self, name: &str) -> IoResult<Arc<dyn Volume>> {
+        Ok(Arc::new(Self { inner: self.inner.folder(name)?, made: Arc::clone(&self.made) }))
+    }
 }
 
 pub fn runtime() -> Runtime {

@@ -8,6 +8,7 @@ pub mod answers;
 mod chart;
 pub mod io;
 pub mod q6;
+pub mod report;
 
 use std::time::{Duration, Instant};
 

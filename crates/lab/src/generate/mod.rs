@@ -19,6 +19,7 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use std::path::PathBuf;
 
+pub(crate) use random::{GOLDEN, mix};
 pub use ssb::Ssb;
 pub use tpch::Tpch;
 

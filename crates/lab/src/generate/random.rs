@@ -10,9 +10,10 @@
 //! The order in which a row's fields are drawn is therefore part of the data's definition: to change it is to change
 //! the data.
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-const fn mix(mut z: u64) -> u64 {
+/// The output permutation of SplitMix64.
+pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -26,12 +26,12 @@ use onehop_lab::bench::io::{BenchFile, EffectivePath, Effort, Gpu, Measured, Poi
 
 use super::cancel_on_interrupt;
 use super::environment::Environment;
+use super::output::{warn_of_debug_build, write_reports};
 use crate::args::{Emit, IoArgs};
 use crate::doctor::{gpu, memory};
 use crate::exit::Stop;
 use crate::progress::{Bar, Meter};
-use crate::terminal::{Paint, Terminal, note};
-use crate::version::Profile;
+use crate::terminal::{Terminal, note};
 use table::Table;
 
 /// The file in a folder that was named.
@@ -98,7 +98,7 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
     let of_gpu = gpu.as_ref().ok();
     let about = environment::json(&environment, path, &made.file, of_gpu);
     let mut report = Report::new(settings(args, &made.file), about);
-    warn_of_debug_build(terminal);
+    warn_of_debug_build("processor times", terminal);
     let table = Table::new(args, terminal);
     table.head(&report, &environment, of_gpu.map(environment::gpu_line))?;
     let each = (effort.ramp + effort.runtime) * args.repeat as u32;
@@ -123,7 +123,8 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
     }
     drop(bar);
     table.foot(&report)?;
-    write_all(args, &report)?;
+    let plot = args.plot.as_deref();
+    write_reports(&args.reports, plot, || report.json(), || report.csv(), || plot::svg(&report))?;
     if args.keep {
         note(format!("kept {}", made.file.path().display()));
     }
@@ -298,38 +299,6 @@ fn settings(args: &IoArgs, file: &BenchFile) -> Settings {
     }
 }
 
-fn warn_of_debug_build(terminal: &Terminal) {
-    if Profile::of_this_build() == Profile::Debug {
-        note(format!(
-            "{} this is a debug build, and its processor times say nothing about Onehop. Build with: cargo build \
-             --release -p onehop",
-            terminal.paint(Paint::Yellow, "WARNING:")
-        ));
-    }
-}
-
-fn write_all(args: &IoArgs, report: &Report) -> Result<(), Stop> {
-    if let Some(target) = &args.json {
-        let json =
-            serde_json::to_string_pretty(report).map_err(|e| Stop::System("cannot write JSON".into(), e.into()))?;
-        write_text(target, &(json + "\n"))?;
-    }
-    if let Some(target) = &args.csv {
-        write_text(target, &report.csv())?;
-    }
-    if let Some(target) = &args.plot {
-        write_text(target, &plot::svg(report))?;
-    }
-    Ok(())
-}
-
-fn write_text(target: &Path, text: &str) -> Result<(), Stop> {
-    match target.to_str() {
-        Some("-") => Ok(io::stdout().lock().write_all(text.as_bytes())?),
-        _ => fs::write(target, text).map_err(|e| Stop::System(format!("cannot write {}", target.display()), e)),
-    }
-}
-
 fn read_report(path: &Path) -> Result<Report, Stop> {
     let text = fs::read_to_string(path).map_err(|e| Stop::System(format!("cannot read {}", path.display()), e))?;
     Report::parse(&text).map_err(|why| Stop::Usage(format!("--compare {}: {why}", path.display())))
@@ -337,7 +306,7 @@ fn read_report(path: &Path) -> Result<Report, Stop> {
 
 fn compare(args: &IoArgs, base: &Report, now: &Report, terminal: &Terminal) -> Result<(), Stop> {
     let comparison = Comparison::of(base, now);
-    if !args.is_quiet() {
+    if !args.reports.is_quiet() {
         table::comparison(&comparison, base, now, terminal)?;
     }
     let Some(limit) = args.fail_under else { return Ok(()) };

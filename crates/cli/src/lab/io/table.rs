@@ -9,6 +9,7 @@ use onehop_engine::units;
 use onehop_lab::bench::io::compare::Comparison;
 use onehop_lab::bench::io::{Measured, Point, Report};
 
+use super::super::output;
 use super::Environment;
 use crate::args::IoArgs;
 use crate::doctor::storage;
@@ -31,7 +32,7 @@ pub struct Table {
 impl Table {
     /// One for this command and this terminal.
     pub fn new(args: &IoArgs, terminal: &Terminal) -> Self {
-        Self { is_quiet: args.is_quiet(), is_wide: terminal.stdout_width().is_none_or(|width| width >= WIDE) }
+        Self { is_quiet: args.reports.is_quiet(), is_wide: terminal.stdout_width().is_none_or(|width| width >= WIDE) }
     }
 
     /// A point in few words.
@@ -69,11 +70,7 @@ impl Table {
             _ => (name, value),
         }));
         lines.extend(gpu.map(|gpu| ("gpu", gpu)));
-        let mut out = io::stdout().lock();
-        for (name, value) in &lines {
-            writeln!(out, "{name:<9} {value}")?;
-        }
-        writeln!(out, "\n{}", self.header())?;
+        writeln!(io::stdout().lock(), "{}\n{}", output::head(&lines), self.header())?;
         Ok(())
     }
 

@@ -8,7 +8,6 @@
 
 mod table;
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,13 +27,13 @@ use serde_json::json;
 
 use super::cancel_on_interrupt;
 use super::environment::Environment;
+use super::output::{warn_of_debug_build, write_reports};
 use crate::args::{CufileFlight, DeviceThreads, Q6Args, Suite};
 use crate::doctor::{gpu as probe, storage};
 use crate::exit::Stop;
 use crate::progress::{Bar, Meter};
 use crate::settings;
-use crate::terminal::{Paint, Terminal, note};
-use crate::version::Profile;
+use crate::terminal::{Terminal, note};
 use table::Table;
 
 /// Bytes of a row of each layout, about.
@@ -109,7 +108,7 @@ pub fn run(args: &Q6Args, terminal: &Terminal) -> Result<(), Stop> {
         made.as_ref().map_or_else(|| args.db.clone().unwrap_or_default(), |made| made.folder.path().to_path_buf());
     let mut report =
         Report::new(describe(args, &place, &data, threads, expected), environment(&place, gpu.as_ref().ok()));
-    warn_of_debug_build(terminal);
+    warn_of_debug_build("times", terminal);
     let table = Table::new(args, terminal);
     table.head(&report, &Environment::find(&place), gpu.as_ref().map_err(String::as_str))?;
     let device_threads = match args.device_threads {
@@ -148,7 +147,8 @@ pub fn run(args: &Q6Args, terminal: &Terminal) -> Result<(), Stop> {
     }
     drop(bar);
     table.foot(&report)?;
-    write_all(args, &report)?;
+    let plot = args.plot.as_deref();
+    write_reports(&args.reports, plot, || report.json(), || report.csv(), || plot::svg(&report))?;
     if let Some(made) = made.as_ref().filter(|made| made.keep || !made.folder.is_new()) {
         note(format!("kept {}", made.folder.path().display()));
     }
@@ -303,16 +303,6 @@ fn environment(place: &Path, gpu: Option<&Gpu>) -> serde_json::Value {
     all
 }
 
-fn warn_of_debug_build(terminal: &Terminal) {
-    if Profile::of_this_build() == Profile::Debug {
-        note(format!(
-            "{} this is a debug build, and its times say nothing about Onehop. Build with: cargo build --release -p \
-             onehop",
-            terminal.paint(Paint::Yellow, "WARNING:")
-        ));
-    }
-}
-
 fn failed(e: q6::Error, began: Instant) -> Stop {
     let kind = match &e {
         q6::Error::Cancelled | q6::Error::Generate(onehop_lab::generate::Error::Cancelled) => {
@@ -331,28 +321,6 @@ fn failed(e: q6::Error, began: Instant) -> Stop {
     match error.kind() {
         ErrorKind::Corrupt => error.with_hint("tables that were kept are made anew if their folder is removed").into(),
         _ => error.into(),
-    }
-}
-
-fn write_all(args: &Q6Args, report: &Report) -> Result<(), Stop> {
-    if let Some(target) = &args.json {
-        let json =
-            serde_json::to_string_pretty(report).map_err(|e| Stop::System("cannot write JSON".into(), e.into()))?;
-        write_text(target, &(json + "\n"))?;
-    }
-    if let Some(target) = &args.csv {
-        write_text(target, &report.csv())?;
-    }
-    if let Some(target) = &args.plot {
-        write_text(target, &plot::svg(report))?;
-    }
-    Ok(())
-}
-
-fn write_text(target: &Path, text: &str) -> Result<(), Stop> {
-    match target.to_str() {
-        Some("-") => Ok(io::stdout().lock().write_all(text.as_bytes())?),
-        _ => std::fs::write(target, text).map_err(|e| Stop::System(format!("cannot write {}", target.display()), e)),
     }
 }
 

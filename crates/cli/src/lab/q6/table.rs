@@ -8,6 +8,7 @@ use onehop_lab::bench::q6::answer::Source;
 use onehop_lab::bench::q6::report::Unavailable;
 use onehop_lab::bench::q6::{Gpu, Measured, Point, Report};
 
+use super::super::output;
 use super::Environment;
 use crate::args::Q6Args;
 use crate::exit::Stop;
@@ -31,7 +32,7 @@ pub struct Table {
 impl Table {
     /// One for this command and this terminal.
     pub fn new(args: &Q6Args, terminal: &Terminal) -> Self {
-        Self { is_quiet: args.is_quiet(), is_wide: terminal.stdout_width().is_none_or(|width| width >= WIDE) }
+        Self { is_quiet: args.reports.is_quiet(), is_wide: terminal.stdout_width().is_none_or(|width| width >= WIDE) }
     }
 
     /// A point in few words.
@@ -83,11 +84,7 @@ impl Table {
             },
         ));
         lines.extend(environment.lines());
-        let mut out = io::stdout().lock();
-        for (name, value) in &lines {
-            writeln!(out, "{name:<9} {value}")?;
-        }
-        writeln!(out, "\n{}", self.header())?;
+        writeln!(io::stdout().lock(), "{}\n{}", output::head(&lines), self.header())?;
         Ok(())
     }
 

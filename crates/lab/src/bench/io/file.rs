@@ -20,6 +20,8 @@ use std::sync::Arc;
 use onehop_io::{AlignedBuf, Error, Ledger, LocalFile, Operation, PAGE_BYTES, ReadAt, RequestedPath, Result, WriteAt};
 use rustix::fs::FlockOperation;
 
+use crate::generate::{GOLDEN, mix};
+
 /// First bytes of a file that this benchmark made; the last is the version.
 const MAGIC: [u8; 8] = *b"1HOPIO\0\x01";
 
@@ -281,10 +283,7 @@ fn find(path: &Path, bytes: u64, seed: u64) -> Result<Found> {
 
 /// SplitMix64 of a counter.
 fn word(seed: u64, i: u64) -> u64 {
-    let mut x = seed ^ i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+    mix(seed ^ i.wrapping_mul(GOLDEN))
 }
 
 /// What every sector holds.

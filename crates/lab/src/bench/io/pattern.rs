@@ -1,6 +1,7 @@
 //! Which block is next.
 
 use super::Rw;
+use crate::generate::{GOLDEN, mix};
 
 /// The blocks of one job, without end.
 #[derive(Debug)]
@@ -42,11 +43,8 @@ impl Blocks {
         let number = match self.is_random {
             true => {
                 // SplitMix64; the high half of a product is a number below the count, evenly enough.
-                self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                let mut x = self.state;
-                x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-                ((u128::from(x ^ (x >> 31)) * u128::from(self.count)) >> 64) as u64
+                self.state = self.state.wrapping_add(GOLDEN);
+                ((u128::from(mix(self.state)) * u128::from(self.count)) >> 64) as u64
             }
             false => {
                 let number = self.state % self.count;

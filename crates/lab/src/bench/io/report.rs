@@ -1,21 +1,13 @@
-//! What a run found, as it is kept: JSON for programs and for comparisons, CSV for spreadsheets. And what to make of it:
-//! a rate that the device knows nothing of is a rate of memory, whatever path was asked for, and is marked.
-
-use std::fmt::Write;
+//! What a report has of each point, and what to make of it: a rate that the device knows nothing of is a rate of memory,
+//! whatever path was asked for, and is marked.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::super::report::{self, Line, SPREAD, or_empty, quoted};
 use super::{EffectivePath, Figures, Point};
-
-/// The version of the JSON. Members may be added under the same number; none changes its meaning.
-pub const SCHEMA_VERSION: u32 = 1;
 
 /// A device that moved less than this share of what we moved left the rest to some cache.
 const SEEN_BY_DEVICE: f64 = 0.9;
-
-/// Repeats further apart than this, as a share of the median, say little.
-const SPREAD: f64 = 0.1;
 
 /// What the page cache had to do with a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,14 +139,10 @@ fn notes(measured: &Measured) -> Vec<String> {
 }
 
 /// A point that could not be measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Unavailable {
-    /// The point.
-    #[serde(flatten)]
-    pub point: Point,
-    /// What the system said.
-    pub reason: String,
-}
+pub type Unavailable = report::Unavailable<Point>;
+
+/// A whole run.
+pub type Report = report::Report<Settings, Measured, Point>;
 
 /// How it was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -175,59 +163,16 @@ pub struct Settings {
     pub verify: bool,
 }
 
-/// A whole run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
-    /// [`SCHEMA_VERSION`].
-    pub schema_version: u32,
-    /// `io`.
-    pub benchmark: String,
-    /// How it was measured.
-    pub settings: Settings,
-    /// On what.
-    pub environment: Value,
-    /// The figures.
-    pub points: Vec<Measured>,
-    /// What this machine or file system does not have.
-    pub unavailable: Vec<Unavailable>,
-}
+impl Line for Measured {
+    const BENCHMARK: &'static str = "io";
+    const SCHEMA_VERSION: u32 = 1;
+    const COLUMNS: &'static [&'static str] = &COLUMNS;
 
-impl Report {
-    /// One without points.
-    pub fn new(settings: Settings, environment: Value) -> Self {
-        let (points, unavailable) = (Vec::new(), Vec::new());
-        Self { schema_version: SCHEMA_VERSION, benchmark: "io".into(), settings, environment, points, unavailable }
-    }
-
-    /// Reads one.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let value: Value = serde_json::from_str(text).map_err(|e| format!("it is no JSON: {e}"))?;
-        if value["benchmark"] != "io" {
-            return Err("it is no report of `onehop bench io`".into());
-        }
-        if value["schema_version"] != SCHEMA_VERSION {
-            let version = &value["schema_version"];
-            return Err(format!("its schema_version is {version}, and this version reads {SCHEMA_VERSION}"));
-        }
-        serde_json::from_value(value).map_err(|e| format!("it is damaged: {e}"))
-    }
-
-    /// A header and a line per point.
-    pub fn csv(&self) -> String {
-        let mut text = COLUMNS.join(",") + "\n";
-        for measured in &self.points {
-            let fields = fields(measured);
-            debug_assert_eq!(fields.len(), COLUMNS.len());
-            let _ = writeln!(text, "{}", fields.join(","));
-        }
-        text
+    fn fields(&self) -> Vec<String> {
+        fields(self)
     }
 }
 
-/// The columns of the CSV, with the names of the JSON's members.
 const COLUMNS: [&str; 32] = [
     "rw",
     "requested_path",
@@ -263,14 +208,7 @@ const COLUMNS: [&str; 32] = [
     "notes",
 ];
 
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('"', "\"\""))
-}
-
 fn fields(measured: &Measured) -> Vec<String> {
-    fn or_empty<T: ToString>(value: Option<T>) -> String {
-        value.map_or(String::new(), |value| value.to_string())
-    }
     let (figures, rates) = (&measured.figures, &measured.repeats_bytes_per_sec);
     let (point, latency, usage) = (&figures.point, &figures.latency, &figures.usage);
     let cache = serde_json::to_value(measured.page_cache).unwrap_or_default();
@@ -313,6 +251,8 @@ fn fields(measured: &Measured) -> Vec<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 pub(super) mod tests {
+    use serde_json::Value;
+
     use super::super::{Latency, Rw, Way, usage::Usage};
     use super::*;
 

@@ -1,28 +1,11 @@
-//! What a run found, as it is kept: JSON for programs, CSV for spreadsheets.
-
-use std::fmt::Write;
+//! What a report has of each point.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::super::io::PageCache;
+use super::super::report::{self, Line, SPREAD, or_empty, quoted};
 use super::answer::{self, Source};
 use super::{Figures, Point};
-
-/// The version of the JSON. Members may be added under the same number; none changes its meaning.
-pub const SCHEMA_VERSION: u32 = 1;
-
-/// Runs further apart than this, as a share of the median, say little.
-const SPREAD: f64 = 0.1;
-
-/// What the page cache had to do with a point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PageCache {
-    /// Nothing: `O_DIRECT`. The files were dropped from it as well.
-    Bypassed,
-    /// It was in use, and had been made to forget the files before each run.
-    Dropped,
-}
 
 /// A point, run as often as asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -80,14 +63,10 @@ impl Measured {
 }
 
 /// A point that could not be measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Unavailable {
-    /// The point.
-    #[serde(flatten)]
-    pub point: Point,
-    /// Why.
-    pub reason: String,
-}
+pub type Unavailable = report::Unavailable<Point>;
+
+/// A whole run.
+pub type Report = report::Report<Settings, Measured, Point>;
 
 /// How it was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -114,43 +93,16 @@ pub struct Settings {
     pub expected_by: Source,
 }
 
-/// A whole run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
-    /// [`SCHEMA_VERSION`].
-    pub schema_version: u32,
-    /// `q6`.
-    pub benchmark: String,
-    /// How it was measured.
-    pub settings: Settings,
-    /// On what.
-    pub environment: Value,
-    /// The figures.
-    pub points: Vec<Measured>,
-    /// What this machine does not have.
-    pub unavailable: Vec<Unavailable>,
-}
+impl Line for Measured {
+    const BENCHMARK: &'static str = "q6";
+    const SCHEMA_VERSION: u32 = 1;
+    const COLUMNS: &'static [&'static str] = &COLUMNS;
 
-impl Report {
-    /// One without points.
-    pub fn new(settings: Settings, environment: Value) -> Self {
-        let (points, unavailable) = (Vec::new(), Vec::new());
-        Self { schema_version: SCHEMA_VERSION, benchmark: "q6".into(), settings, environment, points, unavailable }
-    }
-
-    /// A header and a line per point.
-    pub fn csv(&self) -> String {
-        let mut text = COLUMNS.join(",") + "\n";
-        for measured in &self.points {
-            let fields = fields(measured);
-            debug_assert_eq!(fields.len(), COLUMNS.len());
-            let _ = writeln!(text, "{}", fields.join(","));
-        }
-        text
+    fn fields(&self) -> Vec<String> {
+        fields(self)
     }
 }
 
-/// The columns of the CSV, with the names of the JSON's members.
 const COLUMNS: [&str; 29] = [
     "layout",
     "mode",
@@ -184,10 +136,6 @@ const COLUMNS: [&str; 29] = [
 ];
 
 fn fields(measured: &Measured) -> Vec<String> {
-    fn or_empty<T: ToString>(value: Option<T>) -> String {
-        value.map_or(String::new(), |value| value.to_string())
-    }
-    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let (point, figures) = (&measured.point, measured.figures.as_ref());
     let number = |of: fn(&Figures) -> f64| or_empty(figures.map(of));
     let usage = figures.map(|figures| &figures.usage);
@@ -228,6 +176,8 @@ fn fields(measured: &Measured) -> Vec<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 pub(super) mod tests {
+    use serde_json::Value;
+
     use super::super::{Layout, Mode, Way, run::Spent};
     use super::*;
     use crate::bench::io::usage::Usage;
