@@ -208,15 +208,21 @@ impl Executor {
             Some(lane) => lane,
             None => Lane::new(&self.context)?,
         };
-        let mut run = Run { executor: self, execution, images, cancelled, lane: &mut lane, tables: Vec::new() };
+        let mut run =
+            Run { executor: self, execution, images, cancelled, lane: &mut lane, tables: Vec::new(), held: Vec::new() };
         let outcome = run.all();
+        let held = run.held;
         match lane.stream.synchronize() {
             Ok(()) => {
+                drop(held);
                 lane.arena.clear();
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
             }
             // Nobody knows what still touches its memory.
-            Err(_) => std::mem::forget(lane),
+            Err(source) => {
+                std::mem::forget((lane, held));
+                return outcome.and(Err(Error::Device { attempt: "waiting for the GPU".into(), source }));
+            }
         }
         outcome
     }
@@ -296,6 +302,8 @@ struct Run<'a> {
     cancelled: &'a AtomicBool,
     lane: &'a mut Lane,
     tables: Vec<Built>,
+    /// Columns that kernels may be reading.
+    held: Vec<Arc<ColumnImage>>,
 }
 
 /// What an attempt at a pipeline came to.
@@ -413,6 +421,7 @@ impl Run<'_> {
         let generated = generate(&input)?;
         let columns = columns.into_inner().into_iter().map(|(column, image)| Ok((column, image?)));
         let columns = columns.collect::<Result<BTreeMap<usize, Arc<ColumnImage>>>>()?;
+        self.held.extend(columns.values().cloned());
         facts.column_bytes = columns.values().map(|image| image.bytes() as u64).sum();
         let (kernel, compiled) = self
             .executor
@@ -469,12 +478,12 @@ impl Run<'_> {
         let stream = &self.lane.stream;
         before.record(stream)?;
         // SAFETY: the argument is made of the words that the text declares, in their order. Addresses are those of memory
-        // of the lengths that its parts say: of columns, which `columns` keeps until the stream is through (below), of
+        // of the lengths that its parts say: of columns, which are held until the stream is through, of
         // pieces of the arena, which are nobody else's, and of tables that earlier kernels have finished.
         unsafe { kernel.launch_words(stream, grid, shared as u32, &words)? };
         after.record(stream)?;
         stream.synchronize().map_err(|source| Error::Device { attempt: "a pipeline on the GPU".into(), source })?;
-        drop(columns);
+        self.held.clear();
         facts.kernel += after.since(before)?;
         facts.launches += 1;
 
