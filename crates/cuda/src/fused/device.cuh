@@ -55,9 +55,10 @@ struct Status {
     u64 keyless;  // whether some had no key
     u64 repeated; // whether a key came twice
     u64 full;     // whether a table had no room
-    u64 steps[];  // rows out of each step, where they are counted
 };
 static_assert(sizeof(Status) == 40, "as in run.rs");
+// Behind it: rows out of each step, where they are counted.
+INLINE u64* steps_of(Status* status) { return (u64*)(status + 1); }
 
 // Units of work: so many vectors of a morsel, which has 64 at most.
 #define UNIT_VECTORS 4

@@ -26,7 +26,7 @@ use onehop_pipeline::{Error as PipelineError, Source};
 
 use super::codegen::{Generated, Groups, Input, Output, SinkShape, TableWord, Word, generate};
 use super::compile::{Compiled, Compiler};
-use super::image::{ColumnImage, Images};
+use super::image::{ColumnImage, Images, forms_of_column};
 use super::memory::{Arena, Piece};
 use super::plan::{ActKind, Plan};
 use super::result::{first_rows, may_meet, of_groups, of_rows, words_of};
@@ -194,7 +194,9 @@ impl Executor {
     /// # Errors
     /// [`Error::Refused`], with the reason.
     pub fn check(&self, execution: &Execution) -> Result<()> {
-        texts(execution, self.options.counts).map(|_| ())
+        let forms = |_: &dyn Source, _| Vec::new();
+        let counts = self.options.counts;
+        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts }).map(|_| ())
     }
 
     /// Runs a program, which stops soon after `cancelled` was set.
@@ -235,25 +237,33 @@ impl Lane {
     }
 }
 
-/// The texts of a program as they are before anything is known of its columns and tables, which decides whether there is
-/// code for it.
-pub(super) fn texts(execution: &Execution, counts: bool) -> Result<Vec<String>> {
+/// How texts are made without a device.
+struct Dry<'a> {
+    /// Forms of a source's column.
+    forms: &'a dyn Fn(&dyn Source, usize) -> Vec<u32>,
+    /// What the tables turn out to be.
+    rows: Rows,
+    many_rows: u64,
+    counts: bool,
+}
+
+/// A program's texts as they would be for tables and columns of some kind. As nothing is known of them but that, this
+/// decides whether there is code for it.
+fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>> {
     let mut shapes: Vec<TableShape> = Vec::new();
     let mut all = Vec::new();
     for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {
         let plan = Plan::new(pipeline, shape, &shapes)?;
-        let rows = rows_of(&*execution.sources()[pipeline.source]);
-        let built = table_shape(execution, number, pipeline, shape, rows)?;
-        let forms = |_| Vec::new();
-        let input = Input {
-            plan: &plan,
-            tables: &shapes,
-            built: built.as_ref(),
-            forms: &forms,
-            rows,
-            counts,
-            many_rows: u64::MAX,
-        };
+        let source = &*execution.sources()[pipeline.source];
+        let rows = rows_of(source);
+        let mut built = table_shape(execution, number, pipeline, shape, rows)?;
+        if let Some(shape) = built.as_mut().filter(|shape| shape.rows == Rows::Unique) {
+            shape.rows = dry.rows;
+        }
+        let forms = |column| (dry.forms)(source, column);
+        let (many_rows, counts) = (dry.many_rows, dry.counts);
+        let input =
+            Input { plan: &plan, tables: &shapes, built: built.as_ref(), forms: &forms, rows, counts, many_rows };
         let generated = generate(&input)?;
         if generated.args.len() > ARGUMENT_WORDS {
             return Err(Error::refused("a query with so many columns and constants"));
@@ -262,6 +272,31 @@ pub(super) fn texts(execution: &Execution, counts: bool) -> Result<Vec<String>> 
         shapes.extend(built);
     }
     Ok(all)
+}
+
+/// Every text that a program may get, for columns as its sources have them: for who compiles them without a device.
+///
+/// # Errors
+/// [`Error::Refused`], and those of the sources.
+pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
+    let failed = RefCell::new(None);
+    let forms = |source: &dyn Source, column: usize| {
+        let forms = forms_of_column(source, column);
+        forms.unwrap_or_else(|error| {
+            failed.replace(Some(error));
+            Vec::new()
+        })
+    };
+    let mut all = texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: 0, counts: true })?;
+    for text in texts(execution, &Dry { forms: &forms, rows: Rows::Chains, many_rows: u64::MAX, counts: false })? {
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    match failed.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(all),
+    }
 }
 
 fn rows_of(source: &dyn Source) -> u64 {
@@ -406,7 +441,7 @@ impl Run<'_> {
         let forms = |column: usize| {
             let mut columns = columns.borrow_mut();
             let image = columns.entry(column).or_insert_with(|| self.images.column(source, column));
-            image.as_ref().map(|image| image.forms()).unwrap_or_default()
+            image.as_ref().map(|image| image.forms().to_vec()).unwrap_or_default()
         };
         let options = &self.executor.options;
         let input = Input {

@@ -153,7 +153,7 @@ impl<'a> Builder<'a> {
         self.end_sink(&sink);
         for counter in 0..self.counted.len() {
             self.w.line(format!("c{counter} = warp_sum(c{counter});"));
-            self.w.line(format!("if (lane == 0 && c{counter}) add(A.status->steps + {counter}, c{counter});"));
+            self.w.line(format!("if (lane == 0 && c{counter}) add(steps_of(A.status) + {counter}, c{counter});"));
         }
         let declared: String = (0..self.counted.len()).map(|n| format!("    u64 c{n} = 0;\n")).collect();
         self.w.text.insert_str(counters, &declared);
