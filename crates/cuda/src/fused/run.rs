@@ -22,22 +22,27 @@ use std::time::Duration;
 use onehop_pipeline::bind::BoundKind;
 use onehop_pipeline::cpu::{Execution, KeyLayout, ResultColumn, StepRows, TableKind};
 use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Sink, Step};
-use onehop_pipeline::{Error as PipelineError, Source};
+use onehop_pipeline::{Error as PipelineError, Interval, Source, VECTOR_ROWS};
 
-use super::codegen::{Generated, Groups, Input, Output, SinkShape, TableWord, Word, generate};
+use super::codegen::{End, Generated, Groups, Input, Output, SinkShape, TableWord, Word, generate};
 use super::compile::{Compiled, Compiler};
 use super::image::{ColumnImage, Images, forms_of_column};
 use super::memory::{Arena, Piece};
 use super::plan::{ActKind, Plan};
 use super::result::{first_rows, may_meet, of_groups, of_rows, words_of};
-use super::table::{Element, Rows, TableShape};
+use super::table::{Element, Filled, Rows, TableShape};
 use super::{Error, Result};
 use crate::kernels::ARGUMENT_WORDS;
 use crate::{Context, Event, Grid, Nvrtc, Stream};
 
 /// As in device.cuh.
-const UNIT_VECTORS: u64 = 4;
-const MORSEL_UNITS: u64 = 16;
+const MORSEL_VECTORS: u64 = 64;
+/// Vectors that a warp takes at once, at most: it reads where columns are once for all of them.
+const UNIT_VECTORS: u64 = 8;
+/// Units that there should be for each warp that the device can run, so that none waits for a slow one.
+const UNITS_PER_WARP: u64 = 8;
+/// Warps that a multiprocessor runs at once, about.
+const WARPS: u64 = 32;
 /// Words of a status, before the steps'.
 const STATUS_WORDS: usize = 5;
 /// Bytes of collected rows that there is room for at first.
@@ -412,7 +417,7 @@ impl Run<'_> {
                     }
                     if let [key] = probe.keys.as_slice()
                         && let Some(column) = plan.column_register(key).and_then(|register| plan.column(register))
-                        && let Some(interval) = table.shape.layout.single_interval()
+                        && let Some(interval) = table.shape.filled.as_ref().and_then(|filled| filled.key)
                     {
                         wanted.push((column, interval));
                     }
@@ -470,11 +475,15 @@ impl Run<'_> {
 
         let mut table = built.map(|shape| self.table(shape, facts.rows, room)).transpose()?;
         let targets = self.targets(&generated, facts.rows, room)?;
-        let status = self.zeros((STATUS_WORDS + generated.counted.len()) as u64 * 8)?;
+        let status = self.zeros((STATUS_WORDS + generated.counted.len() + 2 * generated.ends.len()) as u64 * 8)?;
         let (small, places) = self.small(&generated, morsels)?;
         facts.bytes_up += small.len as u64;
 
-        let units = morsels.len() as u64 * MORSEL_UNITS;
+        let vectors: u64 = morsels.iter().map(|(_, rows)| u64::from(*rows).div_ceil(VECTOR_ROWS as u64)).sum();
+        let multiprocessors = u64::from(self.executor.context.device().multiprocessors);
+        let enough = multiprocessors * WARPS * UNITS_PER_WARP;
+        let unit_vectors = (vectors / enough.max(1) + 1).next_power_of_two().min(UNIT_VECTORS);
+        let units = morsels.len() as u64 * (MORSEL_VECTORS / unit_vectors);
         let mut words: Vec<u64> = Vec::with_capacity(ARGUMENT_WORDS);
         for word in &generated.args {
             words.push(match *word {
@@ -483,6 +492,7 @@ impl Run<'_> {
                 Word::Parts(column) => columns.get(&column).map_or(0, |image| image.address()),
                 Word::Morsels => small.address,
                 Word::Units => units,
+                Word::UnitVectors => unit_vectors,
                 Word::Status => status.address,
                 Word::Table(number, word) => self.tables[number].word(word),
                 Word::Built(word) => table.as_ref().map_or(0, |table| table.word(word)),
@@ -504,10 +514,9 @@ impl Run<'_> {
         let bitmaps = generated.shared.bitmaps.iter().map(|number| bitmap_words(&self.tables[*number].shape));
         let shared = (bitmaps.sum::<u64>() + generated.shared.groups) * 8;
         let warps = u64::from(options.threads / 32).max(1);
-        let most = u64::from(self.executor.context.device().multiprocessors * options.blocks).max(1);
+        let most = (multiprocessors * u64::from(options.blocks)).max(1);
         // Most units of a short morsel are beyond its rows.
-        let busy: u64 = morsels.iter().map(|(_, rows)| u64::from(*rows).div_ceil(1024 * UNIT_VECTORS)).sum();
-        let blocks = busy.div_ceil(warps).clamp(1, most) as u32;
+        let blocks = vectors.div_ceil(unit_vectors * warps).clamp(1, most) as u32;
         let grid = Grid { blocks, threads: options.threads };
         let [before, after] = &self.lane.events;
         let stream = &self.lane.stream;
@@ -538,7 +547,8 @@ impl Run<'_> {
                 return Ok(Outcome::More(Room { rows: rows.max(room.rows), places: table.places * 4 }));
             }
             (table.rows, table.has_keyless) = (rows, keyless != 0);
-            table.shape.filled = Some(rows);
+            let ends = &status[STATUS_WORDS + generated.counted.len()..];
+            table.shape.filled = Some(filled(&generated, &table.shape, rows, rows_of(&**source), ends));
             facts.table = Some(table.facts());
             self.tables.push(table);
             step_rows(&generated, plan, &status[STATUS_WORDS..], facts);
@@ -688,6 +698,20 @@ impl Run<'_> {
             _ => columns,
         })
     }
+}
+
+/// What is known of a table, by the ends that its kernel has found.
+fn filled(generated: &Generated, shape: &TableShape, rows: u64, of_rows: u64, ends: &[u64]) -> Filled {
+    let interval = |end: End| {
+        let at = generated.ends.iter().position(|other| *other == end)?;
+        // As device.cuh's `least` and `greatest` made them; zeros, if there was no value.
+        let (low, high) = (!ends[2 * at], ends[2 * at + 1]);
+        let value = |word: u64| i128::from((word ^ 1 << 63) as i64);
+        let has_values = ends[2 * at] != 0 || high != 0;
+        Some(if has_values { Interval::new(value(low), value(high)) } else { Interval::EMPTY })
+    };
+    let payload = (0..shape.payload.len()).map(|column| interval(End::Payload(column))).collect();
+    Filled { rows, of_rows, key: interval(End::Key), payload }
 }
 
 /// Copies of the groups in shared memory.
