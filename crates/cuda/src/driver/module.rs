@@ -85,6 +85,20 @@ impl Kernel {
         Ok(Self { module, raw: function })
     }
 
+    /// Another function of the same code.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub(crate) fn sibling(&self, name: &CStr) -> Result<Self> {
+        let context = &self.module.context;
+        context.bind()?;
+        let mut function = std::ptr::null_mut();
+        // SAFETY: the module lives; the name ends; writes one pointer that is good as long as the module.
+        let code = unsafe { (context.api().module_function)(&raw mut function, self.module.raw, name.as_ptr()) };
+        context.check("cuModuleGetFunction", code)?;
+        Ok(Self { module: Arc::clone(&self.module), raw: function })
+    }
+
     /// Launches it into a stream, with a structure by value as its only argument.
     ///
     /// # Errors

@@ -79,6 +79,26 @@ INLINE u64* more_of(Status* status) { return (u64*)(status + 1); }
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
+// ---- codes: what they stand for is asked about once, and rows ask a bit for their code --------------------------------
+
+// Up to 32 values of a table of a segment.
+struct CodeWord {
+    u64 values;
+    u32 count;
+    u32 is_wide; // 64 bits each
+};
+static_assert(sizeof(CodeWord) == 16, "as in image.rs");
+
+// Which of them `f` holds of.
+template <class F> INLINE u32 code_bits(const CodeWord& of, F f) {
+    u32 bits = 0;
+    for (u32 n = 0; n < of.count; n++) {
+        const i64 value = of.is_wide ? ((const i64*)of.values)[n] : (i64)((const i32*)of.values)[n];
+        bits |= (u32)f(value) << n;
+    }
+    return bits;
+}
+
 // Which rows of a lane there are, of a vector that has so many.
 INLINE u32 lane_rows(u32 rows, u32 lane) {
     if (rows >= VECTOR_ROWS) return ~0u;
@@ -141,12 +161,24 @@ template <int I, int W, class F> INLINE void each_value(const Column<W>& column,
     }
 }
 
-// The bits of the rows for which `f` holds of what is packed, where `f` is next to nothing: it is there 32 times.
+// The bits of the rows for which `f` holds of what is packed, where `f` is next to nothing, and has no branch: it is
+// there 32 times. Rows that are not live are asked about as well, and hold anything.
 template <int W, class F> INLINE u32 where_packed(const Part& p, u32 vector, u32 lane, F f) {
     Column<W> column;
     column.load(words<W>(p.low, vector, lane));
     u32 keep = 0;
-    each_value<0, W>(column, [&](int i, u32 value) { keep |= (u32)f(i, value) << i; });
+    each_value<0, W>(column, [&](int i, u32 value) { keep |= (u32)f(value) << i; });
+    return keep;
+}
+
+// The same of live rows alone: for an `f` that goes to memory for its answer.
+template <int W, class F> INLINE u32 where_live(const Part& p, u32 vector, u32 lane, u32 live, F f) {
+    Column<W> column;
+    column.load(words<W>(p.low, vector, lane));
+    u32 keep = 0;
+    each_value<0, W>(column, [&](int i, u32 value) {
+        if (live >> i & 1) keep |= (u32)f(value) << i;
+    });
     return keep;
 }
 
@@ -224,13 +256,31 @@ template <int W> INLINE Range range_of(const Part& p, i64 low, i64 high) {
 template <int W> INLINE u32 within(const Part& p, u32 vector, u32 lane, i64 low, i64 high) {
     const Range range = range_of<W>(p, low, high);
     if (range.none) return 0;
-    return where_packed<W>(p, vector, lane, [&](int, u32 value) { return value - range.low <= range.span; });
+    return where_packed<W>(p, vector, lane, [&](u32 value) { return value - range.low <= range.span; });
 }
 
 // ---- keys and bitmaps -----------------------------------------------------------------------------------------------
 
 INLINE bool bit(const u32* bits, u64 at) { return bits[at >> 5] >> (at & 31) & 1; }
 INLINE bool bit_ldg(const u32* bits, u64 at) { return __ldg(bits + (at >> 5)) >> (at & 31) & 1; }
+
+// Which rows have a key in a bitmap that begins with the key `low`, and ends before `count` more: of all rows, or, if
+// many are gone, of the live ones. `has_all` says that there is no other key, so that rows need not be compared.
+template <int W, bool has_all, bool is_first, bool is_shared>
+INLINE u32 where_bit(const u32* bits, i64 low, u64 count, const Part& p, u32 vector, u32 lane, u32 live) {
+    const i128 from = (i128)p.base + p.bias - low; // the place of what is packed as 0
+    const u32 last = (u32)(count - 1);
+    if (!has_all && (from + mask_of<W>() < 0 || from > last)) return 0;
+    const u32 begin = (u32)from;
+    // Wrapped around what lies below is far above. Whatever there is, the bitmap is not left.
+    const auto of = [&](u32 x) {
+        const u32 at = begin + x, near = at < last ? at : last;
+        const bool is_set = is_shared ? bit(bits, near) : bit_ldg(bits, near);
+        return has_all ? is_set : is_set & (at <= last);
+    };
+    if constexpr (is_first) return where_packed<W>(p, vector, lane, of);
+    else return where_live<W>(p, vector, lane, live, of);
+}
 
 // How far a value is from the least of its part of a key; far too far if it is below.
 INLINE u64 digit(i32 value, i64 least) { return (u64)(i64)value - (u64)least; }

@@ -4,6 +4,7 @@
 //! ```text
 //! data    | planes of morsel 0 | tables of its segment | planes of morsel 1 | ...      one allocation
 //! parts   | Part 0 | Part 1 | ...                                                      as device.cuh reads them
+//! codes   | CodeWord 0 | ...                            32 values each of the tables that codes of the parts stand for
 //! ```
 //! Widths and kinds are the *forms* of a part. Kernels are made for the forms that a column has; those of more than
 //! [`MOST_FORMS`] widths are read with the width at hand.
@@ -40,7 +41,7 @@ pub struct Part {
     pub table: u64,
     /// Added to what is packed, wrapped around.
     pub base: i64,
-    /// Added after that.
+    /// Added after that. Of codes: how many there are.
     pub bias: u64,
     /// A [`form`].
     pub form: u32,
@@ -66,11 +67,35 @@ pub mod form {
     pub const CODES64: u32 = 256;
 }
 
+/// Up to 32 values that codes stand for, as kernels read them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct CodeWord {
+    values: u64,
+    count: u32,
+    is_wide: u32,
+}
+
+const _: () = assert!(size_of::<CodeWord>() == 16);
+
+/// What the codes of a column stand for.
+#[derive(Debug)]
+pub(super) struct Codes {
+    /// A [`CodeWord`] for every 32 of them.
+    pub words: DeviceBuf,
+    /// Of each morsel, which word is its first.
+    pub first: DeviceBuf,
+    /// Words.
+    pub count: usize,
+}
+
 /// A column in device memory.
 #[derive(Debug)]
 pub struct ColumnImage {
     data: DeviceBuf,
     parts: DeviceBuf,
+    /// If any of the parts has codes.
+    codes: Option<Codes>,
     /// The most frequent first.
     forms: Vec<u32>,
 }
@@ -120,7 +145,13 @@ impl ColumnImage {
     pub fn of_parts(context: &Arc<Context>, data: DeviceBuf, parts: &[Part]) -> Result<Self> {
         let mut buffer = DeviceBuf::new(context, size_of_val(parts))?;
         buffer.copy_from(0, bytes_of(parts))?;
-        Ok(Self { data, parts: buffer, forms: forms_of(parts) })
+        let codes = Codes::of(context, parts)?;
+        Ok(Self { data, parts: buffer, codes, forms: forms_of(parts) })
+    }
+
+    /// What codes stand for, if there are any.
+    pub(super) fn codes(&self) -> Option<&Codes> {
+        self.codes.as_ref()
     }
 
     /// Where the parts are.
@@ -135,7 +166,41 @@ impl ColumnImage {
 
     /// Bytes of device memory that it takes.
     pub fn bytes(&self) -> usize {
-        self.data.len() + self.parts.len()
+        let codes = self.codes.as_ref().map_or(0, |codes| codes.words.len() + codes.first.len());
+        self.data.len() + self.parts.len() + codes
+    }
+}
+
+impl Codes {
+    fn of(context: &Arc<Context>, parts: &[Part]) -> Result<Option<Self>> {
+        let mut words: Vec<CodeWord> = Vec::new();
+        let mut first_of: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut first: Vec<u32> = Vec::with_capacity(parts.len());
+        for part in parts {
+            if part.form <= form::CODES {
+                first.push(0);
+                continue;
+            }
+            let is_wide = part.form > form::CODES64;
+            let bytes = if is_wide { 8 } else { 4 };
+            first.push(*first_of.entry(part.table).or_insert_with(|| {
+                let at = words.len() as u32;
+                for from in (0..part.bias).step_by(32) {
+                    let count = (part.bias - from).min(32) as u32;
+                    words.push(CodeWord { values: part.table + from * bytes, count, is_wide: is_wide.into() });
+                }
+                at
+            }));
+        }
+        if words.is_empty() {
+            return Ok(None);
+        }
+        let upload = |bytes: &[u8]| -> Result<DeviceBuf> {
+            let mut buffer = DeviceBuf::new(context, bytes.len())?;
+            buffer.copy_from(0, bytes)?;
+            Ok(buffer)
+        };
+        Ok(Some(Self { words: upload(bytes_of(&words))?, first: upload(bytes_of(&first))?, count: words.len() }))
     }
 }
 
@@ -232,11 +297,11 @@ impl Builder {
             }
             ViewValues::Codes32(table, plane) => {
                 (part.table, part.low) = (self.table(table), self.plane(plane, rows));
-                (part.form, part.width) = (form::CODES + plane.width(), plane.width());
+                (part.form, part.width, part.bias) = (form::CODES + plane.width(), plane.width(), table.len() as u64);
             }
             ViewValues::Codes64(table, plane) => {
                 (part.table, part.low) = (self.table(table), self.plane(plane, rows));
-                (part.form, part.width) = (form::CODES64 + plane.width(), plane.width());
+                (part.form, part.width, part.bias) = (form::CODES64 + plane.width(), plane.width(), table.len() as u64);
             }
             ViewValues::Rows(first) => (part.form, part.base) = (form::ROWS, first as i64),
             ViewValues::I32(values) => {

@@ -1,8 +1,9 @@
 //! A pipeline before code is made of it: where each register comes from, and filters and probes in the order in which
 //! they are going to be carried out.
 //!
-//! What cannot fail comes first, what lets the fewest rows through before all else: guessed from the intervals of what
-//! is compared, and, of tables, from the keys that they turned out to have. What can fail keeps its order, and comes
+//! What cannot fail comes first, before all else what gets rid of the most rows for what it costs. Which part of the
+//! rows goes on is guessed from the intervals of what is compared, and, of tables, from the keys that they turned out to
+//! have; what a row costs, by how far away the memory is that decides about it. What can fail keeps its order, and comes
 //! when nothing is left that cannot, so that it sees the rows that `crates/pipeline` promises and no others.
 
 use onehop_pipeline::bind::{Bound, BoundKind, LookupValues, bind};
@@ -35,6 +36,8 @@ pub(super) struct Act {
     pub is_fallible: bool,
     /// The part of the rows that it is guessed to let through.
     pub passes: f64,
+    /// What it costs to ask it about a row, as a guess: 1 is a comparison of what is packed.
+    pub cost: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -89,7 +92,9 @@ impl<'a> Plan<'a> {
                 for bound in self.bind(condition)?.into_conjuncts() {
                     let needs = registers_of([&bound]);
                     let (is_fallible, passes) = (bound.is_fallible, self.passing(&bound));
-                    self.push(Act { step: number, kind: ActKind::Filter(bound), needs, is_fallible, passes });
+                    let is_range = matches!(&bound.kind, BoundKind::Within { inner, .. } if self.column_register(inner).is_some());
+                    let cost = if is_range { 1.0 } else { 4.0 };
+                    self.push(Act { step: number, kind: ActKind::Filter(bound), needs, is_fallible, passes, cost });
                 }
             }
             Step::Probe(probe) => {
@@ -110,11 +115,12 @@ impl<'a> Plan<'a> {
                     JoinKind::Inner | JoinKind::Semi => 0.6,
                     JoinKind::Anti | JoinKind::NotIn => 1.0 - table.fullness(key_domain).min(0.9),
                 };
+                let cost = table.cost();
                 let added = first..first + probe.payload.len();
                 self.registers
                     .extend(probe.payload.iter().map(|column| Register::Payload { step: number, column: *column }));
                 let probe = Probe { table: probe.table, kind: probe.kind, keys, added, condition };
-                self.push(Act { step: number, kind: ActKind::Probe(probe), needs, is_fallible, passes });
+                self.push(Act { step: number, kind: ActKind::Probe(probe), needs, is_fallible, passes, cost });
             }
         }
         Ok(())
@@ -150,7 +156,8 @@ impl<'a> Plan<'a> {
         while !left.is_empty() {
             let is_ready = |act: &Act| act.needs.iter().all(|register| self.is_known(*register, &probed));
             let ready = left.iter().enumerate().filter(|(_, act)| !act.is_fallible && is_ready(act));
-            let best = ready.min_by(|(_, a), (_, b)| a.passes.total_cmp(&b.passes)).map(|(at, _)| at);
+            let price = |act: &Act| act.cost / (1.0 - act.passes).max(1e-3);
+            let best = ready.min_by(|(_, a), (_, b)| price(a).total_cmp(&price(b))).map(|(at, _)| at);
             let next = best.or_else(|| left.iter().position(|act| act.is_fallible));
             let Some(next) = next else {
                 return Err(Error::refused("steps that wait for each other"));

@@ -475,6 +475,10 @@ impl Run<'_> {
 
         let mut table = built.map(|shape| self.table(shape, facts.rows, room)).transpose()?;
         let targets = self.targets(&generated, facts.rows, room)?;
+        let codes_of = |column: &usize| columns.get(column).and_then(|image| image.codes());
+        let code_count = |column: &usize| codes_of(column).map_or(0, |codes| codes.count as u64);
+        let code_bits = generated.codes.iter().map(|column| self.piece(code_count(column) * 4));
+        let code_bits = code_bits.collect::<Result<Vec<Piece>>>()?;
         let status = self.zeros((STATUS_WORDS + generated.counted.len() + 2 * generated.ends.len()) as u64 * 8)?;
         let (small, places) = self.small(&generated, morsels)?;
         facts.bytes_up += small.len as u64;
@@ -490,6 +494,10 @@ impl Run<'_> {
                 Word::Value(value) => value,
                 Word::Constant(number) => small.address + places[number + 1],
                 Word::Parts(column) => columns.get(&column).map_or(0, |image| image.address()),
+                Word::CodeWords(column) => codes_of(&column).map_or(0, |codes| codes.words.address()),
+                Word::CodeFirst(column) => codes_of(&column).map_or(0, |codes| codes.first.address()),
+                Word::CodeCount(column) => code_count(&column),
+                Word::CodeBits(number) => code_bits[number].address,
                 Word::Morsels => small.address,
                 Word::Units => units,
                 Word::UnitVectors => unit_vectors,
@@ -521,6 +529,12 @@ impl Run<'_> {
         let [before, after] = &self.lane.events;
         let stream = &self.lane.stream;
         before.record(stream)?;
+        if !generated.codes.is_empty() {
+            let codes = kernel.sibling(c"codes")?;
+            let most: u64 = generated.codes.iter().map(code_count).max().unwrap_or(0);
+            // SAFETY: as below; the bits are pieces of as many words as the columns' codes have.
+            unsafe { codes.launch_words(stream, Grid::of(most), 0, &words)? };
+        }
         // SAFETY: the argument is made of the words that the text declares, in their order. Addresses are those of memory
         // of the lengths that its parts say: of columns, which are held until the stream is through, of
         // pieces of the arena, which are nobody else's, and of tables that earlier kernels have finished.

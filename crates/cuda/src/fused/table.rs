@@ -18,6 +18,9 @@ const SMALL: u64 = 1 << 22;
 /// Bytes of a dense table, at most.
 const MOST_DENSE_BYTES: u64 = 1 << 31;
 
+/// Bytes of a bitmap that is worth being copied into shared memory, at most.
+pub(super) const SHARED_BITMAP_BYTES: u64 = 40 << 10;
+
 /// A table with less than this part of the possible keys has few of those that there are.
 const SURELY_FEW: f64 = 0.001;
 
@@ -113,6 +116,22 @@ impl TableShape {
             TableKind::Direct => self.layout.count.max(1),
             TableKind::Hashed => (rows.min(self.layout.count).max(1) * 2).next_power_of_two().max(64),
         }
+    }
+
+    /// Bytes of a bit for each key.
+    pub fn bitmap_bytes(&self) -> u64 {
+        self.layout.count.max(1).div_ceil(64) * 8
+    }
+
+    /// What it costs to look up a key, of which a comparison is 1: by the memory that has to answer.
+    pub fn cost(&self) -> f64 {
+        let of_place = match (self.kind, self.bitmap_bytes()) {
+            (TableKind::Direct, 0..=SHARED_BITMAP_BYTES) => 1.5,
+            (TableKind::Direct, 0..=0x4_0000) => 4.0,
+            (TableKind::Direct, 0..=0x100_0000) => 6.0,
+            _ => 16.0,
+        };
+        if self.rows == Rows::Chains { of_place + 8.0 } else { of_place }
     }
 
     /// The part of the rows with keys of `domain` that find something, as a guess. Keys may lie far apart though every

@@ -4,6 +4,7 @@
 //! struct Args { ... };                   all that differs between queries of one shape: literals, addresses, lengths
 //! INLINE i32 get_0(...)                  a column's value of one row, for each of the widths that there are
 //! INLINE u32 screen_0(...)               which rows of a whole vector go on, by one column
+//! KERNEL(codes, Args) { ... }            if columns are stored as codes: which of the codes go on, a bit for each
 //! KERNEL(run, Args) {
 //!     unit of vectors, vector            a warp each
 //!         live = screen_0(...) ...       whole columns, while many rows are left
@@ -46,6 +47,8 @@ pub(super) struct Generated {
     /// Shared memory that it takes, in words of 8 bytes: bitmaps first, then groups.
     pub shared: SharedWords,
     pub sink: SinkShape,
+    /// Columns whose codes are asked about before the kernel runs, by a kernel of their own: `codes`.
+    pub codes: Vec<usize>,
     /// The acts whose rows are counted, in the order of the counters.
     pub counted: Vec<usize>,
     /// Of what a table was built of, the ends of which values are found after the counters: two words each.
@@ -78,6 +81,12 @@ pub(super) enum Word {
     Constant(usize),
     /// Of a column's parts, by its number in the source.
     Parts(usize),
+    /// What its codes stand for: values by 32, how many times 32 there are, of each morsel its first, and where the bits
+    /// are that say which of them go on, by the number in [`Generated::codes`].
+    CodeWords(usize),
+    CodeCount(usize),
+    CodeFirst(usize),
+    CodeBits(usize),
     Morsels,
     Units,
     /// Vectors of a unit: a power of two.

@@ -10,15 +10,16 @@ use onehop_pipeline::{Interval, Type};
 use super::expr::{Operand, Valid, Writer};
 use super::{End, Generated, SharedWords, TableWord, Word, type_of};
 use crate::fused::image::{MOST_FORMS, form};
-use crate::fused::plan::{ActKind, Plan, Probe, Register, registers_of};
-use crate::fused::table::{Rows, TableShape};
+use crate::fused::plan::{Act, ActKind, Plan, Probe, Register, registers_of};
+use crate::fused::table::{Rows, SHARED_BITMAP_BYTES, TableShape};
 use crate::fused::{Error, Result};
 
 /// Columns are looked at whole while this part of the rows is left: of fewer, what is fetched row by row is less.
 const WHOLE: f64 = 0.1;
+/// An act that lets fewer than this part of the rows through leaves a warp's threads with little to do for the next.
+const FEW: f64 = 0.6;
 
-/// Bytes of shared memory for a bitmap, and for it and the groups together: what every device has without being asked.
-const BITMAP_BYTES: u64 = 40 << 10;
+/// Bytes of shared memory for a bitmap and the groups together: what every device has without being asked.
 pub(super) const SHARED_BYTES: u64 = 48 << 10;
 
 /// What a text is made of.
@@ -53,6 +54,11 @@ pub(super) struct Builder<'a> {
     pub counted: Vec<usize>,
     pub ends: Vec<End>,
     pub shared: SharedWords,
+    /// Columns whose codes are asked about beforehand, and the statements that do it.
+    codes: Vec<usize>,
+    ask_codes: String,
+    /// The bits of each screen that has any.
+    codes_of: Vec<(usize, String)>,
 }
 
 /// What a probe found.
@@ -82,6 +88,9 @@ pub(in crate::fused) fn generate(input: &Input<'_>) -> Result<Generated> {
         counted: Vec::new(),
         ends: Vec::new(),
         shared: SharedWords::default(),
+        codes: Vec::new(),
+        ask_codes: String::new(),
+        codes_of: Vec::new(),
     };
     builder.kernel()
 }
@@ -137,13 +146,17 @@ impl<'a> Builder<'a> {
                 self.w.line(format!("const u32 valid{register} = valid_rows(p{register}, vector, lane);"));
             }
         }
+        let passes = self.passes(screens.len());
+        for act in screens.len()..screens.len() + passes {
+            self.pass(act)?;
+        }
         self.w.open("while (live) {");
         self.w.line("const u32 i = __ffs((int)live) - 1;");
         self.w.line("live &= live - 1;");
-        for (act, _) in &screens {
-            self.follow(*act)?;
+        for act in 0..screens.len() + passes {
+            self.follow(act)?;
         }
-        for act in screens.len()..plan.acts.len() {
+        for act in screens.len() + passes..plan.acts.len() {
             self.act(act)?;
         }
         self.take_row(&sink)?;
@@ -172,8 +185,12 @@ impl<'a> Builder<'a> {
 
     fn finish(&mut self, sink: super::SinkShape) -> Generated {
         let writer = std::mem::take(&mut self.w);
+        let codes = match self.codes.is_empty() {
+            true => String::new(),
+            false => format!("KERNEL(codes, Args) {{\n{}}}\n\n", self.ask_codes),
+        };
         let text = format!(
-            "struct Args {{\n{}}};\n\n{}KERNEL(run, Args) {{\n{}}}\n",
+            "struct Args {{\n{}}};\n\n{}{codes}KERNEL(run, Args) {{\n{}}}\n",
             writer.args.declared, self.functions, writer.text
         );
         Generated {
@@ -183,6 +200,7 @@ impl<'a> Builder<'a> {
             constants: writer.constants,
             shared: std::mem::take(&mut self.shared),
             sink,
+            codes: std::mem::take(&mut self.codes),
             counted: std::mem::take(&mut self.counted),
             ends: std::mem::take(&mut self.ends),
         }
@@ -360,8 +378,8 @@ impl<'a> Builder<'a> {
     fn begin_shared(&mut self, screens: &[(usize, usize)], sink: &super::sink::SinkPlan) {
         let bitmap = screens.iter().find_map(|(act, _)| match &self.input.plan.acts[*act].kind {
             ActKind::Probe(probe) => {
-                let bytes = self.input.tables[probe.table].layout.count.div_ceil(64) * 8;
-                let fits = bytes <= BITMAP_BYTES && bytes + sink.shared_words() * 8 <= SHARED_BYTES;
+                let bytes = self.input.tables[probe.table].bitmap_bytes();
+                let fits = bytes <= SHARED_BITMAP_BYTES && bytes + sink.shared_words() * 8 <= SHARED_BYTES;
                 (fits && self.input.rows >= self.input.many_rows).then_some(probe.table)
             }
             ActKind::Filter(_) => None,
@@ -399,7 +417,7 @@ impl<'a> Builder<'a> {
                 let wide = Operand { text: "x".into(), kind: Kind::I64, valid: Valid::Always };
                 let (low, high) = self.w.ends(wide.kind, *interval);
                 self.range_screen(number, register, &low, &high);
-                let keep = format!("screen_{number}(A, p{register}, vector, lane, live)");
+                let keep = format!("screen_{number}(A, p{register}, morsel.number, vector, lane, live)");
                 let valid = if nullable { format!(" & valid{register}") } else { String::new() };
                 self.w.line(format!("live &= {keep}{valid};"));
             }
@@ -410,9 +428,9 @@ impl<'a> Builder<'a> {
                     false => self.table_word(table, "const u32*", TableWord::Bits),
                 };
                 let load = if self.shared.bitmaps.contains(&table) { "bit" } else { "bit_ldg" };
-                self.probe_screen(number, register, table, load, number > 0 || nullable);
+                self.probe_screen(number, register, table, load);
                 let valid = if nullable { format!(" & valid{register}") } else { String::new() };
-                let hit = format!("screen_{number}(A, {bits}, p{register}, vector, lane, live{valid})");
+                let hit = format!("screen_{number}(A, {bits}, p{register}, morsel.number, vector, lane, live{valid})");
                 match probe.kind {
                     JoinKind::Anti if nullable => self.w.line(format!("live &= ~({hit} & valid{register});")),
                     JoinKind::Anti => self.w.line(format!("live &= ~{hit};")),
@@ -446,15 +464,8 @@ impl<'a> Builder<'a> {
                     cases.push((form, format!("within<{width}>(p, vector, lane, {low}, {high})")));
                 }
                 form if form > form::CODES => {
-                    let (ty, width) =
-                        if form < form::CODES64 { ("i32", form - form::CODES) } else { ("i64", form - form::CODES64) };
-                    cases.push((
-                        form,
-                        format!(
-                            "where_packed<{width}>(p, vector, lane, [&](int, u32 code) {{ const {ty} x = \
-                             load<{ty}>(p.table, code); return x >= {low} && x <= {high}; }})"
-                        ),
-                    ));
+                    let test = format!("x >= {low} && x <= {high}");
+                    cases.push((form, self.codes_screen(number, register, form, &test)));
                 }
                 _ => needs_rows = true,
             }
@@ -469,11 +480,42 @@ impl<'a> Builder<'a> {
         let body = switch(&cases, "0");
         let _ = write!(
             self.functions,
-            "INLINE u32 screen_{number}(const Args& A, const Part& p, u32 vector, u32 lane, u32 live) {{\n{body}}}\n\n"
+            "INLINE u32 screen_{number}(const Args& A, const Part& p, u32 morsel, u32 vector, u32 lane, u32 live) {{\n{body}}}\n\n"
         );
     }
 
-    fn probe_screen(&mut self, number: usize, register: usize, table: usize, load: &str, is_masked: bool) {
+    /// Which rows of a column of codes go on, by the bits of what is found out about each code beforehand: whether it
+    /// meets `test`, of `x`.
+    fn codes_screen(&mut self, number: usize, register: usize, form: u32, test: &str) -> String {
+        let column = self.input.plan.column(register).unwrap_or(0);
+        let width = if form < form::CODES64 { form - form::CODES } else { form - form::CODES64 };
+        let name = format!("s{number}_codes");
+        let args = &mut self.w.args;
+        let first = args.named("const u32*", &format!("{name}_first"), Word::CodeFirst(column));
+        // Once for all widths.
+        let known = self.codes_of.iter().find(|(of, _)| *of == number).map(|(_, bits)| bits.clone());
+        let bits = known.unwrap_or_else(|| {
+            let words = args.named("const CodeWord*", &format!("{name}_words"), Word::CodeWords(column));
+            let count = args.named("u64", &format!("{name}_count"), Word::CodeCount(column));
+            let bits = args.named("u32*", &format!("{name}_bits"), Word::CodeBits(self.codes.len()));
+            self.codes.push(column);
+            let _ = write!(
+                self.ask_codes,
+                "    for (u64 w = (u64)blockIdx.x * blockDim.x + threadIdx.x; w < {count}; w += (u64)gridDim.x * \
+                 blockDim.x)\n        {bits}[w] = code_bits({words}[w], [&](i64 x) {{ return {test}; }});\n"
+            );
+            self.codes_of.push((number, bits.clone()));
+            bits
+        });
+        let codes = format!("const u32* const codes = {bits} + {first}[morsel]; return");
+        let of = "[&](u32 code) { return bit_ldg(codes, code); }";
+        match number {
+            0 => format!("[&] {{ {codes} where_packed<{width}>(p, vector, lane, {of}); }}()"),
+            _ => format!("[&] {{ {codes} where_live<{width}>(p, vector, lane, live, {of}); }}()"),
+        }
+    }
+
+    fn probe_screen(&mut self, number: usize, register: usize, table: usize, load: &str) {
         let forms = (self.input.forms)(self.input.plan.column(register).unwrap_or(0));
         let digit = self.input.tables[table].layout.digits_of_parts().next();
         let interval = digit.map_or(Interval::EMPTY, |digit| digit.interval);
@@ -481,7 +523,11 @@ impl<'a> Builder<'a> {
         let mut cases = Vec::new();
         let mut needs_rows = false;
         let mut packed = 0;
-        let is_live = if is_masked { "live >> i & 1 && " } else { "" };
+        let (is_first, is_shared) = (number == 0, load == "bit");
+        let has_all = interval.contains(self.input.plan.domains[register].interval);
+        let count = interval.count().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
+        let count = self.w.args.value("u64", count);
+        let key = format!("bits, {low}, {count}, p, vector, lane, live");
         for form in forms {
             match form {
                 form::NULL => cases.push((form, "0".to_string())),
@@ -497,19 +543,12 @@ impl<'a> Builder<'a> {
                 form if (form::PACKED..form::WIDE).contains(&form) && packed < MOST_FORMS => {
                     packed += 1;
                     let width = form - form::PACKED;
-                    cases.push((form, format!("probe_{number}<{width}>(A, bits, p, vector, lane, live)")));
+                    cases.push((form, format!("where_bit<{width}, {has_all}, {is_first}, {is_shared}>({key})")));
                 }
                 form if form > form::CODES => {
-                    let (ty, width) =
-                        if form < form::CODES64 { ("i32", form - form::CODES) } else { ("i64", form - form::CODES64) };
-                    cases.push((
-                        form,
-                        format!(
-                            "where_packed<{width}>(p, vector, lane, [&](int i, u32 code) {{ if (!(live >> i & 1)) \
-                             return false; const {ty} x = load<{ty}>(p.table, code); return x >= {low} && x <= {high} \
-                             && {load}(bits, (u64)(i64)x - (u64){low}); }})"
-                        ),
-                    ));
+                    let bits = self.table_word(table, "const u32*", TableWord::Bits);
+                    let test = format!("x >= {low} && x <= {high} && bit_ldg({bits}, (u64)x - (u64){low})");
+                    cases.push((form, self.codes_screen(number, register, form, &test)));
                 }
                 _ => needs_rows = true,
             }
@@ -521,22 +560,62 @@ impl<'a> Builder<'a> {
             );
             cases.push((u32::MAX, test));
         }
-        if packed > 0 {
-            let _ = write!(
-                self.functions,
-                "template <int W> INLINE u32 probe_{number}(const Args& A, const u32* bits, const Part& p, u32 vector, \
-                 u32 lane, u32 live) {{\n    const Range range = range_of<W>(p, {low}, {high});\n    if (range.none) \
-                 return 0;\n    const u32 from = (u32)((u64)p.base + p.bias + range.low - (u64){low});\n    return \
-                 where_packed<W>(p, vector, lane, [&](int i, u32 x) {{\n        const u32 offset = x - range.low;\n        \
-                 return {is_live}offset <= range.span && {load}(bits, from + offset);\n    }});\n}}\n\n"
-            );
-        }
         let body = switch(&cases, "0");
         let _ = write!(
             self.functions,
-            "INLINE u32 screen_{number}(const Args& A, const u32* bits, const Part& p, u32 vector, u32 lane, u32 live) \
-             {{\n{body}}}\n\n"
+            "INLINE u32 screen_{number}(const Args& A, const u32* bits, const Part& p, u32 morsel, u32 vector, \
+             u32 lane, u32 live) {{\n{body}}}\n\n"
         );
+    }
+
+    // ---- passes ----
+
+    /// How many acts from one on are carried out for all rows of a vector before any row goes further: those that leave
+    /// few of them, so that a warp's threads are not kept waiting by the one that has most left to do.
+    fn passes(&self, from: usize) -> usize {
+        let plan = self.input.plan;
+        let is_pass = |act: &&Act| {
+            let finds_one = match &act.kind {
+                ActKind::Filter(_) => true,
+                ActKind::Probe(probe) => {
+                    let shape = &self.input.tables[probe.table];
+                    // What is hashed is not looked up twice.
+                    let is_read = probe.added.clone().any(|register| self.used[register]);
+                    let is_near = shape.kind == TableKind::Direct || !is_read;
+                    probe.condition.is_none() && probe.kind != JoinKind::Left && shape.rows != Rows::Chains && is_near
+                }
+            };
+            let is_stored = act.needs.iter().all(|register| self.is_stored(*register));
+            finds_one && is_stored && !act.is_fallible && act.passes < FEW
+        };
+        plan.acts[from..].iter().take_while(is_pass).count()
+    }
+
+    /// Whether a register is made of columns alone.
+    fn is_stored(&self, register: usize) -> bool {
+        match &self.input.plan.registers[register] {
+            Register::Column(_) => true,
+            Register::Payload { .. } => false,
+            Register::Map(bound) => registers_of([bound]).into_iter().all(|register| self.is_stored(register)),
+        }
+    }
+
+    fn pass(&mut self, number: usize) -> Result<()> {
+        let before = self.w.registers.clone();
+        self.w.open("{");
+        self.w.line("u32 keep = 0;");
+        self.w.open("for (u32 rest = live; rest != 0;) {");
+        self.w.line("const u32 i = __ffs((int)rest) - 1;");
+        self.w.line("rest &= rest - 1;");
+        self.act(number)?;
+        self.w.line("keep |= 1u << i;");
+        self.w.close();
+        self.w.line("live = keep;");
+        self.w.close();
+        // What was loaded was of its rows alone.
+        self.w.registers = before;
+        self.found[self.input.plan.acts[number].step] = None;
+        Ok(())
     }
 
     // ---- rows ----

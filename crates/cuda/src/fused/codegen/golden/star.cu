@@ -33,7 +33,7 @@ INLINE i32 get_2(const Part& p, u32 vector, u32 lane, u32 i) {
     return get_packed<i32, 24>(p, vector, lane, i);
 }
 
-INLINE u32 screen_0(const Args& A, const Part& p, u32 vector, u32 lane, u32 live) {
+INLINE u32 screen_0(const Args& A, const Part& p, u32 morsel, u32 vector, u32 lane, u32 live) {
     return within<4>(p, vector, lane, A.k11, A.k12);
 }
 
@@ -47,7 +47,7 @@ template <int W> INLINE u32 probe_1(const Args& A, const u32* bits, const Part& 
     });
 }
 
-INLINE u32 screen_1(const Args& A, const u32* bits, const Part& p, u32 vector, u32 lane, u32 live) {
+INLINE u32 screen_1(const Args& A, const u32* bits, const Part& p, u32 morsel, u32 vector, u32 lane, u32 live) {
     return probe_1<12>(A, bits, p, vector, lane, live);
 }
 
@@ -72,26 +72,23 @@ KERNEL(run, Args) {
         const Part p2 = A.c2[morsel.number];
         for (u32 vector = first; vector < end && vector * VECTOR_ROWS < morsel.rows; vector++) {
             u32 live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);
-            live &= screen_0(A, p1, vector, lane, live);
+            live &= screen_0(A, p1, morsel.number, vector, lane, live);
             if (!__any_sync(ALL_LANES, live != 0)) continue;
-            live &= screen_1(A, bits0, p0, vector, lane, live);
+            live &= screen_1(A, bits0, p0, morsel.number, vector, lane, live);
             if (!__any_sync(ALL_LANES, live != 0)) continue;
             while (live) {
                 const u32 i = __ffs((int)live) - 1;
                 live &= live - 1;
                 const i32 r0 = get_0(p0, vector, lane, i);
-                const u64 v2 = digit(r0, A.k15);
-                const u64 v1 = v2;
-                if (!true) continue;
+                const u64 v1 = digit(r0, A.k15);
                 const i32 r1 = get_1(p1, vector, lane, i);
                 const i32 r2 = get_2(p2, vector, lane, i);
-                const i32 v3 = (i32)((u64)A.k17 + A.t0_p0[v1]);
-                const i32 v4 = r2 * r1;
-                const u64 v6 = digit(v3, A.k18);
-                const u64 v5 = v6;
-                u64* const state = mine + v5;
+                const i32 v2 = (i32)((u64)A.k17 + A.t0_p0[v1]);
+                const i32 v3 = r2 * r1;
+                const u64 v4 = digit(v2, A.k18);
+                u64* const state = mine + v4;
                 mark(state);
-                add(state + 1 * A.groups_count, (u64)(i64)v4);
+                add(state + 1 * A.groups_count, (u64)(i64)v3);
             }
         }
     }
