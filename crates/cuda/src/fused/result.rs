@@ -28,7 +28,7 @@ pub(super) fn of_groups(groups: &Groups, states: &[u64], keys: Option<&[u64]>, p
         let values: Vec<Option<i128>> = found.iter().map(key).collect();
         columns.push(ResultColumn::of_integers(domain, values.into_iter()));
     }
-    for Slot { kind, word: first, seen, domain } in &groups.slots {
+    for Slot { kind, word: first, seen, domain, .. } in &groups.slots {
         let is_seen = || found.iter().map(|place| word(*seen, *place) != 0).collect::<Vec<bool>>();
         columns.push(match kind {
             SlotKind::Count => ResultColumn {

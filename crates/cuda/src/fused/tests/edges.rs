@@ -160,13 +160,19 @@ fn groups_few_and_many() {
     let executor = executor();
     let aggregates = || vec![Aggregate::CountRows, Aggregate::Sum(r(1)), Aggregate::Min(r(1)), Aggregate::Max(r(1))];
     let value: Vec<_> = (0..rows).map(|row| Some((noise(row, 4) % 100_000) as i64 - 50_000)).collect();
-    for keys in [1u64, 128, 129, 5000, 11_999] {
+    for keys in [1u64, 3, 40, 128, 129, 5000, 11_999] {
         // One is hot: every other row has it.
         let key = |row: usize| if row.is_multiple_of(2) { 0 } else { (noise(row, 5) % keys) as i64 };
         let key: Vec<_> = (0..rows).map(|row| Some(key(row))).collect();
         let source = stored(&[key, value.clone()], 5000, 2048);
         same(&executor, one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates: aggregates() }), vec![source]);
     }
+    // In registers, with NULL among the keys and the values, and sums so large that they are put together early.
+    let (few, large) = (bits(rows, 2, 0, 5), bits(rows, 40, -(1 << 39), 4));
+    let source = stored(&[few, large], 5000, 2048);
+    let mut all = aggregates();
+    all.extend([Aggregate::Count(r(1)), Aggregate::Sum(r(1)), Aggregate::Sum(r(0))]);
+    same(&executor, one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates: all }), vec![source]);
     // So far apart that they are hashed; all distinct, and NULL among them.
     let key = (0..rows).map(|row| (row != 77).then(|| row as i64 * 1_000_000_007)).collect();
     let source = stored(&[key, value], 5000, 2048);
