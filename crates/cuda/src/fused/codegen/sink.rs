@@ -463,14 +463,21 @@ impl Builder<'_> {
             (Some(_), 0) => "state".into(),
             (Some(_), _) => format!("state + {word} * A.groups_count"),
         };
-        let is_one = place.is_none() || in_registers;
-        let marked = |to: &str| if is_one { format!("{to} = 1;") } else { format!("mark({to});") };
-        let added = |to: &str, by: &str| match is_one {
+        let is_one = place.is_none();
+        // Registers have no addresses: every group takes every row, as nothing if it is not its own.
+        let is_own = |valid: &Valid| if matches!(valid, Valid::If(_)) { "both" } else { "is" };
+        let marked = |to: &str, valid: &Valid| match is_one {
+            _ if in_registers => format!("{to} |= {};", is_own(valid)),
+            true => format!("{to} = 1;"),
+            false => format!("mark({to});"),
+        };
+        let added = |to: &str, by: &str, valid: &Valid| match is_one {
+            _ if in_registers => format!("{to} += {} ? {by} : 0;", is_own(valid)),
             true => format!("{to} += {by};"),
             false if groups.copies > 0 => format!("add_near({to}, {by});"),
             false => format!("add({to}, {by});"),
         };
-        let rows = if counts_rows { added(&state(0), "1") } else { marked(&state(0)) };
+        let rows = if counts_rows { added(&state(0), "1", &Valid::Always) } else { marked(&state(0), &Valid::Always) };
         self.w.line(rows);
         for (slot, value) in groups.slots.iter().zip(&values) {
             if slot.kind == SlotKind::Count && slot.word == 0 || slot.is_repeated {
@@ -480,44 +487,51 @@ impl Builder<'_> {
             match &value.valid {
                 Valid::Never => continue,
                 Valid::Always => {}
+                Valid::If(valid) if in_registers => {
+                    self.w.open("{");
+                    self.w.line(format!("const bool both = is && {valid};"));
+                }
                 Valid::If(valid) => self.w.open(format!("if ({valid}) {{")),
             }
             let word = state(slot.word);
             match slot.kind {
-                SlotKind::Count => self.w.line(added(&word, "1")),
-                SlotKind::Sum => self.w.line(added(&word, &format!("(u64)(i64){}", value.text))),
-                SlotKind::WideSum if in_registers => self.w.line(added(&word, &format!("(u64)(i64){}", value.text))),
-                SlotKind::WideSum if is_one => self.w.line(format!("s{} += (u128)(i128){};", slot.word, value.text)),
-                SlotKind::WideSum => {
+                SlotKind::Count => self.w.line(added(&word, "1", &value.valid)),
+                SlotKind::WideSum if is_one && !in_registers => {
+                    self.w.line(format!("s{} += (u128)(i128){};", slot.word, value.text));
+                }
+                SlotKind::WideSum if !in_registers => {
                     let high = state(slot.word + 1);
                     let add = if groups.copies > 0 { "add_wide_near" } else { "add_wide" };
                     self.w.line(format!("{add}({word}, {high}, (u128)(i128){});", value.text));
                 }
+                SlotKind::Sum | SlotKind::WideSum => {
+                    self.w.line(added(&word, &format!("(u64)(i64){}", value.text), &value.valid));
+                }
                 SlotKind::Least | SlotKind::Greatest => {
-                    let value = match value.kind {
+                    let number = match value.kind {
                         Kind::F64 => format!("total({})", value.text),
                         _ => value.as_kind(Kind::I64),
                     };
                     let function = if slot.kind == SlotKind::Least { "least" } else { "greatest" };
-                    match is_one {
-                        true => {
-                            let name = self.w.variable();
-                            self.w.line(format!("const u64 {name} = {function}({value});"));
-                            self.w.line(format!("if ({name} > {word}) {word} = {name};"));
+                    let number = format!("{function}({number})");
+                    self.w.line(match is_one {
+                        _ if in_registers => {
+                            format!("keep_greatest({word}, {} ? {number} : 0);", is_own(&value.valid))
                         }
-                        false => self.w.line(format!("raise({word}, {function}({value}));")),
-                    }
+                        true => format!("keep_greatest({word}, {number});"),
+                        false => format!("raise({word}, {number});"),
+                    });
                 }
             }
             if slot.seen > 0 {
-                self.w.line(marked(&state(slot.seen)));
+                self.w.line(marked(&state(slot.seen), &value.valid));
             }
             if matches!(value.valid, Valid::If(_)) {
                 self.w.close();
             }
         }
         if in_registers {
-            (0..2).for_each(|_| self.w.close());
+            self.w.close();
         }
         Ok(())
     }
@@ -529,7 +543,7 @@ impl Builder<'_> {
             let count = groups.layout.as_ref().map_or(1, |layout| layout.count);
             self.w.line("#pragma unroll");
             self.w.open(format!("for (u32 group = 0; group < {count}; group++) {{"));
-            return self.w.open(format!("if (group == (u32){key}) {{"));
+            return self.w.line(format!("const bool is = group == (u32){key};"));
         }
         if groups.copies > 0 {
             return self.w.line(format!("u64* const state = mine + {key};"));

@@ -87,10 +87,9 @@ KERNEL(run, Args) {
                     const u64 v4 = digit(v2, A.k17);
                     #pragma unroll
                     for (u32 group = 0; group < 7; group++) {
-                        if (group == (u32)v4) {
-                            g0[group] = 1;
-                            g1[group] += (u64)(i64)v3;
-                        }
+                        const bool is = group == (u32)v4;
+                        g0[group] |= is;
+                        g1[group] += is ? (u64)(i64)v3 : 0;
                     }
                 }
             }
