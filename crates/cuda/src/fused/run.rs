@@ -258,8 +258,8 @@ fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>> {
     let mut shapes: Vec<TableShape> = Vec::new();
     let mut all = Vec::new();
     for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {
-        let plan = Plan::new(pipeline, shape, &shapes)?;
         let source = &*execution.sources()[pipeline.source];
+        let plan = Plan::new(pipeline, shape, &shapes, source)?;
         let rows = rows_of(source);
         let mut built = table_shape(execution, number, pipeline, shape, rows)?;
         if let Some(shape) = built.as_mut().filter(|shape| shape.rows == Rows::Unique) {
@@ -374,7 +374,7 @@ impl Run<'_> {
         let source = &execution.sources()[pipeline.source];
         let mut facts = PipelineFacts { steps: vec![StepRows::default(); pipeline.steps.len()], ..Default::default() };
         let shapes: Vec<TableShape> = self.tables.iter().map(|table| table.shape.clone()).collect();
-        let plan = Plan::new(pipeline, shape, &shapes)?;
+        let plan = Plan::new(pipeline, shape, &shapes, &**source)?;
         let morsels = self.morsels(&plan, &**source);
         facts.morsels_skipped = source.morsels() - morsels.len();
         facts.rows = morsels.iter().map(|(_, rows)| u64::from(*rows)).sum();

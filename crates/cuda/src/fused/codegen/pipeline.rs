@@ -16,6 +16,8 @@ use crate::fused::{Error, Result};
 
 /// Columns are looked at whole while this part of the rows is left: of fewer, what is fetched row by row is less.
 const WHOLE: f64 = 0.1;
+/// And those that are stored as codes, while this part is.
+const WHOLE_CODES: f64 = 0.5;
 
 /// Bytes of shared memory for a bitmap, and for it and the groups together: what every device has without being asked.
 const BITMAP_BYTES: u64 = 40 << 10;
@@ -344,7 +346,7 @@ impl<'a> Builder<'a> {
         let mut left = 1.0;
         for (number, act) in plan.acts.iter().enumerate() {
             let register = match &act.kind {
-                _ if act.is_fallible || left < WHOLE => None,
+                _ if act.is_fallible || left < if act.is_coded { WHOLE_CODES } else { WHOLE } => None,
                 ActKind::Filter(bound) => match &bound.kind {
                     BoundKind::Within { inner, .. } => plan.column_register(inner),
                     _ => None,

@@ -23,6 +23,8 @@ const DENSE_BYTES: u64 = 1 << 30;
 /// Groups in registers, at most, and their words: each row is compared with all of them.
 const REGISTER_GROUPS: u64 = 8;
 const REGISTER_WORDS: u64 = 48;
+/// And only if so many rows come to them.
+const MANY: f64 = 0.1;
 /// Rows of a unit that a thread has, at most, and those of a warp.
 const UNIT_ROWS: u128 = 8 * 32 * 32;
 /// Bytes that copies of few groups may take.
@@ -243,7 +245,9 @@ impl Builder<'_> {
     /// to be in registers.
     fn flush_units(&self, groups: &Groups, count: u64) -> Option<u64> {
         let multiplies = self.input.tables.iter().any(|table| table.rows == Rows::Chains);
-        if multiplies || count > REGISTER_GROUPS || count * groups.words as u64 > REGISTER_WORDS {
+        // Registers that hardly any row gets to are missed by the columns that all of them are in.
+        let passes: f64 = self.input.plan.acts.iter().map(|act| act.passes).product();
+        if passes < MANY || multiplies || count > REGISTER_GROUPS || count * groups.words as u64 > REGISTER_WORDS {
             return None;
         }
         let sums = groups.slots.iter().filter(|slot| matches!(slot.kind, SlotKind::Sum | SlotKind::WideSum));
