@@ -253,7 +253,7 @@ fn bench(words: &Words, rows: usize) -> Result<usize, String> {
     let times = rows.div_ceil(PART_ROWS).max(1);
     println!("rows     {} ({times} times {PART_ROWS}), dimensions of scale {}", times * PART_ROWS, words.scale);
     let star = Star::new(PART_ROWS, words.scale);
-    let facts = Repeated::new(&star.lineorder, times);
+    let facts = Repeated::source(&star.lineorder, times);
     let kept = Kept { context: Arc::clone(&context), images: Mutex::default() };
     let mut wrong = 0;
     let runs = words.blocks.iter().map(|blocks| (false, *blocks)).chain([(true, words.blocks[0])]);

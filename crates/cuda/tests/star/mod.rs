@@ -67,7 +67,7 @@ fn stored(name: &str, columns: Vec<Vec<i64>>) -> Arc<dyn Source> {
 /// Days of seven years as numbers like 19920131.
 fn dates() -> Vec<(i64, i64)> {
     let length = |year: i64, month: i64| match month {
-        2 => 28 + i64::from(year % 4 == 0),
+        2 => 28 + i64::from(year.rem_euclid(4) == 0),
         4 | 6 | 9 | 11 => 30,
         _ => 31,
     };
@@ -239,7 +239,7 @@ impl fmt::Debug for Repeated {
 }
 
 impl Repeated {
-    pub fn new(source: &Arc<dyn Source>, times: usize) -> Arc<dyn Source> {
+    pub fn source(source: &Arc<dyn Source>, times: usize) -> Arc<dyn Source> {
         Arc::new(Self { source: Arc::clone(source), times })
     }
 }

@@ -18,6 +18,7 @@ mod expr;
 mod pipeline;
 mod sink;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::fmt::Write as _;

@@ -97,7 +97,7 @@ fn segments_differ() {
 fn wide_sums_carry_both_ways() {
     let rows = 3000;
     let large: Vec<Option<i64>> = (0..rows)
-        .map(|row| Some(if row % 3 == 0 { i64::MIN + row as i64 } else { i64::MAX - (noise(row, 3) % 1000) as i64 }))
+        .map(|row: usize| Some(if row.is_multiple_of(3) { i64::MIN + row as i64 } else { i64::MAX - (noise(row, 3) % 1000) as i64 }))
         .collect();
     let negative = (0..rows).map(|row| Some(-(1 << 62) - row as i64)).collect();
     let key = (0..rows).map(|row| Some((row % 3) as i64)).collect();
@@ -200,11 +200,11 @@ fn joins_with_keys_of_all_kinds() {
     // How far apart keys are: a bit for each, or hashed.
     for (apart, kind) in [(1i64, TableKind::Direct), (3_000_017, TableKind::Hashed)] {
         for (repeats, nulls) in [(1, false), (3, false), (1, true), (3, true)] {
-            let key = |row: usize| (!nulls || row % 7 != 0).then_some((row / repeats) as i64 * apart);
+            let key = |row: usize| (!nulls || !row.is_multiple_of(7)).then_some((row / repeats) as i64 * apart);
             let keys: Vec<_> = (0..600).map(key).collect();
-            let payload = (0..600).map(|row| (row % 5 != 0).then_some(row as i64 - 300)).collect();
+            let payload = (0..600usize).map(|row| (!row.is_multiple_of(5)).then_some(row as i64 - 300)).collect();
             let build = stored(&[keys, payload], 400, 1024);
-            let probe = |row: usize| (row % 11 != 0).then_some((noise(row, 6) % 900) as i64 * apart);
+            let probe = |row: usize| (!row.is_multiple_of(11)).then_some((noise(row, 6) % 900) as i64 * apart);
             let facts =
                 stored(&[(0..2500).map(probe).collect(), (0..2500).map(|row| Some(row as i64)).collect()], 2000, 1024);
             let sources = || vec![Arc::clone(&build), Arc::clone(&facts)];
