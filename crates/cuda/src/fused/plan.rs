@@ -157,19 +157,22 @@ impl<'a> Plan<'a> {
 
     /// A register that can fail makes what reads it fallible.
     fn push(&mut self, mut act: Act) {
-        act.is_fallible |= act.needs.iter().any(|register| self.may_fail(*register));
+        act.is_fallible |= act.needs.iter().any(|register| self.is_fallible(*register));
         let is_coded = |column: usize| self.source.is_coded(column);
         act.is_coded = act.needs.iter().any(|register| self.column(*register).is_some_and(is_coded));
         self.acts.push(act);
     }
 
-    fn may_fail(&self, register: usize) -> bool {
+    fn is_fallible(&self, register: usize) -> bool {
         match &self.registers[register] {
             Register::Column(_) | Register::Payload { .. } => false,
-            Register::Map(bound) => {
-                bound.is_fallible || registers_of([bound]).into_iter().any(|register| self.may_fail(register))
-            }
+            Register::Map(bound) => self.may_fail(bound),
         }
+    }
+
+    /// Whether computing something can fail, registers that it reads included.
+    pub fn may_fail(&self, bound: &Bound) -> bool {
+        bound.is_fallible || registers_of([bound]).into_iter().any(|register| self.is_fallible(register))
     }
 
     fn arrange(&mut self) -> Result<()> {

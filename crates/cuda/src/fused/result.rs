@@ -120,6 +120,22 @@ pub(super) fn first_rows(mut columns: Vec<ResultColumn>, keys: &[SortKey], rows:
     outputs.iter().map(|column| column.gather(&places)).collect()
 }
 
+/// The rank of the `rows`-th value in an order, as sink.rs has kernels make it; `None` if there are not so many.
+pub(super) fn rank_of_last(column: &ResultColumn, key: &SortKey, rows: usize) -> Option<u64> {
+    let rank = |value: Option<i128>| {
+        let rank = value.map(|value| (value as i64 as u64) ^ 1 << 63);
+        match (rank, key.direction) {
+            (Some(rank), Direction::Ascending) => rank,
+            (Some(rank), Direction::Descending) => !rank,
+            (None, _) if key.nulls == Nulls::First => 0,
+            (None, _) => u64::MAX,
+        }
+    };
+    let mut ranks: Vec<u64> = comparable(column).into_iter().map(rank).collect();
+    let last = rows.checked_sub(1).filter(|last| *last < ranks.len())?;
+    Some(*ranks.select_nth_unstable(last).1)
+}
+
 /// Values as integers of their order.
 fn comparable(column: &ResultColumn) -> Vec<Option<i128>> {
     let value = |row: usize| match &column.values {

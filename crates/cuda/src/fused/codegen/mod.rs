@@ -99,6 +99,8 @@ pub(super) enum Word {
     Output(usize),
     OutputValid(usize),
     Capacity,
+    /// The rank of the last row in an order that may be among the first.
+    Threshold,
 }
 
 /// What a kernel knows a table by.

@@ -7,7 +7,7 @@
 
 use onehop_pipeline::bind::Bound;
 use onehop_pipeline::cpu::{KeyDigit, KeyLayout, Kind, TableKind};
-use onehop_pipeline::ir::{Aggregate, Sink};
+use onehop_pipeline::ir::{Aggregate, Direction, Nulls, Sink};
 use onehop_pipeline::{Domain, Interval, Type};
 
 use super::expr::{Operand, Valid};
@@ -36,8 +36,12 @@ pub(in crate::fused) enum SinkShape {
     /// A join table.
     Table,
     Groups(Groups),
-    /// Rows, as columns.
-    Rows(Vec<Output>),
+    /// Rows, as columns. Those of the first rows in an order begin with its keys, by the first of which they are left out
+    /// if they come after a threshold, where that is so.
+    Rows {
+        outputs: Vec<Output>,
+        has_threshold: bool,
+    },
 }
 
 /// Groups as they lie in memory: word after word, each of all groups.
@@ -101,7 +105,14 @@ impl Output {
 pub(super) enum SinkPlan {
     Build { keys: Vec<Bound>, payload: Vec<Option<Bound>>, shape: TableShape },
     Groups { keys: Vec<Bound>, arguments: Vec<Option<Bound>>, groups: Groups },
-    Rows { columns: Vec<Bound>, outputs: Vec<Output> },
+    Rows { columns: Vec<Bound>, outputs: Vec<Output>, threshold: Option<Threshold> },
+}
+
+/// Which rows in an order come too late to be among the first. A value's rank is a number of the order's direction.
+pub(super) struct Threshold {
+    first: Bound,
+    direction: Direction,
+    nulls: Nulls,
 }
 
 impl SinkPlan {
@@ -139,7 +150,7 @@ impl SinkPlan {
         match self {
             Self::Build { .. } => SinkShape::Table,
             Self::Groups { groups, .. } => SinkShape::Groups(groups),
-            Self::Rows { outputs, .. } => SinkShape::Rows(outputs),
+            Self::Rows { outputs, threshold, .. } => SinkShape::Rows { outputs, has_threshold: threshold.is_some() },
         }
     }
 }
@@ -166,7 +177,17 @@ impl Builder<'_> {
             Sink::Collect { columns } => rows_plan(bind_all(columns)?),
             Sink::Top { keys, columns, .. } => {
                 let exprs: Vec<_> = keys.iter().map(|key| key.expr.clone()).chain(columns.iter().cloned()).collect();
-                rows_plan(bind_all(&exprs)?)
+                let mut sink = rows_plan(bind_all(&exprs)?)?;
+                if let SinkPlan::Rows { columns, threshold, .. } = &mut sink
+                    && let (Some(key), Some(first)) = (keys.first(), columns.first())
+                {
+                    // A row that fails is looked at, wherever it comes.
+                    let may_fail = columns.iter().any(|column| plan.may_fail(column));
+                    let is_short = Kind::of(&first.domain) != Kind::I128;
+                    let (first, direction, nulls) = (first.clone(), key.direction, key.nulls);
+                    *threshold = (is_short && !may_fail).then_some(Threshold { first, direction, nulls });
+                }
+                Ok(sink)
             }
         }
     }
@@ -310,12 +331,38 @@ impl Builder<'_> {
 
     /// What becomes of a row.
     pub fn take_row(&mut self, sink: &SinkPlan) -> Result<()> {
+        if let SinkPlan::Rows { threshold: Some(threshold), .. } = sink {
+            self.leave_out(threshold)?;
+        }
         self.load_all(sink.reads())?;
         match sink {
             SinkPlan::Build { keys, payload, shape } => self.build_row(keys, payload, shape),
             SinkPlan::Groups { keys, arguments, groups } => self.group_row(keys, arguments, groups),
-            SinkPlan::Rows { columns, outputs } => self.collect_row(columns, outputs),
+            SinkPlan::Rows { columns, outputs, .. } => self.collect_row(columns, outputs),
         }
+    }
+
+    /// Leaves out a row that comes too late, before anything else of it is read.
+    fn leave_out(&mut self, threshold: &Threshold) -> Result<()> {
+        self.load_all(registers_of([&threshold.first]))?;
+        let key = self.w.expr(&threshold.first)?;
+        let number = match key.kind {
+            Kind::F64 => format!("total({})", key.text),
+            _ => key.as_kind(Kind::I64),
+        };
+        let rank = match threshold.direction {
+            Direction::Ascending => format!("ordered({number})"),
+            Direction::Descending => format!("~ordered({number})"),
+        };
+        let null = if threshold.nulls == Nulls::First { "0ull" } else { "~0ull" };
+        let rank = match &key.valid {
+            Valid::Always => rank,
+            Valid::Never => null.into(),
+            Valid::If(valid) => format!("({valid} ? {rank} : {null})"),
+        };
+        let last = self.w.args.named("u64", "threshold", Word::Threshold);
+        self.w.line(format!("if ({rank} > {last}) continue;"));
+        Ok(())
     }
 
     fn operands(&mut self, all: &[Bound]) -> Result<Vec<Operand>> {
@@ -678,5 +725,5 @@ fn how_words(groups: &Groups) -> Vec<How> {
 fn rows_plan(columns: Vec<Bound>) -> Result<SinkPlan> {
     let outputs = columns.iter().map(|bound| Output { domain: bound.domain.clone(), kind: Kind::of(&bound.domain) });
     let outputs = outputs.collect();
-    Ok(SinkPlan::Rows { columns, outputs })
+    Ok(SinkPlan::Rows { columns, outputs, threshold: None })
 }

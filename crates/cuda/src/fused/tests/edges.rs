@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use onehop_pipeline::cpu::{Execution, TableKind};
-use onehop_pipeline::ir::{Aggregate, JoinKind, Pipeline, Probe, Program, Sink, Step};
+use onehop_pipeline::ir::{Aggregate, Direction, JoinKind, Nulls, Pipeline, Probe, Program, Sink, SortKey, Step};
 use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Error as PipelineError, Expr, Source};
 
 use super::shapes::{BIGINT, executor, r, same, stored};
@@ -97,7 +97,9 @@ fn segments_differ() {
 fn wide_sums_carry_both_ways() {
     let rows = 3000;
     let large: Vec<Option<i64>> = (0..rows)
-        .map(|row: usize| Some(if row.is_multiple_of(3) { i64::MIN + row as i64 } else { i64::MAX - (noise(row, 3) % 1000) as i64 }))
+        .map(|row: usize| {
+            Some(if row.is_multiple_of(3) { i64::MIN + row as i64 } else { i64::MAX - (noise(row, 3) % 1000) as i64 })
+        })
         .collect();
     let negative = (0..rows).map(|row| Some(-(1 << 62) - row as i64)).collect();
     let key = (0..rows).map(|row| Some((row % 3) as i64)).collect();
@@ -179,6 +181,28 @@ fn groups_few_and_many() {
     let answer =
         same(&executor, one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates: aggregates() }), vec![source]);
     assert_eq!(answer.chunks[0][0].len(), rows);
+}
+
+#[test]
+fn the_first_rows_of_many() {
+    let rows = 8000;
+    let key = bits(rows, 20, -500_000, 9);
+    let equal = (0..rows).map(|row| (!row.is_multiple_of(4)).then_some(7)).collect();
+    let source = stored(&[key, equal, (0..rows as i64).map(Some).collect()], 5000, 2048);
+    let executor = executor();
+    for (by, direction, nulls) in [
+        (0, Direction::Ascending, Nulls::Last),
+        (0, Direction::Descending, Nulls::First),
+        (0, Direction::Descending, Nulls::Last),
+        // More than there is room for, and all the same: as many are NULL, too.
+        (1, Direction::Ascending, Nulls::Last),
+    ] {
+        let keys = vec![by, 2].into_iter().map(|by| SortKey { expr: r(by), direction, nulls }).collect();
+        let program = one(3, vec![], Sink::Top { rows: 50, keys, columns: vec![r(0), r(1), r(2)] });
+        let answer = same(&executor, program, vec![Arc::clone(&source)]);
+        let is_tied = by == 1 || nulls == Nulls::First;
+        assert_eq!(answer.pipelines[0].launches, if is_tied { 3 } else { 2 });
+    }
 }
 
 fn join(kind: JoinKind, key: Expr, payload: Vec<usize>, build: Vec<Expr>, columns: Vec<Expr>) -> Program {
