@@ -19,7 +19,7 @@ typedef int i32;
 typedef long long i64;
 typedef __int128 i128;
 typedef unsigned __int128 u128;
-#define KERNEL(name, Args) extern "C" __global__ void __launch_bounds__(256) name(const __grid_constant__ Args A)
+#define KERNEL(name, Args) extern "C" __global__ void __launch_bounds__(THREADS) name(const __grid_constant__ Args A)
 #define SHARED(name) extern __shared__ u64 name[]
 #define INLINE __device__ __forceinline__
 #endif
@@ -259,6 +259,26 @@ template <int W> INLINE u32 within(const Part& p, u32 vector, u32 lane, i64 low,
     return where_packed<W>(p, vector, lane, [&](u32 value) { return value - range.low <= range.span; });
 }
 
+// How many values of a table, which ascend, are less than one, or not greater.
+template <class T, bool or_equal> INLINE u32 count_below(u64 table, u32 count, i64 value) {
+    u32 from = 0;
+    while (count > 0) {
+        const u32 half = count / 2;
+        const i64 there = ((const T*)table)[from + half];
+        if (or_equal ? there <= value : there < value) from += half + 1, count -= half + 1;
+        else count = half;
+    }
+    return from;
+}
+
+// Codes are in the order of what they stand for, so that a range of values is one of codes.
+template <class T, int W> INLINE u32 within_codes(const Part& p, u32 vector, u32 lane, i64 low, i64 high) {
+    const u32 from = count_below<T, false>(p.table, (u32)p.bias, low);
+    const u32 to = count_below<T, true>(p.table, (u32)p.bias, high);
+    if (from >= to) return 0;
+    return where_packed<W>(p, vector, lane, [&](u32 code) { return code - from < to - from; });
+}
+
 // ---- keys and bitmaps -----------------------------------------------------------------------------------------------
 
 INLINE bool bit(const u32* bits, u64 at) { return bits[at >> 5] >> (at & 31) & 1; }
@@ -349,6 +369,27 @@ INLINE void add_wide(u64* low, u64* high, u128 by) {
     const u64 part = (u64)by, before = atomicAdd(low, part);
     const u64 rest = (u64)(by >> 64) + (before + part < before);
     if (rest) atomicAdd(high, rest);
+}
+// The same in shared memory, where only halves of 32 bits are added by hardware: a word of 64 would be a loop. Values
+// are small more often than not, and then the first half is all there is to add.
+INLINE void add_near(u64* word, u64 by) {
+    u32* const half = (u32*)word;
+    const u32 part = (u32)by, before = atomicAdd(half, part);
+    const u32 rest = (u32)(by >> 32) + (before + part < before);
+    if (rest) atomicAdd(half + 1, rest);
+}
+INLINE void add_wide_near(u64* low, u64* high, u128 by) {
+    u32 carry = 0;
+    for (int half = 0; half < 4; half++) {
+        u32* const at = (u32*)(half < 2 ? low : high) + half % 2;
+        const u64 part = (u64)(u32)(by >> 32 * half) + carry;
+        if ((u32)part) {
+            const u32 before = atomicAdd(at, (u32)part);
+            carry = (u32)(part >> 32) + ((u32)(before + (u32)part) < before);
+        } else {
+            carry = (u32)(part >> 32);
+        }
+    }
 }
 INLINE void raise(u64* word, u64 to) {
     if (*(volatile u64*)word < to) atomicMax(word, to);

@@ -295,11 +295,11 @@ impl Builder {
             ViewValues::Codes64(table, plane) if plane.width() == 0 => {
                 (part.form, part.base) = (form::SAME, table.first().copied().unwrap_or(0));
             }
-            ViewValues::Codes32(table, plane) => {
+            ViewValues::Codes32(table, plane) if table.is_sorted() => {
                 (part.table, part.low) = (self.table(table), self.plane(plane, rows));
                 (part.form, part.width, part.bias) = (form::CODES + plane.width(), plane.width(), table.len() as u64);
             }
-            ViewValues::Codes64(table, plane) => {
+            ViewValues::Codes64(table, plane) if table.is_sorted() => {
                 (part.table, part.low) = (self.table(table), self.plane(plane, rows));
                 (part.form, part.width, part.bias) = (form::CODES64 + plane.width(), plane.width(), table.len() as u64);
             }
@@ -319,7 +319,8 @@ impl Builder {
             ViewValues::Other if domain.ty == Type::Double => {
                 (part.form, part.low) = (form::F64, self.put(bytes_of(&block.decoded_doubles(rows)?)));
             }
-            ViewValues::Other => {
+            // Codes are in the order of what they stand for, or nobody makes use of them.
+            ViewValues::Other | ViewValues::Codes32(..) | ViewValues::Codes64(..) => {
                 let values = block.decoded_integers(rows)?;
                 (part.form, part.low) = match Kind::of(domain) {
                     Kind::I128 => (form::I128, self.put(bytes_of(&values))),

@@ -8,7 +8,7 @@
 
 use onehop_pipeline::bind::{Bound, BoundKind, LookupValues, bind};
 use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Step};
-use onehop_pipeline::{CompareOp, Domain, Expr, Interval, Type};
+use onehop_pipeline::{CompareOp, Domain, Expr, Interval, Source, Type};
 
 use super::table::TableShape;
 use super::{Error, Result};
@@ -64,13 +64,22 @@ pub(super) struct Plan<'a> {
     pub domains: Vec<Domain>,
     pub registers: Vec<Register>,
     pub acts: Vec<Act>,
+    source: &'a dyn Source,
 }
 
+/// What it costs to ask about a code, of which a bit for each is made beforehand.
+const CODED: f64 = 1.8;
+
 impl<'a> Plan<'a> {
-    pub fn new(pipeline: &'a Pipeline, shape: &'a Shape, tables: &[TableShape]) -> Result<Self> {
+    pub fn new(
+        pipeline: &'a Pipeline,
+        shape: &'a Shape,
+        tables: &[TableShape],
+        source: &'a dyn Source,
+    ) -> Result<Self> {
         let columns = pipeline.columns.iter().map(|column| Register::Column(*column));
         let mut plan =
-            Self { pipeline, domains: shape.registers.clone(), registers: columns.collect(), acts: Vec::new() };
+            Self { pipeline, domains: shape.registers.clone(), registers: columns.collect(), acts: Vec::new(), source };
         for (number, step) in pipeline.steps.iter().enumerate() {
             plan.step(number, step, tables)?;
         }
@@ -92,7 +101,8 @@ impl<'a> Plan<'a> {
                 for bound in self.bind(condition)?.into_conjuncts() {
                     let needs = registers_of([&bound]);
                     let (is_fallible, passes) = (bound.is_fallible, self.passing(&bound));
-                    let is_range = matches!(&bound.kind, BoundKind::Within { inner, .. } if self.column_register(inner).is_some());
+                    let is_range =
+                        matches!(&bound.kind, BoundKind::Within { inner, .. } if self.column_register(inner).is_some());
                     let cost = if is_range { 1.0 } else { 4.0 };
                     self.push(Act { step: number, kind: ActKind::Filter(bound), needs, is_fallible, passes, cost });
                 }
@@ -137,17 +147,24 @@ impl<'a> Plan<'a> {
 
     /// A register that can fail makes what reads it fallible.
     fn push(&mut self, mut act: Act) {
-        act.is_fallible |= act.needs.iter().any(|register| self.may_fail(*register));
+        act.is_fallible |= act.needs.iter().any(|register| self.is_fallible(*register));
+        let is_coded = |column: usize| self.source.is_coded(column);
+        if matches!(act.needs.as_slice(), [register] if self.column(*register).is_some_and(is_coded)) {
+            act.cost = CODED;
+        }
         self.acts.push(act);
     }
 
-    fn may_fail(&self, register: usize) -> bool {
+    fn is_fallible(&self, register: usize) -> bool {
         match &self.registers[register] {
             Register::Column(_) | Register::Payload { .. } => false,
-            Register::Map(bound) => {
-                bound.is_fallible || registers_of([bound]).into_iter().any(|register| self.may_fail(register))
-            }
+            Register::Map(bound) => self.may_fail(bound),
         }
+    }
+
+    /// Whether computing something can fail, registers that it reads included.
+    pub fn may_fail(&self, bound: &Bound) -> bool {
+        bound.is_fallible || registers_of([bound]).into_iter().any(|register| self.is_fallible(register))
     }
 
     fn arrange(&mut self) -> Result<()> {

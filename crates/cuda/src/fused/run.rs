@@ -29,7 +29,7 @@ use super::compile::{Compiled, Compiler};
 use super::image::{ColumnImage, Images, forms_of_column};
 use super::memory::{Arena, Piece};
 use super::plan::{ActKind, Plan};
-use super::result::{first_rows, may_meet, of_groups, of_rows, words_of};
+use super::result::{first_rows, may_meet, of_groups, of_rows, rank_of_last, words_of};
 use super::table::{Element, Filled, Rows, TableShape};
 use super::{Error, Result};
 use crate::kernels::ARGUMENT_WORDS;
@@ -38,7 +38,7 @@ use crate::{Context, Event, Grid, Nvrtc, Stream};
 /// As in device.cuh.
 const MORSEL_VECTORS: u64 = 64;
 /// Vectors that a warp takes at once, at most: it reads where columns are once for all of them.
-const UNIT_VECTORS: u64 = 8;
+pub(super) const UNIT_VECTORS: u64 = 16;
 /// Units that there should be for each warp that the device can run, so that none waits for a slow one.
 const UNITS_PER_WARP: u64 = 8;
 /// Warps that a multiprocessor runs at once, about.
@@ -47,6 +47,8 @@ const WARPS: u64 = 32;
 const STATUS_WORDS: usize = 5;
 /// Bytes of collected rows that there is room for at first.
 const ROWS_BYTES: u64 = 256 << 20;
+/// Rows that there is room for at first, if those that come first in an order are wanted.
+const FIRST_ROWS: u64 = 1 << 20;
 /// Places of hashed groups at first, at most.
 const GROUP_PLACES: u64 = 1 << 20;
 /// Bytes of device memory that one thing may ask for: lengths that make no sense are found here.
@@ -55,8 +57,11 @@ const MOST_BYTES: u64 = 1 << 40;
 /// How kernels are launched.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Threads of a block: whole warps, 256 at most.
+    /// Threads of a block: whole warps.
     pub threads: u32,
+    /// Threads of a block that has a bitmap in shared memory: the more there are, the fewer bitmaps, and the more is left
+    /// of that memory to cache what is not there.
+    pub wide_threads: u32,
     /// Blocks for each multiprocessor, at most: more than fit at once, so that none waits for a slow one.
     pub blocks: u32,
     /// Rows from which on a small bitmap is copied into every block's shared memory.
@@ -67,7 +72,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threads: 256, blocks: 16, many_rows: 1 << 20, counts: true }
+        Self { threads: 256, wide_threads: 1024, blocks: 64, many_rows: 1 << 20, counts: true }
+    }
+}
+
+impl Options {
+    /// Threads of a block, and of one that has a bitmap in shared memory.
+    fn threads(&self) -> [u32; 2] {
+        [self.threads, self.wide_threads]
     }
 }
 
@@ -159,12 +171,14 @@ enum TableKey {
 }
 
 /// Room for what a pipeline ends in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Room {
     /// Rows of a table with chains, or collected ones.
     rows: u64,
     /// Places of hashed keys.
     places: u64,
+    /// The rank of the last row that may be among the first.
+    threshold: Option<u64>,
 }
 
 /// Memory for groups or rows, besides tables.
@@ -201,7 +215,8 @@ impl Executor {
     pub fn check(&self, execution: &Execution) -> Result<()> {
         let forms = |_: &dyn Source, _| Vec::new();
         let counts = self.options.counts;
-        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts }).map(|_| ())
+        let threads = self.options.threads();
+        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts, threads }).map(|_| ())
     }
 
     /// Runs a program, which stops soon after `cancelled` was set.
@@ -250,6 +265,7 @@ struct Dry<'a> {
     rows: Rows,
     many_rows: u64,
     counts: bool,
+    threads: [u32; 2],
 }
 
 /// A program's texts as they would be for tables and columns of some kind. As nothing is known of them but that, this
@@ -258,8 +274,8 @@ fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>> {
     let mut shapes: Vec<TableShape> = Vec::new();
     let mut all = Vec::new();
     for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {
-        let plan = Plan::new(pipeline, shape, &shapes)?;
         let source = &*execution.sources()[pipeline.source];
+        let plan = Plan::new(pipeline, shape, &shapes, source)?;
         let rows = rows_of(source);
         let mut built = table_shape(execution, number, pipeline, shape, rows)?;
         if let Some(shape) = built.as_mut().filter(|shape| shape.rows == Rows::Unique) {
@@ -267,8 +283,10 @@ fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>> {
         }
         let forms = |column| (dry.forms)(source, column);
         let (many_rows, counts) = (dry.many_rows, dry.counts);
+        let threads = dry.threads;
+        let tables = &shapes;
         let input =
-            Input { plan: &plan, tables: &shapes, built: built.as_ref(), forms: &forms, rows, counts, many_rows };
+            Input { plan: &plan, tables, built: built.as_ref(), forms: &forms, rows, counts, many_rows, threads };
         let generated = generate(&input)?;
         if generated.args.len() > ARGUMENT_WORDS {
             return Err(Error::refused("a query with so many columns and constants"));
@@ -292,8 +310,10 @@ pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
             Vec::new()
         })
     };
-    let mut all = texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: 0, counts: true })?;
-    for text in texts(execution, &Dry { forms: &forms, rows: Rows::Chains, many_rows: u64::MAX, counts: false })? {
+    let threads = Options::default().threads();
+    let of = |rows, many_rows, counts| texts(execution, &Dry { forms: &forms, rows, many_rows, counts, threads });
+    let mut all = of(Rows::Unique, 0, true)?;
+    for text in of(Rows::Chains, u64::MAX, false)? {
         if !all.contains(&text) {
             all.push(text);
         }
@@ -374,12 +394,12 @@ impl Run<'_> {
         let source = &execution.sources()[pipeline.source];
         let mut facts = PipelineFacts { steps: vec![StepRows::default(); pipeline.steps.len()], ..Default::default() };
         let shapes: Vec<TableShape> = self.tables.iter().map(|table| table.shape.clone()).collect();
-        let plan = Plan::new(pipeline, shape, &shapes)?;
+        let plan = Plan::new(pipeline, shape, &shapes, &**source)?;
         let morsels = self.morsels(&plan, &**source);
         facts.morsels_skipped = source.morsels() - morsels.len();
         facts.rows = morsels.iter().map(|(_, rows)| u64::from(*rows)).sum();
         let mut built = table_shape(execution, number, pipeline, shape, facts.rows)?;
-        let mut room = Room { rows: 0, places: 0 };
+        let mut room = Room::default();
         loop {
             if self.cancelled.load(Relaxed) {
                 return Err(Error::Pipeline(PipelineError::Cancelled));
@@ -457,6 +477,7 @@ impl Run<'_> {
             rows: facts.rows,
             counts: options.counts,
             many_rows: options.many_rows,
+            threads: options.threads(),
         };
         let generated = generate(&input)?;
         let columns = columns.into_inner().into_iter().map(|(column, image)| Ok((column, image?)));
@@ -474,7 +495,7 @@ impl Run<'_> {
         }
 
         let mut table = built.map(|shape| self.table(shape, facts.rows, room)).transpose()?;
-        let targets = self.targets(&generated, facts.rows, room)?;
+        let targets = self.targets(&generated, &plan.pipeline.sink, facts.rows, room)?;
         let codes_of = |column: &usize| columns.get(column).and_then(|image| image.codes());
         let code_count = |column: &usize| codes_of(column).map_or(0, |codes| codes.count as u64);
         let code_bits = generated.codes.iter().map(|column| self.piece(code_count(column) * 4));
@@ -513,6 +534,7 @@ impl Run<'_> {
                 Word::Output(number) => targets.outputs[number].0.address,
                 Word::OutputValid(number) => targets.outputs[number].1.map_or(0, |piece| piece.address),
                 Word::Capacity => targets.capacity,
+                Word::Threshold => room.threshold.unwrap_or(u64::MAX),
             });
         }
         if words.len() > ARGUMENT_WORDS {
@@ -521,11 +543,11 @@ impl Run<'_> {
         words.resize(ARGUMENT_WORDS, 0);
         let bitmaps = generated.shared.bitmaps.iter().map(|number| bitmap_words(&self.tables[*number].shape));
         let shared = (bitmaps.sum::<u64>() + generated.shared.groups) * 8;
-        let warps = u64::from(options.threads / 32).max(1);
+        let warps = u64::from(generated.threads / 32).max(1);
         let most = (multiprocessors * u64::from(options.blocks)).max(1);
         // Most units of a short morsel are beyond its rows.
         let blocks = vectors.div_ceil(unit_vectors * warps).clamp(1, most) as u32;
-        let grid = Grid { blocks, threads: options.threads };
+        let grid = Grid { blocks, threads: generated.threads };
         let [before, after] = &self.lane.events;
         let stream = &self.lane.stream;
         before.record(stream)?;
@@ -558,7 +580,11 @@ impl Run<'_> {
                 return Ok(Outcome::Chains(rows));
             }
             if full != 0 {
-                return Ok(Outcome::More(Room { rows: rows.max(room.rows), places: table.places * 4 }));
+                return Ok(Outcome::More(Room {
+                    rows: rows.max(room.rows),
+                    places: table.places * 4,
+                    threshold: None,
+                }));
             }
             (table.rows, table.has_keyless) = (rows, keyless != 0);
             let ends = &status[STATUS_WORDS + generated.counted.len()..];
@@ -570,10 +596,20 @@ impl Run<'_> {
         }
         step_rows(&generated, plan, &status[STATUS_WORDS..], facts);
         match &generated.sink {
-            SinkShape::Groups(_) if full != 0 => Ok(Outcome::More(Room { rows: 0, places: targets.group_places * 4 })),
+            SinkShape::Groups(_) if full != 0 => {
+                Ok(Outcome::More(Room { places: targets.group_places * 4, ..Room::default() }))
+            }
             SinkShape::Groups(groups) => self.groups(groups, &targets, facts).map(Outcome::Done),
-            SinkShape::Rows(_) if rows > targets.capacity => Ok(Outcome::More(Room { rows, places: 0 })),
-            SinkShape::Rows(outputs) => self.rows(plan, outputs, &targets, rows, facts).map(Outcome::Done),
+            SinkShape::Rows { outputs, has_threshold } if rows > targets.capacity => {
+                // Some rows are here, of which the first say what all others have to beat; then few are left.
+                let threshold = match (has_threshold, room.threshold) {
+                    (true, None) => self.threshold(plan, &outputs[0], &targets)?,
+                    (_, known) => known,
+                };
+                let is_new = threshold != room.threshold;
+                Ok(Outcome::More(Room { rows: if is_new { room.rows } else { rows }, places: 0, threshold }))
+            }
+            SinkShape::Rows { outputs, .. } => self.rows(plan, outputs, &targets, rows, facts).map(Outcome::Done),
             SinkShape::Table => Ok(Outcome::Done(Vec::new())),
         }
     }
@@ -652,7 +688,7 @@ impl Run<'_> {
     }
 
     /// Memory for groups or rows.
-    fn targets(&mut self, generated: &Generated, rows: u64, room: Room) -> Result<Targets> {
+    fn targets(&mut self, generated: &Generated, sink: &Sink, rows: u64, room: Room) -> Result<Targets> {
         let mut targets = Targets::default();
         match &generated.sink {
             SinkShape::Table => {}
@@ -668,9 +704,15 @@ impl Run<'_> {
                     targets.group_keys = Some(self.filled(targets.group_places * 8, 0xff)?);
                 }
             }
-            SinkShape::Rows(outputs) => {
+            SinkShape::Rows { outputs, has_threshold } => {
                 let bytes: u64 = outputs.iter().map(|output| output.bytes() as u64 + 1).sum();
-                targets.capacity = rows.clamp(1, (ROWS_BYTES / bytes.max(1)).max(1)).max(room.rows);
+                let most = match sink {
+                    Sink::Top { rows, .. } if *has_threshold => {
+                        (*rows as u64 * 16).max(self.executor.options.many_rows.min(FIRST_ROWS))
+                    }
+                    _ => ROWS_BYTES / bytes.max(1),
+                };
+                targets.capacity = rows.clamp(1, most.max(1)).max(room.rows);
                 for output in outputs {
                     let values = self.piece(targets.capacity * output.bytes() as u64)?;
                     let valid = output.domain.nullable.then(|| self.piece(targets.capacity)).transpose()?;
@@ -690,6 +732,16 @@ impl Run<'_> {
         let states = read(targets.groups)?;
         let keys = read(targets.group_keys)?;
         Ok(of_groups(groups, &states, groups.is_hashed.then_some(&keys), targets.group_places as usize))
+    }
+
+    /// The rank of the last of the first rows, of those that are there.
+    fn threshold(&self, plan: &Plan<'_>, first: &Output, targets: &Targets) -> Result<Option<u64>> {
+        let Sink::Top { rows, keys, .. } = &plan.pipeline.sink else { return Ok(None) };
+        let (Some(key), Some((values, valid))) = (keys.first(), targets.outputs.first()) else { return Ok(None) };
+        let count = targets.capacity as usize;
+        let values = self.lane.arena.read(*values, count * first.bytes())?;
+        let valid = valid.map(|valid| self.lane.arena.read(valid, count)).transpose()?;
+        Ok(rank_of_last(&of_rows(first, &values, valid.as_deref()), key, *rows))
     }
 
     fn rows(
@@ -732,7 +784,7 @@ fn filled(generated: &Generated, shape: &TableShape, rows: u64, of_rows: u64, en
 fn copies(generated: &Generated) -> u64 {
     match &generated.sink {
         SinkShape::Groups(groups) => groups.copies,
-        SinkShape::Table | SinkShape::Rows(_) => 0,
+        SinkShape::Table | SinkShape::Rows { .. } => 0,
     }
 }
 

@@ -128,7 +128,7 @@ impl TableShape {
         let of_place = match (self.kind, self.bitmap_bytes()) {
             (TableKind::Direct, 0..=SHARED_BITMAP_BYTES) => 1.5,
             (TableKind::Direct, 0..=0x4_0000) => 4.0,
-            (TableKind::Direct, 0..=0x100_0000) => 6.0,
+            (TableKind::Direct, 0..=0x100_0000) => 5.0,
             _ => 16.0,
         };
         if self.rows == Rows::Chains { of_place + 8.0 } else { of_place }

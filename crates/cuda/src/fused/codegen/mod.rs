@@ -19,6 +19,7 @@ mod expr;
 mod pipeline;
 mod sink;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::fmt::Write as _;
@@ -38,6 +39,8 @@ pub(super) const DEVICE: &str = include_str!("../device.cuh");
 pub(super) struct Generated {
     /// Without [`DEVICE`].
     pub text: String,
+    /// Threads of a block.
+    pub threads: u32,
     /// What the members of its argument are, in their order; 8 bytes each.
     pub args: Vec<Word>,
     /// What failed checks mean, by number.
@@ -107,6 +110,8 @@ pub(super) enum Word {
     Output(usize),
     OutputValid(usize),
     Capacity,
+    /// The rank of the last row in an order that may be among the first.
+    Threshold,
 }
 
 /// What a kernel knows a table by.

@@ -37,6 +37,8 @@ pub(in crate::fused) struct Input<'a> {
     pub counts: bool,
     /// Rows from which on it is worth it to copy a bitmap into every block's shared memory.
     pub many_rows: u64,
+    /// Threads of a block, and of one that has a bitmap in shared memory.
+    pub threads: [u32; 2],
 }
 
 /// What is at hand while a text is written.
@@ -127,7 +129,15 @@ impl<'a> Builder<'a> {
 
         self.w.line("const u64 warps = (u64)gridDim.x * (blockDim.x / LANES);");
         self.w.line("u64 unit = (u64)blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES;");
-        self.w.open("for (; unit < A.units; unit += warps) {");
+        match sink.flush_units() {
+            None => self.w.open("for (; unit < A.units; unit += warps) {"),
+            Some(units) => {
+                let units = self.w.args.value("u64", units);
+                self.w.open("do {");
+                self.w
+                    .open(format!("for (u64 taken = 0; taken < {units} && unit < A.units; unit += warps, taken++) {{"));
+            }
+        }
         self.w.line("const u64 number = unit * A.unit_vectors;");
         self.w.line("const Morsel morsel = A.morsels[number / MORSEL_VECTORS];");
         self.w.line("const u32 first = (u32)(number % MORSEL_VECTORS), end = first + (u32)A.unit_vectors;");
@@ -166,6 +176,10 @@ impl<'a> Builder<'a> {
         }
         (0..3).for_each(|_| self.w.close());
         self.end_sink(&sink);
+        if sink.flush_units().is_some() {
+            self.w.depth -= 1;
+            self.w.line("} while (unit < A.units);");
+        }
         for counter in 0..self.counted.len() {
             self.w.line(format!("c{counter} = warp_sum(c{counter});"));
             self.w.line(format!("if (lane == 0 && c{counter}) add(more_of(A.status) + {counter}, c{counter});"));
@@ -189,12 +203,14 @@ impl<'a> Builder<'a> {
             true => String::new(),
             false => format!("KERNEL(codes, Args) {{\n{}}}\n\n", self.ask_codes),
         };
+        let threads = self.input.threads[usize::from(!self.shared.bitmaps.is_empty())];
         let text = format!(
-            "struct Args {{\n{}}};\n\n{}{codes}KERNEL(run, Args) {{\n{}}}\n",
+            "#define THREADS {threads}\n\nstruct Args {{\n{}}};\n\n{}{codes}KERNEL(run, Args) {{\n{}}}\n",
             writer.args.declared, self.functions, writer.text
         );
         Generated {
             text,
+            threads,
             args: writer.args.words,
             checks: writer.checks,
             constants: writer.constants,
@@ -376,13 +392,17 @@ impl<'a> Builder<'a> {
 
     /// Copies the first bitmap that is small into shared memory.
     fn begin_shared(&mut self, screens: &[(usize, usize)], sink: &super::sink::SinkPlan) {
-        let bitmap = screens.iter().find_map(|(act, _)| match &self.input.plan.acts[*act].kind {
-            ActKind::Probe(probe) => {
+        let is_packed = |register: usize| {
+            let forms = (self.input.forms)(self.input.plan.column(register).unwrap_or(0));
+            forms.iter().any(|form| (form::PACKED..=form::CODES).contains(form))
+        };
+        let bitmap = screens.iter().find_map(|(act, register)| match &self.input.plan.acts[*act].kind {
+            ActKind::Probe(probe) if is_packed(*register) => {
                 let bytes = self.input.tables[probe.table].bitmap_bytes();
                 let fits = bytes <= SHARED_BITMAP_BYTES && bytes + sink.shared_words() * 8 <= SHARED_BYTES;
                 (fits && self.input.rows >= self.input.many_rows).then_some(probe.table)
             }
-            ActKind::Filter(_) => None,
+            ActKind::Probe(_) | ActKind::Filter(_) => None,
         });
         if bitmap.is_none() && sink.shared_words() == 0 {
             return;
@@ -464,8 +484,9 @@ impl<'a> Builder<'a> {
                     cases.push((form, format!("within<{width}>(p, vector, lane, {low}, {high})")));
                 }
                 form if form > form::CODES => {
-                    let test = format!("x >= {low} && x <= {high}");
-                    cases.push((form, self.codes_screen(number, register, form, &test)));
+                    let (ty, width) =
+                        if form < form::CODES64 { ("i32", form - form::CODES) } else { ("i64", form - form::CODES64) };
+                    cases.push((form, format!("within_codes<{ty}, {width}>(p, vector, lane, {low}, {high})")));
                 }
                 _ => needs_rows = true,
             }

@@ -1,3 +1,5 @@
+#define THREADS 256
+
 struct Args {
     const Morsel* morsels;
     u64 units;

@@ -1,3 +1,5 @@
+#define THREADS 1024
+
 struct Args {
     const Morsel* morsels;
     u64 units;
@@ -14,12 +16,13 @@ struct Args {
     i64 k12;
     i64 k13;
     i64 k14;
-    i64 k15;
+    u64 k15;
+    i64 k16;
     const u32* t0_next;
     const u32* t0_head;
     const u8* t0_p0;
-    i64 k19;
     i64 k20;
+    i64 k21;
     u64* groups;
 };
 
@@ -39,18 +42,8 @@ INLINE u32 screen_0(const Args& A, const Part& p, u32 morsel, u32 vector, u32 la
     return within<4>(p, vector, lane, A.k11, A.k12);
 }
 
-template <int W> INLINE u32 probe_1(const Args& A, const u32* bits, const Part& p, u32 vector, u32 lane, u32 live) {
-    const Range range = range_of<W>(p, A.k13, A.k14);
-    if (range.none) return 0;
-    const u32 from = (u32)((u64)p.base + p.bias + range.low - (u64)A.k13);
-    return where_packed<W>(p, vector, lane, [&](int i, u32 x) {
-        const u32 offset = x - range.low;
-        return live >> i & 1 && offset <= range.span && bit(bits, from + offset);
-    });
-}
-
 INLINE u32 screen_1(const Args& A, const u32* bits, const Part& p, u32 morsel, u32 vector, u32 lane, u32 live) {
-    return probe_1<12>(A, bits, p, vector, lane, live);
+    return where_bit<12, true, false, true>(bits, A.k13, A.k15, p, vector, lane, live);
 }
 
 KERNEL(run, Args) {
@@ -82,18 +75,18 @@ KERNEL(run, Args) {
                 const u32 i = __ffs((int)live) - 1;
                 live &= live - 1;
                 const i32 r0 = get_0(p0, vector, lane, i);
-                const u64 v1 = digit(r0, A.k15);
+                const u64 v1 = digit(r0, A.k16);
                 u32 v2 = A.t0_head[v1];
                 for (; v2 != 0; v2 = A.t0_next[v2 - 1]) {
                     const u64 v3 = v2 - 1;
                     const i32 r1 = get_1(p1, vector, lane, i);
                     const i32 r2 = get_2(p2, vector, lane, i);
-                    const i32 v4 = (i32)((u64)A.k19 + A.t0_p0[v3]);
+                    const i32 v4 = (i32)((u64)A.k20 + A.t0_p0[v3]);
                     const i32 v5 = r2 * r1;
-                    const u64 v6 = digit(v4, A.k20);
+                    const u64 v6 = digit(v4, A.k21);
                     u64* const state = mine + v6;
                     mark(state);
-                    add_wide(state + 1 * A.groups_count, state + 2 * A.groups_count, (u128)(i128)v5);
+                    add_wide_near(state + 1 * A.groups_count, state + 2 * A.groups_count, (u128)(i128)v5);
                 }
             }
         }
