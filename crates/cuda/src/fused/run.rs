@@ -231,7 +231,7 @@ impl Executor {
             }
             // Nobody knows what still touches its memory.
             Err(source) => {
-                std::mem::forget((lane, held));
+                crate::queue::lose((lane, held));
                 return outcome.and(Err(Error::Device { attempt: "waiting for the GPU".into(), source }));
             }
         }
@@ -597,12 +597,17 @@ impl Run<'_> {
 
     fn piece(&mut self, bytes: u64) -> Result<Piece> {
         let attempt = || format!("{bytes} bytes of device memory");
-        let too_much = || Error::refused(&attempt());
+        let too_much = || self.too_much(bytes);
         let len = usize::try_from(bytes).ok().filter(|_| bytes < MOST_BYTES).ok_or_else(too_much)?;
         self.lane.arena.take(len.max(16)).map_err(|error| match error {
             Error::Device { source, .. } => Error::Device { attempt: attempt(), source },
             other => other,
         })
+    }
+
+    fn too_much(&self, bytes: u64) -> Error {
+        let available = self.executor.context.device().memory_bytes as usize;
+        Error::Pipeline(PipelineError::Memory { what: "a query on the GPU".into(), needed: bytes as usize, available })
     }
 
     /// What is small and goes to the device as one: morsels, and constant arrays after them, whose places come with it.
@@ -629,7 +634,8 @@ impl Run<'_> {
         let has_chains = shape.rows == Rows::Chains;
         let capacity = if has_chains { room.rows.max(1) } else { places };
         if capacity >= u64::from(u32::MAX) && has_chains {
-            return Err(Error::refused("a join with a table of 4 billion rows"));
+            // Rows are numbered in 32 bits.
+            return Err(self.too_much(capacity * 8));
         }
         let mut memory = BTreeMap::new();
         match shape.kind {
