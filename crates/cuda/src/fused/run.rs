@@ -668,14 +668,14 @@ impl Run<'_> {
         match &generated.sink {
             SinkShape::Table => {}
             SinkShape::Groups(groups) => {
-                let keys = groups.layout.as_ref().map_or(1, |layout| layout.count);
-                targets.group_places = match groups.is_hashed {
+                let keys = groups.count();
+                targets.group_places = match groups.is_hashed() {
                     true => (rows.min(keys).max(32) * 2).next_power_of_two().min(GROUP_PLACES).max(room.places),
                     false => keys,
                 };
                 let bytes = targets.group_places.saturating_mul(groups.words as u64 * 8);
                 targets.groups = Some(self.zeros(bytes)?);
-                if groups.is_hashed {
+                if groups.is_hashed() {
                     targets.group_keys = Some(self.filled(targets.group_places * 8, 0xff)?);
                 }
             }
@@ -706,7 +706,7 @@ impl Run<'_> {
         };
         let states = read(targets.groups)?;
         let keys = read(targets.group_keys)?;
-        Ok(of_groups(groups, &states, groups.is_hashed.then_some(&keys), targets.group_places as usize))
+        Ok(of_groups(groups, &states, groups.is_hashed().then_some(&keys), targets.group_places as usize))
     }
 
     /// The rank of the last of the first rows, of those that are there.
@@ -758,7 +758,7 @@ fn filled(generated: &Generated, shape: &TableShape, rows: u64, of_rows: u64, en
 /// Copies of the groups in shared memory.
 fn copies(generated: &Generated) -> u64 {
     match &generated.sink {
-        SinkShape::Groups(groups) => groups.copies,
+        SinkShape::Groups(groups) => groups.copies(),
         SinkShape::Table | SinkShape::Rows { .. } => 0,
     }
 }
