@@ -19,11 +19,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use onehop_io::{Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
+use onehop_pipeline::backend::Devices;
 use onehop_segment::{BlockCache, Segment};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::catalog::{self, Catalog, CatalogStore, Change, ManifestStore, SegmentEntry, TableEntry};
 use crate::history::History;
+use crate::place::Known;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -62,6 +64,8 @@ struct Inner {
     cache: Arc<BlockCache>,
     /// What ran last, in all sessions.
     history: Arc<History>,
+    /// Devices that queries may run on.
+    known: Arc<Known>,
     store: Box<dyn CatalogStore>,
     snapshot: RwLock<Arc<Snapshot>>,
     /// Held while a commit is made.
@@ -260,6 +264,7 @@ impl Database {
                 segments,
                 cache,
                 history: Arc::default(),
+                known: Arc::default(),
                 store: Box::new(store),
                 snapshot: RwLock::new(Arc::new(snapshot)),
                 writer: Mutex::default(),
@@ -273,6 +278,17 @@ impl Database {
     /// The directory; `None` in memory.
     pub fn path(&self) -> Option<&Path> {
         self.inner.path.as_deref()
+    }
+
+    /// Lets queries run on devices, which are looked for when a query is large enough to be worth one, or asks for one. What is
+    /// registered first stays.
+    pub fn register_devices(&self, devices: Arc<dyn Devices>) {
+        self.inner.known.register(devices);
+    }
+
+    /// Devices that queries may run on.
+    pub(crate) fn known(&self) -> &Arc<Known> {
+        &self.inner.known
     }
 
     /// A new session on it.

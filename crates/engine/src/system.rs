@@ -187,6 +187,7 @@ fn queries(history: &History) -> Result<RecordBatch> {
         ("error", optional_text(queries.iter().map(|query| query.error().map(String::from))), true),
         ("fused_parts", numbers(lowered.iter().map(|lowering| lowering.fused)), false),
         ("not_fused", optional_text(lowered.iter().map(reasons)), true),
+        ("engine", text(queries.iter().map(|query| query.engine().name())), false),
     ];
     let amplification = ledgers.iter().map(LedgerSnapshot::copy_amplification);
     columns.push(("copy_amplification", Arc::new(Float64Array::from_iter(amplification)), true));

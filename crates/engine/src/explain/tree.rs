@@ -49,6 +49,7 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
         sampled: None,
         rows_out: metrics.as_ref().and_then(|metrics| metrics.output_rows()).map(|rows| rows as u64),
         time: metrics.as_ref().and_then(|metrics| metrics.elapsed_compute()).map(|ns| Duration::from_nanos(ns as u64)),
+        placed: None,
         remarks: reason.map(|reason| format!("not fused: {reason}")).into_iter().collect(),
         inputs,
     }
@@ -150,5 +151,6 @@ pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> S
         ledger: None,
         ahead: None,
         read: None,
+        device: None,
     }
 }

@@ -18,6 +18,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use onehop_io::Ledger;
+use onehop_pipeline::backend::Stored;
 use onehop_pipeline::cpu::{Execution, SinkFacts};
 use onehop_pipeline::ir::{Direction, Nulls, Sink, SortKey};
 use onehop_pipeline::{Domain, Expr as PipelineExpr, Value};
@@ -33,6 +34,7 @@ use super::relation::{Derived, Relation, tables_below};
 use super::tree::{Planned, Planner};
 use super::words::Words;
 use super::{Fusing, Lowered, Refusal, because};
+use crate::place::{self, Placement, Placing};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 
@@ -50,6 +52,8 @@ pub(crate) struct Fused {
     pub(super) finish: Vec<Finish>,
     pub schema: DFSchemaRef,
     pub fallback: Fallback,
+    /// What decides where it runs.
+    pub placing: Placing,
     /// What it was made of, and who can plan that.
     pub unfused: LogicalPlan,
     pub state: Arc<SessionState>,
@@ -75,6 +79,25 @@ impl Fused {
             Sink::Top { rows, .. } => Some(rows),
             _ => None,
         }
+    }
+
+    /// Where the rows of each source are stored.
+    pub fn stored(&self) -> Vec<Option<Stored>> {
+        let stored = |input: &Input| match input {
+            Input::Table(Scan { plan, columns, .. }) => {
+                let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
+                Some(Stored { blocks, columns: columns.clone() })
+            }
+            Input::Derived(_) => None,
+        };
+        self.inputs.iter().map(stored).collect()
+    }
+
+    /// Where it will run, on so many threads if that is the CPU. Who cannot go on without a device is told so.
+    fn place(&self, threads: usize, query: Option<&Query>) -> Result<Placement> {
+        let placement = place::place(&self.placing, &self.execution, self.stored(), threads);
+        place::report(&placement, self.placing.mode, self.fallback, query)?;
+        Ok(placement)
     }
 
     /// The operators that DataFusion would have run.
@@ -277,6 +300,7 @@ impl FusedNode {
             finish,
             schema: Arc::clone(unfused.schema()),
             fallback: fusing.fallback,
+            placing: fusing.placing.clone(),
             unfused,
             state: without_fusing(state, fusing),
         };
@@ -404,7 +428,13 @@ impl ExtensionPlanner for FusedPlanner {
         context: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(node) = node.as_any().downcast_ref::<FusedNode>() else { return Ok(None) };
-        let exec = |order| Arc::new(FusedExec::new(Arc::clone(&node.fused), physical.to_vec(), order));
+        let config = session.config();
+        let query = config.get_extension::<Query>();
+        let placement = Arc::new(node.fused.place(config.target_partitions(), query.as_deref())?);
+        let exec = |order| {
+            let (fused, placement) = (Arc::clone(&node.fused), Arc::clone(&placement));
+            Arc::new(FusedExec::new(fused, placement, physical.to_vec(), order))
+        };
         let LogicalPlan::Sort(sort) = &node.fused.unfused else { return Ok(Some(exec(None))) };
         let order = create_physical_sort_exprs(&sort.expr, sort.input.schema(), session.execution_props(), context)?;
         let Some(order) = LexOrdering::new(order) else { return Ok(Some(exec(None))) };
