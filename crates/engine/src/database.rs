@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use onehop_io::{Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
-use onehop_pipeline::backend::Devices;
+use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::{BlockCache, Segment};
 use rustix::fs::{FlockOperation, flock};
 
@@ -155,6 +155,11 @@ impl SegmentFile {
             );
         }
         Ok(())
+    }
+
+    /// The segment, if somebody has opened it.
+    pub fn opened(&self) -> Option<&Arc<Segment>> {
+        self.open.get()
     }
 
     fn corrupt(&self, reason: &str) -> Error {
@@ -372,10 +377,24 @@ impl Database {
     fn publish(&self, before: &Snapshot, after: Snapshot) {
         let kept: std::collections::HashSet<&str> =
             after.tables.values().flat_map(|t| &t.segments).map(|s| s.entry.file.as_str()).collect();
+        let mut gone = Vec::new();
         for segment in before.tables.values().flat_map(|table| &table.segments) {
             if !kept.contains(segment.entry.file.as_str()) {
                 segment.is_dropped.store(true, SeqCst);
+                let columns = segment.schema.fields().len();
+                gone.extend(
+                    segment
+                        .opened()
+                        .into_iter()
+                        .flat_map(|segment| (0..columns).map(|column| (SegmentKey::of(segment), column))),
+                );
             }
+        }
+        // Readers of an older snapshot find them on storage.
+        let found = self.inner.known.devices().map_or(&[][..], |devices| devices.found());
+        for residency in found.iter().filter_map(|backend| backend.residency()) {
+            residency.evict(&gone);
+            residency.sweep();
         }
         drop(kept);
         *self.inner.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);

@@ -100,8 +100,8 @@ impl Session {
         let snapshot = self.database.snapshot();
         let settings = Arc::new(self.settings());
         let state = self.state(&query).inspect_err(|e| query.failed(e))?;
-        let history = Arc::clone(self.database.history());
-        let state = Arc::new(BoundNames::bind(state, Arc::clone(&snapshot), settings, history));
+        let (history, known) = (Arc::clone(self.database.history()), Arc::clone(self.database.known()));
+        let state = Arc::new(BoundNames::bind(state, Arc::clone(&snapshot), settings, history, known));
         Ok(Context { database: &self.database, snapshot, state, settings: &self.settings, query })
     }
 

@@ -195,6 +195,12 @@ pub(crate) enum DeviceNames {
 }
 
 impl DeviceNames {
+    /// As a setting has them, or as people write them.
+    pub fn parse(text: &str) -> Option<Self> {
+        let names = parse_devices(text).ok()?;
+        Some(if names == "all" { Self::All } else { Self::Some(names.split(',').map(String::from).collect()) })
+    }
+
     /// Whether one of that name may be.
     pub fn has(&self, name: &str) -> bool {
         match self {
@@ -313,10 +319,7 @@ impl Settings {
 
     /// On which devices.
     pub fn gpu_devices(&self) -> DeviceNames {
-        match self.value("gpu.devices").as_str() {
-            "all" => DeviceNames::All,
-            names => DeviceNames::Some(names.split(',').map(String::from).collect()),
-        }
+        DeviceNames::parse(&self.value("gpu.devices")).unwrap_or(DeviceNames::All)
     }
 
     /// How much of their memory may be used.

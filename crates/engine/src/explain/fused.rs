@@ -93,11 +93,12 @@ fn placement_facts(placement: &Placement) -> Option<PlacementFacts> {
         let backend = &placed.backend;
         (backend.name().to_string(), backend.description().to_string())
     });
-    let estimate = placement.cost.map(|Cost { cpu, device, estimate }| EstimateFacts {
+    let estimate = placement.cost.map(|Cost { cpu, device, estimate, kept_bytes }| EstimateFacts {
         cpu,
         device,
         read_bytes: estimate.read_bytes,
         resident_bytes: estimate.resident_bytes,
+        kept_bytes,
         to_compile: estimate.to_compile as u64,
     });
     Some(PlacementFacts { device, why: placement.why.clone()?, estimate })

@@ -77,6 +77,7 @@ fn placement(placed: &PlacementFacts) -> Value {
                 "device_seconds": seconds(estimate.device),
                 "read_bytes": estimate.read_bytes,
                 "resident_bytes": estimate.resident_bytes,
+                "kept_bytes": estimate.kept_bytes,
                 "kernels_to_compile": estimate.to_compile,
             })
         }),

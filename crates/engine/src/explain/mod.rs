@@ -24,7 +24,7 @@ use onehop_pipeline::cpu::{Grouping, TableFacts};
 use onehop_segment::AheadFacts;
 
 pub(crate) use self::sql::Printer;
-pub(crate) use self::tree::{node_of, scan_facts};
+pub(crate) use self::tree::{node_of, refused_devices, scan_facts};
 
 /// Whether a query is run to be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +167,8 @@ pub struct EstimateFacts {
     pub read_bytes: u64,
     /// Those of them that are in the device's memory.
     pub resident_bytes: u64,
+    /// Those that belong there, and will be when the query has run.
+    pub kept_bytes: u64,
     /// Kernels that nobody has compiled yet.
     pub to_compile: u64,
 }

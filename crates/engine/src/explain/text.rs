@@ -128,6 +128,9 @@ fn placed(placed: &PlacementFacts) -> String {
     if let Some(estimate) = &placed.estimate {
         let moved = estimate.read_bytes.saturating_sub(estimate.resident_bytes);
         let _ = write!(text, "; {} resident, {} to be moved", bytes(estimate.resident_bytes), bytes(moved));
+        if estimate.kept_bytes > 0 {
+            let _ = write!(text, " to stay");
+        }
         if estimate.to_compile > 0 {
             let _ = write!(text, ", {} to be compiled", plural(estimate.to_compile, "kernel"));
         }

@@ -97,6 +97,12 @@ fn tables_below(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     tables
 }
 
+/// Why something below an operator, or it itself, is on no device that it was to be on.
+pub(crate) fn refused_devices(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
+    let own = plan.downcast_ref::<FusedExec>().and_then(|exec| exec.placement().refused.clone());
+    own.or_else(|| plan.children().into_iter().find_map(refused_devices))
+}
+
 /// What DataFusion says of an operator, without its name.
 fn described(plan: &Arc<dyn ExecutionPlan>) -> String {
     struct Described<'a>(&'a dyn ExecutionPlan);

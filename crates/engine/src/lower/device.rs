@@ -5,7 +5,7 @@
 //! after that is an error, for nobody could tell which rows have been seen. Errors of the data are the CPU's as well, and
 //! nobody tries again.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use futures::StreamExt;
 use futures::stream;
 use onehop_io::Ledger;
-use onehop_pipeline::backend::{Compiled, Control, DeviceRan, Refusal};
+use onehop_pipeline::backend::{Backend, Compiled, Control, DeviceRan, Refusal};
 use onehop_pipeline::cpu::{Execution, ResultColumn};
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult};
 use tokio::sync::mpsc;
@@ -23,7 +23,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::exec::{Leaving, Outcome, PipelineRan, Ran, Run, Stop, StopOnDrop, batch_of};
 use super::input::Input;
-use crate::place::Placed;
+use super::node::Fused;
+use crate::place::{Placed, residence};
 use crate::query::Query;
 use crate::settings::Fallback;
 use crate::{Error, Result};
@@ -106,7 +107,9 @@ impl Run {
         let ledgers = self.ledgers(query.as_ref());
         let (fused, schema, cancelled, of) =
             (Arc::clone(&self.fused), Arc::clone(&self.schema), Arc::clone(&stop.0), query.clone());
+        let backend = Arc::clone(&placed.backend);
         let task = spawn_blocking(move || {
+            bring(&fused, &backend, of.as_deref(), &cancelled);
             let did_rows = |rows| of.iter().for_each(|query| query.did_rows(rows));
             let control = Control { cancelled: &cancelled, ledgers: &ledgers, did_rows: &did_rows };
             let mut take = |columns: Vec<ResultColumn>| -> PipelineResult<()> {
@@ -237,6 +240,26 @@ impl Run {
         // All of it is ahead again.
         query.iter().for_each(|query| self.fused.scans().for_each(|scan| query.expect_rows(scan.plan.rows() as u64)));
         Ok(OnDevice::Failed(why))
+    }
+}
+
+/// Brings columns that belong on a device there, where they are not yet: the database has been opened since.
+fn bring(fused: &Fused, backend: &Arc<dyn Backend>, query: Option<&Query>, cancelled: &AtomicBool) {
+    let (Some(query), Some(residency)) = (query, backend.residency()) else { return };
+    let belong = fused.scans().filter(|scan| scan.table.entry.residence.as_deref() == Some(backend.name()));
+    for scan in belong {
+        let columns = scan.columns.clone();
+        let loaded = residence::stored(&scan.table, columns).and_then(|stored| {
+            if residency.resident_bytes(&stored) == stored.bytes() {
+                return Ok(());
+            }
+            residence::load(&fused.placing, &fused.cache, &scan.table, &scan.columns, backend, query, cancelled)
+                .map(drop)
+        });
+        // Whatever it was, the query says whether it matters.
+        if let Err(e) = loaded {
+            query.notice(format!("\"{}\" is not resident: {}", scan.table.name, e.message()));
+        }
     }
 }
 

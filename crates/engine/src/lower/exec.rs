@@ -878,7 +878,7 @@ fn merge(mut merger: Merger, batches: &mpsc::Sender<RecordBatch>, fused: &Fused,
 
 /// Stops workers that nobody waits for any more.
 #[derive(Default)]
-pub(super) struct StopOnDrop(pub Arc<AtomicBool>);
+pub(crate) struct StopOnDrop(pub Arc<AtomicBool>);
 
 impl StopOnDrop {
     /// All is done: nobody is stopped.

@@ -22,6 +22,7 @@ use onehop_pipeline::backend::Stored;
 use onehop_pipeline::cpu::{Execution, SinkFacts};
 use onehop_pipeline::ir::{Direction, Nulls, Sink, SortKey};
 use onehop_pipeline::{Domain, Expr as PipelineExpr, Value};
+use onehop_segment::BlockCache;
 
 use super::aggregate::{self, Finish};
 use super::dictionaries::Dictionaries;
@@ -54,6 +55,8 @@ pub(crate) struct Fused {
     pub fallback: Fallback,
     /// What decides where it runs.
     pub placing: Placing,
+    /// What tables are read through.
+    pub cache: Arc<BlockCache>,
     /// What it was made of, and who can plan that.
     pub unfused: LogicalPlan,
     pub state: Arc<SessionState>,
@@ -95,7 +98,12 @@ impl Fused {
 
     /// Where it will run, on so many threads if that is the CPU. Who cannot go on without a device is told so.
     fn place(&self, threads: usize, query: Option<&Query>) -> Result<Placement> {
-        let placement = place::place(&self.placing, &self.execution, self.stored(), threads);
+        let belongs = self.inputs.iter().map(|input| match input {
+            Input::Table(scan) => scan.table.entry.residence.as_deref(),
+            Input::Derived(_) => None,
+        });
+        let belongs: Vec<Option<&str>> = belongs.collect();
+        let placement = place::place(&self.placing, &self.execution, self.stored(), &belongs, threads);
         place::report(&placement, self.placing.mode, self.fallback, query)?;
         Ok(placement)
     }
@@ -301,6 +309,7 @@ impl FusedNode {
             schema: Arc::clone(unfused.schema()),
             fallback: fusing.fallback,
             placing: fusing.placing.clone(),
+            cache: Arc::clone(&fusing.cache),
             unfused,
             state: without_fusing(state, fusing),
         };

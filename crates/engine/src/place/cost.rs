@@ -21,6 +21,8 @@ pub(crate) struct Cost {
     pub cpu: Duration,
     pub device: Duration,
     pub estimate: Estimate,
+    /// Bytes that are not on the device yet, and will stay there: they are moved once.
+    pub kept_bytes: u64,
 }
 
 /// Of a program of so many pipelines that reads `reads` stored bytes, by `threads` of a processor that does `cpu_rate` of
@@ -42,6 +44,7 @@ pub(super) fn of(
         cpu: duration(seconds(reads, cpu_rate * threads.max(1) as f64)),
         device: duration(device),
         estimate: *estimate,
+        kept_bytes: 0,
     }
 }
 

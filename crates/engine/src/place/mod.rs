@@ -12,6 +12,7 @@
 
 mod cost;
 mod cpu_rate;
+pub(crate) mod residence;
 
 use std::sync::{Arc, OnceLock};
 
@@ -109,13 +110,33 @@ impl Placement {
 struct Candidate {
     placed: Placed,
     estimate: Estimate,
+    /// Stored bytes that are not there yet, and are going to stay once they are.
+    kept_bytes: u64,
 }
 
-/// Decides. `stored` says of each source where it is stored, and `threads` how many the CPU would use.
+impl Candidate {
+    /// Bytes that no later query will have to move.
+    fn near_bytes(&self) -> u64 {
+        self.estimate.resident_bytes + self.kept_bytes
+    }
+}
+
+/// What belongs on a device and is not there yet.
+fn kept_bytes(backend: &Arc<dyn Backend>, hints: &Hints, belongs: &[Option<&str>]) -> u64 {
+    let Some(residency) = backend.residency() else { return 0 };
+    let here = hints.stored.iter().zip(belongs).filter(|(_, device)| **device == Some(backend.name()));
+    here.filter_map(|(stored, _)| stored.as_ref())
+        .map(|stored| stored.bytes().saturating_sub(residency.resident_bytes(stored)))
+        .sum()
+}
+
+/// Decides. `stored` says of each source where it is stored, `belongs` on which device its table belongs, and `threads` how
+/// many threads the CPU would use.
 pub(crate) fn place(
     placing: &Placing,
     execution: &Execution,
     stored: Vec<Option<Stored>>,
+    belongs: &[Option<&str>],
     threads: usize,
 ) -> Placement {
     let Some(devices) = placing.known.devices() else {
@@ -149,10 +170,12 @@ pub(crate) fn place(
         match backend.prepare(execution, &hints) {
             Ok(prepared) => {
                 let estimate = prepared.estimate();
+                let kept_bytes = kept_bytes(backend, &hints, belongs);
+                let placed = Placed { backend: Arc::clone(backend), prepared, hints: Arc::clone(&hints) };
+                let candidate = Candidate { placed, estimate, kept_bytes };
                 // The first of equals: devices are in an order.
-                if best.as_ref().is_none_or(|best| best.estimate.resident_bytes < estimate.resident_bytes) {
-                    let placed = Placed { backend: Arc::clone(backend), prepared, hints: Arc::clone(&hints) };
-                    best = Some(Candidate { placed, estimate });
+                if best.as_ref().is_none_or(|best| best.near_bytes() < candidate.near_bytes()) {
+                    best = Some(candidate);
                 }
             }
             Err(Refusal(reason)) => {
@@ -169,14 +192,18 @@ pub(crate) fn place(
 
 /// The one device or the CPU, by time.
 fn weigh(placing: &Placing, execution: &Execution, best: Candidate, reads: u64, threads: usize) -> Placement {
-    let Candidate { placed, estimate } = best;
+    // What stays is moved once for all queries, and is in no query's account.
+    let (near_bytes, kept_bytes) = (best.near_bytes(), best.kept_bytes);
+    let Candidate { placed, estimate, .. } = best;
     let device = placed.backend.name().to_string();
     let rates = match placed.backend.rates() {
         Ok(rates) => rates,
         // Who cannot even measure it would not get an answer from it.
         Err(e) => return Placement::refused(e.to_string()),
     };
-    let cost = cost::of(&estimate, &rates, execution.pipelines(), reads, placing.known.cpu_rate(), threads);
+    let near = Estimate { resident_bytes: near_bytes.min(estimate.read_bytes), ..estimate };
+    let cost = cost::of(&near, &rates, execution.pipelines(), reads, placing.known.cpu_rate(), threads);
+    let cost = Cost { estimate, kept_bytes, ..cost };
     if placing.mode == GpuMode::Require {
         let why = "gpu.mode = 'require'".to_string();
         return Placement { device: Some(placed), why: Some(why), cost: Some(cost), refused: None };
