@@ -6,6 +6,7 @@
 //!
 //! - [`driver`]: devices, contexts, device memory ([`DeviceBuf`]), pinned host memory ([`PinnedBuf`]), streams, events.
 //! - [`nvrtc`]: the compiler; [`kernels`]: what is written by hand for it to compile.
+//! - [`fused`]: pipelines, each of them one kernel that is made for it.
 //! - [`cufile`]: files and buffers registered with cuFile, and what its statistics say about the way the bytes took.
 //! - [`queue`]: [`onehop_io::Queue`]s of device buffers, one for each way from storage to device memory.
 //!
@@ -22,6 +23,7 @@ mod error;
 #[cfg(any(test, feature = "fake"))]
 #[allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)]
 pub mod fake;
+pub mod fused;
 pub mod kernels;
 mod library;
 pub mod nvrtc;

@@ -83,9 +83,19 @@ impl Nvrtc {
     /// # Errors
     /// [`Error::Compile`] with what the compiler says.
     pub fn compile(&self, name: &str, text: &str, compute: (i32, i32), macros: &[(&str, String)]) -> Result<Vec<u8>> {
+        let macros: Vec<String> = macros.iter().map(|(name, value)| format!("--define-macro={name}={value}")).collect();
+        let macros: Vec<&str> = macros.iter().map(String::as_str).collect();
+        self.compile_with(name, text, compute, &macros)
+    }
+
+    /// As [`Nvrtc::compile`], with options of the compiler's own.
+    ///
+    /// # Errors
+    /// As [`Nvrtc::compile`].
+    pub fn compile_with(&self, name: &str, text: &str, compute: (i32, i32), more: &[&str]) -> Result<Vec<u8>> {
         let (major, minor) = compute;
         let mut options = vec![format!("--gpu-architecture=sm_{major}{minor}"), "--device-int128".into()];
-        options.extend(macros.iter().map(|(name, value)| format!("--define-macro={name}={value}")));
+        options.extend(more.iter().map(|option| (*option).into()));
         let ended = |text: &str| {
             CString::new(text).map_err(|_| Error::Compile { name: name.into(), log: "it has a zero byte".into() })
         };

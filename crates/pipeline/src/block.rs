@@ -13,7 +13,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef};
 use onehop_segment::packed::{LANES, Mask};
-use onehop_segment::{BlockColumn, Plane};
+use onehop_segment::{BlockColumn, Plane, Stored};
 
 use crate::cpu::kernels;
 use crate::plain::Plain;
@@ -70,6 +70,61 @@ pub(crate) enum Encoded<'a> {
     Codes { table: &'a CodeTable, plane: Plane<'a> },
     /// Whatever it is, it takes decoding.
     Other,
+}
+
+/// A block as those see it who copy it elsewhere as it is, such as to a device.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Its values. Rows that are NULL may hold anything.
+    pub values: ViewValues<'a>,
+    /// Which rows have one.
+    pub valid: ViewValid<'a>,
+}
+
+/// Values of a [`View`].
+#[derive(Clone, Copy, Debug)]
+pub enum ViewValues<'a> {
+    /// `base` plus the offset that the planes hold, wrapped around in 64 bits, plus `bias`. Without a plane it is the
+    /// same in every row.
+    Packed {
+        /// What the block was written with.
+        base: i64,
+        /// Of types that do not fit a signed number.
+        bias: u64,
+        /// The low 32 bits.
+        low: Option<Plane<'a>>,
+        /// Those above.
+        high: Option<Plane<'a>>,
+    },
+    /// Codes of a table of 32 bits, all of which it has. Blocks that share it share the very same.
+    Codes32(&'a Arc<[i32]>, Plane<'a>),
+    /// Of a table of 64 bits.
+    Codes64(&'a Arc<[i64]>, Plane<'a>),
+    /// The numbers of its rows, from this one on.
+    Rows(u64),
+    /// A value in memory for each row.
+    I32(&'a [i32]),
+    /// Likewise.
+    I64(&'a [i64]),
+    /// Likewise.
+    I128(&'a [i128]),
+    /// Likewise.
+    F64(&'a [f64]),
+    /// What takes decoding: [`Block::decoded_integers`], [`Block::decoded_doubles`].
+    Other,
+}
+
+/// Which rows of a [`View`] have a value.
+#[derive(Clone, Copy, Debug)]
+pub enum ViewValid<'a> {
+    /// All.
+    All,
+    /// None.
+    None,
+    /// Those with a bit.
+    Bits(Plane<'a>),
+    /// Those that are 1.
+    Bytes(&'a [u8]),
 }
 
 /// Rows of a block.
@@ -231,6 +286,69 @@ impl Block {
             Held::Stored { column, .. } | Held::Rows { column: Some(column), .. } => Some(column),
             Held::Rows { column: None, .. } | Held::Plain { .. } => None,
         }
+    }
+
+    /// What it holds, as it is.
+    pub fn view(&self) -> View<'_> {
+        let values = match &self.held {
+            Held::Rows { first, .. } => ViewValues::Rows(*first),
+            Held::Plain { column, first } => column.view(*first),
+            Held::Stored { column, decoding } => match (decoding, column.stored()) {
+                (Decoding::Biased(bias), Some(stored)) => {
+                    ViewValues::Packed { base: stored.base, bias: *bias as u64, low: stored.low, high: stored.high }
+                }
+                (Decoding::Table(CodeTable::I32(table)), Some(Stored { low: Some(plane), .. })) => {
+                    ViewValues::Codes32(table, plane)
+                }
+                (Decoding::Table(CodeTable::I64(table)), Some(Stored { low: Some(plane), .. })) => {
+                    ViewValues::Codes64(table, plane)
+                }
+                (Decoding::Table(table), Some(Stored { base, low: None, .. })) => match table.get(base as usize) {
+                    Some(base) => ViewValues::Packed { base, bias: 0, low: None, high: None },
+                    None => ViewValues::Other,
+                },
+                _ => ViewValues::Other,
+            },
+        };
+        let valid = match &self.held {
+            _ if self.is_null => ViewValid::None,
+            _ if !self.has_nulls => ViewValid::All,
+            Held::Plain { column, first } => ViewValid::Bytes(column.valid.get(*first..).unwrap_or_default()),
+            Held::Stored { .. } | Held::Rows { .. } => {
+                self.stored_column().and_then(BlockColumn::validity).map_or(ViewValid::All, ViewValid::Bits)
+            }
+        };
+        View { values, valid }
+    }
+
+    /// The integers of its first `rows` rows, whatever they are stored as.
+    ///
+    /// # Errors
+    /// Those of what is stored.
+    pub fn decoded_integers(&self, rows: usize) -> Result<Vec<i128>> {
+        let (mut out, mut scratch) = (Box::new([0i128; VECTOR_ROWS]), Box::new(Scratch::new()));
+        let mut all = Vec::with_capacity(rows);
+        for vector in 0..rows.div_ceil(VECTOR_ROWS) {
+            let n = (rows - vector * VECTOR_ROWS).min(VECTOR_ROWS);
+            self.integers(Rows::Vector { vector, n }, &mut out, &mut scratch)?;
+            all.extend_from_slice(&out[..n]);
+        }
+        Ok(all)
+    }
+
+    /// The doubles of its first `rows` rows.
+    ///
+    /// # Errors
+    /// As [`Block::decoded_integers`].
+    pub fn decoded_doubles(&self, rows: usize) -> Result<Vec<f64>> {
+        let mut out = Box::new([0.0; VECTOR_ROWS]);
+        let mut all = Vec::with_capacity(rows);
+        for vector in 0..rows.div_ceil(VECTOR_ROWS) {
+            let n = (rows - vector * VECTOR_ROWS).min(VECTOR_ROWS);
+            self.doubles(Rows::Vector { vector, n }, &mut out)?;
+            all.extend_from_slice(&out[..n]);
+        }
+        Ok(all)
     }
 
     /// Whether some row is NULL.

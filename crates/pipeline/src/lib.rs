@@ -21,7 +21,7 @@ mod plain;
 mod source;
 
 pub use batches::{BatchSource, BatchSourceBuilder};
-pub use block::Block;
+pub use block::{Block, View, ViewValid, ViewValues};
 pub use budget::{Account, Budget, Holder, Resources};
 pub use dictionary::{Dictionary, DictionaryFunction};
 pub use domain::{Domain, Interval, Type};

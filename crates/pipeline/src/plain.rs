@@ -2,7 +2,7 @@
 //!
 //! There is nothing to unpack, so that rows of a vector are copied, and picked ones are fetched one by one.
 
-use crate::block::{Integer, Rows};
+use crate::block::{Integer, Rows, ViewValues};
 use crate::cpu::Kind;
 use crate::{Interval, VECTOR_ROWS};
 
@@ -72,6 +72,16 @@ impl Plain {
             PlainValues::F64(values) => PlainValues::F64(values),
         };
         Self { values, valid }
+    }
+
+    /// The values from row `first` on.
+    pub fn view(&self, first: usize) -> ViewValues<'_> {
+        match &self.values {
+            PlainValues::I32(values) => ViewValues::I32(values.get(first..).unwrap_or_default()),
+            PlainValues::I64(values) => ViewValues::I64(values.get(first..).unwrap_or_default()),
+            PlainValues::I128(values) => ViewValues::I128(values.get(first..).unwrap_or_default()),
+            PlainValues::F64(values) => ViewValues::F64(values.get(first..).unwrap_or_default()),
+        }
     }
 
     /// Bytes it takes.

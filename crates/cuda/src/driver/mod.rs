@@ -118,6 +118,8 @@ pub struct Device {
     pub memory_bytes: u64,
     /// Major and minor compute capability.
     pub compute: (i32, i32),
+    /// Multiprocessors.
+    pub multiprocessors: u32,
     /// Where it is on the bus.
     pub pci: String,
     /// What tells it from all others.
@@ -129,7 +131,7 @@ impl Device {
         let api = &driver.api;
         let (mut raw, mut memory, mut uuid) = (0, 0, [0; 16]);
         let (mut name, mut pci) = ([0 as c_char; 128], [0 as c_char; 32]);
-        let mut compute = (0, 0);
+        let (mut compute, mut multiprocessors) = ((0, 0), 0);
         // SAFETY: every call writes one value of the type it is given, or at most as many characters as it is told.
         unsafe {
             driver.check("cuDeviceGet", (api.device)(&raw mut raw, ordinal))?;
@@ -137,7 +139,11 @@ impl Device {
             driver.check("cuDeviceTotalMem", (api.device_memory)(&raw mut memory, raw))?;
             driver.check("cuDeviceGetPCIBusId", (api.device_pci)(pci.as_mut_ptr(), 31, raw))?;
             driver.check("cuDeviceGetUuid", (api.device_uuid)(uuid.as_mut_ptr(), raw))?;
-            for (attribute, value) in [(sys::COMPUTE_MAJOR, &mut compute.0), (sys::COMPUTE_MINOR, &mut compute.1)] {
+            for (attribute, value) in [
+                (sys::COMPUTE_MAJOR, &mut compute.0),
+                (sys::COMPUTE_MINOR, &mut compute.1),
+                (sys::MULTIPROCESSORS, &mut multiprocessors),
+            ] {
                 driver.check("cuDeviceGetAttribute", (api.device_attribute)(value, attribute, raw))?;
             }
         }
@@ -150,6 +156,7 @@ impl Device {
             name: name.unwrap_or_default(),
             memory_bytes: memory as u64,
             compute,
+            multiprocessors: multiprocessors.max(1) as u32,
             pci: pci.unwrap_or_default().to_lowercase(),
             uuid,
         })

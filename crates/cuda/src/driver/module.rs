@@ -94,9 +94,28 @@ impl Kernel {
     /// The kernel's argument is laid out like `A`; what it points to is memory of the device of the lengths that the
     /// kernel reads and writes, and lives, and is used by nobody else, until the stream is through with it.
     pub unsafe fn launch<A: Copy>(&self, stream: &Stream, grid: Grid, arguments: &A) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with(stream, grid, 0, std::ptr::from_ref(arguments).cast()) }
+    }
+
+    /// As [`Kernel::launch`], with an argument of words of 64 bits, and so many bytes of shared memory for each block.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`].
+    ///
+    /// # Safety
+    /// As [`Kernel::launch`]; there are at least as many words as the argument has.
+    pub(crate) unsafe fn launch_words(&self, stream: &Stream, grid: Grid, shared: u32, words: &[u64]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with(stream, grid, shared, words.as_ptr().cast()) }
+    }
+
+    /// # Safety
+    /// As [`Kernel::launch`], of the argument that lies at `argument`.
+    unsafe fn launch_with(&self, stream: &Stream, grid: Grid, shared: u32, argument: *const c_void) -> Result<()> {
         let context = &self.module.context;
         context.bind()?;
-        let mut parameters = [std::ptr::from_ref(arguments).cast_mut().cast::<c_void>()];
+        let mut parameters = [argument.cast_mut()];
         // SAFETY: function and stream live; the driver copies the argument before it returns; the rest is the caller's
         // promise.
         let code = unsafe {
@@ -108,7 +127,7 @@ impl Kernel {
                 grid.threads,
                 1,
                 1,
-                0,
+                shared,
                 stream.raw(),
                 parameters.as_mut_ptr(),
                 std::ptr::null_mut(),

@@ -93,6 +93,17 @@ impl Stream {
         self.synchronize()
     }
 
+    /// Makes bytes the same, some time.
+    ///
+    /// # Safety
+    /// `len` bytes of the device lie at `to`, live, and are used by nobody else until the stream is through with it.
+    pub(crate) unsafe fn fill_at(&self, to: sys::Address, byte: u8, len: usize) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the caller's promise.
+        let code = unsafe { (self.context.api().fill_async)(to, byte, len, self.raw) };
+        self.context.check("cuMemsetD8Async", code)
+    }
+
     pub(crate) fn raw(&self) -> sys::RawStream {
         self.raw
     }

@@ -32,7 +32,10 @@ fn compile(program: &mut Program, options: &[String]) -> bool {
     let path = |suffix: &str, n: u64| folder().join(format!("k{n}{suffix}"));
     let n = NUMBER.fetch_add(1, Relaxed);
     let (header, text, image) = (path(".h", n), path(".cpp", n), path(".so", n));
-    std::fs::write(&header, include_str!("../kernels/host.h")).unwrap();
+    // Generated kernels have threads that wait for each other, and take longer to start.
+    let is_generated = options.iter().any(|option| option == "--define-macro=ONEHOP_GENERATED=1");
+    let host = if is_generated { include_str!("../fused/host.h") } else { include_str!("../kernels/host.h") };
+    std::fs::write(&header, host).unwrap();
     std::fs::write(&text, &program.text).unwrap();
     let macros = options.iter().filter_map(|option| option.strip_prefix("--define-macro="));
     let outcome = std::process::Command::new(std::env::var_os("CXX").unwrap_or("c++".into()))

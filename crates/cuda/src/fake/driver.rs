@@ -26,6 +26,12 @@ pub enum Op {
         /// What the machine knows the touched memory by.
         touches: [u64; 2],
     },
+    Fill {
+        to: usize,
+        byte: u8,
+        len: usize,
+        touch: u64,
+    },
     Mark(*const Mark),
     /// A transfer of cuFile's.
     Io(super::cufile::Io),
@@ -54,6 +60,10 @@ unsafe fn step(machine: &Machine, stream: *const Ops) -> bool {
         Op::Copy { to, from, len, touches } => {
             unsafe { (to as *mut u8).copy_from_nonoverlapping(from as *const u8, len) };
             touches.into_iter().for_each(|touch| machine.end(touch));
+        }
+        Op::Fill { to, byte, len, touch } => {
+            unsafe { (to as *mut u8).write_bytes(byte, len) };
+            machine.end(touch);
         }
         Op::Mark(mark) => unsafe { &*mark }.is_done.store(true, SeqCst),
         Op::Io(io) => unsafe { io.run(machine) },
@@ -181,8 +191,10 @@ pub fn api() -> sys::Api {
         unsafe { (to as *mut u8).write_bytes(byte, len) };
         0
     }
-    unsafe extern "C" fn fill_later(to: u64, byte: u8, len: usize, _: *mut c_void) -> c_int {
-        unsafe { fill(to, byte, len) }
+    unsafe extern "C" fn fill_later(to: u64, byte: u8, len: usize, stream: *mut c_void) -> c_int {
+        let touch = current().begin(to as usize, len);
+        lock(unsafe { &*stream.cast::<Ops>() }).push_back(Op::Fill { to: to as usize, byte, len, touch });
+        0
     }
     unsafe extern "C" fn stream(out: *mut *mut c_void, _: c_uint) -> c_int {
         let stream = Box::into_raw(Box::<Ops>::default());

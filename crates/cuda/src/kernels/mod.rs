@@ -9,8 +9,8 @@ pub mod q6;
 #[allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
 mod tests;
 
-/// Words of any kernel's argument, padding included.
-pub(crate) const ARGUMENT_WORDS: usize = 32;
+/// Words of any kernel's argument, padding included: as much as every device takes.
+pub(crate) const ARGUMENT_WORDS: usize = 512;
 
 /// A kernel's argument, padded to one length: what takes it later, as the tests' driver does, need not know which it is.
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use crate::{Domain, Error, Interval, Result, VECTOR_ROWS};
 
 /// How a key is made.
 #[derive(Clone, Debug)]
-pub(crate) struct KeyLayout {
+pub struct KeyLayout {
     parts: Vec<Part>,
     /// Keys are less than this.
     pub count: u64,
@@ -26,6 +26,17 @@ struct Part {
     count: u64,
     /// The digit of NULL, if it has one.
     null: Option<u64>,
+}
+
+/// What a part of a key adds to it, for who makes keys elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyDigit {
+    /// The part's least and greatest value.
+    pub interval: Interval,
+    /// What one step from the least is worth.
+    pub stride: u64,
+    /// The digit of NULL, if it has one.
+    pub null: Option<u64>,
 }
 
 /// Where keys are made.
@@ -70,7 +81,15 @@ impl KeyLayout {
         Ok(Self { parts, count })
     }
 
+    /// Its parts.
+    pub fn digits_of_parts(&self) -> impl Iterator<Item = KeyDigit> {
+        self.parts.iter().map(|part| KeyDigit { interval: part.interval, stride: part.stride, null: part.null })
+    }
+
     /// One part with values from `interval`.
+    ///
+    /// # Errors
+    /// As [`KeyLayout::new`].
     pub fn single(interval: Interval) -> Result<Self> {
         Self::new(&[Domain::int(interval, false)], false)
     }
@@ -84,7 +103,7 @@ impl KeyLayout {
     }
 
     /// The keys of `n` rows; [`NO_KEY`] for rows without one.
-    pub fn keys(&self, slots: &[usize], vectors: &[Vector], n: usize, out: &mut [u64; VECTOR_ROWS]) {
+    pub(crate) fn keys(&self, slots: &[usize], vectors: &[Vector], n: usize, out: &mut [u64; VECTOR_ROWS]) {
         let out = &mut out[..n];
         out.fill(0);
         for (part, slot) in self.parts.iter().zip(slots) {
@@ -94,7 +113,11 @@ impl KeyLayout {
 
     /// The values of a key of one part without NULLs, and the least and number of the layout's keys, if all of that is
     /// 32 bits wide: what probes are made of.
-    pub fn plain<'a>(&self, slots: &[usize], vectors: &'a [Vector]) -> Option<(&'a [i32; VECTOR_ROWS], i32, u32)> {
+    pub(crate) fn plain<'a>(
+        &self,
+        slots: &[usize],
+        vectors: &'a [Vector],
+    ) -> Option<(&'a [i32; VECTOR_ROWS], i32, u32)> {
         let ([part], [slot]) = (self.parts.as_slice(), slots) else { return None };
         let Vector { data: Data::I32(values), has_nulls: false, .. } = &vectors[*slot] else { return None };
         let min = i32::try_from(part.interval.min).ok()?;
@@ -103,7 +126,7 @@ impl KeyLayout {
     }
 
     /// As [`KeyLayout::keys`], where the layout has at most 2^32 - 1 keys; `u32::MAX` for rows without one.
-    pub fn short_keys(
+    pub(crate) fn short_keys(
         &self,
         slots: &[usize],
         vectors: &[Vector],
@@ -123,7 +146,7 @@ impl KeyLayout {
 
     /// The keys of `n` rows, where the layout was made for all values that there can be and has fewer than 2^32 keys:
     /// no row is without one.
-    pub fn digits(
+    pub(crate) fn digits(
         &self,
         slots: &[usize],
         vectors: &[Vector],
@@ -153,7 +176,7 @@ impl KeyLayout {
     }
 
     /// As [`KeyLayout::digits`], for layouts of as many keys as there may be.
-    pub fn wide_digits(&self, slots: &[usize], vectors: &[Vector], n: usize, out: &mut [u64; VECTOR_ROWS]) {
+    pub(crate) fn wide_digits(&self, slots: &[usize], vectors: &[Vector], n: usize, out: &mut [u64; VECTOR_ROWS]) {
         let out = &mut out[..n];
         out.fill(0);
         for (part, slot) in self.parts.iter().zip(slots) {

@@ -39,11 +39,12 @@ pub use aggregate::{Answer, Chunks};
 pub use clock::{StageTimes, thread_cpu_time};
 pub use facts::{Grouping, SinkFacts, StepRows, TableFacts, TableKind, TopFacts};
 pub use grouper::{Merger, Spilled};
+pub use keys::{KeyDigit, KeyLayout};
 pub use output::{ResultColumn, ResultValues};
 pub use spill::SpillCounts;
 pub use stage::{Skipped, Stage};
 pub use table::KeyPart;
-pub(crate) use vector::Kind;
+pub use vector::Kind;
 pub use worker::Worker;
 
 use self::stage::CompiledSink;
@@ -119,6 +120,11 @@ impl Execution {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// What its registers, tables and answer can hold, by pipeline.
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes
     }
 
     /// What it reads.

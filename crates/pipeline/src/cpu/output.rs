@@ -31,7 +31,7 @@ pub enum ResultValues {
 
 impl ResultColumn {
     /// Integers, codes, rows or booleans of a domain.
-    pub(crate) fn of_integers(domain: &Domain, integers: impl Iterator<Item = Option<i128>> + Clone) -> Self {
+    pub fn of_integers(domain: &Domain, integers: impl Iterator<Item = Option<i128>> + Clone) -> Self {
         let valid = domain.nullable.then(|| integers.clone().map(|value| value.is_some()).collect());
         let integers = integers.map(Option::unwrap_or_default);
         let values = match (domain.ty, &domain.dictionary, &domain.late) {
@@ -51,7 +51,7 @@ impl ResultColumn {
     }
 
     /// No rows of a domain.
-    pub(crate) fn empty(domain: &Domain) -> Self {
+    pub fn empty(domain: &Domain) -> Self {
         match domain.ty {
             Type::Double => Self { values: ResultValues::Double(Vec::new()), valid: domain.nullable.then(Vec::new) },
             _ => Self::of_integers(domain, std::iter::empty()),
@@ -59,7 +59,7 @@ impl ResultColumn {
     }
 
     /// The rows at `picked`, in their order.
-    pub(crate) fn gather(&self, picked: &[u32]) -> Self {
+    pub fn gather(&self, picked: &[u32]) -> Self {
         fn at<T: Copy>(values: &[T], picked: &[u32]) -> Vec<T> {
             picked.iter().map(|row| values[*row as usize]).collect()
         }
@@ -94,7 +94,7 @@ impl ResultColumn {
     }
 
     /// Adds the rows of a column of the same domain.
-    pub(crate) fn append(&mut self, other: &Self) {
+    pub fn append(&mut self, other: &Self) {
         match (&mut self.values, &other.values) {
             (ResultValues::Bool(to), ResultValues::Bool(from)) => to.extend_from_slice(from),
             (ResultValues::Int(to), ResultValues::Int(from)) => to.extend_from_slice(from),

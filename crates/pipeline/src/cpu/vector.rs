@@ -8,12 +8,16 @@ pub(crate) type Lane<T> = Box<[T; VECTOR_ROWS]>;
 
 /// How a register's values lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// 0 or 1.
     Bool,
+    /// 32 bits.
     I32,
+    /// 64 bits.
     I64,
+    /// 128 bits.
     I128,
+    /// A double.
     F64,
 }
 

@@ -1,0 +1,169 @@
+//! From a plan to CUDA C++: one kernel for a pipeline.
+//!
+//! ```text
+//! struct Args { ... };                   all that differs between queries of one shape: literals, addresses, lengths
+//! INLINE i32 get_0(...)                  a column's value of one row, for each of the widths that there are
+//! INLINE u32 screen_0(...)               which rows of a whole vector go on, by one column
+//! KERNEL(run, Args) {
+//!     unit of vectors, vector            a warp each
+//!         live = screen_0(...) ...       whole columns, while many rows are left
+//!         while (live) { ... }           then row by row: filters, probes, sink
+//! }
+//! ```
+//! The text has no literal, no address and no length in it: what is in [`Args`] is filled in for each run, so that forty
+//! queries of one shape are one text. Types of registers, widths of columns, what can be NULL, what can fail, and the
+//! kinds of tables are in it.
+
+mod expr;
+mod pipeline;
+mod sink;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use onehop_pipeline::bind::Check;
+use onehop_pipeline::cpu::Kind;
+
+pub(super) use pipeline::{Input, generate};
+pub(super) use sink::{Groups, Output, SinkShape, Slot, SlotKind};
+
+/// What stands before every kernel.
+pub(super) const DEVICE: &str = include_str!("../device.cuh");
+
+/// A kernel's text, and what it takes to launch it.
+#[derive(Debug)]
+pub(super) struct Generated {
+    /// Without [`DEVICE`].
+    pub text: String,
+    /// What the members of its argument are, in their order; 8 bytes each.
+    pub args: Vec<Word>,
+    /// What failed checks mean, by number.
+    pub checks: Vec<Failure>,
+    /// Arrays that it reads.
+    pub constants: Vec<Vec<u8>>,
+    /// Shared memory that it takes, in words of 8 bytes: bitmaps first, then groups.
+    pub shared: SharedWords,
+    pub sink: SinkShape,
+    /// The acts whose rows are counted, in the order of the counters.
+    pub counted: Vec<usize>,
+}
+
+/// Shared memory that a kernel takes. Sizes of bitmaps are those of the tables.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedWords {
+    /// Tables whose bitmap is copied there.
+    pub bitmaps: Vec<usize>,
+    /// Words of one copy of the groups.
+    pub groups: u64,
+}
+
+/// A member of a kernel's argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Value(u64),
+    /// The address of an array of [`Generated::constants`].
+    Constant(usize),
+    /// Of a column's parts, by its number in the source.
+    Parts(usize),
+    Morsels,
+    Units,
+    Status,
+    Table(usize, TableWord),
+    /// Of the table that is built.
+    Built(TableWord),
+    /// Words of a bitmap in shared memory.
+    BitmapWords(usize),
+    /// Of groups: states, keys, the mask of their places, how many there are, copies in shared memory.
+    Groups,
+    GroupKeys,
+    GroupMask,
+    GroupCount,
+    Copies,
+    /// Columns of the answer, which rows have a value, and room for rows.
+    Output(usize),
+    OutputValid(usize),
+    Capacity,
+}
+
+/// What a kernel knows a table by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TableWord {
+    Bits,
+    Keys,
+    Mask,
+    Head,
+    Next,
+    Payload(usize),
+    PayloadValid(usize),
+    /// Room for rows, of a table that is built.
+    Capacity,
+    /// 1 if it has no row, not even one without a key.
+    IsEmpty,
+    /// 1 if a row had no key.
+    HasKeyless,
+}
+
+/// What a failed check means.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    OutOfRange(Arc<Check>),
+    DivisionByZero(Arc<Check>),
+}
+
+impl Failure {
+    pub fn error(&self) -> onehop_pipeline::Error {
+        match self {
+            Self::OutOfRange(check) => check.out_of_range(),
+            Self::DivisionByZero(check) => check.division_by_zero(),
+        }
+    }
+}
+
+/// The argument as it grows.
+#[derive(Debug, Default)]
+pub(super) struct Args {
+    declared: String,
+    words: Vec<Word>,
+}
+
+impl Args {
+    /// A member, by its name; one that is there already stays as it is.
+    fn named(&mut self, ty: &str, name: &str, word: Word) -> String {
+        if !self.words.contains(&word) || matches!(word, Word::Value(_)) {
+            let _ = writeln!(self.declared, "    {ty} {name};");
+            self.words.push(word);
+        }
+        format!("A.{name}")
+    }
+
+    /// A number, which gets a name of its own.
+    fn value(&mut self, ty: &str, value: u64) -> String {
+        let name = format!("k{}", self.words.len());
+        self.named(ty, &name, Word::Value(value))
+    }
+
+    /// An integer as a value of a kind that holds it.
+    fn integer(&mut self, kind: Kind, value: i128) -> String {
+        match kind {
+            Kind::I128 => {
+                let (low, high) = (self.value("u64", value as u64), self.value("u64", (value >> 64) as u64));
+                format!("made({low}, {high})")
+            }
+            Kind::I64 => self.value("i64", value as u64),
+            _ => format!("({}){}", type_of(kind), self.value("i64", value as i64 as u64)),
+        }
+    }
+}
+
+/// The C++ type of a kind.
+pub(super) fn type_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bool => "bool",
+        Kind::I32 => "i32",
+        Kind::I64 => "i64",
+        Kind::I128 => "i128",
+        Kind::F64 => "double",
+    }
+}

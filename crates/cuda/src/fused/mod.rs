@@ -1,0 +1,77 @@
+//! Pipelines on a device: for each of them a kernel that is made for it, from columns as they are stored to groups,
+//! tables or rows.
+//!
+//! ```text
+//! program ─► plan ─► codegen ─► compile ─► run ─► columns of an answer
+//!            order   CUDA C++   images,    launches, tables and groups
+//!            of acts            kept       in device memory
+//! ```
+//! - [`Executor`] runs a checked program and gives what `onehop_pipeline::cpu` gives. What it has no code for it refuses
+//!   before anything runs ([`Error::Refused`]): whoever asked then uses the CPU.
+//! - [`Images`] is where columns on the device come from; [`Uploads`] puts them there for a run.
+//! - [`Compiler`] keeps what was compiled, in memory and in files.
+//!
+//! Invariants:
+//! - Semantics are `crates/pipeline`'s, also where rows fail: whether a query fails depends on its rows, not on their
+//!   order, and of several failures the one is told whose check comes first in the text.
+//! - Texts have no literals and no addresses in them. Whatever differs between two queries of one shape is an argument.
+//! - The text that a device gets is the text that runs in tests, compiled for the host by `host.h`.
+
+mod codegen;
+mod compile;
+mod image;
+mod memory;
+mod plan;
+mod result;
+mod run;
+mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+pub use compile::{CompileCounts, Compiled, Compiler};
+pub use image::{ColumnImage, Images, Part, Uploads, form};
+pub use run::{Answer, Executor, Options, PipelineFacts, TableFacts};
+
+/// The result of running a program on a device.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a program did not run, or not to its end.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no code for it. Nothing has run.
+    #[error("the GPU has no code for {0}")]
+    Refused(String),
+    /// What the query is to blame for, or its data; the CPU would say the same.
+    #[error(transparent)]
+    Pipeline(onehop_pipeline::Error),
+    /// The device, its driver or its compiler.
+    #[error("{attempt}: {source}")]
+    Device {
+        /// What was attempted.
+        attempt: String,
+        /// What came of it.
+        source: crate::Error,
+    },
+}
+
+impl Error {
+    fn refused(what: &str) -> Self {
+        Self::Refused(what.into())
+    }
+}
+
+impl From<onehop_pipeline::Error> for Error {
+    fn from(error: onehop_pipeline::Error) -> Self {
+        match error {
+            onehop_pipeline::Error::Unsupported(what) => Self::Refused(what),
+            other => Self::Pipeline(other),
+        }
+    }
+}
+
+impl From<crate::Error> for Error {
+    fn from(source: crate::Error) -> Self {
+        Self::Device { attempt: "a query on the GPU".into(), source }
+    }
+}

@@ -1,0 +1,209 @@
+//! A pipeline before code is made of it: where each register comes from, and filters and probes in the order in which
+//! they are going to be carried out.
+//!
+//! What cannot fail comes first, what lets the fewest rows through before all else: guessed from the intervals of what
+//! is compared, and, of tables, from the keys that they turned out to have. What can fail keeps its order, and comes
+//! when nothing is left that cannot, so that it sees the rows that `crates/pipeline` promises and no others.
+
+use onehop_pipeline::bind::{Bound, BoundKind, LookupValues, bind};
+use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Step};
+use onehop_pipeline::{CompareOp, Domain, Expr, Interval};
+
+use super::table::TableShape;
+use super::{Error, Result};
+
+/// Where a register's values come from.
+#[derive(Clone, Debug)]
+pub(super) enum Register {
+    Column(usize),
+    /// From what a step's probe found: the number of the payload's column.
+    Payload {
+        step: usize,
+        column: usize,
+    },
+    Map(Bound),
+}
+
+/// A filter or a probe.
+#[derive(Clone, Debug)]
+pub(super) struct Act {
+    /// The step of the pipeline that it is, or is a part of.
+    pub step: usize,
+    pub kind: ActKind,
+    /// Registers that it reads before it adds any.
+    pub needs: Vec<usize>,
+    pub is_fallible: bool,
+    /// The part of the rows that it is guessed to let through.
+    pub passes: f64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum ActKind {
+    Filter(Bound),
+    Probe(Probe),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Probe {
+    pub table: usize,
+    pub kind: JoinKind,
+    pub keys: Vec<Bound>,
+    /// Its payload's registers.
+    pub added: std::ops::Range<usize>,
+    pub condition: Option<Bound>,
+}
+
+/// A pipeline with everything settled but its text.
+#[derive(Clone, Debug)]
+pub(super) struct Plan<'a> {
+    pub pipeline: &'a Pipeline,
+    pub domains: &'a [Domain],
+    pub registers: Vec<Register>,
+    pub acts: Vec<Act>,
+}
+
+impl<'a> Plan<'a> {
+    pub fn new(pipeline: &'a Pipeline, shape: &'a Shape, tables: &[TableShape]) -> Result<Self> {
+        let columns = pipeline.columns.iter().map(|column| Register::Column(*column));
+        let mut plan = Self { pipeline, domains: &shape.registers, registers: columns.collect(), acts: Vec::new() };
+        for (number, step) in pipeline.steps.iter().enumerate() {
+            plan.step(number, step, tables)?;
+        }
+        plan.arrange()?;
+        Ok(plan)
+    }
+
+    pub fn bind(&self, expr: &Expr) -> Result<Bound> {
+        Ok(bind(expr, self.domains)?)
+    }
+
+    fn step(&mut self, number: usize, step: &Step, tables: &[TableShape]) -> Result<()> {
+        match step {
+            Step::Map(expr) => {
+                let bound = self.bind(expr)?;
+                self.registers.push(Register::Map(bound));
+            }
+            Step::Filter(condition) => {
+                for bound in self.bind(condition)?.into_conjuncts() {
+                    let needs = registers_of([&bound]);
+                    let (is_fallible, passes) = (bound.is_fallible, self.passing(&bound));
+                    self.push(Act { step: number, kind: ActKind::Filter(bound), needs, is_fallible, passes });
+                }
+            }
+            Step::Probe(probe) => {
+                let keys = probe.keys.iter().map(|key| self.bind(key)).collect::<Result<Vec<_>>>()?;
+                let condition = probe.condition.as_ref().map(|condition| self.bind(condition)).transpose()?;
+                let first = self.registers.len();
+                let mut needs = registers_of(keys.iter().chain(&condition));
+                needs.retain(|register| *register < first);
+                let is_fallible = keys.iter().any(|key| key.is_fallible);
+                let table = &tables[probe.table];
+                let key_domain = keys[0].domain.interval;
+                let passes = match probe.kind {
+                    JoinKind::Left => 1.0,
+                    JoinKind::Inner | JoinKind::Semi if keys.len() == 1 => table.fullness(key_domain),
+                    JoinKind::Inner | JoinKind::Semi => 0.6,
+                    JoinKind::Anti | JoinKind::NotIn => 1.0 - table.fullness(key_domain).min(0.9),
+                };
+                let added = first..first + probe.payload.len();
+                self.registers
+                    .extend(probe.payload.iter().map(|column| Register::Payload { step: number, column: *column }));
+                let probe = Probe { table: probe.table, kind: probe.kind, keys, added, condition };
+                self.push(Act { step: number, kind: ActKind::Probe(probe), needs, is_fallible, passes });
+            }
+        }
+        Ok(())
+    }
+
+    /// A register that can fail makes what reads it fallible.
+    fn push(&mut self, mut act: Act) {
+        act.is_fallible |= act.needs.iter().any(|register| self.may_fail(*register));
+        self.acts.push(act);
+    }
+
+    fn may_fail(&self, register: usize) -> bool {
+        match &self.registers[register] {
+            Register::Column(_) | Register::Payload { .. } => false,
+            Register::Map(bound) => {
+                bound.is_fallible || registers_of([bound]).into_iter().any(|register| self.may_fail(register))
+            }
+        }
+    }
+
+    fn arrange(&mut self) -> Result<()> {
+        let mut left = std::mem::take(&mut self.acts);
+        let mut probed = vec![false; self.pipeline.steps.len()];
+        while !left.is_empty() {
+            let is_ready = |act: &Act| act.needs.iter().all(|register| self.is_known(*register, &probed));
+            let ready = left.iter().enumerate().filter(|(_, act)| !act.is_fallible && is_ready(act));
+            let best = ready.min_by(|(_, a), (_, b)| a.passes.total_cmp(&b.passes)).map(|(at, _)| at);
+            let next = best.or_else(|| left.iter().position(|act| act.is_fallible));
+            let Some(next) = next else {
+                return Err(Error::refused("steps that wait for each other"));
+            };
+            let act = left.remove(next);
+            probed[act.step] |= matches!(act.kind, ActKind::Probe(_));
+            self.acts.push(act);
+        }
+        Ok(())
+    }
+
+    fn is_known(&self, register: usize, probed: &[bool]) -> bool {
+        match &self.registers[register] {
+            Register::Column(_) => true,
+            Register::Payload { step, .. } => probed[*step],
+            Register::Map(bound) => registers_of([bound]).into_iter().all(|register| self.is_known(register, probed)),
+        }
+    }
+
+    /// The column that a register is.
+    pub fn column(&self, register: usize) -> Option<usize> {
+        match self.registers[register] {
+            Register::Column(column) => Some(column),
+            _ => None,
+        }
+    }
+
+    /// The register that something is, which is a column.
+    pub fn column_register(&self, bound: &Bound) -> Option<usize> {
+        match bound.kind {
+            BoundKind::Register(register) if self.column(register).is_some() => Some(register),
+            _ => None,
+        }
+    }
+
+    /// The part of the rows for which a condition holds, as a guess.
+    fn passing(&self, bound: &Bound) -> f64 {
+        let part = |of: Interval, all: Interval| match (of.intersection(all).count(), all.count()) {
+            (Some(of), Some(all)) => of as f64 / all.max(1) as f64,
+            _ => 0.5,
+        };
+        match &bound.kind {
+            BoundKind::Within { inner, interval } => part(*interval, inner.domain.interval),
+            BoundKind::In { inner, list } => {
+                let all = inner.domain.interval.count().unwrap_or(u128::MAX).max(1) as f64;
+                (list.len() as f64 / all).min(1.0)
+            }
+            BoundKind::Compare { op: CompareOp::Equal, .. } => 0.1,
+            BoundKind::Compare { op: CompareOp::NotEqual, .. } => 0.9,
+            BoundKind::Lookup { table, .. } => match &table.values {
+                LookupValues::Bool(values) => {
+                    values.iter().filter(|value| **value).count() as f64 / values.len().max(1) as f64
+                }
+                _ => 0.5,
+            },
+            BoundKind::Not(inner) => 1.0 - self.passing(inner),
+            BoundKind::Or(any) => any.iter().map(|bound| self.passing(bound)).sum::<f64>().min(1.0),
+            BoundKind::And(all) => all.iter().map(|bound| self.passing(bound)).product(),
+            _ => 0.5,
+        }
+    }
+}
+
+pub(super) fn registers_of<'b>(all: impl IntoIterator<Item = &'b Bound>) -> Vec<usize> {
+    let mut registers = Vec::new();
+    all.into_iter().for_each(|bound| bound.for_each_register(&mut |register| registers.push(register)));
+    registers.sort_unstable();
+    registers.dedup();
+    registers
+}

@@ -1,0 +1,699 @@
+//! Runs a program on a device.
+//!
+//! ```text
+//! for each pipeline
+//!   plan, columns on the device, text, kernel
+//!   memory for what it ends in, filled with zeros
+//!   launch, wait, status
+//!     a check failed         the query's error
+//!     a key came twice       once more, with chains
+//!     there was no room      once more, with more
+//!   a table stays on the device; groups and rows are copied
+//! ```
+//! Nothing is left behind by a run that fails: its memory is the arena's, which is taken back when the stream is through.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use onehop_pipeline::bind::BoundKind;
+use onehop_pipeline::cpu::{Execution, KeyLayout, ResultColumn, StepRows, TableKind};
+use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Sink, Step};
+use onehop_pipeline::{Error as PipelineError, Source};
+
+use super::codegen::{Generated, Groups, Input, Output, SinkShape, TableWord, Word, generate};
+use super::compile::{Compiled, Compiler};
+use super::image::{ColumnImage, Images};
+use super::memory::{Arena, Piece};
+use super::plan::{ActKind, Plan};
+use super::result::{first_rows, may_meet, of_groups, of_rows, words_of};
+use super::table::{Element, Rows, TableShape};
+use super::{Error, Result};
+use crate::kernels::ARGUMENT_WORDS;
+use crate::{Context, Event, Grid, Nvrtc, Stream};
+
+/// As in device.cuh.
+const UNIT_VECTORS: u64 = 4;
+const MORSEL_UNITS: u64 = 16;
+/// Words of a status, before the steps'.
+const STATUS_WORDS: usize = 5;
+/// Bytes of collected rows that there is room for at first.
+const ROWS_BYTES: u64 = 256 << 20;
+/// Places of hashed groups at first, at most.
+const GROUP_PLACES: u64 = 1 << 20;
+/// Bytes of device memory that one thing may ask for: lengths that make no sense are found here.
+const MOST_BYTES: u64 = 1 << 40;
+
+/// How kernels are launched.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Threads of a block: whole warps, 256 at most.
+    pub threads: u32,
+    /// Blocks for each multiprocessor, at most: more than fit at once, so that none waits for a slow one.
+    pub blocks: u32,
+    /// Rows from which on a small bitmap is copied into every block's shared memory.
+    pub many_rows: u64,
+    /// Whether steps count the rows that they let through.
+    pub counts: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { threads: 256, blocks: 16, many_rows: 1 << 20, counts: true }
+    }
+}
+
+/// Runs programs on one device. May be used from many threads; each run has a stream and memory of its own.
+#[derive(Debug)]
+pub struct Executor {
+    context: Arc<Context>,
+    compiler: Compiler,
+    options: Options,
+    idle: Mutex<Vec<Lane>>,
+}
+
+/// What a run has to itself.
+#[derive(Debug)]
+struct Lane {
+    stream: Stream,
+    arena: Arena,
+    events: [Event; 2],
+}
+
+/// What a program computed.
+#[derive(Debug)]
+pub struct Answer {
+    /// Chunks of columns, as the CPU backend gives them.
+    pub chunks: Vec<Vec<ResultColumn>>,
+    /// Of each pipeline.
+    pub pipelines: Vec<PipelineFacts>,
+}
+
+/// What came of a pipeline.
+#[derive(Clone, Debug, Default)]
+pub struct PipelineFacts {
+    /// Rows of the morsels that were left to read.
+    pub rows: u64,
+    /// Morsels that were not, for no value of theirs could pass a filter or find a table's row.
+    pub morsels_skipped: usize,
+    /// Rows seen and passed on, by step, if they were counted.
+    pub steps: Vec<StepRows>,
+    /// How long the kernels took, by the device's clock; of all attempts.
+    pub kernel: Duration,
+    /// Launches: more than one if the first had the wrong table, or too small a one.
+    pub launches: usize,
+    /// How long compilation took; zero if the kernel was there.
+    pub compile: Duration,
+    /// Kernels that were there.
+    pub compile_hits: usize,
+    /// The table that it built.
+    pub table: Option<TableFacts>,
+    /// Bytes copied to the device, but for columns.
+    pub bytes_up: u64,
+    /// Bytes copied from it.
+    pub bytes_down: u64,
+    /// Bytes of the columns that it may have read.
+    pub column_bytes: u64,
+}
+
+/// A table in device memory.
+#[derive(Clone, Copy, Debug)]
+pub struct TableFacts {
+    /// How it finds rows.
+    pub kind: TableKind,
+    /// Whether every key has one row, as far as anybody asks.
+    pub is_unique: bool,
+    /// Rows in it.
+    pub rows: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A table that was built.
+#[derive(Debug)]
+struct Built {
+    shape: TableShape,
+    places: u64,
+    memory: BTreeMap<TableKey, Piece>,
+    rows: u64,
+    has_keyless: bool,
+}
+
+/// A [`TableWord`] that is memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum TableKey {
+    Bits,
+    Keys,
+    Head,
+    Next,
+    Payload(usize),
+    PayloadValid(usize),
+}
+
+/// Room for what a pipeline ends in.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// Rows of a table with chains, or collected ones.
+    rows: u64,
+    /// Places of hashed keys.
+    places: u64,
+}
+
+/// Memory for groups or rows, besides tables.
+#[derive(Default)]
+struct Targets {
+    groups: Option<Piece>,
+    group_keys: Option<Piece>,
+    group_places: u64,
+    outputs: Vec<(Piece, Option<Piece>)>,
+    capacity: u64,
+}
+
+impl Executor {
+    /// For a device. Compiled kernels are kept in `folder`, if there is one.
+    pub fn new(context: &Arc<Context>, nvrtc: &Arc<Nvrtc>, folder: Option<PathBuf>, options: Options) -> Self {
+        let compiler = Compiler::new(context, nvrtc, folder);
+        Self { context: Arc::clone(context), compiler, options, idle: Mutex::default() }
+    }
+
+    /// What was compiled, and what was there.
+    pub fn compiler(&self) -> &Compiler {
+        &self.compiler
+    }
+
+    /// The device's context.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Whether there is code for a program: nothing is read and nothing runs.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], with the reason.
+    pub fn check(&self, execution: &Execution) -> Result<()> {
+        texts(execution, self.options.counts).map(|_| ())
+    }
+
+    /// Runs a program, which stops soon after `cancelled` was set.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] before anything has run; the query's own; the device's.
+    pub fn run(&self, execution: &Execution, images: &dyn Images, cancelled: &AtomicBool) -> Result<Answer> {
+        self.check(execution)?;
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut lane = match idle {
+            Some(lane) => lane,
+            None => Lane::new(&self.context)?,
+        };
+        let mut run = Run { executor: self, execution, images, cancelled, lane: &mut lane, tables: Vec::new() };
+        let outcome = run.all();
+        match lane.stream.synchronize() {
+            Ok(()) => {
+                lane.arena.clear();
+                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+            }
+            // Nobody knows what still touches its memory.
+            Err(_) => std::mem::forget(lane),
+        }
+        outcome
+    }
+}
+
+impl Lane {
+    fn new(context: &Arc<Context>) -> Result<Self> {
+        let events = [Event::timed(context)?, Event::timed(context)?];
+        Ok(Self { stream: Stream::new(context)?, arena: Arena::new(context), events })
+    }
+}
+
+/// The texts of a program as they are before anything is known of its columns and tables, which decides whether there is
+/// code for it.
+pub(super) fn texts(execution: &Execution, counts: bool) -> Result<Vec<String>> {
+    let mut shapes: Vec<TableShape> = Vec::new();
+    let mut all = Vec::new();
+    for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {
+        let plan = Plan::new(pipeline, shape, &shapes)?;
+        let rows = rows_of(&*execution.sources()[pipeline.source]);
+        let built = table_shape(execution, number, pipeline, shape, rows)?;
+        let forms = |_| Vec::new();
+        let input = Input {
+            plan: &plan,
+            tables: &shapes,
+            built: built.as_ref(),
+            forms: &forms,
+            rows,
+            counts,
+            many_rows: u64::MAX,
+        };
+        let generated = generate(&input)?;
+        if generated.args.len() > ARGUMENT_WORDS {
+            return Err(Error::refused("a query with so many columns and constants"));
+        }
+        all.push(generated.text);
+        shapes.extend(built);
+    }
+    Ok(all)
+}
+
+fn rows_of(source: &dyn Source) -> u64 {
+    (0..source.morsels()).map(|morsel| source.rows(morsel) as u64).sum()
+}
+
+/// The shape of the table that a pipeline builds, if it builds one.
+fn table_shape(
+    execution: &Execution,
+    number: usize,
+    pipeline: &Pipeline,
+    shape: &Shape,
+    rows: u64,
+) -> Result<Option<TableShape>> {
+    if !matches!(pipeline.sink, Sink::Build { .. }) {
+        return Ok(None);
+    }
+    let layout = KeyLayout::new(&shape.keys, false)?;
+    let mut is_wanted = vec![false; shape.outputs.len()];
+    let mut wants_rows = false;
+    for step in execution.program().pipelines.iter().flat_map(|pipeline| &pipeline.steps) {
+        let Step::Probe(probe) = step else { continue };
+        if probe.table == number {
+            probe.payload.iter().for_each(|column| is_wanted[*column] = true);
+            wants_rows |= matches!(probe.kind, JoinKind::Inner | JoinKind::Left) || probe.condition.is_some();
+        }
+    }
+    let element = |(domain, wanted): (_, bool)| wanted.then(|| Element::of(domain));
+    let payload = shape.outputs.iter().zip(is_wanted).map(element).collect();
+    Ok(Some(TableShape::new(layout, payload, rows, wants_rows)))
+}
+
+/// One run of a program.
+struct Run<'a> {
+    executor: &'a Executor,
+    execution: &'a Execution,
+    images: &'a dyn Images,
+    cancelled: &'a AtomicBool,
+    lane: &'a mut Lane,
+    tables: Vec<Built>,
+}
+
+/// What an attempt at a pipeline came to.
+enum Outcome {
+    Done(Vec<ResultColumn>),
+    /// Once more, with chains and room for so many rows.
+    Chains(u64),
+    /// Once more, with more room.
+    More(Room),
+}
+
+impl Run<'_> {
+    fn all(&mut self) -> Result<Answer> {
+        let mut answer = Answer { chunks: Vec::new(), pipelines: Vec::new() };
+        for number in 0..self.execution.pipelines() {
+            let (chunk, facts) = self.pipeline(number)?;
+            if chunk.first().is_some_and(|column| !column.is_empty()) {
+                answer.chunks.push(chunk);
+            }
+            answer.pipelines.push(facts);
+        }
+        Ok(answer)
+    }
+
+    fn pipeline(&mut self, number: usize) -> Result<(Vec<ResultColumn>, PipelineFacts)> {
+        let execution = self.execution;
+        let (pipeline, shape) = (&execution.program().pipelines[number], &execution.shapes()[number]);
+        let source = &execution.sources()[pipeline.source];
+        let mut facts = PipelineFacts { steps: vec![StepRows::default(); pipeline.steps.len()], ..Default::default() };
+        let shapes: Vec<TableShape> = self.tables.iter().map(|table| table.shape.clone()).collect();
+        let plan = Plan::new(pipeline, shape, &shapes)?;
+        let morsels = self.morsels(&plan, &**source);
+        facts.morsels_skipped = source.morsels() - morsels.len();
+        facts.rows = morsels.iter().map(|(_, rows)| u64::from(*rows)).sum();
+        let mut built = table_shape(execution, number, pipeline, shape, facts.rows)?;
+        let mut room = Room { rows: 0, places: 0 };
+        loop {
+            if self.cancelled.load(Relaxed) {
+                return Err(Error::Pipeline(PipelineError::Cancelled));
+            }
+            match self.attempt(&plan, &shapes, built.as_ref(), &morsels, room, &mut facts)? {
+                Outcome::Done(columns) => {
+                    morsels.iter().for_each(|(morsel, _)| source.finished(*morsel as usize));
+                    return Ok((columns, facts));
+                }
+                Outcome::Chains(rows) => {
+                    built.iter_mut().for_each(|shape| shape.rows = Rows::Chains);
+                    room.rows = rows;
+                }
+                Outcome::More(more) => room = more,
+            }
+        }
+    }
+
+    /// Morsels that may have rows for the sink, with their rows.
+    fn morsels(&self, plan: &Plan<'_>, source: &dyn Source) -> Vec<(u32, u32)> {
+        let mut wanted = Vec::new();
+        for act in &plan.acts {
+            match &act.kind {
+                ActKind::Filter(bound) => {
+                    if let BoundKind::Within { inner, interval } = &bound.kind
+                        && let Some(column) = plan.column_register(inner).and_then(|register| plan.column(register))
+                    {
+                        wanted.push((column, *interval));
+                    }
+                }
+                ActKind::Probe(probe) if matches!(probe.kind, JoinKind::Inner | JoinKind::Semi) => {
+                    let table = &self.tables[probe.table];
+                    if table.rows == 0 {
+                        return Vec::new();
+                    }
+                    if let [key] = probe.keys.as_slice()
+                        && let Some(column) = plan.column_register(key).and_then(|register| plan.column(register))
+                        && let Some(interval) = table.shape.layout.single_interval()
+                    {
+                        wanted.push((column, interval));
+                    }
+                }
+                ActKind::Probe(_) => {}
+            }
+        }
+        let may_pass = |morsel: &usize| {
+            wanted.iter().all(|(column, interval)| may_meet(source.interval(*morsel, *column), *interval))
+        };
+        let all = (0..source.morsels()).filter(|morsel| source.rows(*morsel) > 0);
+        all.filter(may_pass).map(|morsel| (morsel as u32, source.rows(morsel) as u32)).collect()
+    }
+
+    fn attempt(
+        &mut self,
+        plan: &Plan<'_>,
+        shapes: &[TableShape],
+        built: Option<&TableShape>,
+        morsels: &[(u32, u32)],
+        room: Room,
+        facts: &mut PipelineFacts,
+    ) -> Result<Outcome> {
+        let source = &self.execution.sources()[plan.pipeline.source];
+        let columns: RefCell<BTreeMap<usize, Result<Arc<ColumnImage>>>> = RefCell::default();
+        let forms = |column: usize| {
+            let mut columns = columns.borrow_mut();
+            let image = columns.entry(column).or_insert_with(|| self.images.column(source, column));
+            image.as_ref().map(|image| image.forms()).unwrap_or_default()
+        };
+        let options = &self.executor.options;
+        let input = Input {
+            plan,
+            tables: shapes,
+            built,
+            forms: &forms,
+            rows: facts.rows,
+            counts: options.counts,
+            many_rows: options.many_rows,
+        };
+        let generated = generate(&input)?;
+        let columns = columns.into_inner().into_iter().map(|(column, image)| Ok((column, image?)));
+        let columns = columns.collect::<Result<BTreeMap<usize, Arc<ColumnImage>>>>()?;
+        facts.column_bytes = columns.values().map(|image| image.bytes() as u64).sum();
+        let (kernel, compiled) = self
+            .executor
+            .compiler
+            .kernel(&generated.text)
+            .map_err(|source| Error::Device { attempt: "compiling a pipeline for the GPU".into(), source })?;
+        match compiled {
+            Compiled::Anew(elapsed) => facts.compile += elapsed,
+            Compiled::Kept | Compiled::Stored => facts.compile_hits += 1,
+        }
+
+        let mut table = built.map(|shape| self.table(shape, facts.rows, room)).transpose()?;
+        let targets = self.targets(&generated, facts.rows, room)?;
+        let status = self.zeros((STATUS_WORDS + generated.counted.len()) as u64 * 8)?;
+        let (small, places) = self.small(&generated, morsels)?;
+        facts.bytes_up += small.len as u64;
+
+        let units = morsels.len() as u64 * MORSEL_UNITS;
+        let mut words: Vec<u64> = Vec::with_capacity(ARGUMENT_WORDS);
+        for word in &generated.args {
+            words.push(match *word {
+                Word::Value(value) => value,
+                Word::Constant(number) => small.address + places[number + 1],
+                Word::Parts(column) => columns.get(&column).map_or(0, |image| image.address()),
+                Word::Morsels => small.address,
+                Word::Units => units,
+                Word::Status => status.address,
+                Word::Table(number, word) => self.tables[number].word(word),
+                Word::Built(word) => table.as_ref().map_or(0, |table| table.word(word)),
+                Word::BitmapWords(number) => bitmap_words(&self.tables[number].shape),
+                Word::Groups => targets.groups.map_or(0, |piece| piece.address),
+                Word::GroupKeys => targets.group_keys.map_or(0, |piece| piece.address),
+                Word::GroupMask => targets.group_places.saturating_sub(1),
+                Word::GroupCount => targets.group_places,
+                Word::Copies => copies(&generated),
+                Word::Output(number) => targets.outputs[number].0.address,
+                Word::OutputValid(number) => targets.outputs[number].1.map_or(0, |piece| piece.address),
+                Word::Capacity => targets.capacity,
+            });
+        }
+        if words.len() > ARGUMENT_WORDS {
+            return Err(Error::refused("a query with so many columns and constants"));
+        }
+        words.resize(ARGUMENT_WORDS, 0);
+        let bitmaps = generated.shared.bitmaps.iter().map(|number| bitmap_words(&self.tables[*number].shape));
+        let shared = (bitmaps.sum::<u64>() + generated.shared.groups) * 8;
+        let warps = u64::from(options.threads / 32).max(1);
+        let most = u64::from(self.executor.context.device().multiprocessors * options.blocks).max(1);
+        // Most units of a short morsel are beyond its rows.
+        let busy: u64 = morsels.iter().map(|(_, rows)| u64::from(*rows).div_ceil(1024 * UNIT_VECTORS)).sum();
+        let blocks = busy.div_ceil(warps).clamp(1, most) as u32;
+        let grid = Grid { blocks, threads: options.threads };
+        let [before, after] = &self.lane.events;
+        let stream = &self.lane.stream;
+        before.record(stream)?;
+        // SAFETY: the argument is made of the words that the text declares, in their order. Addresses are those of memory
+        // of the lengths that its parts say: of columns, which `columns` keeps until the stream is through (below), of
+        // pieces of the arena, which are nobody else's, and of tables that earlier kernels have finished.
+        unsafe { kernel.launch_words(stream, grid, shared as u32, &words)? };
+        after.record(stream)?;
+        stream.synchronize().map_err(|source| Error::Device { attempt: "a pipeline on the GPU".into(), source })?;
+        drop(columns);
+        facts.kernel += after.since(before)?;
+        facts.launches += 1;
+
+        let status = words_of(&self.lane.arena.read(status, status.len)?);
+        facts.bytes_down += status.len() as u64 * 8;
+        let [failed, rows, keyless, repeated, full] = [0, 1, 2, 3, 4].map(|n: usize| status[n]);
+        if failed != 0 {
+            let failure = generated.checks.get(!failed as usize);
+            let unknown = || PipelineError::Invalid("a check that nobody made has failed".into());
+            return Err(Error::Pipeline(failure.map_or_else(unknown, |failure| failure.error())));
+        }
+        if let Some(mut table) = table.take() {
+            if repeated != 0 {
+                return Ok(Outcome::Chains(rows));
+            }
+            if full != 0 {
+                return Ok(Outcome::More(Room { rows: rows.max(room.rows), places: table.places * 4 }));
+            }
+            (table.rows, table.has_keyless) = (rows, keyless != 0);
+            table.shape.filled = Some(rows);
+            facts.table = Some(table.facts());
+            self.tables.push(table);
+            step_rows(&generated, plan, &status[STATUS_WORDS..], facts);
+            return Ok(Outcome::Done(Vec::new()));
+        }
+        step_rows(&generated, plan, &status[STATUS_WORDS..], facts);
+        match &generated.sink {
+            SinkShape::Groups(_) if full != 0 => Ok(Outcome::More(Room { rows: 0, places: targets.group_places * 4 })),
+            SinkShape::Groups(groups) => self.groups(groups, &targets, facts).map(Outcome::Done),
+            SinkShape::Rows(_) if rows > targets.capacity => Ok(Outcome::More(Room { rows, places: 0 })),
+            SinkShape::Rows(outputs) => self.rows(plan, outputs, &targets, rows, facts).map(Outcome::Done),
+            SinkShape::Table => Ok(Outcome::Done(Vec::new())),
+        }
+    }
+
+    /// Memory that is filled with a byte before the next kernel.
+    fn filled(&mut self, bytes: u64, byte: u8) -> Result<Piece> {
+        let piece = self.piece(bytes)?;
+        // SAFETY: the piece is nobody else's, and its arena is not taken back before the stream is through.
+        unsafe { self.lane.stream.fill_at(piece.address, byte, piece.len)? };
+        Ok(piece)
+    }
+
+    fn zeros(&mut self, bytes: u64) -> Result<Piece> {
+        self.filled(bytes, 0)
+    }
+
+    fn piece(&mut self, bytes: u64) -> Result<Piece> {
+        let attempt = || format!("{bytes} bytes of device memory");
+        let too_much = || Error::refused(&attempt());
+        let len = usize::try_from(bytes).ok().filter(|_| bytes < MOST_BYTES).ok_or_else(too_much)?;
+        self.lane.arena.take(len.max(16)).map_err(|error| match error {
+            Error::Device { source, .. } => Error::Device { attempt: attempt(), source },
+            other => other,
+        })
+    }
+
+    /// What is small and goes to the device as one: morsels, and constant arrays after them, whose places come with it.
+    fn small(&mut self, generated: &Generated, morsels: &[(u32, u32)]) -> Result<(Piece, Vec<u64>)> {
+        let mut bytes: Vec<u8> = Vec::with_capacity(morsels.len() * 8);
+        for (morsel, rows) in morsels {
+            bytes.extend(morsel.to_le_bytes());
+            bytes.extend(rows.to_le_bytes());
+        }
+        let mut places = vec![0];
+        for constant in &generated.constants {
+            bytes.resize(bytes.len().next_multiple_of(16), 0);
+            places.push(bytes.len() as u64);
+            bytes.extend(constant);
+        }
+        let piece = self.piece(bytes.len() as u64)?;
+        self.lane.arena.write(piece, &bytes)?;
+        Ok((piece, places))
+    }
+
+    /// Memory for a table.
+    fn table(&mut self, shape: &TableShape, rows: u64, room: Room) -> Result<Built> {
+        let places = shape.places(rows).max(room.places);
+        let has_chains = shape.rows == Rows::Chains;
+        let capacity = if has_chains { room.rows.max(1) } else { places };
+        if capacity >= u64::from(u32::MAX) && has_chains {
+            return Err(Error::refused("a join with a table of 4 billion rows"));
+        }
+        let mut memory = BTreeMap::new();
+        match shape.kind {
+            TableKind::Direct => {
+                memory.insert(TableKey::Bits, self.zeros(places.div_ceil(64) * 8)?);
+            }
+            TableKind::Hashed => {
+                memory.insert(TableKey::Keys, self.filled(places * 8, 0xff)?);
+            }
+        }
+        if has_chains || shape.rows == Rows::Unique && shape.kind == TableKind::Hashed {
+            memory.insert(TableKey::Head, self.zeros(places * 4)?);
+        }
+        if has_chains {
+            memory.insert(TableKey::Next, self.piece(capacity * 4)?);
+        }
+        for (column, element) in shape.payload.iter().enumerate() {
+            let Some(element) = element else { continue };
+            memory.insert(TableKey::Payload(column), self.piece(capacity * element.bytes as u64)?);
+            if element.nullable {
+                memory.insert(TableKey::PayloadValid(column), self.piece(capacity)?);
+            }
+        }
+        Ok(Built { shape: shape.clone(), places, memory, rows: capacity, has_keyless: false })
+    }
+
+    /// Memory for groups or rows.
+    fn targets(&mut self, generated: &Generated, rows: u64, room: Room) -> Result<Targets> {
+        let mut targets = Targets::default();
+        match &generated.sink {
+            SinkShape::Table => {}
+            SinkShape::Groups(groups) => {
+                let keys = groups.layout.as_ref().map_or(1, |layout| layout.count);
+                targets.group_places = match groups.is_hashed {
+                    true => (rows.min(keys).max(32) * 2).next_power_of_two().min(GROUP_PLACES).max(room.places),
+                    false => keys,
+                };
+                let bytes = targets.group_places.saturating_mul(groups.words as u64 * 8);
+                targets.groups = Some(self.zeros(bytes)?);
+                if groups.is_hashed {
+                    targets.group_keys = Some(self.filled(targets.group_places * 8, 0xff)?);
+                }
+            }
+            SinkShape::Rows(outputs) => {
+                let bytes: u64 = outputs.iter().map(|output| output.bytes() as u64 + 1).sum();
+                targets.capacity = rows.clamp(1, (ROWS_BYTES / bytes.max(1)).max(1)).max(room.rows);
+                for output in outputs {
+                    let values = self.piece(targets.capacity * output.bytes() as u64)?;
+                    let valid = output.domain.nullable.then(|| self.piece(targets.capacity)).transpose()?;
+                    targets.outputs.push((values, valid));
+                }
+            }
+        }
+        Ok(targets)
+    }
+
+    fn groups(&mut self, groups: &Groups, targets: &Targets, facts: &mut PipelineFacts) -> Result<Vec<ResultColumn>> {
+        let mut read = |piece: Option<Piece>| -> Result<Vec<u64>> {
+            let Some(piece) = piece else { return Ok(Vec::new()) };
+            facts.bytes_down += piece.len as u64;
+            Ok(words_of(&self.lane.arena.read(piece, piece.len)?))
+        };
+        let states = read(targets.groups)?;
+        let keys = read(targets.group_keys)?;
+        Ok(of_groups(groups, &states, groups.is_hashed.then_some(&keys), targets.group_places as usize))
+    }
+
+    fn rows(
+        &mut self,
+        plan: &Plan<'_>,
+        outputs: &[Output],
+        targets: &Targets,
+        rows: u64,
+        facts: &mut PipelineFacts,
+    ) -> Result<Vec<ResultColumn>> {
+        let mut columns = Vec::with_capacity(outputs.len());
+        for (output, (values, valid)) in outputs.iter().zip(&targets.outputs) {
+            let values = self.lane.arena.read(*values, rows as usize * output.bytes())?;
+            let valid = valid.map(|valid| self.lane.arena.read(valid, rows as usize)).transpose()?;
+            facts.bytes_down += (values.len() + valid.as_ref().map_or(0, Vec::len)) as u64;
+            columns.push(of_rows(output, &values, valid.as_deref()));
+        }
+        Ok(match &plan.pipeline.sink {
+            Sink::Top { rows, keys, .. } => first_rows(columns, keys, *rows),
+            _ => columns,
+        })
+    }
+}
+
+/// Copies of the groups in shared memory.
+fn copies(generated: &Generated) -> u64 {
+    match &generated.sink {
+        SinkShape::Groups(groups) => groups.copies,
+        SinkShape::Table | SinkShape::Rows(_) => 0,
+    }
+}
+
+/// Words of a table's bitmap.
+fn bitmap_words(shape: &TableShape) -> u64 {
+    shape.layout.count.max(1).div_ceil(64)
+}
+
+/// What the counters say, by step of the pipeline: rows go through the acts in their order.
+fn step_rows(generated: &Generated, plan: &Plan<'_>, counted: &[u64], facts: &mut PipelineFacts) {
+    let mut rows_in = facts.rows;
+    let mut is_first = vec![true; facts.steps.len()];
+    for (act, rows_out) in generated.counted.iter().zip(counted) {
+        let step = plan.acts[*act].step;
+        let of = &mut facts.steps[step];
+        // A condition that was taken apart has seen what its first part has seen, and got rid of what all of them have.
+        let before = if std::mem::take(&mut is_first[step]) { rows_in } else { of.rows_in };
+        let removed = of.rows_in as i64 - of.rows_out as i64 + rows_in as i64 - *rows_out as i64;
+        *of = StepRows { rows_in: before, rows_out: before.saturating_add_signed(-removed) };
+        rows_in = *rows_out;
+    }
+}
+
+impl Built {
+    fn word(&self, word: TableWord) -> u64 {
+        let address = |key: TableKey| self.memory.get(&key).map_or(0, |piece| piece.address);
+        match word {
+            TableWord::Bits => address(TableKey::Bits),
+            TableWord::Keys => address(TableKey::Keys),
+            TableWord::Mask => self.places - 1,
+            TableWord::Head => address(TableKey::Head),
+            TableWord::Next => address(TableKey::Next),
+            TableWord::Payload(column) => address(TableKey::Payload(column)),
+            TableWord::PayloadValid(column) => address(TableKey::PayloadValid(column)),
+            TableWord::Capacity => self.rows,
+            TableWord::IsEmpty => u64::from(self.rows == 0 && !self.has_keyless),
+            TableWord::HasKeyless => u64::from(self.has_keyless),
+        }
+    }
+
+    fn facts(&self) -> TableFacts {
+        let bytes = self.memory.values().map(|piece| piece.len as u64).sum();
+        let is_unique = self.shape.rows != Rows::Chains;
+        TableFacts { kind: self.shape.kind, is_unique, rows: self.rows, bytes }
+    }
+}

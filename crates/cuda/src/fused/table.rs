@@ -1,0 +1,108 @@
+//! Join tables on the device: how a key finds its rows, and how payload lies.
+//!
+//! ```text
+//! dense    a bit per possible key; payload at the key's own place
+//! hashed   open addressing, at most half full: a key per slot; payload at the slot
+//! chains   several rows of a key: `head` of its place leads to the last of them, `next` of a row to the one before;
+//!          payload by row
+//! ```
+//! Tables are built in the hope that no key comes twice, without chains. If one does, the kernel says so, and the table
+//! is built once more with them. Payload is as narrow as its domain: how far a value is from the least one.
+
+use onehop_pipeline::cpu::{KeyLayout, Kind, TableKind};
+use onehop_pipeline::{Domain, Interval};
+
+/// A dense table may have this many times more places than the source has rows, and this many whatever its rows.
+const SPARSE: u64 = 16;
+const SMALL: u64 = 1 << 22;
+/// Bytes of a dense table, at most.
+const MOST_DENSE_BYTES: u64 = 1 << 31;
+
+/// Values of payload as they lie in memory.
+#[derive(Clone, Debug)]
+pub(super) struct Element {
+    /// Of the register that it becomes.
+    pub kind: Kind,
+    /// Its C++ type in memory.
+    pub stored: &'static str,
+    /// Bytes of that.
+    pub bytes: usize,
+    /// What is added to what is stored, if that is an offset.
+    pub least: Option<i64>,
+    pub nullable: bool,
+}
+
+impl Element {
+    pub fn of(domain: &Domain) -> Self {
+        let kind = Kind::of(domain);
+        let (stored, bytes, least) = match kind {
+            Kind::F64 => ("double", 8, None),
+            Kind::I128 => ("i128", 16, None),
+            Kind::Bool | Kind::I32 | Kind::I64 => {
+                let least = if domain.interval.is_empty() { 0 } else { domain.interval.min as i64 };
+                let (stored, bytes) = match domain.interval.count().unwrap_or(u128::MAX) {
+                    0..=0x100 => ("u8", 1),
+                    0x101..=0x1_0000 => ("u16", 2),
+                    0x1_0001..=0x1_0000_0000 => ("u32", 4),
+                    _ => ("u64", 8),
+                };
+                (stored, bytes, Some(least))
+            }
+        };
+        Self { kind, stored, bytes, least, nullable: domain.nullable }
+    }
+}
+
+/// Whether keys may come more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rows {
+    /// Nobody asks for the rows of a key.
+    Keys,
+    /// It is hoped that each has one.
+    Unique,
+    /// Some have several.
+    Chains,
+}
+
+/// A table, as code is made for it.
+#[derive(Clone, Debug)]
+pub(super) struct TableShape {
+    pub layout: KeyLayout,
+    pub kind: TableKind,
+    pub rows: Rows,
+    /// By number of the payload's column; `None` if no probe asks for it.
+    pub payload: Vec<Option<Element>>,
+    /// Keys that there are, once it is built: for guesses only.
+    pub filled: Option<u64>,
+}
+
+impl TableShape {
+    /// Of a pipeline that can put in so many rows.
+    pub fn new(layout: KeyLayout, payload: Vec<Option<Element>>, rows: u64, wants_rows: bool) -> Self {
+        let row_bytes: u64 = payload.iter().flatten().map(|element| (element.bytes + 1) as u64).sum();
+        let is_near = layout.count <= SMALL.max(rows.saturating_mul(SPARSE));
+        let is_dense = is_near && layout.count.saturating_mul(row_bytes + 4) <= MOST_DENSE_BYTES;
+        let kind = if is_dense { TableKind::Direct } else { TableKind::Hashed };
+        let rows = if wants_rows { Rows::Unique } else { Rows::Keys };
+        Self { layout, kind, rows, payload, filled: None }
+    }
+
+    /// Whether it is a bit for each of its keys, in bits that 32 bits can number.
+    pub fn is_bitmap(&self) -> bool {
+        self.kind == TableKind::Direct && self.layout.count < 1 << 32
+    }
+
+    /// Places of keys, if so many rows can come.
+    pub fn places(&self, rows: u64) -> u64 {
+        match self.kind {
+            TableKind::Direct => self.layout.count.max(1),
+            TableKind::Hashed => (rows.min(self.layout.count).max(1) * 2).next_power_of_two().max(64),
+        }
+    }
+
+    /// The part of the possible keys of `domain` that it has.
+    pub fn fullness(&self, domain: Interval) -> f64 {
+        let keys = domain.count().unwrap_or(u128::MAX).max(1) as f64;
+        self.filled.map_or(0.5, |filled| (filled as f64 / keys).min(1.0))
+    }
+}

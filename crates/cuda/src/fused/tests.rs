@@ -1,0 +1,3 @@
+//! Programs on the device that the tests have, against the CPU backend.
+
+mod shapes;
