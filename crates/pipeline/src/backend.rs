@@ -227,8 +227,10 @@ pub enum Compiled {
 pub struct DeviceRan {
     /// Rows of the morsels that were left to read.
     pub rows: u64,
-    /// Morsels ruled out by the keys of join tables.
+    /// Morsels ruled out by the keys of join tables, where somebody knows which table's.
     pub skipped: Vec<Skipped>,
+    /// Others that were ruled out, by whatever the pipeline looks for.
+    pub morsels_skipped: u64,
     /// What each step has seen and passed on; empty if nobody has counted.
     pub steps: Vec<StepRows>,
     /// Rows that left its sink, if it is not a table's: groups, or rows.
@@ -261,6 +263,7 @@ impl DeviceRan {
         Self {
             rows: 0,
             skipped: Vec::new(),
+            morsels_skipped: 0,
             steps: Vec::new(),
             rows_out: 0,
             table: None,

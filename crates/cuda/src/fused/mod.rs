@@ -31,6 +31,7 @@ mod tests;
 
 pub use compile::{CompileCounts, Compiled, Compiler};
 pub use image::{ColumnImage, Images, Part, Uploads, form};
+pub(crate) use run::texts;
 pub use run::{Answer, Executor, Options, PipelineFacts, TableFacts};
 
 /// The result of running a program on a device.

@@ -231,7 +231,7 @@ impl Lane {
 
 /// The texts of a program as they are before anything is known of its columns and tables, which decides whether there is
 /// code for it.
-pub(super) fn texts(execution: &Execution, counts: bool) -> Result<Vec<String>> {
+pub(crate) fn texts(execution: &Execution, counts: bool) -> Result<Vec<String>> {
     let mut shapes: Vec<TableShape> = Vec::new();
     let mut all = Vec::new();
     for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {

@@ -7,5 +7,5 @@ pub mod column;
 mod images;
 mod store;
 
-pub use images::{Assembled, Keep, ResidentImages};
+pub use images::{Assembled, Bytes, Columns, Keep, ResidentImages};
 pub use store::{Full, Listed, Store};

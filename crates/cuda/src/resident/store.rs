@@ -68,13 +68,7 @@ pub struct Listed<K> {
 
 impl<K, M> Default for Store<K, M> {
     fn default() -> Self {
-        let state = State {
-            things: HashMap::new(),
-            loading: HashSet::new(),
-            leaving: Vec::new(),
-            bytes: 0,
-            clock: 0,
-        };
+        let state = State { things: HashMap::new(), loading: HashSet::new(), leaving: Vec::new(), bytes: 0, clock: 0 };
         Self { state: Mutex::new(state), loaded: Condvar::new() }
     }
 }

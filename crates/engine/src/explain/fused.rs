@@ -17,7 +17,7 @@ use super::{
     DevicePipeline, DeviceScan, EstimateFacts, Facts, GroupFacts, JoinFacts, Node, PipelineTimes, PlacementFacts,
     RowFacts, Sampled, ScanFacts, TopFacts,
 };
-use crate::lower::{DerivedInput, DerivedRan, Fused, FusedExec, Input, PipelineRan, Scan};
+use crate::lower::{DerivedInput, DerivedRan, DeviceTimes, Fused, FusedExec, Input, PipelineRan, Scan};
 use crate::place::{Cost, Placed, Placement};
 use crate::units::{bytes, plural};
 
@@ -209,6 +209,10 @@ impl Subtree<'_> {
             count_partitions(&mut facts, scan, &skipped.morsels);
         }
         let times = ran.and_then(|ran| ran.device);
+        // Which of them it was nobody has counted apart.
+        if let Some(DeviceTimes { morsels_skipped: skipped @ 1.., .. }) = times {
+            facts.skipped_by_joins.push(("its filters and joins".into(), skipped));
+        }
         facts.device = self.device.zip(times).map(|(placed, times)| DeviceScan {
             device: placed.backend.name().into(),
             resident_bytes: times.resident_bytes,

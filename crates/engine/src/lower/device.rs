@@ -39,6 +39,8 @@ pub(crate) struct DeviceTimes {
     pub resident_bytes: u64,
     pub moved_bytes: u64,
     pub returned_bytes: u64,
+    /// Blocks that were ruled out when its tables were there.
+    pub morsels_skipped: u64,
 }
 
 /// How a device got on.
@@ -51,6 +53,7 @@ pub(super) enum OnDevice {
 impl From<DeviceRan> for PipelineRan {
     fn from(ran: DeviceRan) -> Self {
         let DeviceRan { kernel, launches, compiled, resident_bytes, moved_bytes, returned_bytes, .. } = ran;
+        let morsels_skipped = ran.morsels_skipped;
         Self {
             elapsed: ran.elapsed,
             rows: ran.rows,
@@ -60,7 +63,15 @@ impl From<DeviceRan> for PipelineRan {
             table: ran.table,
             top: ran.top,
             passes: 1,
-            device: Some(DeviceTimes { kernel, launches, compiled, resident_bytes, moved_bytes, returned_bytes }),
+            device: Some(DeviceTimes {
+                kernel,
+                launches,
+                compiled,
+                resident_bytes,
+                moved_bytes,
+                returned_bytes,
+                morsels_skipped,
+            }),
             ..Self::default()
         }
     }

@@ -47,6 +47,7 @@ use datafusion::logical_expr::{Extension, LogicalPlan};
 
 use onehop_segment::BlockCache;
 
+pub(crate) use self::device::DeviceTimes;
 pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan, StopOnDrop};
 pub(crate) use self::input::{DerivedInput, Input, Scan};
 use self::node::FusedNode;
