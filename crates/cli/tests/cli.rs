@@ -614,7 +614,7 @@ fn bench_q6_checks_its_answers_and_leaves_nothing() -> io::Result<()> {
     }
     assert!(missing.iter().all(|point| point["reason"].as_str().is_some_and(|why| !why.is_empty())), "{report}");
     let doctor = run(&["doctor", &place]);
-    let why = "no NVIDIA GPU; queries of this version need none";
+    let why = "no NVIDIA GPU; queries run on the CPU";
     assert_eq!(said.out.contains(why), doctor.out.contains(why), "{}{}", said.out, doctor.out);
     assert_eq!(std::fs::read_to_string(&csv)?.lines().count(), 1 + points.len());
     let drawn = std::fs::read_to_string(&svg)?;
