@@ -12,23 +12,22 @@ use onehop_cuda::{CudaDevices, fake};
 use onehop_engine::arrow::util::display::{ArrayFormatter, FormatOptions};
 use onehop_engine::{Database, DatabaseOptions, Engine, ExplainMode, Facts, Hop, Output, Session};
 use onehop_lab::generate::segments::load_table;
-use onehop_lab::generate::{Generator, Ssb};
-use onehop_lab::queries::SSB;
+use onehop_lab::generate::{Generator, Ssb, Tpch};
+use onehop_lab::queries::{SSB, TPCH};
 
 /// Several segments a table, whose dictionaries differ.
 const SETTINGS: [(&str, &str); 4] =
     [("storage.block_rows", "4096"), ("storage.segment_rows", "16384"), ("threads", "1"), ("gpu.min_bytes", "0")];
 
-async fn ssb() -> Session {
+async fn made(generator: &dyn Generator) -> Session {
     let settings = SETTINGS.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
     let database = Database::memory(&DatabaseOptions { settings, ..DatabaseOptions::default() }).unwrap();
     let options = Options { threads: 64, blocks: 2, many_rows: 0, counts: true };
     database.register_devices(CudaDevices::of_contexts(&[fake::context()], &fake::nvrtc(), options));
     let session = database.session().unwrap();
-    let ssb = Ssb::new(0.01).unwrap();
-    for table in ssb.tables() {
+    for table in generator.tables() {
         session.sql(&table.ddl).await.unwrap();
-        load_table(&ssb, &table, &session, NonZeroUsize::MIN, &|_| {}, &AtomicBool::new(false)).unwrap();
+        load_table(generator, &table, &session, NonZeroUsize::MIN, &|_| {}, &AtomicBool::new(false)).unwrap();
     }
     session
 }
@@ -55,7 +54,7 @@ const RESIDENT: &str = "SELECT table_name, count(*), bool_and(is_kept), max(hits
 
 #[tokio::test]
 async fn all_queries_run_on_the_device() {
-    let session = ssb().await;
+    let session = made(&Ssb::new(0.01).unwrap()).await;
     let set = async |name: &str, value: &str| drop(session.sql(&format!("SET {name} = '{value}'")).await.unwrap());
     let mut expected = Vec::new();
     set("gpu.mode", "off").await;
@@ -95,4 +94,23 @@ async fn all_queries_run_on_the_device() {
     let ledger = explanation.totals.unwrap().ledger;
     assert!(scans == 2 && ledger.hop(Hop::StorageToHost) == 0 && ledger.hop(Hop::DeviceToHost) > 0, "{ledger:?}");
     assert!(explanation.text().contains("; compiled before"), "{}", explanation.text());
+}
+
+/// Of TPC-H as well, where it has code for it.
+#[tokio::test]
+async fn what_the_device_cannot_do_the_cpu_does() {
+    let session = made(&Tpch::new(0.002).unwrap()).await;
+    let set = async |name: &str, value: &str| drop(session.sql(&format!("SET {name} = '{value}'")).await.unwrap());
+    let mut on_device = 0;
+    set("exec.fallback", "silent").await;
+    for query in TPCH {
+        set("gpu.mode", "off").await;
+        let expected = rows(&session, query.sql).await;
+        set("gpu.mode", "require").await;
+        assert_eq!(rows(&session, query.sql).await, expected, "{}", query.id);
+        let engine = session.query().engine();
+        println!("{} {engine:?}", query.id);
+        on_device += usize::from(engine != Engine::Cpu);
+    }
+    assert!(on_device > 0);
 }

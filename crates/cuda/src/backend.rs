@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use onehop_pipeline::backend::{
 use onehop_pipeline::cpu::{Execution, TableFacts};
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
-use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts, texts};
+use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts};
 use crate::kernels::copy;
 use crate::resident::{Assembled, Columns, ResidentImages};
 use crate::{Context, DeviceBuf, Driver, Error, Nvrtc};
@@ -84,6 +84,14 @@ impl Devices for CudaDevices {
         match self.found.get() {
             Some(Ok(found)) => found,
             _ => &[],
+        }
+    }
+
+    fn are_likely(&self) -> bool {
+        match self.found.get() {
+            Some(found) => found.as_ref().is_ok_and(|found| !found.is_empty()),
+            // Of the driver's, without loading it.
+            None => ["/dev/nvidiactl", "/dev/dxg"].iter().any(|node| Path::new(node).exists()),
         }
     }
 }
@@ -216,7 +224,7 @@ impl Backend for CudaBackend {
     }
 
     fn prepare(&self, execution: &Execution, hints: &Hints) -> Result<Arc<dyn Prepared>, Refusal> {
-        let texts = texts(execution, true).map_err(|e| match e {
+        let texts = self.0.executor.dry_texts(execution).map_err(|e| match e {
             FusedError::Refused(what) => Refusal(what),
             other => Refusal(other.to_string()),
         })?;

@@ -1,19 +1,83 @@
 //! Every kernel, as NVIDIA's compiler takes it, for the architectures that it is meant for. Needs NVRTC and no GPU:
 //! `make test-nvrtc` gets it and runs this. Without the library it fails.
 
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../pipeline/tests/programs/mod.rs"]
+mod programs;
+mod star;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use onehop_cuda::Nvrtc;
+use onehop_cuda::fused;
 use onehop_cuda::kernels::q6;
+use onehop_pipeline::Source;
+use onehop_pipeline::cpu::Execution;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
 
 /// What the kernels are to run on: H100 and H200, A100.
 const ARCHITECTURES: [(i32, i32); 2] = [(9, 0), (8, 0)];
 
+fn load() -> Arc<Nvrtc> {
+    match Nvrtc::load() {
+        Ok(nvrtc) => nvrtc,
+        Err(e) => panic!("{e}; {}", e.cure().unwrap_or_default()),
+    }
+}
+
+/// Programs that are drawn; `ONEHOP_GPU_PROGRAMS` has more of them.
+fn wanted() -> usize {
+    std::env::var("ONEHOP_GPU_PROGRAMS").ok().and_then(|value| value.parse().ok()).unwrap_or(20)
+}
+
+/// The texts of the first random programs that are not refused, and of the shapes of star queries.
+fn generated() -> BTreeSet<String> {
+    let mut texts = BTreeSet::new();
+    for (_, program, sources) in star::Star::new(5000, 0.01).queries() {
+        texts.extend(fused::texts_of(&Execution::new(program, sources, 1 << 30).unwrap()).unwrap());
+    }
+    let mut runner = TestRunner::deterministic();
+    let tables = (programs::tables::table(0..40, 12), programs::tables::table(1000..2500, 15));
+    let case = (tables, programs::random::program(), proptest::prelude::any::<[bool; 2]>());
+    let mut programs = 0;
+    while programs < wanted() {
+        let ((build, facts), program, in_memory) = case.new_tree(&mut runner).unwrap().current();
+        let sources: Vec<Arc<dyn Source>> =
+            [build, facts].iter().zip(in_memory).map(|(table, in_memory)| table.source(in_memory)).collect();
+        let Ok(execution) = Execution::new(program, sources, 1 << 30) else { continue };
+        match fused::texts_of(&execution) {
+            Ok(more) => texts.extend(more),
+            Err(fused::Error::Refused(_)) => continue,
+            Err(e) => panic!("{e}"),
+        }
+        programs += 1;
+    }
+    texts
+}
+
+#[test]
+#[ignore = "needs NVRTC: make test-nvrtc"]
+fn every_generated_kernel_compiles() {
+    let nvrtc = load();
+    let texts = generated();
+    for compute in ARCHITECTURES {
+        for text in &texts {
+            match fused::compile(&nvrtc, compute, text) {
+                Ok(image) => assert!(image.starts_with(b"\x7fELF"), "an image for {compute:?}"),
+                Err(e) => panic!("{compute:?}: {e}\n{text}"),
+            }
+        }
+    }
+    println!("\ngenerated: {} passed, 0 failed", texts.len() * ARCHITECTURES.len());
+}
+
 #[test]
 #[ignore = "needs NVRTC: make test-nvrtc"]
 fn every_kernel_compiles() {
-    let nvrtc = match Nvrtc::load() {
-        Ok(nvrtc) => nvrtc,
-        Err(e) => panic!("{e}; {}", e.cure().unwrap_or_default()),
-    };
+    let nvrtc = load();
     let mut compiled = 0;
     for compute in ARCHITECTURES {
         let mut compile = |macros: &[(&str, String)]| match nvrtc.compile("q6.cu", q6::TEXT, compute, macros) {

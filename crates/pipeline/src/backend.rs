@@ -35,6 +35,11 @@ pub trait Devices: Debug + Send + Sync {
 
     /// As [`Devices::all`], if somebody has asked for them: nobody waits for a device in order to free its memory.
     fn found(&self) -> &[Arc<dyn Backend>];
+
+    /// Whether it looks as if there were any, as far as that can be told at once.
+    fn are_likely(&self) -> bool {
+        !self.found().is_empty()
+    }
 }
 
 /// A device that runs programs. All methods may be called from many threads.

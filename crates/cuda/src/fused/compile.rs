@@ -118,8 +118,11 @@ impl Compiler {
     }
 }
 
-/// Compiles a generated text.
-pub(super) fn compile(nvrtc: &Nvrtc, compute: (i32, i32), text: &str) -> Result<Vec<u8>> {
+/// Compiles a generated text for devices of a compute capability.
+///
+/// # Errors
+/// Those of the compiler.
+pub fn compile(nvrtc: &Nvrtc, compute: (i32, i32), text: &str) -> Result<Vec<u8>> {
     nvrtc.compile_with("pipeline.cu", &format!("{DEVICE}{text}"), compute, &OPTIONS)
 }
 

@@ -55,13 +55,13 @@ struct Status {
     u64 keyless;  // whether some had no key
     u64 repeated; // whether a key came twice
     u64 full;     // whether a table had no room
-    u64 steps[];  // rows out of each step, where they are counted
 };
 static_assert(sizeof(Status) == 40, "as in run.rs");
+// Behind it: rows out of each step, where they are counted, and the ends of what a table was built of.
+INLINE u64* more_of(Status* status) { return (u64*)(status + 1); }
 
-// Units of work: so many vectors of a morsel, which has 64 at most.
-#define UNIT_VECTORS 4
-#define MORSEL_UNITS 16
+// Vectors of a morsel, at most. A unit of work is a part of them.
+#define MORSEL_VECTORS 64
 
 // Forms: what a part holds, times 64, plus the width of a packed one less 1.
 #define FORM_SAME 0     // the base in every row
@@ -303,6 +303,8 @@ INLINE void add_wide(u64* low, u64* high, u128 by) {
 INLINE void raise(u64* word, u64 to) {
     if (*(volatile u64*)word < to) atomicMax(word, to);
 }
+// The same of a variable.
+INLINE void keep_greatest(u64& most, u64 value) { most = value > most ? value : most; }
 INLINE void mark(u64* word) {
     if (!*(volatile u64*)word) *(volatile u64*)word = 1;
 }

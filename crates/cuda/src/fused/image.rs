@@ -71,8 +71,8 @@ pub mod form {
 pub struct ColumnImage {
     data: DeviceBuf,
     parts: DeviceBuf,
-    /// Forms, and how many morsels are of each.
-    forms: BTreeMap<u32, usize>,
+    /// The most frequent first.
+    forms: Vec<u32>,
 }
 
 /// Where kernels get columns from: whoever keeps them on the device, or puts them there when they are asked for. May be
@@ -110,12 +110,7 @@ impl ColumnImage {
     /// # Errors
     /// Those of the source and of the device.
     pub fn upload(context: &Arc<Context>, source: &dyn Source, column: usize) -> Result<Self> {
-        let mut builder = Builder::default();
-        for morsel in 0..source.morsels() {
-            let block = source.load(morsel, column)?;
-            builder.push(&block, source.rows(morsel), &source.columns()[column])?;
-        }
-        builder.finish(context)
+        Builder::of(source, column)?.finish(context)
     }
 
     /// Made of what is there already: `parts` are those of the morsels, in their order, and hold addresses in `data`.
@@ -123,11 +118,9 @@ impl ColumnImage {
     /// # Errors
     /// Those of the device.
     pub fn of_parts(context: &Arc<Context>, data: DeviceBuf, parts: &[Part]) -> Result<Self> {
-        let mut forms = BTreeMap::new();
-        parts.iter().for_each(|part| *forms.entry(part.form).or_insert(0) += 1);
         let mut buffer = DeviceBuf::new(context, size_of_val(parts))?;
         buffer.copy_from(0, bytes_of(parts))?;
-        Ok(Self { data, parts: buffer, forms })
+        Ok(Self { data, parts: buffer, forms: forms_of(parts) })
     }
 
     /// Where the parts are.
@@ -136,16 +129,28 @@ impl ColumnImage {
     }
 
     /// Its forms, the most frequent ones first.
-    pub(super) fn forms(&self) -> Vec<u32> {
-        let mut forms: Vec<(u32, usize)> = self.forms.iter().map(|(form, morsels)| (*form, *morsels)).collect();
-        forms.sort_by_key(|(form, morsels)| (std::cmp::Reverse(*morsels), *form));
-        forms.into_iter().map(|(form, _)| form).collect()
+    pub(super) fn forms(&self) -> &[u32] {
+        &self.forms
     }
 
     /// Bytes of device memory that it takes.
     pub fn bytes(&self) -> usize {
         self.data.len() + self.parts.len()
     }
+}
+
+/// The forms of parts, the most frequent first.
+fn forms_of(parts: &[Part]) -> Vec<u32> {
+    let mut counts = BTreeMap::new();
+    parts.iter().for_each(|part| *counts.entry(part.form).or_insert(0) += 1);
+    let mut forms: Vec<(u32, usize)> = counts.into_iter().collect();
+    forms.sort_by_key(|(form, morsels)| (std::cmp::Reverse(*morsels), *form));
+    forms.into_iter().map(|(form, _)| form).collect()
+}
+
+/// The forms that a source's column would have on a device.
+pub(super) fn forms_of_column(source: &dyn Source, column: usize) -> Result<Vec<u32>> {
+    Ok(forms_of(&Builder::of(source, column)?.parts))
 }
 
 /// The memory of plain values.
@@ -165,6 +170,15 @@ struct Builder {
 }
 
 impl Builder {
+    fn of(source: &dyn Source, column: usize) -> Result<Self> {
+        let mut builder = Self::default();
+        for morsel in 0..source.morsels() {
+            let block = source.load(morsel, column)?;
+            builder.push(&block, source.rows(morsel), &source.columns()[column])?;
+        }
+        Ok(builder)
+    }
+
     fn put(&mut self, bytes: &[u8]) -> u64 {
         let at = (self.data.len() + 1).next_multiple_of(ALIGNMENT);
         self.data.resize(at, 0);

@@ -66,11 +66,6 @@ impl Arena {
         Ok(bytes)
     }
 
-    /// Bytes that it has of the device.
-    pub fn bytes(&self) -> usize {
-        self.chunks.iter().map(DeviceBuf::len).sum()
-    }
-
     /// Takes all pieces back. Nobody is using them.
     pub fn clear(&mut self) {
         if self.chunks.len() > 1 {

@@ -29,10 +29,9 @@ mod table;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-pub use compile::{CompileCounts, Compiled, Compiler};
+pub use compile::{CompileCounts, Compiled, Compiler, compile};
 pub use image::{ColumnImage, Images, Part, Uploads, form};
-pub(crate) use run::texts;
-pub use run::{Answer, Executor, Options, PipelineFacts, TableFacts};
+pub use run::{Answer, Executor, Options, PipelineFacts, TableFacts, texts_of};
 
 /// The result of running a program on a device.
 pub type Result<T> = std::result::Result<T, Error>;

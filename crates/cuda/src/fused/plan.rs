@@ -7,7 +7,7 @@
 
 use onehop_pipeline::bind::{Bound, BoundKind, LookupValues, bind};
 use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Step};
-use onehop_pipeline::{CompareOp, Domain, Expr, Interval};
+use onehop_pipeline::{CompareOp, Domain, Expr, Interval, Type};
 
 use super::table::TableShape;
 use super::{Error, Result};
@@ -57,7 +57,8 @@ pub(super) struct Probe {
 #[derive(Clone, Debug)]
 pub(super) struct Plan<'a> {
     pub pipeline: &'a Pipeline,
-    pub domains: &'a [Domain],
+    /// Of the registers: as settled, less what tables turned out not to hold.
+    pub domains: Vec<Domain>,
     pub registers: Vec<Register>,
     pub acts: Vec<Act>,
 }
@@ -65,7 +66,8 @@ pub(super) struct Plan<'a> {
 impl<'a> Plan<'a> {
     pub fn new(pipeline: &'a Pipeline, shape: &'a Shape, tables: &[TableShape]) -> Result<Self> {
         let columns = pipeline.columns.iter().map(|column| Register::Column(*column));
-        let mut plan = Self { pipeline, domains: &shape.registers, registers: columns.collect(), acts: Vec::new() };
+        let mut plan =
+            Self { pipeline, domains: shape.registers.clone(), registers: columns.collect(), acts: Vec::new() };
         for (number, step) in pipeline.steps.iter().enumerate() {
             plan.step(number, step, tables)?;
         }
@@ -74,7 +76,7 @@ impl<'a> Plan<'a> {
     }
 
     pub fn bind(&self, expr: &Expr) -> Result<Bound> {
-        Ok(bind(expr, self.domains)?)
+        Ok(bind(expr, &self.domains)?)
     }
 
     fn step(&mut self, number: usize, step: &Step, tables: &[TableShape]) -> Result<()> {
@@ -92,8 +94,11 @@ impl<'a> Plan<'a> {
             }
             Step::Probe(probe) => {
                 let keys = probe.keys.iter().map(|key| self.bind(key)).collect::<Result<Vec<_>>>()?;
-                let condition = probe.condition.as_ref().map(|condition| self.bind(condition)).transpose()?;
                 let first = self.registers.len();
+                for (register, column) in (first..).zip(&probe.payload) {
+                    self.narrow(register, &tables[probe.table], *column);
+                }
+                let condition = probe.condition.as_ref().map(|condition| self.bind(condition)).transpose()?;
                 let mut needs = registers_of(keys.iter().chain(&condition));
                 needs.retain(|register| *register < first);
                 let is_fallible = keys.iter().any(|key| key.is_fallible);
@@ -113,6 +118,15 @@ impl<'a> Plan<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What a table holds is known by now: groups by it may be fewer than they could be.
+    fn narrow(&mut self, register: usize, table: &TableShape, column: usize) {
+        let domain = &mut self.domains[register];
+        let known = table.filled.as_ref().and_then(|filled| filled.payload[column]);
+        if let (Some(known), Type::Int | Type::Text) = (known, domain.ty) {
+            domain.interval = domain.interval.intersection(known);
+        }
     }
 
     /// A register that can fail makes what reads it fallible.

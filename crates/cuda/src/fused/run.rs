@@ -22,22 +22,27 @@ use std::time::Duration;
 use onehop_pipeline::bind::BoundKind;
 use onehop_pipeline::cpu::{Execution, KeyLayout, ResultColumn, StepRows, TableKind};
 use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Sink, Step};
-use onehop_pipeline::{Error as PipelineError, Source};
+use onehop_pipeline::{Error as PipelineError, Interval, Source, VECTOR_ROWS};
 
-use super::codegen::{Generated, Groups, Input, Output, SinkShape, TableWord, Word, generate};
+use super::codegen::{End, Generated, Groups, Input, Output, SinkShape, TableWord, Word, generate};
 use super::compile::{Compiled, Compiler};
-use super::image::{ColumnImage, Images};
+use super::image::{ColumnImage, Images, forms_of_column};
 use super::memory::{Arena, Piece};
 use super::plan::{ActKind, Plan};
 use super::result::{first_rows, may_meet, of_groups, of_rows, words_of};
-use super::table::{Element, Rows, TableShape};
+use super::table::{Element, Filled, Rows, TableShape};
 use super::{Error, Result};
 use crate::kernels::ARGUMENT_WORDS;
 use crate::{Context, Event, Grid, Nvrtc, Stream};
 
 /// As in device.cuh.
-const UNIT_VECTORS: u64 = 4;
-const MORSEL_UNITS: u64 = 16;
+const MORSEL_VECTORS: u64 = 64;
+/// Vectors that a warp takes at once, at most: it reads where columns are once for all of them.
+const UNIT_VECTORS: u64 = 8;
+/// Units that there should be for each warp that the device can run, so that none waits for a slow one.
+const UNITS_PER_WARP: u64 = 8;
+/// Warps that a multiprocessor runs at once, about.
+const WARPS: u64 = 32;
 /// Words of a status, before the steps'.
 const STATUS_WORDS: usize = 5;
 /// Bytes of collected rows that there is room for at first.
@@ -194,7 +199,18 @@ impl Executor {
     /// # Errors
     /// [`Error::Refused`], with the reason.
     pub fn check(&self, execution: &Execution) -> Result<()> {
-        texts(execution, self.options.counts).map(|_| ())
+        self.dry_texts(execution).map(|_| ())
+    }
+
+    /// The texts of a program's pipelines as they are when nothing is known of columns and tables: those of two programs of
+    /// one shape are the same.
+    ///
+    /// # Errors
+    /// As [`Executor::check`].
+    pub(crate) fn dry_texts(&self, execution: &Execution) -> Result<Vec<String>> {
+        let forms = |_: &dyn Source, _| Vec::new();
+        let counts = self.options.counts;
+        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts })
     }
 
     /// Runs a program, which stops soon after `cancelled` was set.
@@ -208,15 +224,21 @@ impl Executor {
             Some(lane) => lane,
             None => Lane::new(&self.context)?,
         };
-        let mut run = Run { executor: self, execution, images, cancelled, lane: &mut lane, tables: Vec::new() };
+        let mut run =
+            Run { executor: self, execution, images, cancelled, lane: &mut lane, tables: Vec::new(), held: Vec::new() };
         let outcome = run.all();
+        let held = run.held;
         match lane.stream.synchronize() {
             Ok(()) => {
+                drop(held);
                 lane.arena.clear();
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
             }
             // Nobody knows what still touches its memory.
-            Err(_) => std::mem::forget(lane),
+            Err(source) => {
+                std::mem::forget((lane, held));
+                return outcome.and(Err(Error::Device { attempt: "waiting for the GPU".into(), source }));
+            }
         }
         outcome
     }
@@ -229,25 +251,33 @@ impl Lane {
     }
 }
 
-/// The texts of a program as they are before anything is known of its columns and tables, which decides whether there is
-/// code for it.
-pub(crate) fn texts(execution: &Execution, counts: bool) -> Result<Vec<String>> {
+/// How texts are made without a device.
+struct Dry<'a> {
+    /// Forms of a source's column.
+    forms: &'a dyn Fn(&dyn Source, usize) -> Vec<u32>,
+    /// What the tables turn out to be.
+    rows: Rows,
+    many_rows: u64,
+    counts: bool,
+}
+
+/// A program's texts as they would be for tables and columns of some kind. As nothing is known of them but that, this
+/// decides whether there is code for it.
+fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>> {
     let mut shapes: Vec<TableShape> = Vec::new();
     let mut all = Vec::new();
     for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {
         let plan = Plan::new(pipeline, shape, &shapes)?;
-        let rows = rows_of(&*execution.sources()[pipeline.source]);
-        let built = table_shape(execution, number, pipeline, shape, rows)?;
-        let forms = |_| Vec::new();
-        let input = Input {
-            plan: &plan,
-            tables: &shapes,
-            built: built.as_ref(),
-            forms: &forms,
-            rows,
-            counts,
-            many_rows: u64::MAX,
-        };
+        let source = &*execution.sources()[pipeline.source];
+        let rows = rows_of(source);
+        let mut built = table_shape(execution, number, pipeline, shape, rows)?;
+        if let Some(shape) = built.as_mut().filter(|shape| shape.rows == Rows::Unique) {
+            shape.rows = dry.rows;
+        }
+        let forms = |column| (dry.forms)(source, column);
+        let (many_rows, counts) = (dry.many_rows, dry.counts);
+        let input =
+            Input { plan: &plan, tables: &shapes, built: built.as_ref(), forms: &forms, rows, counts, many_rows };
         let generated = generate(&input)?;
         if generated.args.len() > ARGUMENT_WORDS {
             return Err(Error::refused("a query with so many columns and constants"));
@@ -256,6 +286,31 @@ pub(crate) fn texts(execution: &Execution, counts: bool) -> Result<Vec<String>> 
         shapes.extend(built);
     }
     Ok(all)
+}
+
+/// Every text that a program may get, for columns as its sources have them: for who compiles them without a device.
+///
+/// # Errors
+/// [`Error::Refused`], and those of the sources.
+pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
+    let failed = RefCell::new(None);
+    let forms = |source: &dyn Source, column: usize| {
+        let forms = forms_of_column(source, column);
+        forms.unwrap_or_else(|error| {
+            failed.replace(Some(error));
+            Vec::new()
+        })
+    };
+    let mut all = texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: 0, counts: true })?;
+    for text in texts(execution, &Dry { forms: &forms, rows: Rows::Chains, many_rows: u64::MAX, counts: false })? {
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    match failed.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(all),
+    }
 }
 
 fn rows_of(source: &dyn Source) -> u64 {
@@ -296,6 +351,8 @@ struct Run<'a> {
     cancelled: &'a AtomicBool,
     lane: &'a mut Lane,
     tables: Vec<Built>,
+    /// Columns that kernels may be reading.
+    held: Vec<Arc<ColumnImage>>,
 }
 
 /// What an attempt at a pipeline came to.
@@ -369,7 +426,7 @@ impl Run<'_> {
                     }
                     if let [key] = probe.keys.as_slice()
                         && let Some(column) = plan.column_register(key).and_then(|register| plan.column(register))
-                        && let Some(interval) = table.shape.layout.single_interval()
+                        && let Some(interval) = table.shape.filled.as_ref().and_then(|filled| filled.key)
                     {
                         wanted.push((column, interval));
                     }
@@ -398,7 +455,7 @@ impl Run<'_> {
         let forms = |column: usize| {
             let mut columns = columns.borrow_mut();
             let image = columns.entry(column).or_insert_with(|| self.images.column(source, column));
-            image.as_ref().map(|image| image.forms()).unwrap_or_default()
+            image.as_ref().map(|image| image.forms().to_vec()).unwrap_or_default()
         };
         let options = &self.executor.options;
         let input = Input {
@@ -413,6 +470,7 @@ impl Run<'_> {
         let generated = generate(&input)?;
         let columns = columns.into_inner().into_iter().map(|(column, image)| Ok((column, image?)));
         let columns = columns.collect::<Result<BTreeMap<usize, Arc<ColumnImage>>>>()?;
+        self.held.extend(columns.values().cloned());
         facts.column_bytes = columns.values().map(|image| image.bytes() as u64).sum();
         let (kernel, compiled) = self
             .executor
@@ -426,11 +484,15 @@ impl Run<'_> {
 
         let mut table = built.map(|shape| self.table(shape, facts.rows, room)).transpose()?;
         let targets = self.targets(&generated, facts.rows, room)?;
-        let status = self.zeros((STATUS_WORDS + generated.counted.len()) as u64 * 8)?;
+        let status = self.zeros((STATUS_WORDS + generated.counted.len() + 2 * generated.ends.len()) as u64 * 8)?;
         let (small, places) = self.small(&generated, morsels)?;
         facts.bytes_up += small.len as u64;
 
-        let units = morsels.len() as u64 * MORSEL_UNITS;
+        let vectors: u64 = morsels.iter().map(|(_, rows)| u64::from(*rows).div_ceil(VECTOR_ROWS as u64)).sum();
+        let multiprocessors = u64::from(self.executor.context.device().multiprocessors);
+        let enough = multiprocessors * WARPS * UNITS_PER_WARP;
+        let unit_vectors = (vectors / enough.max(1) + 1).next_power_of_two().min(UNIT_VECTORS);
+        let units = morsels.len() as u64 * (MORSEL_VECTORS / unit_vectors);
         let mut words: Vec<u64> = Vec::with_capacity(ARGUMENT_WORDS);
         for word in &generated.args {
             words.push(match *word {
@@ -439,6 +501,7 @@ impl Run<'_> {
                 Word::Parts(column) => columns.get(&column).map_or(0, |image| image.address()),
                 Word::Morsels => small.address,
                 Word::Units => units,
+                Word::UnitVectors => unit_vectors,
                 Word::Status => status.address,
                 Word::Table(number, word) => self.tables[number].word(word),
                 Word::Built(word) => table.as_ref().map_or(0, |table| table.word(word)),
@@ -460,21 +523,20 @@ impl Run<'_> {
         let bitmaps = generated.shared.bitmaps.iter().map(|number| bitmap_words(&self.tables[*number].shape));
         let shared = (bitmaps.sum::<u64>() + generated.shared.groups) * 8;
         let warps = u64::from(options.threads / 32).max(1);
-        let most = u64::from(self.executor.context.device().multiprocessors * options.blocks).max(1);
+        let most = (multiprocessors * u64::from(options.blocks)).max(1);
         // Most units of a short morsel are beyond its rows.
-        let busy: u64 = morsels.iter().map(|(_, rows)| u64::from(*rows).div_ceil(1024 * UNIT_VECTORS)).sum();
-        let blocks = busy.div_ceil(warps).clamp(1, most) as u32;
+        let blocks = vectors.div_ceil(unit_vectors * warps).clamp(1, most) as u32;
         let grid = Grid { blocks, threads: options.threads };
         let [before, after] = &self.lane.events;
         let stream = &self.lane.stream;
         before.record(stream)?;
         // SAFETY: the argument is made of the words that the text declares, in their order. Addresses are those of memory
-        // of the lengths that its parts say: of columns, which `columns` keeps until the stream is through (below), of
+        // of the lengths that its parts say: of columns, which are held until the stream is through, of
         // pieces of the arena, which are nobody else's, and of tables that earlier kernels have finished.
         unsafe { kernel.launch_words(stream, grid, shared as u32, &words)? };
         after.record(stream)?;
         stream.synchronize().map_err(|source| Error::Device { attempt: "a pipeline on the GPU".into(), source })?;
-        drop(columns);
+        self.held.clear();
         facts.kernel += after.since(before)?;
         facts.launches += 1;
 
@@ -494,7 +556,8 @@ impl Run<'_> {
                 return Ok(Outcome::More(Room { rows: rows.max(room.rows), places: table.places * 4 }));
             }
             (table.rows, table.has_keyless) = (rows, keyless != 0);
-            table.shape.filled = Some(rows);
+            let ends = &status[STATUS_WORDS + generated.counted.len()..];
+            table.shape.filled = Some(filled(&generated, &table.shape, rows, rows_of(&**source), ends));
             facts.table = Some(table.facts());
             self.tables.push(table);
             step_rows(&generated, plan, &status[STATUS_WORDS..], facts);
@@ -644,6 +707,20 @@ impl Run<'_> {
             _ => columns,
         })
     }
+}
+
+/// What is known of a table, by the ends that its kernel has found.
+fn filled(generated: &Generated, shape: &TableShape, rows: u64, of_rows: u64, ends: &[u64]) -> Filled {
+    let interval = |end: End| {
+        let at = generated.ends.iter().position(|other| *other == end)?;
+        // As device.cuh's `least` and `greatest` made them; zeros, if there was no value.
+        let (low, high) = (!ends[2 * at], ends[2 * at + 1]);
+        let value = |word: u64| i128::from((word ^ 1 << 63) as i64);
+        let has_values = ends[2 * at] != 0 || high != 0;
+        Some(if has_values { Interval::new(value(low), value(high)) } else { Interval::EMPTY })
+    };
+    let payload = (0..shape.payload.len()).map(|column| interval(End::Payload(column))).collect();
+    Filled { rows, of_rows, key: interval(End::Key), payload }
 }
 
 /// Copies of the groups in shared memory.

@@ -18,6 +18,9 @@ const SMALL: u64 = 1 << 22;
 /// Bytes of a dense table, at most.
 const MOST_DENSE_BYTES: u64 = 1 << 31;
 
+/// A table with less than this part of the possible keys has few of those that there are.
+const SURELY_FEW: f64 = 0.001;
+
 /// Values of payload as they lie in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Element {
@@ -72,8 +75,20 @@ pub(super) struct TableShape {
     pub rows: Rows,
     /// By number of the payload's column; `None` if no probe asks for it.
     pub payload: Vec<Option<Element>>,
-    /// Keys that there are, once it is built: for guesses only.
-    pub filled: Option<u64>,
+    /// What is known of its rows, once it is built.
+    pub filled: Option<Filled>,
+}
+
+/// What is known of a table's rows.
+#[derive(Clone, Debug)]
+pub(super) struct Filled {
+    pub rows: u64,
+    /// Rows of the source that they are of.
+    pub of_rows: u64,
+    /// What the key lies within, if it has one part.
+    pub key: Option<Interval>,
+    /// What each column of the payload lies within, where that is known.
+    pub payload: Vec<Option<Interval>>,
 }
 
 impl TableShape {
@@ -100,9 +115,13 @@ impl TableShape {
         }
     }
 
-    /// The part of the possible keys of `domain` that it has.
+    /// The part of the rows with keys of `domain` that find something, as a guess. Keys may lie far apart though every
+    /// row finds one, as days do that are written as numbers of eight digits: then it is the part of its source's rows
+    /// that is in it.
     pub fn fullness(&self, domain: Interval) -> f64 {
-        let keys = domain.count().unwrap_or(u128::MAX).max(1) as f64;
-        self.filled.map_or(0.5, |filled| (filled as f64 / keys).min(1.0))
+        let Some(filled) = &self.filled else { return 0.5 };
+        let of_keys = filled.rows as f64 / domain.count().unwrap_or(u128::MAX).max(1) as f64;
+        let of_rows = filled.rows as f64 / filled.of_rows.max(1) as f64;
+        if of_keys < SURELY_FEW { of_keys } else { of_keys.max(of_rows).min(1.0) }
     }
 }

@@ -1,3 +1,9 @@
-//! Programs on the device that the tests have, against the CPU backend.
+//! Programs on the device that the tests have, against the CPU backend and the naive interpreter of `crates/pipeline`'s
+//! own tests.
 
+mod edges;
+mod faults;
+#[path = "../../../pipeline/tests/programs/mod.rs"]
+mod programs;
+mod random;
 mod shapes;

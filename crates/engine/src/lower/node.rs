@@ -159,13 +159,16 @@ impl FusedNode {
         refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
         if let Some(flat) = distinct::flattened(aggregate)
-            && let Ok(node) =
-                Dictionaries::fewest(|texts| Self::of_flat(&flat, aggregate, state, fusing, query, texts, refused))
+            && let Ok(node) = Dictionaries::fewest(&fusing.placing, |texts| {
+                Self::of_flat(&flat, aggregate, state, fusing, query, texts, refused)
+            })
         {
             return Ok(node);
         }
         // Where sets of values do not do, the one aggregate runs above the other.
-        Dictionaries::fewest(|texts| Self::of_flat(aggregate, aggregate, state, fusing, query, texts, refused))
+        Dictionaries::fewest(&fusing.placing, |texts| {
+            Self::of_flat(aggregate, aggregate, state, fusing, query, texts, refused)
+        })
     }
 
     /// What does the same as `unfused`.
@@ -212,7 +215,7 @@ impl FusedNode {
         query: Option<&Arc<Query>>,
         refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
-        Dictionaries::fewest(|texts| Self::of_joins_with(plan, state, fusing, query, texts, refused))
+        Dictionaries::fewest(&fusing.placing, |texts| Self::of_joins_with(plan, state, fusing, query, texts, refused))
     }
 
     fn of_joins_with(

@@ -64,6 +64,12 @@ pub(crate) struct Placing {
 }
 
 impl Placing {
+    /// Whether anything might run on a device: there are some, or it is required.
+    pub fn may_use_devices(&self) -> bool {
+        let is_likely = || self.known.devices().is_some_and(|devices| devices.are_likely());
+        self.mode == GpuMode::Require || self.mode == GpuMode::Auto && is_likely()
+    }
+
     pub fn new(known: &Arc<Known>, settings: &Settings) -> Self {
         Self {
             known: Arc::clone(known),

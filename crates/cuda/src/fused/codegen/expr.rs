@@ -318,7 +318,11 @@ impl Writer {
             _ => format!("{left} {sign} {right}"),
         };
         let result = self.computed_if(wide, valid, &value);
-        self.bounded(result, check, kind)
+        // A quotient is checked for its divisor, too.
+        let may_leave = |check: &&Arc<Check>| {
+            exact.is_none_or(|exact| !Interval::new(check.bounds.min, check.bounds.max).contains(exact))
+        };
+        self.bounded(result, check.filter(may_leave), kind)
     }
 
     /// A result within the bounds of its type, in its kind.

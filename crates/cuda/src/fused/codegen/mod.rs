@@ -48,6 +48,17 @@ pub(super) struct Generated {
     pub sink: SinkShape,
     /// The acts whose rows are counted, in the order of the counters.
     pub counted: Vec<usize>,
+    /// Of what a table was built of, the ends of which values are found after the counters: two words each.
+    pub ends: Vec<End>,
+}
+
+/// Something whose least and greatest value are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The key of a table, if it has one part.
+    Key,
+    /// A column of its payload.
+    Payload(usize),
 }
 
 /// Shared memory that a kernel takes. Sizes of bitmaps are those of the tables.
@@ -69,6 +80,8 @@ pub(super) enum Word {
     Parts(usize),
     Morsels,
     Units,
+    /// Vectors of a unit: a power of two.
+    UnitVectors,
     Status,
     Table(usize, TableWord),
     /// Of the table that is built.

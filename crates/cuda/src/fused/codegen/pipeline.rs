@@ -8,7 +8,7 @@ use onehop_pipeline::ir::JoinKind;
 use onehop_pipeline::{Interval, Type};
 
 use super::expr::{Operand, Valid, Writer};
-use super::{Generated, SharedWords, TableWord, Word, type_of};
+use super::{End, Generated, SharedWords, TableWord, Word, type_of};
 use crate::fused::image::{MOST_FORMS, form};
 use crate::fused::plan::{ActKind, Plan, Probe, Register, registers_of};
 use crate::fused::table::{Rows, TableShape};
@@ -50,7 +50,8 @@ pub(super) struct Builder<'a> {
     found: Vec<Option<Found>>,
     /// What ends the scopes that rows have opened.
     closers: Vec<String>,
-    counted: Vec<usize>,
+    pub counted: Vec<usize>,
+    pub ends: Vec<End>,
     pub shared: SharedWords,
 }
 
@@ -79,6 +80,7 @@ pub(in crate::fused) fn generate(input: &Input<'_>) -> Result<Generated> {
         found: vec![None; plan.pipeline.steps.len()],
         closers: Vec::new(),
         counted: Vec::new(),
+        ends: Vec::new(),
         shared: SharedWords::default(),
     };
     builder.kernel()
@@ -106,6 +108,7 @@ impl<'a> Builder<'a> {
 
         self.w.args.named("const Morsel*", "morsels", Word::Morsels);
         self.w.args.named("u64", "units", Word::Units);
+        self.w.args.named("u64", "unit_vectors", Word::UnitVectors);
         self.w.args.named("Status*", "status", Word::Status);
         self.w.depth = 1;
         self.w.line("const u32 lane = threadIdx.x % LANES;");
@@ -116,16 +119,15 @@ impl<'a> Builder<'a> {
         self.w.line("const u64 warps = (u64)gridDim.x * (blockDim.x / LANES);");
         self.w.line("u64 unit = (u64)blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES;");
         self.w.open("for (; unit < A.units; unit += warps) {");
-        self.w.line("const Morsel morsel = A.morsels[unit / MORSEL_UNITS];");
-        self.w.line("const u32 first = (u32)(unit % MORSEL_UNITS) * UNIT_VECTORS;");
+        self.w.line("const u64 number = unit * A.unit_vectors;");
+        self.w.line("const Morsel morsel = A.morsels[number / MORSEL_VECTORS];");
+        self.w.line("const u32 first = (u32)(number % MORSEL_VECTORS), end = first + (u32)A.unit_vectors;");
         for register in &columns {
             let column = plan.column(*register).unwrap_or(0);
             let parts = self.w.args.named("const Part*", &format!("c{column}"), Word::Parts(column));
             self.w.line(format!("const Part p{register} = {parts}[morsel.number];"));
         }
-        self.w.open(
-            "for (u32 vector = first; vector < first + UNIT_VECTORS && vector * VECTOR_ROWS < morsel.rows; vector++) {",
-        );
+        self.w.open("for (u32 vector = first; vector < end && vector * VECTOR_ROWS < morsel.rows; vector++) {");
         self.w.line("u32 live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);");
         for (number, (act, register)) in screens.iter().enumerate() {
             self.screen(number, *act, *register)?;
@@ -153,9 +155,17 @@ impl<'a> Builder<'a> {
         self.end_sink(&sink);
         for counter in 0..self.counted.len() {
             self.w.line(format!("c{counter} = warp_sum(c{counter});"));
-            self.w.line(format!("if (lane == 0 && c{counter}) add(A.status->steps + {counter}, c{counter});"));
+            self.w.line(format!("if (lane == 0 && c{counter}) add(more_of(A.status) + {counter}, c{counter});"));
         }
-        let declared: String = (0..self.counted.len()).map(|n| format!("    u64 c{n} = 0;\n")).collect();
+        let mut declared: String = (0..self.counted.len()).map(|n| format!("    u64 c{n} = 0;\n")).collect();
+        for end in 0..self.ends.len() {
+            for (name, word) in [("low", 0), ("high", 1)] {
+                let (name, at) = (format!("{name}{end}"), self.counted.len() + 2 * end + word);
+                let _ = writeln!(declared, "    u64 {name} = 0;");
+                self.w.line(format!("{name} = warp_greatest({name});"));
+                self.w.line(format!("if (lane == 0 && {name}) raise(more_of(A.status) + {at}, {name});"));
+            }
+        }
         self.w.text.insert_str(counters, &declared);
         Ok(self.finish(sink.into_shape()))
     }
@@ -174,6 +184,7 @@ impl<'a> Builder<'a> {
             shared: std::mem::take(&mut self.shared),
             sink,
             counted: std::mem::take(&mut self.counted),
+            ends: std::mem::take(&mut self.ends),
         }
     }
 
@@ -581,7 +592,6 @@ impl<'a> Builder<'a> {
 
     /// The number of a key's digits, and whether there is one.
     pub fn key(&mut self, parts: &[Operand], domains: &[Interval], digits: &[KeyDigit]) -> (String, String) {
-        let key = self.w.variable();
         let mut tests: Vec<String> = Vec::new();
         let mut sum: Vec<String> = Vec::new();
         for ((part, domain), digit) in parts.iter().zip(domains).zip(digits) {
@@ -619,9 +629,13 @@ impl<'a> Builder<'a> {
                 }
             }
         }
+        let is_key = if tests.is_empty() { "true".to_string() } else { tests.join(" && ") };
+        if let [only] = sum.as_slice() {
+            return (only.clone(), is_key);
+        }
+        let key = self.w.variable();
         let sum = if sum.is_empty() { "0".to_string() } else { sum.join(" + ") };
         self.w.line(format!("const u64 {key} = {sum};"));
-        let is_key = if tests.is_empty() { "true".to_string() } else { tests.join(" && ") };
         (key, is_key)
     }
 
@@ -665,7 +679,7 @@ impl<'a> Builder<'a> {
     /// The row after the first of a key, as chains count; 0 if it has none.
     fn head(&mut self, table: usize, place: &str, found: &str) -> String {
         let head = self.table_word(table, "const u32*", TableWord::Head);
-        format!("{found} ? {head}[{place}] : 0")
+        if found == "true" { format!("{head}[{place}]") } else { format!("{found} ? {head}[{place}] : 0") }
     }
 
     fn unconditional(&mut self, step: usize, probe: &Probe, keys: &[Operand], place: &str, found: &str) -> Result<()> {
@@ -681,6 +695,7 @@ impl<'a> Builder<'a> {
                 let is_there = keys[0].is_valid().to_string();
                 self.w.line(format!("if (!{empty} && (!{is_there} || {keyless} || {found})) continue;"));
             }
+            (JoinKind::Inner, false) if found == "true" => {}
             (JoinKind::Inner, false) => self.w.line(format!("if (!{found}) continue;")),
             (JoinKind::Left, false) => result.is_there = Some(found.into()),
             (JoinKind::Inner | JoinKind::Left, true) => {

@@ -11,7 +11,7 @@ use onehop_pipeline::{Domain, Interval, Type};
 
 use super::expr::{Operand, Valid};
 use super::pipeline::{Builder, SHARED_BYTES};
-use super::{TableWord, Word, type_of};
+use super::{End, TableWord, Word, type_of};
 use crate::fused::plan::registers_of;
 use crate::fused::table::{Rows, TableShape};
 use crate::fused::{Error, Result};
@@ -344,8 +344,17 @@ impl Builder<'_> {
                 place
             }
         };
+        if let [key] = keys
+            && key.domain.ty != Type::Bool
+            && let [part] = parts.as_slice()
+        {
+            self.keep_ends(End::Key, part);
+        }
         for (number, value) in values.iter().enumerate() {
             let (Some(value), Some(element)) = (value, &shape.payload[number]) else { continue };
+            if matches!(element.kind, Kind::I32 | Kind::I64) {
+                self.keep_ends(End::Payload(number), value);
+            }
             let to =
                 self.built_word(&format!("{}*", element.stored), &format!("p{number}"), TableWord::Payload(number));
             let text = match element.least {
@@ -364,6 +373,19 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Keeps the least and the greatest of the values that come.
+    fn keep_ends(&mut self, end: End, value: &Operand) {
+        let number = self.ends.len();
+        self.ends.push(end);
+        let test = match &value.valid {
+            Valid::Always => String::new(),
+            Valid::Never => return,
+            Valid::If(valid) => format!("if ({valid}) "),
+        };
+        self.w.line(format!("{test}keep_greatest(low{number}, least({}));", value.text));
+        self.w.line(format!("{test}keep_greatest(high{number}, greatest({}));", value.text));
+    }
+
     fn group_row(&mut self, keys: &[Bound], arguments: &[Option<Bound>], groups: &Groups) -> Result<()> {
         let parts = self.operands(keys)?;
         let values = arguments.iter().map(|bound| bound.as_ref().map(|bound| self.w.expr(bound)).transpose());
@@ -374,7 +396,8 @@ impl Builder<'_> {
                 let domains: Vec<Interval> = keys.iter().map(|key| key.domain.interval).collect();
                 let digits: Vec<KeyDigit> = layout.digits_of_parts().collect();
                 let (key, _) = self.key(&parts, &domains, &digits);
-                Some(self.group_place(key, groups))
+                self.group_place(&key, groups);
+                Some(())
             }
         };
         let counts_rows = groups.slots.iter().any(|slot| slot.kind == SlotKind::Count && slot.word == 0);
@@ -437,7 +460,7 @@ impl Builder<'_> {
     }
 
     /// Has `state` be that of a key's group.
-    fn group_place(&mut self, key: String, groups: &Groups) {
+    fn group_place(&mut self, key: &str, groups: &Groups) {
         self.w.args.named("u64", "groups_count", Word::GroupCount);
         if groups.copies > 0 {
             return self.w.line(format!("u64* const state = mine + {key};"));

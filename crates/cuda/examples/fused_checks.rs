@@ -1,0 +1,307 @@
+//! Do generated kernels give on a GPU what the CPU backend gives? And how fast?
+//!
+//! ```text
+//! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N]
+//! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N]
+//! ```
+//! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, and
+//! the shapes of star queries. Exits with 1 if an answer is wrong, with 2 if there is nothing to run on. `make test-gpu`
+//! runs it, under compute-sanitizer as well.
+//!
+//! Bench: star queries over ROWS rows in device memory, packed as segments have them: a part of so many rows that the CPU
+//! answers in a moment, as often as it takes, so that every answer is checked. Medians of the kernels' times, those that
+//! build join tables included.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../pipeline/tests/programs/mod.rs"]
+mod programs;
+#[path = "../tests/star/mod.rs"]
+mod star;
+
+use std::collections::{BTreeMap, HashMap};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use onehop_cuda::fused::{ColumnImage, Error, Executor, Images, Options, Uploads};
+use onehop_cuda::{Context, Driver, Nvrtc};
+use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
+use onehop_pipeline::ir::{self, Aggregate, Program, Sink};
+use onehop_pipeline::{Domain, Error as PipelineError, Expr, Source};
+use programs::naive::expected;
+use programs::tables::{Row, rows_of, table};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use star::{Repeated, Star};
+
+/// Rows of the part that is repeated.
+const PART_ROWS: usize = 1 << 22;
+
+fn main() -> ExitCode {
+    let outcome = Words::parse(std::env::args().skip(1)).and_then(|words| match words.bench {
+        Some(rows) => bench(&words, rows),
+        None => checks(&words),
+    });
+    match outcome {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("fused_checks: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+struct Words {
+    gpu: usize,
+    programs: usize,
+    seed: u64,
+    bench: Option<usize>,
+    scale: f64,
+    repeats: usize,
+    blocks: u32,
+    only: Option<String>,
+}
+
+impl Words {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut all =
+            Self { gpu: 0, programs: 300, seed: 1, bench: None, scale: 100.0, repeats: 7, blocks: 16, only: None };
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or(format!("{word} needs a value"))?;
+            let number = |value: &str| value.parse::<u64>().map_err(|_| format!("{word} takes a number"));
+            match word.as_str() {
+                "--gpu" => all.gpu = number(&value)? as usize,
+                "--programs" => all.programs = number(&value)? as usize,
+                "--seed" => all.seed = number(&value)?,
+                "--bench" => all.bench = Some(number(&value)? as usize),
+                "--repeats" => all.repeats = number(&value)?.max(1) as usize,
+                "--blocks" => all.blocks = number(&value)?.max(1) as u32,
+                "--scale" => all.scale = value.parse().map_err(|_| "--scale takes a number")?,
+                "--only" => all.only = Some(value),
+                other => return Err(format!("what is {other}? The head of the file says what there is")),
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn said(e: &onehop_cuda::Error) -> String {
+    e.cure().map_or(e.to_string(), |cure| format!("{e}\n  fix: {cure}"))
+}
+
+fn device(words: &Words) -> Result<(Arc<Context>, Arc<Nvrtc>), String> {
+    let devices = Driver::load().and_then(|driver| driver.devices()).map_err(|e| said(&e))?;
+    let device = devices.get(words.gpu).ok_or("the driver lists no such device")?;
+    let nvrtc = Nvrtc::load().map_err(|e| said(&e))?;
+    println!("gpu      {}, {} multiprocessors, NVRTC {:?}", device.name, device.multiprocessors, nvrtc.version());
+    Ok((device.context().map_err(|e| said(&e))?, nvrtc))
+}
+
+/// Without the aggregates that are refused, which are most programs' only fault.
+fn without_refused_aggregates(mut program: Program) -> Program {
+    let is_double = |expr: &Expr| matches!(expr, Expr::ToDouble { .. });
+    if let Some(Sink::Aggregate { aggregates, .. }) = program.pipelines.last_mut().map(|last| &mut last.sink) {
+        aggregates.retain(|aggregate| match aggregate {
+            Aggregate::CountDistinct(_) | Aggregate::SumDistinct(_) => false,
+            Aggregate::VariancePop(_) | Aggregate::VarianceSamp(_) => false,
+            Aggregate::Sum(expr) => !is_double(expr),
+            _ => true,
+        });
+        if aggregates.is_empty() {
+            aggregates.push(Aggregate::CountRows);
+        }
+    }
+    program
+}
+
+/// How many answers are wrong.
+fn checks(words: &Words) -> Result<usize, String> {
+    let (context, nvrtc) = device(words)?;
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&words.seed.to_le_bytes());
+    let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
+    let facts = proptest::prop_oneof![
+        table(0..60, 15),
+        table(1000..2500, 15),
+        table(2900..4200, 300),
+        table(60_000..80_000, 40)
+    ];
+    let case = (table(0..40, 12), facts, programs::random::program(), proptest::prelude::any::<[bool; 2]>());
+    // Small bitmaps in shared memory or not, steps counted or not.
+    let executors: Vec<Executor> = [(0, true, 256), (u64::MAX, false, 128)]
+        .map(|(many_rows, counts, threads)| {
+            let options = Options { many_rows, counts, threads, ..Options::default() };
+            Executor::new(&context, &nvrtc, None, options)
+        })
+        .into();
+    let mut refused: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut passed, mut failing, mut wrong) = (0, 0, 0);
+    while passed + wrong < words.programs {
+        let (build, facts, program, in_memory) = case.new_tree(&mut runner).map_err(|e| e.to_string())?.current();
+        let program = without_refused_aggregates(program);
+        let tables = [build, facts];
+        let sources: Vec<Arc<dyn Source>> =
+            tables.iter().zip(in_memory).map(|(table, in_memory)| table.source(in_memory)).collect();
+        let domains: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
+        let Ok(shapes) = ir::validate(&program, &domains) else { continue };
+        let Ok(execution) = Execution::new(program.clone(), sources, 1 << 30) else { continue };
+        let number = passed + wrong;
+        let executor = &executors[number % executors.len()];
+        let is_right = match executor.run(&execution, &Uploads::new(&context), &AtomicBool::new(false)) {
+            Err(Error::Refused(why)) => {
+                *refused.entry(why).or_default() += 1;
+                continue;
+            }
+            // The naive interpreter takes a while for joins of large tables: then the CPU backend has to do.
+            Ok(answer) if tables[1].rows.len() > 10_000 => match &program.pipelines.last().map(|last| &last.sink) {
+                Some(Sink::Top { .. }) => continue,
+                _ => run(&mut execution.clone(), 8).is_ok_and(|of_cpu| {
+                    let sorted = |chunks: &[Vec<ResultColumn>]| programs::naive::sorted(rows_of(chunks));
+                    sorted(&of_cpu) == sorted(&answer.chunks)
+                }),
+            },
+            Ok(answer) => expected(&program, &shapes, &tables).is_ok_and(|all| all.allows(&rows_of(&answer.chunks))),
+            Err(Error::Pipeline(PipelineError::OutOfRange { .. } | PipelineError::DivisionByZero { .. })) => {
+                failing += 1;
+                run(&mut execution.clone(), 8).is_err()
+            }
+            Err(e) => {
+                println!("program {number}: {e}");
+                if matches!(e, Error::Device { .. }) {
+                    println!("{program}");
+                    return Ok(wrong + 1);
+                }
+                false
+            }
+        };
+        if is_right {
+            passed += 1;
+        } else {
+            wrong += 1;
+            println!("program {number} of seed {} is WRONG\n{program}", words.seed);
+        }
+    }
+    println!("programs {passed} passed ({failing} of them fail as they should), {wrong} failed");
+    println!("refused  {refused:?}");
+    let star = Star::new(300_000, 0.1);
+    for (name, program, sources) in star.queries() {
+        let mut execution = Execution::new(program, sources, 1 << 30).map_err(|e| e.to_string())?;
+        let answer = executors[0].run(&execution, &Uploads::new(&context), &AtomicBool::new(false));
+        let rows = answer.map(|answer| sorted(&answer.chunks)).map_err(|e| e.to_string())?;
+        let is_right = rows == sorted(&run(&mut execution, 8).map_err(|e| e.to_string())?) && !rows.is_empty();
+        println!("{name}     {}", if is_right { "passed" } else { "WRONG" });
+        passed += usize::from(is_right);
+        wrong += usize::from(!is_right);
+    }
+    println!("fused checks: {passed} passed, {wrong} failed");
+    Ok(wrong)
+}
+
+fn sorted(chunks: &[Vec<ResultColumn>]) -> Vec<Row> {
+    let cell = |column: &ResultColumn, row: usize| {
+        let value = match &column.values {
+            ResultValues::Int(values) => values[row].into(),
+            ResultValues::Wide(values) => values[row],
+            other => panic!("{other:?}"),
+        };
+        column.valid.as_ref().is_none_or(|valid| valid[row]).then_some(value)
+    };
+    let mut rows: Vec<Row> = Vec::new();
+    for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
+        rows.extend((0..chunk[0].len()).map(|row| chunk.iter().map(|column| cell(column, row)).collect::<Row>()));
+    }
+    rows.sort();
+    rows
+}
+
+/// Images that stay.
+#[derive(Debug)]
+struct Kept {
+    context: Arc<Context>,
+    images: Mutex<HashMap<(usize, usize), Arc<ColumnImage>>>,
+}
+
+impl Images for Kept {
+    fn column(&self, source: &Arc<dyn Source>, column: usize) -> onehop_cuda::fused::Result<Arc<ColumnImage>> {
+        let key = (Arc::as_ptr(source).addr(), column);
+        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = images.get(&key) {
+            return Ok(Arc::clone(image));
+        }
+        let image = Arc::new(ColumnImage::upload(&self.context, &**source, column)?);
+        images.insert(key, Arc::clone(&image));
+        Ok(image)
+    }
+}
+
+fn bench(words: &Words, rows: usize) -> Result<usize, String> {
+    let (context, nvrtc) = device(words)?;
+    let times = rows.div_ceil(PART_ROWS).max(1);
+    println!("rows     {} ({times} times {PART_ROWS}), dimensions of scale {}", times * PART_ROWS, words.scale);
+    let star = Star::new(PART_ROWS, words.scale);
+    let facts = Repeated::new(&star.lineorder, times);
+    let kept = Kept { context: Arc::clone(&context), images: Mutex::default() };
+    let mut wrong = 0;
+    for counts in [false, true] {
+        let options = Options { counts, blocks: words.blocks, ..Options::default() };
+        let executor = Executor::new(&context, &nvrtc, None, options);
+        for (name, program, mut sources) in star.queries() {
+            if words.only.as_ref().is_some_and(|only| only != name) {
+                continue;
+            }
+            let mut part = Execution::new(program.clone(), sources.clone(), 1 << 34).map_err(|e| e.to_string())?;
+            let of_part = run(&mut part, 16).map_err(|e| e.to_string())?;
+            sources[0] = Arc::clone(&facts);
+            let execution = Execution::new(program, sources, 1 << 34).map_err(|e| e.to_string())?;
+            let keys = execution.program().pipelines.last().map_or(0, |last| match &last.sink {
+                Sink::Aggregate { keys, .. } => keys.len(),
+                _ => 0,
+            });
+            let mut expected = sorted(&of_part);
+            for row in &mut expected {
+                row[keys..].iter_mut().for_each(|sum| *sum = sum.map(|sum| sum * times as i128));
+            }
+            let run = || executor.run(&execution, &kept, &AtomicBool::new(false)).map_err(|e| e.to_string());
+            let first = run()?;
+            let (mut kernels, mut walls, mut facts) = (Vec::new(), Vec::new(), Vec::new());
+            for _ in 0..words.repeats {
+                let began = Instant::now();
+                let answer = run()?;
+                walls.push(began.elapsed());
+                kernels.push(answer.pipelines.iter().map(|pipeline| pipeline.kernel).sum::<Duration>());
+                facts = answer.pipelines;
+            }
+            let is_right = sorted(&first.chunks) == expected;
+            wrong += usize::from(!is_right);
+            let median = |all: &mut Vec<Duration>| {
+                all.sort();
+                all[all.len() / 2]
+            };
+            let (kernel, wall) = (median(&mut kernels), median(&mut walls));
+            let ms = |time: Duration| time.as_secs_f64() * 1e3;
+            let bytes = facts.last().map_or(0, |last| last.column_bytes);
+            let each: Vec<String> = facts.iter().map(|facts| format!("{:.3}", ms(facts.kernel))).collect();
+            println!(
+                "{name}  {}  kernels {:.3} ms (pipelines {}), end to end {:.3} ms, columns {:.2} GB = {:.0} GB/s if all \
+                 of them were read, compiled in {:.0} ms, {} groups",
+                if is_right { "right" } else { "WRONG" },
+                ms(kernel),
+                each.join(" "),
+                ms(wall),
+                bytes as f64 / 1e9,
+                bytes as f64 / 1e9 / kernel.as_secs_f64(),
+                ms(first.pipelines.iter().map(|pipeline| pipeline.compile).sum()),
+                expected.len(),
+            );
+            if counts {
+                let steps = facts.last().map(|last| last.steps.clone()).unwrap_or_default();
+                let steps: Vec<String> =
+                    steps.iter().map(|step| format!("{} -> {}", step.rows_in, step.rows_out)).collect();
+                println!("      counted: {}", steps.join(", "));
+            }
+        }
+    }
+    Ok(wrong)
+}

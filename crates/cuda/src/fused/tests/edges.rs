@@ -1,0 +1,237 @@
+//! What random data hits by chance at best.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use onehop_pipeline::cpu::{Execution, TableKind};
+use onehop_pipeline::ir::{Aggregate, JoinKind, Pipeline, Probe, Program, Sink, Step};
+use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Error as PipelineError, Expr, Source};
+
+use super::shapes::{BIGINT, executor, r, same, stored};
+use crate::fused::{Error, Uploads};
+
+fn one(columns: usize, steps: Vec<Step>, sink: Sink) -> Program {
+    Program { pipelines: vec![Pipeline { source: 0, columns: (0..columns).collect(), steps, sink }] }
+}
+
+fn noise(row: usize, salt: u64) -> u64 {
+    let mut x = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^= x >> 29;
+    x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^ x >> 32
+}
+
+/// Values of so many bits, around `base`.
+fn bits(rows: usize, bits: u32, base: i64, nulls: u64) -> Vec<Option<i64>> {
+    let mask = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
+    let value = |row: usize| base.wrapping_add((noise(row, bits.into()) & mask) as i64);
+    (0..rows).map(|row| (nulls == 0 || !noise(row, 77).is_multiple_of(nulls)).then(|| value(row))).collect()
+}
+
+#[test]
+fn every_width_is_read_as_it_was_written() {
+    let rows = 4099;
+    let widths: [(u32, i64); 8] =
+        [(0, -5), (1, 0), (31, -7), (32, 9), (33, -(1 << 40)), (62, 0), (63, i64::MIN / 2), (17, 1 << 50)];
+    for nulls in [0, 3] {
+        let columns: Vec<_> = widths.iter().map(|(width, base)| bits(rows, *width, *base, nulls)).collect();
+        let source = stored(&columns, 1500, 1024);
+        let exprs: Vec<Expr> = (0..columns.len()).map(r).collect();
+        let executor = executor();
+        same(
+            &executor,
+            one(columns.len(), vec![], Sink::Collect { columns: exprs.clone() }),
+            vec![Arc::clone(&source)],
+        );
+        let aggregates = exprs.iter().flat_map(|expr| {
+            [
+                Aggregate::Sum(expr.clone()),
+                Aggregate::Min(expr.clone()),
+                Aggregate::Max(expr.clone()),
+                Aggregate::Count(expr.clone()),
+            ]
+        });
+        let sink = Sink::Aggregate { keys: vec![], aggregates: aggregates.collect() };
+        same(&executor, one(columns.len(), vec![], sink), vec![source]);
+    }
+}
+
+/// Segments whose widths, bases and dictionaries differ, blocks that are constant or NULL throughout.
+#[test]
+fn segments_differ() {
+    let rows = 9000;
+    let column = |of: &dyn Fn(usize) -> Option<i64>| (0..rows).map(of).collect::<Vec<_>>();
+    let growing = column(&|row| Some((noise(row, 1) % (2 << (row / 1000))) as i64 + row as i64));
+    let blocks = column(&|row| match row / 1024 {
+        0 | 3 => None,
+        1 => Some(42),
+        _ => (!row.is_multiple_of(5)).then_some((row % 9) as i64),
+    });
+    // Few values, far apart: stored as codes.
+    let coded = column(&|row| Some((noise(row, 2) % 5) as i64 * 1_000_000_007 * (1 + (row / 2000) as i64)));
+    let source = stored(&[growing, blocks, coded], 2000, 1024);
+    let executor = executor();
+    let within = |register, low: i64, high: i64| {
+        Step::Filter(Expr::And(vec![
+            Expr::compare(CompareOp::GreaterOrEqual, r(register), Expr::int(low)),
+            Expr::compare(CompareOp::LessOrEqual, r(register), Expr::int(high)),
+        ]))
+    };
+    let aggregates = vec![Aggregate::Sum(r(0)), Aggregate::Sum(r(2)), Aggregate::Count(r(1)), Aggregate::CountRows];
+    let by = |steps, keys| one(3, steps, Sink::Aggregate { keys, aggregates: aggregates.clone() });
+    // The same text with other constants, which go to other places of the data.
+    for (low, high) in [(0, 8000), (500, 700), (42, 42), (9, 3), (i64::MIN, i64::MAX)] {
+        same(&executor, by(vec![within(0, low, high)], vec![r(1)]), vec![Arc::clone(&source)]);
+    }
+    assert!(executor.compiler().counts().compiled <= 2, "{:?}", executor.compiler().counts());
+    for steps in [
+        vec![within(1, 3, 42)],
+        vec![within(2, 1, 3_000_000_021), within(0, 10, 100_000)],
+        vec![Step::Filter(Expr::IsNull(Box::new(r(1))))],
+    ] {
+        same(&executor, by(steps, vec![]), vec![Arc::clone(&source)]);
+    }
+}
+
+#[test]
+fn wide_sums_carry_both_ways() {
+    let rows = 3000;
+    let large: Vec<Option<i64>> = (0..rows)
+        .map(|row| Some(if row % 3 == 0 { i64::MIN + row as i64 } else { i64::MAX - (noise(row, 3) % 1000) as i64 }))
+        .collect();
+    let negative = (0..rows).map(|row| Some(-(1 << 62) - row as i64)).collect();
+    let key = (0..rows).map(|row| Some((row % 3) as i64)).collect();
+    let source = stored(&[large, negative, key], 1000, 1024);
+    let aggregates = vec![Aggregate::Sum(r(0)), Aggregate::Sum(r(1))];
+    let executor = executor();
+    for keys in [vec![], vec![r(2)], vec![Expr::arithmetic(ArithmeticOp::Mul, r(2), Expr::int(1i64 << 40), BIGINT)]] {
+        same(
+            &executor,
+            one(3, vec![], Sink::Aggregate { keys, aggregates: aggregates.clone() }),
+            vec![Arc::clone(&source)],
+        );
+    }
+}
+
+fn fails(program: &Program, source: &Arc<dyn Source>) -> PipelineError {
+    let execution = Execution::new(program.clone(), vec![Arc::clone(source)], 1 << 30).unwrap();
+    let executor = executor();
+    let outcome = executor.run(&execution, &Uploads::new(executor.context()), &AtomicBool::new(false));
+    let Err(Error::Pipeline(error)) = outcome else { panic!("{outcome:?}") };
+    let on_the_cpu = onehop_pipeline::cpu::run(&mut execution.clone(), 1).unwrap_err();
+    assert_eq!(error.to_string(), on_the_cpu.to_string(), "{program}");
+    error
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_wherever_the_row_is() {
+    let small = Bounds { min: -1000, max: 1000, type_name: "SMALL" };
+    let product = |bounds| Expr::arithmetic(ArithmeticOp::Mul, r(0), r(0), bounds);
+    for at in [0, 1023, 2999] {
+        let values = (0..3000).map(|row| Some(if row == at { 40 } else { row as i64 % 30 })).collect();
+        let source = stored(&[values], 3000, 1024);
+        let sum = |expr| one(1, vec![], Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::Sum(expr)] });
+        assert!(matches!(fails(&sum(product(small)), &source), PipelineError::OutOfRange { .. }));
+        // Unless a filter takes the row out, which cannot fail.
+        let mut filtered = sum(product(small));
+        filtered.pipelines[0].steps.push(Step::Filter(Expr::compare(CompareOp::Less, r(0), Expr::int(31))));
+        same(&executor(), filtered, vec![Arc::clone(&source)]);
+        let quotient = Expr::arithmetic(ArithmeticOp::Div, Expr::int(7), r(0), BIGINT);
+        assert!(matches!(fails(&sum(quotient), &source), PipelineError::DivisionByZero { .. }));
+    }
+    let wide = stored(&[vec![Some(i64::MIN), Some(i64::MAX), Some(-1)]], 10, 1024);
+    let cube = Expr::arithmetic(ArithmeticOp::Mul, product(Bounds::NONE), product(Bounds::NONE), Bounds::NONE);
+    assert!(matches!(
+        fails(
+            &one(
+                1,
+                vec![Step::Filter(Expr::compare(CompareOp::Greater, cube, Expr::int(0)))],
+                Sink::Collect { columns: vec![r(0)] }
+            ),
+            &wide
+        ),
+        PipelineError::OutOfRange { .. }
+    ));
+}
+
+#[test]
+fn groups_few_and_many() {
+    let rows = 12_000;
+    let executor = executor();
+    let aggregates = || vec![Aggregate::CountRows, Aggregate::Sum(r(1)), Aggregate::Min(r(1)), Aggregate::Max(r(1))];
+    let value: Vec<_> = (0..rows).map(|row| Some((noise(row, 4) % 100_000) as i64 - 50_000)).collect();
+    for keys in [1u64, 128, 129, 5000, 11_999] {
+        // One is hot: every other row has it.
+        let key = |row: usize| if row.is_multiple_of(2) { 0 } else { (noise(row, 5) % keys) as i64 };
+        let key: Vec<_> = (0..rows).map(|row| Some(key(row))).collect();
+        let source = stored(&[key, value.clone()], 5000, 2048);
+        same(&executor, one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates: aggregates() }), vec![source]);
+    }
+    // So far apart that they are hashed; all distinct, and NULL among them.
+    let key = (0..rows).map(|row| (row != 77).then(|| row as i64 * 1_000_000_007)).collect();
+    let source = stored(&[key, value], 5000, 2048);
+    let answer =
+        same(&executor, one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates: aggregates() }), vec![source]);
+    assert_eq!(answer.chunks[0][0].len(), rows);
+}
+
+fn join(kind: JoinKind, key: Expr, payload: Vec<usize>, build: Vec<Expr>, columns: Vec<Expr>) -> Program {
+    let build = Pipeline {
+        source: 0,
+        columns: vec![0, 1],
+        steps: vec![],
+        sink: Sink::Build { keys: vec![r(0)], payload: build },
+    };
+    let probe = Probe { table: 0, kind, keys: vec![key], payload, condition: None };
+    let last =
+        Pipeline { source: 1, columns: vec![0, 1], steps: vec![Step::Probe(probe)], sink: Sink::Collect { columns } };
+    Program { pipelines: vec![build, last] }
+}
+
+#[test]
+fn joins_with_keys_of_all_kinds() {
+    let executor = executor();
+    // How far apart keys are: a bit for each, or hashed.
+    for (apart, kind) in [(1i64, TableKind::Direct), (3_000_017, TableKind::Hashed)] {
+        for (repeats, nulls) in [(1, false), (3, false), (1, true), (3, true)] {
+            let key = |row: usize| (!nulls || row % 7 != 0).then_some((row / repeats) as i64 * apart);
+            let keys: Vec<_> = (0..600).map(key).collect();
+            let payload = (0..600).map(|row| (row % 5 != 0).then_some(row as i64 - 300)).collect();
+            let build = stored(&[keys, payload], 400, 1024);
+            let probe = |row: usize| (row % 11 != 0).then_some((noise(row, 6) % 900) as i64 * apart);
+            let facts =
+                stored(&[(0..2500).map(probe).collect(), (0..2500).map(|row| Some(row as i64)).collect()], 2000, 1024);
+            let sources = || vec![Arc::clone(&build), Arc::clone(&facts)];
+            for join_kind in [JoinKind::Inner, JoinKind::Left] {
+                let columns = vec![r(1), r(0), r(2)];
+                let answer = same(&executor, join(join_kind, r(0), vec![0], vec![r(1)], columns), sources());
+                let table = answer.pipelines[0].table.unwrap();
+                assert_eq!((table.kind, table.is_unique), (kind, repeats == 1));
+            }
+            for join_kind in [JoinKind::Semi, JoinKind::Anti, JoinKind::NotIn] {
+                same(&executor, join(join_kind, r(0), vec![], vec![], vec![r(1), r(0)]), sources());
+            }
+        }
+    }
+}
+
+#[test]
+fn sources_without_rows_and_with_one() {
+    let executor = executor();
+    let none = || stored(&[vec![], vec![]], 10, 1024);
+    let single = || stored(&[vec![Some(3)], vec![None]], 10, 1024);
+    let aggregates = vec![Aggregate::CountRows, Aggregate::Sum(r(0)), Aggregate::Max(r(1)), Aggregate::Count(r(1))];
+    for source in [none, single] {
+        for keys in [vec![], vec![r(0)]] {
+            same(&executor, one(2, vec![], Sink::Aggregate { keys, aggregates: aggregates.clone() }), vec![source()]);
+        }
+    }
+    for build in [none, single] {
+        for facts in [none, single] {
+            for kind in [JoinKind::Inner, JoinKind::Left, JoinKind::Anti, JoinKind::NotIn] {
+                let payload = if matches!(kind, JoinKind::Inner | JoinKind::Left) { vec![0] } else { vec![] };
+                same(&executor, join(kind, r(0), payload, vec![r(1)], vec![r(0)]), vec![build(), facts()]);
+            }
+        }
+    }
+}

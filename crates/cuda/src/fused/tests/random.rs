@@ -1,0 +1,93 @@
+//! Random programs over random tables: the same ones that the CPU backend is tested with, less what is refused.
+//!
+//! Each kernel takes the system's compiler a moment. `ONEHOP_GPU_PROGRAMS` has more of them run, and
+//! `ONEHOP_GPU_SEED` others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use onehop_pipeline::cpu::Execution;
+use onehop_pipeline::ir::{self, Aggregate, Program, Sink};
+use onehop_pipeline::{Domain, Error as PipelineError, Expr, Source};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use super::programs::naive::expected;
+use super::programs::random::program;
+use super::programs::tables::{rows_of, table};
+use super::shapes::executor;
+use crate::fused::{Error, Uploads};
+
+fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Without the aggregates that are refused, which are most programs' only fault.
+fn without_refused_aggregates(mut program: Program) -> Program {
+    let is_double = |expr: &Expr| matches!(expr, Expr::ToDouble { .. });
+    if let Some(Sink::Aggregate { aggregates, .. }) = program.pipelines.last_mut().map(|last| &mut last.sink) {
+        aggregates.retain(|aggregate| match aggregate {
+            Aggregate::CountDistinct(_) | Aggregate::SumDistinct(_) => false,
+            Aggregate::VariancePop(_) | Aggregate::VarianceSamp(_) => false,
+            Aggregate::Sum(expr) => !is_double(expr),
+            _ => true,
+        });
+        if aggregates.is_empty() {
+            aggregates.push(Aggregate::CountRows);
+        }
+    }
+    program
+}
+
+#[test]
+fn programs_give_what_the_naive_interpreter_gives() {
+    let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 40), number("ONEHOP_GPU_SEED", 1));
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let facts = proptest::prop_oneof![table(0..60, 15), table(1000..2500, 15), table(2900..4200, 300)];
+    let case = (table(0..40, 12), facts, program(), proptest::prelude::any::<[bool; 2]>());
+    let executor = executor();
+    let mut refused: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut ran, mut failed, mut invalid) = (0, 0, 0);
+    while ran < wanted {
+        let (build, facts, program, in_memory) = case.new_tree(&mut runner).unwrap().current();
+        let program = without_refused_aggregates(program);
+        let tables = [build, facts];
+        let sources: Vec<Arc<dyn Source>> =
+            tables.iter().zip(in_memory).map(|(table, in_memory)| table.source(in_memory)).collect();
+        let domains: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
+        let Ok(shapes) = ir::validate(&program, &domains) else {
+            invalid += 1;
+            continue;
+        };
+        let execution = Execution::new(program.clone(), sources, 1 << 30).unwrap();
+        let images = Uploads::new(executor.context());
+        match executor.run(&execution, &images, &AtomicBool::new(false)) {
+            Err(Error::Refused(why)) => {
+                *refused.entry(why).or_default() += 1;
+                continue;
+            }
+            Ok(answer) => {
+                let rows = rows_of(&answer.chunks);
+                match expected(&program, &shapes, &tables) {
+                    Ok(expected) => assert!(
+                        expected.allows(&rows),
+                        "program {ran} of seed {seed}: {rows:?}, not {expected:?}\n{program}\n{:?}",
+                        answer.pipelines
+                    ),
+                    Err(()) => panic!("program {ran} of seed {seed} does not fail\n{program}"),
+                }
+            }
+            Err(Error::Pipeline(PipelineError::OutOfRange { .. } | PipelineError::DivisionByZero { .. })) => {
+                assert!(expected(&program, &shapes, &tables).is_err(), "program {ran} of seed {seed} fails\n{program}");
+                failed += 1;
+            }
+            Err(e) => panic!("program {ran} of seed {seed}: {e}\n{program}"),
+        }
+        ran += 1;
+    }
+    println!("{ran} ran, of which {failed} failed as they should; {invalid} invalid; refused: {refused:#?}");
+    assert!(failed < ran / 2, "{failed} of {ran}");
+}
