@@ -20,6 +20,7 @@ use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
 use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts};
 use crate::kernels::copy;
+use crate::resident::column::runs;
 use crate::resident::{Assembled, Columns, ResidentImages};
 use crate::{Context, DeviceBuf, Driver, Error, Nvrtc};
 
@@ -377,17 +378,13 @@ impl Residency for Gpu {
     }
 
     fn resident_bytes(&self, stored: &Stored) -> u64 {
-        let mut known: Option<(SegmentKey, Vec<bool>)> = None;
         let mut bytes = 0;
-        for (segment, block) in &stored.blocks {
-            let key = SegmentKey::of(segment);
-            let is_there = match &known {
-                Some((last, is_there)) if *last == key => is_there.clone(),
-                _ => stored.columns.iter().map(|column| self.columns.has(&(key.clone(), *column))).collect(),
-            };
-            let there = stored.columns.iter().zip(&is_there).filter(|(_, is_there)| **is_there);
-            bytes += there.map(|(column, _)| segment.stored_bytes(*column, *block)).sum::<u64>();
-            known = Some((key, is_there));
+        for (segment, morsels, _) in runs(stored) {
+            let key = SegmentKey::of(&segment);
+            for column in stored.columns.iter().filter(|column| self.columns.has(&(key.clone(), **column))) {
+                let blocks = stored.blocks[morsels.clone()].iter();
+                bytes += blocks.map(|(_, block)| segment.stored_bytes(*column, *block)).sum::<u64>();
+            }
         }
         bytes
     }

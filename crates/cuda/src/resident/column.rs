@@ -139,9 +139,11 @@ pub fn bytes_of_segment(segment: &Segment, column: usize) -> u64 {
     blocks.map(|block| (segment.stored_bytes(column, block)).max(values(block)) + 3 * ALIGNMENT as u64).sum()
 }
 
-/// The runs of morsels that are whole segments, and the others' as they are: for each segment in a row its first morsel, and
-/// whether all of its blocks follow in their order.
-pub fn runs(stored: &Stored) -> Vec<(Arc<Segment>, Range<usize>, bool)> {
+/// Morsels of one segment in a row, and whether they are all of its blocks in their order.
+pub type SegmentRun = (Arc<Segment>, Range<usize>, bool);
+
+/// The runs of morsels that are of one segment.
+pub fn runs(stored: &Stored) -> Vec<SegmentRun> {
     let mut runs: Vec<(Arc<Segment>, Range<usize>, bool)> = Vec::new();
     for (morsel, (segment, block)) in stored.blocks.iter().enumerate() {
         match runs.last_mut() {

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use onehop_io::{Hop, Ledger};
 use onehop_pipeline::backend::{SegmentKey, Stored};
 use onehop_pipeline::{Error as PipelineError, Source, Type, ViewValues};
-use onehop_segment::{EncodingCode, Segment};
+use onehop_segment::EncodingCode;
 
-use super::column::{Column, Meaning, bytes_of, bytes_of_segment, can_be_kept, runs};
+use super::column::{Column, Meaning, SegmentRun, bytes_of, bytes_of_segment, can_be_kept, runs};
 use super::store::{Full, Store};
 use crate::fused::{ColumnImage, Error, Images, Part, Result, form};
 use crate::{Context, DeviceBuf};
@@ -45,10 +45,11 @@ struct Remembered {
     columns: Vec<Weak<Column>>,
 }
 
-/// What makes an image what it is: the blocks in their order, the column's place in the segments, and what it is to its reader.
+/// What makes an image what it is: segments in their order, each whole or with its blocks, the column's place in them, and
+/// what it is to its reader.
 #[derive(Clone, Debug, PartialEq)]
 struct Identity {
-    blocks: Vec<(SegmentKey, usize)>,
+    segments: Vec<(SegmentKey, Option<Vec<usize>>)>,
     column: usize,
     ty: Type,
 }
@@ -89,10 +90,19 @@ pub struct ResidentImages<'a> {
     assembled: &'a Assembled,
     /// Bytes that the store may take.
     limit: u64,
-    /// Sources, where they are stored, and where their bytes are counted.
-    sources: Vec<(Arc<dyn Source>, Option<&'a Stored>, Arc<Ledger>)>,
+    sources: Vec<Kept<'a>>,
     counted: Mutex<BTreeMap<usize, Bytes>>,
     held: Mutex<Vec<Arc<Column>>>,
+}
+
+/// A source of a run.
+#[derive(Debug)]
+struct Kept<'a> {
+    source: Arc<dyn Source>,
+    /// Where it is stored, by blocks and by segments.
+    stored: Option<(&'a Stored, Vec<SegmentRun>)>,
+    /// Where its bytes are counted.
+    ledger: Arc<Ledger>,
 }
 
 /// Where the bytes of a source were.
@@ -114,6 +124,11 @@ impl<'a> ResidentImages<'a> {
         sources: Vec<(Arc<dyn Source>, Option<&'a Stored>, Arc<Ledger>)>,
     ) -> Self {
         let (counted, held) = (Mutex::default(), Mutex::default());
+        let kept = |(source, stored, ledger): (_, Option<&'a Stored>, _)| {
+            let stored = stored.map(|stored| (stored, runs(stored)));
+            Kept { source, stored, ledger }
+        };
+        let sources = sources.into_iter().map(kept).collect();
         Self { context, columns, assembled, limit, sources, counted, held }
     }
 
@@ -128,16 +143,21 @@ impl<'a> ResidentImages<'a> {
     /// # Errors
     /// As [`Images::column`]; [`PipelineError::Unsupported`] for a column that cannot stay.
     pub fn load(&self, number: usize, column: usize) -> Result<u64> {
-        let (source, stored, _) = &self.sources[number];
-        let place = stored.map(|stored| stored.columns[column]).unwrap_or_default();
-        let Some(stored) = stored.filter(|stored| stays(stored, place)) else {
-            let name = source.name();
-            return Err(Error::Pipeline(PipelineError::Unsupported(format!("texts without a dictionary in {name}"))));
+        let kept = &self.sources[number];
+        let columns = match kept.stays(column) {
+            Some((stored, runs)) => self.pieces(number, stored, runs, column, Keep::ToStay)?,
+            None => None,
         };
-        let columns = self.pieces(number, stored, column, Keep::ToStay)?;
         match columns {
             Some(columns) => Ok(columns.iter().map(|column| column.bytes() as u64).sum()),
-            None => Err(Error::Pipeline(PipelineError::Unsupported(format!("a column of {}", source.name())))),
+            None => {
+                let column = kept.stored.as_ref().map(|(stored, runs)| {
+                    let place = stored.columns[column];
+                    runs.first().map_or(String::new(), |(segment, ..)| segment.column(place).name.clone())
+                });
+                let what = format!("column {} of {} on a device", column.unwrap_or_default(), kept.source.name());
+                Err(Error::Pipeline(PipelineError::Unsupported(what)))
+            }
         }
     }
 
@@ -146,18 +166,30 @@ impl<'a> ResidentImages<'a> {
         let bytes = counted.entry(number).or_default();
         bytes.resident += resident;
         bytes.moved += moved;
-        self.sources[number].2.moved(Hop::HostToDevice, moved as usize);
+        self.sources[number].ledger.moved(Hop::HostToDevice, moved as usize);
     }
 
     /// The columns of all segments of a source, loaded if need be; `None` if one of them cannot be there.
-    fn pieces(&self, number: usize, stored: &Stored, column: usize, keep: Keep) -> Result<Option<Vec<Arc<Column>>>> {
-        let (source, _, ledger) = &self.sources[number];
+    fn pieces(
+        &self,
+        number: usize,
+        stored: &Stored,
+        runs: &[SegmentRun],
+        column: usize,
+        keep: Keep,
+    ) -> Result<Option<Vec<Arc<Column>>>> {
+        let Kept { source, ledger, .. } = &self.sources[number];
         let place = stored.columns[column];
         let mut columns = Vec::new();
-        for (segment, morsels, is_whole) in runs(stored) {
-            let key = (SegmentKey::of(&segment), place);
-            let blocks = stored.blocks[morsels.clone()].iter();
-            let bytes: u64 = blocks.map(|(segment, block)| segment.stored_bytes(place, *block)).sum();
+        for (segment, morsels, is_whole) in runs {
+            let key = (SegmentKey::of(segment), place);
+            let bytes: u64 = match is_whole {
+                true => segment.column(place).stored_bytes,
+                false => {
+                    let blocks = stored.blocks[morsels.clone()].iter();
+                    blocks.map(|(segment, block)| segment.stored_bytes(place, *block)).sum()
+                }
+            };
             let found = match keep {
                 Keep::WhileThereIsRoom => self.columns.get(&key),
                 Keep::ToStay => None,
@@ -168,7 +200,7 @@ impl<'a> ResidentImages<'a> {
                 columns.push(found);
                 continue;
             }
-            if !is_whole {
+            if !*is_whole {
                 return Ok(None);
             }
             let is_coded = segment.column(place).encoding == EncodingCode::Dictionary;
@@ -177,7 +209,7 @@ impl<'a> ResidentImages<'a> {
                 Ok(None) => Err(Miss::NotItsOwn),
                 Err(e) => Err(Miss::Failed(e)),
             };
-            let room = bytes_of_segment(&segment, place);
+            let room = bytes_of_segment(segment, place);
             match self.columns.get_or_load(&key, room, self.limit, keep == Keep::ToStay, load) {
                 Ok((loaded, was_there)) => {
                     let moved = if was_there { 0 } else { loaded.bytes() as u64 };
@@ -202,16 +234,16 @@ impl<'a> ResidentImages<'a> {
     fn assemble(
         &self,
         number: usize,
-        stored: &Stored,
+        (stored, runs): (&Stored, &[SegmentRun]),
         column: usize,
         columns: &[Arc<Column>],
     ) -> Result<Option<ColumnImage>> {
-        let source = &*self.sources[number].0;
+        let source = &*self.sources[number].source;
         let place = stored.columns[column];
         let (mut parts, mut tables) = (Vec::with_capacity(stored.blocks.len()), Tables::default());
-        for ((segment, morsels, _), kept) in runs(stored).into_iter().zip(columns) {
+        for ((segment, morsels, _), kept) in runs.iter().zip(columns) {
             let mut codes: Option<Codes> = None;
-            for morsel in morsels {
+            for morsel in morsels.clone() {
                 let Some(block) = kept.block(stored.blocks[morsel].1) else { return Ok(None) };
                 let (low, high) = block.widths;
                 let mut part = Part { low: block.low, high: block.high, valid: block.valid, ..Part::default() };
@@ -250,7 +282,7 @@ impl<'a> ResidentImages<'a> {
                 };
                 parts.push(part);
             }
-            debug_assert!(can_be_kept(&segment, place));
+            debug_assert!(can_be_kept(segment, place));
         }
         let mut data = DeviceBuf::new(self.context, tables.data.len())?;
         data.copy_from(0, &tables.data)?;
@@ -262,14 +294,13 @@ impl<'a> ResidentImages<'a> {
     }
 }
 
-/// Whether a column can be on a device segment by segment.
-fn stays(stored: &Stored, place: usize) -> bool {
-    let mut last: Option<&Arc<Segment>> = None;
-    stored.blocks.iter().all(|(segment, _)| {
-        let is_same = last.is_some_and(|last| Arc::ptr_eq(last, segment));
-        last = Some(segment);
-        is_same || can_be_kept(segment, place)
-    })
+impl Kept<'_> {
+    /// Where it is stored, if a column of it can be on a device segment by segment.
+    fn stays(&self, column: usize) -> Option<(&Stored, &[SegmentRun])> {
+        let (stored, runs) = self.stored.as_ref()?;
+        let place = *stored.columns.get(column)?;
+        runs.iter().all(|(segment, ..)| can_be_kept(segment, place)).then_some((*stored, runs.as_slice()))
+    }
 }
 
 /// Why a column of a segment is not there.
@@ -287,13 +318,16 @@ impl From<Full> for Miss {
 
 impl Images for ResidentImages<'_> {
     fn column(&self, source: &Arc<dyn Source>, column: usize) -> Result<Arc<ColumnImage>> {
-        let number = self.sources.iter().position(|(known, ..)| Arc::ptr_eq(known, source));
-        let stored = number.and_then(|number| Some((number, self.sources[number].1?)));
-        if let Some((number, stored)) = stored.filter(|(_, stored)| stays(stored, stored.columns[column])) {
-            let place = stored.columns[column];
-            let blocks = stored.blocks.iter().map(|(segment, block)| (SegmentKey::of(segment), *block)).collect();
-            let identity = Identity { blocks, column: place, ty: source.columns()[column].ty };
-            let pieces = self.pieces(number, stored, column, Keep::WhileThereIsRoom)?;
+        let number = self.sources.iter().position(|known| Arc::ptr_eq(&known.source, source));
+        let stored = number.and_then(|number| Some((number, self.sources[number].stays(column)?)));
+        if let Some((number, (stored, runs))) = stored {
+            let segments = runs.iter().map(|(segment, morsels, is_whole)| {
+                let blocks = || stored.blocks[morsels.clone()].iter().map(|(_, block)| *block).collect();
+                (SegmentKey::of(segment), (!is_whole).then(blocks))
+            });
+            let (segments, column_place) = (segments.collect(), stored.columns[column]);
+            let identity = Identity { segments, column: column_place, ty: source.columns()[column].ty };
+            let pieces = self.pieces(number, stored, runs, column, Keep::WhileThereIsRoom)?;
             if let Some(columns) = pieces {
                 if let Some((image, of)) = self.assembled.find(&identity)
                     && of.iter().zip(&columns).all(|(a, b)| Arc::ptr_eq(a, b))
@@ -301,7 +335,7 @@ impl Images for ResidentImages<'_> {
                     self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(columns);
                     return Ok(image);
                 }
-                if let Some(image) = self.assemble(number, stored, column, &columns)? {
+                if let Some(image) = self.assemble(number, (stored, runs), column, &columns)? {
                     let image = Arc::new(image);
                     self.count(number, 0, image.bytes() as u64);
                     self.assembled.remember(identity, &image, &columns);

@@ -6,6 +6,9 @@
 pub mod column;
 mod images;
 mod store;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 pub use images::{Assembled, Bytes, Columns, Keep, ResidentImages};
 pub use store::{Full, Listed, Store};

@@ -8,7 +8,7 @@
 //!    'require', or if it is estimated to take less time than the CPU.
 //!
 //! That something is cheaper on the CPU is no fallback and nobody is told but EXPLAIN. That a device which would have been
-//! used refuses is one, and is treated as `exec.fallback` says.
+//! used refuses is one, and is treated as `exec.fallback` says: one that would have been used had it not refused.
 
 mod cost;
 mod cpu_rate;
@@ -170,7 +170,7 @@ pub(crate) fn place(
         Err(why) => return Placement::refused(why),
     };
     let hints = Arc::new(Hints { stored, memory: placing.memory });
-    let mut refused: Option<String> = None;
+    let mut refused: Option<(&Arc<dyn Backend>, String)> = None;
     let mut best: Option<Candidate> = None;
     for backend in all.iter().filter(|backend| placing.names.has(backend.name())) {
         match backend.prepare(execution, &hints) {
@@ -185,13 +185,26 @@ pub(crate) fn place(
                 }
             }
             Err(Refusal(reason)) => {
-                refused.get_or_insert(format!("{} cannot run {reason}", backend.name()));
+                refused.get_or_insert((backend, format!("{} cannot run {reason}", backend.name())));
             }
         }
     }
     match (best, refused) {
         (Some(best), _) => weigh(placing, execution, best, reads, threads),
-        (None, Some(why)) => Placement::refused(why),
+        (None, Some((_, why))) if is_required => Placement::refused(why),
+        (None, Some((backend, why))) => {
+            // Where it would not have been used anyway, nothing is lost.
+            let resident =
+                |stored: &Stored| backend.residency().map_or(0, |residency| residency.resident_bytes(stored));
+            let resident_bytes = hints.stored.iter().flatten().map(resident).sum();
+            let estimate = Estimate { read_bytes: reads, resident_bytes, to_compile: 0 };
+            let cost =
+                |rates| cost::of(&estimate, &rates, execution.pipelines(), reads, placing.known.cpu_rate(), threads);
+            match backend.rates().map(cost) {
+                Ok(cost) if cost.cpu <= cost.device => Placement::on_cpu(why),
+                _ => Placement::refused(why),
+            }
+        }
         (None, None) => Placement::refused("none of the GPUs here is one of gpu.devices".into()),
     }
 }
