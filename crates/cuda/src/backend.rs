@@ -88,6 +88,13 @@ impl Devices for CudaDevices {
         }
     }
 
+    fn are_ready(&self) -> bool {
+        self.found.get().is_some_and(|found| match found {
+            Ok(found) => found.iter().all(|backend| backend.is_measured()),
+            Err(_) => true,
+        })
+    }
+
     fn are_likely(&self) -> bool {
         match self.found.get() {
             Some(found) => found.as_ref().is_ok_and(|found| !found.is_empty()),
@@ -222,6 +229,10 @@ impl Backend for CudaBackend {
             rates.compile = counts.elapsed / u32::try_from(counts.compiled).unwrap_or(u32::MAX);
         }
         Ok(rates)
+    }
+
+    fn is_measured(&self) -> bool {
+        self.0.rates.get().is_some()
     }
 
     fn prepare(&self, execution: &Execution, hints: &Hints) -> Result<Arc<dyn Prepared>, Refusal> {

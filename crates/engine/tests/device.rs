@@ -251,6 +251,17 @@ fn what_is_small_or_cheaper_stays_on_the_cpu_and_nobody_is_told_but_explain() {
 }
 
 #[test]
+fn the_first_query_does_not_wait_for_devices_to_be_found() {
+    let place = Place::new();
+    place.devices.is_slow.store(true, Relaxed);
+    let text = place.explain(SUM, ExplainMode::Plan).text();
+    assert!(text.contains("placed on the CPU: GPUs are being looked for"), "{text}");
+    support::eventually("they are found", || place.devices.looked_for.load(Relaxed) > 0);
+    place.run(SUM);
+    assert_eq!((place.ran(), place.notices()), (1, Vec::new()));
+}
+
+#[test]
 fn the_device_with_the_columns_is_taken_if_it_may_be() {
     let place = Place::with(FakeDevices::new(&["cuda:0", "cuda:1"]), &[("gpu.min_bytes", "0")]);
     place.run("LOAD TABLE facts INTO 'cuda:1'");

@@ -40,6 +40,11 @@ pub trait Devices: Debug + Send + Sync {
     fn are_likely(&self) -> bool {
         !self.found().is_empty()
     }
+
+    /// Whether [`Devices::all`], and the rates of all there are, can be had at once.
+    fn are_ready(&self) -> bool {
+        true
+    }
 }
 
 /// A device that runs programs. All methods may be called from many threads.
@@ -55,6 +60,11 @@ pub trait Backend: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Device`].
     fn rates(&self) -> Result<Rates>;
+
+    /// Whether [`Backend::rates`] are known.
+    fn is_measured(&self) -> bool {
+        true
+    }
 
     /// Looks at a program and what it reads, and gets ready to run it. Reads no row, and compiles nothing.
     ///

@@ -98,6 +98,10 @@ impl Fused {
 
     /// Where it will run, on so many threads if that is the CPU. Who cannot go on without a device is told so.
     fn place(&self, threads: usize, query: Option<&Query>) -> Result<Placement> {
+        // Where there is no device, nobody is kept waiting for a decision.
+        if !self.placing.may_use_devices() {
+            return Ok(Placement::default());
+        }
         let belongs = self.inputs.iter().map(|input| match input {
             Input::Table(scan) => scan.table.entry.residence.as_deref(),
             Input::Derived(_) => None,

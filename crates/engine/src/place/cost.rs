@@ -40,12 +40,12 @@ pub(super) fn of(
         + seconds(moved, rates.to_device_bytes_per_sec)
         + seconds(estimate.read_bytes, rates.copy_bytes_per_sec)
         + rates.compile.as_secs_f64() * estimate.to_compile as f64 / f64::from(COMPILED_FOR);
-    Cost {
-        cpu: duration(seconds(reads, cpu_rate * threads.max(1) as f64)),
-        device: duration(device),
-        estimate: *estimate,
-        kept_bytes: 0,
-    }
+    Cost { cpu: on_cpu(reads, cpu_rate, threads), device: duration(device), estimate: *estimate, kept_bytes: 0 }
+}
+
+/// What so many stored bytes take so many threads of the CPU.
+pub(super) fn on_cpu(reads: u64, cpu_rate: f64, threads: usize) -> Duration {
+    duration(seconds(reads, cpu_rate * threads.max(1) as f64))
 }
 
 /// At a rate of nothing, nothing is ever done.

@@ -3,8 +3,10 @@
 //! 1. With `gpu.mode = 'off'`, or where no devices were registered, nothing is asked.
 //! 2. What reads fewer stored bytes than `gpu.min_bytes`, or so few that no device could gain anything, stays on the CPU:
 //!    no device is looked for on its account.
-//! 3. Each device that may be used looks at the program. One that has no code for it says why.
-//! 4. Of the others the one is taken that has most of the columns in its memory. It runs the program if `gpu.mode` is
+//! 3. The first query does not wait until devices are found and measured, which may take seconds, if the CPU is done before:
+//!    they are looked for beside it.
+//! 4. Each device that may be used looks at the program. One that has no code for it says why.
+//! 5. Of the others the one is taken that has most of the columns in its memory. It runs the program if `gpu.mode` is
 //!    'require', or if it is estimated to take less time than the CPU.
 //!
 //! That something is cheaper on the CPU is no fallback and nobody is told but EXPLAIN. That a device which would have been
@@ -14,7 +16,9 @@ mod cost;
 mod cpu_rate;
 pub(crate) mod residence;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use onehop_pipeline::backend::{Backend, Devices, Estimate, Hints, MemoryLimit, Prepared, Rates, Refusal, Stored};
 use onehop_pipeline::cpu::Execution;
@@ -28,10 +32,15 @@ use crate::{Error, ErrorKind, Result};
 /// With `gpu.min_bytes = 'auto'`: before a device has begun, the CPU is done with these.
 const LEAST_BYTES: u64 = 1 << 20;
 
+/// Who is done so soon does not wait for devices that nobody has looked for yet.
+const WORTH_WAITING: Duration = Duration::from_secs(2);
+
 /// What all sessions of a database know of devices.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     devices: OnceLock<Arc<dyn Devices>>,
+    /// Somebody is looking for them.
+    is_looking: AtomicBool,
     /// Stored bytes a second that a thread of a pipeline deals with.
     cpu_rate: OnceLock<f64>,
 }
@@ -46,6 +55,22 @@ impl Known {
     /// Devices, if any were registered.
     pub fn devices(&self) -> Option<&Arc<dyn Devices>> {
         self.devices.get()
+    }
+
+    /// Looks for devices and measures them on a thread of its own, once.
+    fn look(&self, devices: &Arc<dyn Devices>) {
+        if self.is_looking.swap(true, Relaxed) {
+            return;
+        }
+        let devices = Arc::clone(devices);
+        let look = move || {
+            // Who wants to know what is wrong asks again.
+            let all = devices.all().map_or(&[][..], |all| all);
+            all.iter().for_each(|backend| drop(backend.rates()));
+        };
+        if std::thread::Builder::new().name("onehop-devices".into()).spawn(look).is_err() {
+            self.is_looking.store(false, Relaxed);
+        }
     }
 
     fn cpu_rate(&self) -> f64 {
@@ -162,6 +187,11 @@ pub(crate) fn place(
     if reads < least && !is_required {
         let because = if placing.min_bytes.is_some() { "less than gpu.min_bytes" } else { "too little for a GPU" };
         return Placement::on_cpu(format!("{} are {because}", bytes(reads)));
+    }
+    let on_cpu = cost::on_cpu(reads, placing.known.cpu_rate(), threads);
+    if !is_required && !devices.are_ready() && on_cpu < WORTH_WAITING {
+        placing.known.look(devices);
+        return Placement::on_cpu("GPUs are being looked for");
     }
     let all = match devices.all() {
         Ok(all) => all,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,6 +54,8 @@ pub struct FakeDevices {
     backends: Vec<Arc<dyn Backend>>,
     pub missing: Option<String>,
     pub looked_for: AtomicU64,
+    /// Nobody knows them before they were looked for.
+    pub is_slow: AtomicBool,
 }
 
 /// Rates of a card: kernels cost nothing to launch, so that small tables are worth it.
@@ -85,12 +87,24 @@ impl FakeDevices {
         };
         let devices: Vec<Arc<Fake>> = names.iter().map(device).collect();
         let backends = devices.iter().map(|device| Arc::new(Handle(Arc::clone(device))) as Arc<dyn Backend>).collect();
-        Arc::new(Self { devices, backends, missing: None, looked_for: AtomicU64::default() })
+        Arc::new(Self {
+            devices,
+            backends,
+            missing: None,
+            looked_for: AtomicU64::default(),
+            is_slow: AtomicBool::default(),
+        })
     }
 
     pub fn none(why: &str) -> Arc<Self> {
         let (devices, backends) = (Vec::new(), Vec::new());
-        Arc::new(Self { devices, backends, missing: Some(why.into()), looked_for: AtomicU64::default() })
+        Arc::new(Self {
+            devices,
+            backends,
+            missing: Some(why.into()),
+            looked_for: AtomicU64::default(),
+            is_slow: AtomicBool::default(),
+        })
     }
 }
 
@@ -105,6 +119,14 @@ impl Devices for FakeDevices {
 
     fn found(&self) -> &[Arc<dyn Backend>] {
         if self.looked_for.load(Relaxed) > 0 { &self.backends } else { &[] }
+    }
+
+    fn are_likely(&self) -> bool {
+        !self.backends.is_empty()
+    }
+
+    fn are_ready(&self) -> bool {
+        !self.is_slow.load(Relaxed) || self.looked_for.load(Relaxed) > 0
     }
 }
 
