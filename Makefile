@@ -37,13 +37,15 @@ test-rust: ## Unit, property, corruption, crash and golden SQL tests
 test-sanitize: ## Tests of crates/io and crates/cuda under AddressSanitizer, leaks included
 	@tests/sanitize/run.sh
 
-# Both programs may be given, so that the machine with the GPU needs no Rust: make test-gpu ONEHOP=... DEVICE_CHECKS=...
-test-gpu: ## On a machine with a GPU: every way between storage and it, byte for byte
+# The programs may be given, so that the machine with the GPU needs no Rust:
+# make test-gpu ONEHOP=... DEVICE_CHECKS=... FUSED_CHECKS=...
+test-gpu: ## On a machine with a GPU: every way between storage and it, byte for byte, and generated kernels
 ifeq ($(ONEHOP),)
 	cargo build --release --locked -p onehop
-	cargo build --release --locked -p onehop-cuda --example device_checks
+	cargo build --release --locked -p onehop-cuda --example device_checks --example fused_checks
 endif
-	ONEHOP=$(or $(ONEHOP),$(RELEASE)) DEVICE_CHECKS=$(or $(DEVICE_CHECKS),$(TARGET)/release/examples/device_checks) tests/gpu/run.sh
+	ONEHOP=$(or $(ONEHOP),$(RELEASE)) DEVICE_CHECKS=$(or $(DEVICE_CHECKS),$(TARGET)/release/examples/device_checks) \
+	    FUSED_CHECKS=$(or $(FUSED_CHECKS),$(TARGET)/release/examples/fused_checks) tests/gpu/run.sh
 
 test-nvrtc: $(PYTHON) ## Every kernel, compiled by NVIDIA's compiler for sm_90 and sm_80; needs no GPU
 	ONEHOP_NVRTC=$$($(PYTHON) -c 'import nvidia; from pathlib import Path; \

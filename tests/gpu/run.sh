@@ -3,11 +3,13 @@
 #
 #   ONEHOP=path           the binary; built if it is not given
 #   DEVICE_CHECKS=path    the queues' own checks (the example device_checks of crates/cuda); built if it is not given
+#   FUSED_CHECKS=path     generated kernels against the CPU (the example fused_checks); built if it is not given
 #   DIR=path              a folder on the storage to read from and write to; a temporary one without it
 #
 # 1. The queues' checks: every way, byte for byte, over files past the page cache and through it.
 # 2. `onehop bench io --verify`: every way, reading and writing, in order and anywhere, small blocks and large ones.
-# 3. The checks again under compute-sanitizer's memcheck, where that is installed.
+# 3. Generated kernels: random programs, and star queries.
+# 4. All checks again under compute-sanitizer's memcheck, where that is installed.
 set -euo pipefail
 
 fail() {
@@ -17,6 +19,7 @@ fail() {
 
 [ -x "${ONEHOP:-}" ] || fail "ONEHOP names no program: ${ONEHOP:-nothing}"
 [ -x "${DEVICE_CHECKS:-}" ] || fail "DEVICE_CHECKS names no program: ${DEVICE_CHECKS:-nothing}"
+[ -x "${FUSED_CHECKS:-}" ] || fail "FUSED_CHECKS names no program: ${FUSED_CHECKS:-nothing}"
 scratch=$(mktemp -d "${DIR:-${TMPDIR:-/tmp}}/onehop-test-gpu.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 passed=0
@@ -36,6 +39,13 @@ lines=$(($(wc -l < "$scratch/points.csv") - 1))
 [ "$points" -gt 0 ] && [ "$points" -eq "$lines" ] || fail "$points of $lines points have compared their content"
 passed=$((passed + points))
 
+# What the programs say last, if all of them gave what they have to.
+fused_passed() { sed -n 's/^fused checks: \([0-9]*\) passed, 0 failed$/\1/p' "$scratch/fused"; }
+
+echo "-- generated kernels"
+"$FUSED_CHECKS" --programs 300 | tee "$scratch/fused" || fail "a generated kernel has given a wrong answer"
+passed=$((passed + $(fused_passed)))
+
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [ -n "$sanitizer" ]; then
     echo "-- the queues' checks under compute-sanitizer"
@@ -43,6 +53,10 @@ if [ -n "$sanitizer" ]; then
     "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 9 "$DEVICE_CHECKS" "$scratch" | tee "$scratch/checks" ||
         fail "compute-sanitizer has found something"
     passed=$((passed + $(sed -n 's/^device checks: \([0-9]*\) passed, 0 failed$/\1/p' "$scratch/checks")))
+    echo "-- generated kernels under compute-sanitizer"
+    "$sanitizer" --tool memcheck --error-exitcode 9 "$FUSED_CHECKS" --programs 40 --seed 2 | tee "$scratch/fused" ||
+        fail "compute-sanitizer has found something"
+    passed=$((passed + $(fused_passed)))
 else
     echo "compute-sanitizer is not installed: nothing was run under it"
 fi

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N]
-//! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N]
+//! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N,N] [--only Q2.1]
 //! ```
 //! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, and
 //! the shapes of star queries. Exits with 1 if an answer is wrong, with 2 if there is nothing to run on. `make test-gpu`
@@ -60,14 +60,23 @@ struct Words {
     bench: Option<usize>,
     scale: f64,
     repeats: usize,
-    blocks: u32,
+    /// Blocks for each multiprocessor, one after the other.
+    blocks: Vec<u32>,
     only: Option<String>,
 }
 
 impl Words {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut all =
-            Self { gpu: 0, programs: 300, seed: 1, bench: None, scale: 100.0, repeats: 7, blocks: 16, only: None };
+        let mut all = Self {
+            gpu: 0,
+            programs: 300,
+            seed: 1,
+            bench: None,
+            scale: 100.0,
+            repeats: 7,
+            blocks: vec![16],
+            only: None,
+        };
         while let Some(word) = words.next() {
             let value = words.next().ok_or(format!("{word} needs a value"))?;
             let number = |value: &str| value.parse::<u64>().map_err(|_| format!("{word} takes a number"));
@@ -77,7 +86,10 @@ impl Words {
                 "--seed" => all.seed = number(&value)?,
                 "--bench" => all.bench = Some(number(&value)? as usize),
                 "--repeats" => all.repeats = number(&value)?.max(1) as usize,
-                "--blocks" => all.blocks = number(&value)?.max(1) as u32,
+                "--blocks" => {
+                    let all_of = value.split(',').map(|one| number(one).map(|blocks| blocks.max(1) as u32));
+                    all.blocks = all_of.collect::<Result<_, _>>()?;
+                }
                 "--scale" => all.scale = value.parse().map_err(|_| "--scale takes a number")?,
                 "--only" => all.only = Some(value),
                 other => return Err(format!("what is {other}? The head of the file says what there is")),
@@ -241,11 +253,13 @@ fn bench(words: &Words, rows: usize) -> Result<usize, String> {
     let times = rows.div_ceil(PART_ROWS).max(1);
     println!("rows     {} ({times} times {PART_ROWS}), dimensions of scale {}", times * PART_ROWS, words.scale);
     let star = Star::new(PART_ROWS, words.scale);
-    let facts = Repeated::new(&star.lineorder, times);
+    let facts = Repeated::source(&star.lineorder, times);
     let kept = Kept { context: Arc::clone(&context), images: Mutex::default() };
     let mut wrong = 0;
-    for counts in [false, true] {
-        let options = Options { counts, blocks: words.blocks, ..Options::default() };
+    let runs = words.blocks.iter().map(|blocks| (false, *blocks)).chain([(true, words.blocks[0])]);
+    for (counts, blocks) in runs {
+        println!("blocks   {blocks} for each multiprocessor{}", if counts { ", steps count their rows" } else { "" });
+        let options = Options { counts, blocks, ..Options::default() };
         let executor = Executor::new(&context, &nvrtc, None, options);
         for (name, program, mut sources) in star.queries() {
             if words.only.as_ref().is_some_and(|only| only != name) {

@@ -300,6 +300,27 @@ INLINE void add_wide(u64* low, u64* high, u128 by) {
     const u64 rest = (u64)(by >> 64) + (before + part < before);
     if (rest) atomicAdd(high, rest);
 }
+// The same in shared memory, where only halves of 32 bits are added by hardware: a word of 64 would be a loop. Values
+// are small more often than not, and then the first half is all there is to add.
+INLINE void add_near(u64* word, u64 by) {
+    u32* const half = (u32*)word;
+    const u32 part = (u32)by, before = atomicAdd(half, part);
+    const u32 rest = (u32)(by >> 32) + (before + part < before);
+    if (rest) atomicAdd(half + 1, rest);
+}
+INLINE void add_wide_near(u64* low, u64* high, u128 by) {
+    u32 carry = 0;
+    for (int half = 0; half < 4; half++) {
+        u32* const at = (u32*)(half < 2 ? low : high) + half % 2;
+        const u64 part = (u64)(u32)(by >> 32 * half) + carry;
+        if ((u32)part) {
+            const u32 before = atomicAdd(at, (u32)part);
+            carry = (u32)(part >> 32) + ((u32)(before + (u32)part) < before);
+        } else {
+            carry = (u32)(part >> 32);
+        }
+    }
+}
 INLINE void raise(u64* word, u64 to) {
     if (*(volatile u64*)word < to) atomicMax(word, to);
 }

@@ -7,7 +7,7 @@
 
 use onehop_pipeline::bind::{Bound, BoundKind, LookupValues, bind};
 use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Step};
-use onehop_pipeline::{CompareOp, Domain, Expr, Interval, Type};
+use onehop_pipeline::{CompareOp, Domain, Expr, Interval, Source, Type};
 
 use super::table::TableShape;
 use super::{Error, Result};
@@ -35,6 +35,9 @@ pub(super) struct Act {
     pub is_fallible: bool,
     /// The part of the rows that it is guessed to let through.
     pub passes: f64,
+    /// Whether it looks at a column that is stored as codes of integers: each of them is looked up, which costs more than
+    /// anything else that is done with a whole column.
+    pub is_coded: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -61,13 +64,22 @@ pub(super) struct Plan<'a> {
     pub domains: Vec<Domain>,
     pub registers: Vec<Register>,
     pub acts: Vec<Act>,
+    source: &'a dyn Source,
 }
 
+/// What looks codes up comes later than what lets this part more of the rows through.
+const LOOKING_UP: f64 = 0.4;
+
 impl<'a> Plan<'a> {
-    pub fn new(pipeline: &'a Pipeline, shape: &'a Shape, tables: &[TableShape]) -> Result<Self> {
+    pub fn new(
+        pipeline: &'a Pipeline,
+        shape: &'a Shape,
+        tables: &[TableShape],
+        source: &'a dyn Source,
+    ) -> Result<Self> {
         let columns = pipeline.columns.iter().map(|column| Register::Column(*column));
         let mut plan =
-            Self { pipeline, domains: shape.registers.clone(), registers: columns.collect(), acts: Vec::new() };
+            Self { pipeline, domains: shape.registers.clone(), registers: columns.collect(), acts: Vec::new(), source };
         for (number, step) in pipeline.steps.iter().enumerate() {
             plan.step(number, step, tables)?;
         }
@@ -89,7 +101,14 @@ impl<'a> Plan<'a> {
                 for bound in self.bind(condition)?.into_conjuncts() {
                     let needs = registers_of([&bound]);
                     let (is_fallible, passes) = (bound.is_fallible, self.passing(&bound));
-                    self.push(Act { step: number, kind: ActKind::Filter(bound), needs, is_fallible, passes });
+                    self.push(Act {
+                        step: number,
+                        kind: ActKind::Filter(bound),
+                        needs,
+                        is_fallible,
+                        passes,
+                        is_coded: false,
+                    });
                 }
             }
             Step::Probe(probe) => {
@@ -114,7 +133,14 @@ impl<'a> Plan<'a> {
                 self.registers
                     .extend(probe.payload.iter().map(|column| Register::Payload { step: number, column: *column }));
                 let probe = Probe { table: probe.table, kind: probe.kind, keys, added, condition };
-                self.push(Act { step: number, kind: ActKind::Probe(probe), needs, is_fallible, passes });
+                self.push(Act {
+                    step: number,
+                    kind: ActKind::Probe(probe),
+                    needs,
+                    is_fallible,
+                    passes,
+                    is_coded: false,
+                });
             }
         }
         Ok(())
@@ -131,17 +157,22 @@ impl<'a> Plan<'a> {
 
     /// A register that can fail makes what reads it fallible.
     fn push(&mut self, mut act: Act) {
-        act.is_fallible |= act.needs.iter().any(|register| self.may_fail(*register));
+        act.is_fallible |= act.needs.iter().any(|register| self.is_fallible(*register));
+        let is_coded = |column: usize| self.source.is_coded(column);
+        act.is_coded = act.needs.iter().any(|register| self.column(*register).is_some_and(is_coded));
         self.acts.push(act);
     }
 
-    fn may_fail(&self, register: usize) -> bool {
+    fn is_fallible(&self, register: usize) -> bool {
         match &self.registers[register] {
             Register::Column(_) | Register::Payload { .. } => false,
-            Register::Map(bound) => {
-                bound.is_fallible || registers_of([bound]).into_iter().any(|register| self.may_fail(register))
-            }
+            Register::Map(bound) => self.may_fail(bound),
         }
+    }
+
+    /// Whether computing something can fail, registers that it reads included.
+    pub fn may_fail(&self, bound: &Bound) -> bool {
+        bound.is_fallible || registers_of([bound]).into_iter().any(|register| self.is_fallible(register))
     }
 
     fn arrange(&mut self) -> Result<()> {
@@ -150,7 +181,8 @@ impl<'a> Plan<'a> {
         while !left.is_empty() {
             let is_ready = |act: &Act| act.needs.iter().all(|register| self.is_known(*register, &probed));
             let ready = left.iter().enumerate().filter(|(_, act)| !act.is_fallible && is_ready(act));
-            let best = ready.min_by(|(_, a), (_, b)| a.passes.total_cmp(&b.passes)).map(|(at, _)| at);
+            let cost = |act: &Act| act.passes + if act.is_coded { LOOKING_UP } else { 0.0 };
+            let best = ready.min_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b))).map(|(at, _)| at);
             let next = best.or_else(|| left.iter().position(|act| act.is_fallible));
             let Some(next) = next else {
                 return Err(Error::refused("steps that wait for each other"));

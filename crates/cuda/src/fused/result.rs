@@ -28,7 +28,7 @@ pub(super) fn of_groups(groups: &Groups, states: &[u64], keys: Option<&[u64]>, p
         let values: Vec<Option<i128>> = found.iter().map(key).collect();
         columns.push(ResultColumn::of_integers(domain, values.into_iter()));
     }
-    for Slot { kind, word: first, seen, domain } in &groups.slots {
+    for Slot { kind, word: first, seen, domain, .. } in &groups.slots {
         let is_seen = || found.iter().map(|place| word(*seen, *place) != 0).collect::<Vec<bool>>();
         columns.push(match kind {
             SlotKind::Count => ResultColumn {
@@ -118,6 +118,22 @@ pub(super) fn first_rows(mut columns: Vec<ResultColumn>, keys: &[SortKey], rows:
     }
     places.sort_unstable_by(compare);
     outputs.iter().map(|column| column.gather(&places)).collect()
+}
+
+/// The rank of the `rows`-th value in an order, as sink.rs has kernels make it; `None` if there are not so many.
+pub(super) fn rank_of_last(column: &ResultColumn, key: &SortKey, rows: usize) -> Option<u64> {
+    let rank = |value: Option<i128>| {
+        let rank = value.map(|value| (value as i64 as u64) ^ 1 << 63);
+        match (rank, key.direction) {
+            (Some(rank), Direction::Ascending) => rank,
+            (Some(rank), Direction::Descending) => !rank,
+            (None, _) if key.nulls == Nulls::First => 0,
+            (None, _) => u64::MAX,
+        }
+    };
+    let mut ranks: Vec<u64> = comparable(column).into_iter().map(rank).collect();
+    let last = rows.checked_sub(1).filter(|last| *last < ranks.len())?;
+    Some(*ranks.select_nth_unstable(last).1)
 }
 
 /// Values as integers of their order.

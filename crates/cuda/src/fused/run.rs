@@ -29,7 +29,7 @@ use super::compile::{Compiled, Compiler};
 use super::image::{ColumnImage, Images, forms_of_column};
 use super::memory::{Arena, Piece};
 use super::plan::{ActKind, Plan};
-use super::result::{first_rows, may_meet, of_groups, of_rows, words_of};
+use super::result::{first_rows, may_meet, of_groups, of_rows, rank_of_last, words_of};
 use super::table::{Element, Filled, Rows, TableShape};
 use super::{Error, Result};
 use crate::kernels::ARGUMENT_WORDS;
@@ -47,6 +47,8 @@ const WARPS: u64 = 32;
 const STATUS_WORDS: usize = 5;
 /// Bytes of collected rows that there is room for at first.
 const ROWS_BYTES: u64 = 256 << 20;
+/// Rows that there is room for at first, if those that come first in an order are wanted.
+const FIRST_ROWS: u64 = 1 << 20;
 /// Places of hashed groups at first, at most.
 const GROUP_PLACES: u64 = 1 << 20;
 /// Bytes of device memory that one thing may ask for: lengths that make no sense are found here.
@@ -159,12 +161,14 @@ enum TableKey {
 }
 
 /// Room for what a pipeline ends in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Room {
     /// Rows of a table with chains, or collected ones.
     rows: u64,
     /// Places of hashed keys.
     places: u64,
+    /// The rank of the last row that may be among the first.
+    threshold: Option<u64>,
 }
 
 /// Memory for groups or rows, besides tables.
@@ -267,8 +271,8 @@ fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>> {
     let mut shapes: Vec<TableShape> = Vec::new();
     let mut all = Vec::new();
     for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {
-        let plan = Plan::new(pipeline, shape, &shapes)?;
         let source = &*execution.sources()[pipeline.source];
+        let plan = Plan::new(pipeline, shape, &shapes, source)?;
         let rows = rows_of(source);
         let mut built = table_shape(execution, number, pipeline, shape, rows)?;
         if let Some(shape) = built.as_mut().filter(|shape| shape.rows == Rows::Unique) {
@@ -383,12 +387,12 @@ impl Run<'_> {
         let source = &execution.sources()[pipeline.source];
         let mut facts = PipelineFacts { steps: vec![StepRows::default(); pipeline.steps.len()], ..Default::default() };
         let shapes: Vec<TableShape> = self.tables.iter().map(|table| table.shape.clone()).collect();
-        let plan = Plan::new(pipeline, shape, &shapes)?;
+        let plan = Plan::new(pipeline, shape, &shapes, &**source)?;
         let morsels = self.morsels(&plan, &**source);
         facts.morsels_skipped = source.morsels() - morsels.len();
         facts.rows = morsels.iter().map(|(_, rows)| u64::from(*rows)).sum();
         let mut built = table_shape(execution, number, pipeline, shape, facts.rows)?;
-        let mut room = Room { rows: 0, places: 0 };
+        let mut room = Room::default();
         loop {
             if self.cancelled.load(Relaxed) {
                 return Err(Error::Pipeline(PipelineError::Cancelled));
@@ -483,7 +487,7 @@ impl Run<'_> {
         }
 
         let mut table = built.map(|shape| self.table(shape, facts.rows, room)).transpose()?;
-        let targets = self.targets(&generated, facts.rows, room)?;
+        let targets = self.targets(&generated, &plan.pipeline.sink, facts.rows, room)?;
         let status = self.zeros((STATUS_WORDS + generated.counted.len() + 2 * generated.ends.len()) as u64 * 8)?;
         let (small, places) = self.small(&generated, morsels)?;
         facts.bytes_up += small.len as u64;
@@ -514,6 +518,7 @@ impl Run<'_> {
                 Word::Output(number) => targets.outputs[number].0.address,
                 Word::OutputValid(number) => targets.outputs[number].1.map_or(0, |piece| piece.address),
                 Word::Capacity => targets.capacity,
+                Word::Threshold => room.threshold.unwrap_or(u64::MAX),
             });
         }
         if words.len() > ARGUMENT_WORDS {
@@ -553,7 +558,11 @@ impl Run<'_> {
                 return Ok(Outcome::Chains(rows));
             }
             if full != 0 {
-                return Ok(Outcome::More(Room { rows: rows.max(room.rows), places: table.places * 4 }));
+                return Ok(Outcome::More(Room {
+                    rows: rows.max(room.rows),
+                    places: table.places * 4,
+                    threshold: None,
+                }));
             }
             (table.rows, table.has_keyless) = (rows, keyless != 0);
             let ends = &status[STATUS_WORDS + generated.counted.len()..];
@@ -565,10 +574,20 @@ impl Run<'_> {
         }
         step_rows(&generated, plan, &status[STATUS_WORDS..], facts);
         match &generated.sink {
-            SinkShape::Groups(_) if full != 0 => Ok(Outcome::More(Room { rows: 0, places: targets.group_places * 4 })),
+            SinkShape::Groups(_) if full != 0 => {
+                Ok(Outcome::More(Room { places: targets.group_places * 4, ..Room::default() }))
+            }
             SinkShape::Groups(groups) => self.groups(groups, &targets, facts).map(Outcome::Done),
-            SinkShape::Rows(_) if rows > targets.capacity => Ok(Outcome::More(Room { rows, places: 0 })),
-            SinkShape::Rows(outputs) => self.rows(plan, outputs, &targets, rows, facts).map(Outcome::Done),
+            SinkShape::Rows { outputs, has_threshold } if rows > targets.capacity => {
+                // Some rows are here, of which the first say what all others have to beat; then few are left.
+                let threshold = match (has_threshold, room.threshold) {
+                    (true, None) => self.threshold(plan, &outputs[0], &targets)?,
+                    (_, known) => known,
+                };
+                let is_new = threshold != room.threshold;
+                Ok(Outcome::More(Room { rows: if is_new { room.rows } else { rows }, places: 0, threshold }))
+            }
+            SinkShape::Rows { outputs, .. } => self.rows(plan, outputs, &targets, rows, facts).map(Outcome::Done),
             SinkShape::Table => Ok(Outcome::Done(Vec::new())),
         }
     }
@@ -647,7 +666,7 @@ impl Run<'_> {
     }
 
     /// Memory for groups or rows.
-    fn targets(&mut self, generated: &Generated, rows: u64, room: Room) -> Result<Targets> {
+    fn targets(&mut self, generated: &Generated, sink: &Sink, rows: u64, room: Room) -> Result<Targets> {
         let mut targets = Targets::default();
         match &generated.sink {
             SinkShape::Table => {}
@@ -663,9 +682,15 @@ impl Run<'_> {
                     targets.group_keys = Some(self.filled(targets.group_places * 8, 0xff)?);
                 }
             }
-            SinkShape::Rows(outputs) => {
+            SinkShape::Rows { outputs, has_threshold } => {
                 let bytes: u64 = outputs.iter().map(|output| output.bytes() as u64 + 1).sum();
-                targets.capacity = rows.clamp(1, (ROWS_BYTES / bytes.max(1)).max(1)).max(room.rows);
+                let most = match sink {
+                    Sink::Top { rows, .. } if *has_threshold => {
+                        (*rows as u64 * 16).max(self.executor.options.many_rows.min(FIRST_ROWS))
+                    }
+                    _ => ROWS_BYTES / bytes.max(1),
+                };
+                targets.capacity = rows.clamp(1, most.max(1)).max(room.rows);
                 for output in outputs {
                     let values = self.piece(targets.capacity * output.bytes() as u64)?;
                     let valid = output.domain.nullable.then(|| self.piece(targets.capacity)).transpose()?;
@@ -685,6 +710,16 @@ impl Run<'_> {
         let states = read(targets.groups)?;
         let keys = read(targets.group_keys)?;
         Ok(of_groups(groups, &states, groups.is_hashed.then_some(&keys), targets.group_places as usize))
+    }
+
+    /// The rank of the last of the first rows, of those that are there.
+    fn threshold(&self, plan: &Plan<'_>, first: &Output, targets: &Targets) -> Result<Option<u64>> {
+        let Sink::Top { rows, keys, .. } = &plan.pipeline.sink else { return Ok(None) };
+        let (Some(key), Some((values, valid))) = (keys.first(), targets.outputs.first()) else { return Ok(None) };
+        let count = targets.capacity as usize;
+        let values = self.lane.arena.read(*values, count * first.bytes())?;
+        let valid = valid.map(|valid| self.lane.arena.read(valid, count)).transpose()?;
+        Ok(rank_of_last(&of_rows(first, &values, valid.as_deref()), key, *rows))
     }
 
     fn rows(
@@ -727,7 +762,7 @@ fn filled(generated: &Generated, shape: &TableShape, rows: u64, of_rows: u64, en
 fn copies(generated: &Generated) -> u64 {
     match &generated.sink {
         SinkShape::Groups(groups) => groups.copies,
-        SinkShape::Table | SinkShape::Rows(_) => 0,
+        SinkShape::Table | SinkShape::Rows { .. } => 0,
     }
 }
 

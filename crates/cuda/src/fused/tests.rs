@@ -7,3 +7,5 @@ mod faults;
 mod programs;
 mod random;
 mod shapes;
+#[path = "../../tests/star/mod.rs"]
+mod star;

@@ -67,7 +67,7 @@ fn stored(name: &str, columns: Vec<Vec<i64>>) -> Arc<dyn Source> {
 /// Days of seven years as numbers like 19920131.
 fn dates() -> Vec<(i64, i64)> {
     let length = |year: i64, month: i64| match month {
-        2 => 28 + i64::from(year % 4 == 0),
+        2 => 28 + i64::from(year.rem_euclid(4) == 0),
         4 | 6 | 9 | 11 => 30,
         _ => 31,
     };
@@ -120,6 +120,9 @@ impl Star {
                 column(&mut |random| 1 + random.below(customers)),
                 column(&mut |random| 80_000 + random.below(10_400_000)),
                 column(&mut |random| 50_000 + random.below(75_000)),
+                column(&mut |random| random.below(3)),
+                column(&mut |random| random.below(2)),
+                column(&mut |random| random.below(9)),
             ],
         );
         let mut dimension = |name: &str, rows: usize, of: &[usize]| {
@@ -139,7 +142,7 @@ impl Star {
         }
     }
 
-    /// The shapes of queries 1.1, 2.1, 3.1 and 4.1.
+    /// The shapes of queries 1.1, 2.1, 3.1 and 4.1, and of TPC-H's first, whose few groups all rows come to.
     pub fn queries(&self) -> Vec<Query> {
         let [lineorder, date, part, supplier, customer] =
             [&self.lineorder, &self.date, &self.part, &self.supplier, &self.customer].map(Arc::clone);
@@ -194,6 +197,15 @@ impl Star {
                 sum(arithmetic(ArithmeticOp::Sub, 4, 5)),
             ),
         ];
+        let of_hundred = |op, register| Expr::arithmetic(op, Expr::int(100), r(register), BIGINT);
+        let product = |left, right| Expr::arithmetic(ArithmeticOp::Mul, left, right, BIGINT);
+        let discounted = product(r(4), of_hundred(ArithmeticOp::Sub, 5));
+        let mut aggregates =
+            [r(3), r(4), discounted.clone(), product(discounted, of_hundred(ArithmeticOp::Add, 6)), r(5)]
+                .map(Aggregate::Sum)
+                .to_vec();
+        aggregates.push(Aggregate::CountRows);
+        let tpch = vec![last(vec![9, 10, 0, 2, 3, 1, 11], vec![between(2, 0, 19_980_902)], vec![0, 1], aggregates)];
         let program = |pipelines| Program { pipelines };
         vec![
             ("Q1.1", program(q1), vec![Arc::clone(&lineorder), Arc::clone(&date)]),
@@ -207,7 +219,8 @@ impl Star {
                 program(q3),
                 vec![Arc::clone(&lineorder), Arc::clone(&date), Arc::clone(&customer), Arc::clone(&supplier)],
             ),
-            ("Q4.1", program(q4), vec![lineorder, date, customer, supplier, part]),
+            ("Q4.1", program(q4), vec![Arc::clone(&lineorder), date, customer, supplier, part]),
+            ("TPC-H Q1", program(tpch), vec![lineorder]),
         ]
     }
 }
@@ -226,7 +239,7 @@ impl fmt::Debug for Repeated {
 }
 
 impl Repeated {
-    pub fn new(source: &Arc<dyn Source>, times: usize) -> Arc<dyn Source> {
+    pub fn source(source: &Arc<dyn Source>, times: usize) -> Arc<dyn Source> {
         Arc::new(Self { source: Arc::clone(source), times })
     }
 }

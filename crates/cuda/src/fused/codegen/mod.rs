@@ -18,6 +18,7 @@ mod expr;
 mod pipeline;
 mod sink;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::fmt::Write as _;
@@ -98,6 +99,8 @@ pub(super) enum Word {
     Output(usize),
     OutputValid(usize),
     Capacity,
+    /// The rank of the last row in an order that may be among the first.
+    Threshold,
 }
 
 /// What a kernel knows a table by.

@@ -16,6 +16,8 @@ use crate::fused::{Error, Result};
 
 /// Columns are looked at whole while this part of the rows is left: of fewer, what is fetched row by row is less.
 const WHOLE: f64 = 0.1;
+/// And those that are stored as codes, while this part is.
+const WHOLE_CODES: f64 = 0.5;
 
 /// Bytes of shared memory for a bitmap, and for it and the groups together: what every device has without being asked.
 const BITMAP_BYTES: u64 = 40 << 10;
@@ -118,7 +120,15 @@ impl<'a> Builder<'a> {
 
         self.w.line("const u64 warps = (u64)gridDim.x * (blockDim.x / LANES);");
         self.w.line("u64 unit = (u64)blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES;");
-        self.w.open("for (; unit < A.units; unit += warps) {");
+        match sink.flush_units() {
+            None => self.w.open("for (; unit < A.units; unit += warps) {"),
+            Some(units) => {
+                let units = self.w.args.value("u64", units);
+                self.w.open("do {");
+                self.w
+                    .open(format!("for (u64 taken = 0; taken < {units} && unit < A.units; unit += warps, taken++) {{"));
+            }
+        }
         self.w.line("const u64 number = unit * A.unit_vectors;");
         self.w.line("const Morsel morsel = A.morsels[number / MORSEL_VECTORS];");
         self.w.line("const u32 first = (u32)(number % MORSEL_VECTORS), end = first + (u32)A.unit_vectors;");
@@ -153,6 +163,10 @@ impl<'a> Builder<'a> {
         }
         (0..3).for_each(|_| self.w.close());
         self.end_sink(&sink);
+        if sink.flush_units().is_some() {
+            self.w.depth -= 1;
+            self.w.line("} while (unit < A.units);");
+        }
         for counter in 0..self.counted.len() {
             self.w.line(format!("c{counter} = warp_sum(c{counter});"));
             self.w.line(format!("if (lane == 0 && c{counter}) add(more_of(A.status) + {counter}, c{counter});"));
@@ -332,7 +346,7 @@ impl<'a> Builder<'a> {
         let mut left = 1.0;
         for (number, act) in plan.acts.iter().enumerate() {
             let register = match &act.kind {
-                _ if act.is_fallible || left < WHOLE => None,
+                _ if act.is_fallible || left < if act.is_coded { WHOLE_CODES } else { WHOLE } => None,
                 ActKind::Filter(bound) => match &bound.kind {
                     BoundKind::Within { inner, .. } => plan.column_register(inner),
                     _ => None,

@@ -1,12 +1,13 @@
 //! What becomes of the rows: groups, a table, or the rows themselves.
 //!
 //! A group's state is some words of 64 bits, all of which start as zeros. Where states are depends on how many there
-//! are: of one group in registers, put together over a warp; of few in shared memory, in several copies if they are very
-//! few, so that threads do not queue for the hot ones; of all others in global memory, at the key's place or hashed.
+//! are: of one group, and of a handful, in registers of each thread, put together over a warp now and then; of few in
+//! shared memory, in several copies, so that threads do not queue for the hot ones; of all others in global memory, at
+//! the key's place or hashed.
 
 use onehop_pipeline::bind::Bound;
 use onehop_pipeline::cpu::{KeyDigit, KeyLayout, Kind, TableKind};
-use onehop_pipeline::ir::{Aggregate, Sink};
+use onehop_pipeline::ir::{Aggregate, Direction, Nulls, Sink};
 use onehop_pipeline::{Domain, Interval, Type};
 
 use super::expr::{Operand, Valid};
@@ -19,6 +20,13 @@ use crate::fused::{Error, Result};
 /// Groups at places of their own, at most, and their bytes.
 const DENSE_GROUPS: u64 = 1 << 24;
 const DENSE_BYTES: u64 = 1 << 30;
+/// Groups in registers, at most, and their words: each row is compared with all of them.
+const REGISTER_GROUPS: u64 = 8;
+const REGISTER_WORDS: u64 = 48;
+/// And only if so many rows come to them.
+const MANY: f64 = 0.1;
+/// Rows of a unit that a thread has, at most, and those of a warp.
+const UNIT_ROWS: u128 = 8 * 32 * 32;
 /// Bytes that copies of few groups may take.
 const COPIES_BYTES: u64 = 16 << 10;
 
@@ -28,8 +36,12 @@ pub(in crate::fused) enum SinkShape {
     /// A join table.
     Table,
     Groups(Groups),
-    /// Rows, as columns.
-    Rows(Vec<Output>),
+    /// Rows, as columns. Those of the first rows in an order begin with its keys, by the first of which they are left out
+    /// if they come after a threshold, where that is so.
+    Rows {
+        outputs: Vec<Output>,
+        has_threshold: bool,
+    },
 }
 
 /// Groups as they lie in memory: word after word, each of all groups.
@@ -40,6 +52,8 @@ pub(in crate::fused) struct Groups {
     pub is_hashed: bool,
     /// Copies in shared memory; 0: groups are not there.
     pub copies: u64,
+    /// Units that a warp takes before its threads' registers are put together with all others, if groups are there.
+    pub flush_units: Option<u64>,
     /// Words of a state. The first is not 0 if the group has rows, and counts them if anybody asks.
     pub words: usize,
     pub keys: Vec<Domain>,
@@ -53,8 +67,10 @@ pub(in crate::fused) struct Slot {
     pub word: usize,
     /// The word that says whether there was a value.
     pub seen: usize,
-    /// Of the result.
+    /// Of the argument.
     pub domain: Domain,
+    /// Whether another one before it has the same words.
+    pub is_repeated: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +105,14 @@ impl Output {
 pub(super) enum SinkPlan {
     Build { keys: Vec<Bound>, payload: Vec<Option<Bound>>, shape: TableShape },
     Groups { keys: Vec<Bound>, arguments: Vec<Option<Bound>>, groups: Groups },
-    Rows { columns: Vec<Bound>, outputs: Vec<Output> },
+    Rows { columns: Vec<Bound>, outputs: Vec<Output>, threshold: Option<Threshold> },
+}
+
+/// Which rows in an order come too late to be among the first. A value's rank is a number of the order's direction.
+pub(super) struct Threshold {
+    first: Bound,
+    direction: Direction,
+    nulls: Nulls,
 }
 
 impl SinkPlan {
@@ -115,11 +138,19 @@ impl SinkPlan {
         }
     }
 
+    /// After how many units registers are put together, if groups are there.
+    pub fn flush_units(&self) -> Option<u64> {
+        match self {
+            Self::Groups { groups, .. } => groups.flush_units,
+            _ => None,
+        }
+    }
+
     pub fn into_shape(self) -> SinkShape {
         match self {
             Self::Build { .. } => SinkShape::Table,
             Self::Groups { groups, .. } => SinkShape::Groups(groups),
-            Self::Rows { outputs, .. } => SinkShape::Rows(outputs),
+            Self::Rows { outputs, threshold, .. } => SinkShape::Rows { outputs, has_threshold: threshold.is_some() },
         }
     }
 }
@@ -146,7 +177,17 @@ impl Builder<'_> {
             Sink::Collect { columns } => rows_plan(bind_all(columns)?),
             Sink::Top { keys, columns, .. } => {
                 let exprs: Vec<_> = keys.iter().map(|key| key.expr.clone()).chain(columns.iter().cloned()).collect();
-                rows_plan(bind_all(&exprs)?)
+                let mut sink = rows_plan(bind_all(&exprs)?)?;
+                if let SinkPlan::Rows { columns, threshold, .. } = &mut sink
+                    && let (Some(key), Some(first)) = (keys.first(), columns.first())
+                {
+                    // A row that fails is looked at, wherever it comes.
+                    let may_fail = columns.iter().any(|column| plan.may_fail(column));
+                    let is_short = Kind::of(&first.domain) != Kind::I128;
+                    let (first, direction, nulls) = (first.clone(), key.direction, key.nulls);
+                    *threshold = (is_short && !may_fail).then_some(Threshold { first, direction, nulls });
+                }
+                Ok(sink)
             }
         }
     }
@@ -157,7 +198,7 @@ impl Builder<'_> {
             return Err(Error::refused(&format!("a GROUP BY of {}", late.name())));
         }
         let mut words = 1;
-        let mut slots = Vec::with_capacity(aggregates.len());
+        let mut slots: Vec<Slot> = Vec::with_capacity(aggregates.len());
         for (aggregate, argument) in aggregates.iter().zip(arguments) {
             if aggregate.is_distinct() {
                 return Err(Error::refused("an aggregate of DISTINCT values"));
@@ -176,6 +217,19 @@ impl Builder<'_> {
                 Aggregate::Max(_) if Kind::of(&domain) != Kind::I128 => SlotKind::Greatest,
                 other => return Err(Error::refused(&format!("{other} of {domain}"))),
             };
+            // An average asks for a sum that is asked for anyway.
+            let is_same = |other: &&Aggregate| {
+                let of_same = aggregate.argument().map(|expr| expr.to_string());
+                std::mem::discriminant(*other) == std::mem::discriminant(aggregate)
+                    && other.argument().map(|expr| expr.to_string()) == of_same
+            };
+            let is_fallible = argument.as_ref().is_some_and(|argument| argument.is_fallible);
+            let before = aggregates[..slots.len()].iter().position(|other| is_same(&other)).filter(|_| !is_fallible);
+            if let Some(before) = before {
+                let slot = slots[before].clone();
+                slots.push(Slot { is_repeated: true, ..slot });
+                continue;
+            }
             // Rows without a NULL are counted, or seen, as rows.
             let counts_rows = kind == SlotKind::Count && !domain.nullable;
             let mut own = |count: usize| {
@@ -188,9 +242,10 @@ impl Builder<'_> {
                 SlotKind::WideSum => (own(2), if domain.nullable { own(1) } else { 0 }),
                 _ => (own(1), if domain.nullable { own(1) } else { 0 }),
             };
-            slots.push(Slot { kind, word, seen, domain });
+            slots.push(Slot { kind, word, seen, domain, is_repeated: false });
         }
-        let mut groups = Groups { layout: None, is_hashed: false, copies: 0, words, keys: domains, slots };
+        let mut groups =
+            Groups { layout: None, is_hashed: false, copies: 0, flush_units: None, words, keys: domains, slots };
         if keys.is_empty() {
             return Ok(groups);
         }
@@ -199,8 +254,27 @@ impl Builder<'_> {
         // Beside a bitmap, if there is one: that gives way.
         groups.copies = if bytes <= SHARED_BYTES / 2 { (COPIES_BYTES / bytes.max(1)).clamp(1, 8) } else { 0 };
         groups.is_hashed = layout.count > DENSE_GROUPS || bytes > DENSE_BYTES;
+        groups.flush_units = self.flush_units(&groups, layout.count);
+        if groups.flush_units.is_some() {
+            groups.copies = 0;
+        }
         groups.layout = Some(layout);
         Ok(groups)
+    }
+
+    /// How many units a warp can take before a sum of its threads may not fit 64 bits any more; `None` if groups are not
+    /// to be in registers.
+    fn flush_units(&self, groups: &Groups, count: u64) -> Option<u64> {
+        let multiplies = self.input.tables.iter().any(|table| table.rows == Rows::Chains);
+        // Registers that hardly any row gets to are missed by the columns that all of them are in.
+        let passes: f64 = self.input.plan.acts.iter().map(|act| act.passes).product();
+        if passes < MANY || multiplies || count > REGISTER_GROUPS || count * groups.words as u64 > REGISTER_WORDS {
+            return None;
+        }
+        let sums = groups.slots.iter().filter(|slot| matches!(slot.kind, SlotKind::Sum | SlotKind::WideSum));
+        let most = sums.map(|slot| slot.domain.interval.magnitude()).max().unwrap_or(1).max(1);
+        let units = (1u128 << 62) / UNIT_ROWS / most;
+        u64::try_from(units).ok().filter(|units| *units > 0)
     }
 
     /// Whether the sum of so many such values fits 64 bits.
@@ -219,6 +293,12 @@ impl Builder<'_> {
                 }
                 for slot in groups.slots.iter().filter(|slot| slot.kind == SlotKind::WideSum) {
                     self.w.line(format!("u128 s{} = 0;", slot.word));
+                }
+            }
+            SinkPlan::Groups { groups, .. } if groups.flush_units.is_some() => {
+                let count = groups.layout.as_ref().map_or(1, |layout| layout.count);
+                for word in 0..groups.words {
+                    self.w.line(format!("u64 g{word}[{count}] = {{}};"));
                 }
             }
             SinkPlan::Groups { groups, .. } if groups.copies > 0 => {
@@ -251,12 +331,38 @@ impl Builder<'_> {
 
     /// What becomes of a row.
     pub fn take_row(&mut self, sink: &SinkPlan) -> Result<()> {
+        if let SinkPlan::Rows { threshold: Some(threshold), .. } = sink {
+            self.leave_out(threshold)?;
+        }
         self.load_all(sink.reads())?;
         match sink {
             SinkPlan::Build { keys, payload, shape } => self.build_row(keys, payload, shape),
             SinkPlan::Groups { keys, arguments, groups } => self.group_row(keys, arguments, groups),
-            SinkPlan::Rows { columns, outputs } => self.collect_row(columns, outputs),
+            SinkPlan::Rows { columns, outputs, .. } => self.collect_row(columns, outputs),
         }
+    }
+
+    /// Leaves out a row that comes too late, before anything else of it is read.
+    fn leave_out(&mut self, threshold: &Threshold) -> Result<()> {
+        self.load_all(registers_of([&threshold.first]))?;
+        let key = self.w.expr(&threshold.first)?;
+        let number = match key.kind {
+            Kind::F64 => format!("total({})", key.text),
+            _ => key.as_kind(Kind::I64),
+        };
+        let rank = match threshold.direction {
+            Direction::Ascending => format!("ordered({number})"),
+            Direction::Descending => format!("~ordered({number})"),
+        };
+        let null = if threshold.nulls == Nulls::First { "0ull" } else { "~0ull" };
+        let rank = match &key.valid {
+            Valid::Always => rank,
+            Valid::Never => null.into(),
+            Valid::If(valid) => format!("({valid} ? {rank} : {null})"),
+        };
+        let last = self.w.args.named("u64", "threshold", Word::Threshold);
+        self.w.line(format!("if ({rank} > {last}) continue;"));
+        Ok(())
     }
 
     fn operands(&mut self, all: &[Bound]) -> Result<Vec<Operand>> {
@@ -401,60 +507,82 @@ impl Builder<'_> {
             }
         };
         let counts_rows = groups.slots.iter().any(|slot| slot.kind == SlotKind::Count && slot.word == 0);
+        let in_registers = groups.flush_units.is_some();
         let state = |word: usize| match (&place, word) {
             (None, _) => format!("g{word}"),
+            (Some(_), _) if in_registers => format!("g{word}[group]"),
             (Some(_), 0) => "state".into(),
             (Some(_), _) => format!("state + {word} * A.groups_count"),
         };
         let is_one = place.is_none();
-        let marked = |to: &str| if is_one { format!("{to} = 1;") } else { format!("mark({to});") };
-        let added = |to: &str, by: &str| match is_one {
+        // Registers have no addresses: every group takes every row, as nothing if it is not its own.
+        let is_own = |valid: &Valid| if matches!(valid, Valid::If(_)) { "both" } else { "is" };
+        let marked = |to: &str, valid: &Valid| match is_one {
+            _ if in_registers => format!("{to} |= {};", is_own(valid)),
+            true => format!("{to} = 1;"),
+            false => format!("mark({to});"),
+        };
+        let added = |to: &str, by: &str, valid: &Valid| match is_one {
+            _ if in_registers => format!("{to} += {} ? {by} : 0;", is_own(valid)),
             true => format!("{to} += {by};"),
+            false if groups.copies > 0 => format!("add_near({to}, {by});"),
             false => format!("add({to}, {by});"),
         };
-        let rows = if counts_rows { added(&state(0), "1") } else { marked(&state(0)) };
+        let rows = if counts_rows { added(&state(0), "1", &Valid::Always) } else { marked(&state(0), &Valid::Always) };
         self.w.line(rows);
         for (slot, value) in groups.slots.iter().zip(&values) {
-            if slot.kind == SlotKind::Count && slot.word == 0 {
+            if slot.kind == SlotKind::Count && slot.word == 0 || slot.is_repeated {
                 continue;
             }
             let Some(value) = value else { continue };
             match &value.valid {
                 Valid::Never => continue,
                 Valid::Always => {}
+                Valid::If(valid) if in_registers => {
+                    self.w.open("{");
+                    self.w.line(format!("const bool both = is && {valid};"));
+                }
                 Valid::If(valid) => self.w.open(format!("if ({valid}) {{")),
             }
             let word = state(slot.word);
             match slot.kind {
-                SlotKind::Count => self.w.line(added(&word, "1")),
-                SlotKind::Sum => self.w.line(added(&word, &format!("(u64)(i64){}", value.text))),
-                SlotKind::WideSum if is_one => self.w.line(format!("s{} += (u128)(i128){};", slot.word, value.text)),
-                SlotKind::WideSum => {
+                SlotKind::Count => self.w.line(added(&word, "1", &value.valid)),
+                SlotKind::WideSum if is_one && !in_registers => {
+                    self.w.line(format!("s{} += (u128)(i128){};", slot.word, value.text));
+                }
+                SlotKind::WideSum if !in_registers => {
                     let high = state(slot.word + 1);
-                    self.w.line(format!("add_wide({word}, {high}, (u128)(i128){});", value.text));
+                    let add = if groups.copies > 0 { "add_wide_near" } else { "add_wide" };
+                    self.w.line(format!("{add}({word}, {high}, (u128)(i128){});", value.text));
+                }
+                SlotKind::Sum | SlotKind::WideSum => {
+                    self.w.line(added(&word, &format!("(u64)(i64){}", value.text), &value.valid));
                 }
                 SlotKind::Least | SlotKind::Greatest => {
-                    let value = match value.kind {
+                    let number = match value.kind {
                         Kind::F64 => format!("total({})", value.text),
                         _ => value.as_kind(Kind::I64),
                     };
                     let function = if slot.kind == SlotKind::Least { "least" } else { "greatest" };
-                    match is_one {
-                        true => {
-                            let name = self.w.variable();
-                            self.w.line(format!("const u64 {name} = {function}({value});"));
-                            self.w.line(format!("if ({name} > {word}) {word} = {name};"));
+                    let number = format!("{function}({number})");
+                    self.w.line(match is_one {
+                        _ if in_registers => {
+                            format!("keep_greatest({word}, {} ? {number} : 0);", is_own(&value.valid))
                         }
-                        false => self.w.line(format!("raise({word}, {function}({value}));")),
-                    }
+                        true => format!("keep_greatest({word}, {number});"),
+                        false => format!("raise({word}, {number});"),
+                    });
                 }
             }
             if slot.seen > 0 {
-                self.w.line(marked(&state(slot.seen)));
+                self.w.line(marked(&state(slot.seen), &value.valid));
             }
             if matches!(value.valid, Valid::If(_)) {
                 self.w.close();
             }
+        }
+        if in_registers {
+            self.w.close();
         }
         Ok(())
     }
@@ -462,6 +590,12 @@ impl Builder<'_> {
     /// Has `state` be that of a key's group.
     fn group_place(&mut self, key: &str, groups: &Groups) {
         self.w.args.named("u64", "groups_count", Word::GroupCount);
+        if groups.flush_units.is_some() {
+            let count = groups.layout.as_ref().map_or(1, |layout| layout.count);
+            self.w.line("#pragma unroll");
+            self.w.open(format!("for (u32 group = 0; group < {count}; group++) {{"));
+            return self.w.line(format!("const bool is = group == (u32){key};"));
+        }
         if groups.copies > 0 {
             return self.w.line(format!("u64* const state = mine + {key};"));
         }
@@ -484,6 +618,7 @@ impl Builder<'_> {
                 self.w.line("if (lane == 0 && built) add(&A.status->rows, built);");
             }
             SinkPlan::Groups { groups, .. } if groups.layout.is_none() => self.end_one(groups),
+            SinkPlan::Groups { groups, .. } if groups.flush_units.is_some() => self.end_registers(groups),
             SinkPlan::Groups { groups, .. } if groups.copies > 0 => self.end_shared(groups),
             _ => {}
         }
@@ -511,6 +646,31 @@ impl Builder<'_> {
                 }
             }
         }
+    }
+
+    /// Puts groups in registers together over a warp, and forgets them.
+    fn end_registers(&mut self, groups: &Groups) {
+        let all = self.w.args.named("u64*", "groups", Word::Groups);
+        let count = groups.layout.as_ref().map_or(1, |layout| layout.count);
+        self.w.line("#pragma unroll");
+        self.w.open(format!("for (u32 group = 0; group < {count}; group++) {{"));
+        self.w.line(format!("u64* const to = {all} + group;"));
+        for (word, how) in how_words(groups).into_iter().enumerate() {
+            let (from, at) = (format!("g{word}[group]"), format!("{word} * A.groups_count"));
+            let (together, give) = match how {
+                How::Add => ("warp_sum", format!("add(to + {at}, {from})")),
+                How::AddWide => (
+                    "warp_sum",
+                    format!("add_wide(to + {at}, to + {} * A.groups_count, (u128)(i128)(i64){from})", word + 1),
+                ),
+                How::High => continue,
+                How::Raise => ("warp_greatest", format!("raise(to + {at}, {from})")),
+            };
+            self.w.line(format!("{from} = {together}({from});"));
+            self.w.line(format!("if (lane == 0 && {from}) {give};"));
+            self.w.line(format!("{from} = 0;"));
+        }
+        self.w.close();
     }
 
     /// Adds the groups of a block to those of all.
@@ -565,5 +725,5 @@ fn how_words(groups: &Groups) -> Vec<How> {
 fn rows_plan(columns: Vec<Bound>) -> Result<SinkPlan> {
     let outputs = columns.iter().map(|bound| Output { domain: bound.domain.clone(), kind: Kind::of(&bound.domain) });
     let outputs = outputs.collect();
-    Ok(SinkPlan::Rows { columns, outputs })
+    Ok(SinkPlan::Rows { columns, outputs, threshold: None })
 }

@@ -2,7 +2,7 @@
 
 use onehop_pipeline::cpu::{KeyLayout, TableKind};
 use onehop_pipeline::ir::{self, Aggregate, JoinKind, Pipeline, Probe, Program, Shape, Sink, Step};
-use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Domain, Expr, Interval};
+use onehop_pipeline::{ArithmeticOp, BatchSource, Bounds, CompareOp, Domain, Expr, Interval};
 
 use super::{Input, generate};
 use crate::fused::image::form;
@@ -33,7 +33,8 @@ fn text(program: &Program, sources: &[Vec<Domain>], forms: &[u32], rows: Rows) -
         })
         .collect();
     let last = shapes.len() - 1;
-    let plan = Plan::new(&program.pipelines[last], &shapes[last], &tables).unwrap();
+    let source = BatchSource::expected("t", sources[program.pipelines[last].source].clone());
+    let plan = Plan::new(&program.pipelines[last], &shapes[last], &tables, &source).unwrap();
     let forms = |column: usize| vec![forms[column]];
     let input = Input {
         plan: &plan,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use onehop_pipeline::cpu::{Execution, TableKind};
-use onehop_pipeline::ir::{Aggregate, JoinKind, Pipeline, Probe, Program, Sink, Step};
+use onehop_pipeline::ir::{Aggregate, Direction, JoinKind, Nulls, Pipeline, Probe, Program, Sink, SortKey, Step};
 use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Error as PipelineError, Expr, Source};
 
 use super::shapes::{BIGINT, executor, r, same, stored};
@@ -97,7 +97,9 @@ fn segments_differ() {
 fn wide_sums_carry_both_ways() {
     let rows = 3000;
     let large: Vec<Option<i64>> = (0..rows)
-        .map(|row| Some(if row % 3 == 0 { i64::MIN + row as i64 } else { i64::MAX - (noise(row, 3) % 1000) as i64 }))
+        .map(|row: usize| {
+            Some(if row.is_multiple_of(3) { i64::MIN + row as i64 } else { i64::MAX - (noise(row, 3) % 1000) as i64 })
+        })
         .collect();
     let negative = (0..rows).map(|row| Some(-(1 << 62) - row as i64)).collect();
     let key = (0..rows).map(|row| Some((row % 3) as i64)).collect();
@@ -160,19 +162,47 @@ fn groups_few_and_many() {
     let executor = executor();
     let aggregates = || vec![Aggregate::CountRows, Aggregate::Sum(r(1)), Aggregate::Min(r(1)), Aggregate::Max(r(1))];
     let value: Vec<_> = (0..rows).map(|row| Some((noise(row, 4) % 100_000) as i64 - 50_000)).collect();
-    for keys in [1u64, 128, 129, 5000, 11_999] {
+    for keys in [1u64, 3, 40, 128, 129, 5000, 11_999] {
         // One is hot: every other row has it.
         let key = |row: usize| if row.is_multiple_of(2) { 0 } else { (noise(row, 5) % keys) as i64 };
         let key: Vec<_> = (0..rows).map(|row| Some(key(row))).collect();
         let source = stored(&[key, value.clone()], 5000, 2048);
         same(&executor, one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates: aggregates() }), vec![source]);
     }
+    // In registers, with NULL among the keys and the values, and sums so large that they are put together early.
+    let (few, large) = (bits(rows, 2, 0, 5), bits(rows, 40, -(1 << 39), 4));
+    let source = stored(&[few, large], 5000, 2048);
+    let mut all = aggregates();
+    all.extend([Aggregate::Count(r(1)), Aggregate::Sum(r(1)), Aggregate::Sum(r(0))]);
+    same(&executor, one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates: all }), vec![source]);
     // So far apart that they are hashed; all distinct, and NULL among them.
     let key = (0..rows).map(|row| (row != 77).then(|| row as i64 * 1_000_000_007)).collect();
     let source = stored(&[key, value], 5000, 2048);
     let answer =
         same(&executor, one(2, vec![], Sink::Aggregate { keys: vec![r(0)], aggregates: aggregates() }), vec![source]);
     assert_eq!(answer.chunks[0][0].len(), rows);
+}
+
+#[test]
+fn the_first_rows_of_many() {
+    let rows = 8000;
+    let key = bits(rows, 20, -500_000, 9);
+    let equal = (0..rows).map(|row| (!row.is_multiple_of(4)).then_some(7)).collect();
+    let source = stored(&[key, equal, (0..rows as i64).map(Some).collect()], 5000, 2048);
+    let executor = executor();
+    for (by, direction, nulls) in [
+        (0, Direction::Ascending, Nulls::Last),
+        (0, Direction::Descending, Nulls::First),
+        (0, Direction::Descending, Nulls::Last),
+        // More than there is room for, and all the same: as many are NULL, too.
+        (1, Direction::Ascending, Nulls::Last),
+    ] {
+        let keys = vec![by, 2].into_iter().map(|by| SortKey { expr: r(by), direction, nulls }).collect();
+        let program = one(3, vec![], Sink::Top { rows: 50, keys, columns: vec![r(0), r(1), r(2)] });
+        let answer = same(&executor, program, vec![Arc::clone(&source)]);
+        let is_tied = by == 1 || nulls == Nulls::First;
+        assert_eq!(answer.pipelines[0].launches, if is_tied { 3 } else { 2 });
+    }
 }
 
 fn join(kind: JoinKind, key: Expr, payload: Vec<usize>, build: Vec<Expr>, columns: Vec<Expr>) -> Program {
@@ -194,11 +224,11 @@ fn joins_with_keys_of_all_kinds() {
     // How far apart keys are: a bit for each, or hashed.
     for (apart, kind) in [(1i64, TableKind::Direct), (3_000_017, TableKind::Hashed)] {
         for (repeats, nulls) in [(1, false), (3, false), (1, true), (3, true)] {
-            let key = |row: usize| (!nulls || row % 7 != 0).then_some((row / repeats) as i64 * apart);
+            let key = |row: usize| (!nulls || !row.is_multiple_of(7)).then_some((row / repeats) as i64 * apart);
             let keys: Vec<_> = (0..600).map(key).collect();
-            let payload = (0..600).map(|row| (row % 5 != 0).then_some(row as i64 - 300)).collect();
+            let payload = (0..600usize).map(|row| (!row.is_multiple_of(5)).then_some(row as i64 - 300)).collect();
             let build = stored(&[keys, payload], 400, 1024);
-            let probe = |row: usize| (row % 11 != 0).then_some((noise(row, 6) % 900) as i64 * apart);
+            let probe = |row: usize| (!row.is_multiple_of(11)).then_some((noise(row, 6) % 900) as i64 * apart);
             let facts =
                 stored(&[(0..2500).map(probe).collect(), (0..2500).map(|row| Some(row as i64)).collect()], 2000, 1024);
             let sources = || vec![Arc::clone(&build), Arc::clone(&facts)];

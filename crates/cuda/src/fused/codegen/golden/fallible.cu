@@ -6,8 +6,6 @@ struct Args {
     const Part* c0;
     const Part* c1;
     i64 k6;
-    i64 k7;
-    i64 k8;
     u64 capacity;
     i32* o0;
 };
@@ -41,7 +39,6 @@ KERNEL(run, Args) {
                 const i32 r1 = get_1(p1, vector, lane, i);
                 if (n0 && r0 == 0) { fail(A.status, 0); continue; }
                 const i32 v1 = n0 ? (i32)(quotient<i32>((i32)A.k6, r0)) : (i32)0;
-                if (n0 && !(v1 >= (i32)A.k7 && v1 <= (i32)A.k8)) { fail(A.status, 1); continue; }
                 const bool v2 = n0 ? (bool)(v1 < r1) : (bool)0;
                 if (!(n0 && v2)) continue;
                 const u64 at = atomicAdd(&A.status->rows, (u64)1);

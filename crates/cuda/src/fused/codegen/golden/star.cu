@@ -5,19 +5,19 @@ struct Args {
     Status* status;
     const u32* t0_bits;
     u64 t0_words;
-    u64 groups_count;
-    u64 copies;
+    u64 k6;
     const Part* c0;
     const Part* c1;
     const Part* c2;
+    i64 k10;
     i64 k11;
     i64 k12;
     i64 k13;
     i64 k14;
-    i64 k15;
     const u8* t0_p0;
+    i64 k16;
     i64 k17;
-    i64 k18;
+    u64 groups_count;
     u64* groups;
 };
 
@@ -34,13 +34,13 @@ INLINE i32 get_2(const Part& p, u32 vector, u32 lane, u32 i) {
 }
 
 INLINE u32 screen_0(const Args& A, const Part& p, u32 vector, u32 lane, u32 live) {
-    return within<4>(p, vector, lane, A.k11, A.k12);
+    return within<4>(p, vector, lane, A.k10, A.k11);
 }
 
 template <int W> INLINE u32 probe_1(const Args& A, const u32* bits, const Part& p, u32 vector, u32 lane, u32 live) {
-    const Range range = range_of<W>(p, A.k13, A.k14);
+    const Range range = range_of<W>(p, A.k12, A.k13);
     if (range.none) return 0;
-    const u32 from = (u32)((u64)p.base + p.bias + range.low - (u64)A.k13);
+    const u32 from = (u32)((u64)p.base + p.bias + range.low - (u64)A.k12);
     return where_packed<W>(p, vector, lane, [&](int i, u32 x) {
         const u32 offset = x - range.low;
         return live >> i & 1 && offset <= range.span && bit(bits, from + offset);
@@ -56,52 +56,53 @@ KERNEL(run, Args) {
     SHARED(S);
     for (u64 w = threadIdx.x; w < A.t0_words; w += blockDim.x) S[w] = ((const u64*)A.t0_bits)[w];
     const u32* const bits0 = (const u32*)S;
-    u64* const G = S + A.t0_words;
-    const u64 state_words = A.groups_count * 2;
-    for (u64 w = threadIdx.x; w < state_words * A.copies; w += blockDim.x) G[w] = 0;
-    u64* const mine = G + threadIdx.x / LANES % (u32)A.copies * state_words;
+    u64 g0[7] = {};
+    u64 g1[7] = {};
     __syncthreads();
     const u64 warps = (u64)gridDim.x * (blockDim.x / LANES);
     u64 unit = (u64)blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES;
-    for (; unit < A.units; unit += warps) {
-        const u64 number = unit * A.unit_vectors;
-        const Morsel morsel = A.morsels[number / MORSEL_VECTORS];
-        const u32 first = (u32)(number % MORSEL_VECTORS), end = first + (u32)A.unit_vectors;
-        const Part p0 = A.c0[morsel.number];
-        const Part p1 = A.c1[morsel.number];
-        const Part p2 = A.c2[morsel.number];
-        for (u32 vector = first; vector < end && vector * VECTOR_ROWS < morsel.rows; vector++) {
-            u32 live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);
-            live &= screen_0(A, p1, vector, lane, live);
-            if (!__any_sync(ALL_LANES, live != 0)) continue;
-            live &= screen_1(A, bits0, p0, vector, lane, live);
-            if (!__any_sync(ALL_LANES, live != 0)) continue;
-            while (live) {
-                const u32 i = __ffs((int)live) - 1;
-                live &= live - 1;
-                const i32 r0 = get_0(p0, vector, lane, i);
-                const u64 v2 = digit(r0, A.k15);
-                const u64 v1 = v2;
-                if (!true) continue;
-                const i32 r1 = get_1(p1, vector, lane, i);
-                const i32 r2 = get_2(p2, vector, lane, i);
-                const i32 v3 = (i32)((u64)A.k17 + A.t0_p0[v1]);
-                const i32 v4 = r2 * r1;
-                const u64 v6 = digit(v3, A.k18);
-                const u64 v5 = v6;
-                u64* const state = mine + v5;
-                mark(state);
-                add(state + 1 * A.groups_count, (u64)(i64)v4);
+    do {
+        for (u64 taken = 0; taken < A.k6 && unit < A.units; unit += warps, taken++) {
+            const u64 number = unit * A.unit_vectors;
+            const Morsel morsel = A.morsels[number / MORSEL_VECTORS];
+            const u32 first = (u32)(number % MORSEL_VECTORS), end = first + (u32)A.unit_vectors;
+            const Part p0 = A.c0[morsel.number];
+            const Part p1 = A.c1[morsel.number];
+            const Part p2 = A.c2[morsel.number];
+            for (u32 vector = first; vector < end && vector * VECTOR_ROWS < morsel.rows; vector++) {
+                u32 live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);
+                live &= screen_0(A, p1, vector, lane, live);
+                if (!__any_sync(ALL_LANES, live != 0)) continue;
+                live &= screen_1(A, bits0, p0, vector, lane, live);
+                if (!__any_sync(ALL_LANES, live != 0)) continue;
+                while (live) {
+                    const u32 i = __ffs((int)live) - 1;
+                    live &= live - 1;
+                    const i32 r0 = get_0(p0, vector, lane, i);
+                    const u64 v1 = digit(r0, A.k14);
+                    const i32 r1 = get_1(p1, vector, lane, i);
+                    const i32 r2 = get_2(p2, vector, lane, i);
+                    const i32 v2 = (i32)((u64)A.k16 + A.t0_p0[v1]);
+                    const i32 v3 = r2 * r1;
+                    const u64 v4 = digit(v2, A.k17);
+                    #pragma unroll
+                    for (u32 group = 0; group < 7; group++) {
+                        const bool is = group == (u32)v4;
+                        g0[group] |= is;
+                        g1[group] += is ? (u64)(i64)v3 : 0;
+                    }
+                }
             }
         }
-    }
-    __syncthreads();
-    for (u64 n = threadIdx.x; n < A.groups_count * A.copies; n += blockDim.x) {
-        const u64 group = n % A.groups_count;
-        u64* const from = G + n / A.groups_count * state_words + group;
-        if (!*from) continue;
-        u64* const to = A.groups + group;
-        raise(to + 0 * A.groups_count, from[0 * A.groups_count]);
-        if (from[1 * A.groups_count]) add(to + 1 * A.groups_count, from[1 * A.groups_count]);
-    }
+        #pragma unroll
+        for (u32 group = 0; group < 7; group++) {
+            u64* const to = A.groups + group;
+            g0[group] = warp_greatest(g0[group]);
+            if (lane == 0 && g0[group]) raise(to + 0 * A.groups_count, g0[group]);
+            g0[group] = 0;
+            g1[group] = warp_sum(g1[group]);
+            if (lane == 0 && g1[group]) add(to + 1 * A.groups_count, g1[group]);
+            g1[group] = 0;
+        }
+    } while (unit < A.units);
 }

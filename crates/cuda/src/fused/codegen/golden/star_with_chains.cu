@@ -82,20 +82,18 @@ KERNEL(run, Args) {
                 const u32 i = __ffs((int)live) - 1;
                 live &= live - 1;
                 const i32 r0 = get_0(p0, vector, lane, i);
-                const u64 v2 = digit(r0, A.k15);
-                const u64 v1 = v2;
-                u32 v3 = true ? A.t0_head[v1] : 0;
-                for (; v3 != 0; v3 = A.t0_next[v3 - 1]) {
-                    const u64 v4 = v3 - 1;
+                const u64 v1 = digit(r0, A.k15);
+                u32 v2 = A.t0_head[v1];
+                for (; v2 != 0; v2 = A.t0_next[v2 - 1]) {
+                    const u64 v3 = v2 - 1;
                     const i32 r1 = get_1(p1, vector, lane, i);
                     const i32 r2 = get_2(p2, vector, lane, i);
-                    const i32 v5 = (i32)((u64)A.k19 + A.t0_p0[v4]);
-                    const i32 v6 = r2 * r1;
-                    const u64 v8 = digit(v5, A.k20);
-                    const u64 v7 = v8;
-                    u64* const state = mine + v7;
+                    const i32 v4 = (i32)((u64)A.k19 + A.t0_p0[v3]);
+                    const i32 v5 = r2 * r1;
+                    const u64 v6 = digit(v4, A.k20);
+                    u64* const state = mine + v6;
                     mark(state);
-                    add_wide(state + 1 * A.groups_count, state + 2 * A.groups_count, (u128)(i128)v6);
+                    add_wide_near(state + 1 * A.groups_count, state + 2 * A.groups_count, (u128)(i128)v5);
                 }
             }
         }
