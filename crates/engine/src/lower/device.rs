@@ -119,12 +119,13 @@ impl Run {
         let (fused, schema, cancelled, of) =
             (Arc::clone(&self.fused), Arc::clone(&self.schema), Arc::clone(&stop.0), query.clone());
         let backend = Arc::clone(&placed.backend);
+        let threads = self.context.session_config().target_partitions();
         let task = spawn_blocking(move || {
             bring(&fused, &backend, of.as_deref(), &cancelled);
             let did_rows = |rows| of.iter().for_each(|query| query.did_rows(rows));
             let control = Control { cancelled: &cancelled, ledgers: &ledgers, did_rows: &did_rows };
             let mut take = |columns: Vec<ResultColumn>| -> PipelineResult<()> {
-                let batch = batch_of(&fused, &schema, &columns, 1);
+                let batch = batch_of(&fused, &schema, &columns, threads);
                 let is_bad = batch.is_err();
                 // Without a reader there is nobody to tell.
                 if sender.blocking_send(batch).is_err() || is_bad {
