@@ -330,6 +330,16 @@ INLINE void mark(u64* word) {
     if (!*(volatile u64*)word) *(volatile u64*)word = 1;
 }
 
+// Whether a place in front of the groups is a group's: it is of the first that comes.
+INLINE bool owns(u64* owner, u64 group) {
+    u64 of = *(volatile u64*)owner;
+    if (of == NO_KEY) {
+        of = atomicCAS(owner, NO_KEY, group);
+        if (of == NO_KEY) of = group;
+    }
+    return of == group;
+}
+
 // Over a warp; all lanes are here.
 INLINE u64 warp_sum(u64 value) {
     for (int by = 16; by; by >>= 1) value += __shfl_down_sync(ALL_LANES, value, by);

@@ -240,7 +240,7 @@ impl Executor {
             }
             // Nobody knows what still touches its memory.
             Err(source) => {
-                std::mem::forget((lane, held));
+                crate::queue::lose((lane, held));
                 return outcome.and(Err(Error::Device { attempt: "waiting for the GPU".into(), source }));
             }
         }
@@ -606,12 +606,17 @@ impl Run<'_> {
 
     fn piece(&mut self, bytes: u64) -> Result<Piece> {
         let attempt = || format!("{bytes} bytes of device memory");
-        let too_much = || Error::refused(&attempt());
+        let too_much = || self.too_much(bytes);
         let len = usize::try_from(bytes).ok().filter(|_| bytes < MOST_BYTES).ok_or_else(too_much)?;
         self.lane.arena.take(len.max(16)).map_err(|error| match error {
             Error::Device { source, .. } => Error::Device { attempt: attempt(), source },
             other => other,
         })
+    }
+
+    fn too_much(&self, bytes: u64) -> Error {
+        let available = self.executor.context.device().memory_bytes as usize;
+        Error::Pipeline(PipelineError::Memory { what: "a query on the GPU".into(), needed: bytes as usize, available })
     }
 
     /// What is small and goes to the device as one: morsels, and constant arrays after them, whose places come with it.
@@ -638,7 +643,8 @@ impl Run<'_> {
         let has_chains = shape.rows == Rows::Chains;
         let capacity = if has_chains { room.rows.max(1) } else { places };
         if capacity >= u64::from(u32::MAX) && has_chains {
-            return Err(Error::refused("a join with a table of 4 billion rows"));
+            // Rows are numbered in 32 bits.
+            return Err(self.too_much(capacity * 8));
         }
         let mut memory = BTreeMap::new();
         match shape.kind {
@@ -671,14 +677,14 @@ impl Run<'_> {
         match &generated.sink {
             SinkShape::Table => {}
             SinkShape::Groups(groups) => {
-                let keys = groups.layout.as_ref().map_or(1, |layout| layout.count);
-                targets.group_places = match groups.is_hashed {
+                let keys = groups.count();
+                targets.group_places = match groups.is_hashed() {
                     true => (rows.min(keys).max(32) * 2).next_power_of_two().min(GROUP_PLACES).max(room.places),
                     false => keys,
                 };
                 let bytes = targets.group_places.saturating_mul(groups.words as u64 * 8);
                 targets.groups = Some(self.zeros(bytes)?);
-                if groups.is_hashed {
+                if groups.is_hashed() {
                     targets.group_keys = Some(self.filled(targets.group_places * 8, 0xff)?);
                 }
             }
@@ -709,7 +715,7 @@ impl Run<'_> {
         };
         let states = read(targets.groups)?;
         let keys = read(targets.group_keys)?;
-        Ok(of_groups(groups, &states, groups.is_hashed.then_some(&keys), targets.group_places as usize))
+        Ok(of_groups(groups, &states, groups.is_hashed().then_some(&keys), targets.group_places as usize))
     }
 
     /// The rank of the last of the first rows, of those that are there.
@@ -761,7 +767,7 @@ fn filled(generated: &Generated, shape: &TableShape, rows: u64, of_rows: u64, en
 /// Copies of the groups in shared memory.
 fn copies(generated: &Generated) -> u64 {
     match &generated.sink {
-        SinkShape::Groups(groups) => groups.copies,
+        SinkShape::Groups(groups) => groups.copies(),
         SinkShape::Table | SinkShape::Rows { .. } => 0,
     }
 }

@@ -140,7 +140,7 @@ fn path_of(files: &[Arc<CufileFile>]) -> Path {
 
 /// Keeps for good what a device may still write to: better lost than written to under somebody else.
 #[inline(never)]
-fn lose<T>(value: T) {
+pub(crate) fn lose<T>(value: T) {
     // Seen to be used, or the compiler makes nothing of the box, and what is in it is found to be lost by accident.
     std::hint::black_box(Box::leak(Box::new(value)));
 }

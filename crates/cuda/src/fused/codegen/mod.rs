@@ -15,6 +15,7 @@
 //! kinds of tables are in it.
 
 mod expr;
+mod groups;
 mod pipeline;
 mod sink;
 #[cfg(test)]
@@ -27,8 +28,9 @@ use std::sync::Arc;
 use onehop_pipeline::bind::Check;
 use onehop_pipeline::cpu::Kind;
 
+pub(super) use groups::{Groups, Slot, SlotKind};
 pub(super) use pipeline::{Input, generate};
-pub(super) use sink::{Groups, Output, SinkShape, Slot, SlotKind};
+pub(super) use sink::{Output, SinkShape};
 
 /// What stands before every kernel.
 pub(super) const DEVICE: &str = include_str!("../device.cuh");

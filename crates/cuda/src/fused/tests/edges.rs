@@ -3,11 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Date32Array, Float32Array, Float64Array, RecordBatch, StringViewArray, UInt64Array,
+};
+use arrow_schema::{Field, Schema};
 use onehop_pipeline::cpu::{Execution, TableKind};
 use onehop_pipeline::ir::{Aggregate, Direction, JoinKind, Nulls, Pipeline, Probe, Program, Sink, SortKey, Step};
-use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Error as PipelineError, Expr, Source};
+use onehop_pipeline::{
+    ArithmeticOp, BatchSourceBuilder, Bounds, CompareOp, DatePart, Error as PipelineError, Expr, Source, Value,
+};
+use onehop_segment::ColumnType;
 
-use super::shapes::{BIGINT, executor, r, same, stored};
+use super::shapes::{BIGINT, executor, r, same, stored, stored_batch};
 use crate::fused::{Error, Uploads};
 
 fn one(columns: usize, steps: Vec<Step>, sink: Sink) -> Program {
@@ -111,6 +118,86 @@ fn wide_sums_carry_both_ways() {
             &executor,
             one(3, vec![], Sink::Aggregate { keys, aggregates: aggregates.clone() }),
             vec![Arc::clone(&source)],
+        );
+    }
+}
+
+/// Columns of every type that is stored in a way of its own, as segments and as record batches.
+#[test]
+fn types_of_all_kinds() {
+    let rows = 3000;
+    let n = |row: usize, salt| noise(row, salt);
+    let is_there = |row: usize| !row.is_multiple_of(7);
+    let doubles = [0.0, -0.0, 1.5, -1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, -1e-300, 3.0];
+    let arrays: Vec<(ArrayRef, ColumnType)> = vec![
+        (Arc::new((0..rows).map(|row| is_there(row).then(|| n(row, 1))).collect::<UInt64Array>()), ColumnType::UInt64),
+        (
+            Arc::new((0..rows).map(|row| is_there(row).then(|| u64::MAX - n(row, 2) % 1000)).collect::<UInt64Array>()),
+            ColumnType::UInt64,
+        ),
+        (
+            Arc::new(
+                (0..rows)
+                    .map(|row| is_there(row).then(|| doubles[(n(row, 3) % 10) as usize]))
+                    .collect::<Float64Array>(),
+            ),
+            ColumnType::Float64,
+        ),
+        (
+            Arc::new((0..rows).map(|row| is_there(row).then(|| n(row, 4) % 3 == 0)).collect::<BooleanArray>()),
+            ColumnType::Boolean,
+        ),
+        (
+            Arc::new(
+                (0..rows)
+                    .map(|row| is_there(row).then(|| ["ash", "birch", "elm"][(n(row, 5) % 3) as usize]))
+                    .collect::<StringViewArray>(),
+            ),
+            ColumnType::Varchar,
+        ),
+        (
+            Arc::new((0..rows).map(|row| is_there(row).then_some(row as i32 * 11)).collect::<Date32Array>()),
+            ColumnType::Date,
+        ),
+        (Arc::new((0..rows).map(|row| Some((n(row, 6) as f32) / 7.0)).collect::<Float32Array>()), ColumnType::Float32),
+    ];
+    let fields: Vec<Field> = arrays
+        .iter()
+        .enumerate()
+        .map(|(number, (array, _))| Field::new(format!("c{number}"), array.data_type().clone(), true))
+        .collect();
+    let types: Vec<_> = fields.iter().map(|field| field.data_type().clone()).enumerate().collect();
+    let columns = arrays.iter().map(|(array, _)| Arc::clone(array)).collect();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+    let mut builder = BatchSourceBuilder::new("t", &types).unwrap();
+    builder.push(&batch).unwrap();
+    let column_types: Vec<_> = arrays.iter().enumerate().map(|(number, (_, ty))| (number, ty.clone(), true)).collect();
+    let executor = executor();
+    let sources: [Arc<dyn Source>; 2] = [stored_batch(&batch, &column_types, 1100, 1024), Arc::new(builder.finish())];
+    for source in sources {
+        let all = || (0..arrays.len()).map(r).collect::<Vec<_>>();
+        let run = |steps, sink| same(&executor, one(arrays.len(), steps, sink), vec![Arc::clone(&source)]);
+        run(vec![], Sink::Collect { columns: all() });
+        let ends = (0..arrays.len()).flat_map(|column| [Aggregate::Min(r(column)), Aggregate::Max(r(column))]);
+        // Those of more than 64 bits are refused.
+        let ends: Vec<_> = ends.skip(4).chain([Aggregate::Count(r(0)), Aggregate::CountRows]).collect();
+        let literal = |value| Expr::Literal(Value::Double(value));
+        for (op, value) in [(CompareOp::Less, 1.5), (CompareOp::Equal, 0.0), (CompareOp::GreaterOrEqual, f64::NAN)] {
+            let steps = vec![Step::Filter(Expr::compare(op, r(2), literal(value)))];
+            run(steps, Sink::Aggregate { keys: vec![r(4)], aggregates: ends.clone() });
+        }
+        let half = Expr::arithmetic(ArithmeticOp::Mul, r(6), literal(0.5), Bounds::NONE);
+        let computed =
+            Expr::arithmetic(ArithmeticOp::Add, half, Expr::ToDouble { expr: Box::new(r(5)), scale: 2 }, Bounds::NONE);
+        let year = Expr::DatePart { part: DatePart::Year, date: Box::new(r(5)) };
+        let month = Expr::DatePart { part: DatePart::Month, date: Box::new(r(5)) };
+        let rescaled = Expr::Rescale { expr: Box::new(r(5)), digits: -2, bounds: BIGINT };
+        run(vec![], Sink::Collect { columns: vec![computed, year.clone(), month.clone(), rescaled] });
+        run(vec![], Sink::Aggregate { keys: vec![year, r(3)], aggregates: vec![Aggregate::Max(month)] });
+        let more = Expr::arithmetic(ArithmeticOp::Add, r(0), r(1), Bounds::NONE);
+        run(
+            vec![Step::Filter(Expr::compare(CompareOp::Greater, more, Expr::int(1i128 << 64)))],
+            Sink::Collect { columns: all() },
         );
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use arrow_schema::{Field, Schema};
+use arrow_schema::{DataType, Field, Schema};
 use onehop_io::{Ledger, MemoryFile};
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues};
 use onehop_pipeline::ir::Program;
@@ -20,26 +20,33 @@ pub const BIGINT: Bounds = Bounds { min: i64::MIN as i128, max: i64::MAX as i128
 
 /// Columns of 64-bit integers as segments of so many rows.
 pub fn stored(columns: &[Vec<Option<i64>>], segment_rows: usize, block_rows: usize) -> Arc<dyn Source> {
+    let arrays = columns.iter().map(|column| Arc::new(Int64Array::from(column.clone())) as ArrayRef).collect();
+    let fields = (0..columns.len()).map(|n| Field::new(format!("c{n}"), DataType::Int64, true));
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), arrays).unwrap();
+    let types: Vec<_> = (0..columns.len()).map(|n| (n, ColumnType::Int64, true)).collect();
+    stored_batch(&batch, &types, segment_rows, block_rows)
+}
+
+/// Rows as segments of so many of them.
+pub fn stored_batch(
+    batch: &RecordBatch,
+    types: &[(usize, ColumnType, bool)],
+    segment_rows: usize,
+    block_rows: usize,
+) -> Arc<dyn Source> {
     let ledger = Arc::new(Ledger::default());
-    let rows = columns[0].len();
     let mut blocks = Vec::new();
-    for from in (0..rows).step_by(segment_rows) {
-        let to = (from + segment_rows).min(rows);
-        let arrays: Vec<ArrayRef> =
-            columns.iter().map(|c| Arc::new(Int64Array::from(c[from..to].to_vec())) as ArrayRef).collect();
-        let fields: Vec<Field> =
-            (0..columns.len()).map(|n| Field::new(format!("c{n}"), arrow_schema::DataType::Int64, true)).collect();
-        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap();
+    for from in (0..batch.num_rows()).step_by(segment_rows) {
         let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows }).unwrap();
-        writer.append(&batch).unwrap();
+        writer.append(&batch.slice(from, segment_rows.min(batch.num_rows() - from))).unwrap();
         let file = MemoryFile::new("t.seg", Vec::new());
         writer.finish(&file, &ledger).unwrap();
         let segment = Arc::new(Segment::open(Arc::new(file), &ledger).unwrap());
         blocks.extend((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)));
     }
-    let types: Vec<_> = (0..columns.len()).map(|n| (n, ColumnType::Int64, true)).collect();
     let cache = Arc::new(BlockCache::new(1 << 24));
-    Arc::new(SegmentSource::new("t", blocks, &types, cache, ledger, 0).unwrap())
+    // Texts get a dictionary, however many.
+    Arc::new(SegmentSource::new("t", blocks, types, cache, ledger, u64::MAX).unwrap())
 }
 
 pub fn options() -> Options {

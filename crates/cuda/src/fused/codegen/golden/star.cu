@@ -16,8 +16,8 @@ struct Args {
     i64 k14;
     const u8* t0_p0;
     i64 k16;
-    i64 k17;
     u64 groups_count;
+    i64 k18;
     u64* groups;
 };
 
@@ -84,7 +84,7 @@ KERNEL(run, Args) {
                     const i32 r2 = get_2(p2, vector, lane, i);
                     const i32 v2 = (i32)((u64)A.k16 + A.t0_p0[v1]);
                     const i32 v3 = r2 * r1;
-                    const u64 v4 = digit(v2, A.k17);
+                    const u64 v4 = digit(v2, A.k18);
                     #pragma unroll
                     for (u32 group = 0; group < 7; group++) {
                         const bool is = group == (u32)v4;
