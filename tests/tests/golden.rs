@@ -7,7 +7,11 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use onehop_cuda::fused::Options;
+use onehop_cuda::{CudaDevices, fake};
+use onehop_engine::backend::Devices;
 use onehop_engine::{Database, DatabaseOptions, Session};
 use onehop_tests::adapter::Adapter;
 use onehop_tests::fixtures::{FIXTURES, Layout, execute, golden};
@@ -56,6 +60,30 @@ async fn reopened() {
     drop(database);
     let database = Database::open(folder.path(), &DatabaseOptions::default()).unwrap();
     run("reopened", &database, None).await;
+}
+
+/// Whatever the GPU has code for runs there. `ONEHOP_GOLDEN_GPU=fake` is the device that tests have, for a few files at a
+/// time: `ONEHOP_GOLDEN=join`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a GPU; without one ONEHOP_GOLDEN_GPU=fake"]
+async fn gpu() {
+    let devices: Arc<dyn Devices> = match std::env::var("ONEHOP_GOLDEN_GPU").as_deref() {
+        Ok("fake") => {
+            let options = Options { threads: 64, wide_threads: 64, blocks: 2, many_rows: 0, counts: true };
+            CudaDevices::of_contexts(&[fake::context()], &fake::nvrtc(), options)
+        }
+        _ => onehop_cuda::devices(None),
+    };
+    let backends = devices.all().unwrap_or_else(|why| panic!("no GPU: {why}"));
+    let settings = [("gpu.mode", "require"), ("exec.fallback", "silent")];
+    let settings = settings.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
+    let database = Database::memory(&DatabaseOptions { settings, ..DatabaseOptions::default() }).unwrap();
+    database.register_devices(Arc::clone(&devices));
+    load(&database, Layout::Segments, None).await;
+    run("gpu", &database, None).await;
+    let hits: u64 =
+        backends.iter().filter_map(|backend| backend.residency()).flat_map(|r| r.list()).map(|r| r.hits).sum();
+    assert!(hits > 0, "nothing has run on the GPU");
 }
 
 fn on_disk() -> (tempfile::TempDir, Database) {

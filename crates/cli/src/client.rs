@@ -10,6 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::Stop;
 use crate::footer;
+use crate::gpu;
 use crate::interrupt::Interrupts;
 use crate::settings;
 use crate::statement::{self, Outcome};
@@ -128,6 +129,7 @@ pub fn open(path: Option<&Path>, options: &DatabaseOptions) -> Result<(Database,
         })?,
         None => Database::memory(options)?,
     };
+    gpu::register(&database);
     let session = Arc::new(database.session()?);
     Ok((database, session))
 }

@@ -55,6 +55,7 @@ impl Stop {
         match self {
             Stop::Engine(e) if e.kind() == ErrorKind::Corrupt => Exit::Corrupt,
             Stop::Engine(e) if e.kind() == ErrorKind::Cancelled => Exit::Interrupted,
+            Stop::Engine(e) if e.kind() == ErrorKind::Unmet => Exit::Unmet,
             Stop::Engine(_) | Stop::System(..) => Exit::Failed,
             Stop::PipeClosed => Exit::Done,
             Stop::Usage(_) | Stop::Misuse(_) => Exit::Usage,
@@ -128,6 +129,7 @@ mod tests {
         assert_eq!(code(ErrorKind::Timeout), Exit::Failed);
         assert_eq!(code(ErrorKind::Corrupt), Exit::Corrupt);
         assert_eq!(code(ErrorKind::Cancelled), Exit::Interrupted);
+        assert_eq!((code(ErrorKind::Unmet), code(ErrorKind::Device)), (Exit::Unmet, Exit::Failed));
         assert_eq!(Stop::from(io::Error::from(io::ErrorKind::BrokenPipe)).exit(), Exit::Done);
         assert_eq!(Stop::from(io::Error::from(io::ErrorKind::StorageFull)).exit(), Exit::Failed);
         assert_eq!(Stop::Usage("x".into()).exit(), Exit::Usage);

@@ -1,10 +1,11 @@
 //! The line after a result: what came out, how long it took, what it moved.
 //!
 //! `3 rows · 214 ms · CPU · 1.19 GB read buffered at 6.61 GB/s · 48/60 blocks skipped`
+//! `3 rows · 2.4 ms · cuda:0 · 1.19 GB in memory · 4.19 kB to the GPU · 48/60 blocks skipped`
 
 use std::time::Duration;
 
-use onehop_engine::{Hop, LedgerSnapshot};
+use onehop_engine::{Engine, Hop, LedgerSnapshot};
 
 use crate::statement::{Finished, Outcome};
 use onehop_engine::units;
@@ -18,12 +19,34 @@ pub fn line(finished: &Finished) -> String {
             None => done.tag.to_string(),
         },
     };
-    let mut parts = vec![what, units::time(finished.elapsed), "CPU".to_string()];
+    let mut parts = vec![what, units::time(finished.elapsed), ran_by(&finished.engine)];
     parts.extend(read(&finished.ledger, finished.elapsed.saturating_sub(finished.plan_time)));
+    parts.extend(on_device(finished));
     parts.extend(written(&finished.ledger));
     parts.extend(spilled(&finished.ledger));
     parts.extend(skipped(&finished.ledger));
     parts.join(" · ")
+}
+
+/// What ran it: `CPU`, `cuda:0`, `cuda:0 + CPU`.
+fn ran_by(engine: &Engine) -> String {
+    match engine {
+        Engine::Cpu => "CPU".into(),
+        Engine::Gpu(devices) => devices.join(" + "),
+        Engine::Mixed(devices) => format!("{} + CPU", devices.join(" + ")),
+    }
+}
+
+/// Where a device's bytes were.
+fn on_device(finished: &Finished) -> Option<String> {
+    let ledger = &finished.ledger;
+    let moved = ledger.hop(Hop::HostToDevice) + ledger.hop(Hop::StorageToDevice);
+    let moved = (moved > 0).then(|| format!("{} to the GPU", units::bytes(moved)));
+    let is_all = matches!(finished.engine, Engine::Gpu(_));
+    let resident =
+        (is_all && ledger.cached_bytes > 0).then(|| format!("{} in memory", units::bytes(ledger.cached_bytes)));
+    let parts: Vec<String> = [resident, moved].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(" · "))
 }
 
 fn read(ledger: &LedgerSnapshot, run_time: Duration) -> Option<String> {
@@ -70,6 +93,7 @@ mod tests {
             elapsed: Duration::from_millis(214),
             plan_time: Duration::from_millis(34),
             ledger: ledger.snapshot(),
+            engine: Engine::Cpu,
         }
     }
 
@@ -91,6 +115,22 @@ mod tests {
         ledger.moved(Hop::HostToStorage, 3_000_000);
         ledger.spilled(3_000_000);
         assert_eq!(line(&finished(Outcome::Rows(1), &ledger)), "1 row · 214 ms · CPU · 3.00 MB spilled");
+    }
+
+    #[test]
+    fn a_device_is_named_with_its_bytes() {
+        let ledger = Ledger::default();
+        ledger.resident(4, 1_190_000_000);
+        ledger.moved(Hop::HostToDevice, 4190);
+        let on = |engine| line(&Finished { engine, ..finished(Outcome::Rows(3), &ledger) });
+        assert_eq!(
+            on(Engine::Gpu(vec!["cuda:0".into()])),
+            "3 rows · 214 ms · cuda:0 · 1.19 GB in memory · 4.19 kB to the GPU"
+        );
+        assert_eq!(
+            on(Engine::Mixed(vec!["cuda:0".into(), "cuda:1".into()])),
+            "3 rows · 214 ms · cuda:0 + cuda:1 + CPU · 4.19 kB to the GPU"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod exit;
 mod explain;
 mod footer;
 mod format;
+mod gpu;
 mod interrupt;
 mod lab;
 mod message;

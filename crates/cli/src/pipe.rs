@@ -152,6 +152,8 @@ fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Cancelled => "cancelled",
         ErrorKind::Timeout => "timeout",
         ErrorKind::ReadOnly => "read_only",
+        ErrorKind::Unmet => "unmet",
+        ErrorKind::Device => "device",
         ErrorKind::Internal => "internal",
     }
 }

@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure, Stop};
 use crate::shell::dot::Flow;
 use crate::terminal::Terminal;
 use crate::view::View;
-use crate::{check, doctor, explain, lab, message, pipe, script, settings, shell};
+use crate::{check, doctor, explain, gpu, lab, message, pipe, script, settings, shell};
 
 /// Does it; says what went wrong.
 pub fn run(args: Args) -> Exit {
@@ -67,6 +67,10 @@ fn sql(args: &SqlArgs, terminal: Terminal) -> Result<(), Failure> {
     let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
     let options = DatabaseOptions { access, settings: args.settings() };
     settings::effective(&options.settings)?;
+    if args.require_gpu {
+        // Before anything is opened or made.
+        gpu::require(&*onehop_cuda::devices(None), None)?;
+    }
     let mut client = Client::open(args.path.as_deref(), options, View::new(args, terminal))?;
     let ended = run_inputs(&mut client, &args.inputs);
     client.close();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use onehop_engine::arrow::datatypes::SchemaRef;
 use onehop_engine::arrow::record_batch::RecordBatch;
-use onehop_engine::{Done, Error, ErrorKind, LedgerSnapshot, Output, Session};
+use onehop_engine::{Done, Engine, Error, ErrorKind, LedgerSnapshot, Output, Session};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::task::{JoinError, JoinHandle};
@@ -38,6 +38,8 @@ pub struct Finished {
     pub plan_time: Duration,
     /// What it moved.
     pub ledger: LedgerSnapshot,
+    /// What ran it.
+    pub engine: Engine,
 }
 
 /// What came out of a statement.
@@ -87,6 +89,7 @@ pub async fn run(
         elapsed: query.elapsed(),
         plan_time: query.plan_time(),
         ledger: query.ledger(),
+        engine: query.engine(),
     })
 }
 

@@ -614,11 +614,48 @@ fn bench_q6_checks_its_answers_and_leaves_nothing() -> io::Result<()> {
     }
     assert!(missing.iter().all(|point| point["reason"].as_str().is_some_and(|why| !why.is_empty())), "{report}");
     let doctor = run(&["doctor", &place]);
-    let why = "no NVIDIA GPU; queries of this version need none";
+    let why = "no NVIDIA GPU; queries run on the CPU";
     assert_eq!(said.out.contains(why), doctor.out.contains(why), "{}{}", said.out, doctor.out);
     assert_eq!(std::fs::read_to_string(&csv)?.lines().count(), 1 + points.len());
     let drawn = std::fs::read_to_string(&svg)?;
     assert!(drawn.contains("Figure 7: time of Query 6 (rows, paper)") && drawn.contains("Figure 8"), "{drawn}");
+    Ok(())
+}
+
+#[test]
+fn what_requires_a_gpu_says_why_there_is_none() -> io::Result<()> {
+    if std::path::Path::new("/dev/nvidiactl").exists() {
+        // Whether it can be used is for the machine's own checks.
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let db = folder.path().join("db").display().to_string();
+    for words in [
+        &["--require-gpu", &db, "-c", "select 1"][..],
+        &["bench", "ssb", "--sf", "0.01", "--db", &db, "--device", "cuda:0"],
+        &["bench", "ssb", "--sf", "0.01", "--db", &db, "--device", "0", "--resident"],
+    ] {
+        let said = run(words);
+        assert_eq!(said.exit, Some(4), "{words:?}: {}{}", said.out, said.err);
+        assert!(said.err.contains("a GPU is required, and there is none: lib"), "{}", said.err);
+        // Before anything was made for it.
+        assert!(said.out.is_empty() && std::fs::read_dir(folder.path())?.count() == 0, "{}", said.out);
+    }
+    for words in [
+        &["bench", "ssb", "--device", "gpu", "--db", &db][..],
+        &["bench", "ssb", "--resident", "--db", &db],
+        &["bench", "ssb", "--device", "cuda:0", "--resident", "--stream", "--db", &db],
+    ] {
+        assert_eq!(run(words).exit, Some(2), "{words:?}");
+    }
+    // Nobody else is told.
+    let said = run(&["-c", "create table t as select unnest(range(0, 300000)) as a; select sum(a) from t", "--timer"]);
+    assert!(said.exit == Some(0) && said.err.contains(" · CPU") && !said.err.contains("notice"), "{}", said.err);
+    // A statement that cannot be met is no failure of its own.
+    let sql =
+        "set gpu.mode = 'require'; set exec.fallback = 'error'; create table t as select 1 as a; select sum(a) from t";
+    let said = run(&["-c", sql]);
+    assert!(said.exit == Some(4) && said.err.contains("a GPU is required, and lib"), "{:?} {}", said.exit, said.err);
     Ok(())
 }
 

@@ -17,6 +17,7 @@
 //!   cannot be waited for is leaked rather than freed. Buffers, streams and files hold their context, which holds the
 //!   library; no library is ever unloaded.
 
+pub mod backend;
 pub mod cufile;
 pub mod driver;
 mod error;
@@ -28,7 +29,9 @@ pub mod kernels;
 mod library;
 pub mod nvrtc;
 pub mod queue;
+pub mod resident;
 
+pub use backend::{CudaDevices, devices};
 pub use cufile::{Cufile, CufileFile, Effective, Verdict};
 pub use driver::{Context, Device, DeviceBuf, Driver, Event, Grid, Kernel, PinnedBuf, Stream};
 pub use error::{Error, Result};

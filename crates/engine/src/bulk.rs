@@ -4,6 +4,7 @@
 //! part of the table when [`BulkLoad::commit`] does. Dropped before that, nothing happened. Rows are stored in the
 //! order in which they come: for a table with CLUSTER BY they must come sorted.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -12,7 +13,9 @@ use arrow::datatypes::SchemaRef;
 use crate::catalog::SegmentEntry;
 use crate::database::Table;
 use crate::load::{SegmentSet, Target};
+use crate::place::{Placing, residence};
 use crate::session::CancelOnDrop;
+use crate::settings::Settings;
 use crate::statement::{add_segments, writable_table};
 use crate::{Database, Query, Result, Session};
 
@@ -25,6 +28,7 @@ pub struct BulkLoad {
     /// What the writers finished, with the place each gave itself.
     finished: Mutex<Vec<(u64, Vec<SegmentEntry>)>>,
     query: Arc<Query>,
+    settings: Settings,
     guard: CancelOnDrop,
 }
 
@@ -49,7 +53,7 @@ impl Session {
         let settings = self.current_settings();
         let target = Target::new(database, &settings, entry.id, schema, entry.partition_by.clone(), &query);
         let guard = CancelOnDrop::new(&query);
-        Ok(BulkLoad { database: database.clone(), table, target, finished: Mutex::default(), query, guard })
+        Ok(BulkLoad { database: database.clone(), table, target, finished: Mutex::default(), query, settings, guard })
     }
 }
 
@@ -71,16 +75,28 @@ impl BulkLoad {
 
     /// Makes the rows of all finished writers part of the table; their number.
     pub fn commit(self) -> Result<u64> {
-        let mut finished = self.finished.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut finished = std::mem::take(&mut *self.finished.lock().unwrap_or_else(PoisonError::into_inner));
         finished.sort_by_key(|(place, _)| *place);
         let segments: Vec<SegmentEntry> = finished.into_iter().flat_map(|(_, segments)| segments).collect();
         let rows = segments.iter().map(|segment| segment.rows).sum();
         add_segments(&self.database, &self.table, segments).inspect_err(|e| self.query.failed(e))?;
         self.target.keep_files();
+        self.follow();
         self.query.made_rows(rows);
         self.query.done();
         self.guard.disarm();
         Ok(rows)
+    }
+}
+
+impl BulkLoad {
+    /// Loads what belongs on a device.
+    fn follow(&self) {
+        if let Some(table) = self.database.snapshot().table(&self.table.name) {
+            let placing = Placing::new(self.database.known(), &self.settings);
+            let cache = Arc::new(self.database.cache().by_path(self.settings.io_path()));
+            residence::follow(&placing, &cache, table, &self.query, &AtomicBool::new(false));
+        }
     }
 }
 

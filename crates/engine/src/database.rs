@@ -19,11 +19,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use onehop_io::{Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
+use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::{BlockCache, Segment};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::catalog::{self, Catalog, CatalogStore, Change, ManifestStore, SegmentEntry, TableEntry};
 use crate::history::History;
+use crate::place::Known;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -62,6 +64,8 @@ struct Inner {
     cache: Arc<BlockCache>,
     /// What ran last, in all sessions.
     history: Arc<History>,
+    /// Devices that queries may run on.
+    known: Arc<Known>,
     store: Box<dyn CatalogStore>,
     snapshot: RwLock<Arc<Snapshot>>,
     /// Held while a commit is made.
@@ -151,6 +155,11 @@ impl SegmentFile {
             );
         }
         Ok(())
+    }
+
+    /// The segment, if somebody has opened it.
+    pub fn opened(&self) -> Option<&Arc<Segment>> {
+        self.open.get()
     }
 
     fn corrupt(&self, reason: &str) -> Error {
@@ -260,6 +269,7 @@ impl Database {
                 segments,
                 cache,
                 history: Arc::default(),
+                known: Arc::default(),
                 store: Box::new(store),
                 snapshot: RwLock::new(Arc::new(snapshot)),
                 writer: Mutex::default(),
@@ -273,6 +283,17 @@ impl Database {
     /// The directory; `None` in memory.
     pub fn path(&self) -> Option<&Path> {
         self.inner.path.as_deref()
+    }
+
+    /// Lets queries run on devices, which are looked for when a query is large enough to be worth one, or asks for one. What is
+    /// registered first stays.
+    pub fn register_devices(&self, devices: Arc<dyn Devices>) {
+        self.inner.known.register(devices);
+    }
+
+    /// Devices that queries may run on.
+    pub(crate) fn known(&self) -> &Arc<Known> {
+        &self.inner.known
     }
 
     /// A new session on it.
@@ -356,10 +377,24 @@ impl Database {
     fn publish(&self, before: &Snapshot, after: Snapshot) {
         let kept: std::collections::HashSet<&str> =
             after.tables.values().flat_map(|t| &t.segments).map(|s| s.entry.file.as_str()).collect();
+        let mut gone = Vec::new();
         for segment in before.tables.values().flat_map(|table| &table.segments) {
             if !kept.contains(segment.entry.file.as_str()) {
                 segment.is_dropped.store(true, SeqCst);
+                let columns = segment.schema.fields().len();
+                gone.extend(
+                    segment
+                        .opened()
+                        .into_iter()
+                        .flat_map(|segment| (0..columns).map(|column| (SegmentKey::of(segment), column))),
+                );
             }
+        }
+        // Readers of an older snapshot find them on storage.
+        let found = self.inner.known.devices().map_or(&[][..], |devices| devices.found());
+        for residency in found.iter().filter_map(|backend| backend.residency()) {
+            residency.evict(&gone);
+            residency.sweep();
         }
         drop(kept);
         *self.inner.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);

@@ -44,12 +44,19 @@ pub enum ErrorKind {
     Timeout,
     /// The database was opened read-only.
     ReadOnly,
+    /// A device was required, and there is none, or it cannot do this.
+    Unmet,
+    /// Something went wrong with a device.
+    Device,
     /// A broken invariant of ours.
     Internal,
 }
 
 /// What to do about what a newer version has stored.
 pub(crate) const NEWER: &str = "use the newer onehop that wrote it, or a later one";
+
+/// What to do about a device that fails.
+const SICK_DEVICE: &str = "`onehop doctor` looks at the device; SET gpu.mode = 'off' runs queries without it";
 
 /// What went wrong, for the person who reads it.
 #[derive(Debug)]
@@ -170,6 +177,9 @@ impl From<onehop_pipeline::Error> for Error {
             }
             Pipeline::Spill { .. } => {
                 return Self::new(ErrorKind::Io, e.to_string()).with_hint(NO_PLACE_TO_SPILL).with_source(e);
+            }
+            Pipeline::Device { .. } => {
+                return Self::new(ErrorKind::Device, e.to_string()).with_hint(SICK_DEVICE).with_source(e);
             }
             Pipeline::Memory { .. } => ErrorKind::Resources,
             Pipeline::Cancelled => ErrorKind::Cancelled,

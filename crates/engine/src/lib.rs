@@ -28,6 +28,7 @@ mod files;
 mod history;
 mod load;
 mod lower;
+mod place;
 mod planner;
 mod query;
 mod resolve;
@@ -45,14 +46,15 @@ pub use catalog::Definition;
 pub use database::{Access, Database, DatabaseOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{
-    ExplainMode, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, RowFacts, Sampled,
-    ScanFacts, TopFacts, Totals as ExplainTotals,
+    DevicePipeline, DeviceScan, EstimateFacts, ExplainMode, Explanation, Facts, GroupFacts, JoinFacts, Node,
+    PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts, Totals as ExplainTotals,
 };
-pub use query::{Done, Output, Progress, Query, QueryState, Rows};
+pub use query::{Done, Engine, Output, Progress, Query, QueryState, Rows};
 pub use script::{Script, is_complete};
 pub use session::{Names, Session};
 pub use settings::{Setting, SettingSource, parse_size};
 
 pub use arrow;
 pub use onehop_io::{Hop, Ledger, LedgerSnapshot};
+pub use onehop_pipeline::backend;
 pub use onehop_pipeline::cpu::{Grouping, TableFacts, TableKind};

@@ -68,6 +68,33 @@ pub(crate) struct Lowering {
     /// Subtrees that run as fused pipelines.
     pub fused: u64,
     pub refused: Vec<Refusal>,
+    /// Devices that ran some of these.
+    pub devices: Vec<String>,
+    /// How many of these they ran.
+    pub on_devices: u64,
+}
+
+/// What ran a statement's pipelines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// The CPU alone.
+    #[default]
+    Cpu,
+    /// These devices, all of them.
+    Gpu(Vec<String>),
+    /// Some on these devices, some on the CPU.
+    Mixed(Vec<String>),
+}
+
+impl Engine {
+    /// The word for it in `onehop_queries`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Gpu(_) => "gpu",
+            Self::Mixed(_) => "mixed",
+        }
+    }
 }
 
 /// Where a statement is.
@@ -168,6 +195,27 @@ impl Query {
             if !lowering.refused.contains(&refusal) {
                 lowering.refused.push(refusal);
             }
+        }
+    }
+
+    /// A subtree of it ran on a device.
+    pub(crate) fn ran_on(&self, device: &str) {
+        let mut lowering = self.lowering.lock().unwrap_or_else(PoisonError::into_inner);
+        lowering.on_devices += 1;
+        if !lowering.devices.iter().any(|known| known == device) {
+            lowering.devices.push(device.into());
+        }
+    }
+
+    /// What ran its pipelines, so far.
+    pub fn engine(&self) -> Engine {
+        let Lowering { fused, refused, devices, on_devices } = self.lowering();
+        match () {
+            () if on_devices == 0 => Engine::Cpu,
+            () if on_devices >= fused && refused.iter().all(|refusal| refusal.tables.is_empty()) => {
+                Engine::Gpu(devices)
+            }
+            () => Engine::Mixed(devices),
         }
     }
 

@@ -15,6 +15,7 @@ use datafusion::execution::SessionState;
 
 use crate::database::Snapshot;
 use crate::history::History;
+use crate::place::Known;
 use crate::scan::SegmentTable;
 use crate::settings::Setting;
 use crate::{Error, ErrorKind, files, planner, system};
@@ -32,6 +33,7 @@ pub(crate) struct Names {
     snapshot: Arc<Snapshot>,
     settings: Arc<Vec<Setting>>,
     history: Arc<History>,
+    known: Arc<Known>,
     /// To plan views and open files with. Its own catalog is not used.
     state: SessionState,
     depth: usize,
@@ -50,8 +52,9 @@ impl Names {
         snapshot: Arc<Snapshot>,
         settings: Arc<Vec<Setting>>,
         history: Arc<History>,
+        known: Arc<Known>,
     ) -> SessionState {
-        let names = Self { snapshot, settings, history, state: state.clone(), depth: 0 };
+        let names = Self { snapshot, settings, history, known, state: state.clone(), depth: 0 };
         state.register_catalog_list(Arc::new(List(Arc::new(names))));
         state
     }
@@ -65,6 +68,7 @@ impl Names {
             snapshot: Arc::clone(&self.snapshot),
             settings: Arc::clone(&self.settings),
             history: Arc::clone(&self.history),
+            known: Arc::clone(&self.known),
             state: self.state.clone(),
             depth: self.depth + 1,
         };
@@ -88,7 +92,7 @@ impl Names {
         if let Some(text) = self.snapshot.catalog.views.get(name) {
             return Box::pin(self.view(name, text)).await;
         }
-        if let Some(table) = system::table(name, &self.snapshot, &self.settings, &self.history)? {
+        if let Some(table) = system::table(name, &self.snapshot, &self.settings, &self.history, &self.known)? {
             return Ok(table);
         }
         if files::is_path(name) {

@@ -14,6 +14,7 @@ use crate::database::Database;
 use crate::explain::{ExplainMode, Explanation};
 use crate::files::CountingRegistry;
 use crate::lower::Fusing;
+use crate::place::Placing;
 use crate::planner;
 use crate::query::panicked;
 use crate::resolve::{self, Names as BoundNames};
@@ -99,8 +100,8 @@ impl Session {
         let snapshot = self.database.snapshot();
         let settings = Arc::new(self.settings());
         let state = self.state(&query).inspect_err(|e| query.failed(e))?;
-        let history = Arc::clone(self.database.history());
-        let state = Arc::new(BoundNames::bind(state, Arc::clone(&snapshot), settings, history));
+        let (history, known) = (Arc::clone(self.database.history()), Arc::clone(self.database.known()));
+        let state = Arc::new(BoundNames::bind(state, Arc::clone(&snapshot), settings, history, known));
         Ok(Context { database: &self.database, snapshot, state, settings: &self.settings, query })
     }
 
@@ -174,7 +175,8 @@ impl Session {
         let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
         state.config_mut().set_extension(Arc::clone(query));
         let cache = Arc::new(self.database.cache().by_path(settings.io_path()));
-        let fusing = Fusing { mode: settings.exec_mode(), cache, fallback: settings.exec_fallback() };
+        let placing = Placing::new(self.database.known(), &settings);
+        let fusing = Fusing { mode: settings.exec_mode(), cache, fallback: settings.exec_fallback(), placing };
         state.config_mut().set_extension(Arc::new(fusing));
         // now() and current_date are the same throughout the statement, and fail without this.
         state.mark_start_execution();

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onehop_io::RequestedPath;
+use onehop_pipeline::backend::MemoryLimit;
 
 use crate::error::nearest;
 use crate::{Error, ErrorKind, Result};
@@ -98,7 +99,33 @@ const DEFINITIONS: &[Definition] = &[
         name: "exec.fallback",
         default: || "warn".into(),
         parse: |text| parse_word(text, &["warn", "silent", "error"]),
-        description: "What an aggregate or join that no pipeline can run leads to: warn (a notice), silent, error",
+        description: "What comes of work that no pipeline, or not the GPU, can do: warn (others do it, with a notice), silent, error",
+    },
+    Definition {
+        name: "gpu.mode",
+        default: || "auto".into(),
+        parse: |text| parse_word(text, &["auto", "off", "require"]),
+        description: "Whether pipelines run on a GPU: auto (where it is estimated to be faster), off, require (all of them)",
+    },
+    Definition {
+        name: "gpu.devices",
+        default: || "all".into(),
+        parse: parse_devices,
+        description: "The GPUs that may be used: all, or a list (cuda:0,cuda:1)",
+    },
+    Definition {
+        name: "gpu.memory_limit",
+        default: || "90%".into(),
+        parse: |text| parse_device_memory(text).map(format_device_memory),
+        description: "Memory of each GPU that may be used: a size (40GiB) or a share (90%); when a database is opened",
+    },
+    Definition {
+        name: "gpu.min_bytes",
+        default: || "auto".into(),
+        parse: |text| {
+            parse_min_bytes(text).map(|bytes| bytes.map_or_else(|| "auto".into(), |bytes| format!("{bytes}")))
+        },
+        description: "Pipelines that read fewer stored bytes stay on the CPU: a size (64MiB), or auto (what is estimated)",
     },
     Definition {
         name: "io.cache",
@@ -147,6 +174,40 @@ pub(crate) enum Fallback {
     Silent,
     /// The query fails.
     Error,
+}
+
+/// Where pipelines run: the setting `gpu.mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GpuMode {
+    /// Where it is estimated to take less time.
+    Auto,
+    /// On the CPU.
+    Off,
+    /// On a device, whatever that takes.
+    Require,
+}
+
+/// Devices that may be used: the setting `gpu.devices`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceNames {
+    All,
+    Some(Vec<String>),
+}
+
+impl DeviceNames {
+    /// As a setting has them, or as people write them.
+    pub fn parse(text: &str) -> Option<Self> {
+        let names = parse_devices(text).ok()?;
+        Some(if names == "all" { Self::All } else { Self::Some(names.split(',').map(String::from).collect()) })
+    }
+
+    /// Whether one of that name may be.
+    pub fn has(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(names) => names.iter().any(|known| known == name),
+        }
+    }
 }
 
 /// The settings of one session.
@@ -247,6 +308,30 @@ impl Settings {
         }
     }
 
+    /// Where pipelines run.
+    pub fn gpu_mode(&self) -> GpuMode {
+        match self.value("gpu.mode").as_str() {
+            "off" => GpuMode::Off,
+            "require" => GpuMode::Require,
+            _ => GpuMode::Auto,
+        }
+    }
+
+    /// On which devices.
+    pub fn gpu_devices(&self) -> DeviceNames {
+        DeviceNames::parse(&self.value("gpu.devices")).unwrap_or(DeviceNames::All)
+    }
+
+    /// How much of their memory may be used.
+    pub fn gpu_memory_limit(&self) -> MemoryLimit {
+        parse_device_memory(&self.value("gpu.memory_limit")).unwrap_or_default()
+    }
+
+    /// Stored bytes below which nothing is worth a device; `None` if the estimate decides alone.
+    pub fn gpu_min_bytes(&self) -> Option<u64> {
+        parse_min_bytes(&self.value("gpu.min_bytes")).unwrap_or(None)
+    }
+
     /// Bytes for hot blocks.
     pub fn cache_bytes(&self) -> u64 {
         parse_cache(&self.value("io.cache")).unwrap_or(0)
@@ -316,6 +401,47 @@ fn parse_memory(text: &str) -> std::result::Result<u64, String> {
         };
     }
     parse_size(text).filter(|bytes| *bytes >= 16 << 20).ok_or_else(|| "a size of 16MiB or more, such as 4GiB".into())
+}
+
+/// `cuda:0`, or its number alone, or several of them.
+fn parse_devices(text: &str) -> Parsed {
+    let text = text.to_ascii_lowercase();
+    if text == "all" {
+        return Ok(text);
+    }
+    let name = |one: &str| {
+        let one = one.trim();
+        let number = one.strip_prefix("cuda:").unwrap_or(one);
+        number.parse::<u32>().map(|number| format!("cuda:{number}"))
+    };
+    let names = text.split(',').map(name).collect::<std::result::Result<Vec<_>, _>>();
+    names.map(|names| names.join(",")).map_err(|_| "all, or a list of devices, such as cuda:0,cuda:1".into())
+}
+
+fn parse_device_memory(text: &str) -> std::result::Result<MemoryLimit, String> {
+    if let Some(percent) = text.strip_suffix('%') {
+        return match percent.trim().parse() {
+            Ok(percent @ 1..=100) => Ok(MemoryLimit::Percent(percent)),
+            _ => Err("a share from 1% to 100%".into()),
+        };
+    }
+    let bytes = parse_size(text).filter(|bytes| *bytes > 0);
+    bytes.map(MemoryLimit::Bytes).ok_or_else(|| "a size, such as 40GiB, or a share, such as 90%".into())
+}
+
+fn format_device_memory(limit: MemoryLimit) -> String {
+    match limit {
+        MemoryLimit::Percent(percent) => format!("{percent}%"),
+        MemoryLimit::Bytes(bytes) if bytes < 1 << 20 => bytes.to_string(),
+        MemoryLimit::Bytes(bytes) => format_size(bytes),
+    }
+}
+
+fn parse_min_bytes(text: &str) -> std::result::Result<Option<u64>, String> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(None);
+    }
+    parse_size(text).map(Some).ok_or_else(|| "auto, or a size, such as 64MiB".into())
 }
 
 fn parse_cache(text: &str) -> std::result::Result<u64, String> {

@@ -1,6 +1,7 @@
 //! System tables: what the engine knows of itself, as rows. `onehop_tables`, `onehop_columns`, `onehop_segments`,
-//! `onehop_settings`, `onehop_queries`.
+//! `onehop_settings`, `onehop_queries`, `onehop_resident`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,17 +11,19 @@ use arrow::array::{
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use onehop_io::LedgerSnapshot;
+use onehop_pipeline::backend::{Resident, SegmentKey};
 use onehop_segment::EncodingCode;
 
 use crate::Result;
 use crate::database::Snapshot;
 use crate::history::History;
+use crate::place::Known;
 use crate::query::Lowering;
 use crate::settings::Setting;
 
 /// Their names.
-pub(crate) const NAMES: [&str; 5] =
-    ["onehop_columns", "onehop_queries", "onehop_segments", "onehop_settings", "onehop_tables"];
+pub(crate) const NAMES: [&str; 6] =
+    ["onehop_columns", "onehop_queries", "onehop_resident", "onehop_segments", "onehop_settings", "onehop_tables"];
 
 /// A system table, if that is one's name.
 pub(crate) fn table(
@@ -28,6 +31,7 @@ pub(crate) fn table(
     snapshot: &Snapshot,
     settings: &[Setting],
     history: &History,
+    known: &Known,
 ) -> Result<Option<Arc<dyn TableProvider>>> {
     let batch = match name {
         "onehop_tables" => tables(snapshot)?,
@@ -35,6 +39,7 @@ pub(crate) fn table(
         "onehop_segments" => segments(snapshot)?,
         "onehop_settings" => settings_table(settings)?,
         "onehop_queries" => queries(history)?,
+        "onehop_resident" => resident(snapshot, known)?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
@@ -187,6 +192,7 @@ fn queries(history: &History) -> Result<RecordBatch> {
         ("error", optional_text(queries.iter().map(|query| query.error().map(String::from))), true),
         ("fused_parts", numbers(lowered.iter().map(|lowering| lowering.fused)), false),
         ("not_fused", optional_text(lowered.iter().map(reasons)), true),
+        ("engine", text(queries.iter().map(|query| query.engine().name())), false),
     ];
     let amplification = ledgers.iter().map(LedgerSnapshot::copy_amplification);
     columns.push(("copy_amplification", Arc::new(Float64Array::from_iter(amplification)), true));
@@ -195,6 +201,68 @@ fn queries(history: &History) -> Result<RecordBatch> {
         columns.push((name, numbers(counts), false));
     }
     Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
+}
+
+/// What devices have of columns: a row for each device and column. Nobody looks for a device on this account.
+fn resident(snapshot: &Snapshot, known: &Known) -> Result<RecordBatch> {
+    struct Row {
+        device: String,
+        /// Of what no table of this moment has any more, nothing is known but that it is there.
+        table: Option<(String, String)>,
+        segments: u64,
+        bytes: u64,
+        hits: u64,
+        is_kept: bool,
+        pins: u64,
+    }
+    let mut names = HashMap::new();
+    for table in snapshot.tables() {
+        for segment in table.segments.iter().filter_map(|file| file.opened()) {
+            names.insert(SegmentKey::of(segment), table);
+        }
+    }
+    let mut rows: Vec<Row> = Vec::new();
+    for backend in known.devices().map_or(&[][..], |devices| devices.found()) {
+        for Resident { segment, column, bytes, hits, is_kept, pins } in
+            backend.residency().iter().flat_map(|residency| residency.list())
+        {
+            let named =
+                names.get(&segment).map(|table| (table.name.clone(), table.schema.field(column).name().clone()));
+            match rows.iter_mut().find(|row| row.device == backend.name() && row.table == named) {
+                Some(row) => {
+                    row.segments += 1;
+                    row.bytes += bytes;
+                    row.hits += hits;
+                    row.is_kept &= is_kept;
+                    row.pins += pins;
+                }
+                None => rows.push(Row {
+                    device: backend.name().into(),
+                    table: named,
+                    segments: 1,
+                    bytes,
+                    hits,
+                    is_kept,
+                    pins,
+                }),
+            }
+        }
+    }
+    rows.sort_by(|a, b| (&a.device, &a.table).cmp(&(&b.device, &b.table)));
+    let table = |row: &Row| row.table.as_ref().map(|(table, _)| table.clone());
+    let column = |row: &Row| row.table.as_ref().map(|(_, column)| column.clone());
+    let flags =
+        |flag: fn(&Row) -> bool| Arc::new(BooleanArray::from_iter(rows.iter().map(|row| Some(flag(row))))) as ArrayRef;
+    Ok(RecordBatch::try_from_iter_with_nullable([
+        ("device", text(rows.iter().map(|row| &row.device)), false),
+        ("table_name", optional_text(rows.iter().map(table)), true),
+        ("column_name", optional_text(rows.iter().map(column)), true),
+        ("segments", numbers(rows.iter().map(|row| row.segments)), false),
+        ("bytes", numbers(rows.iter().map(|row| row.bytes)), false),
+        ("hits", numbers(rows.iter().map(|row| row.hits)), false),
+        ("is_kept", flags(|row| row.is_kept), false),
+        ("is_pinned", flags(|row| row.pins > 0), false),
+    ])?)
 }
 
 /// `SHOW ALL` and `onehop_settings`.

@@ -139,6 +139,15 @@ impl Ledger {
         });
     }
 
+    /// `blocks` blocks of `bytes` stored bytes were asked for, and were in the memory of the device that asked.
+    pub fn resident(&self, blocks: u64, bytes: usize) {
+        self.needed(bytes);
+        self.count(|ledger| {
+            ledger.cached_blocks.add(blocks);
+            ledger.cached_bytes.add(bytes as u64);
+        });
+    }
+
     /// `bytes` of what was moved to storage are there for want of memory: they crossed a hop as any others, and no
     /// answer needed them there.
     pub fn spilled(&self, bytes: usize) {

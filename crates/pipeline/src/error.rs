@@ -48,6 +48,15 @@ pub enum Error {
         source: onehop_io::Error,
     },
 
+    /// Something went wrong with a device that the program was to run on; another may well run it.
+    #[error("{device}: {what}")]
+    Device {
+        /// Which device.
+        device: String,
+        /// What it said, or did not do.
+        what: String,
+    },
+
     /// Nobody wants the answer any more.
     #[error("the query was cancelled")]
     Cancelled,

@@ -236,12 +236,27 @@ pub struct BenchArgs {
     /// Write the figures as JSON to a file, or to standard output in place of the table (-)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Run on a GPU (cuda:0), and nowhere else: as gpu.mode=require, gpu.devices and exec.fallback=error, which --set can
+    /// change. Without that GPU exit with 4
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    pub device: Option<String>,
+    /// With --device: load the tables into its memory first
+    #[arg(long, requires = "device", conflicts_with = "stream")]
+    pub resident: bool,
+    /// With --device: have nothing in its memory before each run
+    #[arg(long, requires = "device")]
+    pub stream: bool,
 }
 
 impl BenchArgs {
     /// Settings by flags, in the order in which they win.
     pub fn settings(&self) -> Vec<(String, String)> {
-        let mut settings = self.set.clone();
+        let mut settings = Vec::new();
+        if let Some(device) = &self.device {
+            let device = [("gpu.mode", "require"), ("exec.fallback", "error"), ("gpu.devices", device)];
+            settings.extend(device.map(|(name, value)| (name.to_string(), value.to_string())));
+        }
+        settings.extend(self.set.clone());
         settings.extend(self.threads.map(|n| ("threads".into(), n.to_string())));
         settings
     }
@@ -250,6 +265,12 @@ impl BenchArgs {
     pub fn json_to_stdout(&self) -> bool {
         self.json.as_ref().is_some_and(|path| path.as_os_str() == "-")
     }
+}
+
+/// `cuda:0`, or `0`.
+fn device(text: &str) -> Result<String, String> {
+    let number = text.strip_prefix("cuda:").unwrap_or(text);
+    number.parse::<u32>().map(|n| format!("cuda:{n}")).map_err(|_| "a device is called cuda:0".into())
 }
 
 const EXPLAIN_EXAMPLES: &str = "\
@@ -368,6 +389,10 @@ pub struct SqlArgs {
     #[arg(long, value_name = "SIZE")]
     memory_limit: Option<String>,
 
+    /// Run pipelines on a GPU, or fail: as --set gpu.mode=require and exec.fallback=error; without a GPU exit with 4
+    #[arg(long)]
+    pub require_gpu: bool,
+
     /// Print the footer (rows, time, bytes) even if standard error is not a terminal
     #[arg(long, conflicts_with = "quiet")]
     pub timer: bool,
@@ -400,6 +425,9 @@ impl SqlArgs {
         let mut settings = self.set.clone();
         settings.extend(self.threads.map(|n| ("threads".into(), n.to_string())));
         settings.extend(self.memory_limit.clone().map(|size| ("memory_limit".into(), size)));
+        if self.require_gpu {
+            settings.extend([("gpu.mode", "require"), ("exec.fallback", "error")].map(|(n, v)| (n.into(), v.into())));
+        }
         settings
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use onehop_cuda::{Context, Device, Driver};
+use onehop_engine::backend::{Backend, Devices, Rates};
 use onehop_engine::units;
 
 use super::Finding;
@@ -21,7 +22,9 @@ pub fn probe() -> (Vec<Finding>, Option<Arc<Context>>) {
         Err(e) => (vec![unusable(&nodes, &e)], None),
         Ok((version, devices)) => {
             let context = devices.first().and_then(|device| device.context().ok());
-            (devices.iter().map(|device| usable(version, device)).collect(), context)
+            let mut findings: Vec<Finding> = devices.iter().map(|device| usable(version, device)).collect();
+            findings.extend(rates(&*onehop_cuda::devices(None)));
+            (findings, context)
         }
     }
 }
@@ -40,9 +43,33 @@ pub fn open(number: usize) -> Result<Arc<Context>, String> {
     device.context().map_err(|e| unusable(&nodes, &e).sentence())
 }
 
+/// What each GPU that can run queries is measured to do; what queries are placed by.
+fn rates(devices: &dyn Devices) -> Vec<Finding> {
+    let backends = match devices.all() {
+        Ok(backends) => backends,
+        Err(why) => return vec![Finding::warn("gpu_queries", "queries run on the CPU").because(why)],
+    };
+    let measured = |backend: &Arc<dyn Backend>| match backend.rates() {
+        Ok(rates) => Finding::ok("gpu_queries", measured(backend.name(), &rates)),
+        Err(e) => Finding::warn("gpu_queries", format!("{} cannot be measured", backend.name())).because(e.to_string()),
+    };
+    backends.iter().map(measured).collect()
+}
+
+fn measured(name: &str, rates: &Rates) -> String {
+    let rate = |rate: f64| format!("{}/s", units::bytes(rate as u64));
+    format!(
+        "{name}: copies {} in its memory, {} from the host, {} to it; {} for a pipeline of nothing",
+        rate(rates.copy_bytes_per_sec),
+        rate(rates.to_device_bytes_per_sec),
+        rate(rates.to_host_bytes_per_sec),
+        units::time(rates.launch)
+    )
+}
+
 fn finding(on_bus: usize) -> Finding {
     match on_bus {
-        0 => Finding::info("gpu", "no NVIDIA GPU; queries of this version need none"),
+        0 => Finding::info("gpu", "no NVIDIA GPU; queries run on the CPU"),
         n => Finding::warn("gpu", format!("{n} NVIDIA on the PCI bus, no device node"))
             .because("the driver is not loaded, or the container was not given the devices")
             .fix("load the driver (modprobe nvidia), or start the container with --gpus all"),
@@ -61,7 +88,7 @@ fn usable(version: i32, device: &Device) -> Finding {
     let (cuda, (major, minor)) = (format!("CUDA {}.{}", version / 1000, version % 1000 / 10), device.compute);
     let memory = units::bytes(device.memory_bytes);
     let what = format!("{}, {memory}, compute {major}.{minor}, {cuda}, at {}", device.name, device.pci);
-    Finding::ok("gpu", format!("{what}; queries run on the CPU in this version"))
+    Finding::ok("gpu", what)
 }
 
 /// Display and 3D controllers of NVIDIA's.
@@ -92,6 +119,22 @@ mod tests {
     fn a_machine_without_a_gpu_is_healthy() {
         assert_eq!(finding(0).status, Status::Info);
         assert_eq!(finding(1).status, Status::Warn);
+    }
+
+    #[test]
+    fn rates_have_their_units() {
+        let rates = Rates {
+            copy_bytes_per_sec: 4.03e12,
+            to_device_bytes_per_sec: 53.4e9,
+            to_host_bytes_per_sec: 9.9e9,
+            launch: std::time::Duration::from_micros(40),
+            compile: std::time::Duration::ZERO,
+        };
+        assert_eq!(
+            measured("cuda:0", &rates),
+            "cuda:0: copies 4.03 TB/s in its memory, 53.4 GB/s from the host, 9.90 GB/s to it; 0.04 ms for a pipeline of \
+             nothing"
+        );
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn tree(node: &Node, out: &mut String) {
              style=\"width:{percent:.0}%\"></i><span>{percent:.0} %</span></span>"
         )
     });
-    let class = if node.operator.starts_with("Cpu") { "ours" } else { "others" };
+    let class = if ["Cpu", "Gpu"].iter().any(|ours| node.operator.starts_with(ours)) { "ours" } else { "others" };
     let _ = write!(
         out,
         "<details open><summary><b class=\"{class}\">{}</b> <code>{}</code>{}</summary>\n<ul class=\"figures\">\n",

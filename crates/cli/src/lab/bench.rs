@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onehop_engine::{Error, ErrorKind, ExplainMode, Facts};
-use onehop_lab::bench::{Answer, Measured, Row, WARM_UP_RUNS, geometric_mean, measure};
+use onehop_lab::bench::{Answer, How, Measured, OnDevice, Row, WARM_UP_RUNS, geometric_mean, measure};
 use onehop_lab::queries::{Query, SSB, TPCH, choose};
 use serde_json::json;
 
@@ -14,6 +14,7 @@ use super::output::{self, warn_of_debug_build};
 use super::{Bench, default_database, generate};
 use crate::args::{BenchArgs, GenArgs, GenFormat, Suite};
 use crate::exit::Stop;
+use crate::gpu;
 use crate::settings;
 use crate::terminal::{Terminal, note};
 use onehop_engine::units;
@@ -36,6 +37,9 @@ pub fn run(suite: Suite, args: &BenchArgs, terminal: &Terminal) -> Result<(), St
     let queries = chosen(suite, args)?;
     generate::check_scale(suite, args.sf)?;
     let given = args.settings();
+    if let Some(device) = &args.device {
+        gpu::require(&*onehop_cuda::devices(None), Some(device))?;
+    }
     let threads = settings::threads(&settings::effective(&given)?);
     let path = args.db.clone().unwrap_or_else(|| default_database(suite.name(), args.sf));
     if !path.join("catalog").exists() {
@@ -48,6 +52,11 @@ pub fn run(suite: Suite, args: &BenchArgs, terminal: &Terminal) -> Result<(), St
     let subject = Subject { suite, args, path, queries, threads, io_path, environment };
     if args.runs > 0 {
         warn_of_debug_build("times", terminal);
+    }
+    if let Some(device) = args.device.as_ref().filter(|_| args.resident) {
+        for table in tables(&bench) {
+            bench.execute(&format!("LOAD TABLE {table} INTO '{device}'"))?;
+        }
     }
     let measured = measure_all(&subject, &bench)?;
     if let Some(target) = &args.json {
@@ -86,11 +95,17 @@ fn make(suite: Suite, args: &BenchArgs, threads: usize, path: &Path, terminal: &
     generate::run(&args, terminal)
 }
 
+/// The tables of a benchmark, as statements have them.
+fn tables(bench: &Bench) -> Vec<String> {
+    let names = bench.runtime.block_on(bench.session.names()).tables;
+    names.iter().map(|table| format!("\"{}\"", table.replace('"', "\"\""))).collect()
+}
+
 /// The path that scans of the tables take. Asked of EXPLAIN, which has it from the open files: the setting is a wish.
 fn io_path(bench: &Bench) -> Result<String, Stop> {
     let mut paths: Vec<String> = Vec::new();
-    for table in bench.runtime.block_on(bench.session.names()).tables {
-        let sql = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
+    for table in tables(bench) {
+        let sql = format!("SELECT * FROM {table}");
         let explanation = bench.runtime.block_on(bench.session.explain(&sql, ExplainMode::Plan))?;
         explanation.plan.for_each(&mut |node| match &node.facts {
             Facts::Scan(scan) if scan.path != "none" => paths.push(scan.path.clone()),
@@ -107,11 +122,15 @@ fn measure_all(subject: &Subject<'_>, bench: &Bench) -> Result<Vec<Measured>, St
     let mut out = io::stdout().lock();
     let prints = !args.json_to_stdout();
     if prints {
-        write!(out, "{}\n{HEADER}\n", subject.head())?;
+        let header = if args.device.is_some() { DEVICE_HEADER } else { HEADER };
+        write!(out, "{}\n{header}\n", subject.head())?;
     }
+    let evict = |table: String| format!("EVICT TABLE {table}");
+    let before = if args.stream { tables(bench).into_iter().map(evict).collect() } else { Vec::new() };
+    let how = How { runs: args.runs, on_device: args.device.is_some(), before };
     let mut measured = Vec::with_capacity(subject.queries.len());
     for query in &subject.queries {
-        let result = bench.runtime.block_on(measure(&bench.session, query, args.sf, args.runs))?;
+        let result = bench.runtime.block_on(measure(&bench.session, query, args.sf, &how))?;
         if prints {
             writeln!(out, "{}", line(&result))?;
             out.flush()?;
@@ -139,6 +158,7 @@ impl Subject<'_> {
             ("threads", threads.to_string()),
             ("path", io_path.clone()),
         ];
+        lines.extend(args.device.as_ref().map(|device| ("device", format!("{device}, {}", on_device(args)))));
         lines.extend(self.environment.lines());
         output::head(&lines)
     }
@@ -153,6 +173,8 @@ impl Subject<'_> {
             "database": self.path.display().to_string(),
             "threads": self.threads,
             "io_path": self.io_path,
+            "device": args.device,
+            "device_memory": args.device.as_ref().map(|_| on_device(args)),
             "cache": "hot",
             "warm_up_runs": WARM_UP_RUNS,
             "runs": args.runs,
@@ -163,6 +185,15 @@ impl Subject<'_> {
     }
 }
 
+/// What is in the device's memory before a run.
+fn on_device(args: &BenchArgs) -> &'static str {
+    match (args.resident, args.stream) {
+        (true, _) => "resident: all tables were loaded before",
+        (_, true) => "streamed: nothing is there before a run",
+        _ => "with what earlier runs have left there",
+    }
+}
+
 fn queries_of(n: usize) -> String {
     if n == 1 { "1 query".into() } else { format!("{n} queries") }
 }
@@ -170,15 +201,42 @@ fn queries_of(n: usize) -> String {
 const HEADER: &str =
     "query     median       min       max      rows in   rows out       read    blocks read/all      rate  answer";
 
-fn line(m: &Measured) -> String {
+const DEVICE_HEADER: &str = "query     median       min       max    kernels    touched  moved there        rate  of copying   rows out  answer";
+
+fn device_line(m: &Measured, device: &OnDevice) -> String {
     let time = |t: Option<Duration>| t.map_or("-".to_string(), milliseconds);
-    let blocks = format!("{}/{}", m.ledger.blocks_read, m.ledger.blocks_considered);
-    let rate = m.read_bytes_per_sec().map_or("-".to_string(), |rate| format!("{}/s", units::bytes(rate as u64)));
-    let answer = match &m.answer {
+    let kernel = format!("{:.2} ms", device.kernel_ns as f64 / 1e6);
+    let rate = device.bytes_per_sec().map_or("-".to_string(), |rate| format!("{}/s", units::bytes(rate as u64)));
+    let share = device.share().map_or("-".to_string(), |share| format!("{:.0} %", share * 100.0));
+    format!(
+        "{:<6} {:>9} {:>9} {:>9} {kernel:>10} {:>10} {:>12} {rate:>11} {share:>11} {:>10}  {}",
+        m.id,
+        time(m.median()),
+        time(m.times.first().copied()),
+        time(m.times.last().copied()),
+        units::bytes(device.read_bytes),
+        units::bytes(device.moved_bytes),
+        units::count(m.rows_out),
+        said(&m.answer),
+    )
+}
+
+fn said(answer: &Answer) -> String {
+    match answer {
         Answer::Verified => "verified".to_string(),
         Answer::NotStored => "no stored answer".to_string(),
         Answer::Wrong { reason } => format!("WRONG: {reason}"),
-    };
+    }
+}
+
+fn line(m: &Measured) -> String {
+    if let Some(device) = &m.device {
+        return device_line(m, device);
+    }
+    let time = |t: Option<Duration>| t.map_or("-".to_string(), milliseconds);
+    let blocks = format!("{}/{}", m.ledger.blocks_read, m.ledger.blocks_considered);
+    let rate = m.read_bytes_per_sec().map_or("-".to_string(), |rate| format!("{}/s", units::bytes(rate as u64)));
+    let answer = said(&m.answer);
     format!(
         "{:<6} {:>9} {:>9} {:>9} {:>12} {:>10} {:>10} {:>18} {:>9}  {answer}",
         m.id,

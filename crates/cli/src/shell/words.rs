@@ -1,7 +1,7 @@
 //! SQL's words, for colours and completion.
 
 /// Keywords, sorted.
-pub const KEYWORDS: [&str; 119] = [
+pub const KEYWORDS: [&str; 121] = [
     "ALL",
     "ALTER",
     "ANALYZE",
@@ -36,6 +36,7 @@ pub const KEYWORDS: [&str; 119] = [
     "DROP",
     "ELSE",
     "END",
+    "EVICT",
     "EXCEPT",
     "EXISTS",
     "EXPLAIN",
@@ -72,6 +73,7 @@ pub const KEYWORDS: [&str; 119] = [
     "LIKE",
     "LIMIT",
     "LIST",
+    "LOAD",
     "LOCATION",
     "NATURAL",
     "NOT",

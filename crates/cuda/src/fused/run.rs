@@ -213,10 +213,19 @@ impl Executor {
     /// # Errors
     /// [`Error::Refused`], with the reason.
     pub fn check(&self, execution: &Execution) -> Result<()> {
+        self.dry_texts(execution).map(|_| ())
+    }
+
+    /// The texts of a program's pipelines as they are when nothing is known of columns and tables: those of two programs of
+    /// one shape are the same.
+    ///
+    /// # Errors
+    /// As [`Executor::check`].
+    pub(crate) fn dry_texts(&self, execution: &Execution) -> Result<Vec<String>> {
         let forms = |_: &dyn Source, _| Vec::new();
         let counts = self.options.counts;
         let threads = self.options.threads();
-        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts, threads }).map(|_| ())
+        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts, threads })
     }
 
     /// Runs a program, which stops soon after `cancelled` was set.

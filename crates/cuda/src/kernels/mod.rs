@@ -4,6 +4,7 @@
 //! Their threads do not wait for each other and share no memory but by atomic additions, so that the same text, compiled
 //! for the host, is what the tests run.
 
+pub mod copy;
 pub mod q6;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]

@@ -53,6 +53,9 @@ fn create_table(name: &str, table: &TableEntry) -> String {
         let columns: Vec<String> = table.cluster_by.iter().map(|name| quoted(name)).collect();
         sql += &format!("\nCLUSTER BY ({})", columns.join(", "));
     }
+    if let Some(device) = &table.residence {
+        sql += &format!("\nWITH (residence = '{device}')");
+    }
     sql
 }
 

@@ -49,6 +49,9 @@ pub struct TableEntry {
     /// How rows are spread over partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_by: Option<PartitionBy>,
+    /// The device whose memory it is to be in, of those who have such a one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub residence: Option<String>,
     /// The rows.
     pub segments: Vec<SegmentEntry>,
 }

@@ -13,8 +13,12 @@ use onehop_pipeline::cpu::{SinkFacts, StageTimes, StepRows};
 use onehop_pipeline::ir::{JoinKind, Probe, Step};
 
 use super::tree::scan_facts;
-use super::{Facts, GroupFacts, JoinFacts, Node, PipelineTimes, RowFacts, Sampled, ScanFacts, TopFacts};
-use crate::lower::{DerivedInput, DerivedRan, Fused, FusedExec, Input, PipelineRan, Scan};
+use super::{
+    DevicePipeline, DeviceScan, EstimateFacts, Facts, GroupFacts, JoinFacts, Node, PipelineTimes, PlacementFacts,
+    RowFacts, Sampled, ScanFacts, TopFacts,
+};
+use crate::lower::{DerivedInput, DerivedRan, DeviceTimes, Fused, FusedExec, Input, PipelineRan, Scan};
+use crate::place::{Cost, Placed, Placement};
 use crate::units::{bytes, plural};
 
 /// A fused subtree, with what came of it if it has run. `below` explains the plans that it derives relations from.
@@ -26,12 +30,13 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
         ran: ran.as_ref().map_or(&[], |ran| &ran.pipelines),
         derived: exec.children().into_iter().map(below).collect(),
         derived_ran: ran.as_ref().map_or(&[], |ran| &ran.derived),
+        device: exec.placement().device.as_ref().filter(|_| exec.is_on_device()),
     };
     let last = fused.execution.pipelines() - 1;
     let below = subtree.pipeline(last);
     let words = &fused.words[last];
     let (planned, done) = (fused.planned[last], subtree.ran.get(last));
-    let pipeline = done.map(pipeline_times);
+    let pipeline = done.map(|done| subtree.times(done));
     let facts = match planned {
         SinkFacts::Rows => Facts::Rows(RowFacts { columns: words.values.clone(), pipeline }),
         SinkFacts::Top => Facts::Top(TopFacts {
@@ -57,6 +62,9 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
     if let Some(reason) = ran.as_ref().and_then(|ran| ran.taken_over.as_ref()) {
         remarks.push(format!("{reason} took over, and did all of it again"));
     }
+    if let Some(why) = ran.as_ref().and_then(|ran| ran.device_failed.as_ref()) {
+        remarks.push(format!("{why}; the CPU did all of it again"));
+    }
     if let Some(spilled) = done.and_then(|done| done.spilled.as_ref()) {
         remarks.push(format!(
             "spilled: {} in {}",
@@ -73,9 +81,27 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
         rows_out: done.and(ran.as_ref().map(|ran| ran.rows)),
         time: done.map(|done| done.elapsed),
         sampled: done.and_then(|done| sampled(&done.times, done.times.sink)),
+        placed: placement_facts(exec.placement()),
         remarks,
         inputs: vec![below],
     }
+}
+
+/// Where it was to run, if there was a choice.
+fn placement_facts(placement: &Placement) -> Option<PlacementFacts> {
+    let device = placement.device.as_ref().map(|placed| {
+        let backend = &placed.backend;
+        (backend.name().to_string(), backend.description().to_string())
+    });
+    let estimate = placement.cost.map(|Cost { cpu, device, estimate, kept_bytes }| EstimateFacts {
+        cpu,
+        device,
+        read_bytes: estimate.read_bytes,
+        resident_bytes: estimate.resident_bytes,
+        kept_bytes,
+        to_compile: estimate.to_compile as u64,
+    });
+    Some(PlacementFacts { device, why: placement.why.clone()?, estimate })
 }
 
 struct Subtree<'a> {
@@ -85,9 +111,34 @@ struct Subtree<'a> {
     /// The plans of derived relations, and what came of them.
     derived: Vec<Node>,
     derived_ran: &'a [(usize, DerivedRan)],
+    /// Where it runs, or ran, if that is not the CPU.
+    device: Option<&'a Placed>,
 }
 
 impl Subtree<'_> {
+    /// An operator by where it runs.
+    fn named(&self, cpu: &'static str, gpu: &'static str) -> String {
+        if self.device.is_some() { gpu.into() } else { cpu.into() }
+    }
+
+    fn times(&self, ran: &PipelineRan) -> PipelineTimes {
+        PipelineTimes {
+            elapsed: ran.elapsed,
+            threads: ran.workers as u64,
+            thread_time: ran.times.threads,
+            cpu: ran.times.cpu,
+            finishing: ran.finishing,
+            device: ran.device.map(|times| DevicePipeline {
+                kernel: times.kernel,
+                launches: times.launches,
+                compiled: times.compiled,
+                read_bytes: times.resident_bytes + times.moved_bytes,
+                returned_bytes: times.returned_bytes,
+                copy_bytes_per_sec: self.device.and_then(Placed::copy_rate),
+            }),
+        }
+    }
+
     /// The last step of a pipeline, above all others and its scan.
     fn pipeline(&self, number: usize) -> Node {
         let pipeline = &self.fused.execution.program().pipelines[number];
@@ -96,34 +147,38 @@ impl Subtree<'_> {
         for step in order(pipeline.steps.len(), ran) {
             let words = &self.fused.words[number].steps[step];
             let (operator, facts, build) = match &pipeline.steps[step] {
-                Step::Filter(_) => ("CpuFilter", Facts::Filter(words.clone()), None),
+                Step::Filter(_) => (self.named("CpuFilter", "GpuFilter"), Facts::Filter(words.clone()), None),
                 Step::Probe(probe) => {
                     let facts = self.join(probe, words.clone());
-                    ("CpuJoin", Facts::Join(Box::new(facts)), Some(self.pipeline(probe.table)))
+                    let name = self.named("CpuJoin", "GpuJoin");
+                    (name, Facts::Join(Box::new(facts)), Some(self.pipeline(probe.table)))
                 }
                 // Nothing is lowered to a map by itself, and one changes no rows.
                 Step::Map(_) => continue,
             };
-            let rows = ran.map(|ran| ran.steps[step]);
+            // A device need not have counted them.
+            let rows = ran.and_then(|ran| ran.steps.get(step));
             let passes = match &pipeline.steps[step] {
                 Step::Probe(probe) => self.ran.get(probe.table).map_or(1, |table| table.passes),
                 _ => 1,
             };
             let remark = format!("built in {passes} parts, each with a pass of its own: memory_limit was reached");
             node = Node {
-                operator: operator.into(),
+                operator,
                 facts,
                 rows_in: rows.map(|rows| rows.rows_in),
                 rows_out: rows.map(|rows| rows.rows_out),
                 time: None,
                 sampled: ran.and_then(|ran| sampled(&ran.times, *ran.times.steps.get(step)?)),
+                placed: None,
                 remarks: (passes > 1).then_some(remark).into_iter().collect(),
                 inputs: std::iter::once(node).chain(build).collect(),
             };
         }
         // What came out of the last step is what is left of the rows, whatever order the steps were carried out in. Where
         // only the first in an order are wanted, their own order has got rid of some.
-        node.rows_out = ran.map(|ran| {
+        let counted = ran.filter(|ran| ran.steps.len() >= pipeline.steps.len());
+        node.rows_out = counted.map(|ran| {
             let change = |rows: &StepRows| rows.rows_out as i64 - rows.rows_in as i64;
             match ran.top {
                 Some(top) if !ran.steps.is_empty() => top.rows_in,
@@ -153,14 +208,25 @@ impl Subtree<'_> {
             facts.skipped_by_joins.push((join, skipped.morsels.len() as u64));
             count_partitions(&mut facts, scan, &skipped.morsels);
         }
+        let times = ran.and_then(|ran| ran.device);
+        // Which of them it was nobody has counted apart.
+        if let Some(DeviceTimes { morsels_skipped: skipped @ 1.., .. }) = times {
+            facts.skipped_by_joins.push(("its filters and joins".into(), skipped));
+        }
+        facts.device = self.device.zip(times).map(|(placed, times)| DeviceScan {
+            device: placed.backend.name().into(),
+            resident_bytes: times.resident_bytes,
+            moved_bytes: times.moved_bytes,
+        });
         facts.skipped_by_top_k = ran.and_then(|ran| ran.top).map_or(0, |top| top.morsels_skipped as u64);
         Node {
-            operator: "CpuScan".into(),
+            operator: self.named("CpuScan", "GpuScan"),
             facts: Facts::Scan(Box::new(facts)),
             rows_in: None,
             rows_out: ran.map(|ran| ran.rows),
             time: ran.map(|ran| ran.elapsed),
             sampled: ran.and_then(|ran| sampled(&ran.times, ran.times.source)),
+            placed: None,
             remarks: Vec::new(),
             inputs: Vec::new(),
         }
@@ -175,6 +241,7 @@ impl Subtree<'_> {
             rows_out: ran.map(|ran| ran.rows),
             time: ran.map(|ran| ran.elapsed),
             sampled: pipeline.and_then(|ran| sampled(&ran.times, ran.times.source)),
+            placed: None,
             remarks: ran.map(|ran| format!("{} in memory", bytes(ran.bytes))).into_iter().collect(),
             inputs: self.derived.get(input.number).cloned().into_iter().collect(),
         }
@@ -202,7 +269,7 @@ impl Subtree<'_> {
                 SinkFacts::Groups(_) | SinkFacts::Rows | SinkFacts::Top => None,
             },
             built: ran.and_then(|ran| ran.table),
-            build: ran.map(pipeline_times),
+            build: ran.map(|ran| self.times(ran)),
             collecting: ran.and_then(|ran| sampled(&ran.times, ran.times.sink)),
         }
     }
@@ -217,16 +284,6 @@ fn count_partitions(facts: &mut ScanFacts, scan: &Scan, morsels: &[usize]) {
     }
 }
 
-fn pipeline_times(ran: &PipelineRan) -> PipelineTimes {
-    PipelineTimes {
-        elapsed: ran.elapsed,
-        threads: ran.workers as u64,
-        thread_time: ran.times.threads,
-        cpu: ran.times.cpu,
-        finishing: ran.finishing,
-    }
-}
-
 fn sampled(times: &StageTimes, time: Duration) -> Option<Sampled> {
     (!times.threads.is_zero()).then(|| Sampled { time, share: times.share(time) })
 }
@@ -238,6 +295,10 @@ fn order(steps: usize, ran: Option<&PipelineRan>) -> Vec<usize> {
     let Some(ran) = ran else { return left };
     let mut order = Vec::with_capacity(steps);
     let mut rows = ran.rows;
+    // What nobody has counted is told as planned.
+    if ran.steps.len() < steps {
+        return left;
+    }
     while let Some(at) = (0..left.len()).min_by_key(|at| ran.steps[left[*at]].rows_in.abs_diff(rows)) {
         let step = left.remove(at);
         rows = ran.steps[step].rows_out;

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use onehop_io::LedgerSnapshot;
+use onehop_pipeline::backend::Compiled;
 use onehop_pipeline::cpu::TableFacts;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, Sampled, ScanFacts, TopFacts,
+    DevicePipeline, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, PlacementFacts,
+    Sampled, ScanFacts, TopFacts,
 };
 
 const SCHEMA_VERSION: u64 = 1;
@@ -58,9 +60,28 @@ fn node(node: &Node) -> Value {
     }
     all.extend(node.time.map(|time| ("seconds".to_string(), seconds(time))));
     all.extend(node.sampled.map(|sampled| ("sampled".to_string(), self::sampled(&sampled))));
+    all.extend(node.placed.as_ref().map(|placed| ("placement".to_string(), placement(placed))));
     all.insert("remarks".into(), node.remarks.clone().into());
     all.insert("inputs".into(), node.inputs.iter().map(self::node).collect());
     all.into()
+}
+
+fn placement(placed: &PlacementFacts) -> Value {
+    json!({
+        "device": placed.device.as_ref().map(|(name, _)| name),
+        "description": placed.device.as_ref().map(|(_, description)| description),
+        "why": placed.why,
+        "estimate": placed.estimate.as_ref().map(|estimate| {
+            json!({
+                "cpu_seconds": seconds(estimate.cpu),
+                "device_seconds": seconds(estimate.device),
+                "read_bytes": estimate.read_bytes,
+                "resident_bytes": estimate.resident_bytes,
+                "kept_bytes": estimate.kept_bytes,
+                "kernels_to_compile": estimate.to_compile,
+            })
+        }),
+    })
 }
 
 fn scan(scan: &ScanFacts) -> Value {
@@ -87,6 +108,9 @@ fn scan(scan: &ScanFacts) -> Value {
             json!({ "way": ahead.way, "bytes": ahead.ahead_bytes, "late_bytes": ahead.late_bytes })
         }),
         "read": scan.read.map(|(blocks, bytes)| json!({ "blocks": blocks, "bytes": bytes })),
+        "device": scan.device.as_ref().map(|scan| {
+            json!({ "name": scan.device, "resident_bytes": scan.resident_bytes, "moved_bytes": scan.moved_bytes })
+        }),
     })
 }
 
@@ -160,6 +184,25 @@ fn pipeline(times: &PipelineTimes) -> Value {
         "thread_seconds": seconds(times.thread_time),
         "cpu_seconds": seconds(times.cpu),
         "finish_seconds": seconds(times.finishing),
+        "device": times.device.as_ref().map(on_device),
+    })
+}
+
+fn on_device(device: &DevicePipeline) -> Value {
+    let compiled = match device.compiled {
+        Compiled::Now(took) => Some(seconds(took)),
+        Compiled::Before => None,
+    };
+    json!({
+        "kernel_seconds": seconds(device.kernel),
+        "launches": device.launches,
+        "is_compiled_now": compiled.is_some(),
+        "compile_seconds": compiled,
+        "read_bytes": device.read_bytes,
+        "returned_bytes": device.returned_bytes,
+        "bytes_per_sec": device.bytes_per_sec(),
+        "copy_bytes_per_sec": device.copy_bytes_per_sec,
+        "copy_rate_ratio": device.share(),
     })
 }
 

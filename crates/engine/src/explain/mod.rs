@@ -19,11 +19,12 @@ mod tree;
 use std::time::Duration;
 
 use onehop_io::LedgerSnapshot;
+use onehop_pipeline::backend::Compiled;
 use onehop_pipeline::cpu::{Grouping, TableFacts};
 use onehop_segment::AheadFacts;
 
 pub(crate) use self::sql::Printer;
-pub(crate) use self::tree::{node_of, scan_facts};
+pub(crate) use self::tree::{node_of, refused_devices, scan_facts};
 
 /// Whether a query is run to be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,8 @@ pub struct Totals {
 /// An operator.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, `CpuCollect`, `CpuTopK`, or DataFusion's.
+    /// Its name: `CpuScan`, `CpuFilter`, `CpuJoin`, `CpuPreAgg`, `CpuCollect`, `CpuTopK`, the same with `Gpu` for what is
+    /// placed on a device or ran there, or DataFusion's.
     pub operator: String,
     /// What it does.
     pub facts: Facts,
@@ -79,6 +81,8 @@ pub struct Node {
     pub time: Option<Duration>,
     /// Its part in the time of its pipeline's threads, by samples.
     pub sampled: Option<Sampled>,
+    /// Where its pipelines run and why, of the operator that the rows of pipelines come out of, if there was a choice.
+    pub placed: Option<PlacementFacts>,
     /// What is to be known about it: why it is not fused, or that memory ran out.
     pub remarks: Vec<String>,
     /// Where its rows come from. A join's first is the side that streams through.
@@ -107,6 +111,77 @@ pub struct PipelineTimes {
     pub cpu: Duration,
     /// How much of `elapsed` it took to put together what the threads had: a table, or groups.
     pub finishing: Duration,
+    /// What it took on a device, if that is where it ran. No thread worked on it then.
+    pub device: Option<DevicePipeline>,
+}
+
+/// What a pipeline took on a device.
+#[derive(Clone, Copy, Debug)]
+pub struct DevicePipeline {
+    /// The time of its kernels by the device's clock, waiting not included.
+    pub kernel: Duration,
+    /// How many there were.
+    pub launches: u64,
+    /// Whether they had to be compiled, and how long that took.
+    pub compiled: Compiled,
+    /// Stored bytes that they read, moved there for it or not.
+    pub read_bytes: u64,
+    /// Bytes that came back.
+    pub returned_bytes: u64,
+    /// Bytes a second that the device copies in its memory, as measured.
+    pub copy_bytes_per_sec: Option<f64>,
+}
+
+impl DevicePipeline {
+    /// Stored bytes a second, while kernels ran.
+    pub fn bytes_per_sec(&self) -> Option<f64> {
+        (!self.kernel.is_zero()).then(|| self.read_bytes as f64 / self.kernel.as_secs_f64())
+    }
+
+    /// The part of the device's copy rate that this is.
+    pub fn share(&self) -> Option<f64> {
+        let copy = self.copy_bytes_per_sec.filter(|rate| *rate > 0.0)?;
+        Some(self.bytes_per_sec()? / copy)
+    }
+}
+
+/// Where pipelines run, and why.
+#[derive(Clone, Debug)]
+pub struct PlacementFacts {
+    /// The device that they were placed on, with what it is; `None` for the CPU.
+    pub device: Option<(String, String)>,
+    /// Why.
+    pub why: String,
+    /// What they were estimated to take.
+    pub estimate: Option<EstimateFacts>,
+}
+
+/// What pipelines were estimated to take.
+#[derive(Clone, Copy, Debug)]
+pub struct EstimateFacts {
+    /// On the CPU.
+    pub cpu: Duration,
+    /// On the device.
+    pub device: Duration,
+    /// Stored bytes to be read.
+    pub read_bytes: u64,
+    /// Those of them that are in the device's memory.
+    pub resident_bytes: u64,
+    /// Those that belong there, and will be when the query has run.
+    pub kept_bytes: u64,
+    /// Kernels that nobody has compiled yet.
+    pub to_compile: u64,
+}
+
+/// What a scan took from where, for a device.
+#[derive(Clone, Debug)]
+pub struct DeviceScan {
+    /// The device.
+    pub device: String,
+    /// Stored bytes that were in its memory.
+    pub resident_bytes: u64,
+    /// Bytes that were moved there.
+    pub moved_bytes: u64,
 }
 
 /// What an operator does.
@@ -167,6 +242,8 @@ pub struct ScanFacts {
     pub ahead: Option<AheadFacts>,
     /// Blocks and bytes that it read by itself, outside of a pipeline.
     pub read: Option<(u64, u64)>,
+    /// Where its bytes were, once it has run on a device.
+    pub device: Option<DeviceScan>,
 }
 
 /// What is left of a partition.

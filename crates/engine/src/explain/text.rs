@@ -4,11 +4,12 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use onehop_io::{Hop, LedgerSnapshot};
+use onehop_pipeline::backend::Compiled;
 use onehop_segment::AheadFacts;
 
 use super::{
-    Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, Sampled, ScanFacts, TopFacts,
-    Totals,
+    DevicePipeline, DeviceScan, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes,
+    PlacementFacts, Sampled, ScanFacts, TopFacts, Totals,
 };
 use crate::units::{bytes, count, plural, rate, time};
 
@@ -82,6 +83,7 @@ pub(super) fn figures(node: &Node) -> Vec<String> {
         Facts::Top(top) => top_figures(top),
         Facts::Rows(_) | Facts::Filter(_) | Facts::Other(_) => Vec::new(),
     };
+    lines.extend(node.placed.as_ref().map(placed));
     let mut done = Vec::new();
     match (node.rows_in, node.rows_out) {
         (Some(rows_in), Some(rows_out)) => done.push(format!("rows {} -> {}", count(rows_in), count(rows_out))),
@@ -116,6 +118,26 @@ pub(super) fn figures(node: &Node) -> Vec<String> {
     lines
 }
 
+/// Where pipelines run, and why.
+fn placed(placed: &PlacementFacts) -> String {
+    let place = match &placed.device {
+        Some((name, description)) => format!("{name} ({description})"),
+        None => "the CPU".into(),
+    };
+    let mut text = format!("placed on {place}: {}", placed.why);
+    if let Some(estimate) = &placed.estimate {
+        let moved = estimate.read_bytes.saturating_sub(estimate.resident_bytes);
+        let _ = write!(text, "; {} resident, {} to be moved", bytes(estimate.resident_bytes), bytes(moved));
+        if estimate.kept_bytes > 0 {
+            let _ = write!(text, " to stay");
+        }
+        if estimate.to_compile > 0 {
+            let _ = write!(text, ", {} to be compiled", plural(estimate.to_compile, "kernel"));
+        }
+    }
+    text
+}
+
 fn scan_figures(scan: &ScanFacts) -> Vec<String> {
     let mut lines = Vec::new();
     if !scan.columns.is_empty() {
@@ -147,6 +169,10 @@ fn scan_figures(scan: &ScanFacts) -> Vec<String> {
     }
     if let Some(AheadFacts { way: Some(way), ahead_bytes, late_bytes }) = &scan.ahead {
         lines.push(format!("read ahead {} by {way}; {} when wanted", bytes(*ahead_bytes), bytes(*late_bytes)));
+    }
+    if let Some(DeviceScan { device, resident_bytes, moved_bytes }) = &scan.device {
+        let (resident, moved) = (bytes(*resident_bytes), bytes(*moved_bytes));
+        lines.push(format!("{device}: {resident} were resident, {moved} moved there"));
     }
     if let Some((blocks, read)) = scan.read {
         lines.push(format!("read {} of {}", bytes(read), plural(blocks, "block")));
@@ -200,11 +226,35 @@ fn sampled(sampled: &Sampled) -> String {
 
 /// What a pipeline took.
 fn pipeline_times(times: &PipelineTimes) -> String {
+    if let Some(device) = &times.device {
+        return format!("{}, {}", time(times.elapsed), on_device(device));
+    }
     let (elapsed, threads) = (time(times.elapsed), plural(times.threads, "thread"));
     let mut text = format!("{elapsed}, {} on {threads}, CPU {}", time(times.thread_time), time(times.cpu));
     // What is not worth mentioning is not mentioned.
     if times.finishing * 20 > times.elapsed {
         let _ = write!(text, ", then {} to put it together", time(times.finishing));
+    }
+    text
+}
+
+/// What a pipeline's time on a device went to.
+fn on_device(device: &DevicePipeline) -> String {
+    let kernel = time(device.kernel);
+    let launches =
+        if device.launches == 1 { "1 launch".into() } else { format!("{} launches", count(device.launches)) };
+    let mut text = format!("kernels {kernel} in {launches}");
+    if let Some(rate) = rate(device.read_bytes, device.kernel) {
+        let _ = write!(text, ", {} at {rate}", bytes(device.read_bytes));
+        if let Some(share) = device.share() {
+            let _ = write!(text, ", {:.0} % of the copy rate", share * 100.0);
+        }
+    }
+    match device.compiled {
+        Compiled::Now(took) => {
+            let _ = write!(text, "; compiled in {}", time(took));
+        }
+        Compiled::Before => text.push_str("; compiled before"),
     }
     text
 }

@@ -49,6 +49,7 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
         sampled: None,
         rows_out: metrics.as_ref().and_then(|metrics| metrics.output_rows()).map(|rows| rows as u64),
         time: metrics.as_ref().and_then(|metrics| metrics.elapsed_compute()).map(|ns| Duration::from_nanos(ns as u64)),
+        placed: None,
         remarks: reason.map(|reason| format!("not fused: {reason}")).into_iter().collect(),
         inputs,
     }
@@ -94,6 +95,12 @@ fn tables_below(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     }
     tables.sort();
     tables
+}
+
+/// Why something below an operator, or it itself, is on no device that it was to be on.
+pub(crate) fn refused_devices(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
+    let own = plan.downcast_ref::<FusedExec>().and_then(|exec| exec.placement().refused.clone());
+    own.or_else(|| plan.children().into_iter().find_map(refused_devices))
 }
 
 /// What DataFusion says of an operator, without its name.
@@ -150,5 +157,6 @@ pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> S
         ledger: None,
         ahead: None,
         read: None,
+        device: None,
     }
 }

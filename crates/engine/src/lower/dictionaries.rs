@@ -11,10 +11,15 @@ use std::sync::Arc;
 use onehop_pipeline::{SegmentSource, Source, Type};
 
 use super::{Failure, Lowered};
+use crate::place::Placing;
 use crate::scan::ScanPlan;
 
 /// Texts of tables of more rows than this are never made a dictionary: a million a second are, and the statement waits.
 const MOST_TEXTS: u64 = 1 << 16;
+
+/// Texts of tables of no more rows than this are made one at once where a device might run the pipelines: it has no other use
+/// for texts, and these few take no time to speak of.
+const FOR_DEVICES: u64 = 1 << 12;
 
 /// Which columns get one.
 #[derive(Debug)]
@@ -31,14 +36,20 @@ impl Dictionaries {
         Self { most_texts: 0, leaves_out: Cell::new(false) }
     }
 
+    /// None but those that a device would need, if there might be one.
+    pub fn few(placing: &Placing) -> Self {
+        let most_texts = if placing.may_use_devices() { FOR_DEVICES } else { 0 };
+        Self { most_texts, leaves_out: Cell::new(false) }
+    }
+
     /// Lowers something with as few as that takes.
     ///
     /// # Errors
     /// Those of the last attempt.
-    pub fn fewest<T>(mut lower: impl FnMut(&Self) -> Lowered<T>) -> Lowered<T> {
-        let none = Self::none();
-        match lower(&none) {
-            Err(Failure::Reason(_)) if none.leaves_out.get() => {
+    pub fn fewest<T>(placing: &Placing, mut lower: impl FnMut(&Self) -> Lowered<T>) -> Lowered<T> {
+        let few = Self::few(placing);
+        match lower(&few) {
+            Err(Failure::Reason(_)) if few.leaves_out.get() => {
                 lower(&Self { most_texts: MOST_TEXTS, leaves_out: Cell::new(false) })
             }
             outcome => outcome,

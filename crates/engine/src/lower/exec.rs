@@ -1,6 +1,9 @@
 //! Runs a fused subtree: first the plans of derived relations, into memory, then a worker per thread, on threads beside
 //! the runtime's, so that timers, signals and other queries are heard however long a morsel takes. Whoever stops waiting
 //! stops the workers, within a vector. An answer that did not fit in memory leaves as it is put together from files.
+//!
+//! What was placed on a device runs there instead ([`super::device`]). If that does not come to an end, and no row has left,
+//! what has been derived for it is used again here.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -31,10 +34,12 @@ use onehop_segment::AheadFacts;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 
+use super::device::{DeviceTimes, OnDevice};
 use super::input::{DerivedInput, Input};
 use super::node::Fused;
 use super::stream::Flow;
 use super::{cannot_run, memory};
+use crate::place::Placement;
 use crate::query::Query;
 use crate::settings::Fallback;
 use crate::units::bytes as in_words;
@@ -51,6 +56,7 @@ const WORKER_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct FusedExec {
     fused: Arc<Fused>,
+    placement: Arc<Placement>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -73,6 +79,10 @@ pub(crate) struct Ran {
     pub rows: u64,
     /// Why DataFusion's operators started anew, if they did.
     pub taken_over: Option<String>,
+    /// Whether the pipelines ran on the device that they were placed on.
+    pub on_device: bool,
+    /// What went wrong there, if the CPU did all of it again.
+    pub device_failed: Option<String>,
 }
 
 /// What came of a derived relation.
@@ -110,6 +120,8 @@ pub(crate) struct PipelineRan {
     pub ahead: AheadFacts,
     /// How often it was carried through: once for each part of a table that did not fit in memory.
     pub passes: usize,
+    /// What it took on a device, if that is where it ran.
+    pub device: Option<DeviceTimes>,
 }
 
 impl PipelineRan {
@@ -167,7 +179,12 @@ pub(crate) struct SpillRan {
 
 impl FusedExec {
     /// Of a subtree whose rows come in `order`, if in any.
-    pub fn new(fused: Arc<Fused>, inputs: Vec<Arc<dyn ExecutionPlan>>, order: Option<LexOrdering>) -> Self {
+    pub fn new(
+        fused: Arc<Fused>,
+        placement: Arc<Placement>,
+        inputs: Vec<Arc<dyn ExecutionPlan>>,
+        order: Option<LexOrdering>,
+    ) -> Self {
         let schema = Arc::clone(fused.schema.inner());
         let properties = PlanProperties::new(
             EquivalenceProperties::new_with_orderings(Arc::clone(&schema), order),
@@ -178,6 +195,7 @@ impl FusedExec {
         let fetch = fused.top();
         Self {
             fused,
+            placement,
             schema,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
@@ -190,6 +208,17 @@ impl FusedExec {
     /// What it does.
     pub fn fused(&self) -> &Fused {
         &self.fused
+    }
+
+    /// Where it runs, and why.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Whether it is, or was, a device that runs it.
+    pub fn is_on_device(&self) -> bool {
+        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        ran.as_ref().map_or(self.placement.device.is_some(), |ran| ran.on_device)
     }
 
     /// What came of the execution that ended last.
@@ -209,7 +238,8 @@ impl DisplayAs for FusedExec {
         }
         write!(f, "{}", self.fused)?;
         for scan in self.fused.scans() {
-            f.write_str(if separator == "\n" { "\n" } else { "; CpuScan: " })?;
+            let name = if self.is_on_device() { "; GpuScan: " } else { "; CpuScan: " };
+            f.write_str(if separator == "\n" { "\n" } else { name })?;
             scan.plan.describe(f, &scan.table.name, &scan.column_names(), separator)?;
         }
         Ok(())
@@ -218,10 +248,13 @@ impl DisplayAs for FusedExec {
 
 impl ExecutionPlan for FusedExec {
     fn name(&self) -> &'static str {
-        match self.fused.top() {
-            Some(_) => "CpuTopK",
-            None if self.fused.collects() => "CpuCollect",
-            None => "CpuPreAgg",
+        match (self.fused.top(), self.is_on_device()) {
+            (Some(_), false) => "CpuTopK",
+            (Some(_), true) => "GpuTopK",
+            (None, false) if self.fused.collects() => "CpuCollect",
+            (None, true) if self.fused.collects() => "GpuCollect",
+            (None, false) => "CpuPreAgg",
+            (None, true) => "GpuPreAgg",
         }
     }
 
@@ -250,6 +283,7 @@ impl ExecutionPlan for FusedExec {
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(Self {
             fused: Arc::clone(&self.fused),
+            placement: Arc::clone(&self.placement),
             schema: Arc::clone(&self.schema),
             properties: Arc::clone(&self.properties),
             metrics: self.metrics.clone(),
@@ -268,6 +302,7 @@ impl ExecutionPlan for FusedExec {
         let fetch = self.fetch?;
         Some(Arc::new(Self {
             fused: Arc::clone(&self.fused),
+            placement: Arc::clone(&self.placement),
             schema: Arc::clone(&self.schema),
             properties: Arc::clone(&self.properties),
             metrics: self.metrics.clone(),
@@ -281,8 +316,9 @@ impl ExecutionPlan for FusedExec {
         let metrics = BaselineMetrics::new(&self.metrics, 0);
         let skipped = MetricBuilder::new(&self.metrics).counter("blocks_skipped_by_joins", 0);
         let (fused, schema, inputs) = (Arc::clone(&self.fused), Arc::clone(&self.schema), self.inputs.clone());
-        let run = Run { fused, context, schema, inputs, fetch: self.fetch };
         let told = Arc::clone(&self.ran);
+        let placement = Arc::clone(&self.placement);
+        let run = Run { fused, placement, context, schema, inputs, fetch: self.fetch, told: Arc::clone(&told) };
         let batches = stream::once(async move {
             let timer = metrics.elapsed_compute().timer();
             let mut ran = Ran::default();
@@ -322,11 +358,11 @@ impl ExecutionPlan for FusedExec {
 const HINT_OF_MEMORY: &str = "raise memory_limit (SET memory_limit = '8GiB'), or let DataFusion's operators, which spill to \
                               disk, take over (SET exec.fallback = 'warn')";
 
-type Outcome<T> = std::result::Result<T, Stop>;
-type Batches = BoxStream<'static, DataFusionResult<RecordBatch>>;
+pub(super) type Outcome<T> = std::result::Result<T, Stop>;
+pub(super) type Batches = BoxStream<'static, DataFusionResult<RecordBatch>>;
 
 /// Why an execution ends without an answer.
-enum Stop {
+pub(super) enum Stop {
     /// DataFusion's operators can do it: no row has left the pipelines yet.
     TakeOver(TakeOver),
     /// It is an error for them as well.
@@ -334,7 +370,7 @@ enum Stop {
 }
 
 /// What pipelines could not go on for.
-enum TakeOver {
+pub(super) enum TakeOver {
     /// Memory ran out.
     Memory(crate::Error),
     /// What a derived relation turned out to hold.
@@ -379,7 +415,7 @@ impl From<onehop_pipeline::Error> for Stop {
 }
 
 /// Rows on their way.
-enum Leaving {
+pub(super) enum Leaving {
     /// Of groups, in memory or put together from files.
     Batches(Batches),
     /// Of a pipeline that goes on making them, after the first.
@@ -387,12 +423,15 @@ enum Leaving {
 }
 
 /// One execution.
-struct Run {
-    fused: Arc<Fused>,
-    context: Arc<TaskContext>,
-    schema: SchemaRef,
+pub(super) struct Run {
+    pub fused: Arc<Fused>,
+    pub placement: Arc<Placement>,
+    pub context: Arc<TaskContext>,
+    pub schema: SchemaRef,
     inputs: Vec<Arc<dyn ExecutionPlan>>,
-    fetch: Option<usize>,
+    pub fetch: Option<usize>,
+    /// Where what came of it is told, also by rows that leave later.
+    pub told: Arc<Mutex<Option<Ran>>>,
 }
 
 impl Run {
@@ -429,9 +468,20 @@ impl Run {
     }
 
     async fn run(&self, ran: &mut Ran) -> Outcome<Leaving> {
+        let (execution, held) = self.begin(ran).await?;
+        if let Some(placed) = &self.placement.device {
+            match self.on_device(placed, &execution, ran).await? {
+                OnDevice::Leaving(leaving) => return Ok(leaving),
+                OnDevice::Failed(why) => ran.device_failed = Some(why),
+            }
+        }
+        self.on_cpu(execution, held, ran).await
+    }
+
+    /// The program with all that it reads: derived relations are computed here, and hold the memory that they take.
+    async fn begin(&self, ran: &mut Ran) -> Outcome<(Execution, Vec<MemoryReservation>)> {
         let query = self.context.session_config().get_extension::<Query>();
         let budget = memory::budget(&self.context);
-        let stop = StopOnDrop::default();
         if let Some(query) = &query {
             for scan in self.fused.scans() {
                 let (considered, read) = (scan.plan.blocks_considered as u64, scan.plan.blocks.len() as u64);
@@ -454,10 +504,16 @@ impl Run {
             held.push(reservation);
             *source = Arc::new(derived);
         }
-        let mut execution = match held.is_empty() {
+        let execution = match held.is_empty() {
             true => self.fused.execution.with_budget(budget),
             false => self.fused.execution.with_sources(sources, budget)?,
         };
+        Ok((execution, held))
+    }
+
+    async fn on_cpu(&self, mut execution: Execution, held: Vec<MemoryReservation>, ran: &mut Ran) -> Outcome<Leaving> {
+        let query = self.context.session_config().get_extension::<Query>();
+        let stop = StopOnDrop::default();
         let last = execution.pipelines() - 1;
         // The table that does not fit, if there is one. Rows that leave as they are made would have left when another
         // part of it turns out not to fit.
@@ -640,6 +696,7 @@ impl Run {
             spilled: None,
             ahead: stage.ahead(),
             passes: 1,
+            device: None,
         };
         Ok((workers, done))
     }
@@ -765,7 +822,7 @@ impl Run {
     }
 
     /// In pieces of the size that DataFusion's operators work on.
-    fn sliced(&self, batch: &RecordBatch) -> Vec<RecordBatch> {
+    pub fn sliced(&self, batch: &RecordBatch) -> Vec<RecordBatch> {
         let size = self.context.session_config().batch_size();
         (0..batch.num_rows())
             .step_by(size)
@@ -821,7 +878,7 @@ fn merge(mut merger: Merger, batches: &mpsc::Sender<RecordBatch>, fused: &Fused,
 
 /// Stops workers that nobody waits for any more.
 #[derive(Default)]
-pub(super) struct StopOnDrop(pub Arc<AtomicBool>);
+pub(crate) struct StopOnDrop(pub Arc<AtomicBool>);
 
 impl StopOnDrop {
     /// All is done: nobody is stopped.

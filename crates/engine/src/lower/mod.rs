@@ -16,10 +16,12 @@
 //!             ─ distinct ─► one aggregate where DataFusion has two
 //!             ─ aggregate ─► functions, and how their results become DataFusion's types
 //!             ─ words ─► the same in SQL's words, for EXPLAIN
-//!             ─ node  ─► in the plan; ─ exec ─► running; ─ stream ─► rows on their way
+//!             ─ node  ─► in the plan, and with a place; ─ exec ─► running on the CPU, ─ device ─► or on a device;
+//!               ─ stream ─► rows on their way
 //! ```
 
 mod aggregate;
+mod device;
 mod dictionaries;
 mod distinct;
 mod exec;
@@ -45,11 +47,13 @@ use datafusion::logical_expr::{Extension, LogicalPlan};
 
 use onehop_segment::BlockCache;
 
-pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan};
+pub(crate) use self::device::DeviceTimes;
+pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan, StopOnDrop};
 pub(crate) use self::input::{DerivedInput, Input, Scan};
 use self::node::FusedNode;
 pub(crate) use self::node::{Fused, FusedPlanner};
 
+use crate::place::Placing;
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 use crate::{Error, ErrorKind};
@@ -92,8 +96,10 @@ pub(crate) struct Fusing {
     pub mode: ExecMode,
     /// Hot blocks.
     pub cache: Arc<BlockCache>,
-    /// What to do about what cannot be lowered.
+    /// What to do about what cannot be lowered, or not be run where it was to.
     pub fallback: Fallback,
+    /// Where what is lowered runs.
+    pub placing: Placing,
 }
 
 /// Replaces what pipelines can run.

@@ -18,9 +18,11 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use onehop_io::Ledger;
+use onehop_pipeline::backend::Stored;
 use onehop_pipeline::cpu::{Execution, SinkFacts};
 use onehop_pipeline::ir::{Direction, Nulls, Sink, SortKey};
 use onehop_pipeline::{Domain, Expr as PipelineExpr, Value};
+use onehop_segment::BlockCache;
 
 use super::aggregate::{self, Finish};
 use super::dictionaries::Dictionaries;
@@ -33,6 +35,7 @@ use super::relation::{Derived, Relation, tables_below};
 use super::tree::{Planned, Planner};
 use super::words::Words;
 use super::{Fusing, Lowered, Refusal, because};
+use crate::place::{self, Placement, Placing};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 
@@ -50,6 +53,10 @@ pub(crate) struct Fused {
     pub(super) finish: Vec<Finish>,
     pub schema: DFSchemaRef,
     pub fallback: Fallback,
+    /// What decides where it runs.
+    pub placing: Placing,
+    /// What tables are read through.
+    pub cache: Arc<BlockCache>,
     /// What it was made of, and who can plan that.
     pub unfused: LogicalPlan,
     pub state: Arc<SessionState>,
@@ -75,6 +82,34 @@ impl Fused {
             Sink::Top { rows, .. } => Some(rows),
             _ => None,
         }
+    }
+
+    /// Where the rows of each source are stored.
+    pub fn stored(&self) -> Vec<Option<Stored>> {
+        let stored = |input: &Input| match input {
+            Input::Table(Scan { plan, columns, .. }) => {
+                let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
+                Some(Stored { blocks, columns: columns.clone() })
+            }
+            Input::Derived(_) => None,
+        };
+        self.inputs.iter().map(stored).collect()
+    }
+
+    /// Where it will run, on so many threads if that is the CPU. Who cannot go on without a device is told so.
+    fn place(&self, threads: usize, query: Option<&Query>) -> Result<Placement> {
+        // Where there is no device, nobody is kept waiting for a decision.
+        if !self.placing.may_use_devices() {
+            return Ok(Placement::default());
+        }
+        let belongs = self.inputs.iter().map(|input| match input {
+            Input::Table(scan) => scan.table.entry.residence.as_deref(),
+            Input::Derived(_) => None,
+        });
+        let belongs: Vec<Option<&str>> = belongs.collect();
+        let placement = place::place(&self.placing, &self.execution, self.stored(), &belongs, threads);
+        place::report(&placement, self.placing.mode, self.fallback, query)?;
+        Ok(placement)
     }
 
     /// The operators that DataFusion would have run.
@@ -128,13 +163,16 @@ impl FusedNode {
         refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
         if let Some(flat) = distinct::flattened(aggregate)
-            && let Ok(node) =
-                Dictionaries::fewest(|texts| Self::of_flat(&flat, aggregate, state, fusing, query, texts, refused))
+            && let Ok(node) = Dictionaries::fewest(&fusing.placing, |texts| {
+                Self::of_flat(&flat, aggregate, state, fusing, query, texts, refused)
+            })
         {
             return Ok(node);
         }
         // Where sets of values do not do, the one aggregate runs above the other.
-        Dictionaries::fewest(|texts| Self::of_flat(aggregate, aggregate, state, fusing, query, texts, refused))
+        Dictionaries::fewest(&fusing.placing, |texts| {
+            Self::of_flat(aggregate, aggregate, state, fusing, query, texts, refused)
+        })
     }
 
     /// What does the same as `unfused`.
@@ -181,7 +219,7 @@ impl FusedNode {
         query: Option<&Arc<Query>>,
         refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
-        Dictionaries::fewest(|texts| Self::of_joins_with(plan, state, fusing, query, texts, refused))
+        Dictionaries::fewest(&fusing.placing, |texts| Self::of_joins_with(plan, state, fusing, query, texts, refused))
     }
 
     fn of_joins_with(
@@ -277,6 +315,8 @@ impl FusedNode {
             finish,
             schema: Arc::clone(unfused.schema()),
             fallback: fusing.fallback,
+            placing: fusing.placing.clone(),
+            cache: Arc::clone(&fusing.cache),
             unfused,
             state: without_fusing(state, fusing),
         };
@@ -404,7 +444,13 @@ impl ExtensionPlanner for FusedPlanner {
         context: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(node) = node.as_any().downcast_ref::<FusedNode>() else { return Ok(None) };
-        let exec = |order| Arc::new(FusedExec::new(Arc::clone(&node.fused), physical.to_vec(), order));
+        let config = session.config();
+        let query = config.get_extension::<Query>();
+        let placement = Arc::new(node.fused.place(config.target_partitions(), query.as_deref())?);
+        let exec = |order| {
+            let (fused, placement) = (Arc::clone(&node.fused), Arc::clone(&placement));
+            Arc::new(FusedExec::new(fused, placement, physical.to_vec(), order))
+        };
         let LogicalPlan::Sort(sort) = &node.fused.unfused else { return Ok(Some(exec(None))) };
         let order = create_physical_sort_exprs(&sort.expr, sort.input.schema(), session.execution_props(), context)?;
         let Some(order) = LexOrdering::new(order) else { return Ok(Some(exec(None))) };

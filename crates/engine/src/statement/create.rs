@@ -1,4 +1,5 @@
-//! `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(columns)] [PARTITION BY ...] [CLUSTER BY (...)] [AS query]`
+//! `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(columns)] [PARTITION BY ...] [CLUSTER BY (...)]`
+//! `[WITH (residence = 'cuda:0')] [AS query]`
 //!
 //! ```text
 //! PARTITION BY RANGE (column) (PARTITION name VALUES LESS THAN (literal | MAXVALUE), ...)
@@ -22,12 +23,13 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 use onehop_segment::ColumnType;
 
-use super::{Context, done, insert, new_name, normal, parse_name_list, parse_word};
+use super::{Context, done, insert, new_name, normal, parse_name_list, parse_word, residence};
 use crate::catalog::names::type_name;
 use crate::catalog::{Change, ColumnEntry, ListPartition, PartitionBy, RangePartition, SegmentEntry, TableEntry};
 use crate::error::nearest;
 use crate::load::Target;
 use crate::load::partition::{Router, can_hash};
+use crate::place::residence::device_name;
 use crate::planner;
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
@@ -41,6 +43,7 @@ pub(super) struct CreateTable {
     constraints: Vec<TableConstraint>,
     partition_by: Option<PartitionBy>,
     cluster_by: Vec<String>,
+    residence: Option<String>,
     query: Option<Box<SqlQuery>>,
 }
 
@@ -95,12 +98,17 @@ fn parse_rest(parser: &mut Parser<'_>, exists: IfExists) -> Parsed<Result<Create
     };
     let cluster_by =
         if parser.parse_keywords(&[Keyword::CLUSTER, Keyword::BY]) { parse_name_list(parser)? } else { Vec::new() };
+    let residence = if parser.parse_keyword(Keyword::WITH) { Some(residence::parse_parameters(parser)?) } else { None };
     let query = if parser.parse_keyword(Keyword::AS) { Some(parser.parse_query()?) } else { None };
     if columns.is_empty() && query.is_none() {
         let next = parser.peek_token();
         return parser.expected("columns in parentheses, or AS and a query", next);
     }
-    Ok(new_name(&name).map(|name| CreateTable { name, exists, columns, constraints, partition_by, cluster_by, query }))
+    let named = new_name(&name).and_then(|name| {
+        let residence = residence.map(|text| device_name(&text)).transpose()?;
+        Ok(CreateTable { name, exists, columns, constraints, partition_by, cluster_by, residence, query })
+    });
+    Ok(named)
 }
 
 fn parse_partition_by(parser: &mut Parser<'_>) -> Parsed<PartitionBy> {
@@ -237,6 +245,7 @@ impl CreateTable {
             // Somebody was faster: what was written goes with `target`.
             Committed::Kept => return Ok(done("CREATE TABLE", None)),
         }
+        residence::follow(&self.name, context).await?;
         Ok(done("CREATE TABLE", rows))
     }
 
@@ -364,6 +373,7 @@ impl CreateTable {
             columns: columns.collect::<Result<_>>()?,
             cluster_by: self.cluster_by.clone(),
             partition_by: self.partition_by.clone(),
+            residence: self.residence.clone(),
             segments,
         };
         context.database.commit(|catalog| {

@@ -20,7 +20,7 @@ use super::{Context, Statement, parse_word};
 use crate::explain::{self, ExplainMode, Explanation, Totals};
 use crate::lower::{Fusing, Refusal};
 use crate::query::{Output, Rows};
-use crate::settings::Fallback;
+use crate::settings::{Fallback, GpuMode};
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.
@@ -175,6 +175,9 @@ async fn explained(
     let first = refused.iter().find(|refusal| is_refused && !refusal.tables.is_empty());
     let fails =
         first.map(|Refusal { reason, .. }| format!("no fused pipeline can run {reason} (exec.fallback = 'error')"));
+    let is_required = is_refused && context.settings().gpu_mode() == GpuMode::Require;
+    let unmet = is_required.then(|| explain::refused_devices(&physical)).flatten();
+    let fails = fails.or(unmet.map(|why| format!("a GPU is required, and {why} (exec.fallback = 'error')")));
     Ok(Explanation { sql, plan: explain::node_of(&physical, &refused, mode), not_fused, fails, totals })
 }
 

@@ -9,7 +9,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::Expr;
 
-use super::{Context, done};
+use super::{Context, done, residence};
 use crate::catalog::{Change, SegmentEntry};
 use crate::database::{Database, Snapshot, Table};
 use crate::files;
@@ -89,6 +89,7 @@ pub(super) async fn append(plan: LogicalPlan, table: &Table, context: &Context<'
     let rows = segments.iter().map(|segment| segment.rows).sum();
     add_segments(context.database, table, segments)?;
     target.keep_files();
+    residence::follow(&table.name, context).await?;
     Ok(rows)
 }
 

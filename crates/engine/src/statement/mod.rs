@@ -8,6 +8,7 @@ mod drop;
 mod explain;
 mod insert;
 mod inspect;
+mod residence;
 mod select;
 mod set;
 mod view;
@@ -43,6 +44,7 @@ enum Statement {
     CopyTo(copy::CopyTo),
     Set(set::SetValue),
     Show(inspect::Show),
+    Residence(residence::Residence),
     Explain(explain::Explain),
     Other(Box<DataFusionStatement>),
 }
@@ -84,6 +86,7 @@ pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
         Statement::CopyTo(copy) => copy.run(context).await.map(Output::Done),
         Statement::Set(set) => set.run(context).map(Output::Done),
         Statement::Show(show) => show.run(context).await,
+        Statement::Residence(residence) => residence.run(context).await.map(Output::Done),
         Statement::Explain(explain) => explain.run(context).await,
         // In a format of DataFusion's.
         Statement::Other(statement) if matches!(&*statement, DataFusionStatement::Explain(e) if !e.options.analyze) => {
@@ -119,7 +122,7 @@ impl Statement {
             Self::CopyTo(copy) => copy.settle(),
             Self::Explain(explain) => planner::settle_statement(&mut explain.query),
             Self::Other(statement) => planner::settle_statement(statement),
-            Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) | Self::Show(_) => Ok(()),
+            Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) | Self::Show(_) | Self::Residence(_) => Ok(()),
         }
     }
 }
@@ -142,6 +145,16 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
                 }
             }
             Keyword::COPY => return copy::parse(inner),
+            Keyword::ALTER | Keyword::LOAD => {
+                if let Some(residence) = residence::parse(inner)? {
+                    return Ok(residence);
+                }
+            }
+            _ if word.value.eq_ignore_ascii_case("evict") => {
+                if let Some(residence) = residence::parse(inner)? {
+                    return Ok(residence);
+                }
+            }
             Keyword::EXPLAIN => {
                 if let Some(explain) = explain::parse(parser)? {
                     return Ok(explain);

@@ -44,7 +44,7 @@ pub(super) fn setting_name(name: &ObjectName) -> String {
 }
 
 /// Settings of a database rather than a session, with an example of each.
-const AT_OPENING: [(&str, &str); 1] = [("io.cache", "4GiB")];
+const AT_OPENING: [(&str, &str); 2] = [("io.cache", "4GiB"), ("gpu.memory_limit", "40GiB")];
 
 impl SetValue {
     pub fn run(self, context: &Context<'_>) -> Result<Done> {

@@ -3,6 +3,8 @@
 // Every test binary uses a part of this.
 #![allow(dead_code)]
 
+pub mod device;
+
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Write};
 use std::path::{Path, PathBuf};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use futures::StreamExt;
-use onehop_engine::{Hop, LedgerSnapshot, Output, Session};
+use onehop_engine::{ExplainMode, Explanation, Facts, Hop, LedgerSnapshot, Output, Session};
 use serde::Serialize;
 
 use crate::queries::Query;
@@ -32,6 +32,69 @@ pub struct Measured {
     pub rows_out: u64,
     /// What one run moved.
     pub ledger: LedgerSnapshot,
+    /// What it took on a device, if it is to run on one.
+    pub device: Option<OnDevice>,
+}
+
+/// What a query took on a device: of the run whose kernels took the median time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct OnDevice {
+    /// The time of its kernels, by the device's clock.
+    pub kernel_ns: u64,
+    /// Stored bytes that they read.
+    pub read_bytes: u64,
+    /// Bytes that were moved there for it.
+    pub moved_bytes: u64,
+    /// Kernels.
+    pub launches: u64,
+    /// Bytes a second that the device copies in its memory, as measured.
+    pub copy_bytes_per_sec: Option<f64>,
+}
+
+impl OnDevice {
+    /// Bytes a second, while kernels ran.
+    pub fn bytes_per_sec(&self) -> Option<f64> {
+        (self.kernel_ns > 0).then(|| self.read_bytes as f64 / (self.kernel_ns as f64 / 1e9))
+    }
+
+    /// The part of the copy rate that this is.
+    pub fn share(&self) -> Option<f64> {
+        Some(self.bytes_per_sec()? / self.copy_bytes_per_sec.filter(|rate| *rate > 0.0)?)
+    }
+
+    /// Of one run.
+    fn of(explanation: &Explanation) -> Self {
+        let mut all = Self::default();
+        explanation.plan.for_each(&mut |node| {
+            let pipeline = match &node.facts {
+                Facts::Groups(facts) => facts.pipeline,
+                Facts::Rows(facts) => facts.pipeline,
+                Facts::Top(facts) => facts.pipeline,
+                Facts::Join(facts) => facts.build,
+                _ => None,
+            };
+            if let Some(device) = pipeline.and_then(|pipeline| pipeline.device) {
+                all.kernel_ns += device.kernel.as_nanos() as u64;
+                all.read_bytes += device.read_bytes;
+                all.launches += device.launches;
+                all.copy_bytes_per_sec = all.copy_bytes_per_sec.or(device.copy_bytes_per_sec);
+            }
+        });
+        let ledger = explanation.totals.map(|totals| totals.ledger).unwrap_or_default();
+        all.moved_bytes = ledger.hop(Hop::HostToDevice) + ledger.hop(Hop::StorageToDevice);
+        all
+    }
+}
+
+/// How queries are measured.
+#[derive(Clone, Debug, Default)]
+pub struct How {
+    /// Measured runs.
+    pub runs: usize,
+    /// Whether they run on a device, whose own clock is read in as many runs again.
+    pub on_device: bool,
+    /// Statements that are carried out before each run, and not counted.
+    pub before: Vec<String>,
 }
 
 /// How an answer was found to be.
@@ -77,12 +140,12 @@ pub fn geometric_mean(all: &[Measured]) -> Option<Duration> {
 /// Runs before the measured ones. There is one, whose answer is checked.
 pub const WARM_UP_RUNS: usize = 1;
 
-/// Runs one query: once to warm up and check, then `runs` times.
+/// Runs one query: once to warm up and check, then as often as asked.
 ///
 /// # Errors
 /// If the query fails. A wrong answer is not an error but a result.
-pub async fn measure(session: &Session, query: &Query, scale: f64, runs: usize) -> onehop_engine::Result<Measured> {
-    let (batches, _) = run(session, query).await?;
+pub async fn measure(session: &Session, query: &Query, scale: f64, how: &How) -> onehop_engine::Result<Measured> {
+    let (batches, _) = run(session, query, how).await?;
     let answer = match answers::stored(query.id, scale) {
         None => Answer::NotStored,
         Some(kept) => match answers::verify(&batches, kept) {
@@ -93,15 +156,39 @@ pub async fn measure(session: &Session, query: &Query, scale: f64, runs: usize) 
     let rows_out = batches.iter().map(|batch| batch.num_rows() as u64).sum();
     let mut times = Vec::new();
     if !matches!(answer, Answer::Wrong { .. }) {
-        for _ in 0..runs {
-            times.push(run(session, query).await?.1);
+        for _ in 0..how.runs {
+            times.push(run(session, query, how).await?.1);
         }
     }
     times.sort_unstable();
-    Ok(Measured { id: query.id, answer, times, rows_out, ledger: session.query().ledger() })
+    let ledger = session.query().ledger();
+    let device = match how.on_device && !matches!(answer, Answer::Wrong { .. }) {
+        true => Some(on_device(session, query, how).await?),
+        false => None,
+    };
+    Ok(Measured { id: query.id, answer, times, rows_out, ledger, device })
 }
 
-async fn run(session: &Session, query: &Query) -> onehop_engine::Result<(Vec<RecordBatch>, Duration)> {
+/// The run with the median time of kernels.
+async fn on_device(session: &Session, query: &Query, how: &How) -> onehop_engine::Result<OnDevice> {
+    let mut runs = Vec::new();
+    for _ in 0..how.runs.max(1) {
+        prepare(session, how).await?;
+        runs.push(OnDevice::of(&session.explain(query.sql, ExplainMode::Analyze).await?));
+    }
+    runs.sort_by_key(|run| run.kernel_ns);
+    Ok(runs[runs.len() / 2])
+}
+
+async fn prepare(session: &Session, how: &How) -> onehop_engine::Result<()> {
+    for statement in &how.before {
+        session.sql(statement).await?;
+    }
+    Ok(())
+}
+
+async fn run(session: &Session, query: &Query, how: &How) -> onehop_engine::Result<(Vec<RecordBatch>, Duration)> {
+    prepare(session, how).await?;
     let started = Instant::now();
     let mut batches = Vec::new();
     if let Output::Rows(mut rows) = session.sql(query.sql).await? {
@@ -130,6 +217,13 @@ pub struct Row {
     blocks_skipped: u64,
     blocks_read: u64,
     read_bytes_per_sec: Option<f64>,
+    /// On a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<OnDevice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_bytes_per_sec: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_copy_rate_ratio: Option<f64>,
 }
 
 impl From<&Measured> for Row {
@@ -151,6 +245,9 @@ impl From<&Measured> for Row {
             blocks_skipped: m.ledger.blocks_skipped,
             blocks_read: m.ledger.blocks_read,
             read_bytes_per_sec: m.read_bytes_per_sec(),
+            device: m.device,
+            device_bytes_per_sec: m.device.and_then(|device| device.bytes_per_sec()),
+            device_copy_rate_ratio: m.device.and_then(|device| device.share()),
         }
     }
 }

@@ -1,0 +1,419 @@
+//! NVIDIA GPUs as devices that run programs ([`onehop_pipeline::backend`]): what generates and runs code ([`crate::fused`]) and
+//! what keeps columns on the device ([`crate::resident`]), put together.
+//!
+//! Nothing is loaded before somebody asks for devices. A machine without a driver has none, and the reason.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use onehop_io::Hop;
+use onehop_pipeline::backend::{
+    Backend, Compiled, Control, DeviceRan, Devices, Estimate, Hints, Loaded, MemoryLimit, Prepared, Rates, Refusal,
+    Residency, Resident, SegmentKey, Stored, Take,
+};
+use onehop_pipeline::cpu::{Execution, TableFacts};
+use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
+
+use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts};
+use crate::kernels::copy;
+use crate::resident::column::runs;
+use crate::resident::{Assembled, Columns, ResidentImages};
+use crate::{Context, DeviceBuf, Driver, Error, Nvrtc};
+
+/// Bytes that rates are measured with.
+const MEASURED_BYTES: usize = 256 << 20;
+/// Those over the bus.
+const MOVED_BYTES: usize = 64 << 20;
+/// The best of so many runs.
+const RUNS: usize = 5;
+/// What a kernel takes to compile, before one was.
+const COMPILE_GUESS: Duration = Duration::from_millis(300);
+/// The part of the memory that is left to runs: tables, groups, columns that do not stay.
+const FOR_RUNS: u64 = 8;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: i32 = 2;
+
+/// The GPUs of this machine that this process may use, looked for when somebody asks.
+#[derive(Debug)]
+pub struct CudaDevices {
+    /// Where compiled kernels are kept.
+    folder: Option<PathBuf>,
+    found: OnceLock<Result<Vec<Arc<dyn Backend>>, String>>,
+}
+
+/// GPUs, to be registered with a database. Compiled kernels are kept in `folder`, if there is one.
+pub fn devices(folder: Option<PathBuf>) -> Arc<CudaDevices> {
+    Arc::new(CudaDevices { folder, found: OnceLock::new() })
+}
+
+impl CudaDevices {
+    /// Of contexts that somebody has made, such as a fake one.
+    pub fn of_contexts(contexts: &[Arc<Context>], nvrtc: &Arc<Nvrtc>, options: Options) -> Arc<Self> {
+        let devices = contexts.iter().map(|context| Arc::new(CudaBackend::new(context, nvrtc, None, options)) as _);
+        Arc::new(Self { folder: None, found: OnceLock::from(Ok(devices.collect())) })
+    }
+
+    fn look(&self) -> Result<Vec<Arc<dyn Backend>>, String> {
+        let said = |e: Error| match e.cure() {
+            Some(cure) => format!("{e}; {cure}"),
+            None => e.to_string(),
+        };
+        let found = Driver::load().and_then(|driver| driver.devices()).map_err(said)?;
+        if found.is_empty() {
+            return Err("the driver knows no GPU that this process may use".into());
+        }
+        let nvrtc = Nvrtc::load().map_err(said)?;
+        let mut backends: Vec<Arc<dyn Backend>> = Vec::with_capacity(found.len());
+        for device in &found {
+            let context = device.context().map_err(said)?;
+            backends.push(Arc::new(CudaBackend::new(&context, &nvrtc, self.folder.clone(), Options::default())));
+        }
+        Ok(backends)
+    }
+}
+
+impl Devices for CudaDevices {
+    fn all(&self) -> Result<&[Arc<dyn Backend>], String> {
+        self.found.get_or_init(|| self.look()).as_ref().map(Vec::as_slice).map_err(Clone::clone)
+    }
+
+    fn found(&self) -> &[Arc<dyn Backend>] {
+        match self.found.get() {
+            Some(Ok(found)) => found,
+            _ => &[],
+        }
+    }
+
+    fn are_ready(&self) -> bool {
+        self.found.get().is_some_and(|found| match found {
+            Ok(found) => found.iter().all(|backend| backend.is_measured()),
+            Err(_) => true,
+        })
+    }
+
+    fn are_likely(&self) -> bool {
+        match self.found.get() {
+            Some(found) => found.as_ref().is_ok_and(|found| !found.is_empty()),
+            // Of the driver's, without loading it.
+            None => ["/dev/nvidiactl", "/dev/dxg"].iter().any(|node| Path::new(node).exists()),
+        }
+    }
+}
+
+/// A GPU.
+#[derive(Debug)]
+pub struct CudaBackend(Arc<Gpu>);
+
+#[derive(Debug)]
+struct Gpu {
+    name: String,
+    description: String,
+    memory_bytes: u64,
+    executor: Executor,
+    nvrtc: Arc<Nvrtc>,
+    columns: Columns,
+    assembled: Assembled,
+    rates: OnceLock<PipelineResult<Rates>>,
+    /// Texts of pipelines, before anything is known of their columns, that have been compiled; by hash.
+    compiled: Mutex<HashSet<u64>>,
+}
+
+impl CudaBackend {
+    fn new(context: &Arc<Context>, nvrtc: &Arc<Nvrtc>, folder: Option<PathBuf>, options: Options) -> Self {
+        let device = context.device();
+        Self(Arc::new(Gpu {
+            name: format!("cuda:{}", device.ordinal),
+            description: device.name.clone(),
+            memory_bytes: device.memory_bytes,
+            executor: Executor::new(context, nvrtc, folder, options),
+            nvrtc: Arc::clone(nvrtc),
+            columns: Columns::default(),
+            assembled: Assembled::default(),
+            rates: OnceLock::new(),
+            compiled: Mutex::default(),
+        }))
+    }
+}
+
+impl Gpu {
+    /// An error as whoever asked knows it.
+    fn error(&self, error: FusedError) -> PipelineError {
+        match error {
+            FusedError::Refused(what) => PipelineError::Unsupported(what),
+            FusedError::Pipeline(e) => e,
+            FusedError::Device { attempt, source } => self.device_error(&attempt, &source),
+        }
+    }
+
+    fn device_error(&self, attempt: &str, source: &Error) -> PipelineError {
+        match source {
+            Error::Cuda { code: OUT_OF_MEMORY, .. } => {
+                let available = self.memory_bytes.saturating_sub(self.columns.bytes()) as usize;
+                PipelineError::Memory { what: attempt.into(), needed: available.saturating_add(1), available }
+            }
+            _ => PipelineError::device(&self.name, format!("{attempt}: {source}")),
+        }
+    }
+
+    /// Bytes that columns may take.
+    fn limit(&self, memory: MemoryLimit) -> u64 {
+        let all = memory.bytes_of(self.memory_bytes);
+        all - all / FOR_RUNS
+    }
+
+    fn measure(&self) -> PipelineResult<Rates> {
+        self.measured().map_err(|e| self.device_error("measuring it", &e))
+    }
+
+    fn measured(&self) -> crate::Result<Rates> {
+        let context = self.executor.context();
+        // A device that is nearly full is measured with less, and a small one too.
+        let bytes = MEASURED_BYTES.min((self.memory_bytes / 64) as usize).max(1 << 20);
+        let copy = copy::measure(context, &self.nvrtc, bytes, RUNS)?;
+        let moved = MOVED_BYTES.min(bytes);
+        let mut host = vec![1u8; moved];
+        let mut buffer = DeviceBuf::new(context, moved)?;
+        let (mut up, mut down, mut launch) = (Duration::MAX, Duration::MAX, Duration::MAX);
+        for _ in 0..RUNS {
+            let began = Instant::now();
+            buffer.copy_from(0, &host)?;
+            up = up.min(began.elapsed());
+            let began = Instant::now();
+            buffer.copy_to(0, &mut host)?;
+            down = down.min(began.elapsed());
+            let began = Instant::now();
+            // What a run cannot do without: something down, something done, something back.
+            buffer.copy_from(0, &[0; 64])?;
+            buffer.copy_to(0, &mut [0; 64])?;
+            launch = launch.min(began.elapsed());
+        }
+        let rate = |bytes: usize, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
+        Ok(Rates {
+            copy_bytes_per_sec: rate(2 * bytes, copy),
+            to_device_bytes_per_sec: rate(moved, up),
+            to_host_bytes_per_sec: rate(moved, down),
+            launch: launch * 3,
+            compile: COMPILE_GUESS,
+        })
+    }
+
+    fn is_compiled(&self, text: u64) -> bool {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner).contains(&text)
+    }
+}
+
+fn hash_of(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Backend for CudaBackend {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn description(&self) -> &str {
+        &self.0.description
+    }
+
+    fn rates(&self) -> PipelineResult<Rates> {
+        let mut rates = self.0.rates.get_or_init(|| self.0.measure()).clone()?;
+        // What compiling takes is known best by who has done it.
+        let counts = self.0.executor.compiler().counts();
+        if counts.compiled > 0 {
+            rates.compile = counts.elapsed / u32::try_from(counts.compiled).unwrap_or(u32::MAX);
+        }
+        Ok(rates)
+    }
+
+    fn is_measured(&self) -> bool {
+        self.0.rates.get().is_some()
+    }
+
+    fn prepare(&self, execution: &Execution, hints: &Hints) -> Result<Arc<dyn Prepared>, Refusal> {
+        let texts = self.0.executor.dry_texts(execution).map_err(|e| match e {
+            FusedError::Refused(what) => Refusal(what),
+            other => Refusal(other.to_string()),
+        })?;
+        let texts = texts.iter().map(|text| hash_of(text)).collect();
+        let (gpu, execution, hints) = (Arc::clone(&self.0), execution.clone(), hints.clone());
+        Ok(Arc::new(CudaProgram { gpu, execution, hints, texts }))
+    }
+
+    fn residency(&self) -> Option<&dyn Residency> {
+        Some(&*self.0)
+    }
+}
+
+/// A program that a GPU has code for.
+#[derive(Debug)]
+struct CudaProgram {
+    gpu: Arc<Gpu>,
+    execution: Execution,
+    hints: Hints,
+    /// Hashes of its pipelines' texts.
+    texts: Vec<u64>,
+}
+
+impl Prepared for CudaProgram {
+    fn estimate(&self) -> Estimate {
+        let stored = || self.hints.stored.iter().flatten();
+        Estimate {
+            read_bytes: stored().map(Stored::bytes).sum(),
+            resident_bytes: stored().map(|stored| self.gpu.resident_bytes(stored)).sum(),
+            to_compile: self.texts.iter().filter(|text| !self.gpu.is_compiled(**text)).count(),
+        }
+    }
+
+    fn run(&self, control: &Control<'_>, take: &mut Take<'_>) -> PipelineResult<Vec<DeviceRan>> {
+        let gpu = &*self.gpu;
+        let sources = self.execution.sources().iter().enumerate().map(|(number, source)| {
+            let stored = self.hints.stored.get(number).and_then(Option::as_ref);
+            (Arc::clone(source), stored, control.ledgers.get(number).cloned().unwrap_or_default())
+        });
+        let sources: Vec<_> = sources.collect();
+        let began = Instant::now();
+        let mut again = true;
+        let (answer, images) = loop {
+            let limit = gpu.limit(self.hints.memory);
+            let images =
+                ResidentImages::new(gpu.executor.context(), &gpu.columns, &gpu.assembled, limit, sources.clone());
+            match gpu.executor.run(&self.execution, &images, control.cancelled) {
+                Ok(answer) => break (answer, images),
+                Err(FusedError::Device { source: Error::Cuda { code: OUT_OF_MEMORY, .. }, .. }) if again => {
+                    again = false;
+                    // What is there by chance makes room for what is needed.
+                    drop(images);
+                    let may_go: HashSet<(SegmentKey, usize)> = gpu
+                        .columns
+                        .list()
+                        .into_iter()
+                        .filter(|listed| !listed.is_kept)
+                        .map(|listed| listed.key)
+                        .collect();
+                    gpu.columns.evict(&may_go);
+                    gpu.assembled.sweep();
+                }
+                Err(e) => return Err(gpu.error(e)),
+            }
+        };
+        gpu.compiled.lock().unwrap_or_else(PoisonError::into_inner).extend(&self.texts);
+        let ran = self.facts(&answer.pipelines, &images, control, began.elapsed());
+        for chunk in answer.chunks {
+            if control.cancelled.load(Relaxed) {
+                return Err(PipelineError::Cancelled);
+            }
+            take(chunk)?;
+        }
+        Ok(ran)
+    }
+}
+
+impl CudaProgram {
+    /// What came of each pipeline. A source that several of them read is told of once.
+    fn facts(
+        &self,
+        pipelines: &[PipelineFacts],
+        images: &ResidentImages<'_>,
+        control: &Control<'_>,
+        elapsed: Duration,
+    ) -> Vec<DeviceRan> {
+        let mut told = HashSet::new();
+        let kernels: Duration = pipelines.iter().map(|facts| facts.kernel + facts.compile).sum();
+        // What the kernels did not take is spread over them evenly: nobody has measured it apart.
+        let beside = elapsed.saturating_sub(kernels) / u32::try_from(pipelines.len().max(1)).unwrap_or(1);
+        let each = pipelines.iter().zip(&self.execution.program().pipelines).map(|(facts, pipeline)| {
+            let bytes = if told.insert(pipeline.source) { images.bytes(pipeline.source) } else { Default::default() };
+            if let Some(ledger) = control.ledgers.get(pipeline.source) {
+                ledger.planned_blocks(0, facts.morsels_skipped as u64);
+                ledger.moved(Hop::HostToDevice, facts.bytes_up as usize);
+                ledger.moved(Hop::DeviceToHost, facts.bytes_down as usize);
+            }
+            (control.did_rows)(facts.rows);
+            DeviceRan {
+                rows: facts.rows,
+                morsels_skipped: facts.morsels_skipped as u64,
+                steps: facts.steps.clone(),
+                table: facts.table.map(|table| TableFacts {
+                    kind: table.kind,
+                    is_unique: Some(table.is_unique),
+                    rows: table.rows as usize,
+                    bytes: table.bytes as usize,
+                }),
+                elapsed: facts.kernel + facts.compile + beside,
+                kernel: facts.kernel,
+                launches: facts.launches as u64,
+                compiled: if facts.compile.is_zero() { Compiled::Before } else { Compiled::Now(facts.compile) },
+                resident_bytes: bytes.resident,
+                moved_bytes: bytes.moved + facts.bytes_up,
+                returned_bytes: facts.bytes_down,
+                ..DeviceRan::default()
+            }
+        });
+        each.collect()
+    }
+}
+
+impl Residency for Gpu {
+    fn load(
+        &self,
+        source: &Arc<dyn Source>,
+        stored: &Stored,
+        limit: MemoryLimit,
+        control: &Control<'_>,
+    ) -> PipelineResult<Loaded> {
+        let ledger = control.ledgers.first().cloned().unwrap_or_default();
+        let sources = vec![(Arc::clone(source), Some(stored), ledger)];
+        let images =
+            ResidentImages::new(self.executor.context(), &self.columns, &self.assembled, self.limit(limit), sources);
+        let mut loaded = Loaded::default();
+        for column in 0..stored.columns.len() {
+            if control.cancelled.load(Relaxed) {
+                return Err(PipelineError::Cancelled);
+            }
+            loaded.bytes += images.load(0, column).map_err(|e| self.error(e))?;
+        }
+        loaded.moved_bytes = images.bytes(0).moved;
+        Ok(loaded)
+    }
+
+    fn evict(&self, columns: &[(SegmentKey, usize)]) -> u64 {
+        let bytes = self.columns.evict(columns);
+        self.assembled.sweep();
+        bytes
+    }
+
+    fn resident_bytes(&self, stored: &Stored) -> u64 {
+        let mut bytes = 0;
+        for (segment, morsels, _) in runs(stored) {
+            let key = SegmentKey::of(&segment);
+            for column in stored.columns.iter().filter(|column| self.columns.has(&(key.clone(), **column))) {
+                let blocks = stored.blocks[morsels.clone()].iter();
+                bytes += blocks.map(|(_, block)| segment.stored_bytes(*column, *block)).sum::<u64>();
+            }
+        }
+        bytes
+    }
+
+    fn sweep(&self) {
+        self.columns.evict_if(|(segment, _)| segment.is_gone());
+        self.assembled.sweep();
+    }
+
+    fn list(&self) -> Vec<Resident> {
+        let resident = self.columns.list().into_iter().map(|listed| Resident {
+            segment: listed.key.0,
+            column: listed.key.1,
+            bytes: listed.bytes,
+            hits: listed.hits,
+            is_kept: listed.is_kept,
+            pins: listed.pins,
+        });
+        resident.collect()
+    }
+}

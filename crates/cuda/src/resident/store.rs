@@ -1,0 +1,392 @@
+//! Things in a memory that is smaller than all of them, by name: found, loaded once, and let go when others need their place.
+//!
+//! Invariants:
+//! - `bytes` is what all things take that are held or being loaded, those among them that have no name any more and are
+//!   still in use. It is at most the limit that was given with the last thing that was let in.
+//! - Who holds a thing uses it: one that is held outside of the store is never let go, and its bytes are counted until the last
+//!   holder has dropped it.
+//! - Two who want the same thing at once load it once: the second waits.
+//!
+//! The one that has not been used for the longest time goes first. Things that were loaded *to stay* go only for others that
+//! are, after all that were not.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A store of things `M` by names `K`. All methods may be called from many threads.
+#[derive(Debug)]
+pub struct Store<K, M> {
+    state: Mutex<State<K, M>>,
+    loaded: Condvar,
+}
+
+#[derive(Debug)]
+struct State<K, M> {
+    things: HashMap<K, Thing<M>>,
+    loading: HashSet<K>,
+    /// Without a name, and in use.
+    leaving: Vec<(Arc<M>, u64)>,
+    bytes: u64,
+    /// Grows with every use.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Thing<M> {
+    memory: Arc<M>,
+    bytes: u64,
+    hits: u64,
+    used: u64,
+    is_kept: bool,
+}
+
+/// There is no room, and nothing that may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// Bytes that were wanted.
+    pub needed: u64,
+    /// Bytes that could be had.
+    pub available: u64,
+}
+
+/// A thing of a store, as a list has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed<K> {
+    /// Its name.
+    pub key: K,
+    /// Bytes it takes.
+    pub bytes: u64,
+    /// How often it was found.
+    pub hits: u64,
+    /// Whether it was loaded to stay.
+    pub is_kept: bool,
+    /// Who uses it now.
+    pub pins: u64,
+}
+
+impl<K, M> Default for Store<K, M> {
+    fn default() -> Self {
+        let state = State { things: HashMap::new(), loading: HashSet::new(), leaving: Vec::new(), bytes: 0, clock: 0 };
+        Self { state: Mutex::new(state), loaded: Condvar::new() }
+    }
+}
+
+impl<M> Thing<M> {
+    fn pins(&self) -> u64 {
+        Arc::strong_count(&self.memory) as u64 - 1
+    }
+}
+
+impl<K: Clone + Eq + Hash, M> State<K, M> {
+    /// Forgets what has no name and is not used any more.
+    fn settle(&mut self) {
+        let bytes = &mut self.bytes;
+        self.leaving.retain(|(memory, size)| {
+            let is_used = Arc::strong_count(memory) > 1;
+            *bytes -= if is_used { 0 } else { *size };
+            is_used
+        });
+    }
+
+    /// Takes so many bytes, of things that may go if there are not enough.
+    fn reserve(&mut self, bytes: u64, limit: u64, is_kept: bool) -> Result<(), Full> {
+        self.settle();
+        let may_go = |thing: &Thing<M>| thing.pins() == 0 && (is_kept || !thing.is_kept);
+        let free = limit.saturating_sub(self.bytes);
+        let others: u64 = self.things.values().filter(|thing| may_go(thing)).map(|thing| thing.bytes).sum();
+        // Nothing goes for what does not fit all the same.
+        if bytes > limit.saturating_sub(self.bytes.saturating_sub(others)) {
+            return Err(Full { needed: bytes, available: free + others.min(limit) });
+        }
+        while self.bytes + bytes > limit {
+            let goes = self.things.iter().filter(|(_, thing)| may_go(thing));
+            let goes = goes.min_by_key(|(_, thing)| (thing.is_kept, thing.used)).map(|(key, _)| key.clone());
+            let Some(key) = goes else { return Err(Full { needed: bytes, available: free }) };
+            self.remove(&key);
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Takes a thing's name away; the bytes that it took.
+    fn remove(&mut self, key: &K) -> u64 {
+        let Some(thing) = self.things.remove(key) else { return 0 };
+        if thing.pins() > 0 {
+            self.leaving.push((thing.memory, thing.bytes));
+        } else {
+            self.bytes -= thing.bytes;
+        }
+        thing.bytes
+    }
+
+    fn find(&mut self, key: &K, is_kept: bool) -> Option<Arc<M>> {
+        self.clock += 1;
+        let thing = self.things.get_mut(key)?;
+        (thing.used, thing.is_kept) = (self.clock, thing.is_kept || is_kept);
+        Some(Arc::clone(&thing.memory))
+    }
+}
+
+impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
+    fn lock(&self) -> MutexGuard<'_, State<K, M>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thing, if it is there. It stays while it is held.
+    pub fn get(&self, key: &K) -> Option<Arc<M>> {
+        let mut state = self.lock();
+        let found = state.find(key, false);
+        if let Some(thing) = found.as_ref().and_then(|_| state.things.get_mut(key)) {
+            thing.hits += 1;
+        }
+        found
+    }
+
+    /// A thing that takes so many bytes, loaded if it is not there, and whether it was; `is_kept` to stay. It stays while it
+    /// is held.
+    ///
+    /// # Errors
+    /// [`Full`], and those of `load`.
+    pub fn get_or_load<E: From<Full>>(
+        &self,
+        key: &K,
+        bytes: u64,
+        limit: u64,
+        is_kept: bool,
+        load: impl FnOnce() -> Result<M, E>,
+    ) -> Result<(Arc<M>, bool), E> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = state.find(key, is_kept) {
+                if let Some(thing) = state.things.get_mut(key).filter(|_| !is_kept) {
+                    thing.hits += 1;
+                }
+                return Ok((found, true));
+            }
+            if !state.loading.contains(key) {
+                break;
+            }
+            state = self.loaded.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.reserve(bytes, limit, is_kept)?;
+        state.loading.insert(key.clone());
+        drop(state);
+        let loading = Loading { store: self, key, bytes };
+        let memory = Arc::new(load()?);
+        let mut state = self.lock();
+        state.clock += 1;
+        let thing = Thing { memory: Arc::clone(&memory), bytes, hits: 0, used: state.clock, is_kept };
+        state.things.insert(key.clone(), thing);
+        drop(state);
+        loading.done();
+        Ok((memory, false))
+    }
+
+    /// Whether a thing is there: nobody uses it for being asked about.
+    pub fn has(&self, key: &K) -> bool {
+        self.lock().things.contains_key(key)
+    }
+
+    /// Lets things go, those in use when they are not any more; how many bytes they took.
+    pub fn evict<'a>(&self, keys: impl IntoIterator<Item = &'a K>) -> u64
+    where
+        K: 'a,
+    {
+        let mut state = self.lock();
+        let bytes = keys.into_iter().map(|key| state.remove(key)).sum();
+        state.settle();
+        bytes
+    }
+
+    /// Lets all things go whose names are of such a kind.
+    pub fn evict_if(&self, of_kind: impl Fn(&K) -> bool) -> u64 {
+        let mut state = self.lock();
+        let keys: Vec<K> = state.things.keys().filter(|key| of_kind(key)).cloned().collect();
+        let bytes = keys.iter().map(|key| state.remove(key)).sum();
+        state.settle();
+        bytes
+    }
+
+    /// Bytes that are taken.
+    pub fn bytes(&self) -> u64 {
+        let mut state = self.lock();
+        state.settle();
+        state.bytes
+    }
+
+    /// All things that have a name.
+    pub fn list(&self) -> Vec<Listed<K>> {
+        let state = self.lock();
+        let listed = |(key, thing): (&K, &Thing<M>)| Listed {
+            key: key.clone(),
+            bytes: thing.bytes,
+            hits: thing.hits,
+            is_kept: thing.is_kept,
+            pins: thing.pins(),
+        };
+        state.things.iter().map(listed).collect()
+    }
+}
+
+/// Something is being loaded; however that ends, who waits for it goes on.
+struct Loading<'a, K: Clone + Eq + Hash, M> {
+    store: &'a Store<K, M>,
+    key: &'a K,
+    /// Given back if it fails.
+    bytes: u64,
+}
+
+impl<K: Clone + Eq + Hash, M> Loading<'_, K, M> {
+    fn done(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl<K: Clone + Eq + Hash, M> Drop for Loading<'_, K, M> {
+    fn drop(&mut self) {
+        let mut state = self.store.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.loading.remove(self.key);
+        state.bytes -= self.bytes;
+        drop(state);
+        self.store.loaded.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq)]
+    enum Error {
+        Full(Full),
+        Broken,
+    }
+
+    impl From<Full> for Error {
+        fn from(full: Full) -> Self {
+            Self::Full(full)
+        }
+    }
+
+    const LIMIT: u64 = 100;
+
+    fn put(store: &Store<u32, u32>, key: u32, bytes: u64, is_kept: bool) -> Result<Arc<u32>, Error> {
+        store.get_or_load(&key, bytes, LIMIT, is_kept, || Ok::<_, Error>(key)).map(|(thing, _)| thing)
+    }
+
+    fn keys(store: &Store<u32, u32>) -> Vec<u32> {
+        let mut keys: Vec<u32> = store.list().into_iter().map(|listed| listed.key).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    #[test]
+    fn the_least_recently_used_goes() {
+        let store = Store::default();
+        for key in 0..3 {
+            put(&store, key, 30, false).unwrap();
+        }
+        assert_eq!(store.get(&0).as_deref(), Some(&0));
+        put(&store, 3, 30, false).unwrap();
+        assert_eq!((keys(&store), store.bytes()), (vec![0, 2, 3], 90));
+        put(&store, 4, 60, false).unwrap();
+        assert_eq!((keys(&store), store.bytes()), (vec![3, 4], 90));
+        let listed = store.list();
+        assert!(listed.iter().all(|listed| listed.hits == 0 && listed.pins == 0), "{listed:?}");
+    }
+
+    #[test]
+    fn what_is_used_stays_and_is_counted_after_it_lost_its_name() {
+        let store = Store::default();
+        let held = put(&store, 0, 60, false).unwrap();
+        assert_eq!(store.list()[0].pins, 1);
+        assert_eq!(put(&store, 1, 50, false), Err(Error::Full(Full { needed: 50, available: 40 })));
+        put(&store, 1, 40, false).unwrap();
+        assert_eq!(store.evict([&0, &7]), 60);
+        assert_eq!((keys(&store), store.bytes()), (vec![1], 100));
+        // The other one may go, and that is not enough.
+        assert_eq!(put(&store, 2, 50, false), Err(Error::Full(Full { needed: 50, available: 40 })));
+        assert_eq!(keys(&store), [1]);
+        drop(held);
+        assert_eq!(store.bytes(), 40);
+        put(&store, 2, 60, false).unwrap();
+        assert_eq!(keys(&store), [1, 2]);
+    }
+
+    #[test]
+    fn what_was_loaded_to_stay_goes_for_its_like_alone() {
+        let store = Store::default();
+        put(&store, 0, 50, true).unwrap();
+        put(&store, 1, 50, false).unwrap();
+        assert!(put(&store, 2, 60, false).is_err());
+        assert_eq!(keys(&store), [0, 1]);
+        // The one that is not kept first, though it was used later.
+        put(&store, 2, 40, true).unwrap();
+        assert_eq!(keys(&store), [0, 2]);
+        put(&store, 3, 60, true).unwrap();
+        assert_eq!(keys(&store), [2, 3]);
+        assert_eq!(put(&store, 4, 101, true), Err(Error::Full(Full { needed: 101, available: 100 })));
+        assert_eq!(keys(&store), [2, 3]);
+    }
+
+    #[test]
+    fn what_was_there_can_be_made_to_stay() {
+        let store = Store::default();
+        put(&store, 0, 50, false).unwrap();
+        let (_, was_there) = store.get_or_load(&0, 50, LIMIT, true, || Err(Error::Broken)).unwrap();
+        assert!(was_there && store.list()[0].is_kept);
+        put(&store, 1, 50, false).unwrap();
+        put(&store, 2, 50, false).unwrap();
+        assert_eq!(keys(&store), [0, 2]);
+    }
+
+    #[test]
+    fn what_fails_leaves_nothing_behind() {
+        let store: Store<u32, u32> = Store::default();
+        let outcome = store.get_or_load(&0, 50, LIMIT, false, || Err(Error::Broken));
+        assert_eq!((outcome.unwrap_err(), store.bytes(), keys(&store)), (Error::Broken, 0, vec![]));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store.get_or_load(&0, 50, LIMIT, false, || -> Result<u32, Error> { panic!("no") })
+        }));
+        assert!(panicked.is_err() && store.bytes() == 0);
+        put(&store, 0, 100, false).unwrap();
+    }
+
+    #[test]
+    fn many_who_want_the_same_load_it_once() {
+        let (store, loads) = (Store::default(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for key in 0..20 {
+                        let load = || {
+                            loads.fetch_add(1, Relaxed);
+                            std::thread::yield_now();
+                            Ok::<_, Error>(key)
+                        };
+                        let (thing, _) = store.get_or_load(&key, 1, LIMIT, false, load).unwrap();
+                        assert_eq!(*thing, key);
+                    }
+                });
+            }
+        });
+        assert_eq!((loads.load(Relaxed), store.bytes()), (20, 20));
+        assert_eq!(store.list().iter().map(|listed| listed.hits).sum::<u64>(), 8 * 20 - 20);
+    }
+
+    #[test]
+    fn kinds_are_let_go_together() {
+        let store = Store::default();
+        for key in 0..6 {
+            put(&store, key, 10, key == 0).unwrap();
+        }
+        assert_eq!(store.evict_if(|key| key % 2 == 0), 30);
+        assert_eq!(keys(&store), [1, 3, 5]);
+    }
+}

@@ -1,0 +1,209 @@
+//! What is kept on the device that tests have, read by programs that run there: the same answers, whether columns were there,
+//! came for this run alone, or are of segments of which the source has a part; and the bytes that were moved for it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray};
+use onehop_io::{Hop, Ledger, MemoryFile};
+use onehop_pipeline::backend::{SegmentKey, Stored};
+use onehop_pipeline::cpu::{self, Execution, ResultColumn, ResultValues};
+use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink};
+use onehop_pipeline::{Error as PipelineError, Expr, SegmentSource, Source};
+use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
+
+use super::column::runs;
+use super::*;
+use crate::fake;
+use crate::fused::{Error, Executor, Options};
+
+const SEGMENTS: usize = 3;
+const BLOCKS: usize = 4;
+const BLOCK_ROWS: usize = 1024;
+
+/// Numbers with NULLs, few texts that differ from segment to segment, doubles, the same number in every row, and texts of which
+/// none comes twice.
+fn segment(number: usize) -> Arc<Segment> {
+    let rows = || (0..BLOCKS * BLOCK_ROWS).map(move |row| number * 10_000 + row);
+    let columns: [(&str, ArrayRef); 5] = [
+        ("number", Arc::new(rows().map(|v| (v % 7 > 0).then_some(v as i64 * 3)).collect::<Int64Array>())),
+        ("text", Arc::new(rows().map(|v| Some(format!("text {}", v % 5 + number))).collect::<StringViewArray>())),
+        ("double", Arc::new(rows().map(|v| Some(v as f64 / 8.0)).collect::<Float64Array>())),
+        ("same", Arc::new(rows().map(|_| Some(number as i64)).collect::<Int64Array>())),
+        ("unique", Arc::new(rows().map(|v| Some(format!("row {v}"))).collect::<StringViewArray>())),
+    ];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true))).unwrap();
+    let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows: BLOCK_ROWS }).unwrap();
+    writer.append(&batch).unwrap();
+    let file = MemoryFile::new("t.seg", Vec::new());
+    writer.finish(&file, &Ledger::default()).unwrap();
+    Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap())
+}
+
+struct Place {
+    executor: Executor,
+    segments: Vec<Arc<Segment>>,
+    columns: Columns,
+    assembled: Assembled,
+}
+
+impl Place {
+    fn new() -> Self {
+        let options = Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, counts: true };
+        let executor = Executor::new(&fake::context(), &fake::nvrtc(), None, options);
+        let segments = (0..SEGMENTS).map(segment).collect();
+        Self { executor, segments, columns: Columns::default(), assembled: Assembled::default() }
+    }
+
+    fn stored(&self, is_wanted: impl Fn(usize, usize) -> bool) -> Stored {
+        let blocks = self.segments.iter().enumerate().flat_map(|(number, segment)| {
+            let blocks = (0..segment.blocks()).filter(|block| is_wanted(number, *block)).collect::<Vec<_>>();
+            blocks.into_iter().map(|block| (Arc::clone(segment), block))
+        });
+        Stored { blocks: blocks.collect(), columns: (0..5).collect() }
+    }
+
+    fn source(stored: &Stored) -> Arc<dyn Source> {
+        let types =
+            [ColumnType::Int64, ColumnType::Varchar, ColumnType::Float64, ColumnType::Int64, ColumnType::Varchar];
+        let typed: Vec<_> = types.into_iter().enumerate().map(|(place, ty)| (place, ty, true)).collect();
+        let cache = Arc::new(BlockCache::new(1 << 24));
+        let ledger = Arc::new(Ledger::default());
+        Arc::new(SegmentSource::new("t", stored.blocks.clone(), &typed, cache, ledger, 0).unwrap())
+    }
+
+    /// Runs on the device and compares with the CPU; what was resident, and what was moved.
+    fn same(&self, stored: &Stored, limit: u64) -> Bytes {
+        let source = Self::source(stored);
+        let [number, text, double, same] = [0, 1, 2, 3].map(Expr::Register);
+        let aggregates = vec![
+            Aggregate::CountRows,
+            Aggregate::Count(number.clone()),
+            Aggregate::Sum(number),
+            Aggregate::Max(double),
+            Aggregate::Sum(same),
+        ];
+        let sink = Sink::Aggregate { keys: vec![text], aggregates };
+        let pipeline = Pipeline { source: 0, columns: vec![0, 1, 2, 3], steps: Vec::new(), sink };
+        let program = Program { pipelines: vec![pipeline] };
+        let mut execution = Execution::new(program, vec![Arc::clone(&source)], 1 << 30).unwrap();
+        let ledger = Arc::new(Ledger::default());
+        let sources = vec![(source, Some(stored), Arc::clone(&ledger))];
+        let images = ResidentImages::new(self.executor.context(), &self.columns, &self.assembled, limit, sources);
+        let answer = self.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
+        let expected = cpu::run(&mut execution, 1).unwrap();
+        assert_eq!(rows_of(&answer.chunks), rows_of(&expected));
+        let bytes = images.bytes(0);
+        assert_eq!(ledger.snapshot().hop(Hop::HostToDevice), bytes.moved);
+        bytes
+    }
+
+    fn names(&self) -> usize {
+        self.columns.list().len()
+    }
+}
+
+/// Rows of an answer, sorted, as text.
+fn rows_of(chunks: &[Vec<ResultColumn>]) -> Vec<String> {
+    let cell = |column: &ResultColumn, row: usize| match &column.values {
+        _ if column.valid.as_ref().is_some_and(|valid| !valid[row]) => "NULL".to_string(),
+        ResultValues::Bool(values) => values[row].to_string(),
+        ResultValues::Int(values) => values[row].to_string(),
+        ResultValues::Wide(values) => values[row].to_string(),
+        ResultValues::Double(values) => values[row].to_string(),
+        ResultValues::Text(codes, dictionary) => dictionary.texts().value(codes[row] as usize).to_string(),
+        ResultValues::LateText(rows, _) => rows[row].to_string(),
+    };
+    let mut rows = Vec::new();
+    for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
+        rows.extend((0..chunk[0].len()).map(|row| {
+            let cells: Vec<String> = chunk.iter().map(|column| cell(column, row)).collect();
+            cells.join("|")
+        }));
+    }
+    rows.sort();
+    rows
+}
+
+#[test]
+fn what_was_brought_is_found_again() {
+    let place = Place::new();
+    let all = place.stored(|_, _| true);
+    let first = place.same(&all, u64::MAX);
+    assert!(first.resident == 0 && first.moved > 0, "{first:?}");
+    // Numbers, texts, doubles: whole segments; the same number everywhere too.
+    assert_eq!(place.names(), 4 * SEGMENTS);
+    let again = place.same(&all, u64::MAX);
+    assert!(again.moved == 0 && again.resident > 0, "{again:?}");
+    // A part of the blocks: other dictionaries, and nothing of the columns is moved but how to read them.
+    for wanted in [|_, block| block % 2 == 0, |segment, _| segment == 1, |segment, block| segment != 1 && block > 1] {
+        let some = place.stored(wanted);
+        let part = place.same(&some, u64::MAX);
+        assert!(part.resident > 0 && part.resident < again.resident && part.moved < first.moved / 4, "{part:?}");
+    }
+    let listed = place.columns.list();
+    assert!(listed.iter().all(|listed| listed.pins == 0 && !listed.is_kept), "{listed:?}");
+    // Whoever is gone is gone.
+    let key = SegmentKey::of(&place.segments[0]);
+    let gone: Vec<_> = listed.iter().map(|listed| listed.key.clone()).filter(|(of, _)| *of == key).collect();
+    assert!(place.columns.evict(&gone) > 0);
+    let without = place.same(&all, u64::MAX);
+    assert!(without.moved > 0 && without.resident > 0 && without.moved < first.moved, "{without:?}");
+}
+
+#[test]
+fn what_does_not_fit_or_is_not_whole_is_copied_for_the_run() {
+    let place = Place::new();
+    let all = place.stored(|_, _| true);
+    let first = place.same(&all, 0);
+    assert!(first.moved > 0 && place.names() == 0 && place.columns.bytes() == 0, "{first:?}");
+    assert_eq!(place.same(&all, 0), first);
+    let some = place.stored(|segment, block| segment == 2 && block < 3);
+    place.same(&some, u64::MAX);
+    assert_eq!(place.names(), 0);
+    // As much as there is room for, and never more.
+    let limit = first.moved / 2;
+    for _ in 0..3 {
+        place.same(&all, limit);
+        assert!(place.columns.bytes() <= limit);
+    }
+}
+
+#[test]
+fn what_is_loaded_stays() {
+    let place = Place::new();
+    let all = place.stored(|_, _| true);
+    let source = Place::source(&all);
+    let load = |column: usize, limit: u64| {
+        let sources = vec![(Arc::clone(&source), Some(&all), Arc::default())];
+        let images = ResidentImages::new(place.executor.context(), &place.columns, &place.assembled, limit, sources);
+        images.load(0, column).map(|bytes| (bytes, images.bytes(0).moved))
+    };
+    let (bytes, moved) = load(0, u64::MAX).unwrap();
+    assert_eq!(bytes, moved);
+    assert_eq!(load(0, u64::MAX).unwrap(), (bytes, 0));
+    assert!(place.columns.list().iter().all(|listed| listed.is_kept && listed.hits == 0));
+    assert!(place.same(&all, u64::MAX).resident > 0);
+    // Queries make no room at its cost.
+    let kept = |place: &Place| place.columns.list().iter().filter(|listed| listed.is_kept).count();
+    place.same(&all, place.columns.bytes());
+    assert_eq!(kept(&place), SEGMENTS);
+    // Texts of which none comes twice are read where they are.
+    assert!(matches!(load(4, u64::MAX), Err(Error::Pipeline(PipelineError::Unsupported(_)))));
+    place.columns.evict_if(|_| true);
+    assert!(
+        matches!(load(0, 100), Err(Error::Pipeline(PipelineError::Memory { needed, available: 100, .. })) if needed > 100)
+    );
+}
+
+#[test]
+fn runs_are_segments() {
+    let place = Place::new();
+    let is_whole =
+        |stored: &Stored| runs(stored).into_iter().map(|(_, run, is_whole)| (run.len(), is_whole)).collect::<Vec<_>>();
+    assert_eq!(is_whole(&place.stored(|_, _| true)), [(BLOCKS, true); SEGMENTS]);
+    assert_eq!(is_whole(&place.stored(|segment, block| segment > 0 && block > 0)), [(BLOCKS - 1, false); SEGMENTS - 1]);
+    let mut twice = place.stored(|segment, _| segment == 0);
+    twice.blocks.swap(0, 1);
+    assert_eq!(is_whole(&twice), [(BLOCKS, false)]);
+}

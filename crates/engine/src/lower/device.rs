@@ -1,0 +1,286 @@
+//! A fused subtree on a device: one thread waits for it, and hands the answer over as it comes.
+//!
+//! The rows of groups, and the first in an order, are held back until the device is done: until then the CPU can do all of it
+//! instead, if `exec.fallback` allows that. Rows that leave as they are made do so after the first chunk of them; an error
+//! after that is an error, for nobody could tell which rows have been seen. Errors of the data are the CPU's as well, and
+//! nobody tries again.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use datafusion::common::DataFusionError;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use futures::StreamExt;
+use futures::stream;
+use onehop_io::Ledger;
+use onehop_pipeline::backend::{Backend, Compiled, Control, DeviceRan, Refusal};
+use onehop_pipeline::cpu::{Execution, ResultColumn};
+use onehop_pipeline::{Error as PipelineError, Result as PipelineResult};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::exec::{Leaving, Outcome, PipelineRan, Ran, Run, Stop, StopOnDrop, batch_of};
+use super::input::Input;
+use super::node::Fused;
+use crate::place::{Placed, residence};
+use crate::query::Query;
+use crate::settings::Fallback;
+use crate::{Error, Result};
+
+/// What the time of a pipeline on a device went to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct DeviceTimes {
+    /// Its kernels', by the device's clock.
+    pub kernel: Duration,
+    pub launches: u64,
+    pub compiled: Compiled,
+    pub resident_bytes: u64,
+    pub moved_bytes: u64,
+    pub returned_bytes: u64,
+    /// Blocks that were ruled out when its tables were there.
+    pub morsels_skipped: u64,
+}
+
+/// How a device got on.
+pub(super) enum OnDevice {
+    Leaving(Leaving),
+    /// It did not come to an end, and the CPU may do it.
+    Failed(String),
+}
+
+impl From<DeviceRan> for PipelineRan {
+    fn from(ran: DeviceRan) -> Self {
+        let DeviceRan { kernel, launches, compiled, resident_bytes, moved_bytes, returned_bytes, .. } = ran;
+        let morsels_skipped = ran.morsels_skipped;
+        Self {
+            elapsed: ran.elapsed,
+            rows: ran.rows,
+            skipped: ran.skipped,
+            steps: ran.steps,
+            sink_bytes: usize::try_from(ran.sink_bytes).unwrap_or(usize::MAX),
+            table: ran.table,
+            top: ran.top,
+            passes: 1,
+            device: Some(DeviceTimes {
+                kernel,
+                launches,
+                compiled,
+                resident_bytes,
+                moved_bytes,
+                returned_bytes,
+                morsels_skipped,
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+/// A run on a device, and what it has given so far.
+struct Running {
+    batches: mpsc::Receiver<Result<RecordBatch>>,
+    /// Until it has ended, and said how.
+    task: Option<JoinHandle<PipelineResult<Vec<DeviceRan>>>>,
+    /// Whoever stops waiting stops it.
+    _stop: StopOnDrop,
+}
+
+impl Running {
+    /// The next rows; `None` when the device has ended, however it did.
+    async fn next(&mut self) -> Option<Result<RecordBatch>> {
+        self.batches.recv().await
+    }
+
+    /// How it ended.
+    async fn ended(&mut self) -> Result<PipelineResult<Vec<DeviceRan>>> {
+        let Some(task) = self.task.take() else { return Ok(Ok(Vec::new())) };
+        task.await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)).into())
+    }
+}
+
+impl Run {
+    /// Carries the program through on a device.
+    pub async fn on_device(&self, placed: &Placed, execution: &Execution, ran: &mut Ran) -> Outcome<OnDevice> {
+        let query = self.context.session_config().get_extension::<Query>();
+        let prepared = match self.fused.inputs.iter().any(|input| matches!(input, Input::Derived(_))) {
+            false => Arc::clone(&placed.prepared),
+            // Only now is it known what these hold.
+            true => match placed.backend.prepare(execution, &placed.hints) {
+                Ok(prepared) => prepared,
+                Err(Refusal(reason)) => {
+                    return self.give_up(PipelineError::Unsupported(reason), placed.backend.name(), query.as_deref());
+                }
+            },
+        };
+        let stop = StopOnDrop::default();
+        let (sender, batches) = mpsc::channel(1);
+        let ledgers = self.ledgers(query.as_ref());
+        let (fused, schema, cancelled, of) =
+            (Arc::clone(&self.fused), Arc::clone(&self.schema), Arc::clone(&stop.0), query.clone());
+        let backend = Arc::clone(&placed.backend);
+        let threads = self.context.session_config().target_partitions();
+        let task = spawn_blocking(move || {
+            bring(&fused, &backend, of.as_deref(), &cancelled);
+            let did_rows = |rows| of.iter().for_each(|query| query.did_rows(rows));
+            let control = Control { cancelled: &cancelled, ledgers: &ledgers, did_rows: &did_rows };
+            let mut take = |columns: Vec<ResultColumn>| -> PipelineResult<()> {
+                let batch = batch_of(&fused, &schema, &columns, threads);
+                let is_bad = batch.is_err();
+                // Without a reader there is nobody to tell.
+                if sender.blocking_send(batch).is_err() || is_bad {
+                    cancelled.store(true, Relaxed);
+                    return Err(PipelineError::Cancelled);
+                }
+                Ok(())
+            };
+            prepared.run(&control, &mut take)
+        });
+        let running = Running { batches, task: Some(task), _stop: stop };
+        match self.fused.collects() {
+            true => self.flowing(running, placed, ran, query.as_deref()).await,
+            false => self.whole(running, placed, ran, query.as_deref()).await,
+        }
+    }
+
+    /// All of an answer.
+    async fn whole(
+        &self,
+        mut running: Running,
+        placed: &Placed,
+        ran: &mut Ran,
+        query: Option<&Query>,
+    ) -> Outcome<OnDevice> {
+        let held = MemoryConsumer::new("GpuAnswer").register(self.context.memory_pool());
+        let mut batches = Vec::new();
+        while let Some(batch) = running.next().await {
+            let batch = batch?;
+            held.try_grow(batch.get_array_memory_size())?;
+            // The first in their order are one chunk.
+            let wanted = self.fetch.map_or(batch.num_rows(), |fetch| fetch.min(batch.num_rows()));
+            batches.extend(self.sliced(&batch.slice(0, wanted)));
+        }
+        match running.ended().await? {
+            Ok(done) => {
+                ran.pipelines = done.into_iter().map(PipelineRan::from).collect();
+                ran.on_device = true;
+            }
+            Err(e) => return self.give_up(e, placed.backend.name(), query),
+        }
+        if let Some(query) = query {
+            query.ran_on(placed.backend.name());
+        }
+        let batches = stream::iter(batches).inspect(move |_| {
+            let _held = &held;
+        });
+        Ok(OnDevice::Leaving(Leaving::Batches(batches.map(Ok).boxed())))
+    }
+
+    /// Rows as they are made, after the first of them.
+    async fn flowing(
+        &self,
+        mut running: Running,
+        placed: &Placed,
+        ran: &mut Ran,
+        query: Option<&Query>,
+    ) -> Outcome<OnDevice> {
+        let first = match running.next().await {
+            Some(first) => Some(first?),
+            None => match running.ended().await? {
+                Ok(done) => {
+                    ran.pipelines = done.into_iter().map(PipelineRan::from).collect();
+                    None
+                }
+                Err(e) => return self.give_up(e, placed.backend.name(), query),
+            },
+        };
+        ran.on_device = true;
+        if let Some(query) = query {
+            query.ran_on(placed.backend.name());
+        }
+        let told = Arc::clone(&self.told);
+        let rest = stream::unfold((Some(running), told), |(running, told)| async move {
+            let mut running = running?;
+            if let Some(batch) = running.next().await {
+                // Nothing comes after an error.
+                let next = batch.is_ok().then_some(running);
+                return Some((batch.map_err(DataFusionError::from), (next, told)));
+            }
+            // A channel that is closed says nothing about why: rows that did not all come must not look whole.
+            match running.ended().await {
+                Ok(Ok(done)) => {
+                    tell(&told, done);
+                    None
+                }
+                Ok(Err(e)) => Some((Err(Error::from(e).into()), (None, told))),
+                Err(e) => Some((Err(e.into()), (None, told))),
+            }
+        });
+        let batches = stream::iter(first).map(Ok).chain(rest).boxed();
+        Ok(OnDevice::Leaving(Leaving::Batches(batches)))
+    }
+
+    /// Where the bytes of each source are counted.
+    fn ledgers(&self, query: Option<&Arc<Query>>) -> Vec<Arc<Ledger>> {
+        let of_query = query.map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()));
+        let ledger = |input: &Input| match input {
+            Input::Table(scan) => Arc::clone(&scan.ledger),
+            Input::Derived(_) => Arc::clone(&of_query),
+        };
+        self.fused.inputs.iter().map(ledger).collect()
+    }
+
+    /// What comes of an error before any row has left.
+    fn give_up(&self, e: PipelineError, device: &str, query: Option<&Query>) -> Outcome<OnDevice> {
+        let why = match &e {
+            PipelineError::Device { .. } => e.to_string(),
+            PipelineError::Memory { .. } => format!("{device}: {e}"),
+            PipelineError::Unsupported(reason) => format!("{device} cannot run {reason}"),
+            // It is one on the CPU as well.
+            _ => return Err(Error::from(e).into()),
+        };
+        match (self.fused.fallback, query) {
+            (Fallback::Error, _) => {
+                let error = Error::new(Error::from(e).kind(), why);
+                return Err(Stop::Failed(error.with_hint(HINT_OF_DEVICE).into()));
+            }
+            (Fallback::Warn, Some(query)) => {
+                query.notice(format!("not on a GPU after all: {why}; the CPU did all of it again, no row had left"));
+            }
+            _ => {}
+        }
+        // All of it is ahead again.
+        query.iter().for_each(|query| self.fused.scans().for_each(|scan| query.expect_rows(scan.plan.rows() as u64)));
+        Ok(OnDevice::Failed(why))
+    }
+}
+
+/// Brings columns that belong on a device there, where they are not yet: the database has been opened since.
+fn bring(fused: &Fused, backend: &Arc<dyn Backend>, query: Option<&Query>, cancelled: &AtomicBool) {
+    let (Some(query), Some(residency)) = (query, backend.residency()) else { return };
+    let belong = fused.scans().filter(|scan| scan.table.entry.residence.as_deref() == Some(backend.name()));
+    for scan in belong {
+        let columns = scan.columns.clone();
+        let loaded = residence::stored(&scan.table, columns).and_then(|stored| {
+            if residency.resident_bytes(&stored) == stored.bytes() {
+                return Ok(());
+            }
+            residence::load(&fused.placing, &fused.cache, &scan.table, &scan.columns, backend, query, cancelled)
+                .map(drop)
+        });
+        // Whatever it was, the query says whether it matters.
+        if let Err(e) = loaded {
+            query.notice(format!("\"{}\" is not resident: {}", scan.table.name, e.message()));
+        }
+    }
+}
+
+const HINT_OF_DEVICE: &str =
+    "SET exec.fallback = 'warn' lets the CPU do it again, SET gpu.mode = 'off' runs it there from the start";
+
+/// What came of pipelines whose rows had begun to leave.
+fn tell(told: &Mutex<Option<Ran>>, done: Vec<DeviceRan>) {
+    if let Some(ran) = told.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        ran.pipelines = done.into_iter().map(PipelineRan::from).collect();
+    }
+}

@@ -1,0 +1,101 @@
+//! What a subtree will take, here and there.
+//!
+//! ```text
+//! CPU     stored bytes / (measured rate of a thread x threads)
+//! device  launches + bytes to be moved / rate to the device + stored bytes / copy rate + compiling / COMPILED_FOR
+//! ```
+//! Both read what is on storage alike, so that reading is left out. A kernel is used again by all queries of its shape: one
+//! query bears a part of what it takes to compile. The sum of stages that overlap is more than they take together: the
+//! estimate is in favour of the CPU, which needs no driver to be well.
+
+use std::time::Duration;
+
+use onehop_pipeline::backend::{Estimate, Rates};
+
+/// So many queries are expected to have a shape in common.
+const COMPILED_FOR: u32 = 10;
+
+/// What a subtree is estimated to take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Cost {
+    pub cpu: Duration,
+    pub device: Duration,
+    pub estimate: Estimate,
+    /// Bytes that are not on the device yet, and will stay there: they are moved once.
+    pub kept_bytes: u64,
+}
+
+/// Of a program of so many pipelines that reads `reads` stored bytes, by `threads` of a processor that does `cpu_rate` of
+/// them a second with each.
+pub(super) fn of(
+    estimate: &Estimate,
+    rates: &Rates,
+    pipelines: usize,
+    reads: u64,
+    cpu_rate: f64,
+    threads: usize,
+) -> Cost {
+    let moved = estimate.read_bytes.saturating_sub(estimate.resident_bytes);
+    let device = rates.launch.as_secs_f64() * pipelines as f64
+        + seconds(moved, rates.to_device_bytes_per_sec)
+        + seconds(estimate.read_bytes, rates.copy_bytes_per_sec)
+        + rates.compile.as_secs_f64() * estimate.to_compile as f64 / f64::from(COMPILED_FOR);
+    Cost { cpu: on_cpu(reads, cpu_rate, threads), device: duration(device), estimate: *estimate, kept_bytes: 0 }
+}
+
+/// What so many stored bytes take so many threads of the CPU.
+pub(super) fn on_cpu(reads: u64, cpu_rate: f64, threads: usize) -> Duration {
+    duration(seconds(reads, cpu_rate * threads.max(1) as f64))
+}
+
+/// At a rate of nothing, nothing is ever done.
+fn seconds(bytes: u64, rate: f64) -> f64 {
+    if rate > 0.0 { bytes as f64 / rate } else { f64::MAX }
+}
+
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATES: Rates = Rates {
+        copy_bytes_per_sec: 4e12,
+        to_device_bytes_per_sec: 50e9,
+        to_host_bytes_per_sec: 50e9,
+        launch: Duration::from_micros(50),
+        compile: Duration::from_millis(200),
+    };
+
+    fn cost(bytes: u64, resident: u64, to_compile: usize) -> Cost {
+        let estimate = Estimate { read_bytes: bytes, resident_bytes: resident, to_compile };
+        of(&estimate, &RATES, 2, bytes, 5e9, 16)
+    }
+
+    #[test]
+    fn what_is_resident_is_the_devices_and_what_is_small_the_cpus() {
+        for (bytes, resident, to_compile, is_device) in [
+            (10 << 30, 10 << 30, 0, true),
+            (10 << 30, 10 << 30, 4, true),
+            // Over the bus it comes no faster than the processor deals with it.
+            (10 << 30, 0, 0, false),
+            (1 << 20, 1 << 20, 0, false),
+            (1 << 30, 1 << 30, 0, true),
+            // A kernel that nobody has is worth it for large queries only.
+            (1 << 30, 1 << 30, 2, false),
+        ] {
+            let cost = cost(bytes, resident, to_compile);
+            assert_eq!(cost.device < cost.cpu, is_device, "{bytes} {resident} {to_compile}: {cost:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_without_rates_is_never_chosen() {
+        let none = Rates { copy_bytes_per_sec: 0.0, ..RATES };
+        let estimate = Estimate { read_bytes: 1 << 40, resident_bytes: 1 << 40, to_compile: 0 };
+        let cost = of(&estimate, &none, 1, 1 << 40, 5e9, 1);
+        assert!(cost.device > cost.cpu && cost.device == Duration::MAX, "{cost:?}");
+    }
+}

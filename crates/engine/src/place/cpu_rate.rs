@@ -1,0 +1,79 @@
+//! How many stored bytes a second a thread of this processor deals with in a pipeline: measured with one that filters and
+//! sums packed columns, as most of what a scan of a fact table does.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use onehop_io::{Ledger, MemoryFile};
+use onehop_pipeline::cpu::{self, Execution};
+use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink, Step};
+use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Expr, SegmentSource, Value};
+use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
+
+use crate::Result;
+
+/// Rows: some milliseconds of work.
+const ROWS: i64 = 1 << 18;
+/// The first run reads and verifies the blocks.
+const RUNS: usize = 3;
+/// If it cannot be measured.
+const GUESS: f64 = 2e9;
+
+/// Measures it.
+pub(super) fn measured() -> f64 {
+    // Whatever goes wrong here goes wrong in a guess.
+    measure().ok().filter(|rate| rate.is_finite() && *rate > 0.0).unwrap_or(GUESS)
+}
+
+fn measure() -> Result<f64> {
+    let ledger = Arc::new(Ledger::default());
+    // Widths as of a fact table's: a day, a price, a discount.
+    let column = |modulus: i64, factor: i64| -> ArrayRef {
+        Arc::new((0..ROWS).map(|row| row * factor % modulus).collect::<Int64Array>())
+    };
+    let columns = [("day", column(2556, 7919)), ("price", column(1 << 20, 104_729)), ("discount", column(11, 31))];
+    let batch = RecordBatch::try_from_iter(columns)?;
+    let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions::default())?;
+    writer.append(&batch)?;
+    let file = MemoryFile::new("rows to measure with", Vec::new());
+    writer.finish(&file, &ledger)?;
+    let segment = Arc::new(Segment::open(Arc::new(file), &ledger)?);
+    let blocks: Vec<_> = (0..segment.blocks()).map(|block| (Arc::clone(&segment), block)).collect();
+    let bytes =
+        (0..3).flat_map(|column| blocks.iter().map(move |(segment, block)| segment.stored_bytes(column, *block)));
+    let bytes: u64 = bytes.sum();
+    let typed = [0, 1, 2].map(|column| (column, ColumnType::Int64, false));
+    let cache = Arc::new(BlockCache::new(16 << 20));
+    let source = SegmentSource::new("rows to measure with", blocks, &typed, cache, ledger, 0)?;
+    let execution = Execution::new(program(), vec![Arc::new(source)], 16 << 20)?;
+    let mut best = f64::INFINITY;
+    for _ in 0..RUNS {
+        let began = Instant::now();
+        cpu::run(&mut execution.with_budget(16 << 20), 1)?;
+        best = best.min(began.elapsed().as_secs_f64());
+    }
+    Ok(bytes as f64 / best)
+}
+
+/// `SELECT sum(price * discount) WHERE day < 365 * 4`
+fn program() -> Program {
+    let [day, price, discount] = [0, 1, 2].map(Expr::Register);
+    let days = Expr::Literal(Value::Int(365 * 4));
+    let bounds = Bounds { min: i64::MIN.into(), max: i64::MAX.into(), type_name: "BIGINT" };
+    let revenue = Expr::arithmetic(ArithmeticOp::Mul, price, discount, bounds);
+    let steps = vec![Step::Filter(Expr::compare(CompareOp::Less, day, days))];
+    let sink = Sink::Aggregate { keys: Vec::new(), aggregates: vec![Aggregate::Sum(revenue)] };
+    Program { pipelines: vec![Pipeline { source: 0, columns: vec![0, 1, 2], steps, sink }] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_a_rate() {
+        let rate = measure().unwrap_or_else(|e| panic!("{e}"));
+        assert!(rate.is_finite() && rate > 1e6, "{rate}");
+    }
+}

@@ -1,0 +1,139 @@
+//! Tables in the memory of devices: `residence` in the catalog is a wish that is carried out when rows are committed, or when a
+//! device first runs a query over them; LOAD TABLE and EVICT TABLE are about this process alone.
+//!
+//! Nothing here changes what a table is. A column that cannot be resident, for want of memory or of a device, is read from
+//! storage like any other; after a commit that is a notice and never an error, for the rows are there.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use onehop_pipeline::backend::{Backend, Control, Loaded, SegmentKey, Stored};
+use onehop_pipeline::{Error as PipelineError, SegmentSource, Source};
+use onehop_segment::{BlockCache, ColumnType};
+
+use super::Placing;
+use crate::database::Table;
+use crate::query::Query;
+use crate::settings::{DeviceNames, GpuMode};
+use crate::{Error, ErrorKind, Result};
+
+/// What loading a table came to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LoadedTable {
+    pub loaded: Loaded,
+    /// Columns that no device can have, and why.
+    pub left_out: Vec<String>,
+}
+
+/// A device by its name.
+///
+/// # Errors
+/// [`ErrorKind::Unmet`] if it is not there, or must not be used.
+pub(crate) fn device<'a>(placing: &'a Placing, name: &str) -> Result<&'a Arc<dyn Backend>> {
+    let unmet = |why: String| Error::new(ErrorKind::Unmet, format!("{name} cannot be used: {why}"));
+    if placing.mode == GpuMode::Off {
+        return Err(unmet("gpu.mode is off".into()).with_hint("SET gpu.mode = 'auto'"));
+    }
+    if !placing.names.has(name) {
+        return Err(unmet("it is none of gpu.devices".into()).with_hint("SET gpu.devices = 'all'"));
+    }
+    let Some(devices) = placing.known.devices() else {
+        return Err(unmet("no GPU is known here".into()));
+    };
+    let all = devices.all().map_err(|why| unmet(why).with_hint("`onehop doctor` says what is missing"))?;
+    let found = all.iter().find(|backend| backend.name() == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|backend| backend.name()).collect();
+        let error = unmet("there is no such device".into());
+        if names.is_empty() { error } else { error.with_hint(format!("there is {}", names.join(", "))) }
+    })
+}
+
+/// One device's name, as a table's `residence`.
+pub(crate) fn device_name(text: &str) -> Result<String> {
+    match DeviceNames::parse(text) {
+        Some(DeviceNames::Some(names)) if names.len() == 1 => Ok(names[0].clone()),
+        _ => Err(Error::new(ErrorKind::Invalid, format!("'{text}' is no device")).with_hint("one is called 'cuda:0'")),
+    }
+}
+
+/// All blocks of a table, and some of its columns.
+pub(crate) fn stored(table: &Table, columns: Vec<usize>) -> Result<Stored> {
+    let mut blocks = Vec::new();
+    for file in &table.segments {
+        let segment = file.segment()?;
+        blocks.extend((0..segment.blocks()).map(|block| (Arc::clone(segment), block)));
+    }
+    Ok(Stored { blocks, columns })
+}
+
+/// Loads columns of a table, to stay. Blocks until that is done.
+///
+/// # Errors
+/// Those of the storage and of the device; what was loaded before stays.
+pub(crate) fn load(
+    placing: &Placing,
+    cache: &Arc<BlockCache>,
+    table: &Table,
+    columns: &[usize],
+    backend: &Arc<dyn Backend>,
+    query: &Query,
+    cancelled: &AtomicBool,
+) -> Result<LoadedTable> {
+    let mut done = LoadedTable::default();
+    let Some(residency) = backend.residency() else {
+        return Err(Error::new(ErrorKind::Unmet, format!("{} keeps nothing in its memory", backend.name())));
+    };
+    let ledgers = [Arc::clone(query.shared_ledger())];
+    let control = Control { cancelled, ledgers: &ledgers, did_rows: &|_| () };
+    for column in columns {
+        let stored = stored(table, vec![*column])?;
+        if stored.blocks.is_empty() {
+            continue;
+        }
+        let field = table.schema.field(*column);
+        let typed = [(*column, ColumnType::of(field.name(), field.data_type())?, field.is_nullable())];
+        let (cache, ledger) = (Arc::clone(cache), Arc::clone(&ledgers[0]));
+        let loaded =
+            SegmentSource::new(&table.name, stored.blocks.clone(), &typed, cache, ledger, 0).and_then(|source| {
+                let source: Arc<dyn Source> = Arc::new(source);
+                residency.load(&source, &stored, placing.memory, &control)
+            });
+        match loaded {
+            Ok(Loaded { bytes, moved_bytes }) => {
+                done.loaded.bytes += bytes;
+                done.loaded.moved_bytes += moved_bytes;
+            }
+            Err(PipelineError::Unsupported(reason)) => done.left_out.push(reason),
+            Err(PipelineError::Memory { what, needed, available }) => {
+                let message = format!("{}: {what} needs {needed} bytes, and there are {available}", backend.name());
+                return Err(Error::new(ErrorKind::Resources, message)
+                    .with_hint("EVICT TABLE makes room; gpu.memory_limit says how much there may be"));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(done)
+}
+
+/// Lets columns of a table go; the bytes that they took.
+pub(crate) fn evict(table: &Table, columns: &[usize], backends: &[Arc<dyn Backend>]) -> u64 {
+    let open = table.segments.iter().filter_map(|file| file.opened());
+    let keys: Vec<(SegmentKey, usize)> =
+        open.flat_map(|segment| columns.iter().map(|column| (SegmentKey::of(segment), *column))).collect();
+    backends.iter().filter_map(|backend| backend.residency()).map(|residency| residency.evict(&keys)).sum()
+}
+
+/// Makes a table resident that is to be; what keeps it from that is said. Blocks until it is done.
+pub(crate) fn follow(placing: &Placing, cache: &Arc<BlockCache>, table: &Table, query: &Query, cancelled: &AtomicBool) {
+    let Some(name) = &table.entry.residence else { return };
+    if placing.mode == GpuMode::Off {
+        return;
+    }
+    let columns: Vec<usize> = (0..table.schema.fields().len()).collect();
+    let loaded =
+        device(placing, name).and_then(|backend| load(placing, cache, table, &columns, backend, query, cancelled));
+    if let Err(e) = loaded {
+        query.notice(format!("\"{}\" is not resident: {}", table.name, e.message()));
+    }
+}
