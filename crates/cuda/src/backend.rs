@@ -283,7 +283,7 @@ impl Prepared for CudaProgram {
             let limit = gpu.limit(self.hints.memory);
             let images =
                 ResidentImages::new(gpu.executor.context(), &gpu.columns, &gpu.assembled, limit, sources.clone());
-            match gpu.executor.run(&self.execution, &images, control.cancelled) {
+            match gpu.executor.run_counting(&self.execution, &images, control.cancelled, control.counts_steps) {
                 Ok(answer) => break (answer, images),
                 Err(FusedError::Device { source: Error::Cuda { code: OUT_OF_MEMORY, .. }, .. }) if again => {
                     again = false;

@@ -57,6 +57,8 @@ pub struct Query {
     total: AtomicU64,
     ledger: Arc<Ledger>,
     is_cancelled: AtomicBool,
+    /// Somebody wants to know how many rows each step has seen.
+    counts_steps: AtomicBool,
     /// Files of other formats that it reads, by the paths it was given.
     files: Mutex<Vec<String>>,
     notices: Mutex<Vec<String>>,
@@ -151,6 +153,7 @@ impl Query {
             total: AtomicU64::new(0),
             ledger: Arc::default(),
             is_cancelled: AtomicBool::new(false),
+            counts_steps: AtomicBool::new(false),
             files: Mutex::default(),
             notices: Mutex::default(),
         })
@@ -261,6 +264,15 @@ impl Query {
     /// From its beginning to its end, or until now.
     pub(crate) fn total_time(&self) -> Duration {
         self.ended.get().map_or_else(|| self.started.elapsed(), |ended| ended.elapsed)
+    }
+
+    /// Has devices count the rows of each step.
+    pub(crate) fn count_steps(&self) {
+        self.counts_steps.store(true, Relaxed);
+    }
+
+    pub(crate) fn counts_steps(&self) -> bool {
+        self.counts_steps.load(Relaxed)
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

@@ -190,6 +190,8 @@ impl Hash for SegmentKey {
 pub struct Control<'a> {
     /// Set when nobody waits for the answer any more.
     pub cancelled: &'a AtomicBool,
+    /// Whether steps count the rows that they see and pass on, which takes time.
+    pub counts_steps: bool,
     /// Of each source, by which its bytes are counted.
     pub ledgers: &'a [Arc<Ledger>],
     /// Is told rows of morsels that have been dealt with, for progress.

@@ -233,14 +233,28 @@ impl Executor {
     /// # Errors
     /// [`Error::Refused`] before anything has run; the query's own; the device's.
     pub fn run(&self, execution: &Execution, images: &dyn Images, cancelled: &AtomicBool) -> Result<Answer> {
+        self.run_counting(execution, images, cancelled, self.options.counts)
+    }
+
+    /// As [`Executor::run`], with steps counting the rows that they let through, or not: that takes time.
+    ///
+    /// # Errors
+    /// As [`Executor::run`].
+    pub fn run_counting(
+        &self,
+        execution: &Execution,
+        images: &dyn Images,
+        cancelled: &AtomicBool,
+        counts: bool,
+    ) -> Result<Answer> {
         self.check(execution)?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut lane = match idle {
             Some(lane) => lane,
             None => Lane::new(&self.context)?,
         };
-        let mut run =
-            Run { executor: self, execution, images, cancelled, lane: &mut lane, tables: Vec::new(), held: Vec::new() };
+        let (tables, held) = (Vec::new(), Vec::new());
+        let mut run = Run { executor: self, execution, images, cancelled, counts, lane: &mut lane, tables, held };
         let outcome = run.all();
         let held = run.held;
         match lane.stream.synchronize() {
@@ -369,6 +383,7 @@ struct Run<'a> {
     execution: &'a Execution,
     images: &'a dyn Images,
     cancelled: &'a AtomicBool,
+    counts: bool,
     lane: &'a mut Lane,
     tables: Vec<Built>,
     /// Columns that kernels may be reading.
@@ -484,7 +499,7 @@ impl Run<'_> {
             built,
             forms: &forms,
             rows: facts.rows,
-            counts: options.counts,
+            counts: self.counts,
             many_rows: options.many_rows,
             threads: options.threads(),
         };

@@ -123,7 +123,8 @@ impl Run {
         let task = spawn_blocking(move || {
             bring(&fused, &backend, of.as_deref(), &cancelled);
             let did_rows = |rows| of.iter().for_each(|query| query.did_rows(rows));
-            let control = Control { cancelled: &cancelled, ledgers: &ledgers, did_rows: &did_rows };
+            let counts_steps = of.as_ref().is_some_and(|query| query.counts_steps());
+            let control = Control { cancelled: &cancelled, counts_steps, ledgers: &ledgers, did_rows: &did_rows };
             let mut take = |columns: Vec<ResultColumn>| -> PipelineResult<()> {
                 let batch = batch_of(&fused, &schema, &columns, threads);
                 let is_bad = batch.is_err();

@@ -85,7 +85,7 @@ pub(crate) fn load(
         return Err(Error::new(ErrorKind::Unmet, format!("{} keeps nothing in its memory", backend.name())));
     };
     let ledgers = [Arc::clone(query.shared_ledger())];
-    let control = Control { cancelled, ledgers: &ledgers, did_rows: &|_| () };
+    let control = Control { cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &|_| () };
     for column in columns {
         let stored = stored(table, vec![*column])?;
         if stored.blocks.is_empty() {

@@ -162,7 +162,10 @@ async fn explained(
     context.query.planned();
     let totals = match mode {
         ExplainMode::Plan => None,
-        ExplainMode::Analyze => Some(run(&physical, context).await?),
+        ExplainMode::Analyze => {
+            context.query.count_steps();
+            Some(run(&physical, context).await?)
+        }
     };
     let refused = context.query.lowering().refused;
     let mut not_fused: Vec<String> = Vec::new();
