@@ -22,6 +22,7 @@ typedef unsigned __int128 u128;
 #define KERNEL(name, Args) extern "C" __global__ void __launch_bounds__(THREADS) name(const __grid_constant__ Args A)
 #define SHARED(name) extern __shared__ u64 name[]
 #define INLINE __device__ __forceinline__
+#define BLOCK_WORDS(name) __shared__ u64 name[32] // one for each warp
 #endif
 
 #define LANES 32
@@ -414,6 +415,17 @@ INLINE bool owns(u64* owner, u64 group) {
 INLINE u64 warp_sum(u64 value) {
     for (int by = 16; by; by >>= 1) value += __shfl_down_sync(ALL_LANES, value, by);
     return value;
+}
+// Over a block, all of whose threads are here; its first one has the sum. A word that all warps of a grid add to is what
+// they queue for: one of each block does it for the others.
+INLINE u64 block_sum(u64 value) {
+    BLOCK_WORDS(words);
+    value = warp_sum(value);
+    __syncthreads(); // nobody reads what was there before
+    if (threadIdx.x % LANES == 0) words[threadIdx.x / LANES] = value;
+    __syncthreads();
+    if (threadIdx.x >= LANES) return 0;
+    return warp_sum(threadIdx.x < blockDim.x / LANES ? words[threadIdx.x] : 0);
 }
 INLINE u128 warp_sum_wide(u128 value) {
     for (int by = 16; by; by >>= 1) {

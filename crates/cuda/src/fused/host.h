@@ -31,6 +31,7 @@ static thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
 
 #define INLINE inline
 #define SHARED(name) u64* const name = host::shared
+#define BLOCK_WORDS(name) static thread_local u64 name[32]
 
 namespace host {
 

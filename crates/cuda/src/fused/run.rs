@@ -62,7 +62,8 @@ pub struct Options {
     /// Threads of a block that has a bitmap in shared memory: the more there are, the fewer bitmaps, and the more is left
     /// of that memory to cache what is not there.
     pub wide_threads: u32,
-    /// Blocks for each multiprocessor, at most: more than fit at once, so that none waits for a slow one.
+    /// Blocks of so many threads for each multiprocessor, at most: more than fit at once, so that none waits for a slow
+    /// one.
     pub blocks: u32,
     /// Rows from which on a small bitmap is copied into every block's shared memory.
     pub many_rows: u64,
@@ -568,7 +569,8 @@ impl Run<'_> {
         let bitmaps = generated.shared.bitmaps.iter().map(|number| bitmap_words(&self.tables[*number].shape));
         let shared = (bitmaps.sum::<u64>() + generated.shared.groups) * 8;
         let warps = u64::from(generated.threads / 32).max(1);
-        let most = (multiprocessors * u64::from(options.blocks)).max(1);
+        let most = multiprocessors * u64::from(options.blocks) * u64::from(options.threads);
+        let most = (most / u64::from(generated.threads)).max(1);
         // Most units of a short morsel are beyond its rows.
         let blocks = vectors.div_ceil(unit_vectors * warps).clamp(1, most) as u32;
         let grid = Grid { blocks, threads: generated.threads };

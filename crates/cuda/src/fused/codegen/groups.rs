@@ -453,12 +453,16 @@ impl Builder<'_> {
         }
     }
 
-    /// Puts the only group together over a warp.
+    /// Puts the only group together over a block, or over a warp what is no plain sum.
     fn end_one(&mut self, groups: &Groups) {
         let all = self.w.args.named("u64*", "groups", Word::Groups);
         for (word, how) in how_words(groups).into_iter().enumerate() {
             let (of, together, give) = match how {
-                How::Add => (format!("g{word}"), "warp_sum", format!("add({all} + {word}, g{word})")),
+                How::Add => {
+                    self.w.line(format!("g{word} = block_sum(g{word});"));
+                    self.w.line(format!("if (threadIdx.x == 0 && g{word}) add({all} + {word}, g{word});"));
+                    continue;
+                }
                 How::AddWide => (
                     format!("s{word}"),
                     "warp_sum_wide",

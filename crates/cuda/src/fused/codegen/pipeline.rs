@@ -181,8 +181,8 @@ impl<'a> Builder<'a> {
             self.w.line("} while (unit < A.units);");
         }
         for counter in 0..self.counted.len() {
-            self.w.line(format!("c{counter} = warp_sum(c{counter});"));
-            self.w.line(format!("if (lane == 0 && c{counter}) add(more_of(A.status) + {counter}, c{counter});"));
+            self.w.line(format!("c{counter} = block_sum(c{counter});"));
+            self.w.line(format!("if (threadIdx.x == 0 && c{counter}) add(more_of(A.status) + {counter}, c{counter});"));
         }
         let mut declared: String = (0..self.counted.len()).map(|n| format!("    u64 c{n} = 0;\n")).collect();
         for end in 0..self.ends.len() {

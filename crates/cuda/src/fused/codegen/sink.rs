@@ -310,8 +310,8 @@ impl Builder<'_> {
     pub fn end_sink(&mut self, sink: &SinkPlan) {
         match sink {
             SinkPlan::Build { shape, .. } if shape.rows != Rows::Chains => {
-                self.w.line("built = warp_sum(built);");
-                self.w.line("if (lane == 0 && built) add(&A.status->rows, built);");
+                self.w.line("built = block_sum(built);");
+                self.w.line("if (threadIdx.x == 0 && built) add(&A.status->rows, built);");
             }
             SinkPlan::Groups { groups, .. } => self.end_groups(groups),
             _ => {}
