@@ -17,6 +17,8 @@
 mod expr;
 mod groups;
 mod pipeline;
+mod probes;
+mod screens;
 mod sink;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
