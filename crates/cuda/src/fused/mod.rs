@@ -17,8 +17,10 @@
 //! - Texts have no literals and no addresses in them. Whatever differs between two queries of one shape is an argument.
 //! - The text that a device gets is the text that runs in tests, compiled for the host by `host.h`.
 
+mod built;
 mod codegen;
 mod compile;
+mod dry;
 mod image;
 mod memory;
 mod plan;
@@ -29,9 +31,11 @@ mod table;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
+pub use built::TableFacts;
 pub use compile::{CompileCounts, Compiled, Compiler, compile};
+pub use dry::texts_of;
 pub use image::{ColumnImage, Images, Part, Uploads, form};
-pub use run::{Answer, Executor, Options, PipelineFacts, TableFacts, texts_of};
+pub use run::{Answer, Executor, Options, PipelineFacts};
 
 /// The result of running a program on a device.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,10 +1,10 @@
 //! A pipeline before code is made of it: where each register comes from, and filters and probes in the order in which
 //! they are going to be carried out.
 //!
-//! What cannot fail comes first, before all else what gets rid of the most rows for what it costs. Which part of the
-//! rows goes on is guessed from the intervals of what is compared, and, of tables, from the keys that they turned out to
-//! have; what a row costs, by how far away the memory is that decides about it. What can fail keeps its order, and comes
-//! when nothing is left that cannot, so that it sees the rows that `crates/pipeline` promises and no others.
+//! What cannot fail comes first, what gets rid of rows most cheaply before all else. How many rows pass is guessed from
+//! the intervals of what is compared and, of tables, from the keys that they turned out to have; roughly, so that queries
+//! of one shape have one order, and one text. What can fail keeps its order, and comes when nothing is left that cannot,
+//! so that it sees the rows that `crates/pipeline` promises and no others.
 
 use onehop_pipeline::bind::{Bound, BoundKind, LookupValues, bind};
 use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Step};
@@ -36,8 +36,11 @@ pub(super) struct Act {
     pub is_fallible: bool,
     /// The part of the rows that it is guessed to let through.
     pub passes: f64,
-    /// What it costs to ask it about a row, as a guess: 1 is a comparison of what is packed.
+    /// What it takes to look at a row, roughly.
     pub cost: f64,
+    /// Whether it looks at a column that is stored as codes of integers: each of them is looked up, which costs more than
+    /// anything else that is done with a whole column.
+    pub is_coded: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -67,8 +70,20 @@ pub(super) struct Plan<'a> {
     source: &'a dyn Source,
 }
 
-/// What it costs to ask about a code, of which a bit for each is made beforehand.
-const CODED: f64 = 1.8;
+/// Guesses are one of these.
+const GUESSES: [f64; 6] = [0.01, 0.05, 0.2, 0.5, 0.8, 1.0];
+
+/// What it takes to look at a row: at a value of a column that is looked at whole, at a bit of a bitmap that is near or
+/// not, at what a code stands for before that, and at anything that is computed or looked up row by row.
+const VALUE: f64 = 1.0;
+const BIT: f64 = 2.0;
+const FAR_BIT: f64 = 2.5;
+const CODE: f64 = 4.0;
+const ROW: f64 = 4.0;
+
+/// Keys of bitmaps that are near: in shared memory, and in a cache of the multiprocessor's.
+const NEAR_KEYS: u64 = 40 << 13;
+const CACHED_KEYS: u64 = 256 << 13;
 
 impl<'a> Plan<'a> {
     pub fn new(
@@ -103,8 +118,9 @@ impl<'a> Plan<'a> {
                     let (is_fallible, passes) = (bound.is_fallible, self.passing(&bound));
                     let is_range =
                         matches!(&bound.kind, BoundKind::Within { inner, .. } if self.column_register(inner).is_some());
-                    let cost = if is_range { 1.0 } else { 4.0 };
-                    self.push(Act { step: number, kind: ActKind::Filter(bound), needs, is_fallible, passes, cost });
+                    let cost = if is_range { VALUE } else { ROW };
+                    let kind = ActKind::Filter(bound);
+                    self.push(Act { step: number, kind, needs, is_fallible, passes, cost, is_coded: false });
                 }
             }
             Step::Probe(probe) => {
@@ -125,12 +141,19 @@ impl<'a> Plan<'a> {
                     JoinKind::Inner | JoinKind::Semi => 0.6,
                     JoinKind::Anti | JoinKind::NotIn => 1.0 - table.fullness(key_domain).min(0.9),
                 };
-                let cost = table.cost();
+                let is_column = keys.len() == 1 && self.column_register(&keys[0]).is_some();
+                let cost = match table.layout.count {
+                    _ if !is_column || condition.is_some() || !table.is_bitmap() => ROW,
+                    ..=NEAR_KEYS => VALUE,
+                    ..=CACHED_KEYS => BIT,
+                    _ => FAR_BIT,
+                };
                 let added = first..first + probe.payload.len();
                 self.registers
                     .extend(probe.payload.iter().map(|column| Register::Payload { step: number, column: *column }));
                 let probe = Probe { table: probe.table, kind: probe.kind, keys, added, condition };
-                self.push(Act { step: number, kind: ActKind::Probe(probe), needs, is_fallible, passes, cost });
+                let kind = ActKind::Probe(probe);
+                self.push(Act { step: number, kind, needs, is_fallible, passes, cost, is_coded: false });
             }
         }
         Ok(())
@@ -149,9 +172,11 @@ impl<'a> Plan<'a> {
     fn push(&mut self, mut act: Act) {
         act.is_fallible |= act.needs.iter().any(|register| self.is_fallible(*register));
         let is_coded = |column: usize| self.source.is_coded(column);
-        if matches!(act.needs.as_slice(), [register] if self.column(*register).is_some_and(is_coded)) {
-            act.cost = CODED;
-        }
+        act.is_coded = act.needs.iter().any(|register| self.column(*register).is_some_and(is_coded));
+        act.cost += if act.is_coded { CODE } else { 0.0 };
+        let distance = |guess: &f64| (guess.ln() - act.passes.max(GUESSES[0]).ln()).abs();
+        let nearest = GUESSES.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        act.passes = nearest.unwrap_or(act.passes);
         self.acts.push(act);
     }
 
@@ -173,7 +198,8 @@ impl<'a> Plan<'a> {
         while !left.is_empty() {
             let is_ready = |act: &Act| act.needs.iter().all(|register| self.is_known(*register, &probed));
             let ready = left.iter().enumerate().filter(|(_, act)| !act.is_fallible && is_ready(act));
-            let price = |act: &Act| act.cost / (1.0 - act.passes).max(1e-3);
+            // What it takes to get rid of a row.
+            let price = |act: &Act| act.cost / (1.0 - act.passes);
             let best = ready.min_by(|(_, a), (_, b)| price(a).total_cmp(&price(b))).map(|(at, _)| at);
             let next = best.or_else(|| left.iter().position(|act| act.is_fallible));
             let Some(next) = next else {

@@ -20,17 +20,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onehop_pipeline::bind::BoundKind;
-use onehop_pipeline::cpu::{Execution, KeyLayout, ResultColumn, StepRows, TableKind};
-use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Sink, Step};
-use onehop_pipeline::{Error as PipelineError, Interval, Source, VECTOR_ROWS};
+use onehop_pipeline::cpu::{Execution, ResultColumn, StepRows, TableKind};
+use onehop_pipeline::ir::{JoinKind, Sink};
+use onehop_pipeline::{Error as PipelineError, Source, VECTOR_ROWS};
 
-use super::codegen::{End, Generated, Groups, Input, Output, SinkShape, TableWord, Word, generate};
+use super::built::{Built, TableFacts, TableKey, bitmap_words, filled};
+use super::codegen::{Generated, Groups, Input, Output, SinkShape, Word, generate};
 use super::compile::{Compiled, Compiler};
-use super::image::{ColumnImage, Images, forms_of_column};
+use super::dry::{Dry, rows_of, table_shape, texts};
+use super::image::{ColumnImage, Images};
 use super::memory::{Arena, Piece};
 use super::plan::{ActKind, Plan};
 use super::result::{first_rows, may_meet, of_groups, of_rows, rank_of_last, words_of};
-use super::table::{Element, Filled, Rows, TableShape};
+use super::table::{Rows, TableShape};
 use super::{Error, Result};
 use crate::kernels::ARGUMENT_WORDS;
 use crate::{Context, Event, Grid, Nvrtc, Stream};
@@ -137,40 +139,6 @@ pub struct PipelineFacts {
     pub column_bytes: u64,
 }
 
-/// A table in device memory.
-#[derive(Clone, Copy, Debug)]
-pub struct TableFacts {
-    /// How it finds rows.
-    pub kind: TableKind,
-    /// Whether every key has one row, as far as anybody asks.
-    pub is_unique: bool,
-    /// Rows in it.
-    pub rows: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-/// A table that was built.
-#[derive(Debug)]
-struct Built {
-    shape: TableShape,
-    places: u64,
-    memory: BTreeMap<TableKey, Piece>,
-    rows: u64,
-    has_keyless: bool,
-}
-
-/// A [`TableWord`] that is memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum TableKey {
-    Bits,
-    Keys,
-    Head,
-    Next,
-    Payload(usize),
-    PayloadValid(usize),
-}
-
 /// Room for what a pipeline ends in.
 #[derive(Clone, Copy, Debug, Default)]
 struct Room {
@@ -225,8 +193,7 @@ impl Executor {
     pub(crate) fn dry_texts(&self, execution: &Execution) -> Result<Vec<String>> {
         let forms = |_: &dyn Source, _| Vec::new();
         let counts = self.options.counts;
-        let threads = self.options.threads();
-        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts, threads })
+        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts })
     }
 
     /// Runs a program, which stops soon after `cancelled` was set.
@@ -279,103 +246,6 @@ impl Lane {
         let events = [Event::timed(context)?, Event::timed(context)?];
         Ok(Self { stream: Stream::new(context)?, arena: Arena::new(context), events })
     }
-}
-
-/// How texts are made without a device.
-struct Dry<'a> {
-    /// Forms of a source's column.
-    forms: &'a dyn Fn(&dyn Source, usize) -> Vec<u32>,
-    /// What the tables turn out to be.
-    rows: Rows,
-    many_rows: u64,
-    counts: bool,
-    threads: [u32; 2],
-}
-
-/// A program's texts as they would be for tables and columns of some kind. As nothing is known of them but that, this
-/// decides whether there is code for it.
-fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>> {
-    let mut shapes: Vec<TableShape> = Vec::new();
-    let mut all = Vec::new();
-    for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {
-        let source = &*execution.sources()[pipeline.source];
-        let plan = Plan::new(pipeline, shape, &shapes, source)?;
-        let rows = rows_of(source);
-        let mut built = table_shape(execution, number, pipeline, shape, rows)?;
-        if let Some(shape) = built.as_mut().filter(|shape| shape.rows == Rows::Unique) {
-            shape.rows = dry.rows;
-        }
-        let forms = |column| (dry.forms)(source, column);
-        let (many_rows, counts) = (dry.many_rows, dry.counts);
-        let threads = dry.threads;
-        let tables = &shapes;
-        let input =
-            Input { plan: &plan, tables, built: built.as_ref(), forms: &forms, rows, counts, many_rows, threads };
-        let generated = generate(&input)?;
-        if generated.args.len() > ARGUMENT_WORDS {
-            return Err(Error::refused("a query with so many columns and constants"));
-        }
-        all.push(generated.text);
-        shapes.extend(built);
-    }
-    Ok(all)
-}
-
-/// Every text that a program may get, for columns as its sources have them: for who compiles them without a device.
-///
-/// # Errors
-/// [`Error::Refused`], and those of the sources.
-pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
-    let failed = RefCell::new(None);
-    let forms = |source: &dyn Source, column: usize| {
-        let forms = forms_of_column(source, column);
-        forms.unwrap_or_else(|error| {
-            failed.replace(Some(error));
-            Vec::new()
-        })
-    };
-    let threads = Options::default().threads();
-    let of = |rows, many_rows, counts| texts(execution, &Dry { forms: &forms, rows, many_rows, counts, threads });
-    let mut all = of(Rows::Unique, 0, true)?;
-    for text in of(Rows::Chains, u64::MAX, false)? {
-        if !all.contains(&text) {
-            all.push(text);
-        }
-    }
-    match failed.into_inner() {
-        Some(error) => Err(error),
-        None => Ok(all),
-    }
-}
-
-fn rows_of(source: &dyn Source) -> u64 {
-    (0..source.morsels()).map(|morsel| source.rows(morsel) as u64).sum()
-}
-
-/// The shape of the table that a pipeline builds, if it builds one.
-fn table_shape(
-    execution: &Execution,
-    number: usize,
-    pipeline: &Pipeline,
-    shape: &Shape,
-    rows: u64,
-) -> Result<Option<TableShape>> {
-    if !matches!(pipeline.sink, Sink::Build { .. }) {
-        return Ok(None);
-    }
-    let layout = KeyLayout::new(&shape.keys, false)?;
-    let mut is_wanted = vec![false; shape.outputs.len()];
-    let mut wants_rows = false;
-    for step in execution.program().pipelines.iter().flat_map(|pipeline| &pipeline.steps) {
-        let Step::Probe(probe) = step else { continue };
-        if probe.table == number {
-            probe.payload.iter().for_each(|column| is_wanted[*column] = true);
-            wants_rows |= matches!(probe.kind, JoinKind::Inner | JoinKind::Left) || probe.condition.is_some();
-        }
-    }
-    let element = |(domain, wanted): (_, bool)| wanted.then(|| Element::of(domain));
-    let payload = shape.outputs.iter().zip(is_wanted).map(element).collect();
-    Ok(Some(TableShape::new(layout, payload, rows, wants_rows)))
 }
 
 /// One run of a program.
@@ -798,31 +668,12 @@ impl Run<'_> {
     }
 }
 
-/// What is known of a table, by the ends that its kernel has found.
-fn filled(generated: &Generated, shape: &TableShape, rows: u64, of_rows: u64, ends: &[u64]) -> Filled {
-    let interval = |end: End| {
-        let at = generated.ends.iter().position(|other| *other == end)?;
-        // As device.cuh's `least` and `greatest` made them; zeros, if there was no value.
-        let (low, high) = (!ends[2 * at], ends[2 * at + 1]);
-        let value = |word: u64| i128::from((word ^ 1 << 63) as i64);
-        let has_values = ends[2 * at] != 0 || high != 0;
-        Some(if has_values { Interval::new(value(low), value(high)) } else { Interval::EMPTY })
-    };
-    let payload = (0..shape.payload.len()).map(|column| interval(End::Payload(column))).collect();
-    Filled { rows, of_rows, key: interval(End::Key), payload }
-}
-
 /// Copies of the groups in shared memory.
 fn copies(generated: &Generated) -> u64 {
     match &generated.sink {
         SinkShape::Groups(groups) => groups.copies(),
         SinkShape::Table | SinkShape::Rows { .. } => 0,
     }
-}
-
-/// Words of a table's bitmap.
-fn bitmap_words(shape: &TableShape) -> u64 {
-    shape.layout.count.max(1).div_ceil(64)
 }
 
 /// What the counters say, by step of the pipeline: rows go through the acts in their order.
@@ -837,29 +688,5 @@ fn step_rows(generated: &Generated, plan: &Plan<'_>, counted: &[u64], facts: &mu
         let removed = of.rows_in as i64 - of.rows_out as i64 + rows_in as i64 - *rows_out as i64;
         *of = StepRows { rows_in: before, rows_out: before.saturating_add_signed(-removed) };
         rows_in = *rows_out;
-    }
-}
-
-impl Built {
-    fn word(&self, word: TableWord) -> u64 {
-        let address = |key: TableKey| self.memory.get(&key).map_or(0, |piece| piece.address);
-        match word {
-            TableWord::Bits => address(TableKey::Bits),
-            TableWord::Keys => address(TableKey::Keys),
-            TableWord::Mask => self.places - 1,
-            TableWord::Head => address(TableKey::Head),
-            TableWord::Next => address(TableKey::Next),
-            TableWord::Payload(column) => address(TableKey::Payload(column)),
-            TableWord::PayloadValid(column) => address(TableKey::PayloadValid(column)),
-            TableWord::Capacity => self.rows,
-            TableWord::IsEmpty => u64::from(self.rows == 0 && !self.has_keyless),
-            TableWord::HasKeyless => u64::from(self.has_keyless),
-        }
-    }
-
-    fn facts(&self) -> TableFacts {
-        let bytes = self.memory.values().map(|piece| piece.len as u64).sum();
-        let is_unique = self.shape.rows != Rows::Chains;
-        TableFacts { kind: self.shape.kind, is_unique, rows: self.rows, bytes }
     }
 }

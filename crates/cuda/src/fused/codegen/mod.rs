@@ -18,6 +18,8 @@
 mod expr;
 mod groups;
 mod pipeline;
+mod probes;
+mod screens;
 mod sink;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -1,0 +1,241 @@
+//! Screens: filters and probes that are answered by a whole column of a vector, with next to nothing to do for each row:
+//! the body is there 32 times for every width.
+
+use std::fmt::Write as _;
+
+use onehop_pipeline::Interval;
+use onehop_pipeline::bind::BoundKind;
+use onehop_pipeline::cpu::Kind;
+use onehop_pipeline::ir::JoinKind;
+
+use super::expr::{Operand, Valid};
+use super::pipeline::{Builder, SHARED_BYTES, switch};
+use super::sink::SinkPlan;
+use super::{TableWord, Word};
+use crate::fused::image::{MOST_FORMS, form};
+use crate::fused::plan::ActKind;
+use crate::fused::{Error, Result};
+
+/// Columns are looked at whole while this part of the rows is left: of fewer, what is fetched row by row is less.
+const WHOLE: f64 = 0.1;
+/// And those that are stored as codes, while this part is.
+const WHOLE_CODES: f64 = 0.5;
+
+/// Bytes of a bitmap in shared memory.
+const BITMAP_BYTES: u64 = 40 << 10;
+
+impl Builder<'_> {
+    /// The first acts that are answered by a whole column, with its register.
+    pub fn screens(&self) -> Vec<(usize, usize)> {
+        let plan = self.input.plan;
+        let mut screens = Vec::new();
+        let mut left = 1.0;
+        for (number, act) in plan.acts.iter().enumerate() {
+            let register = match &act.kind {
+                _ if act.is_fallible || left < if act.is_coded { WHOLE_CODES } else { WHOLE } => None,
+                ActKind::Filter(bound) => match &bound.kind {
+                    BoundKind::Within { inner, .. } => plan.column_register(inner),
+                    _ => None,
+                },
+                ActKind::Probe(probe) => match (probe.kind, probe.keys.as_slice()) {
+                    (JoinKind::Inner | JoinKind::Semi | JoinKind::Anti, [key])
+                        if probe.condition.is_none() && self.input.tables[probe.table].is_bitmap() =>
+                    {
+                        plan.column_register(key)
+                    }
+                    _ => None,
+                },
+            };
+            let is_short = |register: &usize| Kind::of(&plan.domains[*register]) <= Kind::I64;
+            match register.filter(is_short) {
+                Some(register) => screens.push((number, register)),
+                None => break,
+            }
+            left *= act.passes;
+        }
+        screens
+    }
+
+    /// Copies the first bitmap that is small into shared memory.
+    pub fn begin_shared(&mut self, screens: &[(usize, usize)], sink: &SinkPlan) {
+        let bitmap = screens.iter().find_map(|(act, _)| match &self.input.plan.acts[*act].kind {
+            ActKind::Probe(probe) => {
+                let bytes = self.input.tables[probe.table].layout.count.div_ceil(64) * 8;
+                let fits = bytes <= BITMAP_BYTES && bytes + sink.shared_words() * 8 <= SHARED_BYTES;
+                (fits && self.input.rows >= self.input.many_rows).then_some(probe.table)
+            }
+            ActKind::Filter(_) => None,
+        });
+        if bitmap.is_none() && sink.shared_words() == 0 {
+            return;
+        }
+        self.w.line("SHARED(S);");
+        if let Some(table) = bitmap {
+            let bits = self.table_word(table, "const u32*", TableWord::Bits);
+            let words = self.w.args.named("u64", &format!("t{table}_words"), Word::BitmapWords(table));
+            self.w.line(format!(
+                "for (u64 w = threadIdx.x; w < {words}; w += blockDim.x) S[w] = ((const u64*){bits})[w];"
+            ));
+            self.w.line(format!("const u32* const bits{table} = (const u32*)S;"));
+            self.shared.bitmaps.push(table);
+        }
+        self.shared.groups = sink.shared_words();
+    }
+
+    pub fn screen(&mut self, number: usize, act: usize, register: usize) -> Result<()> {
+        let plan = self.input.plan;
+        let nullable = plan.domains[register].nullable;
+        if nullable {
+            let is_there = (0..number).any(|before| self.screened_register(before) == Some(register));
+            if !is_there {
+                self.w.line(format!("const u32 valid{register} = valid_rows(p{register}, vector, lane);"));
+            }
+        }
+        match &plan.acts[act].kind {
+            ActKind::Filter(bound) => {
+                let BoundKind::Within { interval, .. } = &bound.kind else {
+                    return Err(Error::refused("a screen that is no interval"));
+                };
+                let wide = Operand { text: "x".into(), kind: Kind::I64, valid: Valid::Always };
+                let (low, high) = self.w.ends(wide.kind, *interval);
+                self.range_screen(number, register, &low, &high);
+                let keep = format!("screen_{number}(A, p{register}, vector, lane, live)");
+                let valid = if nullable { format!(" & valid{register}") } else { String::new() };
+                self.w.line(format!("live &= {keep}{valid};"));
+            }
+            ActKind::Probe(probe) => {
+                let table = probe.table;
+                let bits = match self.shared.bitmaps.contains(&table) {
+                    true => format!("bits{table}"),
+                    false => self.table_word(table, "const u32*", TableWord::Bits),
+                };
+                let load = if self.shared.bitmaps.contains(&table) { "bit" } else { "bit_ldg" };
+                self.probe_screen(number, register, table, load, number > 0 || nullable);
+                let valid = if nullable { format!(" & valid{register}") } else { String::new() };
+                let hit = format!("screen_{number}(A, {bits}, p{register}, vector, lane, live{valid})");
+                match probe.kind {
+                    JoinKind::Anti if nullable => self.w.line(format!("live &= ~({hit} & valid{register});")),
+                    JoinKind::Anti => self.w.line(format!("live &= ~{hit};")),
+                    _ => self.w.line(format!("live &= {hit}{valid};")),
+                }
+            }
+        }
+        self.count(act, "__popc(live)");
+        self.w.line("if (!__any_sync(ALL_LANES, live != 0)) continue;");
+        Ok(())
+    }
+
+    fn screened_register(&self, number: usize) -> Option<usize> {
+        self.screens().get(number).map(|(_, register)| *register)
+    }
+
+    fn range_screen(&mut self, number: usize, register: usize, low: &str, high: &str) {
+        let forms = (self.input.forms)(self.input.plan.column(register).unwrap_or(0));
+        let mut cases = Vec::new();
+        let mut needs_rows = false;
+        let mut packed = 0;
+        for form in forms {
+            match form {
+                form::NULL => cases.push((form, "0".to_string())),
+                form::SAME => {
+                    cases.push((form, format!("get_same<i64>(p) >= {low} && get_same<i64>(p) <= {high} ? ~0u : 0")))
+                }
+                form if (form::PACKED..form::WIDE).contains(&form) && packed < MOST_FORMS => {
+                    packed += 1;
+                    let width = form - form::PACKED;
+                    cases.push((form, format!("within<{width}>(p, vector, lane, {low}, {high})")));
+                }
+                form if form > form::CODES => {
+                    let (ty, width) =
+                        if form < form::CODES64 { ("i32", form - form::CODES) } else { ("i64", form - form::CODES64) };
+                    cases.push((
+                        form,
+                        format!(
+                            "where_packed<{width}>(p, vector, lane, [&](int, u32 code) {{ const {ty} x = \
+                             load<{ty}>(p.table, code); return x >= {low} && x <= {high}; }})"
+                        ),
+                    ));
+                }
+                _ => needs_rows = true,
+            }
+        }
+        if needs_rows || cases.is_empty() {
+            let test = format!(
+                "where_rows(live, [&](u32 i) {{ const i64 x = get_{register}(p, vector, lane, i); return x >= {low} && \
+                 x <= {high}; }})"
+            );
+            cases.push((u32::MAX, test));
+        }
+        let body = switch(&cases, "0");
+        let _ = write!(
+            self.functions,
+            "INLINE u32 screen_{number}(const Args& A, const Part& p, u32 vector, u32 lane, u32 live) {{\n{body}}}\n\n"
+        );
+    }
+
+    fn probe_screen(&mut self, number: usize, register: usize, table: usize, load: &str, is_masked: bool) {
+        let forms = (self.input.forms)(self.input.plan.column(register).unwrap_or(0));
+        let digit = self.input.tables[table].layout.digits_of_parts().next();
+        let interval = digit.map_or(Interval::EMPTY, |digit| digit.interval);
+        let (low, high) = self.w.ends(Kind::I64, interval);
+        let mut cases = Vec::new();
+        let mut needs_rows = false;
+        let mut packed = 0;
+        let is_live = if is_masked { "live >> i & 1 && " } else { "" };
+        for form in forms {
+            match form {
+                form::NULL => cases.push((form, "0".to_string())),
+                form::SAME => {
+                    let same = "get_same<i64>(p)";
+                    cases.push((
+                        form,
+                        format!(
+                            "{same} >= {low} && {same} <= {high} && {load}(bits, (u64){same} - (u64){low}) ? ~0u : 0"
+                        ),
+                    ));
+                }
+                form if (form::PACKED..form::WIDE).contains(&form) && packed < MOST_FORMS => {
+                    packed += 1;
+                    let width = form - form::PACKED;
+                    cases.push((form, format!("probe_{number}<{width}>(A, bits, p, vector, lane, live)")));
+                }
+                form if form > form::CODES => {
+                    let (ty, width) =
+                        if form < form::CODES64 { ("i32", form - form::CODES) } else { ("i64", form - form::CODES64) };
+                    cases.push((
+                        form,
+                        format!(
+                            "where_packed<{width}>(p, vector, lane, [&](int i, u32 code) {{ if (!(live >> i & 1)) \
+                             return false; const {ty} x = load<{ty}>(p.table, code); return x >= {low} && x <= {high} \
+                             && {load}(bits, (u64)(i64)x - (u64){low}); }})"
+                        ),
+                    ));
+                }
+                _ => needs_rows = true,
+            }
+        }
+        if needs_rows || cases.is_empty() {
+            let test = format!(
+                "where_rows(live, [&](u32 i) {{ const i64 x = get_{register}(p, vector, lane, i); return x >= {low} && \
+                 x <= {high} && {load}(bits, (u64)x - (u64){low}); }})"
+            );
+            cases.push((u32::MAX, test));
+        }
+        if packed > 0 {
+            let _ = write!(
+                self.functions,
+                "template <int W> INLINE u32 probe_{number}(const Args& A, const u32* bits, const Part& p, u32 vector, \
+                 u32 lane, u32 live) {{\n    const Range range = range_of<W>(p, {low}, {high});\n    if (range.none) \
+                 return 0;\n    const u32 from = (u32)((u64)p.base + p.bias + range.low - (u64){low});\n    return \
+                 where_packed<W>(p, vector, lane, [&](int i, u32 x) {{\n        const u32 offset = x - range.low;\n        \
+                 return {is_live}offset <= range.span && {load}(bits, from + offset);\n    }});\n}}\n\n"
+            );
+        }
+        let body = switch(&cases, "0");
+        let _ = write!(
+            self.functions,
+            "INLINE u32 screen_{number}(const Args& A, const u32* bits, const Part& p, u32 vector, u32 lane, u32 live) \
+             {{\n{body}}}\n\n"
+        );
+    }
+}

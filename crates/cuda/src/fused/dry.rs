@@ -1,0 +1,106 @@
+//! Texts without a device: whether there is code for a program, and every text that it may get.
+
+use std::cell::RefCell;
+
+use onehop_pipeline::Source;
+use onehop_pipeline::cpu::{Execution, KeyLayout};
+use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Sink, Step};
+
+use super::codegen::{Input, generate};
+use super::image::forms_of_column;
+use super::plan::Plan;
+use super::table::{Element, Rows, TableShape};
+use super::{Error, Result};
+use crate::kernels::ARGUMENT_WORDS;
+
+/// How texts are made without a device.
+pub(super) struct Dry<'a> {
+    /// Forms of a source's column.
+    pub forms: &'a dyn Fn(&dyn Source, usize) -> Vec<u32>,
+    /// What the tables turn out to be.
+    pub rows: Rows,
+    pub many_rows: u64,
+    pub counts: bool,
+}
+
+/// A program's texts as they would be for tables and columns of some kind. As nothing is known of them but that, this
+/// decides whether there is code for it.
+pub(super) fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>> {
+    let mut shapes: Vec<TableShape> = Vec::new();
+    let mut all = Vec::new();
+    for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {
+        let source = &*execution.sources()[pipeline.source];
+        let plan = Plan::new(pipeline, shape, &shapes, source)?;
+        let rows = rows_of(source);
+        let mut built = table_shape(execution, number, pipeline, shape, rows)?;
+        if let Some(shape) = built.as_mut().filter(|shape| shape.rows == Rows::Unique) {
+            shape.rows = dry.rows;
+        }
+        let forms = |column| (dry.forms)(source, column);
+        let (many_rows, counts) = (dry.many_rows, dry.counts);
+        let input =
+            Input { plan: &plan, tables: &shapes, built: built.as_ref(), forms: &forms, rows, counts, many_rows };
+        let generated = generate(&input)?;
+        if generated.args.len() > ARGUMENT_WORDS {
+            return Err(Error::refused("a query with so many columns and constants"));
+        }
+        all.push(generated.text);
+        shapes.extend(built);
+    }
+    Ok(all)
+}
+
+/// Every text that a program may get, for columns as its sources have them: for who compiles them without a device.
+///
+/// # Errors
+/// [`Error::Refused`], and those of the sources.
+pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
+    let failed = RefCell::new(None);
+    let forms = |source: &dyn Source, column: usize| {
+        let forms = forms_of_column(source, column);
+        forms.unwrap_or_else(|error| {
+            failed.replace(Some(error));
+            Vec::new()
+        })
+    };
+    let mut all = texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: 0, counts: true })?;
+    for text in texts(execution, &Dry { forms: &forms, rows: Rows::Chains, many_rows: u64::MAX, counts: false })? {
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    match failed.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(all),
+    }
+}
+
+pub(super) fn rows_of(source: &dyn Source) -> u64 {
+    (0..source.morsels()).map(|morsel| source.rows(morsel) as u64).sum()
+}
+
+/// The shape of the table that a pipeline builds, if it builds one.
+pub(super) fn table_shape(
+    execution: &Execution,
+    number: usize,
+    pipeline: &Pipeline,
+    shape: &Shape,
+    rows: u64,
+) -> Result<Option<TableShape>> {
+    if !matches!(pipeline.sink, Sink::Build { .. }) {
+        return Ok(None);
+    }
+    let layout = KeyLayout::new(&shape.keys, false)?;
+    let mut is_wanted = vec![false; shape.outputs.len()];
+    let mut wants_rows = false;
+    for step in execution.program().pipelines.iter().flat_map(|pipeline| &pipeline.steps) {
+        let Step::Probe(probe) = step else { continue };
+        if probe.table == number {
+            probe.payload.iter().for_each(|column| is_wanted[*column] = true);
+            wants_rows |= matches!(probe.kind, JoinKind::Inner | JoinKind::Left) || probe.condition.is_some();
+        }
+    }
+    let element = |(domain, wanted): (_, bool)| wanted.then(|| Element::of(domain));
+    let payload = shape.outputs.iter().zip(is_wanted).map(element).collect();
+    Ok(Some(TableShape::new(layout, payload, rows, wants_rows)))
+}
