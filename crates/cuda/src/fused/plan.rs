@@ -144,8 +144,8 @@ impl<'a> Plan<'a> {
                 let is_column = keys.len() == 1 && self.column_register(&keys[0]).is_some();
                 let cost = match table.layout.count {
                     _ if !is_column || condition.is_some() || !table.is_bitmap() => ROW,
-                    ..=NEAR_KEYS => VALUE,
-                    ..=CACHED_KEYS => BIT,
+                    count if count <= NEAR_KEYS => VALUE,
+                    count if count <= CACHED_KEYS => BIT,
                     _ => FAR_BIT,
                 };
                 let added = first..first + probe.payload.len();
