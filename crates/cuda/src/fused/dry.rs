@@ -9,6 +9,7 @@ use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Sink, Step};
 use super::codegen::{Input, generate};
 use super::image::forms_of_column;
 use super::plan::Plan;
+use super::run::Options;
 use super::table::{Element, Rows, TableShape};
 use super::{Error, Result};
 use crate::kernels::ARGUMENT_WORDS;
@@ -21,6 +22,8 @@ pub(super) struct Dry<'a> {
     pub rows: Rows,
     pub many_rows: u64,
     pub counts: bool,
+    /// As in [`Options::threads`].
+    pub threads: [u32; 2],
 }
 
 /// A program's texts as they would be for tables and columns of some kind. As nothing is known of them but that, this
@@ -37,9 +40,10 @@ pub(super) fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>>
             shape.rows = dry.rows;
         }
         let forms = |column| (dry.forms)(source, column);
-        let (many_rows, counts) = (dry.many_rows, dry.counts);
+        let (many_rows, counts, threads) = (dry.many_rows, dry.counts, dry.threads);
+        let tables = &shapes;
         let input =
-            Input { plan: &plan, tables: &shapes, built: built.as_ref(), forms: &forms, rows, counts, many_rows };
+            Input { plan: &plan, tables, built: built.as_ref(), forms: &forms, rows, counts, many_rows, threads };
         let generated = generate(&input)?;
         if generated.args.len() > ARGUMENT_WORDS {
             return Err(Error::refused("a query with so many columns and constants"));
@@ -63,8 +67,10 @@ pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
             Vec::new()
         })
     };
-    let mut all = texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: 0, counts: true })?;
-    for text in texts(execution, &Dry { forms: &forms, rows: Rows::Chains, many_rows: u64::MAX, counts: false })? {
+    let threads = Options::default().threads();
+    let of = |rows, many_rows, counts| texts(execution, &Dry { forms: &forms, rows, many_rows, counts, threads });
+    let mut all = of(Rows::Unique, 0, true)?;
+    for text in of(Rows::Chains, u64::MAX, false)? {
         if !all.contains(&text) {
             all.push(text);
         }

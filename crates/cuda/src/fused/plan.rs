@@ -10,7 +10,7 @@ use onehop_pipeline::bind::{Bound, BoundKind, LookupValues, bind};
 use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Step};
 use onehop_pipeline::{CompareOp, Domain, Expr, Interval, Source, Type};
 
-use super::table::TableShape;
+use super::table::{SHARED_BITMAP_BYTES, TableShape};
 use super::{Error, Result};
 
 /// Where a register's values come from.
@@ -38,9 +38,6 @@ pub(super) struct Act {
     pub passes: f64,
     /// What it takes to look at a row, roughly.
     pub cost: f64,
-    /// Whether it looks at a column that is stored as codes of integers: each of them is looked up, which costs more than
-    /// anything else that is done with a whole column.
-    pub is_coded: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -74,15 +71,14 @@ pub(super) struct Plan<'a> {
 const GUESSES: [f64; 6] = [0.01, 0.05, 0.2, 0.5, 0.8, 1.0];
 
 /// What it takes to look at a row: at a value of a column that is looked at whole, at a bit of a bitmap that is near or
-/// not, at what a code stands for before that, and at anything that is computed or looked up row by row.
+/// not, and at anything that is computed or looked up row by row.
 const VALUE: f64 = 1.0;
 const BIT: f64 = 2.0;
 const FAR_BIT: f64 = 2.5;
-const CODE: f64 = 4.0;
 const ROW: f64 = 4.0;
 
 /// Keys of bitmaps that are near: in shared memory, and in a cache of the multiprocessor's.
-const NEAR_KEYS: u64 = 40 << 13;
+const NEAR_KEYS: u64 = SHARED_BITMAP_BYTES * 8;
 const CACHED_KEYS: u64 = 256 << 13;
 
 impl<'a> Plan<'a> {
@@ -120,7 +116,7 @@ impl<'a> Plan<'a> {
                         matches!(&bound.kind, BoundKind::Within { inner, .. } if self.column_register(inner).is_some());
                     let cost = if is_range { VALUE } else { ROW };
                     let kind = ActKind::Filter(bound);
-                    self.push(Act { step: number, kind, needs, is_fallible, passes, cost, is_coded: false });
+                    self.push(Act { step: number, kind, needs, is_fallible, passes, cost });
                 }
             }
             Step::Probe(probe) => {
@@ -153,7 +149,7 @@ impl<'a> Plan<'a> {
                     .extend(probe.payload.iter().map(|column| Register::Payload { step: number, column: *column }));
                 let probe = Probe { table: probe.table, kind: probe.kind, keys, added, condition };
                 let kind = ActKind::Probe(probe);
-                self.push(Act { step: number, kind, needs, is_fallible, passes, cost, is_coded: false });
+                self.push(Act { step: number, kind, needs, is_fallible, passes, cost });
             }
         }
         Ok(())
@@ -172,8 +168,10 @@ impl<'a> Plan<'a> {
     fn push(&mut self, mut act: Act) {
         act.is_fallible |= act.needs.iter().any(|register| self.is_fallible(*register));
         let is_coded = |column: usize| self.source.is_coded(column);
-        act.is_coded = act.needs.iter().any(|register| self.column(*register).is_some_and(is_coded));
-        act.cost += if act.is_coded { CODE } else { 0.0 };
+        // Each code has been looked up by then, and has a bit that is near, however far away its key is.
+        if matches!(act.needs.as_slice(), [only] if self.column(*only).is_some_and(is_coded)) {
+            act.cost = act.cost.min(BIT);
+        }
         let distance = |guess: &f64| (guess.ln() - act.passes.max(GUESSES[0]).ln()).abs();
         let nearest = GUESSES.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         act.passes = nearest.unwrap_or(act.passes);

@@ -81,7 +81,7 @@ impl Default for Options {
 
 impl Options {
     /// Threads of a block, and of one that has a bitmap in shared memory.
-    fn threads(&self) -> [u32; 2] {
+    pub(super) fn threads(&self) -> [u32; 2] {
         [self.threads, self.wide_threads]
     }
 }
@@ -193,7 +193,8 @@ impl Executor {
     pub(crate) fn dry_texts(&self, execution: &Execution) -> Result<Vec<String>> {
         let forms = |_: &dyn Source, _| Vec::new();
         let counts = self.options.counts;
-        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts })
+        let threads = self.options.threads();
+        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts, threads })
     }
 
     /// Runs a program, which stops soon after `cancelled` was set.

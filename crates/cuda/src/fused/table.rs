@@ -123,17 +123,6 @@ impl TableShape {
         self.layout.count.max(1).div_ceil(64) * 8
     }
 
-    /// What it costs to look up a key, of which a comparison is 1: by the memory that has to answer.
-    pub fn cost(&self) -> f64 {
-        let of_place = match (self.kind, self.bitmap_bytes()) {
-            (TableKind::Direct, 0..=SHARED_BITMAP_BYTES) => 1.5,
-            (TableKind::Direct, 0..=0x4_0000) => 4.0,
-            (TableKind::Direct, 0..=0x100_0000) => 5.0,
-            _ => 16.0,
-        };
-        if self.rows == Rows::Chains { of_place + 8.0 } else { of_place }
-    }
-
     /// The part of the rows with keys of `domain` that find something, as a guess. Keys may lie far apart though every
     /// row finds one, as days do that are written as numbers of eight digits: then it is the part of its source's rows
     /// that is in it.

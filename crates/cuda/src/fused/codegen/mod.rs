@@ -17,6 +17,7 @@
 
 mod expr;
 mod groups;
+mod passes;
 mod pipeline;
 mod probes;
 mod screens;

@@ -50,10 +50,10 @@ pub(super) struct Builder<'a> {
     pub ends: Vec<End>,
     pub shared: SharedWords,
     /// Columns whose codes are asked about beforehand, and the statements that do it.
-    codes: Vec<usize>,
-    ask_codes: String,
+    pub codes: Vec<usize>,
+    pub ask_codes: String,
     /// The bits of each screen that has any.
-    codes_of: Vec<(usize, String)>,
+    pub codes_of: Vec<(usize, String)>,
 }
 
 /// Makes a pipeline's text.

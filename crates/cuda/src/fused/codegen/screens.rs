@@ -14,15 +14,11 @@ use super::sink::SinkPlan;
 use super::{TableWord, Word};
 use crate::fused::image::{MOST_FORMS, form};
 use crate::fused::plan::ActKind;
+use crate::fused::table::SHARED_BITMAP_BYTES;
 use crate::fused::{Error, Result};
 
 /// Columns are looked at whole while this part of the rows is left: of fewer, what is fetched row by row is less.
 const WHOLE: f64 = 0.1;
-/// And those that are stored as codes, while this part is.
-const WHOLE_CODES: f64 = 0.5;
-
-/// Bytes of a bitmap in shared memory.
-const BITMAP_BYTES: u64 = 40 << 10;
 
 impl Builder<'_> {
     /// The first acts that are answered by a whole column, with its register.
@@ -32,7 +28,7 @@ impl Builder<'_> {
         let mut left = 1.0;
         for (number, act) in plan.acts.iter().enumerate() {
             let register = match &act.kind {
-                _ if act.is_fallible || left < if act.is_coded { WHOLE_CODES } else { WHOLE } => None,
+                _ if act.is_fallible || left < WHOLE => None,
                 ActKind::Filter(bound) => match &bound.kind {
                     BoundKind::Within { inner, .. } => plan.column_register(inner),
                     _ => None,
@@ -58,13 +54,17 @@ impl Builder<'_> {
 
     /// Copies the first bitmap that is small into shared memory.
     pub fn begin_shared(&mut self, screens: &[(usize, usize)], sink: &SinkPlan) {
-        let bitmap = screens.iter().find_map(|(act, _)| match &self.input.plan.acts[*act].kind {
-            ActKind::Probe(probe) => {
-                let bytes = self.input.tables[probe.table].layout.count.div_ceil(64) * 8;
-                let fits = bytes <= BITMAP_BYTES && bytes + sink.shared_words() * 8 <= SHARED_BYTES;
+        let is_packed = |register: usize| {
+            let forms = (self.input.forms)(self.input.plan.column(register).unwrap_or(0));
+            forms.iter().any(|form| (form::PACKED..=form::CODES).contains(form))
+        };
+        let bitmap = screens.iter().find_map(|(act, register)| match &self.input.plan.acts[*act].kind {
+            ActKind::Probe(probe) if is_packed(*register) => {
+                let bytes = self.input.tables[probe.table].bitmap_bytes();
+                let fits = bytes <= SHARED_BITMAP_BYTES && bytes + sink.shared_words() * 8 <= SHARED_BYTES;
                 (fits && self.input.rows >= self.input.many_rows).then_some(probe.table)
             }
-            ActKind::Filter(_) => None,
+            ActKind::Probe(_) | ActKind::Filter(_) => None,
         });
         if bitmap.is_none() && sink.shared_words() == 0 {
             return;
@@ -99,7 +99,7 @@ impl Builder<'_> {
                 let wide = Operand { text: "x".into(), kind: Kind::I64, valid: Valid::Always };
                 let (low, high) = self.w.ends(wide.kind, *interval);
                 self.range_screen(number, register, &low, &high);
-                let keep = format!("screen_{number}(A, p{register}, vector, lane, live)");
+                let keep = format!("screen_{number}(A, p{register}, morsel.number, vector, lane, live)");
                 let valid = if nullable { format!(" & valid{register}") } else { String::new() };
                 self.w.line(format!("live &= {keep}{valid};"));
             }
@@ -110,9 +110,9 @@ impl Builder<'_> {
                     false => self.table_word(table, "const u32*", TableWord::Bits),
                 };
                 let load = if self.shared.bitmaps.contains(&table) { "bit" } else { "bit_ldg" };
-                self.probe_screen(number, register, table, load, number > 0 || nullable);
+                self.probe_screen(number, register, table, load);
                 let valid = if nullable { format!(" & valid{register}") } else { String::new() };
-                let hit = format!("screen_{number}(A, {bits}, p{register}, vector, lane, live{valid})");
+                let hit = format!("screen_{number}(A, {bits}, p{register}, morsel.number, vector, lane, live{valid})");
                 match probe.kind {
                     JoinKind::Anti if nullable => self.w.line(format!("live &= ~({hit} & valid{register});")),
                     JoinKind::Anti => self.w.line(format!("live &= ~{hit};")),
@@ -148,13 +148,7 @@ impl Builder<'_> {
                 form if form > form::CODES => {
                     let (ty, width) =
                         if form < form::CODES64 { ("i32", form - form::CODES) } else { ("i64", form - form::CODES64) };
-                    cases.push((
-                        form,
-                        format!(
-                            "where_packed<{width}>(p, vector, lane, [&](int, u32 code) {{ const {ty} x = \
-                             load<{ty}>(p.table, code); return x >= {low} && x <= {high}; }})"
-                        ),
-                    ));
+                    cases.push((form, format!("within_codes<{ty}, {width}>(p, vector, lane, {low}, {high})")));
                 }
                 _ => needs_rows = true,
             }
@@ -169,11 +163,43 @@ impl Builder<'_> {
         let body = switch(&cases, "0");
         let _ = write!(
             self.functions,
-            "INLINE u32 screen_{number}(const Args& A, const Part& p, u32 vector, u32 lane, u32 live) {{\n{body}}}\n\n"
+            "INLINE u32 screen_{number}(const Args& A, const Part& p, u32 morsel, u32 vector, u32 lane, u32 live) \
+             {{\n{body}}}\n\n"
         );
     }
 
-    fn probe_screen(&mut self, number: usize, register: usize, table: usize, load: &str, is_masked: bool) {
+    /// Which rows of a column of codes go on, by the bits of what is found out about each code beforehand: whether it
+    /// meets `test`, of `x`.
+    fn codes_screen(&mut self, number: usize, register: usize, form: u32, test: &str) -> String {
+        let column = self.input.plan.column(register).unwrap_or(0);
+        let width = if form < form::CODES64 { form - form::CODES } else { form - form::CODES64 };
+        let name = format!("s{number}_codes");
+        let args = &mut self.w.args;
+        let first = args.named("const u32*", &format!("{name}_first"), Word::CodeFirst(column));
+        // Once for all widths.
+        let known = self.codes_of.iter().find(|(of, _)| *of == number).map(|(_, bits)| bits.clone());
+        let bits = known.unwrap_or_else(|| {
+            let words = args.named("const CodeWord*", &format!("{name}_words"), Word::CodeWords(column));
+            let count = args.named("u64", &format!("{name}_count"), Word::CodeCount(column));
+            let bits = args.named("u32*", &format!("{name}_bits"), Word::CodeBits(self.codes.len()));
+            self.codes.push(column);
+            let _ = write!(
+                self.ask_codes,
+                "    for (u64 w = (u64)blockIdx.x * blockDim.x + threadIdx.x; w < {count}; w += (u64)gridDim.x * \
+                 blockDim.x)\n        {bits}[w] = code_bits({words}[w], [&](i64 x) {{ return {test}; }});\n"
+            );
+            self.codes_of.push((number, bits.clone()));
+            bits
+        });
+        let codes = format!("const u32* codes = {bits} + {first}[morsel]; return");
+        let of = "[&](u32 code) { return bit_ldg(codes, code); }";
+        match number {
+            0 => format!("[&] {{ {codes} where_packed<{width}>(p, vector, lane, {of}); }}()"),
+            _ => format!("[&] {{ {codes} where_live<{width}>(p, vector, lane, live, {of}); }}()"),
+        }
+    }
+
+    fn probe_screen(&mut self, number: usize, register: usize, table: usize, load: &str) {
         let forms = (self.input.forms)(self.input.plan.column(register).unwrap_or(0));
         let digit = self.input.tables[table].layout.digits_of_parts().next();
         let interval = digit.map_or(Interval::EMPTY, |digit| digit.interval);
@@ -181,7 +207,11 @@ impl Builder<'_> {
         let mut cases = Vec::new();
         let mut needs_rows = false;
         let mut packed = 0;
-        let is_live = if is_masked { "live >> i & 1 && " } else { "" };
+        let (is_first, is_shared) = (number == 0, load == "bit");
+        let has_all = interval.contains(self.input.plan.domains[register].interval);
+        let count = interval.count().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
+        let count = self.w.args.value("u64", count);
+        let key = format!("bits, {low}, {count}, p, vector, lane, live");
         for form in forms {
             match form {
                 form::NULL => cases.push((form, "0".to_string())),
@@ -197,19 +227,12 @@ impl Builder<'_> {
                 form if (form::PACKED..form::WIDE).contains(&form) && packed < MOST_FORMS => {
                     packed += 1;
                     let width = form - form::PACKED;
-                    cases.push((form, format!("probe_{number}<{width}>(A, bits, p, vector, lane, live)")));
+                    cases.push((form, format!("where_bit<{width}, {has_all}, {is_first}, {is_shared}>({key})")));
                 }
                 form if form > form::CODES => {
-                    let (ty, width) =
-                        if form < form::CODES64 { ("i32", form - form::CODES) } else { ("i64", form - form::CODES64) };
-                    cases.push((
-                        form,
-                        format!(
-                            "where_packed<{width}>(p, vector, lane, [&](int i, u32 code) {{ if (!(live >> i & 1)) \
-                             return false; const {ty} x = load<{ty}>(p.table, code); return x >= {low} && x <= {high} \
-                             && {load}(bits, (u64)(i64)x - (u64){low}); }})"
-                        ),
-                    ));
+                    let bits = self.table_word(table, "const u32*", TableWord::Bits);
+                    let test = format!("x >= {low} && x <= {high} && bit_ldg({bits}, (u64)x - (u64){low})");
+                    cases.push((form, self.codes_screen(number, register, form, &test)));
                 }
                 _ => needs_rows = true,
             }
@@ -221,21 +244,11 @@ impl Builder<'_> {
             );
             cases.push((u32::MAX, test));
         }
-        if packed > 0 {
-            let _ = write!(
-                self.functions,
-                "template <int W> INLINE u32 probe_{number}(const Args& A, const u32* bits, const Part& p, u32 vector, \
-                 u32 lane, u32 live) {{\n    const Range range = range_of<W>(p, {low}, {high});\n    if (range.none) \
-                 return 0;\n    const u32 from = (u32)((u64)p.base + p.bias + range.low - (u64){low});\n    return \
-                 where_packed<W>(p, vector, lane, [&](int i, u32 x) {{\n        const u32 offset = x - range.low;\n        \
-                 return {is_live}offset <= range.span && {load}(bits, from + offset);\n    }});\n}}\n\n"
-            );
-        }
         let body = switch(&cases, "0");
         let _ = write!(
             self.functions,
-            "INLINE u32 screen_{number}(const Args& A, const u32* bits, const Part& p, u32 vector, u32 lane, u32 live) \
-             {{\n{body}}}\n\n"
+            "INLINE u32 screen_{number}(const Args& A, const u32* bits, const Part& p, u32 morsel, u32 vector, \
+             u32 lane, u32 live) {{\n{body}}}\n\n"
         );
     }
 }
