@@ -95,6 +95,9 @@ pub struct ResidentImages<'a> {
     held: Mutex<Vec<Arc<Column>>>,
 }
 
+/// A source, where it is stored, and where its bytes are counted.
+pub type SourceOfRun<'a> = (Arc<dyn Source>, Option<&'a Stored>, Arc<Ledger>);
+
 /// A source of a run.
 #[derive(Debug)]
 struct Kept<'a> {
@@ -121,10 +124,10 @@ impl<'a> ResidentImages<'a> {
         columns: &'a Columns,
         assembled: &'a Assembled,
         limit: u64,
-        sources: Vec<(Arc<dyn Source>, Option<&'a Stored>, Arc<Ledger>)>,
+        sources: Vec<SourceOfRun<'a>>,
     ) -> Self {
         let (counted, held) = (Mutex::default(), Mutex::default());
-        let kept = |(source, stored, ledger): (_, Option<&'a Stored>, _)| {
+        let kept = |(source, stored, ledger): SourceOfRun<'a>| {
             let stored = stored.map(|stored| (stored, runs(stored)));
             Kept { source, stored, ledger }
         };

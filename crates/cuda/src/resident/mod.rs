@@ -10,5 +10,5 @@ mod store;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-pub use images::{Assembled, Bytes, Columns, Keep, ResidentImages};
+pub use images::{Assembled, Bytes, Columns, Keep, ResidentImages, SourceOfRun};
 pub use store::{Full, Listed, Store};

@@ -83,23 +83,20 @@ fn parse_verb(parser: &mut Parser<'_>) -> Parsed<Verb> {
     }
     parser.expect_keyword(Keyword::ALTER)?;
     parser.expect_keyword(Keyword::TABLE)?;
-    let verb = {
-        // The name stands between: it is read again.
-        let mut ahead = 0;
-        while !matches!(parser.peek_nth_token(ahead).token, Token::EOF | Token::SemiColon) {
-            let next = |at| parser.peek_nth_token(at).token;
-            let is = |word: &str| matches!(next(ahead), Token::Word(w) if w.value.eq_ignore_ascii_case(word));
-            if is("set") && next(ahead + 1) == Token::LParen {
-                return Ok(Verb::Set);
-            }
-            if is("reset") && next(ahead + 1) == Token::LParen {
-                return Ok(Verb::Reset);
-            }
-            ahead += 1;
+    // The name stands between: it is read again.
+    let mut ahead = 0;
+    while !matches!(parser.peek_nth_token(ahead).token, Token::EOF | Token::SemiColon) {
+        let next = |at| parser.peek_nth_token(at).token;
+        let is = |word: &str| matches!(next(ahead), Token::Word(w) if w.value.eq_ignore_ascii_case(word));
+        if is("set") && next(ahead + 1) == Token::LParen {
+            return Ok(Verb::Set);
         }
-        parser.expected_ref("SET or RESET", parser.peek_token_ref())
-    };
-    verb
+        if is("reset") && next(ahead + 1) == Token::LParen {
+            return Ok(Verb::Reset);
+        }
+        ahead += 1;
+    }
+    parser.expected_ref("SET or RESET", parser.peek_token_ref())
 }
 
 fn parse_rest(parser: &mut Parser<'_>, verb: Verb) -> Parsed<(datafusion::sql::sqlparser::ast::ObjectName, What)> {

@@ -32,6 +32,9 @@ pub enum Fault {
     HasNoRates,
 }
 
+/// Bytes, hits, and whether it was loaded to stay.
+type Column = (u64, u64, bool);
+
 /// A device, and what was asked of it.
 #[derive(Debug)]
 pub struct Fake {
@@ -43,7 +46,7 @@ pub struct Fake {
     pub cancelled: AtomicUsize,
     compiled: Mutex<HashSet<String>>,
     /// Columns of segments, with bytes, hits, and whether they were loaded to stay.
-    resident: Mutex<HashMap<(SegmentKey, usize), (u64, u64, bool)>>,
+    resident: Mutex<HashMap<(SegmentKey, usize), Column>>,
     pub swept: AtomicUsize,
 }
 
@@ -196,12 +199,12 @@ impl Prepared for Ready {
         let device = &self.device;
         device.ran.fetch_add(1, Relaxed);
         let fault = device.does();
-        while matches!(fault, Fault::Hangs) {
-            if control.cancelled.load(Relaxed) {
-                device.cancelled.fetch_add(1, Relaxed);
-                return Err(Error::Cancelled);
+        if let Fault::Hangs = fault {
+            while !control.cancelled.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
             }
-            std::thread::sleep(Duration::from_millis(1));
+            device.cancelled.fetch_add(1, Relaxed);
+            return Err(Error::Cancelled);
         }
         if let Fault::IsFull = fault {
             return Err(Error::Memory { what: "a join table".into(), needed: 1000, available: 10 });
@@ -324,7 +327,7 @@ impl Residency for Fake {
 
     fn list(&self) -> Vec<Resident> {
         let resident = self.resident.lock().unwrap();
-        let one = |((segment, column), (bytes, hits, is_kept)): (&(SegmentKey, usize), &(u64, u64, bool))| Resident {
+        let one = |((segment, column), (bytes, hits, is_kept)): (&(SegmentKey, usize), &Column)| Resident {
             segment: segment.clone(),
             column: *column,
             bytes: *bytes,
