@@ -1,3 +1,5 @@
+#define THREADS 1024
+
 struct Args {
     const Morsel* morsels;
     u64 units;
@@ -13,11 +15,12 @@ struct Args {
     i64 k11;
     i64 k12;
     i64 k13;
-    i64 k14;
+    u64 k14;
+    i64 k15;
     const u8* t0_p0;
-    i64 k16;
+    i64 k17;
     u64 groups_count;
-    i64 k18;
+    i64 k19;
     u64* groups;
 };
 
@@ -33,22 +36,12 @@ INLINE i32 get_2(const Part& p, u32 vector, u32 lane, u32 i) {
     return get_packed<i32, 24>(p, vector, lane, i);
 }
 
-INLINE u32 screen_0(const Args& A, const Part& p, u32 vector, u32 lane, u32 live) {
+INLINE u32 screen_0(const Args& A, const Part& p, u32 morsel, u32 vector, u32 lane, u32 live) {
     return within<4>(p, vector, lane, A.k10, A.k11);
 }
 
-template <int W> INLINE u32 probe_1(const Args& A, const u32* bits, const Part& p, u32 vector, u32 lane, u32 live) {
-    const Range range = range_of<W>(p, A.k12, A.k13);
-    if (range.none) return 0;
-    const u32 from = (u32)((u64)p.base + p.bias + range.low - (u64)A.k12);
-    return where_packed<W>(p, vector, lane, [&](int i, u32 x) {
-        const u32 offset = x - range.low;
-        return live >> i & 1 && offset <= range.span && bit(bits, from + offset);
-    });
-}
-
-INLINE u32 screen_1(const Args& A, const u32* bits, const Part& p, u32 vector, u32 lane, u32 live) {
-    return probe_1<12>(A, bits, p, vector, lane, live);
+INLINE u32 screen_1(const Args& A, const u32* bits, const Part& p, u32 morsel, u32 vector, u32 lane, u32 live) {
+    return where_bit<12, true, false, true>(bits, A.k12, A.k14, p, vector, lane, live);
 }
 
 KERNEL(run, Args) {
@@ -71,20 +64,20 @@ KERNEL(run, Args) {
             const Part p2 = A.c2[morsel.number];
             for (u32 vector = first; vector < end && vector * VECTOR_ROWS < morsel.rows; vector++) {
                 u32 live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);
-                live &= screen_0(A, p1, vector, lane, live);
+                live &= screen_0(A, p1, morsel.number, vector, lane, live);
                 if (!__any_sync(ALL_LANES, live != 0)) continue;
-                live &= screen_1(A, bits0, p0, vector, lane, live);
+                live &= screen_1(A, bits0, p0, morsel.number, vector, lane, live);
                 if (!__any_sync(ALL_LANES, live != 0)) continue;
                 while (live) {
                     const u32 i = __ffs((int)live) - 1;
                     live &= live - 1;
                     const i32 r0 = get_0(p0, vector, lane, i);
-                    const u64 v1 = digit(r0, A.k14);
+                    const u64 v1 = digit(r0, A.k15);
                     const i32 r1 = get_1(p1, vector, lane, i);
                     const i32 r2 = get_2(p2, vector, lane, i);
-                    const i32 v2 = (i32)((u64)A.k16 + A.t0_p0[v1]);
+                    const i32 v2 = (i32)((u64)A.k17 + A.t0_p0[v1]);
                     const i32 v3 = r2 * r1;
-                    const u64 v4 = digit(v2, A.k18);
+                    const u64 v4 = digit(v2, A.k19);
                     #pragma unroll
                     for (u32 group = 0; group < 7; group++) {
                         const bool is = group == (u32)v4;
