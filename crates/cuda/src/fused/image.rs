@@ -18,7 +18,7 @@ use onehop_pipeline::{Block, Domain, Source, Type, ViewValid, ViewValues};
 use onehop_segment::Plane;
 use onehop_segment::packed::{LANES, VECTOR_ROWS};
 
-use super::Result;
+use super::{Error, Result};
 use crate::{Context, DeviceBuf};
 
 /// Widths of a column that kernels are made for.
@@ -180,6 +180,10 @@ impl Codes {
             if part.form <= form::CODES {
                 first.push(0);
                 continue;
+            }
+            // Kernels would find nothing, and say so.
+            if part.table == 0 || part.bias == 0 {
+                return Err(Error::refused("codes of nobody knows what"));
             }
             let is_wide = part.form > form::CODES64;
             let bytes = if is_wide { 8 } else { 4 };

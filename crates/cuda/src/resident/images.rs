@@ -271,12 +271,12 @@ impl<'a> ResidentImages<'a> {
                         };
                         match codes {
                             Codes::Plain => packed(low, high),
-                            Codes::Narrow(at) => {
-                                part.table = at;
+                            Codes::Narrow(at, count) => {
+                                (part.table, part.bias) = (at, count);
                                 form::CODES + part.width
                             }
-                            Codes::Wide(at) => {
-                                part.table = at;
+                            Codes::Wide(at, count) => {
+                                (part.table, part.bias) = (at, count);
                                 form::CODES64 + part.width
                             }
                             Codes::Unknown => return Ok(None),
@@ -369,9 +369,9 @@ fn packed(low: u32, high: u32) -> u32 {
 enum Codes {
     /// Themselves.
     Plain,
-    /// Places in a table of 32 bits, or of 64, at an offset from 1 on.
-    Narrow(u64),
-    Wide(u64),
+    /// Places in an ascending table of 32 bits, or of 64, at an offset from 1 on, of so many values.
+    Narrow(u64, u64),
+    Wide(u64, u64),
     Unknown,
 }
 
@@ -386,8 +386,12 @@ impl Tables {
         let block = source.load(morsel, column)?;
         Ok(match block.view().values {
             ViewValues::Packed { base: 0, bias: 0, low: Some(_), high: None } => Codes::Plain,
-            ViewValues::Codes32(table, _) => Codes::Narrow(self.put(bytes_of(table))),
-            ViewValues::Codes64(table, _) => Codes::Wide(self.put(bytes_of(table))),
+            ViewValues::Codes32(table, _) if table.is_sorted() => {
+                Codes::Narrow(self.put(bytes_of(table)), table.len() as u64)
+            }
+            ViewValues::Codes64(table, _) if table.is_sorted() => {
+                Codes::Wide(self.put(bytes_of(table)), table.len() as u64)
+            }
             _ => Codes::Unknown,
         })
     }

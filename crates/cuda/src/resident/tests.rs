@@ -8,8 +8,8 @@ use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArr
 use onehop_io::{Hop, Ledger, MemoryFile};
 use onehop_pipeline::backend::{SegmentKey, Stored};
 use onehop_pipeline::cpu::{self, Execution, ResultColumn, ResultValues};
-use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink};
-use onehop_pipeline::{Error as PipelineError, Expr, SegmentSource, Source};
+use onehop_pipeline::ir::{Aggregate, JoinKind, Pipeline, Probe, Program, Sink, Step};
+use onehop_pipeline::{CompareOp, Error as PipelineError, Expr, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
 
 use super::column::runs;
@@ -206,4 +206,62 @@ fn runs_are_segments() {
     let mut twice = place.stored(|segment, _| segment == 0);
     twice.blocks.swap(0, 1);
     assert_eq!(is_whole(&twice), [(BLOCKS, false)]);
+}
+
+/// Few values that lie far apart are stored as codes, of other values in every segment: whether a row goes on is asked of
+/// its code.
+#[test]
+fn codes_are_asked_about_wherever_their_columns_are() {
+    let mut place = Place::new();
+    place.segments = (0..SEGMENTS)
+        .map(|number| {
+            let rows = || (0..BLOCKS * BLOCK_ROWS).map(move |row| (number * 10_000 + row) as i64);
+            let columns: [(&str, ArrayRef); 2] = [
+                ("code", Arc::new(rows().map(|v| v % 40 * 100_000_007 + number as i64 % 2).collect::<Int64Array>())),
+                ("value", Arc::new(rows().collect::<Int64Array>())),
+            ];
+            let batch = RecordBatch::try_from_iter(columns).unwrap();
+            let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows: BLOCK_ROWS }).unwrap();
+            writer.append(&batch).unwrap();
+            let file = MemoryFile::new("t.seg", Vec::new());
+            writer.finish(&file, &Ledger::default()).unwrap();
+            Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap())
+        })
+        .collect();
+    let stored = Stored { columns: vec![0, 1], ..place.stored(|_, _| true) };
+    let typed = [(0, ColumnType::Int64, false), (1, ColumnType::Int64, false)];
+    let (cache, ledger) = (Arc::new(BlockCache::new(1 << 24)), Arc::new(Ledger::default()));
+    let source = SegmentSource::new("t", stored.blocks.clone(), &typed, cache, Arc::clone(&ledger), 0).unwrap();
+    let source: Arc<dyn Source> = Arc::new(source);
+    assert!(source.is_coded(0));
+    let register = Expr::Register;
+    let is = |op, of, value: i64| Step::Filter(Expr::compare(op, register(of), Expr::int(value)));
+    let few = Pipeline {
+        source: 0,
+        columns: vec![0, 1],
+        steps: vec![is(CompareOp::Less, 1, 13)],
+        sink: Sink::Build { keys: vec![register(0)], payload: vec![] },
+    };
+    let probe = Probe { table: 0, kind: JoinKind::Semi, keys: vec![register(0)], payload: vec![], condition: None };
+    let all = Pipeline {
+        source: 0,
+        columns: vec![0, 1],
+        steps: vec![
+            Step::Probe(probe),
+            is(CompareOp::Greater, 0, 200_000_000),
+            is(CompareOp::LessOrEqual, 0, 900_000_063),
+        ],
+        sink: Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::CountRows, Aggregate::Sum(register(1))] },
+    };
+    let program = Program { pipelines: vec![few, all] };
+    let mut execution = Execution::new(program, vec![Arc::clone(&source)], 1 << 30).unwrap();
+    let expected = rows_of(&cpu::run(&mut execution, 1).unwrap());
+    assert!(!expected[0].starts_with("0|"), "{expected:?}");
+    // Brought, there already, and too much to be kept.
+    for limit in [u64::MAX, u64::MAX, 0] {
+        let sources = vec![(Arc::clone(&source), Some(&stored), Arc::clone(&ledger))];
+        let images = ResidentImages::new(place.executor.context(), &place.columns, &place.assembled, limit, sources);
+        let answer = place.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
+        assert_eq!(rows_of(&answer.chunks), expected, "{limit}");
+    }
 }
