@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::Finding;
 
-/// A library, and what it is for. None of them is used by queries of this version: that is what its successors will look
-/// for.
+/// A library, and what it is for. No query needs one: without them it runs on the CPU, from this machine's files.
 struct Library {
     name: &'static str,
     file: &'static str,
@@ -22,19 +21,19 @@ const LIBRARIES: [Library; 4] = [
         name: "libcuda",
         file: "libcuda.so",
         serves: "queries on NVIDIA GPUs",
-        used_by: Some("the GPU's paths of `onehop bench io` and `onehop bench q6`"),
+        used_by: Some("queries on a GPU, and the GPU's paths of `onehop bench io` and `onehop bench q6`"),
     },
     Library {
         name: "libnvrtc",
         file: "libnvrtc.so",
         serves: "kernels compiled for the query",
-        used_by: Some("the GPU's paths of `onehop bench q6`"),
+        used_by: Some("queries on a GPU, and the GPU's paths of `onehop bench q6`"),
     },
     Library {
         name: "libcufile",
         file: "libcufile.so",
         serves: "reads from storage straight into GPU memory",
-        used_by: Some("the cuFile paths of `onehop bench io` and `onehop bench q6`"),
+        used_by: Some("the cuFile paths of `onehop bench io` and `onehop bench q6`, not by queries"),
     },
     Library { name: "librados", file: "librados.so", serves: "databases on Ceph", used_by: None },
 ];
@@ -47,7 +46,7 @@ pub fn probe() -> Vec<Finding> {
 
 fn look(library: &Library, folders: &[PathBuf]) -> Finding {
     let users = match library.used_by {
-        Some(users) => format!("used by {users}, not by queries of this version"),
+        Some(users) => format!("used by {users}"),
         None => "not used by this version".into(),
     };
     match folders.iter().find_map(|folder| find(folder, library.file)) {
@@ -57,7 +56,10 @@ fn look(library: &Library, folders: &[PathBuf]) -> Finding {
         }
         None => Finding::info(library.name, format!("not found; {users}"))
             .because(format!("{} is not in any of {} library folders", library.file, folders.len()))
-            .fix(format!("none needed for queries: this version has no {}", library.serves)),
+            .fix(match library.used_by {
+                Some(_) => format!("needed for {} alone; queries run without it", library.serves),
+                None => format!("none needed: this version has no {}", library.serves),
+            }),
     }
 }
 
