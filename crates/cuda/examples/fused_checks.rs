@@ -27,9 +27,10 @@ use std::time::{Duration, Instant};
 use onehop_cuda::fused::{ColumnImage, Error, Executor, Images, Options, Uploads};
 use onehop_cuda::{Context, Driver, Nvrtc};
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
-use onehop_pipeline::ir::{self, Aggregate, Program, Sink};
-use onehop_pipeline::{Domain, Error as PipelineError, Expr, Source};
+use onehop_pipeline::ir::{self, Sink};
+use onehop_pipeline::{Domain, Error as PipelineError, Source};
 use programs::naive::expected;
+use programs::random::without_refused_aggregates;
 use programs::tables::{Row, rows_of, table};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -109,23 +110,6 @@ fn device(words: &Words) -> Result<(Arc<Context>, Arc<Nvrtc>), String> {
     let nvrtc = Nvrtc::load().map_err(|e| said(&e))?;
     println!("gpu      {}, {} multiprocessors, NVRTC {:?}", device.name, device.multiprocessors, nvrtc.version());
     Ok((device.context().map_err(|e| said(&e))?, nvrtc))
-}
-
-/// Without the aggregates that are refused, which are most programs' only fault.
-fn without_refused_aggregates(mut program: Program) -> Program {
-    let is_double = |expr: &Expr| matches!(expr, Expr::ToDouble { .. });
-    if let Some(Sink::Aggregate { aggregates, .. }) = program.pipelines.last_mut().map(|last| &mut last.sink) {
-        aggregates.retain(|aggregate| match aggregate {
-            Aggregate::CountDistinct(_) | Aggregate::SumDistinct(_) => false,
-            Aggregate::VariancePop(_) | Aggregate::VarianceSamp(_) => false,
-            Aggregate::Sum(expr) => !is_double(expr),
-            _ => true,
-        });
-        if aggregates.is_empty() {
-            aggregates.push(Aggregate::CountRows);
-        }
-    }
-    program
 }
 
 /// How many answers are wrong.

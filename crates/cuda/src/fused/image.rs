@@ -51,6 +51,14 @@ pub struct Part {
 
 const _: () = assert!(size_of::<Part>() == 56);
 
+impl Part {
+    /// Becomes one of codes of `width` bits, for `values` values that ascend, of 32 bits or of 64 in a table at `table`.
+    pub fn set_codes(&mut self, table: u64, values: usize, is_wide: bool, width: u32) {
+        let form = if is_wide { form::CODES64 } else { form::CODES };
+        (self.table, self.bias, self.width, self.form) = (table, values as u64, width, form + width);
+    }
+}
+
 /// What the fields of a [`Part`] mean, as device.cuh has it: the last four have a width added.
 pub mod form {
     #![allow(missing_docs, reason = "device.cuh says what they are")]
@@ -300,12 +308,12 @@ impl Builder {
                 (part.form, part.base) = (form::SAME, table.first().copied().unwrap_or(0));
             }
             ViewValues::Codes32(table, plane) if table.is_sorted() => {
-                (part.table, part.low) = (self.table(table), self.plane(plane, rows));
-                (part.form, part.width, part.bias) = (form::CODES + plane.width(), plane.width(), table.len() as u64);
+                part.set_codes(self.table(table), table.len(), false, plane.width());
+                part.low = self.plane(plane, rows);
             }
             ViewValues::Codes64(table, plane) if table.is_sorted() => {
-                (part.table, part.low) = (self.table(table), self.plane(plane, rows));
-                (part.form, part.width, part.bias) = (form::CODES64 + plane.width(), plane.width(), table.len() as u64);
+                part.set_codes(self.table(table), table.len(), true, plane.width());
+                part.low = self.plane(plane, rows);
             }
             ViewValues::Rows(first) => (part.form, part.base) = (form::ROWS, first as i64),
             ViewValues::I32(values) => {

@@ -271,13 +271,9 @@ impl<'a> ResidentImages<'a> {
                         };
                         match codes {
                             Codes::Plain => packed(low, high),
-                            Codes::Narrow(at, count) => {
-                                (part.table, part.bias) = (at, count);
-                                form::CODES + part.width
-                            }
-                            Codes::Wide(at, count) => {
-                                (part.table, part.bias) = (at, count);
-                                form::CODES64 + part.width
+                            Codes::Table { at, values, is_wide } => {
+                                part.set_codes(at, values, is_wide, low + high);
+                                part.form
                             }
                             Codes::Unknown => return Ok(None),
                         }
@@ -369,9 +365,12 @@ fn packed(low: u32, high: u32) -> u32 {
 enum Codes {
     /// Themselves.
     Plain,
-    /// Places in an ascending table of 32 bits, or of 64, at an offset from 1 on, of so many values.
-    Narrow(u64, u64),
-    Wide(u64, u64),
+    /// Places in a table of so many ascending values of 32 bits, or of 64, at an offset from 1 on.
+    Table {
+        at: u64,
+        values: usize,
+        is_wide: bool,
+    },
     Unknown,
 }
 
@@ -387,10 +386,10 @@ impl Tables {
         Ok(match block.view().values {
             ViewValues::Packed { base: 0, bias: 0, low: Some(_), high: None } => Codes::Plain,
             ViewValues::Codes32(table, _) if table.is_sorted() => {
-                Codes::Narrow(self.put(bytes_of(table)), table.len() as u64)
+                Codes::Table { at: self.put(bytes_of(table)), values: table.len(), is_wide: false }
             }
             ViewValues::Codes64(table, _) if table.is_sorted() => {
-                Codes::Wide(self.put(bytes_of(table)), table.len() as u64)
+                Codes::Table { at: self.put(bytes_of(table)), values: table.len(), is_wide: true }
             }
             _ => Codes::Unknown,
         })

@@ -131,8 +131,8 @@ impl<'a> Builder<'a> {
         }
         self.w.open("for (u32 vector = first; vector < end && vector * VECTOR_ROWS < morsel.rows; vector++) {");
         self.w.line("u32 live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);");
-        for (number, (act, register)) in screens.iter().enumerate() {
-            self.screen(number, *act, *register)?;
+        for number in 0..screens.len() {
+            self.screen(&screens, number)?;
         }
         for register in &columns {
             if plan.domains[*register].nullable && !screens.iter().any(|(_, screened)| screened == register) {

@@ -82,11 +82,13 @@ impl Builder<'_> {
         self.shared.groups = sink.shared_words();
     }
 
-    pub fn screen(&mut self, number: usize, act: usize, register: usize) -> Result<()> {
+    /// One of the screens.
+    pub fn screen(&mut self, screens: &[(usize, usize)], number: usize) -> Result<()> {
         let plan = self.input.plan;
+        let (act, register) = screens[number];
         let nullable = plan.domains[register].nullable;
         if nullable {
-            let is_there = (0..number).any(|before| self.screened_register(before) == Some(register));
+            let is_there = screens[..number].iter().any(|(_, before)| *before == register);
             if !is_there {
                 self.w.line(format!("const u32 valid{register} = valid_rows(p{register}, vector, lane);"));
             }
@@ -123,10 +125,6 @@ impl Builder<'_> {
         self.count(act, "__popc(live)");
         self.w.line("if (!__any_sync(ALL_LANES, live != 0)) continue;");
         Ok(())
-    }
-
-    fn screened_register(&self, number: usize) -> Option<usize> {
-        self.screens().get(number).map(|(_, register)| *register)
     }
 
     fn range_screen(&mut self, number: usize, register: usize, low: &str, high: &str) {

@@ -8,36 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use onehop_pipeline::cpu::Execution;
-use onehop_pipeline::ir::{self, Aggregate, Program, Sink};
-use onehop_pipeline::{Domain, Error as PipelineError, Expr, Source};
+use onehop_pipeline::ir;
+use onehop_pipeline::{Domain, Error as PipelineError, Source};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use super::programs::naive::expected;
-use super::programs::random::program;
+use super::programs::random::{program, without_refused_aggregates};
 use super::programs::tables::{rows_of, table};
 use super::shapes::executor;
 use crate::fused::{Error, Uploads};
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
-}
-
-/// Without the aggregates that are refused, which are most programs' only fault.
-fn without_refused_aggregates(mut program: Program) -> Program {
-    let is_double = |expr: &Expr| matches!(expr, Expr::ToDouble { .. });
-    if let Some(Sink::Aggregate { aggregates, .. }) = program.pipelines.last_mut().map(|last| &mut last.sink) {
-        aggregates.retain(|aggregate| match aggregate {
-            Aggregate::CountDistinct(_) | Aggregate::SumDistinct(_) => false,
-            Aggregate::VariancePop(_) | Aggregate::VarianceSamp(_) => false,
-            Aggregate::Sum(expr) => !is_double(expr),
-            _ => true,
-        });
-        if aggregates.is_empty() {
-            aggregates.push(Aggregate::CountRows);
-        }
-    }
-    program
 }
 
 #[test]
