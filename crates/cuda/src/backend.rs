@@ -20,7 +20,6 @@ use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
 use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts};
 use crate::kernels::copy;
-use crate::resident::column::runs;
 use crate::resident::{Assembled, Columns, ResidentImages};
 use crate::{Context, DeviceBuf, Driver, Error, Nvrtc};
 
@@ -390,12 +389,10 @@ impl Residency for Gpu {
 
     fn resident_bytes(&self, stored: &Stored) -> u64 {
         let mut bytes = 0;
-        for (segment, morsels, _) in runs(stored) {
-            let key = SegmentKey::of(&segment);
-            for column in stored.columns.iter().filter(|column| self.columns.has(&(key.clone(), **column))) {
-                let blocks = stored.blocks[morsels.clone()].iter();
-                bytes += blocks.map(|(_, block)| segment.stored_bytes(*column, *block)).sum::<u64>();
-            }
+        for run in stored.runs() {
+            let key = SegmentKey::of(&run.segment);
+            let columns = stored.columns.iter().filter(|column| self.columns.has(&(key.clone(), **column)));
+            bytes += columns.map(|column| stored.run_bytes(&run, *column)).sum::<u64>();
         }
         bytes
     }

@@ -15,6 +15,7 @@
 
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -150,8 +151,52 @@ impl Stored {
 
     /// Bytes of the blocks of one column, by its place in the segments.
     pub fn column_bytes(&self, column: usize) -> u64 {
-        self.blocks.iter().map(|(segment, block)| segment.stored_bytes(column, *block)).sum()
+        self.runs().iter().map(|run| self.run_bytes(run, column)).sum()
     }
+
+    /// The runs of morsels that are of one segment.
+    pub fn runs(&self) -> Vec<SegmentRun> {
+        let mut runs: Vec<SegmentRun> = Vec::new();
+        for (morsel, (segment, block)) in self.blocks.iter().enumerate() {
+            match runs.last_mut() {
+                Some(run) if Arc::ptr_eq(&run.segment, segment) => {
+                    run.is_whole &= *block == run.morsels.len();
+                    run.morsels.end = morsel + 1;
+                }
+                _ => runs.push(SegmentRun {
+                    segment: Arc::clone(segment),
+                    morsels: morsel..morsel + 1,
+                    is_whole: *block == 0,
+                }),
+            }
+        }
+        for run in &mut runs {
+            run.is_whole &= run.morsels.len() == run.segment.blocks();
+        }
+        runs
+    }
+
+    /// Bytes of one column of a run of its.
+    pub fn run_bytes(&self, run: &SegmentRun, column: usize) -> u64 {
+        match run.is_whole {
+            true => run.segment.all_stored_bytes(column),
+            false => {
+                let blocks = self.blocks[run.morsels.clone()].iter();
+                blocks.map(|(segment, block)| segment.stored_bytes(column, *block)).sum()
+            }
+        }
+    }
+}
+
+/// Morsels of one segment in a row.
+#[derive(Clone, Debug)]
+pub struct SegmentRun {
+    /// The segment.
+    pub segment: Arc<Segment>,
+    /// The morsels.
+    pub morsels: Range<usize>,
+    /// Whether they are all of its blocks in their order.
+    pub is_whole: bool,
 }
 
 /// A segment's name while it is open: it is the same as long as that is the same one, and no other ever has it.

@@ -13,7 +13,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef};
 use onehop_segment::packed::{LANES, Mask};
-use onehop_segment::{BlockColumn, Plane, Stored};
+use onehop_segment::{BlockColumn, CodeTable, Plane, Stored};
 
 use crate::cpu::kernels;
 use crate::plain::Plain;
@@ -50,13 +50,6 @@ pub(crate) enum Decoding {
     Codes(Vec<u32>),
     /// Decoded to Arrow first: types that are not stored as integers.
     Arrow,
-}
-
-/// What codes stand for, as narrow as it goes: it should stay in the nearest cache.
-#[derive(Clone, Debug)]
-pub(crate) enum CodeTable {
-    I32(Arc<[i32]>),
-    I64(Arc<[i64]>),
 }
 
 /// A block as those see it who compute on what is stored. Rows that are NULL may hold anything.
@@ -224,38 +217,6 @@ integer! {
         fn unpack(base: i128, plane: Plane<'_>, vector: usize, out: &mut [i128; VECTOR_ROWS], scratch: &mut Scratch) {
             plane.unpack(vector, &mut scratch.low);
             out.iter_mut().zip(&scratch.low).for_each(|(out, offset)| *out = Self::offset(base, *offset));
-        }
-    }
-}
-
-impl CodeTable {
-    pub fn new(values: Vec<i64>) -> Self {
-        match values.iter().map(|value| i32::try_from(*value)).collect::<std::result::Result<Arc<[i32]>, _>>() {
-            Ok(narrow) => Self::I32(narrow),
-            Err(_) => Self::I64(values.into()),
-        }
-    }
-
-    pub fn len(&self) -> usize {
-        match self {
-            Self::I32(values) => values.len(),
-            Self::I64(values) => values.len(),
-        }
-    }
-
-    pub fn get(&self, code: usize) -> Option<i64> {
-        match self {
-            Self::I32(values) => values.get(code).map(|value| i64::from(*value)),
-            Self::I64(values) => values.get(code).copied(),
-        }
-    }
-
-    /// Whether it is the very same table.
-    pub fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::I32(a), Self::I32(b)) => Arc::ptr_eq(a, b),
-            (Self::I64(a), Self::I64(b)) => Arc::ptr_eq(a, b),
-            _ => false,
         }
     }
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, StringViewArray};
 use onehop_io::Ledger;
-use onehop_segment::{BlockCache, BlockColumn, BlockScan, ColumnType, EncodingCode, Segment};
+use onehop_segment::{BlockCache, BlockColumn, BlockScan, CodeTable, ColumnType, EncodingCode, Segment, Zone};
 
-use crate::block::{Block, CodeTable, Decoding};
+use crate::block::{Block, Decoding};
 use crate::late::NumberedBlocks;
 use crate::{Dictionary, Domain, Error, Interval, LateTexts, Result};
 
@@ -133,7 +133,7 @@ impl SegmentSource {
         column_type: &ColumnType,
         nullable: bool,
     ) -> Result<(SegmentColumn, Domain)> {
-        let nullable = nullable && self.rows.blocks.iter().any(|(s, block)| s.zone(index, *block).null_count > 0);
+        let nullable = nullable && self.zones(segments, index).any(|zone| zone.null_count > 0);
         let codes = vec![None; segments.len()];
         let mut column = SegmentColumn { index, column_type: column_type.clone(), is_late: false, codes };
         let domain = match column_type {
@@ -154,20 +154,37 @@ impl SegmentSource {
                 for (segment, table) in segments.iter().zip(&mut column.codes) {
                     *table = self.integers(segment, index, bias(column_type))?;
                 }
-                let zones =
-                    self.rows.blocks.iter().map(|(segment, block)| interval(segment, index, *block, column_type));
+                let zones = self.zones(segments, index).map(|zone| interval(zone, column_type));
                 Domain::int(zones.fold(Interval::EMPTY, Interval::union), nullable)
             }
         };
         Ok((column, domain))
     }
 
+    /// What a column can hold: of each segment that is read whole, which has hundreds of blocks, and of each block of the
+    /// others.
+    fn zones(&self, segments: &[Arc<Segment>], index: usize) -> impl Iterator<Item = Zone> {
+        let mut blocks_of = vec![0; segments.len()];
+        self.segment_of.iter().for_each(|segment| blocks_of[*segment] += 1);
+        let is_whole: Vec<bool> =
+            segments.iter().zip(blocks_of).map(|(segment, blocks)| blocks == segment.blocks()).collect();
+        let whole = segments.iter().zip(is_whole.clone()).filter(|(_, is_whole)| *is_whole);
+        let blocks = self.rows.blocks.iter().zip(&self.segment_of);
+        let blocks = blocks.filter(move |(_, segment)| !is_whole[**segment]);
+        let of_blocks = blocks.map(move |((segment, block), _)| segment.zone(index, *block));
+        whole.map(move |(segment, _)| segment.column(index).zone).chain(of_blocks)
+    }
+
     /// What the codes of a segment stand for, if it stores integers as codes.
     fn integers(&self, segment: &Segment, index: usize, bias: i128) -> Result<Option<CodeTable>> {
+        if bias == 0 {
+            // As they are stored: made once for all queries.
+            return Ok(segment.code_table(index, &self.ledger)?);
+        }
         let Some(keys) = segment.dictionary_keys(index, &self.ledger)? else { return Ok(None) };
         let integers = keys.iter().map(|key| i64::try_from(i128::from(*key) + bias));
         match integers.collect::<std::result::Result<Vec<i64>, _>>() {
-            Ok(integers) => Ok(Some(CodeTable::new(integers))),
+            Ok(integers) => Ok(Some(CodeTable::new(&integers))),
             Err(_) => Err(Error::Unsupported(format!(
                 "column {} of {}, whose integers need more than 64 bits",
                 segment.column(index).name,
@@ -188,7 +205,8 @@ impl SegmentSource {
             return Ok((Arc::new(parts.remove(0)), vec![None]));
         }
         let (merged, codes) = Dictionary::merge(&parts.iter().collect::<Vec<_>>());
-        let codes = codes.into_iter().map(|codes| Some(CodeTable::new(codes.into_iter().map(i64::from).collect())));
+        let codes =
+            codes.into_iter().map(|codes| Some(CodeTable::new(&codes.into_iter().map(i64::from).collect::<Vec<_>>())));
         let codes = codes.collect();
         Ok((Arc::new(merged), codes))
     }
@@ -208,10 +226,9 @@ fn bias(column_type: &ColumnType) -> i128 {
     if *column_type == ColumnType::UInt64 { 1 << 63 } else { 0 }
 }
 
-fn interval(segment: &Segment, column: usize, block: usize, column_type: &ColumnType) -> Interval {
+fn interval(zone: Zone, column_type: &ColumnType) -> Interval {
     let bias = bias(column_type);
-    let keys = segment.zone(column, block).keys();
-    keys.map_or(Interval::EMPTY, |(min, max)| Interval::new(min + bias, max + bias))
+    zone.keys().map_or(Interval::EMPTY, |(min, max)| Interval::new(min + bias, max + bias))
 }
 
 impl SegmentSource {
@@ -289,7 +306,7 @@ impl Source for SegmentSource {
         let (segment, block) = &self.rows.blocks[morsel];
         match column.column_type {
             ColumnType::Varchar | ColumnType::Float32 | ColumnType::Float64 | ColumnType::Boolean => None,
-            _ => Some(interval(segment, column.index, *block, &column.column_type)),
+            _ => Some(interval(segment.zone(column.index, *block), &column.column_type)),
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -19,6 +19,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::TimeUnit;
 use onehop_io::AlignedBuf;
 
+use crate::code_table::CodeTable;
 use crate::layout::{BlockRecord, EncodingCode, chunk};
 use crate::packed::{LANES, VECTOR_ROWS, Values, transpose, unpack, vector_words};
 use crate::reader::ColumnInfo;
@@ -382,6 +383,8 @@ impl BlockColumn {
 #[derive(Debug)]
 pub(crate) struct Dictionary {
     pub(crate) entries: Entries,
+    /// Of keys: what codes stand for, for who looks them up, made when somebody does.
+    codes: OnceLock<CodeTable>,
 }
 
 #[derive(Debug)]
@@ -397,7 +400,7 @@ impl Dictionary {
             if keys.len() != entries || !keys.is_sorted() {
                 return Err("the dictionary is not in order".into());
             }
-            return Ok(Self { entries: Entries::Keys(keys) });
+            return Ok(Self { entries: Entries::Keys(keys), codes: OnceLock::new() });
         }
         let offsets: Vec<usize> =
             bytes.as_chunks::<4>().0[..=entries].iter().map(|at| u32::from_le_bytes(*at) as usize).collect();
@@ -415,7 +418,15 @@ impl Dictionary {
         let views = offsets.windows(2).map(|ends| view(text, ends[0], ends[1] - ends[0])).collect();
         let text_bytes = text.len();
         let text = buffer(&StoredBytes::from(bytes)).slice_with_length(text_start, text_bytes);
-        Ok(Self { entries: Entries::Texts { views, text } })
+        Ok(Self { entries: Entries::Texts { views, text }, codes: OnceLock::new() })
+    }
+
+    /// What the codes stand for, if those are keys.
+    pub fn code_table(&self) -> Option<CodeTable> {
+        match &self.entries {
+            Entries::Keys(keys) => Some(self.codes.get_or_init(|| CodeTable::new(keys)).clone()),
+            Entries::Texts { .. } => None,
+        }
     }
 }
 

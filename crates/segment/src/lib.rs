@@ -15,6 +15,7 @@
 mod ahead;
 mod cache;
 mod check;
+mod code_table;
 mod decode;
 mod encode;
 mod error;
@@ -34,6 +35,7 @@ mod zone;
 pub use ahead::{AheadFacts, BlockScan};
 pub use cache::BlockCache;
 pub use check::{Checked, check};
+pub use code_table::CodeTable;
 pub use decode::BlockColumn;
 pub use error::{Error, Place, Result};
 pub use layout::{EncodingCode, FORMAT_VERSION};

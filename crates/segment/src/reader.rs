@@ -12,6 +12,7 @@ use onehop_io::{AlignedBuf, Ledger, LocalFile, Operation, PAGE_BYTES, Path, Read
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cache::Slot;
+use crate::code_table::CodeTable;
 use crate::decode::{BlockColumn, Dictionary, Origin};
 use crate::layout::{
     BlockRecord, ChunkRecord, ColumnRecord, EncodingCode, FORMAT_VERSION, FooterHead, Header, KNOWN_FEATURES, MAGIC,
@@ -43,6 +44,8 @@ pub struct Segment {
 struct Column {
     info: ColumnInfo,
     record: ColumnRecord,
+    /// Of all of its blocks.
+    block_bytes: u64,
     dictionary: OnceLock<Arc<Dictionary>>,
 }
 
@@ -217,15 +220,8 @@ impl Segment {
 
     /// What is known of a block of a column without reading it.
     pub fn zone(&self, column: usize, block: usize) -> Zone {
-        let record = self.record(column, block);
-        Zone {
-            min: record.min,
-            max: record.max,
-            flags: record.flags,
-            is_text: self.columns[column].info.column_type.is_text(),
-            null_count: record.null_count.into(),
-            rows: self.block_rows(block) as u64,
-        }
+        let is_text = self.columns[column].info.column_type.is_text();
+        zone_of(self.record(column, block), is_text, self.block_rows(block) as u64)
     }
 
     /// Whether a row of a block may match.
@@ -236,6 +232,11 @@ impl Segment {
     /// Whether any row of the segment may match.
     pub fn any_may_match(&self, predicate: &Predicate) -> bool {
         predicate.may_match(&|column| self.columns[column].info.zone)
+    }
+
+    /// Bytes that reading all blocks of a column takes, not counting its dictionary.
+    pub fn all_stored_bytes(&self, column: usize) -> u64 {
+        self.columns[column].block_bytes
     }
 
     /// Bytes that reading a block of a column takes, not counting its dictionary.
@@ -327,6 +328,17 @@ impl Segment {
         }
     }
 
+    /// What the codes of a column's dictionary stand for: its keys, shared by all who ask; `None` if it has none of keys.
+    ///
+    /// # Errors
+    /// As [`Segment::load`].
+    pub fn code_table(&self, column: usize, ledger: &Ledger) -> Result<Option<CodeTable>> {
+        match self.columns[column].info.encoding {
+            EncodingCode::Dictionary => Ok(self.dictionary(column, ledger)?.code_table()),
+            _ => Ok(None),
+        }
+    }
+
     /// The dictionary of a column, read at first use and kept.
     pub(crate) fn dictionary(&self, column: usize, ledger: &Ledger) -> Result<Arc<Dictionary>> {
         let column = &self.columns[column];
@@ -392,6 +404,11 @@ fn read_record<T: FromBytes + IntoBytes + Immutable + KnownLayout>(
     Ok(record)
 }
 
+fn zone_of(record: &BlockRecord, is_text: bool, rows: u64) -> Zone {
+    let BlockRecord { min, max, flags, null_count, .. } = *record;
+    Zone { min, max, flags, is_text, null_count: null_count.into(), rows }
+}
+
 fn parse_column(
     file: &dyn ReadAt,
     record: &ColumnRecord,
@@ -413,21 +430,31 @@ fn parse_column(
         return Err(bad("its encoding does not fit its type"));
     }
     check_dictionary(encoding, &column_type, record, data_end).map_err(|reason| bad(&reason))?;
-    let mut stored_bytes = record.dictionary_bytes;
-    for (block, block_record) in blocks.iter().enumerate() {
-        let rows = block_rows(head, block);
-        check_block(encoding, record.width, rows, block_record, data_end)
-            .map_err(|reason| corrupt(file, Place::Block { column: name.to_string(), block }, &reason))?;
-        stored_bytes += block_record.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
-    }
+    let is_text = column_type.is_text();
     let zone = Zone {
         min: record.min,
         max: record.max,
         flags: record.flags.into(),
-        is_text: column_type.is_text(),
+        is_text,
         null_count: record.null_count,
         rows: head.rows,
     };
+    let mut block_bytes = 0;
+    for (block, block_record) in blocks.iter().enumerate() {
+        let rows = block_rows(head, block);
+        check_block(encoding, record.width, rows, block_record, data_end)
+            .map_err(|reason| corrupt(file, Place::Block { column: name.to_string(), block }, &reason))?;
+        // Who relies on what the segment can hold relies on it for every block.
+        let lies_outside = match (zone_of(block_record, is_text, rows as u64).keys(), zone.keys()) {
+            (Some((min, max)), Some((least, greatest))) => min < least || greatest < max,
+            (of_block, of_segment) => of_block.is_some() && of_segment.is_none(),
+        };
+        if lies_outside {
+            let place = Place::Block { column: name.to_string(), block };
+            return Err(corrupt(file, place, "its values lie outside of the segment's"));
+        }
+        block_bytes += block_record.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
+    }
     let info = ColumnInfo {
         name: name.to_string(),
         column_type,
@@ -435,10 +462,10 @@ fn parse_column(
         encoding,
         width: record.width,
         dictionary_entries: record.dictionary_entries,
-        stored_bytes,
+        stored_bytes: record.dictionary_bytes + block_bytes,
         zone,
     };
-    Ok(Column { info, record: *record, dictionary: OnceLock::new() })
+    Ok(Column { info, record: *record, block_bytes, dictionary: OnceLock::new() })
 }
 
 fn text(names: &[u8], offset: u32, bytes: u32) -> Option<&str> {

@@ -24,7 +24,8 @@ const MAGIC: &[u8; 8] = b"ohkernel";
 const VERSION: u32 = 1;
 const HEADER: usize = 32;
 /// What kernels are compiled with. Products and sums are not put together: a double is what the CPU makes of it.
-const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--define-macro=ONEHOP_GENERATED=1"];
+const OPTIONS: [&str; 4] =
+    ["--std=c++17", "--fmad=false", "--device-as-default-execution-space", "--define-macro=ONEHOP_GENERATED=1"];
 
 /// Compiles kernels for one device, once.
 #[derive(Debug)]

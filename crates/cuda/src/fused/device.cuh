@@ -85,17 +85,34 @@ INLINE u64* more_of(Status* status) { return (u64*)(status + 1); }
 // Up to 32 values of a table of a segment.
 struct CodeWord {
     u64 values;
-    u32 count;
-    u32 is_wide; // 64 bits each
+    u32 first; // the number of the table's first word
+    u16 count;
+    u16 is_wide; // 64 bits each
 };
 static_assert(sizeof(CodeWord) == 16, "as in image.rs");
 
-// Which of them `f` holds of.
-template <class F> INLINE u32 code_bits(const CodeWord& of, F f) {
+// Of the codes of a table, those that something holds of. If there are as many as lie between the least and the greatest,
+// as with a year of dates, a row need not look at a bit.
+struct CodeRun {
+    u32 not_least; // the complement, so that it starts as 0
+    u32 end;       // the greatest, plus 1
+    u32 count;
+    u32 unused;
+};
+static_assert(sizeof(CodeRun) == 16, "as in run.rs");
+
+// Which of the values of word `w` `f` holds of; the table's run is at the place of its first word.
+template <class F> INLINE u32 code_bits(const CodeWord& of, u32 w, CodeRun* runs, F f) {
     u32 bits = 0;
     for (u32 n = 0; n < of.count; n++) {
         const i64 value = of.is_wide ? ((const i64*)of.values)[n] : (i64)((const i32*)of.values)[n];
         bits |= (u32)f(value) << n;
+    }
+    if (bits) {
+        const u32 code = (w - of.first) * 32;
+        atomicMax(&runs[of.first].not_least, ~(code + __ffs((int)bits) - 1));
+        atomicMax(&runs[of.first].end, code + 32 - __clz((int)bits));
+        atomicAdd(&runs[of.first].count, (u32)__popc(bits));
     }
     return bits;
 }
@@ -162,6 +179,17 @@ template <int I, int W, class F> INLINE void each_value(const Column<W>& column,
     }
 }
 
+// A function of each row of a lane, which knows its number when it is compiled.
+template <int I> struct Row {
+    static constexpr int number = I;
+};
+template <int I, class F> INLINE void each_row(F f) {
+    if constexpr (I < 32) {
+        f(Row<I>());
+        each_row<I + 1>(f);
+    }
+}
+
 // The bits of the rows for which `f` holds of what is packed, where `f` is next to nothing, and has no branch: it is
 // there 32 times. Rows that are not live are asked about as well, and hold anything.
 template <int W, class F> INLINE u32 where_packed(const Part& p, u32 vector, u32 lane, F f) {
@@ -181,6 +209,19 @@ template <int W, class F> INLINE u32 where_live(const Part& p, u32 vector, u32 l
         if (live >> i & 1) keep |= (u32)f(value) << i;
     });
     return keep;
+}
+
+// The rows of a lane whose codes are among those that something holds of.
+template <int W, bool is_first>
+INLINE u32 where_code(const u32* bits, const CodeRun& run, const Part& p, u32 vector, u32 lane, u32 live) {
+    const u32 least = ~run.not_least, count = run.count;
+    if (count == 0) return 0;
+    if (run.end - least == count) {
+        return where_packed<W>(p, vector, lane, [&](u32 code) { return code - least < count; });
+    }
+    const auto of = [&](u32 code) { return __ldg(bits + (code >> 5)) >> (code & 31) & 1; };
+    if constexpr (is_first) return where_packed<W>(p, vector, lane, of);
+    else return where_live<W>(p, vector, lane, live, of);
 }
 
 // The same of any function of a row.
@@ -415,6 +456,15 @@ INLINE bool owns(u64* owner, u64 group) {
 INLINE u64 warp_sum(u64 value) {
     for (int by = 16; by; by >>= 1) value += __shfl_down_sync(ALL_LANES, value, by);
     return value;
+}
+// Of values of so many bits, which the first lane gets.
+template <int BITS> INLINE u64 warp_total(u64 value) {
+#if defined(ONEHOP_HOST) || __CUDA_ARCH__ < 800
+    return warp_sum(value);
+#else
+    if constexpr (BITS <= 27) return __reduce_add_sync(ALL_LANES, (u32)value);
+    else return warp_total<27>(value & 0x7ffffff) + (warp_total<BITS - 27>(value >> 27) << 27);
+#endif
 }
 // Over a block, all of whose threads are here; its first one has the sum. A word that all warps of a grid add to is what
 // they queue for: one of each block does it for the others.

@@ -135,6 +135,7 @@ static inline i64 bits_of(double value) {
     static void name##_thread(const Args& A)
 
 static inline int __ffs(int bits) { return __builtin_ffs(bits); }
+static inline int __clz(int bits) { return bits ? __builtin_clz((unsigned)bits) : 32; }
 static inline int __popc(u32 bits) { return __builtin_popcount(bits); }
 template <class T> static inline T __ldg(const T* at) { return *at; }
 static inline u32 __funnelshift_r(u32 low, u32 high, u32 shift) {

@@ -59,6 +59,28 @@ impl Part {
     }
 }
 
+/// What codes of a table are to what they stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodeOrder {
+    /// The same: the table need not be asked. So it is with texts, if all segments have the same ones.
+    Themselves,
+    /// In the same order.
+    Ascending,
+    /// In none.
+    Other,
+}
+
+impl CodeOrder {
+    /// Of what the codes from 0 on stand for.
+    pub fn of<T: Copy + PartialOrd + Into<i64>>(table: &[T]) -> Self {
+        match () {
+            () if table.iter().enumerate().all(|(code, value)| (*value).into() == code as i64) => Self::Themselves,
+            () if table.is_sorted() => Self::Ascending,
+            () => Self::Other,
+        }
+    }
+}
+
 /// What the fields of a [`Part`] mean, as device.cuh has it: the last four have a width added.
 pub mod form {
     #![allow(missing_docs, reason = "device.cuh says what they are")]
@@ -80,8 +102,10 @@ pub mod form {
 #[repr(C)]
 struct CodeWord {
     values: u64,
-    count: u32,
-    is_wide: u32,
+    /// The number of the table's first.
+    first: u32,
+    count: u16,
+    is_wide: u16,
 }
 
 const _: () = assert!(size_of::<CodeWord>() == 16);
@@ -198,8 +222,9 @@ impl Codes {
             first.push(*first_of.entry(part.table).or_insert_with(|| {
                 let at = words.len() as u32;
                 for from in (0..part.bias).step_by(32) {
-                    let count = (part.bias - from).min(32) as u32;
-                    words.push(CodeWord { values: part.table + from * bytes, count, is_wide: is_wide.into() });
+                    let count = (part.bias - from).min(32) as u16;
+                    let values = part.table + from * bytes;
+                    words.push(CodeWord { values, first: at, count, is_wide: is_wide.into() });
                 }
                 at
             }));
@@ -307,11 +332,15 @@ impl Builder {
             ViewValues::Codes64(table, plane) if plane.width() == 0 => {
                 (part.form, part.base) = (form::SAME, table.first().copied().unwrap_or(0));
             }
-            ViewValues::Codes32(table, plane) if table.is_sorted() => {
+            ViewValues::Codes32(table, plane) if CodeOrder::of(table) == CodeOrder::Themselves => {
+                (part.low, part.width) = (self.plane(plane, rows), plane.width());
+                part.form = form::PACKED + part.width;
+            }
+            ViewValues::Codes32(table, plane) if CodeOrder::of(table) == CodeOrder::Ascending => {
                 part.set_codes(self.table(table), table.len(), false, plane.width());
                 part.low = self.plane(plane, rows);
             }
-            ViewValues::Codes64(table, plane) if table.is_sorted() => {
+            ViewValues::Codes64(table, plane) if CodeOrder::of(table) == CodeOrder::Ascending => {
                 part.set_codes(self.table(table), table.len(), true, plane.width());
                 part.low = self.plane(plane, rows);
             }

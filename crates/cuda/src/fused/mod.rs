@@ -34,7 +34,7 @@ mod tests;
 pub use built::TableFacts;
 pub use compile::{CompileCounts, Compiled, Compiler, compile};
 pub use dry::texts_of;
-pub use image::{ColumnImage, Images, Part, Uploads, form};
+pub use image::{CodeOrder, ColumnImage, Images, Part, Uploads, form};
 pub use run::{Answer, Executor, Options, PipelineFacts};
 
 /// The result of running a program on a device.

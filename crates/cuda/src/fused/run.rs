@@ -45,6 +45,8 @@ pub(super) const UNIT_VECTORS: u64 = 16;
 const UNITS_PER_WARP: u64 = 8;
 /// Warps that a multiprocessor runs at once, about.
 const WARPS: u64 = 32;
+/// Of a run of codes, as in device.cuh.
+const CODE_RUN_BYTES: u64 = 16;
 /// Words of a status, before the steps'.
 const STATUS_WORDS: usize = 5;
 /// Bytes of collected rows that there is room for at first.
@@ -202,10 +204,12 @@ impl Executor {
     /// # Errors
     /// [`Error::Refused`] before anything has run; the query's own; the device's.
     pub fn run(&self, execution: &Execution, images: &dyn Images, cancelled: &AtomicBool) -> Result<Answer> {
+        self.check(execution)?;
         self.run_counting(execution, images, cancelled, self.options.counts)
     }
 
-    /// As [`Executor::run`], with steps counting the rows that they let through, or not: that takes time.
+    /// As [`Executor::run`], of a program that was found to have code, with steps counting the rows that they let through, or
+    /// not: that takes time.
     ///
     /// # Errors
     /// As [`Executor::run`].
@@ -216,7 +220,6 @@ impl Executor {
         cancelled: &AtomicBool,
         counts: bool,
     ) -> Result<Answer> {
-        self.check(execution)?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut lane = match idle {
             Some(lane) => lane,
@@ -396,6 +399,8 @@ impl Run<'_> {
         let code_count = |column: &usize| codes_of(column).map_or(0, |codes| codes.count as u64);
         let code_bits = generated.codes.iter().map(|column| self.piece(code_count(column) * 4));
         let code_bits = code_bits.collect::<Result<Vec<Piece>>>()?;
+        let code_runs = generated.codes.iter().map(|column| self.zeros(code_count(column) * CODE_RUN_BYTES));
+        let code_runs = code_runs.collect::<Result<Vec<Piece>>>()?;
         let status = self.zeros((STATUS_WORDS + generated.counted.len() + 2 * generated.ends.len()) as u64 * 8)?;
         let (small, places) = self.small(&generated, morsels)?;
         facts.bytes_up += small.len as u64;
@@ -415,6 +420,7 @@ impl Run<'_> {
                 Word::CodeFirst(column) => codes_of(&column).map_or(0, |codes| codes.first.address()),
                 Word::CodeCount(column) => code_count(&column),
                 Word::CodeBits(number) => code_bits[number].address,
+                Word::CodeRuns(number) => code_runs[number].address,
                 Word::Morsels => small.address,
                 Word::Units => units,
                 Word::UnitVectors => unit_vectors,

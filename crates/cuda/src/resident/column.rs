@@ -7,7 +7,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use onehop_pipeline::backend::Stored;
 use onehop_pipeline::{Source, ViewValid, ViewValues};
 use onehop_segment::packed::VECTOR_ROWS;
 use onehop_segment::{ColumnType, EncodingCode, Plane, Segment};
@@ -137,27 +136,6 @@ pub fn bytes_of_segment(segment: &Segment, column: usize) -> u64 {
     let values = |block| if is_double { 8 * segment.block_rows(block) as u64 } else { 0 };
     // Three planes, each on a boundary of its own.
     blocks.map(|block| (segment.stored_bytes(column, block)).max(values(block)) + 3 * ALIGNMENT as u64).sum()
-}
-
-/// Morsels of one segment in a row, and whether they are all of its blocks in their order.
-pub type SegmentRun = (Arc<Segment>, Range<usize>, bool);
-
-/// The runs of morsels that are of one segment.
-pub fn runs(stored: &Stored) -> Vec<SegmentRun> {
-    let mut runs: Vec<(Arc<Segment>, Range<usize>, bool)> = Vec::new();
-    for (morsel, (segment, block)) in stored.blocks.iter().enumerate() {
-        match runs.last_mut() {
-            Some((last, run, is_whole)) if Arc::ptr_eq(last, segment) => {
-                *is_whole &= *block == run.len();
-                run.end = morsel + 1;
-            }
-            _ => runs.push((Arc::clone(segment), morsel..morsel + 1, *block == 0)),
-        }
-    }
-    for (segment, run, is_whole) in &mut runs {
-        *is_whole &= run.len() == segment.blocks();
-    }
-    runs
 }
 
 /// Puts planes together on the host. Until they are on the device, addresses are offsets, of which 0 is none.

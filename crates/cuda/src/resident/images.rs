@@ -9,13 +9,13 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use onehop_io::{Hop, Ledger};
-use onehop_pipeline::backend::{SegmentKey, Stored};
+use onehop_pipeline::backend::{SegmentKey, SegmentRun, Stored};
 use onehop_pipeline::{Error as PipelineError, Source, Type, ViewValues};
 use onehop_segment::EncodingCode;
 
-use super::column::{Column, Meaning, SegmentRun, bytes_of, bytes_of_segment, can_be_kept, runs};
+use super::column::{Column, Meaning, bytes_of, bytes_of_segment, can_be_kept};
 use super::store::{Full, Store};
-use crate::fused::{ColumnImage, Error, Images, Part, Result, form};
+use crate::fused::{CodeOrder, ColumnImage, Error, Images, Part, Result, form};
 use crate::{Context, DeviceBuf};
 
 /// Images that are remembered.
@@ -128,7 +128,7 @@ impl<'a> ResidentImages<'a> {
     ) -> Self {
         let (counted, held) = (Mutex::default(), Mutex::default());
         let kept = |(source, stored, ledger): SourceOfRun<'a>| {
-            let stored = stored.map(|stored| (stored, runs(stored)));
+            let stored = stored.map(|stored| (stored, stored.runs()));
             Kept { source, stored, ledger }
         };
         let sources = sources.into_iter().map(kept).collect();
@@ -156,7 +156,7 @@ impl<'a> ResidentImages<'a> {
             None => {
                 let column = kept.stored.as_ref().map(|(stored, runs)| {
                     let place = stored.columns[column];
-                    runs.first().map_or(String::new(), |(segment, ..)| segment.column(place).name.clone())
+                    runs.first().map_or(String::new(), |run| run.segment.column(place).name.clone())
                 });
                 let what = format!("column {} of {} on a device", column.unwrap_or_default(), kept.source.name());
                 Err(Error::Pipeline(PipelineError::Unsupported(what)))
@@ -184,15 +184,10 @@ impl<'a> ResidentImages<'a> {
         let Kept { source, ledger, .. } = &self.sources[number];
         let place = stored.columns[column];
         let mut columns = Vec::new();
-        for (segment, morsels, is_whole) in runs {
+        for run in runs {
+            let SegmentRun { segment, morsels, is_whole } = run;
             let key = (SegmentKey::of(segment), place);
-            let bytes: u64 = match is_whole {
-                true => segment.column(place).stored_bytes,
-                false => {
-                    let blocks = stored.blocks[morsels.clone()].iter();
-                    blocks.map(|(segment, block)| segment.stored_bytes(place, *block)).sum()
-                }
-            };
+            let bytes = stored.run_bytes(run, place);
             let found = match keep {
                 Keep::WhileThereIsRoom => self.columns.get(&key),
                 Keep::ToStay => None,
@@ -244,7 +239,7 @@ impl<'a> ResidentImages<'a> {
         let source = &*self.sources[number].source;
         let place = stored.columns[column];
         let (mut parts, mut tables) = (Vec::with_capacity(stored.blocks.len()), Tables::default());
-        for ((segment, morsels, _), kept) in runs.iter().zip(columns) {
+        for (SegmentRun { segment, morsels, .. }, kept) in runs.iter().zip(columns) {
             let mut codes: Option<Codes> = None;
             for morsel in morsels.clone() {
                 let Some(block) = kept.block(stored.blocks[morsel].1) else { return Ok(None) };
@@ -298,7 +293,7 @@ impl Kept<'_> {
     fn stays(&self, column: usize) -> Option<(&Stored, &[SegmentRun])> {
         let (stored, runs) = self.stored.as_ref()?;
         let place = *stored.columns.get(column)?;
-        runs.iter().all(|(segment, ..)| can_be_kept(segment, place)).then_some((*stored, runs.as_slice()))
+        runs.iter().all(|run| can_be_kept(&run.segment, place)).then_some((*stored, runs.as_slice()))
     }
 }
 
@@ -320,9 +315,9 @@ impl Images for ResidentImages<'_> {
         let number = self.sources.iter().position(|known| Arc::ptr_eq(&known.source, source));
         let stored = number.and_then(|number| Some((number, self.sources[number].stays(column)?)));
         if let Some((number, (stored, runs))) = stored {
-            let segments = runs.iter().map(|(segment, morsels, is_whole)| {
-                let blocks = || stored.blocks[morsels.clone()].iter().map(|(_, block)| *block).collect();
-                (SegmentKey::of(segment), (!is_whole).then(blocks))
+            let segments = runs.iter().map(|run| {
+                let blocks = || stored.blocks[run.morsels.clone()].iter().map(|(_, block)| *block).collect();
+                (SegmentKey::of(&run.segment), (!run.is_whole).then(blocks))
             });
             let (segments, column_place) = (segments.collect(), stored.columns[column]);
             let identity = Identity { segments, column: column_place, ty: source.columns()[column].ty };
@@ -385,10 +380,11 @@ impl Tables {
         let block = source.load(morsel, column)?;
         Ok(match block.view().values {
             ViewValues::Packed { base: 0, bias: 0, low: Some(_), high: None } => Codes::Plain,
-            ViewValues::Codes32(table, _) if table.is_sorted() => {
+            ViewValues::Codes32(table, _) if CodeOrder::of(table) == CodeOrder::Themselves => Codes::Plain,
+            ViewValues::Codes32(table, _) if CodeOrder::of(table) == CodeOrder::Ascending => {
                 Codes::Table { at: self.put(bytes_of(table)), values: table.len(), is_wide: false }
             }
-            ViewValues::Codes64(table, _) if table.is_sorted() => {
+            ViewValues::Codes64(table, _) if CodeOrder::of(table) == CodeOrder::Ascending => {
                 Codes::Table { at: self.put(bytes_of(table)), values: table.len(), is_wide: true }
             }
             _ => Codes::Unknown,

@@ -12,7 +12,6 @@ use onehop_pipeline::ir::{Aggregate, JoinKind, Pipeline, Probe, Program, Sink, S
 use onehop_pipeline::{CompareOp, Error as PipelineError, Expr, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
 
-use super::column::runs;
 use super::*;
 use crate::fake;
 use crate::fused::{Error, Executor, Options};
@@ -200,7 +199,7 @@ fn what_is_loaded_stays() {
 fn runs_are_segments() {
     let place = Place::new();
     let is_whole =
-        |stored: &Stored| runs(stored).into_iter().map(|(_, run, is_whole)| (run.len(), is_whole)).collect::<Vec<_>>();
+        |stored: &Stored| stored.runs().iter().map(|run| (run.morsels.len(), run.is_whole)).collect::<Vec<_>>();
     assert_eq!(is_whole(&place.stored(|_, _| true)), [(BLOCKS, true); SEGMENTS]);
     assert_eq!(is_whole(&place.stored(|segment, block| segment > 0 && block > 0)), [(BLOCKS - 1, false); SEGMENTS - 1]);
     let mut twice = place.stored(|segment, _| segment == 0);

@@ -11,13 +11,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use onehop_segment::CodeTable;
 use onehop_segment::packed::{LANES, Mask};
 
 use super::kernels::{self, OffsetBits};
 use super::stage::{Register, Stage};
 use super::table::JoinTable;
 use crate::bind::{Bound, BoundKind, LookupTable, LookupValues};
-use crate::block::{Block, CodeTable, Encoded, Rows, Scratch};
+use crate::block::{Block, Encoded, Rows, Scratch};
 use crate::ir::JoinKind;
 use crate::{Interval, Result, Type, VECTOR_ROWS};
 

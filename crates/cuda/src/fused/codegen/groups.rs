@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! one          in registers of each thread, put together over a warp at the end
-//! a handful    likewise: a row is compared with all of them, and nobody waits for anybody
+//! a handful    likewise: a row is compared with all of them, and nobody waits for anybody; or, where all that rows are
+//!              made of is packed, summed up by vectors before they come to shared memory (see dense.rs)
 //! few          in shared memory, in several copies, so that threads do not queue for the hot ones
 //! many         in global memory, at the key's place or hashed; behind a front in shared memory, whose places belong to
 //!              the groups that come to them first, as the hot ones do
@@ -16,6 +17,7 @@ use onehop_pipeline::ir::Aggregate;
 use onehop_pipeline::{Domain, Interval, Type, VECTOR_ROWS};
 
 use super::Word;
+use super::dense::Dense;
 use super::expr::{Operand, Valid};
 use super::pipeline::{Builder, SHARED_BYTES};
 use crate::fused::run::UNIT_VECTORS;
@@ -46,6 +48,8 @@ pub(in crate::fused) struct Groups {
     pub words: usize,
     pub keys: Vec<Domain>,
     pub slots: Vec<Slot>,
+    /// How rows are summed up before they come to the groups, where most rows do.
+    pub dense: Option<Dense>,
 }
 
 /// Where the states of groups are while rows come.
@@ -113,7 +117,7 @@ impl Groups {
     }
 
     /// Whether the first word counts rows.
-    fn counts_rows(&self) -> bool {
+    pub fn counts_rows(&self) -> bool {
         self.slots.iter().any(|slot| slot.kind == SlotKind::Count && slot.word == 0)
     }
 }
@@ -183,14 +187,15 @@ impl Builder<'_> {
             return Err(Error::refused(&format!("a GROUP BY of {}", late.name())));
         }
         let (words, slots) = self.slots(aggregates, arguments)?;
-        let mut groups = Groups { layout: None, place: Place::One, words, keys: domains, slots };
+        let mut groups = Groups { layout: None, place: Place::One, words, keys: domains, slots, dense: None };
         if keys.is_empty() {
             return Ok(groups);
         }
         groups.layout = Some(KeyLayout::new(&groups.keys, true)?);
         let state_bytes = words as u64 * 8;
         let bytes = groups.count().saturating_mul(state_bytes);
-        groups.place = match self.flush_units(&groups) {
+        groups.dense = self.dense(keys, arguments, &groups);
+        groups.place = match self.flush_units(&groups).filter(|_| groups.dense.is_none()) {
             Some(flush_units) => Place::Registers { flush_units },
             // Beside a bitmap, if there is one: that gives way.
             None if bytes <= SHARED_BYTES / 2 => Place::Shared { copies: (COPIES_BYTES / bytes.max(1)).clamp(1, 8) },
@@ -306,6 +311,9 @@ impl Builder<'_> {
                 self.w
                     .line(format!("for (u64 w = threadIdx.x; w < state_words * {copies}; w += blockDim.x) G[w] = 0;"));
                 self.w.line(format!("u64* const mine = G + threadIdx.x / LANES % (u32){copies} * state_words;"));
+                if let Some(dense) = &groups.dense {
+                    self.begin_dense(dense, groups.count());
+                }
             }
             Place::Global { front, .. } => {
                 self.w.args.named("u64", "groups_count", Word::GroupCount);
@@ -436,6 +444,9 @@ impl Builder<'_> {
             Place::One => self.end_one(groups),
             Place::Registers { .. } => self.end_registers(groups),
             Place::Shared { .. } => {
+                if let Some(dense) = &groups.dense {
+                    self.end_window(dense, groups);
+                }
                 self.w.line("__syncthreads();");
                 self.w.open("for (u64 n = threadIdx.x; n < A.groups_count * A.copies; n += blockDim.x) {");
                 self.w.line("const u64 group = n % A.groups_count;");

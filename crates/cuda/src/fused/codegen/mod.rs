@@ -15,6 +15,7 @@
 //! queries of one shape are one text. Types of registers, widths of columns, what can be NULL, what can fail, and the
 //! kinds of tables are in it.
 
+mod dense;
 mod expr;
 mod groups;
 mod passes;
@@ -95,6 +96,8 @@ pub(super) enum Word {
     CodeCount(usize),
     CodeFirst(usize),
     CodeBits(usize),
+    /// Where those of them that go on begin and end, by the column's place among those that are asked about.
+    CodeRuns(usize),
     Morsels,
     Units,
     /// Vectors of a unit: a power of two.

@@ -6,6 +6,7 @@ use onehop_pipeline::cpu::Kind;
 
 use super::expr::{Operand, Valid, Writer};
 use super::probes::Found;
+use super::sink::SinkPlan;
 use super::{End, Generated, SharedWords, Word, type_of};
 use crate::fused::Result;
 use crate::fused::image::{MOST_FORMS, form};
@@ -14,6 +15,9 @@ use crate::fused::table::TableShape;
 
 /// Bytes of shared memory for a bitmap and groups together: what every device has without being asked.
 pub(super) const SHARED_BYTES: u64 = 48 << 10;
+
+/// Threads of a block whose rows are dense: each of them needs a great many registers.
+const DENSE_THREADS: u32 = 128;
 
 /// What a text is made of.
 pub(in crate::fused) struct Input<'a> {
@@ -52,8 +56,8 @@ pub(super) struct Builder<'a> {
     /// Columns whose codes are asked about beforehand, and the statements that do it.
     pub codes: Vec<usize>,
     pub ask_codes: String,
-    /// The bits of each screen that has any.
-    pub codes_of: Vec<(usize, String)>,
+    /// The bits and the runs of each screen that has any.
+    pub codes_of: Vec<(usize, [String; 2])>,
 }
 
 /// Makes a pipeline's text.
@@ -143,6 +147,11 @@ impl<'a> Builder<'a> {
         for act in screens.len()..screens.len() + passes {
             self.pass(act)?;
         }
+        if let SinkPlan::Groups { keys, arguments, groups } = &sink
+            && let Some(dense) = &groups.dense
+        {
+            self.dense_vector(dense, groups, keys, arguments)?;
+        }
         self.w.open("while (live) {");
         self.w.line("const u32 i = __ffs((int)live) - 1;");
         self.w.line("live &= live - 1;");
@@ -187,6 +196,7 @@ impl<'a> Builder<'a> {
             false => format!("KERNEL(codes, Args) {{\n{}}}\n\n", self.ask_codes),
         };
         let threads = self.input.threads[usize::from(!self.shared.bitmaps.is_empty())];
+        let threads = if sink.is_dense() { threads.min(DENSE_THREADS) } else { threads };
         let text = format!(
             "#define THREADS {threads}\n\nstruct Args {{\n{}}};\n\n{}{codes}KERNEL(run, Args) {{\n{}}}\n",
             writer.args.declared, self.functions, writer.text

@@ -175,26 +175,26 @@ impl Builder<'_> {
         let args = &mut self.w.args;
         let first = args.named("const u32*", &format!("{name}_first"), Word::CodeFirst(column));
         // Once for all widths.
-        let known = self.codes_of.iter().find(|(of, _)| *of == number).map(|(_, bits)| bits.clone());
-        let bits = known.unwrap_or_else(|| {
+        let known = self.codes_of.iter().find(|(of, _)| *of == number).map(|(_, names)| names.clone());
+        let [bits, runs] = known.unwrap_or_else(|| {
             let words = args.named("const CodeWord*", &format!("{name}_words"), Word::CodeWords(column));
             let count = args.named("u64", &format!("{name}_count"), Word::CodeCount(column));
             let bits = args.named("u32*", &format!("{name}_bits"), Word::CodeBits(self.codes.len()));
+            let runs = args.named("CodeRun*", &format!("{name}_runs"), Word::CodeRuns(self.codes.len()));
             self.codes.push(column);
             let _ = write!(
                 self.ask_codes,
                 "    for (u64 w = (u64)blockIdx.x * blockDim.x + threadIdx.x; w < {count}; w += (u64)gridDim.x * \
-                 blockDim.x)\n        {bits}[w] = code_bits({words}[w], [&](i64 x) {{ return {test}; }});\n"
+                 blockDim.x)\n        {bits}[w] = code_bits({words}[w], (u32)w, {runs}, [&](i64 x) {{ return {test}; \
+                 }});\n"
             );
-            self.codes_of.push((number, bits.clone()));
-            bits
+            self.codes_of.push((number, [bits.clone(), runs.clone()]));
+            [bits, runs]
         });
-        let codes = format!("const u32* codes = {bits} + {first}[morsel]; return");
-        let of = "[&](u32 code) { return bit_ldg(codes, code); }";
-        match number {
-            0 => format!("[&] {{ {codes} where_packed<{width}>(p, vector, lane, {of}); }}()"),
-            _ => format!("[&] {{ {codes} where_live<{width}>(p, vector, lane, live, {of}); }}()"),
-        }
+        let is_first = number == 0;
+        format!(
+            "where_code<{width}, {is_first}>({bits} + {first}[morsel], {runs}[{first}[morsel]], p, vector, lane, live)"
+        )
     }
 
     fn probe_screen(&mut self, number: usize, register: usize, table: usize, load: &str) {

@@ -27,6 +27,13 @@ pub(in crate::fused) enum SinkShape {
     },
 }
 
+impl SinkShape {
+    /// Whether rows are summed up by vectors.
+    pub fn is_dense(&self) -> bool {
+        matches!(self, Self::Groups(Groups { dense: Some(_), .. }))
+    }
+}
+
 /// A column of collected rows.
 #[derive(Clone, Debug)]
 pub(in crate::fused) struct Output {

@@ -94,6 +94,23 @@ fn a_star() {
 }
 
 #[test]
+fn dense_rows() {
+    let product = Expr::arithmetic(ArithmeticOp::Mul, r(1), r(2), BIGINT);
+    let pipeline = Pipeline {
+        source: 0,
+        columns: vec![0, 1, 2, 3],
+        steps: vec![Step::Filter(Expr::compare(CompareOp::LessOrEqual, r(3), Expr::int(2400)))],
+        sink: Sink::Aggregate {
+            keys: vec![r(0)],
+            aggregates: vec![Aggregate::Sum(r(1)), Aggregate::Sum(product), Aggregate::CountRows],
+        },
+    };
+    let sources = [vec![domain(0, 3), domain(90_000, 10_500_000), domain(-10, 0), domain(0, 2555)]];
+    let forms = [form::PACKED + 2, form::PACKED + 24, form::CODES + 4, form::PACKED + 12];
+    golden("dense", &text(&Program { pipelines: vec![pipeline] }, &sources, &forms, Rows::Unique));
+}
+
+#[test]
 fn constants_are_not_in_the_text() {
     for low in 0..8 {
         assert_eq!(star(1, Rows::Unique), star(low, Rows::Unique));

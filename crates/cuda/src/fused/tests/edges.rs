@@ -100,6 +100,44 @@ fn segments_differ() {
     }
 }
 
+/// A handful of groups that nearly all rows come to: of every width, code and sign that is summed up by vectors, and blocks
+/// that are not.
+#[test]
+fn dense_rows() {
+    let rows = 40_000;
+    let column = |of: &dyn Fn(usize) -> i64| (0..rows).map(|row| Some(of(row))).collect::<Vec<_>>();
+    let key = column(&|row| (noise(row, 1) % 3) as i64 - 1);
+    let other = column(&|row| (noise(row, 2) % 2) as i64 * 1_000_000_000);
+    let negative = column(&|row| -((noise(row, 3) % 5000) as i64));
+    let coded = column(&|row| [-7, 0, 3_000_000_000, 9_000_000_000][(noise(row, 4) % 4) as usize]);
+    // Of one width in most segments, of others in the first ones; in some blocks there is a single value.
+    let mixed = column(&|row| match row / 1024 {
+        0..9 => (noise(row, 5) % 100) as i64,
+        20 => 77,
+        _ => (noise(row, 5) % 100_000) as i64,
+    });
+    let wide = column(&|row| (noise(row, 6) & 0x7fff_ffff) as i64);
+    let date = column(&|row| (noise(row, 7) % 2526) as i64);
+    let source = stored(&[key, other, negative, coded, mixed, wide, date], 9 << 10, 1024);
+    let arithmetic = |op, left, right| Expr::arithmetic(op, left, right, BIGINT);
+    let product = arithmetic(ArithmeticOp::Mul, r(2), arithmetic(ArithmeticOp::Sub, Expr::int(100), r(4)));
+    let sums = [r(2), r(3), r(4), r(5), product.clone(), arithmetic(ArithmeticOp::Mul, r(5), r(5))];
+    let before = |date: i64| Step::Filter(Expr::compare(CompareOp::LessOrEqual, r(6), Expr::int(date)));
+    let executor = executor();
+    for steps in [vec![], vec![before(2400)], vec![before(-1)]] {
+        for keys in [vec![r(0)], vec![r(0), r(1)]] {
+            for few in [1, 3, 6] {
+                let mut aggregates: Vec<Aggregate> = sums[..few].iter().cloned().map(Aggregate::Sum).collect();
+                if few != 3 {
+                    aggregates.extend([Aggregate::CountRows, Aggregate::Sum(r(2)), Aggregate::Count(r(5))]);
+                }
+                let sink = Sink::Aggregate { keys: keys.clone(), aggregates };
+                same(&executor, one(7, steps.clone(), sink), vec![Arc::clone(&source)]);
+            }
+        }
+    }
+}
+
 #[test]
 fn wide_sums_carry_both_ways() {
     let rows = 3000;

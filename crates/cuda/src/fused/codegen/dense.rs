@@ -1,0 +1,367 @@
+//! Dense rows: groups so few, and rows so many, that what counts is how often an instruction is carried out for a row.
+//!
+//! Where a filter lets most rows through, no row is looked for: all 32 of a lane are decoded by one stretch of code each,
+//! in which every shift is a constant, and those that are not live go to no group.
+//!
+//! ```text
+//! a vector     u64 b0 = charge | quantity << 42 ...            what rows are summed up of, several fields to a word
+//!              s0[group] += b0 ...                             in registers, for each of the groups
+//! a window     of so many vectors that no field can run over: taken apart, summed up over the warp, and added to the
+//!              states in shared memory, as rows by themselves would be
+//! ```
+//! A field holds what a value is above the least that it can be, so that it is never negative. The first field counts
+//! rows: what was left out of them is added again when the window ends.
+//!
+//! A vector whose columns have other widths than most is taken row by row.
+
+use onehop_pipeline::bind::Bound;
+use onehop_pipeline::cpu::{KeyDigit, Kind};
+use onehop_pipeline::{Interval, VECTOR_ROWS};
+
+use super::expr::{Operand, Valid};
+use super::groups::{Groups, SlotKind};
+use super::pipeline::Builder;
+use super::type_of;
+use crate::fused::Result;
+use crate::fused::image::form;
+use crate::fused::plan::{ActKind, Register, registers_of};
+use crate::fused::table::Rows;
+
+/// Groups, at most: each row is compared with all of them.
+const MOST_GROUPS: u64 = 8;
+/// Registers of packed words of a vector, and of sums, at most.
+const MOST_WORDS: u32 = 96;
+const MOST_SUMS: u64 = 64;
+/// The part of the rows that must be left.
+const MOST_ROWS: f64 = 0.4;
+/// Vectors of a window, at most.
+const WINDOW: u32 = 16;
+/// Rows of a lane in a vector.
+const LANE_ROWS: u128 = (VECTOR_ROWS / 32) as u128;
+/// Bits of a word that fields are put in, and of a field, whose sum over the lanes of a warp is to fit one.
+const WORD_BITS: u32 = 64;
+const FIELD_BITS: u32 = WORD_BITS - 5;
+
+/// How dense rows are summed up.
+#[derive(Clone, Debug)]
+pub(in crate::fused) struct Dense {
+    /// Vectors of a window.
+    window: u32,
+    fields: Vec<Field>,
+    words: Vec<Packed>,
+}
+
+/// What is summed up.
+#[derive(Clone, Debug)]
+struct Field {
+    /// The slot; the count of rows has none.
+    slot: Option<usize>,
+    /// The least value.
+    least: i64,
+    word: usize,
+    shift: u32,
+    /// Of its sum over a window.
+    bits: u32,
+}
+
+/// A word of fields.
+#[derive(Clone, Copy, Debug, Default)]
+struct Packed {
+    bits: u32,
+}
+
+impl Packed {
+    fn ty(self) -> &'static str {
+        if self.bits > 32 { "u64" } else { "u32" }
+    }
+
+    /// Registers that it takes.
+    fn registers(self) -> u32 {
+        self.bits.div_ceil(32)
+    }
+}
+
+/// Bits of the sum of so many values of up to `most`.
+fn bits_of_sum(most: u128, values: u128) -> u32 {
+    most.checked_mul(values).map_or(u128::BITS, |sum| u128::BITS - sum.leading_zeros())
+}
+
+impl Dense {
+    /// Puts fields of values of up to `most` into words, widest first into the first word that has room, for the window in
+    /// which rows cost least. `None` if there is a value that no word has room for.
+    fn pack(fields: &[(Option<usize>, i64, u128)]) -> Option<Self> {
+        let mut best: Option<(u32, Self)> = None;
+        let mut window = WINDOW;
+        while window > 0 {
+            if let Some(dense) = Self::pack_window(fields, window) {
+                let registers = dense.words.iter().map(|word| word.registers()).sum();
+                if best.as_ref().is_none_or(|(least, _)| registers < *least) {
+                    best = Some((registers, dense));
+                }
+            }
+            window /= 2;
+        }
+        best.map(|(_, dense)| dense)
+    }
+
+    fn pack_window(fields: &[(Option<usize>, i64, u128)], window: u32) -> Option<Self> {
+        let bits = |most: u128| bits_of_sum(most, LANE_ROWS * u128::from(window)).max(1);
+        let mut order: Vec<usize> = (0..fields.len()).collect();
+        order.sort_by_key(|field| std::cmp::Reverse(bits(fields[*field].2)));
+        let mut words: Vec<Packed> = Vec::new();
+        let mut packed: Vec<Option<Field>> = vec![None; fields.len()];
+        for number in order {
+            let (slot, least, most) = fields[number];
+            let bits = bits(most);
+            if bits > FIELD_BITS {
+                return None;
+            }
+            let word = words.iter().position(|word| word.bits + bits <= WORD_BITS).unwrap_or_else(|| {
+                words.push(Packed::default());
+                words.len() - 1
+            });
+            packed[number] = Some(Field { slot, least, word, shift: words[word].bits, bits });
+            words[word].bits += bits;
+        }
+        Some(Self { window, fields: packed.into_iter().flatten().collect(), words })
+    }
+}
+
+impl Builder<'_> {
+    /// How these groups are summed up, if rows are dense.
+    pub fn dense(&self, keys: &[Bound], arguments: &[Option<Bound>], groups: &Groups) -> Option<Dense> {
+        let plan = self.input.plan;
+        let screens = self.screens();
+        let is_filter = |(act, _): &(usize, usize)| matches!(plan.acts[*act].kind, ActKind::Filter(_));
+        let passes: f64 = plan.acts.iter().map(|act| act.passes).product();
+        let has_chains = self.input.tables.iter().any(|table| table.rows == Rows::Chains);
+        if screens.len() < plan.acts.len() || !screens.iter().all(is_filter) || passes < MOST_ROWS || has_chains {
+            return None;
+        }
+        let exprs = || keys.iter().chain(arguments.iter().flatten());
+        if groups.count() > MOST_GROUPS || exprs().any(|bound| bound.domain.nullable || bound.is_fallible) {
+            return None;
+        }
+        let columns = self.dense_columns(&registers_of(exprs()))?;
+        let words: u32 = columns.iter().map(|(_, form)| packed_width(*form)).sum();
+        if words > MOST_WORDS {
+            return None;
+        }
+        let mut fields = vec![(None, 0, 1)];
+        for (number, slot) in groups.slots.iter().enumerate().filter(|(_, slot)| !slot.is_repeated) {
+            let Interval { min, max } = slot.domain.interval;
+            match slot.kind {
+                SlotKind::Count if slot.word == 0 => {}
+                SlotKind::Sum | SlotKind::WideSum if !slot.domain.interval.is_empty() => {
+                    let least = i64::try_from(min.min(0)).ok()?;
+                    fields.push((Some(number), least, max.checked_sub(i128::from(least))?.try_into().ok()?));
+                }
+                _ => return None,
+            }
+        }
+        let dense = Dense::pack(&fields)?;
+        let registers: u32 = dense.words.iter().map(|word| word.registers()).sum();
+        (u64::from(registers) * groups.count() <= MOST_SUMS).then_some(dense)
+    }
+
+    /// The columns that registers are made of, each with the form that most of its parts have; `None` if they are made of
+    /// anything that is not packed in 32 bits or codes.
+    fn dense_columns(&self, registers: &[usize]) -> Option<Vec<(usize, u32)>> {
+        let plan = self.input.plan;
+        let mut columns: Vec<(usize, u32)> = Vec::new();
+        for register in registers {
+            match &plan.registers[*register] {
+                Register::Column(column) => {
+                    let form = *(self.input.forms)(*column).first()?;
+                    let is_packed = packed_width(form) > 0;
+                    if !is_packed || plan.domains[*register].nullable || Kind::of(&plan.domains[*register]) > Kind::I64
+                    {
+                        return None;
+                    }
+                    columns.push((*register, form));
+                }
+                Register::Payload { .. } => return None,
+                Register::Map(bound) if bound.is_fallible => return None,
+                Register::Map(bound) => columns.extend(self.dense_columns(&registers_of([bound]))?),
+            }
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        Some(columns)
+    }
+
+    /// What is before the rows.
+    pub fn begin_dense(&mut self, dense: &Dense, count: u64) {
+        for (number, word) in dense.words.iter().enumerate() {
+            self.w.line(format!("{} d{number}[{count}] = {{}};", word.ty()));
+        }
+        self.w.line("u32 held = 0;");
+    }
+
+    /// A vector, if its columns are as they are in most; then goes on with the next.
+    pub fn dense_vector(
+        &mut self,
+        dense: &Dense,
+        groups: &Groups,
+        keys: &[Bound],
+        arguments: &[Option<Bound>],
+    ) -> Result<()> {
+        let registers = registers_of(keys.iter().chain(arguments.iter().flatten()));
+        let columns = self.dense_columns(&registers).unwrap_or_default();
+        let tests: Vec<String> = columns.iter().map(|(register, form)| format!("p{register}.form == {form}")).collect();
+        let test = if tests.is_empty() { "true".to_string() } else { tests.join(" && ") };
+        self.w.open(format!("if ({test}) {{"));
+        for (register, form) in &columns {
+            let width = packed_width(*form);
+            self.w.line(format!("Column<{width}> w{register};"));
+            self.w.line(format!("w{register}.load(words<{width}>(p{register}.low, vector, lane));"));
+        }
+        self.w.open("each_row<0>([&](auto row) {");
+        self.w.line("constexpr int i = decltype(row)::number;");
+        let before = self.w.registers.clone();
+        for (register, form) in &columns {
+            let kind = Kind::of(&self.input.plan.domains[*register]);
+            let ty = type_of(kind);
+            let packed = format!("w{register}.template get<i>()");
+            let value = match *form {
+                form if form < form::WIDE => format!("stored<{ty}>(p{register}, {packed})"),
+                form if form < form::CODES64 => format!("({ty})load<i32>(p{register}.table, {packed})"),
+                _ => format!("({ty})load<i64>(p{register}.table, {packed})"),
+            };
+            self.w.line(format!("const {ty} r{register} = {value};"));
+            self.w.registers[*register] = Some(Operand { text: format!("r{register}"), kind, valid: Valid::Always });
+        }
+        self.load_all(registers)?;
+        let parts = self.operands(keys)?;
+        let digits: Vec<KeyDigit> = groups.layout.iter().flat_map(|layout| layout.digits_of_parts()).collect();
+        let mut key: Vec<String> = Vec::new();
+        for (part, digit) in parts.iter().zip(&digits) {
+            let least = self.w.args.value("i64", if digit.interval.is_empty() { 0 } else { digit.interval.min as u64 });
+            let stride = self.w.args.value("u64", digit.stride);
+            key.push(format!("((u32){} - (u32){least}) * (u32){stride}", part.text));
+        }
+        let key = if key.is_empty() { "0".to_string() } else { key.join(" + ") };
+        self.w.line(format!("const u32 group = live >> i & 1 ? {key} : ~0u;"));
+        let mut terms: Vec<Vec<String>> = vec![Vec::new(); dense.words.len()];
+        for field in &dense.fields {
+            let ty = dense.words[field.word].ty();
+            let value = match field.slot.and_then(|slot| arguments[slot].as_ref()) {
+                None => "1".to_string(),
+                Some(argument) => {
+                    let value = self.w.expr(argument)?;
+                    if field.least == 0 {
+                        value.text
+                    } else {
+                        let least = self.w.args.value("i64", field.least as u64);
+                        format!("((u64)(i64){} - (u64){least})", value.text)
+                    }
+                }
+            };
+            let shift = if field.shift == 0 { String::new() } else { format!(" << {}", field.shift) };
+            terms[field.word].push(format!("(({ty}){value}{shift})"));
+        }
+        for (number, (word, terms)) in dense.words.iter().zip(&terms).enumerate() {
+            self.w.line(format!("const {} b{number} = {};", word.ty(), terms.join(" + ")));
+        }
+        self.w.line("#pragma unroll");
+        self.w.open(format!("for (u32 g = 0; g < {}; g++) {{", groups.count()));
+        let adds: Vec<String> = (0..dense.words.len()).map(|number| format!("d{number}[g] += b{number};")).collect();
+        self.w.line(format!("if (group == g) {{ {} }}", adds.join(" ")));
+        self.w.close();
+        self.w.registers = before;
+        self.w.depth -= 1;
+        self.w.line("});");
+        self.w.open(format!("if (++held == {}) {{", dense.window));
+        self.end_window(dense, groups);
+        self.w.close();
+        self.w.line("continue;");
+        self.w.close();
+        Ok(())
+    }
+
+    /// Adds what is held to the groups in shared memory, and holds nothing.
+    pub fn end_window(&mut self, dense: &Dense, groups: &Groups) {
+        self.w.line("held = 0;");
+        self.w.line("#pragma unroll");
+        self.w.open(format!("for (u32 g = 0; g < {}; g++) {{", groups.count()));
+        self.w.line("u64* const state = mine + g;");
+        for (number, field) in dense.fields.iter().enumerate() {
+            let mask = (1u64 << field.bits) - 1;
+            let of = format!("(u64)d{}[g] >> {} & {mask:#x}ull", field.word, field.shift);
+            self.w.line(format!("const u64 f{number} = warp_total<{}>({of});", field.bits));
+        }
+        self.w.open("if (lane == 0 && f0) {");
+        self.w.line(if groups.counts_rows() { "add_near(state, f0);" } else { "mark(state);" });
+        for (number, field) in dense.fields.iter().enumerate() {
+            let Some(slot) = field.slot.map(|slot| &groups.slots[slot]) else { continue };
+            let least = match field.least {
+                0 => String::new(),
+                least => {
+                    let least = self.w.args.value("i64", least as u64);
+                    format!(" + (u128)(i128){least} * f0")
+                }
+            };
+            let word = |word: usize| format!("state + {word} * A.groups_count");
+            let sum = format!("(u128)f{number}{least}");
+            self.w.line(match slot.kind {
+                SlotKind::WideSum => format!("add_wide_near({}, {}, {sum});", word(slot.word), word(slot.word + 1)),
+                _ => format!("add_near({}, (u64)({sum}));", word(slot.word)),
+            });
+        }
+        self.w.close();
+        for number in 0..dense.words.len() {
+            self.w.line(format!("d{number}[g] = 0;"));
+        }
+        self.w.close();
+    }
+}
+
+/// Bits of what is packed in 32 bits or codes; 0 for all else.
+fn packed_width(form: u32) -> u32 {
+    match form {
+        form::PACKED..form::WIDE => form - form::PACKED,
+        form if form > form::CODES64 => form - form::CODES64,
+        form if form > form::CODES && form < form::CODES64 => form - form::CODES,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn fields_of_tpch_q1_take_five_registers() {
+        let most: [u128; 6] = [1, 5000, 10_495_000, 1_049_500_000, 113_346_000_000, 10];
+        let fields: Vec<_> = most.iter().map(|most| (None, 0, *most)).collect();
+        let dense = Dense::pack(&fields).unwrap();
+        assert_eq!(dense.words.iter().map(|word| word.registers()).sum::<u32>(), 5);
+        assert!(dense.window >= 4, "{dense:?}");
+    }
+
+    #[test]
+    fn what_no_word_holds_is_not_dense() {
+        assert!(Dense::pack(&[(None, 0, 1), (None, 0, u128::from(u64::MAX))]).is_none());
+        assert!(Dense::pack(&[(None, 0, 1), (None, 0, u128::MAX)]).is_none());
+    }
+
+    proptest! {
+        /// Sums over a window stay within their fields, and fields within their words, beside each other.
+        #[test]
+        fn fields_hold_what_a_window_comes_to(most in proptest::collection::vec(0u64..1 << 58, 1..9)) {
+            let fields: Vec<_> = most.iter().map(|most| (None, 0, u128::from(*most))).collect();
+            let Some(dense) = Dense::pack(&fields) else { return Ok(()) };
+            let rows = LANE_ROWS * u128::from(dense.window);
+            let mut taken = vec![0u128; dense.words.len()];
+            for (field, most) in dense.fields.iter().zip(&most) {
+                prop_assert!(field.shift + field.bits <= WORD_BITS && field.bits <= FIELD_BITS);
+                prop_assert!(u128::from(*most) * rows < 1 << field.bits);
+                let mask = ((1u128 << field.bits) - 1) << field.shift;
+                prop_assert_eq!(taken[field.word] & mask, 0);
+                taken[field.word] |= mask;
+            }
+        }
+    }
+}

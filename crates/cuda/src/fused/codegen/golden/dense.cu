@@ -1,0 +1,150 @@
+#define THREADS 128
+
+struct Args {
+    const Morsel* morsels;
+    u64 units;
+    u64 unit_vectors;
+    Status* status;
+    u64 groups_count;
+    u64 copies;
+    const Part* c0;
+    const Part* c1;
+    const Part* c2;
+    const Part* c3;
+    i64 k10;
+    i64 k11;
+    i64 k12;
+    u64 k13;
+    i64 k14;
+    i64 k15;
+    i64 k16;
+    i64 k17;
+    u64* groups;
+};
+
+INLINE i32 get_0(const Part& p, u32 vector, u32 lane, u32 i) {
+    return get_packed<i32, 2>(p, vector, lane, i);
+}
+
+INLINE i32 get_1(const Part& p, u32 vector, u32 lane, u32 i) {
+    return get_packed<i32, 24>(p, vector, lane, i);
+}
+
+INLINE i32 get_2(const Part& p, u32 vector, u32 lane, u32 i) {
+    return get_code<i32, i32, 4>(p, vector, lane, i);
+}
+
+INLINE i32 get_3(const Part& p, u32 vector, u32 lane, u32 i) {
+    return get_packed<i32, 12>(p, vector, lane, i);
+}
+
+INLINE u32 screen_0(const Args& A, const Part& p, u32 morsel, u32 vector, u32 lane, u32 live) {
+    return within<12>(p, vector, lane, A.k10, A.k11);
+}
+
+KERNEL(run, Args) {
+    const u32 lane = threadIdx.x % LANES;
+    SHARED(S);
+    u64* const G = S;
+    const u64 state_words = A.groups_count * 3;
+    for (u64 w = threadIdx.x; w < state_words * A.copies; w += blockDim.x) G[w] = 0;
+    u64* const mine = G + threadIdx.x / LANES % (u32)A.copies * state_words;
+    u64 d0[4] = {};
+    u32 d1[4] = {};
+    u32 held = 0;
+    __syncthreads();
+    const u64 warps = (u64)gridDim.x * (blockDim.x / LANES);
+    u64 unit = (u64)blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES;
+    for (; unit < A.units; unit += warps) {
+        const u64 number = unit * A.unit_vectors;
+        const Morsel morsel = A.morsels[number / MORSEL_VECTORS];
+        const u32 first = (u32)(number % MORSEL_VECTORS), end = first + (u32)A.unit_vectors;
+        const Part p0 = A.c0[morsel.number];
+        const Part p1 = A.c1[morsel.number];
+        const Part p2 = A.c2[morsel.number];
+        const Part p3 = A.c3[morsel.number];
+        for (u32 vector = first; vector < end && vector * VECTOR_ROWS < morsel.rows; vector++) {
+            u32 live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);
+            live &= screen_0(A, p3, morsel.number, vector, lane, live);
+            if (!__any_sync(ALL_LANES, live != 0)) continue;
+            if (p0.form == 66 && p1.form == 88 && p2.form == 196) {
+                Column<2> w0;
+                w0.load(words<2>(p0.low, vector, lane));
+                Column<24> w1;
+                w1.load(words<24>(p1.low, vector, lane));
+                Column<4> w2;
+                w2.load(words<4>(p2.low, vector, lane));
+                each_row<0>([&](auto row) {
+                    constexpr int i = decltype(row)::number;
+                    const i32 r0 = stored<i32>(p0, w0.template get<i>());
+                    const i32 r1 = stored<i32>(p1, w1.template get<i>());
+                    const i32 r2 = (i32)load<i32>(p2.table, w2.template get<i>());
+                    const u32 group = live >> i & 1 ? ((u32)r0 - (u32)A.k12) * (u32)A.k13 : ~0u;
+                    const i32 v1 = r1 * r2;
+                    const u64 b0 = ((u64)1 << 35) + ((u64)((u64)(i64)v1 - (u64)A.k14));
+                    const u32 b1 = ((u32)r1);
+                    #pragma unroll
+                    for (u32 g = 0; g < 4; g++) {
+                        if (group == g) { d0[g] += b0; d1[g] += b1; }
+                    }
+                });
+                if (++held == 8) {
+                    held = 0;
+                    #pragma unroll
+                    for (u32 g = 0; g < 4; g++) {
+                        u64* const state = mine + g;
+                        const u64 f0 = warp_total<9>((u64)d0[g] >> 35 & 0x1ffull);
+                        const u64 f1 = warp_total<32>((u64)d1[g] >> 0 & 0xffffffffull);
+                        const u64 f2 = warp_total<35>((u64)d0[g] >> 0 & 0x7ffffffffull);
+                        if (lane == 0 && f0) {
+                            add_near(state, f0);
+                            add_near(state + 1 * A.groups_count, (u64)((u128)f1));
+                            add_near(state + 2 * A.groups_count, (u64)((u128)f2 + (u128)(i128)A.k15 * f0));
+                        }
+                        d0[g] = 0;
+                        d1[g] = 0;
+                    }
+                }
+                continue;
+            }
+            while (live) {
+                const u32 i = __ffs((int)live) - 1;
+                live &= live - 1;
+                const i32 r0 = get_0(p0, vector, lane, i);
+                const i32 r1 = get_1(p1, vector, lane, i);
+                const i32 r2 = get_2(p2, vector, lane, i);
+                const i32 v2 = r1 * r2;
+                const u64 v3 = digit(r0, A.k16);
+                u64* const state = mine + v3;
+                add_near(state, 1);
+                add_near(state + 1 * A.groups_count, (u64)(i64)r1);
+                add_near(state + 2 * A.groups_count, (u64)(i64)v2);
+            }
+        }
+    }
+    held = 0;
+    #pragma unroll
+    for (u32 g = 0; g < 4; g++) {
+        u64* const state = mine + g;
+        const u64 f0 = warp_total<9>((u64)d0[g] >> 35 & 0x1ffull);
+        const u64 f1 = warp_total<32>((u64)d1[g] >> 0 & 0xffffffffull);
+        const u64 f2 = warp_total<35>((u64)d0[g] >> 0 & 0x7ffffffffull);
+        if (lane == 0 && f0) {
+            add_near(state, f0);
+            add_near(state + 1 * A.groups_count, (u64)((u128)f1));
+            add_near(state + 2 * A.groups_count, (u64)((u128)f2 + (u128)(i128)A.k17 * f0));
+        }
+        d0[g] = 0;
+        d1[g] = 0;
+    }
+    __syncthreads();
+    for (u64 n = threadIdx.x; n < A.groups_count * A.copies; n += blockDim.x) {
+        const u64 group = n % A.groups_count;
+        u64* const from = G + n / A.groups_count * state_words + group;
+        if (!*from) continue;
+        u64* const to = A.groups + group;
+        if (from[0 * A.groups_count]) add(to + 0 * A.groups_count, from[0 * A.groups_count]);
+        if (from[1 * A.groups_count]) add(to + 1 * A.groups_count, from[1 * A.groups_count]);
+        if (from[2 * A.groups_count]) add(to + 2 * A.groups_count, from[2 * A.groups_count]);
+    }
+}
