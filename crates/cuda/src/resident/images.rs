@@ -289,7 +289,7 @@ impl<'a> ResidentImages<'a> {
             // Offsets begin at 1, so that 0 is none.
             part.table = if part.table == 0 { 0 } else { data.address() + part.table - 1 };
         }
-        ColumnImage::of_parts(self.context, data, &parts).map(Some)
+        ColumnImage::of_parts(self.context, data, parts).map(Some)
     }
 }
 
@@ -316,7 +316,7 @@ impl From<Full> for Miss {
 }
 
 impl Images for ResidentImages<'_> {
-    fn column(&self, source: &Arc<dyn Source>, column: usize) -> Result<Arc<ColumnImage>> {
+    fn column(&self, source: &Arc<dyn Source>, column: usize) -> Result<Option<Arc<ColumnImage>>> {
         let number = self.sources.iter().position(|known| Arc::ptr_eq(&known.source, source));
         let stored = number.and_then(|number| Some((number, self.sources[number].stays(column)?)));
         if let Some((number, (stored, runs))) = stored {
@@ -332,22 +332,24 @@ impl Images for ResidentImages<'_> {
                     && of.iter().zip(&columns).all(|(a, b)| Arc::ptr_eq(a, b))
                 {
                     self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(columns);
-                    return Ok(image);
+                    return Ok(Some(image));
                 }
                 if let Some(image) = self.assemble(number, (stored, runs), column, &columns)? {
                     let image = Arc::new(image);
                     self.count(number, 0, image.bytes() as u64);
                     self.assembled.remember(identity, &image, &columns);
                     self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(columns);
-                    return Ok(image);
+                    return Ok(Some(image));
                 }
             }
         }
-        let image = ColumnImage::upload(self.context, &**source, column)?;
-        if let Some(number) = number {
-            self.count(number, 0, image.bytes() as u64);
+        Ok(None)
+    }
+
+    fn streamed(&self, source: &Arc<dyn Source>, bytes: u64) {
+        if let Some(number) = self.sources.iter().position(|known| Arc::ptr_eq(&known.source, source)) {
+            self.count(number, 0, bytes);
         }
-        Ok(Arc::new(image))
     }
 }
 

@@ -49,7 +49,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let options = Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, counts: true };
+        let options = Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, ..Options::default() };
         let executor = Executor::new(&fake::context(), &fake::nvrtc(), None, options);
         let segments = (0..SEGMENTS).map(segment).collect();
         Self { executor, segments, columns: Columns::default(), assembled: Assembled::default() }

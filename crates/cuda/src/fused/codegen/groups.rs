@@ -18,7 +18,7 @@ use onehop_pipeline::{Domain, Interval, Type, VECTOR_ROWS};
 use super::Word;
 use super::expr::{Operand, Valid};
 use super::pipeline::{Builder, SHARED_BYTES};
-use crate::fused::run::UNIT_VECTORS;
+use crate::fused::launch::UNIT_VECTORS;
 use crate::fused::table::Rows;
 use crate::fused::{Error, Result};
 

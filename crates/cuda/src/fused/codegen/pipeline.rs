@@ -8,7 +8,8 @@ use super::expr::{Operand, Valid, Writer};
 use super::probes::Found;
 use super::{End, Generated, SharedWords, Word, type_of};
 use crate::fused::Result;
-use crate::fused::image::{MOST_FORMS, form};
+use crate::fused::image::MOST_FORMS;
+use crate::fused::part::form;
 use crate::fused::plan::{ActKind, Plan, Probe, Register, registers_of};
 use crate::fused::table::TableShape;
 
