@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use onehop_io::Hop;
 use onehop_pipeline::backend::{
     Backend, Compiled, Control, DeviceRan, Devices, Estimate, Hints, Loaded, MemoryLimit, Prepared, Rates, Refusal,
-    Residency, Resident, SegmentKey, Stored, Take,
+    Residence, Residency, Resident, SegmentKey, Stored, Streamed, Take,
 };
 use onehop_pipeline::cpu::{Execution, TableFacts};
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
@@ -281,8 +281,8 @@ impl Prepared for CudaProgram {
         let mut again = true;
         let (answer, images) = loop {
             let limit = gpu.limit(self.hints.memory);
-            let images =
-                ResidentImages::new(gpu.executor.context(), &gpu.columns, &gpu.assembled, limit, sources.clone());
+            let limit = (limit, self.hints.residence);
+            let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.clone());
             match gpu.executor.run_counting(&self.execution, &images, control.cancelled, control.counts_steps) {
                 Ok(answer) => break (answer, images),
                 Err(FusedError::Device { source: Error::Cuda { code: OUT_OF_MEMORY, .. }, .. }) if again => {
@@ -298,6 +298,7 @@ impl Prepared for CudaProgram {
                         .collect();
                     gpu.columns.evict(&may_go);
                     gpu.assembled.sweep();
+                    gpu.executor.stager().trim();
                 }
                 Err(e) => return Err(gpu.error(e)),
             }
@@ -352,6 +353,11 @@ impl CudaProgram {
                 resident_bytes: bytes.resident,
                 moved_bytes: bytes.moved + facts.bytes_up,
                 returned_bytes: facts.bytes_down,
+                streamed: facts.streamed.map(|streamed| Streamed {
+                    batches: streamed.batches as u64,
+                    bytes: streamed.bytes,
+                    waited: streamed.waited,
+                }),
                 ..DeviceRan::default()
             }
         });
@@ -369,17 +375,11 @@ impl Residency for Gpu {
     ) -> PipelineResult<Loaded> {
         let ledger = control.ledgers.first().cloned().unwrap_or_default();
         let sources = vec![(Arc::clone(source), Some(stored), ledger)];
-        let images =
-            ResidentImages::new(self.executor.context(), &self.columns, &self.assembled, self.limit(limit), sources);
-        let mut loaded = Loaded::default();
-        for column in 0..stored.columns.len() {
-            if control.cancelled.load(Relaxed) {
-                return Err(PipelineError::Cancelled);
-            }
-            loaded.bytes += images.load(0, column).map_err(|e| self.error(e))?;
-        }
-        loaded.moved_bytes = images.bytes(0).moved;
-        Ok(loaded)
+        let limit = (self.limit(limit), Residence::Auto);
+        let images = ResidentImages::new(&self.executor, &self.columns, &self.assembled, limit, sources);
+        let columns: Vec<usize> = (0..stored.columns.len()).collect();
+        let bytes = images.load(0, &columns, control.cancelled).map_err(|e| self.error(e))?;
+        Ok(Loaded { bytes, moved_bytes: images.bytes(0).moved })
     }
 
     fn evict(&self, columns: &[(SegmentKey, usize)]) -> u64 {

@@ -40,10 +40,6 @@ use crate::{Context, DeviceBuf, Event, Stream};
 
 /// Bytes that storage reads ahead of the batch that is filled, where there is memory for it.
 const HORIZON_BYTES: usize = 256 << 20;
-/// A small source is brought in so many batches, that the first kernel need not wait for all of it.
-const FEW_BATCHES: usize = 8;
-/// The least that is worth a batch of its own then.
-const SMALL_BATCH_BYTES: usize = 2 << 20;
 /// Where there is no device memory for batches of this size, there is none.
 const LEAST_BATCH_BYTES: usize = 256 << 10;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -152,7 +148,7 @@ impl<'a> Streams<'a> {
         let total: usize = bytes.iter().sum();
         // Parts and first words of each column, and morsels, begin on a boundary.
         let before = (2 * all + 1) * ALIGNMENT;
-        let mut batch_bytes = shape.batch_bytes.min((total / FEW_BATCHES).max(SMALL_BATCH_BYTES));
+        let mut batch_bytes = shape.batch_for(total);
         let (batches, shape, buffers) = loop {
             let (batches, largest) = batches_of(&bytes, batch_bytes, before);
             let shape = Shape { batch_bytes: largest, slots: shape.slots.min(batches.len()), ..shape };

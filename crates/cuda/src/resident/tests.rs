@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray};
 use onehop_io::{Hop, Ledger, MemoryFile};
-use onehop_pipeline::backend::{SegmentKey, Stored};
+use onehop_pipeline::backend::{Residence, SegmentKey, Stored};
 use onehop_pipeline::cpu::{self, Execution, ResultColumn, ResultValues};
 use onehop_pipeline::ir::{Aggregate, JoinKind, Pipeline, Probe, Program, Sink, Step};
 use onehop_pipeline::{CompareOp, Error as PipelineError, Expr, SegmentSource, Source};
@@ -89,7 +89,7 @@ impl Place {
         let mut execution = Execution::new(program, vec![Arc::clone(&source)], 1 << 30).unwrap();
         let ledger = Arc::new(Ledger::default());
         let sources = vec![(source, Some(stored), Arc::clone(&ledger))];
-        let images = ResidentImages::new(self.executor.context(), &self.columns, &self.assembled, limit, sources);
+        let images = ResidentImages::new(&self.executor, &self.columns, &self.assembled, (limit, Residence::Auto), sources);
         let answer = self.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
         let expected = cpu::run(&mut execution, 1).unwrap();
         assert_eq!(rows_of(&answer.chunks), rows_of(&expected));
@@ -176,8 +176,8 @@ fn what_is_loaded_stays() {
     let source = Place::source(&all);
     let load = |column: usize, limit: u64| {
         let sources = vec![(Arc::clone(&source), Some(&all), Arc::default())];
-        let images = ResidentImages::new(place.executor.context(), &place.columns, &place.assembled, limit, sources);
-        images.load(0, column).map(|bytes| (bytes, images.bytes(0).moved))
+        let images = ResidentImages::new(&place.executor, &place.columns, &place.assembled, (limit, Residence::Auto), sources);
+        images.load(0, &[column], &AtomicBool::new(false)).map(|bytes| (bytes, images.bytes(0).moved))
     };
     let (bytes, moved) = load(0, u64::MAX).unwrap();
     assert_eq!(bytes, moved);
@@ -260,7 +260,7 @@ fn codes_are_asked_about_wherever_their_columns_are() {
     // Brought, there already, and too much to be kept.
     for limit in [u64::MAX, u64::MAX, 0] {
         let sources = vec![(Arc::clone(&source), Some(&stored), Arc::clone(&ledger))];
-        let images = ResidentImages::new(place.executor.context(), &place.columns, &place.assembled, limit, sources);
+        let images = ResidentImages::new(&place.executor, &place.columns, &place.assembled, (limit, Residence::Auto), sources);
         let answer = place.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
         assert_eq!(rows_of(&answer.chunks), expected, "{limit}");
     }

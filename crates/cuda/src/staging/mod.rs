@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pool::Pool;
-pub use ring::{Room, Sent};
+pub use ring::{Region, Room, Sent};
 
 use crate::fused::{Error, Result};
 use crate::{Context, DeviceBuf, Event, PinnedBuf, Stream};
@@ -46,6 +46,9 @@ const KEPT_BYTES: usize = 512 << 20;
 pub const ALIGNMENT: usize = 256;
 /// The least that a buffer has.
 const LEAST_BYTES: usize = 64 << 10;
+/// What is small is carried in so many batches, unless those get smaller than this.
+const FEW_BATCHES: usize = 8;
+const SMALL_BATCH_BYTES: usize = 2 << 20;
 /// With less to carry than this, nobody is woken up to help.
 const WORTH_HELP_BYTES: u64 = 1 << 20;
 
@@ -73,6 +76,11 @@ impl Shape {
     /// Bytes that a batch can have.
     pub fn buffer_bytes(self) -> usize {
         self.batch_bytes.max(LEAST_BYTES).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Bytes of a batch of something that has so many bytes in all: what is small is cut too, that copies and threads overlap.
+    pub fn batch_for(self, bytes: usize) -> usize {
+        self.batch_bytes.min((bytes / FEW_BATCHES).max(SMALL_BATCH_BYTES))
     }
 
     /// Threads that fill buffers with so many bytes: none but the caller's if there is little to do.

@@ -50,18 +50,53 @@ impl Room {
         self.slot
     }
 
-    /// Copies bytes into the buffer and says where they begin, which is a multiple of 256. `None` if there is no room for
-    /// them.
+    /// Copies bytes into the buffer and says where they begin, which is a multiple of [`ALIGNMENT`]. `None` if there is no
+    /// room for them.
     ///
     /// This is the one copy that the host makes. Bytes whose own memory the device can copy from need not come here: who
     /// fills would note where they are, and have them copied from there when the batch is sent.
     pub fn put(&self, bytes: &[u8]) -> Option<usize> {
-        let after = |used: usize| Some(used + bytes.len().next_multiple_of(ALIGNMENT)).filter(|end| *end <= self.len);
+        let mut region = self.reserve(bytes.len())?;
+        region.put(bytes)?;
+        Some(region.at)
+    }
+
+    /// So many bytes of the buffer, to put several things one behind the other.
+    pub fn reserve(&self, bytes: usize) -> Option<Region<'_>> {
+        let len = bytes.checked_next_multiple_of(ALIGNMENT)?;
+        let after = |used: usize| used.checked_add(len).filter(|end| *end <= self.len);
         let at = self.used.fetch_update(Relaxed, Relaxed, after).ok()?;
-        // SAFETY: the range lies in the buffer, and in no other that was given away since the buffer was opened; nobody
-        // reads it before all items are in it.
-        unsafe { self.start.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        Some(at)
+        Some(Region { room: self, at, len, used: 0 })
+    }
+}
+
+/// A part of a buffer that one thread fills.
+#[derive(Debug)]
+pub struct Region<'a> {
+    room: &'a Room,
+    at: usize,
+    len: usize,
+    used: usize,
+}
+
+impl Region<'_> {
+    /// Copies bytes behind those that are there, and says where in the region they begin, which is a multiple of
+    /// [`ALIGNMENT`]. `None` if there is no room for them.
+    pub fn put(&mut self, bytes: &[u8]) -> Option<usize> {
+        let begin = self.used;
+        if bytes.len() > self.len - begin {
+            return None;
+        }
+        // SAFETY: the range lies in the region, which lies in the buffer, and in no other that was given away since the
+        // buffer was opened; nobody reads it before all items are in it.
+        unsafe { self.room.start.add(self.at + begin).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.used = (begin + bytes.len()).next_multiple_of(ALIGNMENT);
+        Some(begin)
+    }
+
+    /// Where in the buffer it is, and bytes of it that have been filled.
+    pub fn filled(&self) -> (usize, usize) {
+        (self.at, self.used)
     }
 }
 
