@@ -196,7 +196,7 @@ impl ColumnImage {
     }
 
     /// Its forms, the most frequent ones first.
-    pub(super) fn forms(&self) -> &[u32] {
+    pub(crate) fn forms(&self) -> &[u32] {
         &self.forms
     }
 

@@ -46,7 +46,7 @@ impl<B: Buffer> Pool<B> {
 
     /// The smallest that has so many bytes, or a new one. If there is no memory for that, those that are kept are let go, and
     /// it is tried once more.
-    pub fn take(&self, bytes: usize, new: impl Fn() -> crate::Result<B>) -> Result<B> {
+    pub fn take(&self, bytes: usize, mut new: impl FnMut() -> crate::Result<B>) -> Result<B> {
         let mut idle = self.lock();
         let fitting = idle.iter().enumerate().filter(|(_, buffer)| buffer.bytes() >= bytes);
         if let Some((at, _)) = fitting.min_by_key(|(_, buffer)| buffer.bytes()) {
