@@ -20,10 +20,10 @@
 
 #[path = "../../pipeline/tests/programs/mod.rs"]
 mod programs;
-#[path = "fused_checks/streams.rs"]
-mod streams;
 #[path = "../tests/star/mod.rs"]
 mod star;
+#[path = "fused_checks/streams.rs"]
+mod streams;
 
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;

@@ -18,7 +18,7 @@ use onehop_pipeline::backend::{
 use onehop_pipeline::cpu::{Execution, TableFacts};
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
-use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts};
+use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts, Result as FusedResult};
 use crate::kernels::copy;
 use crate::resident::column::runs;
 use crate::resident::{Assembled, Columns, ResidentImages};
@@ -166,22 +166,24 @@ impl Gpu {
     }
 
     fn measure(&self) -> PipelineResult<Rates> {
-        self.measured().map_err(|e| self.device_error("measuring it", &e))
+        self.measured().map_err(|e| match e {
+            FusedError::Device { source, .. } => self.device_error("measuring it", &source),
+            other => self.error(other),
+        })
     }
 
-    fn measured(&self) -> crate::Result<Rates> {
+    fn measured(&self) -> FusedResult<Rates> {
         let context = self.executor.context();
         // A device that is nearly full is measured with less, and a small one too.
         let bytes = MEASURED_BYTES.min((self.memory_bytes / 64) as usize).max(1 << 20);
         let copy = copy::measure(context, &self.nvrtc, bytes, RUNS)?;
         let moved = MOVED_BYTES.min(bytes);
         let mut host = vec![1u8; moved];
+        // As columns come, by the same buffers, which queries find pinned then.
+        let up = self.executor.stager().bytes_per_sec(self.executor.options().staging, &host, RUNS)?;
         let mut buffer = DeviceBuf::new(context, moved)?;
-        let (mut up, mut down, mut launch) = (Duration::MAX, Duration::MAX, Duration::MAX);
+        let (mut down, mut launch) = (Duration::MAX, Duration::MAX);
         for _ in 0..RUNS {
-            let began = Instant::now();
-            buffer.copy_from(0, &host)?;
-            up = up.min(began.elapsed());
             let began = Instant::now();
             buffer.copy_to(0, &mut host)?;
             down = down.min(began.elapsed());
@@ -194,7 +196,7 @@ impl Gpu {
         let rate = |bytes: usize, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
         Ok(Rates {
             copy_bytes_per_sec: rate(2 * bytes, copy),
-            to_device_bytes_per_sec: rate(moved, up),
+            to_device_bytes_per_sec: up,
             to_host_bytes_per_sec: rate(moved, down),
             launch: launch * 3,
             compile: COMPILE_GUESS,

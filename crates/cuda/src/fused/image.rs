@@ -17,8 +17,8 @@ use onehop_pipeline::Source;
 use onehop_pipeline::cpu::Kind;
 use onehop_segment::packed::VECTOR_ROWS;
 
-use super::part::{CodeTable, Memory, Part, bytes_of, code_words, form_of, forms_of, part_of};
 use super::Result;
+use super::part::{CodeTable, Memory, Part, bytes_of, code_words, form_of, forms_of, part_of};
 use crate::{Context, DeviceBuf};
 
 /// Widths of a column that kernels are made for.

@@ -4,14 +4,13 @@
 //! Whatever a kernel adds to is filled once, before the first launch: groups, rows, tables and counters are the same whether
 //! their additions come of one launch or of many. What differs between the launches of an attempt is [`Reads`].
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onehop_pipeline::{Source, VECTOR_ROWS};
 
 use super::built::{Built, bitmap_words};
-use super::codegen::{Generated, Input, SinkShape, Word, generate};
+use super::codegen::{Generated, Input, SinkShape, Word, columns_read, generate};
 use super::compile::Compiled;
 use super::image::{ColumnImage, Outlook};
 use super::memory::Piece;
@@ -32,10 +31,13 @@ const UNITS_PER_WARP: u64 = 8;
 /// Warps that a multiprocessor runs at once, about.
 const WARPS: u64 = 32;
 
-/// What the texts of a pipeline are made of, but for the forms of its columns.
+/// A pipeline as it is read: what its texts are made of, but for the forms of its columns; and the morsels that are wanted.
 #[derive(Clone, Copy)]
-pub(super) struct Maker<'a> {
+pub(super) struct Reading<'a> {
     pub plan: &'a Plan<'a>,
+    pub source: &'a Arc<dyn Source>,
+    /// Those that are wanted, with their rows.
+    pub morsels: &'a [(u32, u32)],
     /// Of the tables before it.
     pub tables: &'a [TableShape],
     /// Of the table that it builds.
@@ -122,27 +124,18 @@ pub(super) fn vectors_of(morsels: &[(u32, u32)]) -> u64 {
 }
 
 impl Run<'_> {
-    /// A pipeline's text, for columns of such forms.
-    fn text(&self, maker: &Maker<'_>, forms: &dyn Fn(usize) -> Vec<u32>) -> Result<Generated> {
+    /// What a pipeline's text is made of, for columns of such forms.
+    fn input<'i>(&self, reading: &Reading<'i>, forms: &'i dyn Fn(usize) -> Vec<u32>) -> Input<'i> {
         let options = &self.executor.options;
-        let Maker { plan, tables, built, rows } = *maker;
+        let Reading { plan, tables, built, rows, .. } = *reading;
         let (counts, many_rows, threads) = (self.counts, options.many_rows, options.threads());
-        generate(&Input { plan, tables, built, forms, rows, counts, many_rows, threads })
+        Input { plan, tables, built, forms, rows, counts, many_rows, threads }
     }
 
-    /// The columns that a pipeline reads of these morsels, those that are to be on the device brought there.
-    pub fn columns(
-        &mut self,
-        maker: &Maker<'_>,
-        source: &Arc<dyn Source>,
-        morsels: &[(u32, u32)],
-    ) -> Result<PipelineColumns> {
-        let read: RefCell<BTreeSet<usize>> = RefCell::default();
-        self.text(maker, &|column| {
-            read.borrow_mut().insert(column);
-            Vec::new()
-        })?;
-        let read: Vec<usize> = read.into_inner().into_iter().collect();
+    /// The columns that a pipeline reads, those that are to be on the device brought there.
+    pub fn columns(&mut self, reading: &Reading<'_>) -> Result<PipelineColumns> {
+        let Reading { source, morsels, .. } = *reading;
+        let read = columns_read(&self.input(reading, &|_| Vec::new()))?;
         let mut columns = PipelineColumns { images: BTreeMap::new(), streamed: BTreeMap::new() };
         for (column, image) in read.iter().zip(self.images.columns(source, &read, self.cancelled)?) {
             match image {
@@ -157,12 +150,13 @@ impl Run<'_> {
     /// The kernel for columns of such forms.
     pub fn code(
         &mut self,
-        maker: &Maker<'_>,
+        reading: &Reading<'_>,
         forms: &BTreeMap<usize, Vec<u32>>,
         morsels: &[(u32, u32)],
         facts: &mut PipelineFacts,
     ) -> Result<Code> {
-        let generated = self.text(maker, &|column| forms.get(&column).cloned().unwrap_or_default())?;
+        let forms = |column: usize| forms.get(&column).cloned().unwrap_or_default();
+        let generated = generate(&self.input(reading, &forms))?;
         if generated.args.len() > ARGUMENT_WORDS {
             return Err(Error::refused("a query with so many columns and constants"));
         }
@@ -198,12 +192,13 @@ impl Run<'_> {
     /// One launch over columns that are on the device as a whole, and waits.
     pub fn launch_once(
         &mut self,
+        reading: &Reading<'_>,
+        columns: &PipelineColumns,
         code: &mut Code,
         sinks: &Sinks,
-        columns: &PipelineColumns,
-        morsels: &[(u32, u32)],
         facts: &mut PipelineFacts,
     ) -> Result<()> {
+        let morsels = reading.morsels;
         let reads = Reads {
             columns: columns.images.iter().map(|(column, image)| (*column, ColumnReads::of(image))).collect(),
             morsels_at: None,

@@ -38,8 +38,8 @@ pub use built::TableFacts;
 pub use compile::{CompileCounts, Compiled, Compiler, compile};
 pub use dry::texts_of;
 pub use image::{ColumnImage, Images, Outlook, Streamed, Uploads};
-pub use part::{Part, form};
 pub(crate) use part::by_frequency;
+pub use part::{Part, form};
 pub use run::{Answer, Executor, Options, PipelineFacts};
 pub use stream::StreamFacts;
 

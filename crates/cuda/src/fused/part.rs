@@ -196,8 +196,12 @@ pub(super) fn part_of(block: &Block, rows: usize, domain: &Domain, memory: &mut 
         ViewValues::Codes64(table, codes) if codes.width() == 0 => {
             (part.form, part.base) = (form::SAME, table.first().copied().unwrap_or(0));
         }
-        ViewValues::Codes32(table, codes) => put_codes(CodeTable::Narrow(table), codes, (block, rows, domain), &mut part, memory)?,
-        ViewValues::Codes64(table, codes) => put_codes(CodeTable::Wide(table), codes, (block, rows, domain), &mut part, memory)?,
+        ViewValues::Codes32(table, codes) => {
+            put_codes(CodeTable::Narrow(table), codes, (block, rows, domain), &mut part, memory)?
+        }
+        ViewValues::Codes64(table, codes) => {
+            put_codes(CodeTable::Wide(table), codes, (block, rows, domain), &mut part, memory)?
+        }
         ViewValues::Rows(first) => (part.form, part.base) = (form::ROWS, first as i64),
         ViewValues::I32(values) => (part.form, part.low) = (form::I32, memory.put(bytes_of(&values[..rows]))?),
         ViewValues::I64(values) => (part.form, part.low) = (form::I64, memory.put(bytes_of(&values[..rows]))?),

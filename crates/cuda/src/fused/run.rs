@@ -28,7 +28,7 @@ use super::codegen::{Generated, Groups, Output, SinkShape};
 use super::compile::Compiler;
 use super::dry::{Dry, rows_of, table_shape, texts};
 use super::image::{ColumnImage, Images};
-use super::launch::{Maker, Sinks};
+use super::launch::{Reading, Sinks};
 use super::memory::{Arena, Piece};
 use super::plan::{ActKind, Plan};
 use super::result::{first_rows, may_meet, of_groups, of_rows, rank_of_last, words_of};
@@ -70,7 +70,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threads: 256, wide_threads: 1024, blocks: 64, many_rows: 1 << 20, counts: true, staging: Shape::default() }
+        Self {
+            threads: 256,
+            wide_threads: 1024,
+            blocks: 64,
+            many_rows: 1 << 20,
+            counts: true,
+            staging: Shape::default(),
+        }
     }
 }
 
@@ -367,11 +374,11 @@ impl Run<'_> {
         facts: &mut PipelineFacts,
     ) -> Result<Outcome> {
         let source = &self.execution.sources()[plan.pipeline.source];
-        let maker = Maker { plan, tables: shapes, built, rows: facts.rows };
-        let columns = self.columns(&maker, source, morsels)?;
+        let reading = Reading { plan, source, morsels, tables: shapes, built, rows: facts.rows };
+        let columns = self.columns(&reading)?;
         facts.column_bytes = columns.images.values().map(|image| image.bytes() as u64).sum();
         let is_whole = columns.streamed.is_empty();
-        let mut code = self.code(&maker, &columns.forms(), if is_whole { morsels } else { &[] }, facts)?;
+        let mut code = self.code(&reading, &columns.forms(), if is_whole { morsels } else { &[] }, facts)?;
 
         let table = built.map(|shape| self.table(shape, facts.rows, room)).transpose()?;
         let targets = self.targets(&code.generated, &plan.pipeline.sink, facts.rows, room)?;
@@ -379,8 +386,8 @@ impl Run<'_> {
         let status = self.zeros(words as u64 * 8)?;
         let mut sinks = Sinks { table, targets, status, threshold: room.threshold };
         match is_whole {
-            true => self.launch_once(&mut code, &sinks, &columns, morsels, facts)?,
-            false => self.stream(&maker, source, &columns, morsels, &mut code, &sinks, facts)?,
+            true => self.launch_once(&reading, &columns, &mut code, &sinks, facts)?,
+            false => self.stream(&reading, &columns, &mut code, &sinks, facts)?,
         }
         self.outcome(plan, source, &code.generated, &mut sinks, room, facts)
     }

@@ -21,25 +21,30 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use onehop_pipeline::{Domain, Source};
+use onehop_pipeline::{Block, Domain, Source};
 use onehop_segment::BlockScan;
 
-use super::image::{ColumnImage, Outlook};
-use super::launch::{Code, ColumnReads, Maker, PipelineColumns, Reads, Sinks, morsel_bytes, vectors_of};
-use super::part::{CodeTable, Memory, Part, bytes_of, code_words, part_of};
-use super::run::{PipelineFacts, Run, STATUS_WORDS};
 use super::codegen::SinkShape;
+use super::image::{ColumnImage, Outlook};
+use super::launch::{Code, ColumnReads, PipelineColumns, Reading, Reads, Sinks, morsel_bytes, vectors_of};
+use super::part::{CodeTable, Memory, Part, bytes_of, code_words, part_of};
 use super::result::words_of;
+use super::run::{PipelineFacts, Run, STATUS_WORDS};
 use super::{Error, Result};
 use crate::queue::lose;
-use crate::staging::{ALIGNMENT, Cargo, Failed, Room, Sent, Shape, Stager};
+use crate::staging::{ALIGNMENT, Cargo, Room, Sent, Shape, Stager};
 use crate::{Context, DeviceBuf, Event, Stream};
 
 /// Bytes that storage reads ahead of the batch that is filled, where there is memory for it.
 const HORIZON_BYTES: usize = 256 << 20;
+/// Bytes of what a thread brings at a time, about: one column of a morsel, or several narrow ones.
+const ITEM_BYTES: usize = 128 << 10;
+/// Items of a batch, at least, if it has as many columns of morsels.
+const ITEMS: usize = 32;
 /// Where there is no device memory for batches of this size, there is none.
 const LEAST_BATCH_BYTES: usize = 256 << 10;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -79,7 +84,6 @@ struct Arrived {
     reads: Reads,
     /// Forms of each streamed column.
     forms: BTreeMap<usize, BTreeSet<u32>>,
-    bytes: u64,
     /// What did not fit its buffer, held until its kernel is through.
     _beyond: Vec<DeviceBuf>,
 }
@@ -99,8 +103,10 @@ struct Streams<'a> {
     images: &'a BTreeMap<usize, Arc<ColumnImage>>,
     /// Those that are wanted, with their rows.
     morsels: &'a [(u32, u32)],
-    batches: Vec<Range<usize>>,
+    batches: Vec<Portion>,
+    /// Bytes of all, about; and those that were copied.
     bytes: u64,
+    moved: AtomicU64,
     slots: Vec<Slot>,
     tables: Mutex<BTreeMap<usize, KnownTable>>,
     arrived: Mutex<BTreeMap<usize, Arrived>>,
@@ -110,33 +116,61 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Morsels by batches of at most so many bytes, or one morsel; and the bytes of the largest, about.
-fn batches_of(bytes: &[usize], most: usize, before: usize) -> (Vec<Range<usize>>, usize) {
-    let (mut batches, mut largest): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
+/// Morsels that are brought as one.
+struct Portion {
+    /// Among those that are wanted.
+    morsels: Range<usize>,
+    /// Of their columns, numbered by morsel and then column, those that a thread brings at a time.
+    items: Vec<Range<usize>>,
+}
+
+/// Morsels in portions of at most so many bytes, or one morsel: `bytes` says what each takes, and `before` what a portion
+/// takes beside. And the bytes of the largest, about.
+fn portions(bytes: &[usize], most: usize, before: usize) -> (Vec<Range<usize>>, usize) {
+    let (mut portions, mut largest): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
     let mut filled = 0;
     for (morsel, bytes) in bytes.iter().enumerate() {
-        match batches.last_mut() {
+        match portions.last_mut() {
             Some(last) if filled + bytes <= most => last.end = morsel + 1,
             _ => {
-                batches.push(morsel..morsel + 1);
+                portions.push(morsel..morsel + 1);
                 filled = before;
             }
         }
         filled += bytes;
         largest = largest.max(filled);
     }
-    (batches, largest)
+    (portions, largest)
+}
+
+impl Portion {
+    /// Columns of one morsel after the other, so many as are worth a thread's way to the ring.
+    fn new(morsels: Range<usize>, outlooks: &[&Outlook], item_bytes: usize) -> Self {
+        let (mut items, mut filled): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
+        let columns = morsels.clone().flat_map(|morsel| outlooks.iter().map(move |outlook| outlook.bytes.get(morsel)));
+        for (number, bytes) in columns.enumerate() {
+            match items.last_mut() {
+                Some(last) if filled < item_bytes => last.end = number + 1,
+                _ => {
+                    items.push(number..number + 1);
+                    filled = 0;
+                }
+            }
+            filled += bytes.copied().unwrap_or(0);
+        }
+        Self { morsels, items }
+    }
 }
 
 impl<'a> Streams<'a> {
     /// The streamed columns of morsels, in batches for which there is memory on the device; and the shape of them.
     fn new(
         stager: &'a Stager,
-        source: &'a Arc<dyn Source>,
+        reading: &Reading<'a>,
         columns: &'a PipelineColumns,
-        morsels: &'a [(u32, u32)],
         shape: Shape,
     ) -> Result<(Self, Shape)> {
+        let (source, morsels) = (reading.source, reading.morsels);
         let outlooks: Vec<&Outlook> = columns.streamed.values().collect();
         let all = columns.streamed.len() + columns.images.len();
         let of_part = size_of::<Part>() + size_of::<u32>();
@@ -150,7 +184,7 @@ impl<'a> Streams<'a> {
         let before = (2 * all + 1) * ALIGNMENT;
         let mut batch_bytes = shape.batch_for(total);
         let (batches, shape, buffers) = loop {
-            let (batches, largest) = batches_of(&bytes, batch_bytes, before);
+            let (batches, largest) = portions(&bytes, batch_bytes, before);
             let shape = Shape { batch_bytes: largest, slots: shape.slots.min(batches.len()), ..shape };
             match buffers(stager, shape) {
                 Ok(buffers) => break (batches, Shape { slots: buffers.len(), ..shape }, buffers),
@@ -158,6 +192,8 @@ impl<'a> Streams<'a> {
                 Err(e) => return Err(e),
             }
         };
+        let item_bytes = ITEM_BYTES.min(batch_bytes / ITEMS);
+        let batches = batches.into_iter().map(|morsels| Portion::new(morsels, &outlooks, item_bytes)).collect();
         let context = stager.context();
         let slot = |buffer| -> Result<Slot> {
             let (before, after) = (Event::timed(context)?, Event::timed(context)?);
@@ -175,6 +211,7 @@ impl<'a> Streams<'a> {
             morsels,
             batches,
             bytes: total as u64,
+            moved: AtomicU64::new(0),
             slots,
             tables: Mutex::default(),
             arrived: Mutex::default(),
@@ -182,13 +219,34 @@ impl<'a> Streams<'a> {
         Ok((streams, shape))
     }
 
+    /// A streamed column of the morsel at a place among those that are wanted.
+    fn block(&self, at: usize, place: usize) -> Result<Block> {
+        let (number, column) = (self.morsels[at].0 as usize, self.streamed[place]);
+        Ok(match &self.scan {
+            Some(scan) => {
+                if place == 0 {
+                    scan.begin(at);
+                }
+                self.source.load_of(scan, at, number, column)?
+            }
+            None => self.source.load(number, column)?,
+        })
+    }
+
+    /// Bytes in device memory of their own.
+    fn copied(&self, bytes: &[u8]) -> Result<DeviceBuf> {
+        let mut buffer = DeviceBuf::new(self.context, bytes.len())?;
+        buffer.copy_from(0, bytes)?;
+        self.moved.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(buffer)
+    }
+
     /// What is made of all blocks of a batch, put behind them.
     fn seal(&self, batch: usize, room: &Room) -> Result<Arrived> {
         let slot = &self.slots[room.slot()];
         let mut draft = std::mem::take(&mut *lock(&slot.draft));
-        let range = self.batches[batch].clone();
-        let count = range.len();
-        let morsels = &self.morsels[range];
+        let morsels = &self.morsels[self.batches[batch].morsels.clone()];
+        let count = morsels.len();
         let mut to = Batch { streams: self, room, beyond: Vec::new() };
         let numbered: Vec<(u32, u32)> = (0..).zip(morsels).map(|(number, (_, rows))| (number, *rows)).collect();
         let mut reads = Reads {
@@ -222,9 +280,7 @@ impl<'a> Streams<'a> {
             reads.columns.insert(*column, found);
         }
         draft.beyond.append(&mut to.beyond);
-        let beyond = draft.beyond;
-        let bytes = beyond.iter().map(|buffer| buffer.len() as u64).sum();
-        Ok(Arrived { slot: room.slot(), reads, forms, bytes, _beyond: beyond })
+        Ok(Arrived { slot: room.slot(), reads, forms, _beyond: draft.beyond })
     }
 }
 
@@ -252,7 +308,7 @@ impl Cargo for Streams<'_> {
     }
 
     fn items(&self, batch: usize) -> usize {
-        self.batches[batch].len() * self.streamed.len()
+        self.batches[batch].items.len()
     }
 
     fn bytes(&self) -> u64 {
@@ -260,43 +316,37 @@ impl Cargo for Streams<'_> {
     }
 
     fn fill(&self, batch: usize, item: usize, room: &Room) -> Result<()> {
-        let range = &self.batches[batch];
-        let (morsel, place) = (item / self.streamed.len(), item % self.streamed.len());
-        let (at, column) = (range.start + morsel, self.streamed[place]);
-        let (number, rows) = self.morsels[at];
-        let block = match &self.scan {
-            Some(scan) => {
-                if place == 0 {
-                    scan.begin(at);
-                }
-                self.source.load_of(scan, at, number as usize, column)?
-            }
-            None => self.source.load(number as usize, column)?,
-        };
-        let domain: &Domain = &self.source.columns()[column];
+        let portion = &self.batches[batch];
+        let (count, columns) = (portion.morsels.len(), self.streamed.len());
         let mut to = Batch { streams: self, room, beyond: Vec::new() };
-        let part = part_of(&block, rows as usize, domain, &mut to)?;
+        let mut parts = Vec::with_capacity(portion.items[item].len());
+        for number in portion.items[item].clone() {
+            let (morsel, place) = (number / columns, number % columns);
+            let block = self.block(portion.morsels.start + morsel, place)?;
+            let (_, rows) = self.morsels[portion.morsels.start + morsel];
+            let domain: &Domain = &self.source.columns()[self.streamed[place]];
+            parts.push((place * count + morsel, part_of(&block, rows as usize, domain, &mut to)?));
+        }
         let mut draft = lock(&self.slots[room.slot()].draft);
         if draft.batch != Some(batch) {
-            let parts = vec![Part::default(); self.items(batch)];
-            *draft = Draft { batch: Some(batch), parts, beyond: Vec::new() };
+            *draft = Draft { batch: Some(batch), parts: vec![Part::default(); count * columns], beyond: Vec::new() };
         }
-        draft.parts[place * range.len() + morsel] = part;
+        parts.into_iter().for_each(|(at, part)| draft.parts[at] = part);
         draft.beyond.append(&mut to.beyond);
         Ok(())
     }
 
     fn send(&self, batch: usize, filled: Sent<'_>, stream: &Stream) -> Result<()> {
         if let Some(scan) = &self.scan {
-            self.batches[batch].clone().for_each(|at| scan.end(at));
+            self.batches[batch].morsels.clone().for_each(|at| scan.end(at));
         }
-        let mut arrived = self.seal(batch, filled.room)?;
+        let arrived = self.seal(batch, filled.room)?;
         let slot = &self.slots[arrived.slot];
-        arrived.bytes += filled.bytes() as u64;
         stream.wait_for(&slot.after)?;
         // SAFETY: what was put into the room fits the slot's buffer, which is at least as long, is read by nobody before
         // the kernel that waits for this copy, and is freed when the stream is through, or leaked.
         unsafe { filled.copy(slot.buffer.address(), 0, filled.bytes(), stream)? };
+        self.moved.fetch_add(filled.bytes() as u64, Relaxed);
         lock(&self.arrived).insert(batch, arrived);
         Ok(())
     }
@@ -314,8 +364,7 @@ impl Memory for Batch<'_> {
         if let Some(at) = self.room.put(bytes) {
             return Ok(self.streams.slots[self.room.slot()].buffer.address() + at as u64);
         }
-        let mut buffer = DeviceBuf::new(self.streams.context, bytes.len())?;
-        buffer.copy_from(0, bytes)?;
+        let buffer = self.streams.copied(bytes)?;
         let address = buffer.address();
         self.beyond.push(buffer);
         Ok(address)
@@ -327,119 +376,145 @@ impl Memory for Batch<'_> {
         if let Some(known) = tables.get(&key) {
             return Ok(known.on_device.as_ref().map(DeviceBuf::address));
         }
-        let on_device = match table.ascends() {
-            true => {
-                let mut buffer = DeviceBuf::new(self.streams.context, table.bytes().len())?;
-                buffer.copy_from(0, table.bytes())?;
-                Some(buffer)
-            }
-            false => None,
-        };
+        let on_device = if table.ascends() { Some(self.streams.copied(table.bytes())?) } else { None };
         let address = on_device.as_ref().map(DeviceBuf::address);
         tables.insert(key, KnownTable { on_device, _on_host: table.held() });
         Ok(address)
     }
 }
 
-impl Run<'_> {
-    /// Launches the kernel for one batch after the other, and waits for the last.
-    #[allow(clippy::too_many_arguments, reason = "what an attempt is made of")]
-    pub fn stream(
-        &mut self,
-        maker: &Maker<'_>,
-        source: &Arc<dyn Source>,
-        columns: &PipelineColumns,
-        morsels: &[(u32, u32)],
-        code: &mut Code,
-        sinks: &Sinks,
-        facts: &mut PipelineFacts,
-    ) -> Result<()> {
-        let executor = self.executor;
-        if morsels.is_empty() {
-            // What it ends in is still to be filled.
-            return Ok(self.lane.stream.synchronize()?);
+/// The run's side of a stream: what is launched, and what is known of batches so far.
+struct Consumer<'c, 'r> {
+    run: &'c mut Run<'r>,
+    reading: &'c Reading<'c>,
+    streams: &'c Streams<'c>,
+    code: &'c mut Code,
+    sinks: &'c Sinks,
+    facts: &'c mut PipelineFacts,
+    /// Forms that the kernel was made for.
+    known: BTreeMap<usize, Vec<u32>>,
+    /// Of each slot, the batch that is read or was read last.
+    running: Vec<Option<Arrived>>,
+    kernels: Duration,
+    batches: usize,
+}
+
+impl Consumer<'_, '_> {
+    /// Launches the kernel for a batch, behind its copy.
+    fn take(&mut self, number: usize, copied: &Event) -> Result<ControlFlow<()>> {
+        let Some(arrived) = lock(&self.streams.arrived).remove(&number) else { return Ok(ControlFlow::Break(())) };
+        let slot = &self.streams.slots[arrived.slot];
+        if self.running[arrived.slot].is_some() {
+            slot.after.wait()?;
+            self.end(arrived.slot)?;
+            if self.is_in_vain()? {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        let (streams, shape) = Streams::new(&executor.stager, source, columns, morsels, executor.options.staging)?;
-        let mut known = columns.forms();
-        let mut running: Vec<Option<Arrived>> = streams.slots.iter().map(|_| None).collect();
-        let mut told = StreamFacts::default();
-        let mut kernels = Duration::ZERO;
-        self.lane.events[0].record(&self.lane.stream)?;
-        let cancelled = self.cancelled;
-        let carried = executor.stager.run(&streams, shape, cancelled, |number, copied| {
-            let Some(arrived) = lock(&streams.arrived).remove(&number) else { return Ok(ControlFlow::Break(())) };
-            let slot = &streams.slots[arrived.slot];
-            // The kernel that read the slot before: what it had beyond the slot is freed, and it may have come to an end
-            // that makes all further ones useless.
-            if running[arrived.slot].take().is_some() {
-                slot.after.wait()?;
-                kernels += slot.after.since(&slot.before)?;
-                if self.is_in_vain(code, sinks)? {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            let is_new = |column: &usize, form: &u32| !known.get(column).is_some_and(|known| known.contains(form));
-            let new = arrived.forms.iter().flat_map(|(column, forms)| forms.iter().map(|form| (*column, *form)));
-            let new: Vec<(usize, u32)> = new.filter(|(column, form)| is_new(column, form)).collect();
-            if !new.is_empty() {
-                new.into_iter().for_each(|(column, form)| known.entry(column).or_default().push(form));
-                *code = self.code(maker, &known, &[], facts)?;
-            }
-            self.make_room_for_codes(code, &arrived.reads)?;
-            self.lane.stream.wait_for(copied)?;
-            self.launch(code, sinks, &arrived.reads, [&slot.before, &slot.after])?;
-            facts.launches += 1;
-            told.batches += 1;
-            told.bytes += arrived.bytes;
-            let slot = arrived.slot;
-            running[slot] = Some(arrived);
-            Ok(ControlFlow::Continue(()))
-        });
-        let ended = self.lane.events[1].record(&self.lane.stream);
-        let settled = ended.and_then(|()| self.lane.stream.synchronize());
-        let carried = match (carried, settled) {
-            (Ok(()), Ok(())) => Ok(()),
-            (Err(Failed { error, in_flight: false }), Ok(())) => Err(error),
-            // Nobody knows what still touches its memory.
-            (carried, settled) => {
-                lose((streams.slots, streams.tables, streams.arrived, running));
-                let lost = settled.err().map(|source| Error::Device { attempt: "a pipeline on the GPU".into(), source });
-                return carried.map_err(|failed| failed.error).and(lost.map_or(Ok(()), Err));
-            }
-        };
-        streams.slots.iter().zip(&running).filter(|(_, running)| running.is_some()).try_for_each(|(slot, _)| {
-            kernels += slot.after.since(&slot.before)?;
-            Ok::<(), Error>(())
-        })?;
-        let [begun, ended] = &self.lane.events;
-        told.waited = ended.since(begun)?.saturating_sub(kernels);
-        streams.slots.into_iter().for_each(|slot| executor.stager.keep_device_buffer(slot.buffer));
-        self.held.clear();
-        self.images.streamed(source, told.bytes);
-        facts.kernel += kernels;
-        facts.add_streamed(&told);
-        carried
+        self.know(&arrived)?;
+        self.run.make_room_for_codes(self.code, &arrived.reads)?;
+        self.run.lane.stream.wait_for(copied)?;
+        self.run.launch(self.code, self.sinks, &arrived.reads, [&slot.before, &slot.after])?;
+        self.facts.launches += 1;
+        self.batches += 1;
+        let at = arrived.slot;
+        self.running[at] = Some(arrived);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The kernel that reads a slot is through.
+    fn end(&mut self, slot: usize) -> Result<()> {
+        if self.running[slot].take().is_some() {
+            let Slot { before, after, .. } = &self.streams.slots[slot];
+            self.kernels += after.since(before)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the kernel knows all forms of a batch.
+    fn know(&mut self, arrived: &Arrived) -> Result<()> {
+        let mut has_new = false;
+        for (column, forms) in &arrived.forms {
+            let known = self.known.entry(*column).or_default();
+            let before = known.len();
+            known.extend(forms.iter().filter(|form| !known[..before].contains(form)).copied().collect::<Vec<u32>>());
+            has_new |= known.len() > before;
+        }
+        if has_new {
+            *self.code = self.run.code(self.reading, &self.known, &[], self.facts)?;
+        }
+        Ok(())
     }
 
     /// Whether the pipeline will be started again, whatever comes: there was no room for groups, or the first rows of some
     /// are there, and say what all others have to beat.
-    fn is_in_vain(&self, code: &Code, sinks: &Sinks) -> Result<bool> {
-        let has_threshold = match &code.generated.sink {
+    fn is_in_vain(&self) -> Result<bool> {
+        let has_threshold = match &self.code.generated.sink {
             SinkShape::Groups(groups) if groups.is_hashed() => false,
-            SinkShape::Rows { has_threshold: true, .. } if sinks.threshold.is_none() => true,
+            SinkShape::Rows { has_threshold: true, .. } if self.sinks.threshold.is_none() => true,
             _ => return Ok(false),
         };
-        let status = words_of(&self.lane.arena.read(sinks.status, STATUS_WORDS * 8)?);
-        Ok(if has_threshold { status[1] > sinks.targets.capacity } else { status[4] != 0 })
+        let status = words_of(&self.run.lane.arena.read(self.sinks.status, STATUS_WORDS * 8)?);
+        Ok(if has_threshold { status[1] > self.sinks.targets.capacity } else { status[4] != 0 })
     }
 }
 
-impl PipelineFacts {
-    /// Adds what an attempt has brought.
-    fn add_streamed(&mut self, told: &StreamFacts) {
-        let all = self.streamed.get_or_insert_default();
-        all.batches += told.batches;
-        all.bytes += told.bytes;
-        all.waited += told.waited;
+impl Run<'_> {
+    /// Launches the kernel for one batch after the other, and waits for the last.
+    pub fn stream(
+        &mut self,
+        reading: &Reading<'_>,
+        columns: &PipelineColumns,
+        code: &mut Code,
+        sinks: &Sinks,
+        facts: &mut PipelineFacts,
+    ) -> Result<()> {
+        if reading.morsels.is_empty() {
+            // What it ends in is still to be filled.
+            return Ok(self.lane.stream.synchronize()?);
+        }
+        let (executor, cancelled) = (self.executor, self.cancelled);
+        let (streams, shape) = Streams::new(&executor.stager, reading, columns, executor.options.staging)?;
+        self.lane.events[0].record(&self.lane.stream)?;
+        let running = streams.slots.iter().map(|_| None).collect();
+        let (known, kernels) = (columns.forms(), Duration::ZERO);
+        let mut consumer =
+            Consumer { run: self, reading, streams: &streams, code, sinks, facts, known, running, kernels, batches: 0 };
+        let carried = executor.stager.run(&streams, shape, cancelled, |number, copied| consumer.take(number, copied));
+        let stream = &consumer.run.lane.stream;
+        let ended = consumer.run.lane.events[1].record(stream);
+        let settled = stream.synchronize();
+        let in_flight = settled.is_err() || carried.as_ref().is_err_and(|failed| failed.in_flight);
+        let failed = |source| Error::Device { attempt: "a pipeline on the GPU".into(), source };
+        let outcome = carried.map_err(|failed| failed.error).and(settled.and(ended).map_err(failed));
+        if in_flight {
+            // Nobody knows what still touches its memory.
+            let running = consumer.running;
+            lose((streams.slots, streams.tables, streams.arrived, running));
+            return outcome;
+        }
+        let told = consumer.told(outcome.is_ok())?;
+        self.images.streamed(reading.source, told.bytes);
+        streams.slots.into_iter().for_each(|slot| executor.stager.keep_device_buffer(slot.buffer));
+        self.held.clear();
+        outcome
+    }
+}
+
+impl Consumer<'_, '_> {
+    /// What came of it, once all kernels are through; of a stream that has failed, no times.
+    fn told(mut self, has_times: bool) -> Result<StreamFacts> {
+        let (bytes, mut waited) = (self.streams.moved.load(Relaxed), Duration::ZERO);
+        if has_times {
+            (0..self.running.len()).try_for_each(|slot| self.end(slot))?;
+            let [begun, ended] = &self.run.lane.events;
+            waited = ended.since(begun)?.saturating_sub(self.kernels);
+        }
+        self.facts.kernel += self.kernels;
+        let all = self.facts.streamed.get_or_insert_default();
+        all.batches += self.batches;
+        all.bytes += bytes;
+        all.waited += waited;
+        Ok(StreamFacts { batches: self.batches, bytes, waited })
     }
 }

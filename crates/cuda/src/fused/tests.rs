@@ -7,6 +7,6 @@ mod faults;
 mod programs;
 mod random;
 mod shapes;
-mod streamed;
 #[path = "../../tests/star/mod.rs"]
 mod star;
+mod streamed;

@@ -71,7 +71,13 @@ impl<'a> Loads<'a> {
                     Some(last) if last.piece == number && last.bytes + bytes <= ITEM_BYTES => {
                         (last.blocks.end, last.bytes) = (block + 1, last.bytes + bytes);
                     }
-                    _ => items.push(Item { piece: number, blocks: block..block + 1, at, bytes, filled: Mutex::default() }),
+                    _ => items.push(Item {
+                        piece: number,
+                        blocks: block..block + 1,
+                        at,
+                        bytes,
+                        filled: Mutex::default(),
+                    }),
                 }
                 at += bytes;
             }

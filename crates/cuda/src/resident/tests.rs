@@ -264,7 +264,8 @@ fn what_is_loaded_stays() {
     let source = Place::source(&all);
     let load = |column: usize, limit: u64| {
         let sources = vec![(Arc::clone(&source), Some(&all), Arc::default())];
-        let images = ResidentImages::new(&place.executor, &place.columns, &place.assembled, (limit, Residence::Auto), sources);
+        let images =
+            ResidentImages::new(&place.executor, &place.columns, &place.assembled, (limit, Residence::Auto), sources);
         images.load(0, &[column], &AtomicBool::new(false)).map(|bytes| (bytes, images.bytes(0).moved))
     };
     let (bytes, moved) = load(0, u64::MAX).unwrap();
@@ -348,7 +349,8 @@ fn codes_are_asked_about_wherever_their_columns_are() {
     // Brought, there already, and too much to be kept.
     for limit in [u64::MAX, u64::MAX, 0] {
         let sources = vec![(Arc::clone(&source), Some(&stored), Arc::clone(&ledger))];
-        let images = ResidentImages::new(&place.executor, &place.columns, &place.assembled, (limit, Residence::Auto), sources);
+        let images =
+            ResidentImages::new(&place.executor, &place.columns, &place.assembled, (limit, Residence::Auto), sources);
         let answer = place.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
         assert_eq!(rows_of(&answer.chunks), expected, "{limit}");
     }

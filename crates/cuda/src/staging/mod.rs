@@ -24,6 +24,7 @@
 //!
 //! Pinning takes longer than copying: buffers are kept by the [`Stager`] of a device, up to [`KEPT_BYTES`].
 
+mod measure;
 mod pool;
 mod ring;
 #[cfg(test)]
@@ -164,6 +165,18 @@ impl Stager {
     /// Lets go of device memory that is kept for the next run.
     pub fn trim(&self) {
         self.device.clear();
+    }
+
+    /// The bytes of host memory that it brings to the device in a second, as columns are brought; by those of `from`, the
+    /// best of several `runs`.
+    ///
+    /// # Errors
+    /// Those of the device.
+    ///
+    /// # Panics
+    /// If there are less than 256 KiB of them.
+    pub fn bytes_per_sec(&self, shape: Shape, from: &[u8], runs: usize) -> Result<f64> {
+        Ok(from.len() as f64 / measure::measure(self, shape, from, runs)?.as_secs_f64().max(1e-9))
     }
 
     /// Carries cargo. The caller consumes batches in their order: `consume` gets the number of one that was sent, and the event

@@ -163,7 +163,10 @@ fn the_first_error_ends_it_and_says_what_it_was() {
             for fails in [(0, 0), (2, 3), (7, 0)] {
                 let cargo = Numbered { fails: Some(fails), ..Numbered::new(&context, 8, 2) };
                 let Err(Failed { error, in_flight: false }) = cargo.run(&stager, shape(2, threads)) else { panic!() };
-                assert!(error.to_string().contains(&format!("item {} of batch {} is torn", fails.1, fails.0)), "{error}");
+                assert!(
+                    error.to_string().contains(&format!("item {} of batch {} is torn", fails.1, fails.0)),
+                    "{error}"
+                );
                 assert!(cargo.consumed.load(SeqCst) <= fails.0);
             }
         }
@@ -294,6 +297,21 @@ fn runs_beside_each_other_have_buffers_of_their_own() {
                 });
             }
         });
+    }
+    is_clean(machine, 0);
+}
+
+#[test]
+fn how_fast_it_is_can_be_measured() {
+    let (machine, context) = Machine::start();
+    {
+        let stager = Stager::new(&context);
+        for bytes in [256 << 10, 5 << 20] {
+            let rate = stager.bytes_per_sec(Shape { slots: 2, ..Shape::default() }, &vec![7; bytes], 2).unwrap();
+            assert!(rate.is_finite() && rate > 1e3, "{rate}");
+        }
+        machine.set_faults(&[Fault { call: Call::Copy, at: 1, lasts: false, answer: Answer::Code(700) }]);
+        assert!(stager.bytes_per_sec(Shape::default(), &vec![7; 5 << 20], 2).is_err());
     }
     is_clean(machine, 0);
 }

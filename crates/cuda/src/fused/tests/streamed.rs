@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use onehop_pipeline::cpu::Execution;
 use onehop_pipeline::ir::{Aggregate, Direction, JoinKind, Nulls, Pipeline, Probe, Program, Sink, SortKey, Step};
-use onehop_pipeline::{Block, CompareOp, Domain, Error as PipelineError, Expr, Interval, Result as PipelineResult, Source};
+use onehop_pipeline::{
+    Block, CompareOp, Domain, Error as PipelineError, Expr, Interval, Result as PipelineResult, Source,
+};
 
 use super::shapes::{executor_of, options, r, rows_of, stored};
 use super::star::Star;
@@ -187,7 +189,8 @@ fn forms_that_nobody_foresaw_get_a_kernel() {
             (vec![less(2, 3_000_000_021)], vec![]),
             (vec![less(1, 42), less(2, 3_000_000_021)], vec![r(1)]),
         ] {
-            let aggregates = vec![Aggregate::Sum(r(0)), Aggregate::Sum(r(2)), Aggregate::Count(r(1)), Aggregate::CountRows];
+            let aggregates =
+                vec![Aggregate::Sum(r(0)), Aggregate::Sum(r(2)), Aggregate::Count(r(1)), Aggregate::CountRows];
             let program = one(3, steps, Sink::Aggregate { keys, aggregates });
             let answer = same(&executor, &Streamed, &program, &[Arc::clone(&source)]);
             let facts = &answer.pipelines[0];
@@ -205,7 +208,7 @@ fn some_columns_are_there_and_others_come() {
     impl Images for EveryOther<'_> {
         fn column(&self, source: &Arc<dyn Source>, column: usize) -> Result<Option<Arc<ColumnImage>>> {
             let image = |_| ColumnImage::upload(self.0.context(), &**source, column).map(Arc::new);
-            (column % 2 == 0).then_some(()).map(image).transpose()
+            column.is_multiple_of(2).then_some(()).map(image).transpose()
         }
     }
     let rows = 8000usize;
