@@ -1,22 +1,29 @@
 //! Do generated kernels give on a GPU what the CPU backend gives? And how fast?
 //!
 //! ```text
-//! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N]
+//! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N] [--stream THREADS]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N,N] [--only Q2.1]
+//! cargo run -p onehop-cuda --example fused_checks --release -- --bench-stream ROWS [--threads N,N] [--batch-mib N,N] [--slots N]
 //! ```
 //! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, and
 //! the shapes of star queries. Exits with 1 if an answer is wrong, with 2 if there is nothing to run on. `make test-gpu`
-//! runs it, under compute-sanitizer as well.
+//! runs it, under compute-sanitizer as well. With `--stream`, columns are brought batch by batch, of one morsel each, by so many
+//! threads: 0 is the caller's alone.
 //!
 //! Bench: star queries over ROWS rows in device memory, packed as segments have them: a part of so many rows that the CPU
 //! answers in a moment, as often as it takes, so that every answer is checked. Medians of the kernels' times, those that
 //! build join tables included.
+//!
+//! Bench of streams: ROWS rows from host memory, packed as segments have them, to a kernel that adds up all columns; and beside
+//! it what the ring of pinned buffers does if nobody fills it, and if it is filled with plain copies.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../pipeline/tests/programs/mod.rs"]
 mod programs;
 #[path = "../tests/star/mod.rs"]
 mod star;
+#[path = "fused_checks/streams.rs"]
+mod streams;
 
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
@@ -24,7 +31,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use onehop_cuda::fused::{ColumnImage, Error, Executor, Images, Options, Uploads};
+use onehop_cuda::fused::{ColumnImage, Error, Executor, Images, Options, Streamed, Uploads};
+use onehop_cuda::staging::Shape;
 use onehop_cuda::{Context, Driver, Nvrtc};
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
 use onehop_pipeline::ir::{self, Sink};
@@ -42,7 +50,10 @@ const PART_ROWS: usize = 1 << 22;
 fn main() -> ExitCode {
     let outcome = Words::parse(std::env::args().skip(1)).and_then(|words| match words.bench {
         Some(rows) => bench(&words, rows),
-        None => checks(&words),
+        None => match words.bench_stream {
+            Some(rows) => streams::bench(&words, rows),
+            None => checks(&words),
+        },
     });
     match outcome {
         Ok(0) => ExitCode::SUCCESS,
@@ -59,6 +70,12 @@ struct Words {
     programs: usize,
     seed: u64,
     bench: Option<usize>,
+    bench_stream: Option<usize>,
+    /// Threads that random programs' columns are brought by, if they are.
+    stream: Option<usize>,
+    threads: Vec<usize>,
+    batch_mib: Vec<usize>,
+    slots: usize,
     scale: f64,
     repeats: usize,
     /// Blocks for each multiprocessor, one after the other.
@@ -73,6 +90,11 @@ impl Words {
             programs: 300,
             seed: 1,
             bench: None,
+            bench_stream: None,
+            stream: None,
+            threads: vec![0],
+            batch_mib: vec![32],
+            slots: 4,
             scale: 100.0,
             repeats: 7,
             blocks: vec![16],
@@ -81,16 +103,21 @@ impl Words {
         while let Some(word) = words.next() {
             let value = words.next().ok_or(format!("{word} needs a value"))?;
             let number = |value: &str| value.parse::<u64>().map_err(|_| format!("{word} takes a number"));
+            let numbers = |value: &str| -> Result<Vec<usize>, String> {
+                value.split(',').map(|one| number(one).map(|one| one as usize)).collect()
+            };
             match word.as_str() {
                 "--gpu" => all.gpu = number(&value)? as usize,
                 "--programs" => all.programs = number(&value)? as usize,
                 "--seed" => all.seed = number(&value)?,
                 "--bench" => all.bench = Some(number(&value)? as usize),
                 "--repeats" => all.repeats = number(&value)?.max(1) as usize,
-                "--blocks" => {
-                    let all_of = value.split(',').map(|one| number(one).map(|blocks| blocks.max(1) as u32));
-                    all.blocks = all_of.collect::<Result<_, _>>()?;
-                }
+                "--blocks" => all.blocks = numbers(&value)?.into_iter().map(|blocks| blocks.max(1) as u32).collect(),
+                "--bench-stream" => all.bench_stream = Some(number(&value)? as usize),
+                "--stream" => all.stream = Some(number(&value)? as usize),
+                "--threads" => all.threads = numbers(&value)?,
+                "--batch-mib" => all.batch_mib = numbers(&value)?,
+                "--slots" => all.slots = number(&value)?.max(1) as usize,
                 "--scale" => all.scale = value.parse().map_err(|_| "--scale takes a number")?,
                 "--only" => all.only = Some(value),
                 other => return Err(format!("what is {other}? The head of the file says what there is")),
@@ -128,10 +155,16 @@ fn checks(words: &Words) -> Result<usize, String> {
     // Small bitmaps in shared memory or not, steps counted or not.
     let executors: Vec<Executor> = [(0, true, 256), (u64::MAX, false, 128)]
         .map(|(many_rows, counts, threads)| {
-            let options = Options { many_rows, counts, threads, wide_threads: threads, ..Options::default() };
+            // Batches of one morsel, if columns are streamed.
+            let staging = words.stream.map(|threads| Shape { batch_bytes: 1, slots: 3, threads }).unwrap_or_default();
+            let options = Options { many_rows, counts, threads, wide_threads: threads, staging, ..Options::default() };
             Executor::new(&context, &nvrtc, None, options)
         })
         .into();
+    let images: Box<dyn Images> = match words.stream {
+        Some(_) => Box::new(Streamed),
+        None => Box::new(Uploads::new(&context)),
+    };
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     let (mut passed, mut failing, mut wrong) = (0, 0, 0);
     while passed + wrong < words.programs {
@@ -145,7 +178,7 @@ fn checks(words: &Words) -> Result<usize, String> {
         let Ok(execution) = Execution::new(program.clone(), sources, 1 << 30) else { continue };
         let number = passed + wrong;
         let executor = &executors[number % executors.len()];
-        let is_right = match executor.run(&execution, &Uploads::new(&context), &AtomicBool::new(false)) {
+        let is_right = match executor.run(&execution, &*images, &AtomicBool::new(false)) {
             Err(Error::Refused(why)) => {
                 *refused.entry(why).or_default() += 1;
                 continue;
@@ -184,7 +217,7 @@ fn checks(words: &Words) -> Result<usize, String> {
     let star = Star::new(300_000, 0.1);
     for (name, program, sources) in star.queries() {
         let mut execution = Execution::new(program, sources, 1 << 30).map_err(|e| e.to_string())?;
-        let answer = executors[0].run(&execution, &Uploads::new(&context), &AtomicBool::new(false));
+        let answer = executors[0].run(&execution, &*images, &AtomicBool::new(false));
         let rows = answer.map(|answer| sorted(&answer.chunks)).map_err(|e| e.to_string())?;
         let is_right = rows == sorted(&run(&mut execution, 8).map_err(|e| e.to_string())?) && !rows.is_empty();
         println!("{name}     {}", if is_right { "passed" } else { "WRONG" });
@@ -220,15 +253,15 @@ struct Kept {
 }
 
 impl Images for Kept {
-    fn column(&self, source: &Arc<dyn Source>, column: usize) -> onehop_cuda::fused::Result<Arc<ColumnImage>> {
+    fn column(&self, source: &Arc<dyn Source>, column: usize) -> onehop_cuda::fused::Result<Option<Arc<ColumnImage>>> {
         let key = (Arc::as_ptr(source).addr(), column);
         let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(image) = images.get(&key) {
-            return Ok(Arc::clone(image));
+            return Ok(Some(Arc::clone(image)));
         }
         let image = Arc::new(ColumnImage::upload(&self.context, &**source, column)?);
         images.insert(key, Arc::clone(&image));
-        Ok(image)
+        Ok(Some(image))
     }
 }
 

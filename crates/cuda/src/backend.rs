@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use onehop_io::Hop;
 use onehop_pipeline::backend::{
     Backend, Compiled, Control, DeviceRan, Devices, Estimate, Hints, Loaded, MemoryLimit, Prepared, Rates, Refusal,
-    Residency, Resident, SegmentKey, Stored, Take,
+    Residence, Residency, Resident, SegmentKey, Stored, Streamed, Take,
 };
 use onehop_pipeline::cpu::{Execution, TableFacts};
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
-use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts};
+use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts, Result as FusedResult};
 use crate::kernels::copy;
 use crate::resident::{Assembled, Columns, ResidentImages};
 use crate::{Context, DeviceBuf, Driver, Error, Nvrtc};
@@ -165,22 +165,24 @@ impl Gpu {
     }
 
     fn measure(&self) -> PipelineResult<Rates> {
-        self.measured().map_err(|e| self.device_error("measuring it", &e))
+        self.measured().map_err(|e| match e {
+            FusedError::Device { source, .. } => self.device_error("measuring it", &source),
+            other => self.error(other),
+        })
     }
 
-    fn measured(&self) -> crate::Result<Rates> {
+    fn measured(&self) -> FusedResult<Rates> {
         let context = self.executor.context();
         // A device that is nearly full is measured with less, and a small one too.
         let bytes = MEASURED_BYTES.min((self.memory_bytes / 64) as usize).max(1 << 20);
         let copy = copy::measure(context, &self.nvrtc, bytes, RUNS)?;
         let moved = MOVED_BYTES.min(bytes);
         let mut host = vec![1u8; moved];
+        // As columns come, by the same buffers, which queries find pinned then.
+        let up = self.executor.stager().bytes_per_sec(self.executor.options().staging, &host, RUNS)?;
         let mut buffer = DeviceBuf::new(context, moved)?;
-        let (mut up, mut down, mut launch) = (Duration::MAX, Duration::MAX, Duration::MAX);
+        let (mut down, mut launch) = (Duration::MAX, Duration::MAX);
         for _ in 0..RUNS {
-            let began = Instant::now();
-            buffer.copy_from(0, &host)?;
-            up = up.min(began.elapsed());
             let began = Instant::now();
             buffer.copy_to(0, &mut host)?;
             down = down.min(began.elapsed());
@@ -193,7 +195,7 @@ impl Gpu {
         let rate = |bytes: usize, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
         Ok(Rates {
             copy_bytes_per_sec: rate(2 * bytes, copy),
-            to_device_bytes_per_sec: rate(moved, up),
+            to_device_bytes_per_sec: up,
             to_host_bytes_per_sec: rate(moved, down),
             launch: launch * 3,
             compile: COMPILE_GUESS,
@@ -280,8 +282,8 @@ impl Prepared for CudaProgram {
         let mut again = true;
         let (answer, images) = loop {
             let limit = gpu.limit(self.hints.memory);
-            let images =
-                ResidentImages::new(gpu.executor.context(), &gpu.columns, &gpu.assembled, limit, sources.clone());
+            let limit = (limit, self.hints.residence);
+            let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.clone());
             match gpu.executor.run_counting(&self.execution, &images, control.cancelled, control.counts_steps) {
                 Ok(answer) => break (answer, images),
                 Err(FusedError::Device { source: Error::Cuda { code: OUT_OF_MEMORY, .. }, .. }) if again => {
@@ -297,6 +299,7 @@ impl Prepared for CudaProgram {
                         .collect();
                     gpu.columns.evict(&may_go);
                     gpu.assembled.sweep();
+                    gpu.executor.stager().trim();
                 }
                 Err(e) => return Err(gpu.error(e)),
             }
@@ -351,6 +354,11 @@ impl CudaProgram {
                 resident_bytes: bytes.resident,
                 moved_bytes: bytes.moved + facts.bytes_up,
                 returned_bytes: facts.bytes_down,
+                streamed: facts.streamed.map(|streamed| Streamed {
+                    batches: streamed.batches as u64,
+                    bytes: streamed.bytes,
+                    waited: streamed.waited,
+                }),
                 ..DeviceRan::default()
             }
         });
@@ -368,17 +376,11 @@ impl Residency for Gpu {
     ) -> PipelineResult<Loaded> {
         let ledger = control.ledgers.first().cloned().unwrap_or_default();
         let sources = vec![(Arc::clone(source), Some(stored), ledger)];
-        let images =
-            ResidentImages::new(self.executor.context(), &self.columns, &self.assembled, self.limit(limit), sources);
-        let mut loaded = Loaded::default();
-        for column in 0..stored.columns.len() {
-            if control.cancelled.load(Relaxed) {
-                return Err(PipelineError::Cancelled);
-            }
-            loaded.bytes += images.load(0, column).map_err(|e| self.error(e))?;
-        }
-        loaded.moved_bytes = images.bytes(0).moved;
-        Ok(loaded)
+        let limit = (self.limit(limit), Residence::Auto);
+        let images = ResidentImages::new(&self.executor, &self.columns, &self.assembled, limit, sources);
+        let columns: Vec<usize> = (0..stored.columns.len()).collect();
+        let bytes = images.load(0, &columns, control.cancelled).map_err(|e| self.error(e))?;
+        Ok(Loaded { bytes, moved_bytes: images.bytes(0).moved })
     }
 
     fn evict(&self, columns: &[(SegmentKey, usize)]) -> u64 {

@@ -7,6 +7,7 @@
 //! - [`driver`]: devices, contexts, device memory ([`DeviceBuf`]), pinned host memory ([`PinnedBuf`]), streams, events.
 //! - [`nvrtc`]: the compiler; [`kernels`]: what is written by hand for it to compile.
 //! - [`fused`]: pipelines, each of them one kernel that is made for it.
+//! - [`staging`]: columns on their way from host memory, by many threads.
 //! - [`cufile`]: files and buffers registered with cuFile, and what its statistics say about the way the bytes took.
 //! - [`queue`]: [`onehop_io::Queue`]s of device buffers, one for each way from storage to device memory.
 //!
@@ -30,6 +31,7 @@ mod library;
 pub mod nvrtc;
 pub mod queue;
 pub mod resident;
+pub mod staging;
 
 pub use backend::{CudaDevices, devices};
 pub use cufile::{Cufile, CufileFile, Effective, Verdict};

@@ -107,6 +107,18 @@ pub struct Hints {
     pub stored: Vec<Option<Stored>>,
     /// How much of a device's memory may be taken.
     pub memory: MemoryLimit,
+    /// Whether what is brought there for a query may stay.
+    pub residence: Residence,
+}
+
+/// Whether columns that a query brings to a device stay there. What was loaded to stay is there in any case, and is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Residence {
+    /// While there is room.
+    #[default]
+    Auto,
+    /// No: each query has what is not there streamed, and leaves nothing behind.
+    Off,
 }
 
 /// What a device's memory may be used up to.
@@ -224,6 +236,19 @@ impl PartialEq for SegmentKey {
 
 impl Eq for SegmentKey {}
 
+/// Some order, the same for everybody while the segments are open.
+impl Ord for SegmentKey {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.as_ptr().cmp(&other.0.as_ptr())
+    }
+}
+
+impl PartialOrd for SegmentKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Hash for SegmentKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.as_ptr().hash(state);
@@ -317,6 +342,19 @@ pub struct DeviceRan {
     pub moved_bytes: u64,
     /// Bytes that came back.
     pub returned_bytes: u64,
+    /// What was brought for it alone, batch by batch, if anything was.
+    pub streamed: Option<Streamed>,
+}
+
+/// Columns that came to a device while a pipeline ran there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streamed {
+    /// Batches, each of which was copied and read as one; of all attempts at the pipeline.
+    pub batches: u64,
+    /// Bytes of them: a part of what was moved.
+    pub bytes: u64,
+    /// How long the device had nothing to do but wait for them, by its own clock.
+    pub waited: Duration,
 }
 
 impl DeviceRan {
@@ -338,6 +376,7 @@ impl DeviceRan {
             resident_bytes: 0,
             moved_bytes: 0,
             returned_bytes: 0,
+            streamed: None,
         }
     }
 }

@@ -48,6 +48,11 @@ impl<'a> Plane<'a> {
         &self.words[vector * vector_words(self.width)..][..vector_words(self.width)]
     }
 
+    /// The words of the first so many vectors: for who copies them as they are.
+    pub fn vectors(self, count: usize) -> &'a [u32] {
+        &self.words[..count * vector_words(self.width)]
+    }
+
     /// A whole vector.
     #[inline]
     pub fn unpack(self, vector: usize, out: &mut Values) {

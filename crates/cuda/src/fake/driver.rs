@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 
 use super::compiler::{ARGUMENT_WORDS, Launch};
 use super::{CURRENT, Call, Machine, current, lock};
@@ -32,7 +33,10 @@ pub enum Op {
         len: usize,
         touch: u64,
     },
-    Mark(*const Mark),
+    /// An event's recording of this number.
+    Mark(Arc<Mark>, u64),
+    /// What comes next waits for that.
+    After(Arc<Mark>, u64),
     /// A transfer of cuFile's.
     Io(super::cufile::Io),
 }
@@ -40,14 +44,27 @@ pub enum Op {
 /// A stream.
 pub type Ops = Mutex<VecDeque<Op>>;
 
-/// An event.
+/// An event: how often it was recorded, and which of the recordings have come.
 #[derive(Default)]
 pub struct Mark {
-    is_done: AtomicBool,
+    recorded: AtomicU64,
+    done: AtomicU64,
     stream: Mutex<Option<*const Ops>>,
 }
 
-/// Does the oldest thing that is in a stream; whether there was one.
+impl Mark {
+    /// The event that the caller has a pointer to, which stays the caller's.
+    unsafe fn of(event: *mut c_void) -> ManuallyDrop<Arc<Self>> {
+        ManuallyDrop::new(unsafe { Arc::from_raw(event.cast::<Self>()) })
+    }
+
+    fn has_come(&self, number: u64) -> bool {
+        self.done.load(SeqCst) >= number
+    }
+}
+
+/// Does the oldest thing that is in a stream; whether there was one. One thread of a machine at a time: what is taken out of
+/// a stream is over before the next is.
 unsafe fn step(machine: &Machine, stream: *const Ops) -> bool {
     // In the default stream there is never anything: what goes into it is done at once.
     let Some(stream) = (unsafe { stream.as_ref() }) else { return false };
@@ -65,13 +82,24 @@ unsafe fn step(machine: &Machine, stream: *const Ops) -> bool {
             unsafe { (to as *mut u8).write_bytes(byte, len) };
             machine.end(touch);
         }
-        Op::Mark(mark) => unsafe { &*mark }.is_done.store(true, SeqCst),
+        Op::Mark(mark, number) => drop(mark.done.fetch_max(number, SeqCst)),
+        Op::After(mark, number) => {
+            let other = *lock(&mark.stream);
+            while !mark.has_come(number) {
+                let other = other.filter(|other| machine.lives("a stream", other.addr()));
+                // What was recorded is in that stream, or was.
+                if !other.is_some_and(|other| unsafe { step(machine, other) }) {
+                    break;
+                }
+            }
+        }
         Op::Io(io) => unsafe { io.run(machine) },
     }
     true
 }
 
 unsafe fn drain(machine: &Machine, stream: *mut c_void) {
+    let _one = lock(&machine.at_work);
     while unsafe { step(machine, stream.cast()) } {}
 }
 
@@ -152,8 +180,9 @@ pub fn api() -> sys::Api {
         0
     }
     unsafe extern "C" fn alloc(out: *mut u64, len: usize) -> c_int {
-        let place = if len > 1 << 40 { None } else { allocate("device memory", len) };
-        let Some(place) = place else { return 2 };
+        let code = current().code(Call::Allocate);
+        let place = if len > 1 << 40 || code != 0 { None } else { allocate("device memory", len) };
+        let Some(place) = place else { return code.max(2) };
         unsafe { *out = place as u64 };
         0
     }
@@ -162,7 +191,9 @@ pub fn api() -> sys::Api {
         0
     }
     unsafe extern "C" fn alloc_host(out: *mut *mut c_void, len: usize, _: c_uint) -> c_int {
-        let Some(place) = allocate("pinned memory", len) else { return 2 };
+        let code = current().code(Call::Pin);
+        let place = if code == 0 { allocate("pinned memory", len) } else { None };
+        let Some(place) = place else { return code.max(2) };
         unsafe { *out = place as *mut c_void };
         0
     }
@@ -223,33 +254,31 @@ pub fn api() -> sys::Api {
             code => code,
         }
     }
-    unsafe extern "C" fn stream_after(_: *mut c_void, _: *mut c_void, _: c_uint) -> c_int {
+    unsafe extern "C" fn stream_after(stream: *mut c_void, event: *mut c_void, _: c_uint) -> c_int {
+        let mark = unsafe { Mark::of(event) };
+        let number = mark.recorded.load(SeqCst);
+        lock(unsafe { &*stream.cast::<Ops>() }).push_back(Op::After(Arc::clone(&mark), number));
         0
     }
     unsafe extern "C" fn event(out: *mut *mut c_void, _: c_uint) -> c_int {
-        let event = Box::into_raw(Box::<Mark>::default());
+        let event = Arc::into_raw(Arc::<Mark>::default());
         current().born("an event", event as usize);
-        unsafe { *out = event.cast() };
+        unsafe { *out = event.cast_mut().cast() };
         0
     }
     unsafe extern "C" fn event_free(event: *mut c_void) -> c_int {
-        // What is in the stream does not speak of it any more, as the driver has it.
-        let mark = event.cast::<Mark>();
-        let stream = *lock(&unsafe { &*mark }.stream);
-        if let Some(stream) = stream.filter(|stream| current().lives("a stream", stream.addr())) {
-            lock(unsafe { &*stream }).retain(|op| !matches!(op, Op::Mark(of) if *of == mark.cast_const()));
-        }
         current().gone("an event", event as usize);
-        drop(unsafe { Box::from_raw(mark) });
+        // Streams that have something to say of it still do, as the driver has it.
+        drop(unsafe { Arc::from_raw(event.cast::<Mark>()) });
         0
     }
     unsafe extern "C" fn record(event: *mut c_void, stream: *mut c_void) -> c_int {
         match current().code(Call::Record) {
             0 => {
-                let mark = unsafe { &*event.cast::<Mark>() };
-                mark.is_done.store(false, SeqCst);
+                let mark = unsafe { Mark::of(event) };
+                let number = mark.recorded.fetch_add(1, SeqCst) + 1;
                 *lock(&mark.stream) = Some(stream.cast_const().cast());
-                lock(unsafe { &*stream.cast::<Ops>() }).push_back(Op::Mark(mark));
+                lock(unsafe { &*stream.cast::<Ops>() }).push_back(Op::Mark(Arc::clone(&mark), number));
                 0
             }
             code => code,
@@ -257,11 +286,13 @@ pub fn api() -> sys::Api {
     }
     /// Whether it has come, after one more step of its stream.
     unsafe fn has_come(event: *mut c_void) -> bool {
-        let mark = unsafe { &*event.cast::<Mark>() };
-        let is_done = mark.is_done.load(SeqCst);
+        let mark = unsafe { Mark::of(event) };
+        let machine = current();
+        let _one = lock(&machine.at_work);
+        let is_done = mark.has_come(mark.recorded.load(SeqCst));
         let stream = *lock(&mark.stream);
-        if !is_done && let Some(stream) = stream.filter(|stream| current().lives("a stream", stream.addr())) {
-            unsafe { step(current(), stream) };
+        if !is_done && let Some(stream) = stream.filter(|stream| machine.lives("a stream", stream.addr())) {
+            unsafe { step(machine, stream) };
         }
         is_done
     }

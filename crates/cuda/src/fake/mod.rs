@@ -48,9 +48,13 @@ pub enum Call {
     Wait,
     /// `cuStreamSynchronize`.
     Synchronize,
+    /// `cuMemAlloc`.
+    Allocate,
+    /// `cuMemHostAlloc`.
+    Pin,
 }
 
-const CALLS: usize = Call::Synchronize as usize + 1;
+const CALLS: usize = Call::Pin as usize + 1;
 
 /// What a call gives that was made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +97,8 @@ pub struct Machine {
     /// Allocations, pinned ones, streams, events, batches, files, registered buffers.
     living: Mutex<Vec<(&'static str, usize)>>,
     problems: Mutex<Vec<String>>,
+    /// Held by whoever does what is in a stream.
+    at_work: Mutex<()>,
 }
 
 /// All that were ever made, so that a pointer to one is never to nothing.

@@ -22,10 +22,13 @@ mod codegen;
 mod compile;
 mod dry;
 mod image;
+mod launch;
 mod memory;
+mod part;
 mod plan;
 mod result;
 mod run;
+mod stream;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -34,8 +37,11 @@ mod tests;
 pub use built::TableFacts;
 pub use compile::{CompileCounts, Compiled, Compiler, compile};
 pub use dry::texts_of;
-pub use image::{CodeOrder, ColumnImage, Images, Part, Uploads, form};
+pub use image::{ColumnImage, Images, Outlook, Streamed, Uploads};
+pub(crate) use part::by_frequency;
+pub use part::{Part, form};
 pub use run::{Answer, Executor, Options, PipelineFacts};
+pub use stream::StreamFacts;
 
 /// The result of running a program on a device.
 pub type Result<T> = std::result::Result<T, Error>;

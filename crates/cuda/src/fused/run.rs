@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! for each pipeline
-//!   plan, columns on the device, text, kernel
+//!   plan, columns on the device or on their way, text, kernel
 //!   memory for what it ends in, filled with zeros
-//!   launch, wait, status
+//!   launch, once or for each batch; wait, status
 //!     a check failed         the query's error
 //!     a key came twice       once more, with chains
 //!     there was no room      once more, with more
@@ -12,7 +12,6 @@
 //! ```
 //! Nothing is left behind by a run that fails: its memory is the arena's, which is taken back when the stream is through.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,33 +21,25 @@ use std::time::Duration;
 use onehop_pipeline::bind::BoundKind;
 use onehop_pipeline::cpu::{Execution, ResultColumn, StepRows, TableKind};
 use onehop_pipeline::ir::{JoinKind, Sink};
-use onehop_pipeline::{Error as PipelineError, Source, VECTOR_ROWS};
+use onehop_pipeline::{Error as PipelineError, Source};
 
-use super::built::{Built, TableFacts, TableKey, bitmap_words, filled};
-use super::codegen::{Generated, Groups, Input, Output, SinkShape, Word, generate};
-use super::compile::{Compiled, Compiler};
+use super::built::{Built, TableFacts, TableKey, filled};
+use super::codegen::{Generated, Groups, Output, SinkShape};
+use super::compile::Compiler;
 use super::dry::{Dry, rows_of, table_shape, texts};
 use super::image::{ColumnImage, Images};
+use super::launch::{Reading, Sinks};
 use super::memory::{Arena, Piece};
 use super::plan::{ActKind, Plan};
 use super::result::{first_rows, may_meet, of_groups, of_rows, rank_of_last, words_of};
+use super::stream::StreamFacts;
 use super::table::{Rows, TableShape};
 use super::{Error, Result};
-use crate::kernels::ARGUMENT_WORDS;
-use crate::{Context, Event, Grid, Nvrtc, Stream};
+use crate::staging::{Shape, Stager};
+use crate::{Context, Event, Nvrtc, Stream};
 
-/// As in device.cuh.
-const MORSEL_VECTORS: u64 = 64;
-/// Vectors that a warp takes at once, at most: it reads where columns are once for all of them.
-pub(super) const UNIT_VECTORS: u64 = 16;
-/// Units that there should be for each warp that the device can run, so that none waits for a slow one.
-const UNITS_PER_WARP: u64 = 8;
-/// Warps that a multiprocessor runs at once, about.
-const WARPS: u64 = 32;
-/// Of a run of codes, as in device.cuh.
-const CODE_RUN_BYTES: u64 = 16;
 /// Words of a status, before the steps'.
-const STATUS_WORDS: usize = 5;
+pub(super) const STATUS_WORDS: usize = 5;
 /// Bytes of collected rows that there is room for at first.
 const ROWS_BYTES: u64 = 256 << 20;
 /// Rows that there is room for at first, if those that come first in an order are wanted.
@@ -73,11 +64,20 @@ pub struct Options {
     pub many_rows: u64,
     /// Whether steps count the rows that they let through.
     pub counts: bool,
+    /// How columns are brought.
+    pub staging: Shape,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threads: 256, wide_threads: 1024, blocks: 64, many_rows: 1 << 20, counts: true }
+        Self {
+            threads: 256,
+            wide_threads: 1024,
+            blocks: 64,
+            many_rows: 1 << 20,
+            counts: true,
+            staging: Shape::default(),
+        }
     }
 }
 
@@ -91,18 +91,19 @@ impl Options {
 /// Runs programs on one device. May be used from many threads; each run has a stream and memory of its own.
 #[derive(Debug)]
 pub struct Executor {
-    context: Arc<Context>,
-    compiler: Compiler,
-    options: Options,
+    pub(super) context: Arc<Context>,
+    pub(super) compiler: Compiler,
+    pub(super) stager: Stager,
+    pub(super) options: Options,
     idle: Mutex<Vec<Lane>>,
 }
 
 /// What a run has to itself.
 #[derive(Debug)]
-struct Lane {
-    stream: Stream,
-    arena: Arena,
-    events: [Event; 2],
+pub(super) struct Lane {
+    pub stream: Stream,
+    pub arena: Arena,
+    pub events: [Event; 2],
 }
 
 /// What a program computed.
@@ -137,8 +138,10 @@ pub struct PipelineFacts {
     pub bytes_up: u64,
     /// Bytes copied from it.
     pub bytes_down: u64,
-    /// Bytes of the columns that it may have read.
+    /// Bytes of the columns that it may have read and that are on the device as a whole.
     pub column_bytes: u64,
+    /// What was brought for it alone, batch by batch, if anything was; of all attempts.
+    pub streamed: Option<StreamFacts>,
 }
 
 /// Room for what a pipeline ends in.
@@ -154,19 +157,20 @@ struct Room {
 
 /// Memory for groups or rows, besides tables.
 #[derive(Default)]
-struct Targets {
-    groups: Option<Piece>,
-    group_keys: Option<Piece>,
-    group_places: u64,
-    outputs: Vec<(Piece, Option<Piece>)>,
-    capacity: u64,
+pub(super) struct Targets {
+    pub groups: Option<Piece>,
+    pub group_keys: Option<Piece>,
+    pub group_places: u64,
+    pub outputs: Vec<(Piece, Option<Piece>)>,
+    pub capacity: u64,
 }
 
 impl Executor {
     /// For a device. Compiled kernels are kept in `folder`, if there is one.
     pub fn new(context: &Arc<Context>, nvrtc: &Arc<Nvrtc>, folder: Option<PathBuf>, options: Options) -> Self {
         let compiler = Compiler::new(context, nvrtc, folder);
-        Self { context: Arc::clone(context), compiler, options, idle: Mutex::default() }
+        let stager = Stager::new(context);
+        Self { context: Arc::clone(context), compiler, stager, options, idle: Mutex::default() }
     }
 
     /// What was compiled, and what was there.
@@ -177,6 +181,16 @@ impl Executor {
     /// The device's context.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// What brings columns to the device.
+    pub fn stager(&self) -> &Stager {
+        &self.stager
+    }
+
+    /// How it launches and brings columns.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Whether there is code for a program: nothing is read and nothing runs.
@@ -253,16 +267,16 @@ impl Lane {
 }
 
 /// One run of a program.
-struct Run<'a> {
-    executor: &'a Executor,
+pub(super) struct Run<'a> {
+    pub executor: &'a Executor,
     execution: &'a Execution,
-    images: &'a dyn Images,
-    cancelled: &'a AtomicBool,
-    counts: bool,
-    lane: &'a mut Lane,
-    tables: Vec<Built>,
+    pub images: &'a dyn Images,
+    pub cancelled: &'a AtomicBool,
+    pub counts: bool,
+    pub lane: &'a mut Lane,
+    pub tables: Vec<Built>,
     /// Columns that kernels may be reading.
-    held: Vec<Arc<ColumnImage>>,
+    pub held: Vec<Arc<ColumnImage>>,
 }
 
 /// What an attempt at a pipeline came to.
@@ -361,115 +375,35 @@ impl Run<'_> {
         facts: &mut PipelineFacts,
     ) -> Result<Outcome> {
         let source = &self.execution.sources()[plan.pipeline.source];
-        let columns: RefCell<BTreeMap<usize, Result<Arc<ColumnImage>>>> = RefCell::default();
-        let forms = |column: usize| {
-            let mut columns = columns.borrow_mut();
-            let image = columns.entry(column).or_insert_with(|| self.images.column(source, column));
-            image.as_ref().map(|image| image.forms().to_vec()).unwrap_or_default()
-        };
-        let options = &self.executor.options;
-        let input = Input {
-            plan,
-            tables: shapes,
-            built,
-            forms: &forms,
-            rows: facts.rows,
-            counts: self.counts,
-            many_rows: options.many_rows,
-            threads: options.threads(),
-        };
-        let generated = generate(&input)?;
-        let columns = columns.into_inner().into_iter().map(|(column, image)| Ok((column, image?)));
-        let columns = columns.collect::<Result<BTreeMap<usize, Arc<ColumnImage>>>>()?;
-        self.held.extend(columns.values().cloned());
-        facts.column_bytes = columns.values().map(|image| image.bytes() as u64).sum();
-        let (kernel, compiled) = self
-            .executor
-            .compiler
-            .kernel(&generated.text)
-            .map_err(|source| Error::Device { attempt: "compiling a pipeline for the GPU".into(), source })?;
-        match compiled {
-            Compiled::Anew(elapsed) => facts.compile += elapsed,
-            Compiled::Kept | Compiled::Stored => facts.compile_hits += 1,
-        }
+        let reading = Reading { plan, source, morsels, tables: shapes, built, rows: facts.rows };
+        let columns = self.columns(&reading)?;
+        facts.column_bytes = columns.images.values().map(|image| image.bytes() as u64).sum();
+        let is_whole = columns.streamed.is_empty();
+        let mut code = self.code(&reading, &columns.forms(), if is_whole { morsels } else { &[] }, facts)?;
 
-        let mut table = built.map(|shape| self.table(shape, facts.rows, room)).transpose()?;
-        let targets = self.targets(&generated, &plan.pipeline.sink, facts.rows, room)?;
-        let codes_of = |column: &usize| columns.get(column).and_then(|image| image.codes());
-        let code_count = |column: &usize| codes_of(column).map_or(0, |codes| codes.count as u64);
-        let code_bits = generated.codes.iter().map(|column| self.piece(code_count(column) * 4));
-        let code_bits = code_bits.collect::<Result<Vec<Piece>>>()?;
-        let code_runs = generated.codes.iter().map(|column| self.zeros(code_count(column) * CODE_RUN_BYTES));
-        let code_runs = code_runs.collect::<Result<Vec<Piece>>>()?;
-        let status = self.zeros((STATUS_WORDS + generated.counted.len() + 2 * generated.ends.len()) as u64 * 8)?;
-        let (small, places) = self.small(&generated, morsels)?;
-        facts.bytes_up += small.len as u64;
+        let table = built.map(|shape| self.table(shape, facts.rows, room)).transpose()?;
+        let targets = self.targets(&code.generated, &plan.pipeline.sink, facts.rows, room)?;
+        let words = STATUS_WORDS + code.generated.counted.len() + 2 * code.generated.ends.len();
+        let status = self.zeros(words as u64 * 8)?;
+        let mut sinks = Sinks { table, targets, status, threshold: room.threshold };
+        match is_whole {
+            true => self.launch_once(&reading, &columns, &mut code, &sinks, facts)?,
+            false => self.stream(&reading, &columns, &mut code, &sinks, facts)?,
+        }
+        self.outcome(plan, source, &code.generated, &mut sinks, room, facts)
+    }
 
-        let vectors: u64 = morsels.iter().map(|(_, rows)| u64::from(*rows).div_ceil(VECTOR_ROWS as u64)).sum();
-        let multiprocessors = u64::from(self.executor.context.device().multiprocessors);
-        let enough = multiprocessors * WARPS * UNITS_PER_WARP;
-        let unit_vectors = (vectors / enough.max(1) + 1).next_power_of_two().min(UNIT_VECTORS);
-        let units = morsels.len() as u64 * (MORSEL_VECTORS / unit_vectors);
-        let mut words: Vec<u64> = Vec::with_capacity(ARGUMENT_WORDS);
-        for word in &generated.args {
-            words.push(match *word {
-                Word::Value(value) => value,
-                Word::Constant(number) => small.address + places[number + 1],
-                Word::Parts(column) => columns.get(&column).map_or(0, |image| image.address()),
-                Word::CodeWords(column) => codes_of(&column).map_or(0, |codes| codes.words.address()),
-                Word::CodeFirst(column) => codes_of(&column).map_or(0, |codes| codes.first.address()),
-                Word::CodeCount(column) => code_count(&column),
-                Word::CodeBits(number) => code_bits[number].address,
-                Word::CodeRuns(number) => code_runs[number].address,
-                Word::Morsels => small.address,
-                Word::Units => units,
-                Word::UnitVectors => unit_vectors,
-                Word::Status => status.address,
-                Word::Table(number, word) => self.tables[number].word(word),
-                Word::Built(word) => table.as_ref().map_or(0, |table| table.word(word)),
-                Word::BitmapWords(number) => bitmap_words(&self.tables[number].shape),
-                Word::Groups => targets.groups.map_or(0, |piece| piece.address),
-                Word::GroupKeys => targets.group_keys.map_or(0, |piece| piece.address),
-                Word::GroupMask => targets.group_places.saturating_sub(1),
-                Word::GroupCount => targets.group_places,
-                Word::Copies => copies(&generated),
-                Word::Output(number) => targets.outputs[number].0.address,
-                Word::OutputValid(number) => targets.outputs[number].1.map_or(0, |piece| piece.address),
-                Word::Capacity => targets.capacity,
-                Word::Threshold => room.threshold.unwrap_or(u64::MAX),
-            });
-        }
-        if words.len() > ARGUMENT_WORDS {
-            return Err(Error::refused("a query with so many columns and constants"));
-        }
-        words.resize(ARGUMENT_WORDS, 0);
-        let bitmaps = generated.shared.bitmaps.iter().map(|number| bitmap_words(&self.tables[*number].shape));
-        let shared = (bitmaps.sum::<u64>() + generated.shared.groups) * 8;
-        let warps = u64::from(generated.threads / 32).max(1);
-        let most = multiprocessors * u64::from(options.blocks) * u64::from(options.threads);
-        let most = (most / u64::from(generated.threads)).max(1);
-        // Most units of a short morsel are beyond its rows.
-        let blocks = vectors.div_ceil(unit_vectors * warps).clamp(1, most) as u32;
-        let grid = Grid { blocks, threads: generated.threads };
-        let [before, after] = &self.lane.events;
-        let stream = &self.lane.stream;
-        before.record(stream)?;
-        if !generated.codes.is_empty() {
-            let codes = kernel.sibling(c"codes")?;
-            let most: u64 = generated.codes.iter().map(code_count).max().unwrap_or(0);
-            // SAFETY: as below; the bits are pieces of as many words as the columns' codes have.
-            unsafe { codes.launch_words(stream, Grid::of(most), 0, &words)? };
-        }
-        // SAFETY: the argument is made of the words that the text declares, in their order. Addresses are those of memory
-        // of the lengths that its parts say: of columns, which are held until the stream is through, of
-        // pieces of the arena, which are nobody else's, and of tables that earlier kernels have finished.
-        unsafe { kernel.launch_words(stream, grid, shared as u32, &words)? };
-        after.record(stream)?;
-        stream.synchronize().map_err(|source| Error::Device { attempt: "a pipeline on the GPU".into(), source })?;
-        self.held.clear();
-        facts.kernel += after.since(before)?;
-        facts.launches += 1;
-
+    /// What has come of it, once all kernels are through.
+    fn outcome(
+        &mut self,
+        plan: &Plan<'_>,
+        source: &Arc<dyn Source>,
+        generated: &Generated,
+        sinks: &mut Sinks,
+        room: Room,
+        facts: &mut PipelineFacts,
+    ) -> Result<Outcome> {
+        let (status, targets) = (sinks.status, &sinks.targets);
         let status = words_of(&self.lane.arena.read(status, status.len)?);
         facts.bytes_down += status.len() as u64 * 8;
         let [failed, rows, keyless, repeated, full] = [0, 1, 2, 3, 4].map(|n: usize| status[n]);
@@ -478,7 +412,7 @@ impl Run<'_> {
             let unknown = || PipelineError::Invalid("a check that nobody made has failed".into());
             return Err(Error::Pipeline(failure.map_or_else(unknown, |failure| failure.error())));
         }
-        if let Some(mut table) = table.take() {
+        if let Some(mut table) = sinks.table.take() {
             if repeated != 0 {
                 return Ok(Outcome::Chains(rows));
             }
@@ -491,28 +425,28 @@ impl Run<'_> {
             }
             (table.rows, table.has_keyless) = (rows, keyless != 0);
             let ends = &status[STATUS_WORDS + generated.counted.len()..];
-            table.shape.filled = Some(filled(&generated, &table.shape, rows, rows_of(&**source), ends));
+            table.shape.filled = Some(filled(generated, &table.shape, rows, rows_of(&**source), ends));
             facts.table = Some(table.facts());
             self.tables.push(table);
-            step_rows(&generated, plan, &status[STATUS_WORDS..], facts);
+            step_rows(generated, plan, &status[STATUS_WORDS..], facts);
             return Ok(Outcome::Done(Vec::new()));
         }
-        step_rows(&generated, plan, &status[STATUS_WORDS..], facts);
+        step_rows(generated, plan, &status[STATUS_WORDS..], facts);
         match &generated.sink {
             SinkShape::Groups(_) if full != 0 => {
                 Ok(Outcome::More(Room { places: targets.group_places * 4, ..Room::default() }))
             }
-            SinkShape::Groups(groups) => self.groups(groups, &targets, facts).map(Outcome::Done),
+            SinkShape::Groups(groups) => self.groups(groups, targets, facts).map(Outcome::Done),
             SinkShape::Rows { outputs, has_threshold } if rows > targets.capacity => {
                 // Some rows are here, of which the first say what all others have to beat; then few are left.
                 let threshold = match (has_threshold, room.threshold) {
-                    (true, None) => self.threshold(plan, &outputs[0], &targets)?,
+                    (true, None) => self.threshold(plan, &outputs[0], targets)?,
                     (_, known) => known,
                 };
                 let is_new = threshold != room.threshold;
                 Ok(Outcome::More(Room { rows: if is_new { room.rows } else { rows }, places: 0, threshold }))
             }
-            SinkShape::Rows { outputs, .. } => self.rows(plan, outputs, &targets, rows, facts).map(Outcome::Done),
+            SinkShape::Rows { outputs, .. } => self.rows(plan, outputs, targets, rows, facts).map(Outcome::Done),
             SinkShape::Table => Ok(Outcome::Done(Vec::new())),
         }
     }
@@ -529,7 +463,7 @@ impl Run<'_> {
         self.filled(bytes, 0)
     }
 
-    fn piece(&mut self, bytes: u64) -> Result<Piece> {
+    pub fn piece(&mut self, bytes: u64) -> Result<Piece> {
         let attempt = || format!("{bytes} bytes of device memory");
         let too_much = || self.too_much(bytes);
         let len = usize::try_from(bytes).ok().filter(|_| bytes < MOST_BYTES).ok_or_else(too_much)?;
@@ -542,24 +476,6 @@ impl Run<'_> {
     fn too_much(&self, bytes: u64) -> Error {
         let available = self.executor.context.device().memory_bytes as usize;
         Error::Pipeline(PipelineError::Memory { what: "a query on the GPU".into(), needed: bytes as usize, available })
-    }
-
-    /// What is small and goes to the device as one: morsels, and constant arrays after them, whose places come with it.
-    fn small(&mut self, generated: &Generated, morsels: &[(u32, u32)]) -> Result<(Piece, Vec<u64>)> {
-        let mut bytes: Vec<u8> = Vec::with_capacity(morsels.len() * 8);
-        for (morsel, rows) in morsels {
-            bytes.extend(morsel.to_le_bytes());
-            bytes.extend(rows.to_le_bytes());
-        }
-        let mut places = vec![0];
-        for constant in &generated.constants {
-            bytes.resize(bytes.len().next_multiple_of(16), 0);
-            places.push(bytes.len() as u64);
-            bytes.extend(constant);
-        }
-        let piece = self.piece(bytes.len() as u64)?;
-        self.lane.arena.write(piece, &bytes)?;
-        Ok((piece, places))
     }
 
     /// Memory for a table.
@@ -672,14 +588,6 @@ impl Run<'_> {
             Sink::Top { rows, keys, .. } => first_rows(columns, keys, *rows),
             _ => columns,
         })
-    }
-}
-
-/// Copies of the groups in shared memory.
-fn copies(generated: &Generated) -> u64 {
-    match &generated.sink {
-        SinkShape::Groups(groups) => groups.copies(),
-        SinkShape::Table | SinkShape::Rows { .. } => 0,
     }
 }
 

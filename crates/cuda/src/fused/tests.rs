@@ -9,3 +9,4 @@ mod random;
 mod shapes;
 #[path = "../../tests/star/mod.rs"]
 mod star;
+mod streamed;

@@ -4,24 +4,21 @@
 //! segments. So only what is the segment's own is kept here, and the rest ([`Block`]s that are to be [`Meaning::Asked`], tables
 //! of codes) is the source's to say.
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use onehop_pipeline::{Source, ViewValid, ViewValues};
+use onehop_pipeline::{Type, ViewValid, ViewValues};
 use onehop_segment::packed::VECTOR_ROWS;
 use onehop_segment::{ColumnType, EncodingCode, Plane, Segment};
 
+use crate::DeviceBuf;
 use crate::fused::Result;
-use crate::{Context, DeviceBuf};
-
-/// Planes begin where a warp reads whole lines.
-const ALIGNMENT: usize = 256;
+use crate::staging::ALIGNMENT;
 
 /// A column of a segment.
 #[derive(Debug)]
 pub struct Column {
-    data: DeviceBuf,
+    /// Where the blocks' addresses lie.
+    _data: DeviceBuf,
     blocks: Vec<Block>,
+    bytes: usize,
 }
 
 /// A block of it. Addresses are the device's; 0 is none.
@@ -55,65 +52,70 @@ pub enum Meaning {
 }
 
 impl Column {
+    /// Of blocks in their order, whose addresses lie in `data`; `bytes` of it are theirs.
+    pub fn new(data: DeviceBuf, blocks: Vec<Block>, bytes: usize) -> Self {
+        Self { _data: data, blocks, bytes }
+    }
+
     /// Where a block is.
     pub fn block(&self, block: usize) -> Option<&Block> {
         self.blocks.get(block)
     }
 
-    /// Bytes on the device.
+    /// Bytes of its blocks on the device.
     pub fn bytes(&self) -> usize {
-        self.data.len()
+        self.bytes
     }
+}
 
-    /// Loads a column of a segment. `morsels` are those of the source that are its blocks, all of them in their order, and
-    /// `column` the column's place in the source. `None` if it has something that is not the segment's own.
+impl Block {
+    /// Of a block that is loaded, whose planes go where `put` says, which has room for them or says 0. `None` if it has
+    /// something that is not the segment's own.
     ///
     /// # Errors
-    /// Those of the source and of the device.
-    pub fn load(
-        context: &Arc<Context>,
-        source: &dyn Source,
-        morsels: Range<usize>,
-        column: usize,
+    /// Those of what is stored.
+    pub fn of(
+        loaded: &onehop_pipeline::Block,
+        rows: usize,
+        ty: Type,
         is_coded: bool,
+        mut put: impl FnMut(&[u8]) -> u64,
     ) -> Result<Option<Self>> {
-        let mut builder = Builder::default();
-        for morsel in morsels {
-            let block = source.load(morsel, column)?;
-            let rows = source.rows(morsel);
-            let view = block.view();
-            let mut built = Block { low: 0, high: 0, valid: 0, widths: (0, 0), meaning: Meaning::Null };
-            match view.values {
-                _ if matches!(view.valid, ViewValid::None) => {}
-                ViewValues::Packed { low: None, .. } if is_coded => built.meaning = Meaning::Asked,
-                ViewValues::Packed { base, bias, low, high } => {
-                    (built.low, built.high) = (builder.planes(low, rows), builder.planes(high, rows));
-                    built.widths = (low.map_or(0, Plane::width), high.map_or(0, Plane::width));
-                    built.meaning = match is_coded {
-                        // A base would be lost on who has a table.
-                        true if base != 0 || high.is_some() => return Ok(None),
-                        true => Meaning::Codes,
-                        false => Meaning::Packed(base, bias),
-                    };
-                }
-                ViewValues::Codes32(_, plane) | ViewValues::Codes64(_, plane) => {
-                    (built.low, built.widths.0) = (builder.planes(Some(plane), rows), plane.width());
-                    built.meaning = Meaning::Codes;
-                }
-                ViewValues::Other if source.columns()[column].ty == onehop_pipeline::Type::Double => {
-                    built.low = builder.put(bytes_of(&block.decoded_doubles(rows)?));
-                    built.meaning = Meaning::Doubles;
-                }
-                _ => return Ok(None),
+        let view = loaded.view();
+        let mut built = Self { low: 0, high: 0, valid: 0, widths: (0, 0), meaning: Meaning::Null };
+        let plane = |plane: Option<Plane<'_>>, put: &mut dyn FnMut(&[u8]) -> u64| match plane {
+            Some(plane) if plane.width() > 0 => put(bytes_of(plane.vectors(rows.div_ceil(VECTOR_ROWS)))),
+            _ => 0,
+        };
+        match view.values {
+            _ if matches!(view.valid, ViewValid::None) => {}
+            ViewValues::Packed { low: None, .. } if is_coded => built.meaning = Meaning::Asked,
+            ViewValues::Packed { base, bias, low, high } => {
+                (built.low, built.high) = (plane(low, &mut put), plane(high, &mut put));
+                built.widths = (low.map_or(0, Plane::width), high.map_or(0, Plane::width));
+                built.meaning = match is_coded {
+                    // A base would be lost on who has a table.
+                    true if base != 0 || high.is_some() => return Ok(None),
+                    true => Meaning::Codes,
+                    false => Meaning::Packed(base, bias),
+                };
             }
-            built.valid = match view.valid {
-                ViewValid::All | ViewValid::None => 0,
-                ViewValid::Bits(plane) => builder.planes(Some(plane), rows),
-                ViewValid::Bytes(_) => return Ok(None),
-            };
-            builder.blocks.push(built);
+            ViewValues::Codes32(_, codes) | ViewValues::Codes64(_, codes) => {
+                (built.low, built.widths.0) = (plane(Some(codes), &mut put), codes.width());
+                built.meaning = Meaning::Codes;
+            }
+            ViewValues::Other if ty == Type::Double => {
+                built.low = put(bytes_of(&loaded.decoded_doubles(rows)?));
+                built.meaning = Meaning::Doubles;
+            }
+            _ => return Ok(None),
         }
-        builder.finish(context).map(Some)
+        built.valid = match view.valid {
+            ViewValid::All | ViewValid::None => 0,
+            ViewValid::Bits(bits) => plane(Some(bits), &mut put),
+            ViewValid::Bytes(_) => return Ok(None),
+        };
+        Ok(Some(built))
     }
 }
 
@@ -128,50 +130,17 @@ pub fn can_be_kept(segment: &Segment, column: usize) -> bool {
     }
 }
 
+/// Bytes that a block of a column takes on a device, at most.
+pub fn bytes_of_block(segment: &Segment, column: usize, block: usize) -> usize {
+    let is_double = matches!(segment.column(column).column_type, ColumnType::Float32 | ColumnType::Float64);
+    let values = if is_double { 8 * segment.block_rows(block) } else { 0 };
+    // Three planes, each on a boundary of its own; doubles have one, and their validity.
+    values + segment.stored_bytes(column, block) as usize + 3 * ALIGNMENT
+}
+
 /// Bytes that a column of a segment takes on a device, at most.
 pub fn bytes_of_segment(segment: &Segment, column: usize) -> u64 {
-    let info = segment.column(column);
-    let blocks = 0..segment.blocks();
-    let is_double = matches!(info.column_type, ColumnType::Float32 | ColumnType::Float64);
-    let values = |block| if is_double { 8 * segment.block_rows(block) as u64 } else { 0 };
-    // Three planes, each on a boundary of its own.
-    blocks.map(|block| (segment.stored_bytes(column, block)).max(values(block)) + 3 * ALIGNMENT as u64).sum()
-}
-
-/// Puts planes together on the host. Until they are on the device, addresses are offsets, of which 0 is none.
-#[derive(Debug, Default)]
-struct Builder {
-    data: Vec<u8>,
-    blocks: Vec<Block>,
-}
-
-impl Builder {
-    fn put(&mut self, bytes: &[u8]) -> u64 {
-        let at = (self.data.len() + 1).next_multiple_of(ALIGNMENT);
-        self.data.resize(at, 0);
-        self.data.extend_from_slice(bytes);
-        at as u64
-    }
-
-    fn planes(&mut self, plane: Option<Plane<'_>>, rows: usize) -> u64 {
-        let Some(plane) = plane.filter(|plane| plane.width() > 0) else { return 0 };
-        let at = self.put(&[]);
-        for vector in 0..rows.div_ceil(VECTOR_ROWS) {
-            self.data.extend_from_slice(bytes_of(plane.vector(vector)));
-        }
-        at
-    }
-
-    fn finish(mut self, context: &Arc<Context>) -> Result<Column> {
-        let mut data = DeviceBuf::new(context, self.data.len())?;
-        data.copy_from(0, &self.data)?;
-        for block in &mut self.blocks {
-            for address in [&mut block.low, &mut block.high, &mut block.valid] {
-                *address += if *address == 0 { 0 } else { data.address() };
-            }
-        }
-        Ok(Column { data, blocks: self.blocks })
-    }
+    (0..segment.blocks()).map(|block| bytes_of_block(segment, column, block) as u64).sum()
 }
 
 /// The memory of plain numbers.

@@ -1,25 +1,31 @@
-//! What kernels read of the sources of one run: planes from the store where segments are there whole, or can be loaded whole,
-//! and a copy for this run alone where that is not so.
+//! What kernels read of the sources of one run: planes from the store where segments are there whole, or can be loaded whole.
+//! What cannot be there, or does not fit beside the rest, is streamed by whoever runs the pipeline.
 //!
 //! Putting an image together takes a record for every block, and a table of codes for every segment with a dictionary. Queries
 //! over the same blocks need the same: the last of them are remembered, without holding what they are made of.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use onehop_io::{Hop, Ledger};
-use onehop_pipeline::backend::{SegmentKey, SegmentRun, Stored};
+use onehop_pipeline::backend::{Residence, SegmentKey, SegmentRun, Stored};
 use onehop_pipeline::{Error as PipelineError, Source, Type, ViewValues};
-use onehop_segment::EncodingCode;
+use onehop_segment::{EncodingCode, Segment};
 
 use super::column::{Column, Meaning, bytes_of, bytes_of_segment, can_be_kept};
-use super::store::{Full, Store};
-use crate::fused::{CodeOrder, ColumnImage, Error, Images, Part, Result, form};
-use crate::{Context, DeviceBuf};
+use super::forecast::foreseen;
+use super::load::{Piece, load};
+use super::store::{Claim, Full, Store};
+use crate::DeviceBuf;
+use crate::fused::{ColumnImage, Error, Executor, Images, Outlook, Part, Result, form};
+use crate::staging::{Shape, Stager};
 
 /// Images that are remembered.
 const ASSEMBLED: usize = 64;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: i32 = 2;
 
 /// Columns of segments by segment and place.
 pub type Columns = Store<(SegmentKey, usize), Column>;
@@ -85,11 +91,14 @@ impl Assembled {
 /// The images of one run. What they are made of stays while this lives.
 #[derive(Debug)]
 pub struct ResidentImages<'a> {
-    context: &'a Arc<Context>,
+    stager: &'a Stager,
+    shape: Shape,
     columns: &'a Columns,
     assembled: &'a Assembled,
     /// Bytes that the store may take.
     limit: u64,
+    /// Whether what is not there may come to stay.
+    residence: Residence,
     sources: Vec<Kept<'a>>,
     counted: Mutex<BTreeMap<usize, Bytes>>,
     held: Mutex<Vec<Arc<Column>>>,
@@ -118,12 +127,12 @@ pub struct Bytes {
 }
 
 impl<'a> ResidentImages<'a> {
-    /// Of sources, each with where it is stored and its ledger.
+    /// Of sources, each with where it is stored and its ledger. What an executor's runs read is brought as its streams are.
     pub fn new(
-        context: &'a Arc<Context>,
+        executor: &'a Executor,
         columns: &'a Columns,
         assembled: &'a Assembled,
-        limit: u64,
+        (limit, residence): (u64, Residence),
         sources: Vec<SourceOfRun<'a>>,
     ) -> Self {
         let (counted, held) = (Mutex::default(), Mutex::default());
@@ -132,7 +141,8 @@ impl<'a> ResidentImages<'a> {
             Kept { source, stored, ledger }
         };
         let sources = sources.into_iter().map(kept).collect();
-        Self { context, columns, assembled, limit, sources, counted, held }
+        let (stager, shape) = (executor.stager(), executor.options().staging);
+        Self { stager, shape, columns, assembled, limit, residence, sources, counted, held }
     }
 
     /// What was counted of a source.
@@ -141,27 +151,18 @@ impl<'a> ResidentImages<'a> {
         counted.get(&source).copied().unwrap_or_default()
     }
 
-    /// Loads a column of a source to stay; how much of it is there now.
+    /// Loads columns of a source to stay; how much of them is there now.
     ///
     /// # Errors
-    /// As [`Images::column`]; [`PipelineError::Unsupported`] for a column that cannot stay.
-    pub fn load(&self, number: usize, column: usize) -> Result<u64> {
-        let kept = &self.sources[number];
-        let columns = match kept.stays(column) {
-            Some((stored, runs)) => self.pieces(number, stored, runs, column, Keep::ToStay)?,
-            None => None,
-        };
-        match columns {
-            Some(columns) => Ok(columns.iter().map(|column| column.bytes() as u64).sum()),
-            None => {
-                let column = kept.stored.as_ref().map(|(stored, runs)| {
-                    let place = stored.columns[column];
-                    runs.first().map_or(String::new(), |run| run.segment.column(place).name.clone())
-                });
-                let what = format!("column {} of {} on a device", column.unwrap_or_default(), kept.source.name());
-                Err(Error::Pipeline(PipelineError::Unsupported(what)))
-            }
+    /// As [`Images::columns`]; [`PipelineError::Unsupported`] for a column that cannot stay, [`PipelineError::Memory`] if they
+    /// do not fit beside what has to stay: then none of them is new.
+    pub fn load(&self, number: usize, columns: &[usize], cancelled: &AtomicBool) -> Result<u64> {
+        let mut bytes = 0;
+        for (column, pieces) in columns.iter().zip(self.pieces(number, columns, Keep::ToStay, cancelled)?) {
+            let Some(pieces) = pieces else { return Err(self.sources[number].cannot_stay(*column)) };
+            bytes += pieces.iter().map(|piece| piece.bytes() as u64).sum::<u64>();
         }
+        Ok(bytes)
     }
 
     fn count(&self, number: usize, resident: u64, moved: u64) {
@@ -172,60 +173,141 @@ impl<'a> ResidentImages<'a> {
         self.sources[number].ledger.moved(Hop::HostToDevice, moved as usize);
     }
 
-    /// The columns of all segments of a source, loaded if need be; `None` if one of them cannot be there.
+    /// Of each column, the columns of all segments of a source, loaded if need be; `None` if one of them cannot be there.
     fn pieces(
         &self,
         number: usize,
-        stored: &Stored,
-        runs: &[SegmentRun],
-        column: usize,
+        columns: &[usize],
         keep: Keep,
-    ) -> Result<Option<Vec<Arc<Column>>>> {
-        let Kept { source, ledger, .. } = &self.sources[number];
-        let place = stored.columns[column];
-        let mut columns = Vec::new();
-        for run in runs {
-            let SegmentRun { segment, morsels, is_whole } = run;
-            let key = (SegmentKey::of(segment), place);
-            let bytes = stored.run_bytes(run, place);
-            let found = match keep {
-                Keep::WhileThereIsRoom => self.columns.get(&key),
-                Keep::ToStay => None,
-            };
-            if let Some(found) = found {
-                self.count(number, bytes, 0);
-                ledger.resident(morsels.len() as u64, bytes as usize);
-                columns.push(found);
-                continue;
-            }
-            if !*is_whole {
-                return Ok(None);
-            }
-            let is_coded = segment.column(place).encoding == EncodingCode::Dictionary;
-            let load = || match Column::load(self.context, &**source, morsels.clone(), column, is_coded) {
-                Ok(Some(column)) => Ok(column),
-                Ok(None) => Err(Miss::NotItsOwn),
-                Err(e) => Err(Miss::Failed(e)),
-            };
-            let room = bytes_of_segment(segment, place);
-            match self.columns.get_or_load(&key, room, self.limit, keep == Keep::ToStay, load) {
-                Ok((loaded, was_there)) => {
-                    let moved = if was_there { 0 } else { loaded.bytes() as u64 };
-                    self.count(number, if was_there { bytes } else { 0 }, moved);
-                    columns.push(loaded);
-                }
-                Err(Miss::NotItsOwn) => return Ok(None),
-                Err(Miss::Full(Full { needed, available })) if keep == Keep::ToStay => {
-                    let what = format!("{} in device memory", segment.column(place).name);
+        cancelled: &AtomicBool,
+    ) -> Result<Vec<Option<Vec<Arc<Column>>>>> {
+        let kept = &self.sources[number];
+        let mut free = self.columns.available(self.limit, keep == Keep::ToStay);
+        let mut wanted: Vec<Option<Wanted<'_>>> = Vec::with_capacity(columns.len());
+        for column in columns {
+            let found = kept.stays(*column).map(|(stored, runs)| self.found(stored, runs, *column, keep));
+            wanted.push(found.filter(|found| {
+                let may_stay = found.missing == 0 || self.residence == Residence::Auto && found.missing <= free;
+                free -= if may_stay { found.missing } else { 0 };
+                found.is_whole && (may_stay || keep == Keep::ToStay)
+            }));
+        }
+        // Whoever else wants some of them claims them in the same order.
+        let mut missing: Vec<(SegmentKey, usize, usize)> = Vec::new();
+        for (at, wanted) in wanted.iter().enumerate() {
+            let Some(wanted) = wanted else { continue };
+            let runs = wanted.runs.iter().enumerate().filter(|(run, _)| wanted.columns[*run].is_none());
+            missing.extend(runs.map(|(number, run)| (SegmentKey::of(&run.segment), at, number)));
+        }
+        missing.sort_by(|a, b| (&a.0, columns[a.1]).cmp(&(&b.0, columns[b.1])));
+        let mut pieces = Vec::new();
+        for (segment, at, run) in missing {
+            let Some(of) = &mut wanted[at] else { continue };
+            match self.claimed(kept, of, (segment, run), columns[at], keep) {
+                Ok(Claimed::There(column)) => of.columns[run] = Some(column),
+                Ok(Claimed::Mine(piece)) => pieces.push((piece, (at, run))),
+                // It is brought for this run, and is gone with it.
+                Err(Miss::Full(_)) if keep == Keep::WhileThereIsRoom => wanted[at] = None,
+                Err(Miss::Full(Full { needed, available })) => {
+                    let what = format!("{} in device memory", of.runs[run].segment.column(of.place).name);
                     let (needed, available) = (needed as usize, available as usize);
                     return Err(Error::Pipeline(PipelineError::Memory { what, needed, available }));
                 }
-                // It is copied for this run, and is gone with it.
-                Err(Miss::Full(_)) => return Ok(None),
                 Err(Miss::Failed(e)) => return Err(e),
             }
         }
-        Ok(Some(columns))
+        pieces.retain(|(_, (at, _))| wanted[*at].is_some());
+        if !pieces.is_empty() {
+            self.load_pieces(number, pieces, &mut wanted, cancelled)?;
+        }
+        let ended = wanted.into_iter().map(|wanted| {
+            let wanted = wanted?;
+            let columns = wanted.columns.into_iter().collect::<Option<Vec<_>>>()?;
+            self.count(number, wanted.resident, 0);
+            let morsels = wanted.runs.iter().map(|run| run.morsels.len() as u64).sum();
+            if wanted.resident > 0 {
+                kept.ledger.resident(morsels, wanted.resident as usize);
+            }
+            Some(columns)
+        });
+        Ok(ended.collect())
+    }
+
+    /// What there is of a column, and what is missing.
+    fn found<'s>(&self, stored: &Stored, runs: &'s [SegmentRun], column: usize, keep: Keep) -> Wanted<'s> {
+        let place = stored.columns[column];
+        let mut wanted =
+            Wanted { place, runs, columns: Vec::with_capacity(runs.len()), resident: 0, missing: 0, is_whole: true };
+        for run in runs {
+            let found = match keep {
+                Keep::WhileThereIsRoom => self.columns.get(&(SegmentKey::of(&run.segment), place)),
+                Keep::ToStay => None,
+            };
+            if found.is_some() {
+                wanted.resident += stored.run_bytes(run, place);
+            } else {
+                wanted.missing += bytes_of_segment(&run.segment, place);
+                wanted.is_whole &= run.is_whole;
+            }
+            wanted.columns.push(found);
+        }
+        wanted
+    }
+
+    /// A column of a segment that was not there, or memory for it and the right to load it.
+    fn claimed<'s>(
+        &'s self,
+        kept: &'s Kept<'_>,
+        of: &mut Wanted<'_>,
+        (key, run): (SegmentKey, usize),
+        column: usize,
+        keep: Keep,
+    ) -> std::result::Result<Claimed<'s>, Miss> {
+        let SegmentRun { segment, morsels, .. } = &of.runs[run];
+        let bytes = bytes_of_segment(segment, of.place);
+        match self.columns.claim(&(key, of.place), bytes, self.limit, keep == Keep::ToStay)? {
+            Claim::There(there) => {
+                of.resident += segment.column(of.place).stored_bytes;
+                Ok(Claimed::There(there))
+            }
+            Claim::Mine(claim) => {
+                let data = DeviceBuf::new(self.stager.context(), bytes as usize).map_err(|source| match source {
+                    crate::Error::Cuda { code: OUT_OF_MEMORY, .. } => Miss::Full(Full { needed: bytes, available: 0 }),
+                    source => Miss::Failed(source.into()),
+                })?;
+                let is_coded = segment.column(of.place).encoding == EncodingCode::Dictionary;
+                let (source, morsels) = (&kept.source, morsels.clone());
+                Ok(Claimed::Mine(Piece { claim, source, morsels, column, is_coded, data }))
+            }
+        }
+    }
+
+    /// Loads what is missing of columns, each with its place among them and its run.
+    fn load_pieces(
+        &self,
+        number: usize,
+        pieces: Vec<(Piece<'_>, (usize, usize))>,
+        wanted: &mut [Option<Wanted<'_>>],
+        cancelled: &AtomicBool,
+    ) -> Result<()> {
+        let (pieces, places): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
+        let of = |(at, run): &(usize, usize)| {
+            let wanted = wanted[*at].as_ref();
+            wanted.map(|wanted| (Arc::clone(&wanted.runs[*run].segment), wanted.place))
+        };
+        let segments: Vec<Option<(Arc<Segment>, usize)>> = places.iter().map(of).collect();
+        let pieces = pieces.into_iter().zip(&segments);
+        let pieces = pieces.filter_map(|(piece, of)| of.as_ref().map(|(segment, place)| (piece, &**segment, *place)));
+        let (loaded, moved) = load(self.stager, self.shape, pieces.collect(), cancelled)?;
+        self.count(number, 0, moved as u64);
+        for ((at, run), loaded) in places.into_iter().zip(loaded) {
+            match (&mut wanted[at], loaded) {
+                (Some(wanted), Some(column)) => wanted.columns[run] = Some(column),
+                (_, None) => wanted[at] = None,
+                (None, _) => {}
+            }
+        }
+        Ok(())
     }
 
     /// An image of columns that are on the device.
@@ -278,17 +360,26 @@ impl<'a> ResidentImages<'a> {
             }
             debug_assert!(can_be_kept(segment, place));
         }
-        let mut data = DeviceBuf::new(self.context, tables.data.len())?;
+        let mut data = DeviceBuf::new(self.stager.context(), tables.data.len())?;
         data.copy_from(0, &tables.data)?;
         for part in &mut parts {
             // Offsets begin at 1, so that 0 is none.
             part.table = if part.table == 0 { 0 } else { data.address() + part.table - 1 };
         }
-        ColumnImage::of_parts(self.context, data, &parts).map(Some)
+        ColumnImage::of_parts(self.stager.context(), data, parts).map(Some)
     }
 }
 
 impl Kept<'_> {
+    fn cannot_stay(&self, column: usize) -> Error {
+        let name = self.stored.as_ref().map(|(stored, runs)| {
+            let place = stored.columns[column];
+            runs.first().map_or(String::new(), |run| run.segment.column(place).name.clone())
+        });
+        let what = format!("column {} of {} on a device", name.unwrap_or_default(), self.source.name());
+        Error::Pipeline(PipelineError::Unsupported(what))
+    }
+
     /// Where it is stored, if a column of it can be on a device segment by segment.
     fn stays(&self, column: usize) -> Option<(&Stored, &[SegmentRun])> {
         let (stored, runs) = self.stored.as_ref()?;
@@ -297,10 +388,29 @@ impl Kept<'_> {
     }
 }
 
+/// What a column of a source is made of.
+struct Wanted<'a> {
+    /// Its place in the segments.
+    place: usize,
+    runs: &'a [SegmentRun],
+    /// Of each run, once it is there.
+    columns: Vec<Option<Arc<Column>>>,
+    /// Stored bytes of what was there, and bytes that the rest takes at most.
+    resident: u64,
+    missing: u64,
+    /// Whether what is missing are whole segments.
+    is_whole: bool,
+}
+
+/// What came of a claim.
+enum Claimed<'a> {
+    There(Arc<Column>),
+    Mine(Piece<'a>),
+}
+
 /// Why a column of a segment is not there.
 enum Miss {
     Full(Full),
-    NotItsOwn,
     Failed(Error),
 }
 
@@ -311,38 +421,71 @@ impl From<Full> for Miss {
 }
 
 impl Images for ResidentImages<'_> {
-    fn column(&self, source: &Arc<dyn Source>, column: usize) -> Result<Arc<ColumnImage>> {
-        let number = self.sources.iter().position(|known| Arc::ptr_eq(&known.source, source));
-        let stored = number.and_then(|number| Some((number, self.sources[number].stays(column)?)));
-        if let Some((number, (stored, runs))) = stored {
-            let segments = runs.iter().map(|run| {
-                let blocks = || stored.blocks[run.morsels.clone()].iter().map(|(_, block)| *block).collect();
-                (SegmentKey::of(&run.segment), (!run.is_whole).then(blocks))
-            });
-            let (segments, column_place) = (segments.collect(), stored.columns[column]);
-            let identity = Identity { segments, column: column_place, ty: source.columns()[column].ty };
-            let pieces = self.pieces(number, stored, runs, column, Keep::WhileThereIsRoom)?;
-            if let Some(columns) = pieces {
-                if let Some((image, of)) = self.assembled.find(&identity)
-                    && of.iter().zip(&columns).all(|(a, b)| Arc::ptr_eq(a, b))
-                {
-                    self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(columns);
-                    return Ok(image);
-                }
-                if let Some(image) = self.assemble(number, (stored, runs), column, &columns)? {
-                    let image = Arc::new(image);
-                    self.count(number, 0, image.bytes() as u64);
-                    self.assembled.remember(identity, &image, &columns);
-                    self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(columns);
-                    return Ok(image);
-                }
+    fn column(&self, source: &Arc<dyn Source>, column: usize) -> Result<Option<Arc<ColumnImage>>> {
+        let mut one = self.columns(source, &[column], &AtomicBool::new(false))?;
+        Ok(one.pop().flatten())
+    }
+
+    fn columns(
+        &self,
+        source: &Arc<dyn Source>,
+        columns: &[usize],
+        cancelled: &AtomicBool,
+    ) -> Result<Vec<Option<Arc<ColumnImage>>>> {
+        let Some(number) = self.number_of(&**source) else { return Ok(vec![None; columns.len()]) };
+        let pieces = self.pieces(number, columns, Keep::WhileThereIsRoom, cancelled)?;
+        let image = |(column, pieces): (&usize, Option<Vec<Arc<Column>>>)| match pieces {
+            Some(pieces) => self.image(number, *column, pieces),
+            None => Ok(None),
+        };
+        columns.iter().zip(pieces).map(image).collect()
+    }
+
+    fn outlook(&self, source: &dyn Source, column: usize, morsels: &[(u32, u32)]) -> Result<Outlook> {
+        let stored = self.number_of(source).and_then(|number| self.sources[number].stored.as_ref());
+        match stored {
+            Some((stored, runs)) => Ok(foreseen(source, stored, runs, column, morsels)),
+            None => Outlook::of_first(source, column, morsels),
+        }
+    }
+
+    fn streamed(&self, source: &Arc<dyn Source>, bytes: u64) {
+        if let Some(number) = self.number_of(&**source) {
+            self.count(number, 0, bytes);
+        }
+    }
+}
+
+impl ResidentImages<'_> {
+    fn number_of(&self, source: &dyn Source) -> Option<usize> {
+        let is_that = |known: &Kept<'_>| std::ptr::addr_eq(Arc::as_ptr(&known.source), std::ptr::from_ref(source));
+        self.sources.iter().position(is_that)
+    }
+
+    /// The image of a column that is made of these.
+    fn image(&self, number: usize, column: usize, pieces: Vec<Arc<Column>>) -> Result<Option<Arc<ColumnImage>>> {
+        let kept = &self.sources[number];
+        let Some((stored, runs)) = kept.stays(column) else { return Ok(None) };
+        let segments = runs.iter().map(|run| {
+            let blocks = || stored.blocks[run.morsels.clone()].iter().map(|(_, block)| *block).collect();
+            (SegmentKey::of(&run.segment), (!run.is_whole).then(blocks))
+        });
+        let (segments, place) = (segments.collect(), stored.columns[column]);
+        let identity = Identity { segments, column: place, ty: kept.source.columns()[column].ty };
+        let known = self.assembled.find(&identity);
+        let known = known.filter(|(_, of)| of.iter().zip(&pieces).all(|(a, b)| Arc::ptr_eq(a, b)));
+        let image = match known {
+            Some((image, _)) => image,
+            None => {
+                let Some(image) = self.assemble(number, (stored, runs), column, &pieces)? else { return Ok(None) };
+                let image = Arc::new(image);
+                self.count(number, 0, image.bytes() as u64);
+                self.assembled.remember(identity, &image, &pieces);
+                image
             }
-        }
-        let image = ColumnImage::upload(self.context, &**source, column)?;
-        if let Some(number) = number {
-            self.count(number, 0, image.bytes() as u64);
-        }
-        Ok(Arc::new(image))
+        };
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(pieces);
+        Ok(Some(image))
     }
 }
 
@@ -352,6 +495,28 @@ fn packed(low: u32, high: u32) -> u32 {
         (0, _) => form::SAME,
         (low, 0) => form::PACKED + low,
         (low, high) => form::WIDE + low + high,
+    }
+}
+
+/// What codes of a table are to what they stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CodeOrder {
+    /// The same: the table need not be asked. So it is with texts, if all segments have the same ones.
+    Themselves,
+    /// In the same order.
+    Ascending,
+    /// In none.
+    Other,
+}
+
+impl CodeOrder {
+    /// Of what the codes from 0 on stand for.
+    fn of<T: Copy + PartialOrd + Into<i64>>(table: &[T]) -> Self {
+        match () {
+            () if table.iter().enumerate().all(|(code, value)| (*value).into() == code as i64) => Self::Themselves,
+            () if table.is_sorted() => Self::Ascending,
+            () => Self::Other,
+        }
     }
 }
 

@@ -144,26 +144,19 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
         found
     }
 
-    /// A thing that takes so many bytes, loaded if it is not there, and whether it was; `is_kept` to stay. It stays while it
-    /// is held.
+    /// A thing that takes so many bytes, `is_kept` to stay: what is there, or a claim to load it. Who wants the same meanwhile
+    /// waits; so who claims several does so in the order of their names, or two wait for each other.
     ///
     /// # Errors
-    /// [`Full`], and those of `load`.
-    pub fn get_or_load<E: From<Full>>(
-        &self,
-        key: &K,
-        bytes: u64,
-        limit: u64,
-        is_kept: bool,
-        load: impl FnOnce() -> Result<M, E>,
-    ) -> Result<(Arc<M>, bool), E> {
+    /// [`Full`].
+    pub fn claim(&self, key: &K, bytes: u64, limit: u64, is_kept: bool) -> Result<Claim<'_, K, M>, Full> {
         let mut state = self.lock();
         loop {
             if let Some(found) = state.find(key, is_kept) {
                 if let Some(thing) = state.things.get_mut(key).filter(|_| !is_kept) {
                     thing.hits += 1;
                 }
-                return Ok((found, true));
+                return Ok(Claim::There(found));
             }
             if !state.loading.contains(key) {
                 break;
@@ -173,15 +166,16 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
         state.reserve(bytes, limit, is_kept)?;
         state.loading.insert(key.clone());
         drop(state);
-        let loading = Loading { store: self, key, bytes };
-        let memory = Arc::new(load()?);
+        Ok(Claim::Mine(Loading { store: self, key: key.clone(), bytes, is_kept }))
+    }
+
+    /// Bytes that could be had: what is free, and what may go.
+    pub fn available(&self, limit: u64, is_kept: bool) -> u64 {
         let mut state = self.lock();
-        state.clock += 1;
-        let thing = Thing { memory: Arc::clone(&memory), bytes, hits: 0, used: state.clock, is_kept };
-        state.things.insert(key.clone(), thing);
-        drop(state);
-        loading.done();
-        Ok((memory, false))
+        state.settle();
+        let may_go = |thing: &&Thing<M>| thing.pins() == 0 && (is_kept || !thing.is_kept);
+        let others: u64 = state.things.values().filter(may_go).map(|thing| thing.bytes).sum();
+        limit.saturating_sub(state.bytes.saturating_sub(others))
     }
 
     /// Whether a thing is there: nobody uses it for being asked about.
@@ -230,24 +224,47 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
     }
 }
 
+/// What is there, or who has to load it.
+#[derive(Debug)]
+pub enum Claim<'a, K: Clone + Eq + Hash, M> {
+    /// It stays while it is held.
+    There(Arc<M>),
+    /// Whoever has this.
+    Mine(Loading<'a, K, M>),
+}
+
 /// Something is being loaded; however that ends, who waits for it goes on.
-struct Loading<'a, K: Clone + Eq + Hash, M> {
+#[derive(Debug)]
+pub struct Loading<'a, K: Clone + Eq + Hash, M> {
     store: &'a Store<K, M>,
-    key: &'a K,
+    key: K,
     /// Given back if it fails.
     bytes: u64,
+    is_kept: bool,
 }
 
 impl<K: Clone + Eq + Hash, M> Loading<'_, K, M> {
-    fn done(mut self) {
-        self.bytes = 0;
+    /// What it is called.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// It is loaded.
+    pub fn done(mut self, memory: M) -> Arc<M> {
+        let memory = Arc::new(memory);
+        let mut state = self.store.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.clock += 1;
+        let bytes = std::mem::take(&mut self.bytes);
+        let thing = Thing { memory: Arc::clone(&memory), bytes, hits: 0, used: state.clock, is_kept: self.is_kept };
+        state.things.insert(self.key.clone(), thing);
+        memory
     }
 }
 
 impl<K: Clone + Eq + Hash, M> Drop for Loading<'_, K, M> {
     fn drop(&mut self) {
         let mut state = self.store.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.loading.remove(self.key);
+        state.loading.remove(&self.key);
         state.bytes -= self.bytes;
         drop(state);
         self.store.loaded.notify_all();
@@ -276,8 +293,22 @@ mod tests {
 
     const LIMIT: u64 = 100;
 
+    /// What is there, or what `load` makes; and whether it was there.
+    fn get_or_load(
+        store: &Store<u32, u32>,
+        key: u32,
+        bytes: u64,
+        is_kept: bool,
+        load: impl FnOnce() -> Result<u32, Error>,
+    ) -> Result<(Arc<u32>, bool), Error> {
+        match store.claim(&key, bytes, LIMIT, is_kept)? {
+            Claim::There(thing) => Ok((thing, true)),
+            Claim::Mine(loading) => Ok((loading.done(load()?), false)),
+        }
+    }
+
     fn put(store: &Store<u32, u32>, key: u32, bytes: u64, is_kept: bool) -> Result<Arc<u32>, Error> {
-        store.get_or_load(&key, bytes, LIMIT, is_kept, || Ok::<_, Error>(key)).map(|(thing, _)| thing)
+        get_or_load(store, key, bytes, is_kept, || Ok(key)).map(|(thing, _)| thing)
     }
 
     fn keys(store: &Store<u32, u32>) -> Vec<u32> {
@@ -339,7 +370,7 @@ mod tests {
     fn what_was_there_can_be_made_to_stay() {
         let store = Store::default();
         put(&store, 0, 50, false).unwrap();
-        let (_, was_there) = store.get_or_load(&0, 50, LIMIT, true, || Err(Error::Broken)).unwrap();
+        let (_, was_there) = get_or_load(&store, 0, 50, true, || Err(Error::Broken)).unwrap();
         assert!(was_there && store.list()[0].is_kept);
         put(&store, 1, 50, false).unwrap();
         put(&store, 2, 50, false).unwrap();
@@ -349,13 +380,27 @@ mod tests {
     #[test]
     fn what_fails_leaves_nothing_behind() {
         let store: Store<u32, u32> = Store::default();
-        let outcome = store.get_or_load(&0, 50, LIMIT, false, || Err(Error::Broken));
+        let outcome = get_or_load(&store, 0, 50, false, || Err(Error::Broken));
         assert_eq!((outcome.unwrap_err(), store.bytes(), keys(&store)), (Error::Broken, 0, vec![]));
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            store.get_or_load(&0, 50, LIMIT, false, || -> Result<u32, Error> { panic!("no") })
+            get_or_load(&store, 0, 50, false, || -> Result<u32, Error> { panic!("no") })
         }));
         assert!(panicked.is_err() && store.bytes() == 0);
         put(&store, 0, 100, false).unwrap();
+    }
+
+    #[test]
+    fn what_could_be_had_is_what_is_free_and_what_may_go() {
+        let store = Store::default();
+        put(&store, 0, 30, false).unwrap();
+        put(&store, 1, 20, true).unwrap();
+        let held = put(&store, 2, 10, false).unwrap();
+        assert_eq!((store.available(LIMIT, false), store.available(LIMIT, true)), (70, 90));
+        assert_eq!(store.available(25, false), 0);
+        let claim = store.claim(&3, 40, LIMIT, false).unwrap();
+        assert!(matches!(claim, Claim::Mine(_)) && store.available(LIMIT, false) == 30);
+        drop((claim, held));
+        assert_eq!(store.available(LIMIT, false), 80);
     }
 
     #[test]
@@ -368,9 +413,9 @@ mod tests {
                         let load = || {
                             loads.fetch_add(1, Relaxed);
                             std::thread::yield_now();
-                            Ok::<_, Error>(key)
+                            Ok(key)
                         };
-                        let (thing, _) = store.get_or_load(&key, 1, LIMIT, false, load).unwrap();
+                        let (thing, _) = get_or_load(&store, key, 1, false, load).unwrap();
                         assert_eq!(*thing, key);
                     }
                 });

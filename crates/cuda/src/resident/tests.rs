@@ -6,15 +6,15 @@ use std::sync::atomic::AtomicBool;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray};
 use onehop_io::{Hop, Ledger, MemoryFile};
-use onehop_pipeline::backend::{SegmentKey, Stored};
+use onehop_pipeline::backend::{Residence, SegmentKey, Stored};
 use onehop_pipeline::cpu::{self, Execution, ResultColumn, ResultValues};
 use onehop_pipeline::ir::{Aggregate, JoinKind, Pipeline, Probe, Program, Sink, Step};
 use onehop_pipeline::{CompareOp, Error as PipelineError, Expr, SegmentSource, Source};
 use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
 
 use super::*;
-use crate::fake;
-use crate::fused::{Error, Executor, Options};
+use crate::fake::{self, Answer as Fails, Call, Fault, Machine};
+use crate::fused::{ColumnImage, Error, Executor, Options, Part, StreamFacts};
 
 const SEGMENTS: usize = 3;
 const BLOCKS: usize = 4;
@@ -48,7 +48,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let options = Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, counts: true };
+        let options = Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, ..Options::default() };
         let executor = Executor::new(&fake::context(), &fake::nvrtc(), None, options);
         let segments = (0..SEGMENTS).map(segment).collect();
         Self { executor, segments, columns: Columns::default(), assembled: Assembled::default() }
@@ -73,6 +73,11 @@ impl Place {
 
     /// Runs on the device and compares with the CPU; what was resident, and what was moved.
     fn same(&self, stored: &Stored, limit: u64) -> Bytes {
+        self.same_if(stored, (limit, Residence::Auto)).0
+    }
+
+    /// The same, and what was streamed of what was moved.
+    fn same_if(&self, stored: &Stored, limit: (u64, Residence)) -> (Bytes, Option<StreamFacts>) {
         let source = Self::source(stored);
         let [number, text, double, same] = [0, 1, 2, 3].map(Expr::Register);
         let aggregates = vec![
@@ -88,13 +93,13 @@ impl Place {
         let mut execution = Execution::new(program, vec![Arc::clone(&source)], 1 << 30).unwrap();
         let ledger = Arc::new(Ledger::default());
         let sources = vec![(source, Some(stored), Arc::clone(&ledger))];
-        let images = ResidentImages::new(self.executor.context(), &self.columns, &self.assembled, limit, sources);
+        let images = ResidentImages::new(&self.executor, &self.columns, &self.assembled, limit, sources);
         let answer = self.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
         let expected = cpu::run(&mut execution, 1).unwrap();
         assert_eq!(rows_of(&answer.chunks), rows_of(&expected));
         let bytes = images.bytes(0);
         assert_eq!(ledger.snapshot().hop(Hop::HostToDevice), bytes.moved);
-        bytes
+        (bytes, answer.pipelines[0].streamed)
     }
 
     fn names(&self) -> usize {
@@ -169,14 +174,98 @@ fn what_does_not_fit_or_is_not_whole_is_copied_for_the_run() {
 }
 
 #[test]
+fn what_is_not_to_stay_is_streamed_and_what_is_there_is_used() {
+    let place = Place::new();
+    let all = place.stored(|_, _| true);
+    let off = (u64::MAX, Residence::Off);
+    let (bytes, streamed) = place.same_if(&all, off);
+    assert!(bytes.resident == 0 && streamed.unwrap().bytes == bytes.moved && place.names() == 0, "{bytes:?}");
+    // What was loaded by name is there for everybody, and takes other columns with it.
+    let sources = vec![(Place::source(&all), Some(&all), Arc::default())];
+    let limit = (u64::MAX, Residence::Auto);
+    let images = ResidentImages::new(&place.executor, &place.columns, &place.assembled, limit, sources);
+    images.load(0, &[0, 2], &AtomicBool::new(false)).unwrap();
+    let (some, fewer) = place.same_if(&all, off);
+    assert!(some.resident > 0 && fewer.unwrap().bytes < streamed.unwrap().bytes, "{some:?}, {fewer:?}");
+    assert_eq!(place.names(), 2 * SEGMENTS);
+    // With room for some of them, those stay and the others come and go.
+    place.columns.evict_if(|_| true);
+    let (first, streamed) = place.same_if(&all, (bytes.moved / 2, Residence::Auto));
+    assert!(streamed.is_some_and(|streamed| streamed.bytes < first.moved) && place.names() > 0, "{streamed:?}");
+    let (_, again) = place.same_if(&all, (bytes.moved / 2, Residence::Auto));
+    assert_eq!(again.map(|again| again.batches), streamed.map(|streamed| streamed.batches));
+    assert!(place.same_if(&all, (u64::MAX, Residence::Auto)).1.is_none());
+}
+
+#[test]
+fn loading_that_fails_leaves_nothing_and_can_be_tried_again() {
+    let (machine, context) = Machine::start();
+    {
+        let executor = Executor::new(&context, &fake::nvrtc(), None, Options::default());
+        let place = Place { executor, ..Place::new() };
+        let all = place.stored(|_, _| true);
+        let source = Place::source(&all);
+        let load = |cancelled: &AtomicBool| {
+            let sources = vec![(Arc::clone(&source), Some(&all), Arc::default())];
+            let limit = (u64::MAX, Residence::Auto);
+            let images = ResidentImages::new(&place.executor, &place.columns, &place.assembled, limit, sources);
+            images.load(0, &[0, 1, 2, 3], cancelled)
+        };
+        let (no, yes) = (AtomicBool::new(false), AtomicBool::new(true));
+        assert!(matches!(load(&yes), Err(Error::Pipeline(PipelineError::Cancelled))));
+        for (call, at, code) in [(Call::Copy, 0, 700), (Call::Copy, 3, 700), (Call::Record, 0, 700)] {
+            machine.set_faults(&[Fault { call, at, lasts: false, answer: Fails::Code(code) }]);
+            assert!(matches!(load(&no), Err(Error::Device { .. })), "{call:?}");
+            assert_eq!((place.names(), place.columns.bytes()), (0, 0), "{call:?}");
+        }
+        // No memory left, though there should be some.
+        machine.set_faults(&[Fault { call: Call::Allocate, at: 5, lasts: false, answer: Fails::Code(2) }]);
+        assert!(matches!(load(&no), Err(Error::Pipeline(PipelineError::Memory { .. }))));
+        assert_eq!((place.names(), place.columns.bytes()), (0, 0));
+        // A query that finds none streams what does not fit.
+        machine.set_faults(&[Fault { call: Call::Allocate, at: 5, lasts: false, answer: Fails::Code(2) }]);
+        let (_, streamed) = place.same_if(&all, (u64::MAX, Residence::Auto));
+        assert!(streamed.is_some() && place.names() == 3 * SEGMENTS, "{}", place.names());
+        machine.set_faults(&[]);
+        load(&no).unwrap();
+        assert_eq!(place.names(), 4 * SEGMENTS);
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+    assert!(machine.living().is_empty(), "{:?}", machine.living());
+}
+
+/// What is foreseen from footers is what comes, and no more than is foreseen.
+#[test]
+fn forecasts_come_true() {
+    let place = Place::new();
+    let wanted: [fn(usize, usize) -> bool; 3] = [|_, _| true, |segment, _| segment == 1, |_, block| block % 2 == 0];
+    for wanted in wanted {
+        let stored = place.stored(wanted);
+        let source = Place::source(&stored);
+        let morsels: Vec<(u32, u32)> =
+            (0..source.morsels()).map(|morsel| (morsel as u32, source.rows(morsel) as u32)).collect();
+        for column in 0..5 {
+            let outlook = forecast::foreseen(&*source, &stored, &stored.runs(), column, &morsels);
+            let image = ColumnImage::upload(place.executor.context(), &*source, column).unwrap();
+            assert_eq!(outlook.forms, image.forms(), "column {column}");
+            // With the parts, which are not the blocks'.
+            let most: usize = outlook.bytes.iter().sum::<usize>() + morsels.len() * size_of::<Part>();
+            let tables = if column == 1 { 4096 } else { 0 };
+            assert!(image.bytes() <= most + tables, "column {column}: {} of {most}", image.bytes());
+        }
+    }
+}
+
+#[test]
 fn what_is_loaded_stays() {
     let place = Place::new();
     let all = place.stored(|_, _| true);
     let source = Place::source(&all);
     let load = |column: usize, limit: u64| {
         let sources = vec![(Arc::clone(&source), Some(&all), Arc::default())];
-        let images = ResidentImages::new(place.executor.context(), &place.columns, &place.assembled, limit, sources);
-        images.load(0, column).map(|bytes| (bytes, images.bytes(0).moved))
+        let images =
+            ResidentImages::new(&place.executor, &place.columns, &place.assembled, (limit, Residence::Auto), sources);
+        images.load(0, &[column], &AtomicBool::new(false)).map(|bytes| (bytes, images.bytes(0).moved))
     };
     let (bytes, moved) = load(0, u64::MAX).unwrap();
     assert_eq!(bytes, moved);
@@ -259,7 +348,8 @@ fn codes_are_asked_about_wherever_their_columns_are() {
     // Brought, there already, and too much to be kept.
     for limit in [u64::MAX, u64::MAX, 0] {
         let sources = vec![(Arc::clone(&source), Some(&stored), Arc::clone(&ledger))];
-        let images = ResidentImages::new(place.executor.context(), &place.columns, &place.assembled, limit, sources);
+        let images =
+            ResidentImages::new(&place.executor, &place.columns, &place.assembled, (limit, Residence::Auto), sources);
         let answer = place.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
         assert_eq!(rows_of(&answer.chunks), expected, "{limit}");
     }

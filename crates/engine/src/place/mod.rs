@@ -199,7 +199,7 @@ pub(crate) fn place(
         Err(_) if !is_required => return Placement::default(),
         Err(why) => return Placement::refused(why),
     };
-    let hints = Arc::new(Hints { stored, memory: placing.memory });
+    let hints = Arc::new(Hints { stored, memory: placing.memory, ..Hints::default() });
     let mut refused: Option<(&Arc<dyn Backend>, String)> = None;
     let mut best: Option<Candidate> = None;
     for backend in all.iter().filter(|backend| placing.names.has(backend.name())) {

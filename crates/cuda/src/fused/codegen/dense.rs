@@ -4,11 +4,15 @@
 //! in which every shift is a constant, and those that are not live go to no group.
 //!
 //! ```text
-//! a vector     u64 b0 = charge | quantity << 42 ...            what rows are summed up of, several fields to a word
-//!              s0[group] += b0 ...                             in registers, for each of the groups
+//! a row        u64 b0 = charge | quantity << 42 ...            what it is summed up of, several fields to a word
+//!              d0[group] += b0 ...                             in shared memory, where every thread has words of its own
 //! a window     of so many vectors that no field can run over: taken apart, summed up over the warp, and added to the
-//!              states in shared memory, as rows by themselves would be
+//!              states, as rows by themselves would be
 //! ```
+//! Nobody waits for anybody, and no two threads of a warp meet in a bank. Rows that are not live go to a group behind the
+//! last, which nobody asks for. (In registers each row would have to be compared with every group: with six of them that
+//! was half of all instructions.)
+//!
 //! A field holds what a value is above the least that it can be, so that it is never negative. The first field counts
 //! rows: what was left out of them is added again when the window ends.
 //!
@@ -23,15 +27,16 @@ use super::groups::{Groups, SlotKind};
 use super::pipeline::Builder;
 use super::type_of;
 use crate::fused::Result;
-use crate::fused::image::form;
+use crate::fused::part::form;
 use crate::fused::plan::{ActKind, Register, registers_of};
 use crate::fused::table::Rows;
 
-/// Groups, at most: each row is compared with all of them.
-const MOST_GROUPS: u64 = 8;
-/// Registers of packed words of a vector, and of sums, at most.
+/// Registers of packed words of a vector, at most.
 const MOST_WORDS: u32 = 96;
-const MOST_SUMS: u64 = 64;
+/// Bytes of shared memory for the words of a block's threads, at most: with more, few blocks would fit.
+const MOST_BYTES: u64 = 24 << 10;
+/// Threads of a block, at most: each of them needs a great many registers.
+const DENSE_THREADS: u32 = 128;
 /// The part of the rows that must be left.
 const MOST_ROWS: f64 = 0.4;
 /// Vectors of a window, at most.
@@ -47,6 +52,8 @@ const FIELD_BITS: u32 = WORD_BITS - 5;
 pub(in crate::fused) struct Dense {
     /// Vectors of a window.
     window: u32,
+    /// Threads of a block.
+    pub threads: u32,
     fields: Vec<Field>,
     words: Vec<Packed>,
 }
@@ -87,13 +94,24 @@ fn bits_of_sum(most: u128, values: u128) -> u32 {
 }
 
 impl Dense {
+    /// Words of 64 bits that each group takes, for all threads of a block.
+    fn group_words(&self) -> u64 {
+        let each: u32 = self.words.iter().map(|word| word.registers()).sum();
+        (u64::from(each) * u64::from(self.threads)).div_ceil(2)
+    }
+
+    /// Words of shared memory beside the states of so many groups.
+    pub fn shared_words(&self, groups: u64) -> u64 {
+        self.group_words() * (groups + 1)
+    }
+
     /// Puts fields of values of up to `most` into words, widest first into the first word that has room, for the window in
     /// which rows cost least. `None` if there is a value that no word has room for.
-    fn pack(fields: &[(Option<usize>, i64, u128)]) -> Option<Self> {
+    fn pack(fields: &[(Option<usize>, i64, u128)], threads: u32) -> Option<Self> {
         let mut best: Option<(u32, Self)> = None;
         let mut window = WINDOW;
         while window > 0 {
-            if let Some(dense) = Self::pack_window(fields, window) {
+            if let Some(dense) = Self::pack_window(fields, window, threads) {
                 let registers = dense.words.iter().map(|word| word.registers()).sum();
                 if best.as_ref().is_none_or(|(least, _)| registers < *least) {
                     best = Some((registers, dense));
@@ -104,7 +122,7 @@ impl Dense {
         best.map(|(_, dense)| dense)
     }
 
-    fn pack_window(fields: &[(Option<usize>, i64, u128)], window: u32) -> Option<Self> {
+    fn pack_window(fields: &[(Option<usize>, i64, u128)], window: u32, threads: u32) -> Option<Self> {
         let bits = |most: u128| bits_of_sum(most, LANE_ROWS * u128::from(window)).max(1);
         let mut order: Vec<usize> = (0..fields.len()).collect();
         order.sort_by_key(|field| std::cmp::Reverse(bits(fields[*field].2)));
@@ -123,7 +141,13 @@ impl Dense {
             packed[number] = Some(Field { slot, least, word, shift: words[word].bits, bits });
             words[word].bits += bits;
         }
-        Some(Self { window, fields: packed.into_iter().flatten().collect(), words })
+        // The wide ones first, so that all are where their size wants them.
+        let mut places: Vec<usize> = (0..words.len()).collect();
+        places.sort_by_key(|word| std::cmp::Reverse(words[*word].registers()));
+        let words_of = places.iter().map(|word| words[*word]).collect();
+        let place = |word: usize| places.iter().position(|place| *place == word).unwrap_or(word);
+        let fields = packed.into_iter().flatten().map(|field| Field { word: place(field.word), ..field }).collect();
+        Some(Self { window, threads, fields, words: words_of })
     }
 }
 
@@ -139,7 +163,7 @@ impl Builder<'_> {
             return None;
         }
         let exprs = || keys.iter().chain(arguments.iter().flatten());
-        if groups.count() > MOST_GROUPS || exprs().any(|bound| bound.domain.nullable || bound.is_fallible) {
+        if exprs().any(|bound| bound.domain.nullable || bound.is_fallible) {
             return None;
         }
         let columns = self.dense_columns(&registers_of(exprs()))?;
@@ -159,9 +183,8 @@ impl Builder<'_> {
                 _ => return None,
             }
         }
-        let dense = Dense::pack(&fields)?;
-        let registers: u32 = dense.words.iter().map(|word| word.registers()).sum();
-        (u64::from(registers) * groups.count() <= MOST_SUMS).then_some(dense)
+        let dense = Dense::pack(&fields, self.input.threads[0].min(DENSE_THREADS))?;
+        (dense.shared_words(groups.count()) <= MOST_BYTES / 8).then_some(dense)
     }
 
     /// The columns that registers are made of, each with the form that most of its parts have; `None` if they are made of
@@ -190,10 +213,16 @@ impl Builder<'_> {
         Some(columns)
     }
 
-    /// What is before the rows.
+    /// What is before the rows. The words of word number n and group g are at `dn[g * THREADS]`.
     pub fn begin_dense(&mut self, dense: &Dense, count: u64) {
+        self.w.line("u64* const sums = G + state_words * A.copies;");
+        let each = (count + 1) * u64::from(dense.threads);
+        let mut before = 0;
         for (number, word) in dense.words.iter().enumerate() {
-            self.w.line(format!("{} d{number}[{count}] = {{}};", word.ty()));
+            let ty = word.ty();
+            self.w.line(format!("{ty}* const d{number} = ({ty}*)((u32*)sums + {before}) + threadIdx.x;"));
+            self.w.line(format!("for (u32 g = 0; g <= {count}; g++) d{number}[g * THREADS] = 0;"));
+            before += each * u64::from(word.registers());
         }
         self.w.line("u32 held = 0;");
     }
@@ -216,32 +245,55 @@ impl Builder<'_> {
             self.w.line(format!("Column<{width}> w{register};"));
             self.w.line(format!("w{register}.load(words<{width}>(p{register}.low, vector, lane));"));
         }
+        // What is added to all rows alike is put together before them.
+        let digits: Vec<KeyDigit> = groups.layout.iter().flat_map(|layout| layout.digits_of_parts()).collect();
+        for (register, form) in &columns {
+            if *form < form::WIDE {
+                let ty = type_of(Kind::of(&self.input.plan.domains[*register]));
+                self.w.line(format!("const {ty} base{register} = stored<{ty}>(p{register}, 0);"));
+            }
+        }
+        let mut first_group: Vec<String> = Vec::new();
+        let mut key: Vec<String> = Vec::new();
+        let is_packed = |register: &usize| columns.iter().any(|(of, form)| of == register && *form < form::WIDE);
+        for (bound, digit) in keys.iter().zip(&digits) {
+            let least = self.w.args.value("i64", if digit.interval.is_empty() { 0 } else { digit.interval.min as u64 });
+            let stride = digit.stride as u32;
+            if let Some(register) = self.input.plan.column_register(bound).filter(is_packed) {
+                first_group.push(format!("((u32)base{register} - (u32){least}) * {stride}u"));
+                key.push(format!("q{register} * {stride}u"));
+            } else {
+                first_group.push(format!("0u - (u32){least} * {stride}u"));
+                key.push(String::new());
+            }
+        }
+        if !first_group.is_empty() {
+            self.w.line(format!("const u32 first_group = {};", first_group.join(" + ")));
+        }
         self.w.open("each_row<0>([&](auto row) {");
         self.w.line("constexpr int i = decltype(row)::number;");
         let before = self.w.registers.clone();
         for (register, form) in &columns {
             let kind = Kind::of(&self.input.plan.domains[*register]);
             let ty = type_of(kind);
-            let packed = format!("w{register}.template get<i>()");
+            self.w.line(format!("const u32 q{register} = w{register}.template get<i>();"));
             let value = match *form {
-                form if form < form::WIDE => format!("stored<{ty}>(p{register}, {packed})"),
-                form if form < form::CODES64 => format!("({ty})load<i32>(p{register}.table, {packed})"),
-                _ => format!("({ty})load<i64>(p{register}.table, {packed})"),
+                form if form < form::WIDE => format!("base{register} + ({ty})q{register}"),
+                form if form < form::CODES64 => format!("({ty})load<i32>(p{register}.table, q{register})"),
+                _ => format!("({ty})load<i64>(p{register}.table, q{register})"),
             };
             self.w.line(format!("const {ty} r{register} = {value};"));
             self.w.registers[*register] = Some(Operand { text: format!("r{register}"), kind, valid: Valid::Always });
         }
         self.load_all(registers)?;
-        let parts = self.operands(keys)?;
-        let digits: Vec<KeyDigit> = groups.layout.iter().flat_map(|layout| layout.digits_of_parts()).collect();
-        let mut key: Vec<String> = Vec::new();
-        for (part, digit) in parts.iter().zip(&digits) {
-            let least = self.w.args.value("i64", if digit.interval.is_empty() { 0 } else { digit.interval.min as u64 });
-            let stride = self.w.args.value("u64", digit.stride);
-            key.push(format!("((u32){} - (u32){least}) * (u32){stride}", part.text));
+        for ((bound, digit), key) in keys.iter().zip(&digits).zip(&mut key) {
+            if key.is_empty() {
+                let part = self.w.expr(bound)?;
+                *key = format!("(u32){} * {}u", part.text, digit.stride as u32);
+            }
         }
-        let key = if key.is_empty() { "0".to_string() } else { key.join(" + ") };
-        self.w.line(format!("const u32 group = live >> i & 1 ? {key} : ~0u;"));
+        key.insert(0, if first_group.is_empty() { "0u".into() } else { "first_group".to_string() });
+        self.w.line(format!("const u32 at = (live & 1u << i ? {} : {}u) * THREADS;", key.join(" + "), groups.count()));
         let mut terms: Vec<Vec<String>> = vec![Vec::new(); dense.words.len()];
         for field in &dense.fields {
             let ty = dense.words[field.word].ty();
@@ -261,13 +313,9 @@ impl Builder<'_> {
             terms[field.word].push(format!("(({ty}){value}{shift})"));
         }
         for (number, (word, terms)) in dense.words.iter().zip(&terms).enumerate() {
-            self.w.line(format!("const {} b{number} = {};", word.ty(), terms.join(" + ")));
+            self.w.line(format!("const {} b{number} = {};", word.ty(), terms.join(" | ")));
+            self.w.line(format!("d{number}[at] += b{number};"));
         }
-        self.w.line("#pragma unroll");
-        self.w.open(format!("for (u32 g = 0; g < {}; g++) {{", groups.count()));
-        let adds: Vec<String> = (0..dense.words.len()).map(|number| format!("d{number}[g] += b{number};")).collect();
-        self.w.line(format!("if (group == g) {{ {} }}", adds.join(" ")));
-        self.w.close();
         self.w.registers = before;
         self.w.depth -= 1;
         self.w.line("});");
@@ -282,12 +330,11 @@ impl Builder<'_> {
     /// Adds what is held to the groups in shared memory, and holds nothing.
     pub fn end_window(&mut self, dense: &Dense, groups: &Groups) {
         self.w.line("held = 0;");
-        self.w.line("#pragma unroll");
         self.w.open(format!("for (u32 g = 0; g < {}; g++) {{", groups.count()));
         self.w.line("u64* const state = mine + g;");
         for (number, field) in dense.fields.iter().enumerate() {
             let mask = (1u64 << field.bits) - 1;
-            let of = format!("(u64)d{}[g] >> {} & {mask:#x}ull", field.word, field.shift);
+            let of = format!("(u64)d{}[g * THREADS] >> {} & {mask:#x}ull", field.word, field.shift);
             self.w.line(format!("const u64 f{number} = warp_total<{}>({of});", field.bits));
         }
         self.w.open("if (lane == 0 && f0) {");
@@ -310,7 +357,7 @@ impl Builder<'_> {
         }
         self.w.close();
         for number in 0..dense.words.len() {
-            self.w.line(format!("d{number}[g] = 0;"));
+            self.w.line(format!("d{number}[g * THREADS] = 0;"));
         }
         self.w.close();
     }
@@ -336,15 +383,15 @@ mod tests {
     fn fields_of_tpch_q1_take_five_registers() {
         let most: [u128; 6] = [1, 5000, 10_495_000, 1_049_500_000, 113_346_000_000, 10];
         let fields: Vec<_> = most.iter().map(|most| (None, 0, *most)).collect();
-        let dense = Dense::pack(&fields).unwrap();
+        let dense = Dense::pack(&fields, 128).unwrap();
         assert_eq!(dense.words.iter().map(|word| word.registers()).sum::<u32>(), 5);
         assert!(dense.window >= 4, "{dense:?}");
     }
 
     #[test]
     fn what_no_word_holds_is_not_dense() {
-        assert!(Dense::pack(&[(None, 0, 1), (None, 0, u128::from(u64::MAX))]).is_none());
-        assert!(Dense::pack(&[(None, 0, 1), (None, 0, u128::MAX)]).is_none());
+        assert!(Dense::pack(&[(None, 0, 1), (None, 0, u128::from(u64::MAX))], 128).is_none());
+        assert!(Dense::pack(&[(None, 0, 1), (None, 0, u128::MAX)], 128).is_none());
     }
 
     proptest! {
@@ -352,7 +399,7 @@ mod tests {
         #[test]
         fn fields_hold_what_a_window_comes_to(most in proptest::collection::vec(0u64..1 << 58, 1..9)) {
             let fields: Vec<_> = most.iter().map(|most| (None, 0, u128::from(*most))).collect();
-            let Some(dense) = Dense::pack(&fields) else { return Ok(()) };
+            let Some(dense) = Dense::pack(&fields, 128) else { return Ok(()) };
             let rows = LANE_ROWS * u128::from(dense.window);
             let mut taken = vec![0u128; dense.words.len()];
             for (field, most) in dense.fields.iter().zip(&most) {

@@ -20,7 +20,7 @@ use super::Word;
 use super::dense::Dense;
 use super::expr::{Operand, Valid};
 use super::pipeline::{Builder, SHARED_BYTES};
-use crate::fused::run::UNIT_VECTORS;
+use crate::fused::launch::UNIT_VECTORS;
 use crate::fused::table::Rows;
 use crate::fused::{Error, Result};
 
@@ -111,7 +111,10 @@ impl Groups {
     pub fn shared_words(&self) -> u64 {
         match self.place {
             Place::One | Place::Registers { .. } => 0,
-            Place::Shared { copies } => copies * self.count() * self.words as u64,
+            Place::Shared { copies } => {
+                let sums = self.dense.as_ref().map_or(0, |dense| dense.shared_words(self.count()));
+                copies * self.count() * self.words as u64 + sums
+            }
             Place::Global { front, .. } => front * (self.words as u64 + 1),
         }
     }

@@ -34,7 +34,7 @@ use onehop_pipeline::bind::Check;
 use onehop_pipeline::cpu::Kind;
 
 pub(super) use groups::{Groups, Slot, SlotKind};
-pub(super) use pipeline::{Input, generate};
+pub(super) use pipeline::{Input, columns_read, generate};
 pub(super) use sink::{Output, SinkShape};
 
 /// What stands before every kernel.

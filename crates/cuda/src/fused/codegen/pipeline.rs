@@ -1,5 +1,6 @@
 //! The frame of a kernel: units, vectors, rows; and the columns that they are read from.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use onehop_pipeline::cpu::Kind;
@@ -9,15 +10,13 @@ use super::probes::Found;
 use super::sink::SinkPlan;
 use super::{End, Generated, SharedWords, Word, type_of};
 use crate::fused::Result;
-use crate::fused::image::{MOST_FORMS, form};
+use crate::fused::image::MOST_FORMS;
+use crate::fused::part::form;
 use crate::fused::plan::{ActKind, Plan, Probe, Register, registers_of};
 use crate::fused::table::TableShape;
 
 /// Bytes of shared memory for a bitmap and groups together: what every device has without being asked.
 pub(super) const SHARED_BYTES: u64 = 48 << 10;
-
-/// Threads of a block whose rows are dense: each of them needs a great many registers.
-const DENSE_THREADS: u32 = 128;
 
 /// What a text is made of.
 pub(in crate::fused) struct Input<'a> {
@@ -65,37 +64,45 @@ pub(super) struct Builder<'a> {
 /// # Errors
 /// [`Error::Refused`] for what there is no code for.
 pub(in crate::fused) fn generate(input: &Input<'_>) -> Result<Generated> {
-    let plan = input.plan;
-    let writer = Writer { registers: vec![None; plan.registers.len()], ..Writer::default() };
-    let mut builder = Builder {
-        input,
-        w: writer,
-        functions: String::new(),
-        used: vec![false; plan.registers.len()],
-        found: vec![None; plan.pipeline.steps.len()],
-        closers: Vec::new(),
-        counted: Vec::new(),
-        ends: Vec::new(),
-        shared: SharedWords::default(),
-        codes: Vec::new(),
-        ask_codes: String::new(),
-        codes_of: Vec::new(),
-    };
-    builder.kernel()
+    Builder::new(input).kernel()
+}
+
+/// The columns of the source that a pipeline's kernel reads.
+///
+/// # Errors
+/// As [`generate`].
+pub(in crate::fused) fn columns_read(input: &Input<'_>) -> Result<Vec<usize>> {
+    let mut builder = Builder::new(input);
+    let sink = builder.sink_plan()?;
+    builder.mark_all(&sink);
+    let read = (0..input.plan.registers.len()).filter(|register| builder.used[*register]);
+    let columns: BTreeSet<usize> = read.filter_map(|register| input.plan.column(register)).collect();
+    Ok(columns.into_iter().collect())
 }
 
 impl<'a> Builder<'a> {
+    fn new(input: &'a Input<'a>) -> Self {
+        let registers = input.plan.registers.len();
+        Self {
+            input,
+            w: Writer { registers: vec![None; registers], ..Writer::default() },
+            functions: String::new(),
+            used: vec![false; registers],
+            found: vec![None; input.plan.pipeline.steps.len()],
+            closers: Vec::new(),
+            counted: Vec::new(),
+            ends: Vec::new(),
+            shared: SharedWords::default(),
+            codes: Vec::new(),
+            ask_codes: String::new(),
+            codes_of: Vec::new(),
+        }
+    }
+
     fn kernel(&mut self) -> Result<Generated> {
         let plan = self.input.plan;
         let sink = self.sink_plan()?;
-        let mut read = sink.reads();
-        plan.acts.iter().for_each(|act| read.extend(&act.needs));
-        for act in &plan.acts {
-            if let ActKind::Probe(Probe { condition: Some(condition), .. }) = &act.kind {
-                read.extend(registers_of([condition]));
-            }
-        }
-        read.into_iter().for_each(|register| self.mark(register));
+        self.mark_all(&sink);
         let screens = self.screens();
         let columns: Vec<usize> = (0..plan.registers.len())
             .filter(|register| self.used[*register] && plan.column(*register).is_some())
@@ -196,7 +203,7 @@ impl<'a> Builder<'a> {
             false => format!("KERNEL(codes, Args) {{\n{}}}\n\n", self.ask_codes),
         };
         let threads = self.input.threads[usize::from(!self.shared.bitmaps.is_empty())];
-        let threads = if sink.is_dense() { threads.min(DENSE_THREADS) } else { threads };
+        let threads = sink.dense().map_or(threads, |dense| dense.threads);
         let text = format!(
             "#define THREADS {threads}\n\nstruct Args {{\n{}}};\n\n{}{codes}KERNEL(run, Args) {{\n{}}}\n",
             writer.args.declared, self.functions, writer.text
@@ -213,6 +220,18 @@ impl<'a> Builder<'a> {
             counted: std::mem::take(&mut self.counted),
             ends: std::mem::take(&mut self.ends),
         }
+    }
+
+    /// All that anything reads.
+    fn mark_all(&mut self, sink: &SinkPlan) {
+        let mut read = sink.reads();
+        for act in &self.input.plan.acts {
+            read.extend(&act.needs);
+            if let ActKind::Probe(Probe { condition: Some(condition), .. }) = &act.kind {
+                read.extend(registers_of([condition]));
+            }
+        }
+        read.into_iter().for_each(|register| self.mark(register));
     }
 
     /// A register is read, and what it is made of.

@@ -5,6 +5,7 @@ use onehop_pipeline::cpu::{KeyDigit, Kind, TableKind};
 use onehop_pipeline::ir::{Aggregate, Direction, Nulls, Sink};
 use onehop_pipeline::{Domain, Interval, Type};
 
+use super::dense::Dense;
 use super::expr::{Operand, Valid};
 use super::groups::{Groups, Place};
 use super::pipeline::Builder;
@@ -28,9 +29,9 @@ pub(in crate::fused) enum SinkShape {
 }
 
 impl SinkShape {
-    /// Whether rows are summed up by vectors.
-    pub fn is_dense(&self) -> bool {
-        matches!(self, Self::Groups(Groups { dense: Some(_), .. }))
+    /// How rows are summed up by vectors, if they are.
+    pub fn dense(&self) -> Option<&Dense> {
+        if let Self::Groups(groups) = self { groups.dense.as_ref() } else { None }
     }
 }
 

@@ -5,7 +5,7 @@ use onehop_pipeline::ir::{self, Aggregate, JoinKind, Pipeline, Probe, Program, S
 use onehop_pipeline::{ArithmeticOp, BatchSource, Bounds, CompareOp, Domain, Expr, Interval};
 
 use super::{Input, generate};
-use crate::fused::image::form;
+use crate::fused::part::form;
 use crate::fused::plan::Plan;
 use crate::fused::table::{Element, Rows, TableShape};
 

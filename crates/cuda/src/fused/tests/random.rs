@@ -16,8 +16,9 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use super::programs::naive::expected;
 use super::programs::random::{program, without_refused_aggregates};
 use super::programs::tables::{rows_of, table};
-use super::shapes::executor;
-use crate::fused::{Error, Uploads};
+use super::shapes::{executor, executor_of};
+use super::streamed::in_small_batches;
+use crate::fused::{Error, Executor, Images, Streamed, Uploads};
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
@@ -25,13 +26,22 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn programs_give_what_the_naive_interpreter_gives() {
+    let executor = executor();
+    check(&executor, &Uploads::new(executor.context()));
+}
+
+#[test]
+fn streamed_programs_give_the_same() {
+    check(&executor_of(in_small_batches(3)), &Streamed);
+}
+
+fn check(executor: &Executor, images: &dyn Images) {
     let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 40), number("ONEHOP_GPU_SEED", 1));
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     let facts = proptest::prop_oneof![table(0..60, 15), table(1000..2500, 15), table(2900..4200, 300)];
     let case = (table(0..40, 12), facts, program(), proptest::prelude::any::<[bool; 2]>());
-    let executor = executor();
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     let (mut ran, mut failed, mut invalid) = (0, 0, 0);
     while ran < wanted {
@@ -46,8 +56,7 @@ fn programs_give_what_the_naive_interpreter_gives() {
             continue;
         };
         let execution = Execution::new(program.clone(), sources, 1 << 30).unwrap();
-        let images = Uploads::new(executor.context());
-        match executor.run(&execution, &images, &AtomicBool::new(false)) {
+        match executor.run(&execution, images, &AtomicBool::new(false)) {
             Err(Error::Refused(why)) => {
                 *refused.entry(why).or_default() += 1;
                 continue;

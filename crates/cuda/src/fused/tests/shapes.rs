@@ -50,7 +50,7 @@ pub fn stored_batch(
 }
 
 pub fn options() -> Options {
-    Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, counts: true }
+    Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, ..Options::default() }
 }
 
 /// Rows of an answer, sorted, as text.
@@ -90,7 +90,11 @@ pub fn same(executor: &Executor, program: Program, sources: Vec<Arc<dyn Source>>
 }
 
 pub fn executor() -> Executor {
-    Executor::new(&fake::context(), &fake::nvrtc(), None, options())
+    executor_of(options())
+}
+
+pub fn executor_of(options: Options) -> Executor {
+    Executor::new(&fake::context(), &fake::nvrtc(), None, options)
 }
 
 pub fn r(register: usize) -> Expr {

@@ -1,0 +1,322 @@
+//! Launches of a pipeline's kernel: once over columns that are on the device as a whole, or once for each batch of those
+//! that are not.
+//!
+//! Whatever a kernel adds to is filled once, before the first launch: groups, rows, tables and counters are the same whether
+//! their additions come of one launch or of many. What differs between the launches of an attempt is [`Reads`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use onehop_pipeline::{Source, VECTOR_ROWS};
+
+use super::built::{Built, bitmap_words};
+use super::codegen::{Generated, Input, SinkShape, Word, columns_read, generate};
+use super::compile::Compiled;
+use super::image::{ColumnImage, Outlook};
+use super::memory::Piece;
+use super::part::bytes_of;
+use super::plan::Plan;
+use super::run::{PipelineFacts, Run, Targets};
+use super::table::TableShape;
+use super::{Error, Result};
+use crate::kernels::ARGUMENT_WORDS;
+use crate::{Event, Grid, Kernel};
+
+/// As in device.cuh.
+const MORSEL_VECTORS: u64 = 64;
+/// Vectors that a warp takes at once, at most: it reads where columns are once for all of them.
+pub(super) const UNIT_VECTORS: u64 = 16;
+/// Units that there should be for each warp that the device can run, so that none waits for a slow one.
+const UNITS_PER_WARP: u64 = 8;
+/// Warps that a multiprocessor runs at once, about.
+const WARPS: u64 = 32;
+/// Of the bits of 32 codes, and of what is kept of them in a run, as in device.cuh.
+const CODE_BITS_BYTES: u64 = 4;
+const CODE_RUN_BYTES: u64 = 16;
+
+/// A pipeline as it is read: what its texts are made of, but for the forms of its columns; and the morsels that are wanted.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a> {
+    pub plan: &'a Plan<'a>,
+    pub source: &'a Arc<dyn Source>,
+    /// Those that are wanted, with their rows.
+    pub morsels: &'a [(u32, u32)],
+    /// Of the tables before it.
+    pub tables: &'a [TableShape],
+    /// Of the table that it builds.
+    pub built: Option<&'a TableShape>,
+    pub rows: u64,
+}
+
+/// The columns that a pipeline reads, by their numbers in the source.
+pub(super) struct PipelineColumns {
+    /// On the device as a whole.
+    pub images: BTreeMap<usize, Arc<ColumnImage>>,
+    /// To be brought batch by batch.
+    pub streamed: BTreeMap<usize, Outlook>,
+}
+
+impl PipelineColumns {
+    /// Forms of each, as far as they are known.
+    pub fn forms(&self) -> BTreeMap<usize, Vec<u32>> {
+        let there = self.images.iter().map(|(column, image)| (*column, image.forms().to_vec()));
+        there.chain(self.streamed.iter().map(|(column, outlook)| (*column, outlook.forms.clone()))).collect()
+    }
+}
+
+/// A kernel, and what its argument has beside what it reads.
+pub(super) struct Code {
+    pub generated: Generated,
+    kernel: Kernel,
+    /// The one that asks about codes.
+    of_codes: Option<Kernel>,
+    /// Morsels that are known beforehand, and constants behind them.
+    small: Piece,
+    constants: Vec<u64>,
+    /// By number in [`Generated::codes`]: a run for every 32 codes of a column, and behind them a bit for each code.
+    of_bits: Vec<Piece>,
+}
+
+/// What a pipeline ends in.
+pub(super) struct Sinks {
+    pub table: Option<Built>,
+    pub targets: Targets,
+    pub status: Piece,
+    /// The rank of the last row that may be among the first.
+    pub threshold: Option<u64>,
+}
+
+/// What one launch reads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reads {
+    /// By column.
+    pub columns: BTreeMap<usize, ColumnReads>,
+    /// Where its morsels are; none: those that came with the code.
+    pub morsels_at: Option<u64>,
+    pub morsels: u64,
+    pub vectors: u64,
+}
+
+/// Where a column is that a launch reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ColumnReads {
+    /// A part for each number that its morsels have.
+    pub parts: u64,
+    pub code_words: u64,
+    /// For each part.
+    pub code_first: u64,
+    pub code_count: u64,
+}
+
+impl ColumnReads {
+    /// Of a whole column.
+    fn of(image: &ColumnImage) -> Self {
+        let codes = image.codes();
+        Self {
+            parts: image.address(),
+            code_words: codes.map_or(0, |codes| codes.words.address()),
+            code_first: codes.map_or(0, |codes| codes.first.address()),
+            code_count: codes.map_or(0, |codes| codes.count as u64),
+        }
+    }
+}
+
+/// Vectors of morsels.
+pub(super) fn vectors_of(morsels: &[(u32, u32)]) -> u64 {
+    morsels.iter().map(|(_, rows)| u64::from(*rows).div_ceil(VECTOR_ROWS as u64)).sum()
+}
+
+impl Run<'_> {
+    /// What a pipeline's text is made of, for columns of such forms.
+    fn input<'i>(&self, reading: &Reading<'i>, forms: &'i dyn Fn(usize) -> Vec<u32>) -> Input<'i> {
+        let options = &self.executor.options;
+        let Reading { plan, tables, built, rows, .. } = *reading;
+        let (counts, many_rows, threads) = (self.counts, options.many_rows, options.threads());
+        Input { plan, tables, built, forms, rows, counts, many_rows, threads }
+    }
+
+    /// The columns that a pipeline reads, those that are to be on the device brought there.
+    pub fn columns(&mut self, reading: &Reading<'_>) -> Result<PipelineColumns> {
+        let Reading { source, morsels, .. } = *reading;
+        let read = columns_read(&self.input(reading, &|_| Vec::new()))?;
+        let mut columns = PipelineColumns { images: BTreeMap::new(), streamed: BTreeMap::new() };
+        for (column, image) in read.iter().zip(self.images.columns(source, &read, self.cancelled)?) {
+            match image {
+                Some(image) => drop(columns.images.insert(*column, image)),
+                None => drop(columns.streamed.insert(*column, self.images.outlook(&**source, *column, morsels)?)),
+            }
+        }
+        self.held.extend(columns.images.values().cloned());
+        Ok(columns)
+    }
+
+    /// The kernel for columns of such forms.
+    pub fn code(
+        &mut self,
+        reading: &Reading<'_>,
+        forms: &BTreeMap<usize, Vec<u32>>,
+        morsels: &[(u32, u32)],
+        facts: &mut PipelineFacts,
+    ) -> Result<Code> {
+        let forms = |column: usize| forms.get(&column).cloned().unwrap_or_default();
+        let generated = generate(&self.input(reading, &forms))?;
+        if generated.args.len() > ARGUMENT_WORDS {
+            return Err(Error::refused("a query with so many columns and constants"));
+        }
+        let (kernel, compiled) = self
+            .executor
+            .compiler
+            .kernel(&generated.text)
+            .map_err(|source| Error::Device { attempt: "compiling a pipeline for the GPU".into(), source })?;
+        match compiled {
+            Compiled::Anew(elapsed) => facts.compile += elapsed,
+            Compiled::Kept | Compiled::Stored => facts.compile_hits += 1,
+        }
+        let of_codes = if generated.codes.is_empty() { None } else { Some(kernel.sibling(c"codes")?) };
+        let (small, constants) = self.small(&generated, morsels)?;
+        facts.bytes_up += small.len as u64;
+        Ok(Code { generated, kernel, of_codes, small, constants, of_bits: Vec::new() })
+    }
+
+    /// What is small and goes to the device as one: morsels, and constant arrays after them, whose places come with it.
+    fn small(&mut self, generated: &Generated, morsels: &[(u32, u32)]) -> Result<(Piece, Vec<u64>)> {
+        let mut bytes = morsel_bytes(morsels);
+        let mut places = Vec::with_capacity(generated.constants.len());
+        for constant in &generated.constants {
+            bytes.resize(bytes.len().next_multiple_of(16), 0);
+            places.push(bytes.len() as u64);
+            bytes.extend(constant);
+        }
+        let piece = self.piece(bytes.len() as u64)?;
+        self.lane.arena.write(piece, &bytes)?;
+        Ok((piece, places.into_iter().map(|place| piece.address + place).collect()))
+    }
+
+    /// One launch over columns that are on the device as a whole, and waits.
+    pub fn launch_once(
+        &mut self,
+        reading: &Reading<'_>,
+        columns: &PipelineColumns,
+        code: &mut Code,
+        sinks: &Sinks,
+        facts: &mut PipelineFacts,
+    ) -> Result<()> {
+        let morsels = reading.morsels;
+        let reads = Reads {
+            columns: columns.images.iter().map(|(column, image)| (*column, ColumnReads::of(image))).collect(),
+            morsels_at: None,
+            morsels: morsels.len() as u64,
+            vectors: vectors_of(morsels),
+        };
+        self.make_room_for_codes(code, &reads)?;
+        let [before, after] = &self.lane.events;
+        self.launch(code, sinks, &reads, [before, after])?;
+        let stream = &self.lane.stream;
+        stream.synchronize().map_err(|source| Error::Device { attempt: "a pipeline on the GPU".into(), source })?;
+        self.held.clear();
+        facts.kernel += after.since(before)?;
+        facts.launches += 1;
+        Ok(())
+    }
+
+    /// Makes sure that each code that a launch asks about has a bit, and a place in a run.
+    pub fn make_room_for_codes(&mut self, code: &mut Code, reads: &Reads) -> Result<()> {
+        for (number, column) in code.generated.codes.iter().enumerate() {
+            let bytes = reads.columns.get(column).map_or(0, |column| column.code_count);
+            let bytes = bytes * (CODE_RUN_BYTES + CODE_BITS_BYTES);
+            match code.of_bits.get(number) {
+                Some(piece) if piece.len as u64 >= bytes => {}
+                Some(_) => code.of_bits[number] = self.piece(bytes)?,
+                None => {
+                    let piece = self.piece(bytes)?;
+                    code.of_bits.push(piece);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Launches the kernel between two events.
+    pub fn launch(&self, code: &Code, sinks: &Sinks, reads: &Reads, [before, after]: [&Event; 2]) -> Result<()> {
+        let (generated, options) = (&code.generated, &self.executor.options);
+        let (table, targets) = (sinks.table.as_ref(), &sinks.targets);
+        let column = |column: &usize| reads.columns.get(column).copied().unwrap_or_default();
+        let multiprocessors = u64::from(self.executor.context.device().multiprocessors);
+        let enough = multiprocessors * WARPS * UNITS_PER_WARP;
+        let unit_vectors = (reads.vectors / enough.max(1) + 1).next_power_of_two().min(UNIT_VECTORS);
+        let units = reads.morsels * (MORSEL_VECTORS / unit_vectors);
+        let mut words: Vec<u64> = Vec::with_capacity(ARGUMENT_WORDS);
+        for word in &generated.args {
+            words.push(match *word {
+                Word::Value(value) => value,
+                Word::Constant(number) => code.constants[number],
+                Word::Parts(number) => column(&number).parts,
+                Word::CodeWords(number) => column(&number).code_words,
+                Word::CodeFirst(number) => column(&number).code_first,
+                Word::CodeCount(number) => column(&number).code_count,
+                Word::CodeRuns(number) => code.of_bits[number].address,
+                Word::CodeBits(number) => {
+                    code.of_bits[number].address + column(&generated.codes[number]).code_count * CODE_RUN_BYTES
+                }
+                Word::Morsels => reads.morsels_at.unwrap_or(code.small.address),
+                Word::Units => units,
+                Word::UnitVectors => unit_vectors,
+                Word::Status => sinks.status.address,
+                Word::Table(number, word) => self.tables[number].word(word),
+                Word::Built(word) => table.map_or(0, |table| table.word(word)),
+                Word::BitmapWords(number) => bitmap_words(&self.tables[number].shape),
+                Word::Groups => targets.groups.map_or(0, |piece| piece.address),
+                Word::GroupKeys => targets.group_keys.map_or(0, |piece| piece.address),
+                Word::GroupMask => targets.group_places.saturating_sub(1),
+                Word::GroupCount => targets.group_places,
+                Word::Copies => copies(generated),
+                Word::Output(number) => targets.outputs[number].0.address,
+                Word::OutputValid(number) => targets.outputs[number].1.map_or(0, |piece| piece.address),
+                Word::Capacity => targets.capacity,
+                Word::Threshold => sinks.threshold.unwrap_or(u64::MAX),
+            });
+        }
+        words.resize(ARGUMENT_WORDS, 0);
+        let bitmaps = generated.shared.bitmaps.iter().map(|number| bitmap_words(&self.tables[*number].shape));
+        let shared = (bitmaps.sum::<u64>() + generated.shared.groups) * 8;
+        let warps = u64::from(generated.threads / 32).max(1);
+        let most = multiprocessors * u64::from(options.blocks) * u64::from(options.threads);
+        let most = (most / u64::from(generated.threads)).max(1);
+        // Most units of a short morsel are beyond its rows.
+        let blocks = reads.vectors.div_ceil(unit_vectors * warps).clamp(1, most) as u32;
+        let grid = Grid { blocks, threads: generated.threads };
+        let stream = &self.lane.stream;
+        before.record(stream)?;
+        if let Some(codes) = &code.of_codes {
+            let most: u64 = generated.codes.iter().map(|number| column(number).code_count).max().unwrap_or(0);
+            for (piece, number) in code.of_bits.iter().zip(&generated.codes) {
+                let bytes = column(number).code_count * CODE_RUN_BYTES;
+                // SAFETY: runs of as many words as the column's codes have are in the piece, which is nobody else's, and
+                // what was launched before has read them.
+                unsafe { stream.fill_at(piece.address, 0, bytes as usize)? };
+            }
+            // SAFETY: as below; the bits are pieces of as many words as the columns' codes have.
+            unsafe { codes.launch_words(stream, Grid::of(most), 0, &words)? };
+        }
+        // SAFETY: the argument is made of the words that the text declares, in their order. Addresses are those of memory
+        // of the lengths that its parts say: of columns, which are held until the stream is through, of batches, which this
+        // stream was made to wait for, of pieces of the arena, which are nobody else's, and of tables that earlier kernels
+        // have finished.
+        unsafe { code.kernel.launch_words(stream, grid, shared as u32, &words)? };
+        Ok(after.record(stream)?)
+    }
+}
+
+/// Copies of the groups in shared memory.
+fn copies(generated: &Generated) -> u64 {
+    match &generated.sink {
+        SinkShape::Groups(groups) => groups.copies(),
+        SinkShape::Table | SinkShape::Rows { .. } => 0,
+    }
+}
+
+/// Morsels as kernels read them: number and rows of each.
+pub(super) fn morsel_bytes(morsels: &[(u32, u32)]) -> Vec<u8> {
+    let words: Vec<[u32; 2]> = morsels.iter().map(|(number, rows)| [*number, *rows]).collect();
+    bytes_of(&words).to_vec()
+}

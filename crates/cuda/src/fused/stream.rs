@@ -1,0 +1,520 @@
+//! A pipeline over columns that are not on the device: batches of morsels are brought there and read by the kernel while the
+//! next are on their way.
+//!
+//! ```text
+//! morsels that are wanted    ... m m m │ m m m m │ m m ...          batches: what fits a buffer
+//! threads                    load a block, copy its planes          an item is a column of a morsel
+//! copy stream                [copy 0][copy 1]   [copy 2] ...        behind the kernel that read the slot before
+//! the run's stream                   [kernel 0][kernel 1] ...       behind the copy
+//! ```
+//! A batch's buffer has what its planes are, and behind them what the kernel finds them by: morsels, numbered from 0, and
+//! their parts, of columns that are on the device as a whole as well. So one copy brings all, and one kernel reads columns of
+//! both kinds.
+//!
+//! Invariants:
+//! - Device memory is that of the slots, whatever the columns have; what a batch has beyond its buffer is copied by itself,
+//!   and freed when its kernel is through.
+//! - Forms are known beforehand, or foreseen. A batch with a form that its kernel was not made for gets another kernel,
+//!   made for all that are known by then, before it is launched.
+//! - A slot is written to only behind the event of the kernel that reads it, and freed only when both streams are through.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use onehop_pipeline::{Block, Domain, Source};
+use onehop_segment::BlockScan;
+
+use super::codegen::SinkShape;
+use super::image::{ColumnImage, Outlook};
+use super::launch::{Code, ColumnReads, PipelineColumns, Reading, Reads, Sinks, morsel_bytes, vectors_of};
+use super::part::{CodeTable, Memory, Part, bytes_of, code_words, part_of};
+use super::result::words_of;
+use super::run::{PipelineFacts, Run, STATUS_WORDS};
+use super::{Error, Result};
+use crate::queue::lose;
+use crate::staging::{ALIGNMENT, Cargo, Room, Sent, Shape, Stager};
+use crate::{Context, DeviceBuf, Event, Stream};
+
+/// Bytes that storage reads ahead of the batch that is filled, where there is memory for it.
+const HORIZON_BYTES: usize = 256 << 20;
+/// Bytes of what a thread brings at a time, about: one column of a morsel, or several narrow ones.
+const ITEM_BYTES: usize = 128 << 10;
+/// Items of a batch, at least, if it has as many columns of morsels.
+const ITEMS: usize = 32;
+/// Where there is no device memory for batches of this size, there is none.
+const LEAST_BATCH_BYTES: usize = 256 << 10;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: i32 = 2;
+
+/// What was brought for a pipeline batch by batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamFacts {
+    /// Batches.
+    pub batches: usize,
+    /// Bytes that were copied to the device.
+    pub bytes: u64,
+    /// How long the device waited for them, by its own clock: from the beginning to the last kernel's end, less the kernels.
+    pub waited: Duration,
+}
+
+/// A place on the device for a batch.
+struct Slot {
+    buffer: DeviceBuf,
+    before: Event,
+    after: Event,
+    draft: Mutex<Draft>,
+}
+
+/// A batch while it is filled.
+#[derive(Default)]
+struct Draft {
+    batch: Option<usize>,
+    /// By column, then morsel.
+    parts: Vec<Part>,
+    beyond: Vec<DeviceBuf>,
+}
+
+/// A batch that is on its way.
+struct Arrived {
+    slot: usize,
+    reads: Reads,
+    /// Forms of each streamed column.
+    forms: BTreeMap<usize, BTreeSet<u32>>,
+    /// What did not fit its buffer, held until its kernel is through.
+    _beyond: Vec<DeviceBuf>,
+}
+
+/// A table of codes on the device. The one on the host is held: another would not be told from it.
+struct KnownTable {
+    on_device: Option<DeviceBuf>,
+    _on_host: Box<dyn Any + Send + Sync>,
+}
+
+/// Columns of a source on their way.
+struct Streams<'a> {
+    context: &'a Arc<Context>,
+    source: &'a Arc<dyn Source>,
+    scan: Option<BlockScan>,
+    streamed: Vec<usize>,
+    images: &'a BTreeMap<usize, Arc<ColumnImage>>,
+    /// Those that are wanted, with their rows.
+    morsels: &'a [(u32, u32)],
+    batches: Vec<Portion>,
+    /// Bytes of all, about; and those that were copied.
+    bytes: u64,
+    moved: AtomicU64,
+    slots: Vec<Slot>,
+    tables: Mutex<BTreeMap<usize, KnownTable>>,
+    arrived: Mutex<BTreeMap<usize, Arrived>>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Morsels that are brought as one.
+struct Portion {
+    /// Among those that are wanted.
+    morsels: Range<usize>,
+    /// Of their columns, numbered by morsel and then column, those that a thread brings at a time.
+    items: Vec<Range<usize>>,
+}
+
+/// Morsels in portions of at most so many bytes, or one morsel: `bytes` says what each takes, and `before` what a portion
+/// takes beside. And the bytes of the largest, about.
+fn portions(bytes: &[usize], most: usize, before: usize) -> (Vec<Range<usize>>, usize) {
+    let (mut portions, mut largest): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
+    let mut filled = 0;
+    for (morsel, bytes) in bytes.iter().enumerate() {
+        match portions.last_mut() {
+            Some(last) if filled + bytes <= most => last.end = morsel + 1,
+            _ => {
+                portions.push(morsel..morsel + 1);
+                filled = before;
+            }
+        }
+        filled += bytes;
+        largest = largest.max(filled);
+    }
+    (portions, largest)
+}
+
+impl Portion {
+    /// Columns of one morsel after the other, so many as are worth a thread's way to the ring.
+    fn new(morsels: Range<usize>, outlooks: &[&Outlook], item_bytes: usize) -> Self {
+        let (mut items, mut filled): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
+        let columns = morsels.clone().flat_map(|morsel| outlooks.iter().map(move |outlook| outlook.bytes.get(morsel)));
+        for (number, bytes) in columns.enumerate() {
+            match items.last_mut() {
+                Some(last) if filled < item_bytes => last.end = number + 1,
+                _ => {
+                    items.push(number..number + 1);
+                    filled = 0;
+                }
+            }
+            filled += bytes.copied().unwrap_or(0);
+        }
+        Self { morsels, items }
+    }
+}
+
+impl<'a> Streams<'a> {
+    /// The streamed columns of morsels, in batches for which there is memory on the device; and the shape of them.
+    fn new(
+        stager: &'a Stager,
+        reading: &Reading<'a>,
+        columns: &'a PipelineColumns,
+        shape: Shape,
+    ) -> Result<(Self, Shape)> {
+        let (source, morsels) = (reading.source, reading.morsels);
+        let outlooks: Vec<&Outlook> = columns.streamed.values().collect();
+        let all = columns.streamed.len() + columns.images.len();
+        let of_part = size_of::<Part>() + size_of::<u32>();
+        let of_morsel = |morsel: usize| {
+            let planes: usize = outlooks.iter().filter_map(|outlook| outlook.bytes.get(morsel)).sum();
+            planes + all * of_part + 8
+        };
+        let bytes: Vec<usize> = (0..morsels.len()).map(of_morsel).collect();
+        let total: usize = bytes.iter().sum();
+        // Parts and first words of each column, and morsels, begin on a boundary.
+        let before = (2 * all + 1) * ALIGNMENT;
+        let mut batch_bytes = shape.batch_for(total);
+        let (batches, shape, buffers) = loop {
+            let (batches, largest) = portions(&bytes, batch_bytes, before);
+            let shape = Shape { batch_bytes: largest, slots: shape.slots.min(batches.len()), ..shape };
+            match buffers(stager, shape) {
+                Ok(buffers) => break (batches, Shape { slots: buffers.len(), ..shape }, buffers),
+                Err(e) if is_full(&e) && batch_bytes > LEAST_BATCH_BYTES => batch_bytes /= 2,
+                Err(e) => return Err(e),
+            }
+        };
+        let item_bytes = ITEM_BYTES.min(batch_bytes / ITEMS);
+        let batches = batches.into_iter().map(|morsels| Portion::new(morsels, &outlooks, item_bytes)).collect();
+        let context = stager.context();
+        let slot = |buffer| -> Result<Slot> {
+            let (before, after) = (Event::timed(context)?, Event::timed(context)?);
+            Ok(Slot { buffer, before, after, draft: Mutex::default() })
+        };
+        let slots = buffers.into_iter().map(slot).collect::<Result<Vec<Slot>>>()?;
+        let streamed: Vec<usize> = columns.streamed.keys().copied().collect();
+        let order: Vec<usize> = morsels.iter().map(|(morsel, _)| *morsel as usize).collect();
+        let streams = Self {
+            context,
+            source,
+            scan: source.scan(&order, &streamed, HORIZON_BYTES),
+            streamed,
+            images: &columns.images,
+            morsels,
+            batches,
+            bytes: total as u64,
+            moved: AtomicU64::new(0),
+            slots,
+            tables: Mutex::default(),
+            arrived: Mutex::default(),
+        };
+        Ok((streams, shape))
+    }
+
+    /// A streamed column of the morsel at a place among those that are wanted.
+    fn block(&self, at: usize, place: usize) -> Result<Block> {
+        let (number, column) = (self.morsels[at].0 as usize, self.streamed[place]);
+        Ok(match &self.scan {
+            Some(scan) => {
+                if place == 0 {
+                    scan.begin(at);
+                }
+                self.source.load_of(scan, at, number, column)?
+            }
+            None => self.source.load(number, column)?,
+        })
+    }
+
+    /// Bytes in device memory of their own.
+    fn copied(&self, bytes: &[u8]) -> Result<DeviceBuf> {
+        let mut buffer = DeviceBuf::new(self.context, bytes.len())?;
+        buffer.copy_from(0, bytes)?;
+        self.moved.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(buffer)
+    }
+
+    /// What is made of all blocks of a batch, put behind them.
+    fn seal(&self, batch: usize, room: &Room) -> Result<Arrived> {
+        let slot = &self.slots[room.slot()];
+        let mut draft = std::mem::take(&mut *lock(&slot.draft));
+        let morsels = &self.morsels[self.batches[batch].morsels.clone()];
+        let count = morsels.len();
+        let mut to = Batch { streams: self, room, beyond: Vec::new() };
+        let numbered: Vec<(u32, u32)> = (0..).zip(morsels).map(|(number, (_, rows))| (number, *rows)).collect();
+        let mut reads = Reads {
+            columns: BTreeMap::new(),
+            morsels_at: Some(to.put(&morsel_bytes(&numbered))?),
+            morsels: count as u64,
+            vectors: vectors_of(morsels),
+        };
+        let mut forms = BTreeMap::new();
+        for (place, column) in self.streamed.iter().enumerate() {
+            let parts = &draft.parts[place * count..][..count];
+            forms.insert(*column, parts.iter().map(|part| part.form).collect());
+            let mut found = ColumnReads { parts: to.put(bytes_of(parts))?, ..ColumnReads::default() };
+            if let Some((words, first)) = code_words(parts)? {
+                found.code_words = to.put(bytes_of(&words))?;
+                found.code_first = to.put(bytes_of(&first))?;
+                found.code_count = words.len() as u64;
+            }
+            reads.columns.insert(*column, found);
+        }
+        for (column, image) in self.images {
+            let numbers = || morsels.iter().map(|(morsel, _)| *morsel as usize);
+            let parts: Vec<Part> = numbers().map(|morsel| image.part(morsel)).collect();
+            let mut found = ColumnReads { parts: to.put(bytes_of(&parts))?, ..ColumnReads::default() };
+            if let Some(codes) = image.codes() {
+                let first: Vec<u32> = numbers().map(|morsel| codes.first_of[morsel]).collect();
+                found.code_words = codes.words.address();
+                found.code_first = to.put(bytes_of(&first))?;
+                found.code_count = codes.count as u64;
+            }
+            reads.columns.insert(*column, found);
+        }
+        draft.beyond.append(&mut to.beyond);
+        Ok(Arrived { slot: room.slot(), reads, forms, _beyond: draft.beyond })
+    }
+}
+
+/// Slots' buffers, as many as there is memory for.
+fn buffers(stager: &Stager, shape: Shape) -> Result<Vec<DeviceBuf>> {
+    let mut buffers = Vec::with_capacity(shape.slots);
+    for _ in 0..shape.slots.max(1) {
+        match stager.device_buffer(shape.buffer_bytes()) {
+            Ok(buffer) => buffers.push(buffer),
+            // With fewer, kernels and copies take turns.
+            Err(_) if !buffers.is_empty() => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(buffers)
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Device { source: crate::Error::Cuda { code: OUT_OF_MEMORY, .. }, .. })
+}
+
+impl Cargo for Streams<'_> {
+    fn batches(&self) -> usize {
+        self.batches.len()
+    }
+
+    fn items(&self, batch: usize) -> usize {
+        self.batches[batch].items.len()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn fill(&self, batch: usize, item: usize, room: &Room) -> Result<()> {
+        let portion = &self.batches[batch];
+        let (count, columns) = (portion.morsels.len(), self.streamed.len());
+        let mut to = Batch { streams: self, room, beyond: Vec::new() };
+        let mut parts = Vec::with_capacity(portion.items[item].len());
+        for number in portion.items[item].clone() {
+            let (morsel, place) = (number / columns, number % columns);
+            let block = self.block(portion.morsels.start + morsel, place)?;
+            let (_, rows) = self.morsels[portion.morsels.start + morsel];
+            let domain: &Domain = &self.source.columns()[self.streamed[place]];
+            parts.push((place * count + morsel, part_of(&block, rows as usize, domain, &mut to)?));
+        }
+        let mut draft = lock(&self.slots[room.slot()].draft);
+        if draft.batch != Some(batch) {
+            *draft = Draft { batch: Some(batch), parts: vec![Part::default(); count * columns], beyond: Vec::new() };
+        }
+        parts.into_iter().for_each(|(at, part)| draft.parts[at] = part);
+        draft.beyond.append(&mut to.beyond);
+        Ok(())
+    }
+
+    fn send(&self, batch: usize, filled: Sent<'_>, stream: &Stream) -> Result<()> {
+        if let Some(scan) = &self.scan {
+            self.batches[batch].morsels.clone().for_each(|at| scan.end(at));
+        }
+        let arrived = self.seal(batch, filled.room)?;
+        let slot = &self.slots[arrived.slot];
+        stream.wait_for(&slot.after)?;
+        // SAFETY: what was put into the room fits the slot's buffer, which is at least as long, is read by nobody before
+        // the kernel that waits for this copy, and is freed when the stream is through, or leaked.
+        unsafe { filled.copy(slot.buffer.address(), 0, filled.bytes(), stream)? };
+        self.moved.fetch_add(filled.bytes() as u64, Relaxed);
+        lock(&self.arrived).insert(batch, arrived);
+        Ok(())
+    }
+}
+
+/// Where the bytes of a batch go: to its buffer, or beyond it.
+struct Batch<'a> {
+    streams: &'a Streams<'a>,
+    room: &'a Room,
+    beyond: Vec<DeviceBuf>,
+}
+
+impl Memory for Batch<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<u64> {
+        if let Some(at) = self.room.put(bytes) {
+            return Ok(self.streams.slots[self.room.slot()].buffer.address() + at as u64);
+        }
+        let buffer = self.streams.copied(bytes)?;
+        let address = buffer.address();
+        self.beyond.push(buffer);
+        Ok(address)
+    }
+
+    fn table(&mut self, table: CodeTable<'_>) -> Result<Option<u64>> {
+        let mut tables = lock(&self.streams.tables);
+        let key = table.bytes().as_ptr().addr();
+        if let Some(known) = tables.get(&key) {
+            return Ok(known.on_device.as_ref().map(DeviceBuf::address));
+        }
+        let on_device = if table.ascends() { Some(self.streams.copied(table.bytes())?) } else { None };
+        let address = on_device.as_ref().map(DeviceBuf::address);
+        tables.insert(key, KnownTable { on_device, _on_host: table.held() });
+        Ok(address)
+    }
+}
+
+/// The run's side of a stream: what is launched, and what is known of batches so far.
+struct Consumer<'c, 'r> {
+    run: &'c mut Run<'r>,
+    reading: &'c Reading<'c>,
+    streams: &'c Streams<'c>,
+    code: &'c mut Code,
+    sinks: &'c Sinks,
+    facts: &'c mut PipelineFacts,
+    /// Forms that the kernel was made for.
+    known: BTreeMap<usize, Vec<u32>>,
+    /// Of each slot, the batch that is read or was read last.
+    running: Vec<Option<Arrived>>,
+    kernels: Duration,
+    batches: usize,
+}
+
+impl Consumer<'_, '_> {
+    /// Launches the kernel for a batch, behind its copy.
+    fn take(&mut self, number: usize, copied: &Event) -> Result<ControlFlow<()>> {
+        let Some(arrived) = lock(&self.streams.arrived).remove(&number) else { return Ok(ControlFlow::Break(())) };
+        let slot = &self.streams.slots[arrived.slot];
+        if self.running[arrived.slot].is_some() {
+            slot.after.wait()?;
+            self.end(arrived.slot)?;
+            if self.is_in_vain()? {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        self.know(&arrived)?;
+        self.run.make_room_for_codes(self.code, &arrived.reads)?;
+        self.run.lane.stream.wait_for(copied)?;
+        self.run.launch(self.code, self.sinks, &arrived.reads, [&slot.before, &slot.after])?;
+        self.facts.launches += 1;
+        self.batches += 1;
+        let at = arrived.slot;
+        self.running[at] = Some(arrived);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The kernel that reads a slot is through.
+    fn end(&mut self, slot: usize) -> Result<()> {
+        if self.running[slot].take().is_some() {
+            let Slot { before, after, .. } = &self.streams.slots[slot];
+            self.kernels += after.since(before)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the kernel knows all forms of a batch.
+    fn know(&mut self, arrived: &Arrived) -> Result<()> {
+        let mut has_new = false;
+        for (column, forms) in &arrived.forms {
+            let known = self.known.entry(*column).or_default();
+            let before = known.len();
+            known.extend(forms.iter().filter(|form| !known[..before].contains(form)).copied().collect::<Vec<u32>>());
+            has_new |= known.len() > before;
+        }
+        if has_new {
+            *self.code = self.run.code(self.reading, &self.known, &[], self.facts)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the pipeline will be started again, whatever comes: there was no room for groups, or the first rows of some
+    /// are there, and say what all others have to beat.
+    fn is_in_vain(&self) -> Result<bool> {
+        let has_threshold = match &self.code.generated.sink {
+            SinkShape::Groups(groups) if groups.is_hashed() => false,
+            SinkShape::Rows { has_threshold: true, .. } if self.sinks.threshold.is_none() => true,
+            _ => return Ok(false),
+        };
+        let status = words_of(&self.run.lane.arena.read(self.sinks.status, STATUS_WORDS * 8)?);
+        Ok(if has_threshold { status[1] > self.sinks.targets.capacity } else { status[4] != 0 })
+    }
+}
+
+impl Run<'_> {
+    /// Launches the kernel for one batch after the other, and waits for the last.
+    pub fn stream(
+        &mut self,
+        reading: &Reading<'_>,
+        columns: &PipelineColumns,
+        code: &mut Code,
+        sinks: &Sinks,
+        facts: &mut PipelineFacts,
+    ) -> Result<()> {
+        if reading.morsels.is_empty() {
+            // What it ends in is still to be filled.
+            return Ok(self.lane.stream.synchronize()?);
+        }
+        let (executor, cancelled) = (self.executor, self.cancelled);
+        let (streams, shape) = Streams::new(&executor.stager, reading, columns, executor.options.staging)?;
+        self.lane.events[0].record(&self.lane.stream)?;
+        let running = streams.slots.iter().map(|_| None).collect();
+        let (known, kernels) = (columns.forms(), Duration::ZERO);
+        let mut consumer =
+            Consumer { run: self, reading, streams: &streams, code, sinks, facts, known, running, kernels, batches: 0 };
+        let carried = executor.stager.run(&streams, shape, cancelled, |number, copied| consumer.take(number, copied));
+        let stream = &consumer.run.lane.stream;
+        let ended = consumer.run.lane.events[1].record(stream);
+        let settled = stream.synchronize();
+        let in_flight = settled.is_err() || carried.as_ref().is_err_and(|failed| failed.in_flight);
+        let failed = |source| Error::Device { attempt: "a pipeline on the GPU".into(), source };
+        let outcome = carried.map_err(|failed| failed.error).and(settled.and(ended).map_err(failed));
+        if in_flight {
+            // Nobody knows what still touches its memory.
+            let running = consumer.running;
+            lose((streams.slots, streams.tables, streams.arrived, running));
+            return outcome;
+        }
+        let told = consumer.told(outcome.is_ok())?;
+        self.images.streamed(reading.source, told.bytes);
+        streams.slots.into_iter().for_each(|slot| executor.stager.keep_device_buffer(slot.buffer));
+        self.held.clear();
+        outcome
+    }
+}
+
+impl Consumer<'_, '_> {
+    /// What came of it, once all kernels are through; of a stream that has failed, no times.
+    fn told(mut self, has_times: bool) -> Result<StreamFacts> {
+        let (bytes, mut waited) = (self.streams.moved.load(Relaxed), Duration::ZERO);
+        if has_times {
+            (0..self.running.len()).try_for_each(|slot| self.end(slot))?;
+            let [begun, ended] = &self.run.lane.events;
+            waited = ended.since(begun)?.saturating_sub(self.kernels);
+        }
+        self.facts.kernel += self.kernels;
+        let all = self.facts.streamed.get_or_insert_default();
+        all.batches += self.batches;
+        all.bytes += bytes;
+        all.waited += waited;
+        Ok(StreamFacts { batches: self.batches, bytes, waited })
+    }
+}

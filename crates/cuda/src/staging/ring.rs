@@ -1,0 +1,415 @@
+//! The ring: who fills, sends and consumes which batch when.
+//!
+//! 1. Items are taken in order, by whichever thread is free. The first item of batch `b` is taken when its slot, `b` modulo
+//!    the number of slots, is *open*: batch `b - slots` was consumed, and the event behind its copy has come.
+//! 2. Whoever fills the last item of a batch sends it and records its event.
+//! 3. The caller's thread consumes batches in order. Without helpers it fills them as well.
+//!
+//! Helpers wait for the caller and for copies, the caller waits for helpers: somebody always has something to do, or there is
+//! an error, which everybody waits for too.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use onehop_pipeline::Error as PipelineError;
+
+use super::{ALIGNMENT, Cargo, Failed, Shape, Stager};
+use crate::fused::{Error, Result};
+use crate::queue::lose;
+use crate::{Event, PinnedBuf, Stream};
+
+/// What failed when a copy did.
+const COPYING: &str = "copying columns to the GPU";
+
+/// A pinned buffer while it is filled, by several threads at once.
+#[derive(Debug)]
+pub struct Room {
+    buffer: PinnedBuf,
+    start: *mut u8,
+    /// Bytes that may be used: the buffer may have more.
+    len: usize,
+    used: AtomicUsize,
+    slot: usize,
+}
+
+// SAFETY: `start` is the buffer's own memory, of which every byte is given to one thread at most.
+unsafe impl Send for Room {}
+// SAFETY: as above.
+unsafe impl Sync for Room {}
+
+impl Room {
+    fn new(mut buffer: PinnedBuf, len: usize, slot: usize) -> Self {
+        let (start, len) = (buffer.as_mut_ptr(), len.min(buffer.len()));
+        Self { buffer, start, len, used: AtomicUsize::new(0), slot }
+    }
+
+    /// Which slot of the ring it is.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Copies bytes into the buffer and says where they begin, which is a multiple of [`ALIGNMENT`]. `None` if there is no
+    /// room for them.
+    ///
+    /// This is the one copy that the host makes. Bytes whose own memory the device can copy from need not come here: who
+    /// fills would note where they are, and have them copied from there when the batch is sent.
+    pub fn put(&self, bytes: &[u8]) -> Option<usize> {
+        let mut region = self.reserve(bytes.len())?;
+        region.put(bytes)?;
+        Some(region.at)
+    }
+
+    /// So many bytes of the buffer, to put several things one behind the other.
+    pub fn reserve(&self, bytes: usize) -> Option<Region<'_>> {
+        let len = bytes.checked_next_multiple_of(ALIGNMENT)?;
+        let after = |used: usize| used.checked_add(len).filter(|end| *end <= self.len);
+        let at = self.used.fetch_update(Relaxed, Relaxed, after).ok()?;
+        Some(Region { room: self, at, len, used: 0 })
+    }
+}
+
+/// A part of a buffer that one thread fills.
+#[derive(Debug)]
+pub struct Region<'a> {
+    room: &'a Room,
+    at: usize,
+    len: usize,
+    used: usize,
+}
+
+impl Region<'_> {
+    /// Copies bytes behind those that are there, and says where in the region they begin, which is a multiple of
+    /// [`ALIGNMENT`]. `None` if there is no room for them.
+    pub fn put(&mut self, bytes: &[u8]) -> Option<usize> {
+        let begin = self.used;
+        if bytes.len() > self.len - begin {
+            return None;
+        }
+        // SAFETY: the range lies in the region, which lies in the buffer, and in no other that was given away since the
+        // buffer was opened; nobody reads it before all items are in it.
+        unsafe { self.room.start.add(self.at + begin).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.used = (begin + bytes.len()).next_multiple_of(ALIGNMENT);
+        Some(begin)
+    }
+
+    /// Where in the buffer it is, and bytes of it that have been filled.
+    pub fn filled(&self) -> (usize, usize) {
+        (self.at, self.used)
+    }
+}
+
+/// A buffer that is full.
+#[derive(Debug)]
+pub struct Sent<'a> {
+    /// To put what is made of all items together.
+    pub room: &'a Room,
+}
+
+impl Sent<'_> {
+    /// Copies a part of it to the device, some time; `bytes` is cut off where what was put there ends.
+    ///
+    /// # Safety
+    /// So many bytes of the device lie at `to`, are not freed, and are used by nobody else until the stream is through with
+    /// it.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub unsafe fn copy(&self, to: u64, from: usize, bytes: usize, stream: &Stream) -> crate::Result<()> {
+        let used = self.bytes();
+        let (from, end) = (from.min(used), from.saturating_add(bytes).min(used));
+        if from == end {
+            return Ok(());
+        }
+        // SAFETY: the range lies in the buffer, which is opened again, or freed, only when the event behind this copy has
+        // come or the stream was waited for; the rest is the caller's promise.
+        unsafe { stream.copy_to_device(to, self.room.start.add(from), end - from) }
+    }
+
+    /// Bytes that were put there.
+    pub fn bytes(&self) -> usize {
+        self.room.used.load(Relaxed)
+    }
+}
+
+/// A place of the ring.
+#[derive(Debug)]
+struct Slot {
+    room: Room,
+    copied: Event,
+}
+
+/// Where everybody is.
+#[derive(Debug)]
+struct State {
+    /// The next item to be taken.
+    batch: usize,
+    item: usize,
+    /// Batches that are open or over.
+    opened: usize,
+    /// Whether somebody is waiting for the next slot's copy.
+    is_opening: bool,
+    /// Batches that the caller has consumed.
+    consumed: usize,
+    /// Of each slot: items that are not in it yet, and the batch that was sent last.
+    left: Vec<usize>,
+    sent: Vec<Option<usize>>,
+    error: Option<Error>,
+    /// Somebody failed, or the caller has enough.
+    is_over: bool,
+}
+
+struct Ring<'a, C> {
+    cargo: &'a C,
+    cancelled: &'a AtomicBool,
+    slots: &'a [Slot],
+    stream: &'a Stream,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What somebody may do next.
+enum Next {
+    Item(usize, usize),
+    /// Nothing now.
+    Wait,
+    Nothing,
+}
+
+impl<C: Cargo> Ring<'_, C> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: Error) {
+        let mut state = self.lock();
+        if !state.is_over {
+            (state.is_over, state.error) = (true, Some(error));
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn slot_of(&self, batch: usize) -> usize {
+        batch % self.slots.len()
+    }
+
+    /// The next item, once its slot is open.
+    fn next(&self) -> Next {
+        if self.cancelled.load(Relaxed) {
+            self.fail(Error::Pipeline(PipelineError::Cancelled));
+        }
+        let mut state = self.lock();
+        if state.is_over || state.batch == self.cargo.batches() {
+            return Next::Nothing;
+        }
+        if state.batch == state.opened {
+            let batch = state.batch;
+            if state.is_opening || batch >= state.consumed + self.slots.len() {
+                return Next::Wait;
+            }
+            state.is_opening = true;
+            drop(state);
+            let slot = &self.slots[self.slot_of(batch)];
+            let waited = if batch < self.slots.len() { Ok(()) } else { slot.copied.wait() };
+            if let Err(source) = waited {
+                self.fail(Error::Device { attempt: COPYING.into(), source });
+                return Next::Nothing;
+            }
+            state = self.lock();
+            slot.room.used.store(0, Relaxed);
+            state.left[slot.room.slot] = self.cargo.items(batch);
+            (state.is_opening, state.opened) = (false, batch + 1);
+            self.changed.notify_all();
+        }
+        let (batch, item) = (state.batch, state.item);
+        state.item += 1;
+        if state.item >= self.cargo.items(batch) {
+            (state.batch, state.item) = (batch + 1, 0);
+        }
+        Next::Item(batch, item)
+    }
+
+    /// Fills an item, and sends the batch if it was the last.
+    fn fill(&self, batch: usize, item: usize) -> Result<()> {
+        let slot = &self.slots[self.slot_of(batch)];
+        self.cargo.fill(batch, item, &slot.room)?;
+        let mut state = self.lock();
+        state.left[slot.room.slot] -= 1;
+        if state.left[slot.room.slot] > 0 || state.is_over {
+            return Ok(());
+        }
+        drop(state);
+        self.cargo.send(batch, Sent { room: &slot.room }, self.stream)?;
+        slot.copied.record(self.stream)?;
+        self.lock().sent[slot.room.slot] = Some(batch);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Does one thing; whether there may be more to do.
+    fn step(&self) -> bool {
+        match self.next() {
+            Next::Item(batch, item) => {
+                let outcome = self.fill(batch, item);
+                let is_done = outcome.is_ok();
+                if let Err(error) = outcome {
+                    self.fail(error);
+                }
+                is_done
+            }
+            Next::Wait => {
+                let state = self.lock();
+                let can_open = !state.is_opening && state.batch < state.consumed + self.slots.len();
+                if !state.is_over && state.batch == state.opened && !can_open {
+                    drop(self.wait(state));
+                }
+                true
+            }
+            Next::Nothing => false,
+        }
+    }
+
+    /// What a helper does.
+    fn help(&self) {
+        // Who waits for a thread that is gone waits for good.
+        let _gone = OnPanic(|| self.fail(died("a thread that loads columns")));
+        while self.step() {}
+    }
+
+    /// Waits for a batch to be sent; whether it was.
+    fn is_sent(&self, batch: usize, has_helpers: bool) -> bool {
+        let slot = self.slot_of(batch);
+        loop {
+            let state = self.lock();
+            if state.is_over {
+                return false;
+            }
+            if state.sent[slot] == Some(batch) {
+                return true;
+            }
+            if has_helpers {
+                drop(self.wait(state));
+            } else {
+                drop(state);
+                self.step();
+            }
+        }
+    }
+
+    fn consume(&self, has_helpers: bool, mut consume: impl FnMut(usize, &Event) -> Result<ControlFlow<()>>) {
+        let _gone = OnPanic(|| self.fail(died("a query on the GPU")));
+        for batch in 0..self.cargo.batches() {
+            if !self.is_sent(batch, has_helpers) {
+                return;
+            }
+            match consume(batch, &self.slots[self.slot_of(batch)].copied) {
+                Ok(ControlFlow::Continue(())) => self.lock().consumed = batch + 1,
+                Ok(ControlFlow::Break(())) => self.lock().is_over = true,
+                Err(error) => self.fail(error),
+            }
+            self.changed.notify_all();
+        }
+    }
+}
+
+fn died(who: &str) -> Error {
+    Error::Pipeline(PipelineError::Invalid(format!("{who} has panicked")))
+}
+
+/// Does something if the thread panics.
+struct OnPanic<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnPanic<F> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            (self.0)();
+        }
+    }
+}
+
+/// What copies may be reading, and the stream that they are in.
+#[derive(Debug)]
+struct Held {
+    slots: Vec<Slot>,
+    stream: Stream,
+}
+
+impl Held {
+    /// Slots of a ring, as many as there is memory for.
+    fn new(stager: &Stager, shape: Shape, batches: usize) -> Result<Self> {
+        let bytes = shape.buffer_bytes();
+        let mut held = Self { slots: Vec::new(), stream: Stream::new(&stager.context)? };
+        for number in 0..shape.slots.min(batches).max(1) {
+            let buffer = match stager.pinned.take(bytes, || PinnedBuf::zeroed(&stager.context, bytes)) {
+                Ok(buffer) => buffer,
+                // Fewer do as well, with less at once.
+                Err(_) if number > 0 => break,
+                Err(e) => return Err(e),
+            };
+            held.slots.push(Slot { room: Room::new(buffer, bytes, number), copied: Event::new(&stager.context)? });
+        }
+        Ok(held)
+    }
+
+    /// Waits until nothing is on its way, and gives the buffers back.
+    fn settle(mut self, stager: &Stager) -> crate::Result<()> {
+        self.stream.synchronize()?;
+        std::mem::take(&mut self.slots).into_iter().for_each(|slot| stager.pinned.give(slot.room.buffer));
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.slots.is_empty() && self.stream.synchronize().is_err() {
+            lose(std::mem::take(&mut self.slots));
+        }
+    }
+}
+
+pub(super) fn run<C: Cargo>(
+    stager: &Stager,
+    cargo: &C,
+    shape: Shape,
+    cancelled: &AtomicBool,
+    consume: impl FnMut(usize, &Event) -> Result<ControlFlow<()>>,
+) -> std::result::Result<(), Failed> {
+    let helpers = shape.helpers(cargo.bytes());
+    let held = Held::new(stager, shape, cargo.batches()).map_err(|error| Failed { error, in_flight: false })?;
+    let count = held.slots.len();
+    let state = State {
+        batch: 0,
+        item: 0,
+        opened: 0,
+        is_opening: false,
+        consumed: 0,
+        left: vec![0; count],
+        sent: vec![None; count],
+        error: None,
+        is_over: false,
+    };
+    let (state, changed) = (Mutex::new(state), Condvar::new());
+    let ring = Ring { cargo, cancelled, slots: &held.slots, stream: &held.stream, state, changed };
+    thread::scope(|scope| {
+        let helper = || thread::Builder::new().name("onehop-stage".into()).spawn_scoped(scope, || ring.help());
+        // A system that has no thread left has this one.
+        let started: Vec<_> = (0..helpers).map_while(|_| helper().ok()).collect();
+        ring.consume(!started.is_empty(), consume);
+        // One that died has said so.
+        started.into_iter().for_each(|helper| drop(helper.join()));
+    });
+    let error = ring.state.into_inner().unwrap_or_else(PoisonError::into_inner).error;
+    let settled = held.settle(stager);
+    let in_flight = settled.is_err();
+    let lost = settled.err().map(|source| Error::Device { attempt: COPYING.into(), source });
+    match error.or(lost) {
+        Some(error) => Err(Failed { error, in_flight }),
+        None => Ok(()),
+    }
+}
