@@ -24,8 +24,6 @@ use crate::staging::{Shape, Stager};
 
 /// Images that are remembered.
 const ASSEMBLED: usize = 64;
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
-const OUT_OF_MEMORY: i32 = 2;
 
 /// Columns of segments by segment and place.
 pub type Columns = Store<(SegmentKey, usize), Column>;
@@ -273,7 +271,7 @@ impl<'a> ResidentImages<'a> {
             }
             Claim::Mine(claim) => {
                 let data = DeviceBuf::new(self.stager.context(), bytes as usize).map_err(|source| match source {
-                    crate::Error::Cuda { code: OUT_OF_MEMORY, .. } => Miss::Full(Full { needed: bytes, available: 0 }),
+                    full if full.is_out_of_memory() => Miss::Full(Full { needed: bytes, available: 0 }),
                     source => Miss::Failed(source.into()),
                 })?;
                 let is_coded = segment.column(of.place).encoding == EncodingCode::Dictionary;

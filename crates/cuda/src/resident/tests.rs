@@ -16,6 +16,7 @@ use super::column::runs;
 use super::*;
 use crate::fake::{self, Answer as Fails, Call, Fault, Machine};
 use crate::fused::{ColumnImage, Error, Executor, Options, Part, StreamFacts};
+use crate::staging::Shape;
 
 const SEGMENTS: usize = 3;
 const BLOCKS: usize = 4;
@@ -49,7 +50,9 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let options = Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, ..Options::default() };
+        // Several batches of each column of a segment, and several items of each.
+        let staging = Shape { batch_bytes: 16 << 10, slots: 3, threads: 2 };
+        let options = Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, staging, ..Options::default() };
         let executor = Executor::new(&fake::context(), &fake::nvrtc(), None, options);
         let segments = (0..SEGMENTS).map(segment).collect();
         Self { executor, segments, columns: Columns::default(), assembled: Assembled::default() }

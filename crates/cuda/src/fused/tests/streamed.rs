@@ -274,7 +274,7 @@ fn batches_overflow() {
         }
 
         fn outlook(&self, _: &dyn Source, _: usize, morsels: &[(u32, u32)]) -> Result<crate::fused::Outlook> {
-            Ok(crate::fused::Outlook { forms: vec![], bytes: vec![1; morsels.len()] })
+            Ok(crate::fused::Outlook { forms: vec![], bytes: vec![1; morsels.len()], codes: 0 })
         }
     }
     let (machine, context) = Machine::start();
