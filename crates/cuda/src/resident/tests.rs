@@ -201,6 +201,17 @@ fn what_is_not_to_stay_is_streamed_and_what_is_there_is_used() {
     assert!(place.same_if(&all, (u64::MAX, Residence::Auto)).1.is_none());
 }
 
+/// Batches that are full to the last line.
+#[test]
+fn what_is_loaded_in_large_batches_stays() {
+    let staging = Shape { batch_bytes: 96 << 10, slots: 2, threads: 2 };
+    let executor = Executor::new(&fake::context(), &fake::nvrtc(), None, Options { staging, ..Options::default() });
+    let place = Place { executor, ..Place::new() };
+    let all = place.stored(|_, _| true);
+    let (first, streamed) = place.same_if(&all, (u64::MAX, Residence::Auto));
+    assert!(streamed.is_none() && place.names() == 4 * SEGMENTS, "{first:?}, {streamed:?}");
+}
+
 #[test]
 fn loading_that_fails_leaves_nothing_and_can_be_tried_again() {
     let (machine, context) = Machine::start();
