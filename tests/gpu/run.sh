@@ -8,7 +8,7 @@
 #
 # 1. The queues' checks: every way, byte for byte, over files past the page cache and through it.
 # 2. `onehop bench io --verify`: every way, reading and writing, in order and anywhere, small blocks and large ones.
-# 3. Generated kernels: random programs, and star queries.
+# 3. Generated kernels: random programs, and star queries; over columns on the device, and over columns on their way there.
 # 4. All checks again under compute-sanitizer's memcheck, where that is installed.
 set -euo pipefail
 
@@ -45,6 +45,9 @@ fused_passed() { sed -n 's/^fused checks: \([0-9]*\) passed, 0 failed$/\1/p' "$s
 echo "-- generated kernels"
 "$FUSED_CHECKS" --programs 300 | tee "$scratch/fused" || fail "a generated kernel has given a wrong answer"
 passed=$((passed + $(fused_passed)))
+echo "-- generated kernels, columns streamed"
+"$FUSED_CHECKS" --programs 100 --seed 3 --stream 4 | tee "$scratch/fused" || fail "a generated kernel has given a wrong answer"
+passed=$((passed + $(fused_passed)))
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [ -n "$sanitizer" ]; then
@@ -55,6 +58,9 @@ if [ -n "$sanitizer" ]; then
     passed=$((passed + $(sed -n 's/^device checks: \([0-9]*\) passed, 0 failed$/\1/p' "$scratch/checks")))
     echo "-- generated kernels under compute-sanitizer"
     "$sanitizer" --tool memcheck --error-exitcode 9 "$FUSED_CHECKS" --programs 40 --seed 2 | tee "$scratch/fused" ||
+        fail "compute-sanitizer has found something"
+    passed=$((passed + $(fused_passed)))
+    "$sanitizer" --tool memcheck --error-exitcode 9 "$FUSED_CHECKS" --programs 20 --seed 4 --stream 4 | tee "$scratch/fused" ||
         fail "compute-sanitizer has found something"
     passed=$((passed + $(fused_passed)))
 else

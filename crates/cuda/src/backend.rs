@@ -33,8 +33,6 @@ const RUNS: usize = 5;
 const COMPILE_GUESS: Duration = Duration::from_millis(300);
 /// The part of the memory that is left to runs: tables, groups, columns that do not stay.
 const FOR_RUNS: u64 = 8;
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
-const OUT_OF_MEMORY: i32 = 2;
 
 /// The GPUs of this machine that this process may use, looked for when somebody asks.
 #[derive(Debug)]
@@ -149,13 +147,11 @@ impl Gpu {
     }
 
     fn device_error(&self, attempt: &str, source: &Error) -> PipelineError {
-        match source {
-            Error::Cuda { code: OUT_OF_MEMORY, .. } => {
-                let available = self.memory_bytes.saturating_sub(self.columns.bytes()) as usize;
-                PipelineError::Memory { what: attempt.into(), needed: available.saturating_add(1), available }
-            }
-            _ => PipelineError::device(&self.name, format!("{attempt}: {source}")),
+        if !source.is_out_of_memory() {
+            return PipelineError::device(&self.name, format!("{attempt}: {source}"));
         }
+        let available = self.memory_bytes.saturating_sub(self.columns.bytes()) as usize;
+        PipelineError::Memory { what: attempt.into(), needed: available.saturating_add(1), available }
     }
 
     /// Bytes that columns may take.
@@ -286,7 +282,7 @@ impl Prepared for CudaProgram {
             let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.clone());
             match gpu.executor.run_counting(&self.execution, &images, control.cancelled, control.counts_steps) {
                 Ok(answer) => break (answer, images),
-                Err(FusedError::Device { source: Error::Cuda { code: OUT_OF_MEMORY, .. }, .. }) if again => {
+                Err(e) if again && e.is_out_of_memory() => {
                     again = false;
                     // What is there by chance makes room for what is needed.
                     drop(images);

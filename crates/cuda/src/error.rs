@@ -70,7 +70,15 @@ pub enum Error {
     },
 }
 
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: i32 = 2;
+
 impl Error {
+    /// Whether a device, or the host for it, had no memory left.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Cuda { code: OUT_OF_MEMORY, .. })
+    }
+
     /// What to do about it, where that is known.
     pub fn cure(&self) -> Option<&str> {
         match self {
@@ -92,8 +100,7 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match &error {
             Error::NotThere { .. } | Error::TooOld { .. } => io::Error::new(io::ErrorKind::Unsupported, error),
-            // CUDA_ERROR_OUT_OF_MEMORY.
-            Error::Cuda { code: 2, .. } => io::Error::new(io::ErrorKind::OutOfMemory, error),
+            Error::Cuda { code: OUT_OF_MEMORY, .. } => io::Error::new(io::ErrorKind::OutOfMemory, error),
             _ => io::Error::other(error),
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
 use super::compiler::{ARGUMENT_WORDS, Launch};
-use super::{CURRENT, Call, Machine, current, lock};
+use super::{CURRENT, Call, Machine, Order, current, lock};
 use crate::driver::sys;
 
 /// What a stream has to do.
@@ -110,6 +110,9 @@ unsafe fn copy_later(to: usize, from: usize, len: usize, stream: *mut c_void) ->
         0 => {
             let touches = [machine.begin(to, len), machine.begin(from, len)];
             lock(unsafe { &*stream.cast::<Ops>() }).push_back(Op::Copy { to, from, len, touches });
+            if machine.order() == Order::CopiesFirst {
+                unsafe { drain(machine, stream) };
+            }
             0
         }
         code => code,
@@ -345,6 +348,9 @@ pub fn api() -> sys::Api {
             threads,
             argument: argument.into(),
         });
+        if current().order() == Order::KernelsFirst {
+            unsafe { drain(current(), stream) };
+        }
         0
     }
     sys::Api {

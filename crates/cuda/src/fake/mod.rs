@@ -10,6 +10,10 @@
 //! watches what is done to memory: what is freed, copied or forgotten while something that was begun may still touch it
 //! is a *problem*; and it counts what lives, so that what was not given back is seen.
 //!
+//! A device may also be early where it can be: with [`Order::KernelsFirst`] what is launched runs at once, with whatever its
+//! stream was made to wait for and nothing else, and with [`Order::CopiesFirst`] copies are made at once. So a kernel that does
+//! not wait for its columns is seen, and a copy that does not wait for who reads what was there before.
+//!
 //! Fault model: the N-th call of a kind, alone or with all later ones, gives an [`Answer`] of the test's choice. Calls of
 //! transfers are counted where the transfer is made, not where it is handed over.
 
@@ -84,9 +88,22 @@ pub struct Fault {
     pub answer: Answer,
 }
 
+/// When a machine does what is in its streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// When it is waited for.
+    #[default]
+    Late,
+    /// Launches, and what comes before them in their streams, at once.
+    KernelsFirst,
+    /// The same of copies.
+    CopiesFirst,
+}
+
 /// A device of its own.
 #[derive(Debug, Default)]
 pub struct Machine {
+    order: Mutex<Order>,
     faults: Mutex<Vec<Fault>>,
     calls: [AtomicU64; CALLS],
     /// Transfers made, which is what cuFile counts.
@@ -132,6 +149,15 @@ impl Machine {
     pub fn set_faults(&self, faults: &[Fault]) {
         *lock(&self.faults) = faults.to_vec();
         self.calls.iter().for_each(|calls| calls.store(0, SeqCst));
+    }
+
+    /// Has it do what is in its streams in another order.
+    pub fn set_order(&self, order: Order) {
+        *lock(&self.order) = order;
+    }
+
+    fn order(&self) -> Order {
+        *lock(&self.order)
     }
 
     /// Calls of a kind since then.

@@ -13,8 +13,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use onehop_pipeline::Source;
 use onehop_pipeline::cpu::Kind;
+use onehop_pipeline::{Source, ViewValues};
 use onehop_segment::packed::VECTOR_ROWS;
 
 use super::Result;
@@ -95,6 +95,8 @@ pub struct Outlook {
     pub forms: Vec<u32>,
     /// Bytes that each morsel takes, at most. What takes more is copied by itself, which is slow.
     pub bytes: Vec<usize>,
+    /// Codes that a segment has, if it has any.
+    pub codes: usize,
 }
 
 impl Outlook {
@@ -109,17 +111,19 @@ impl Outlook {
             Kind::I64 | Kind::F64 => 8,
             Kind::I128 => 16,
         };
-        let forms = match morsels.first() {
-            Some((morsel, rows)) => {
-                vec![form_of(&source.load(*morsel as usize, column)?, *rows as usize, domain)?]
-            }
-            None => Vec::new(),
+        let Some((first, rows)) = morsels.first() else { return Ok(Self::default()) };
+        let block = source.load(*first as usize, column)?;
+        let codes = match block.view().values {
+            ViewValues::Codes32(table, _) => table.len(),
+            ViewValues::Codes64(table, _) => table.len(),
+            _ => 0,
         };
+        let forms = vec![form_of(&block, *rows as usize, domain)?];
         let bytes = |(_, rows): &(u32, u32)| {
             let rows = (*rows as usize).next_multiple_of(VECTOR_ROWS);
             rows * bytes_of_value + rows / 8 + 2 * ALIGNMENT
         };
-        Ok(Self { forms, bytes: morsels.iter().map(bytes).collect() })
+        Ok(Self { forms, bytes: morsels.iter().map(bytes).collect(), codes })
     }
 }
 

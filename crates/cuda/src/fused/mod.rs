@@ -69,6 +69,11 @@ impl Error {
     fn refused(what: &str) -> Self {
         Self::Refused(what.into())
     }
+
+    /// Whether the device had no memory left.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Device { source, .. } if source.is_out_of_memory())
+    }
 }
 
 impl From<onehop_pipeline::Error> for Error {

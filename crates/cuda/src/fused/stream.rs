@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! morsels that are wanted    ... m m m │ m m m m │ m m ...          batches: what fits a buffer
-//! threads                    load a block, copy its planes          an item is a column of a morsel
+//! threads                    load a block, copy its planes          an item is a column of a morsel, or some
 //! copy stream                [copy 0][copy 1]   [copy 2] ...        behind the kernel that read the slot before
 //! the run's stream                   [kernel 0][kernel 1] ...       behind the copy
 //! ```
@@ -12,8 +12,9 @@
 //! both kinds.
 //!
 //! Invariants:
-//! - Device memory is that of the slots, whatever the columns have; what a batch has beyond its buffer is copied by itself,
-//!   and freed when its kernel is through.
+//! - Device memory is that of the slots, whatever the columns have, and that of the tables that codes of segments stand for.
+//!   What a batch has beyond its buffer, because more of it came than was foreseen, is copied by itself, and freed when its
+//!   kernel is through.
 //! - Forms are known beforehand, or foreseen. A batch with a form that its kernel was not made for gets another kernel,
 //!   made for all that are known by then, before it is launched.
 //! - A slot is written to only behind the event of the kernel that reads it, and freed only when both streams are through.
@@ -31,7 +32,7 @@ use onehop_segment::BlockScan;
 use super::codegen::SinkShape;
 use super::image::{ColumnImage, Outlook};
 use super::launch::{Code, ColumnReads, PipelineColumns, Reading, Reads, Sinks, morsel_bytes, vectors_of};
-use super::part::{CodeTable, Memory, Part, bytes_of, code_words, part_of};
+use super::part::{CodeTable, CodeWord, Memory, Part, bytes_of, code_words, part_of};
 use super::result::words_of;
 use super::run::{PipelineFacts, Run, STATUS_WORDS};
 use super::{Error, Result};
@@ -47,8 +48,6 @@ const ITEM_BYTES: usize = 128 << 10;
 const ITEMS: usize = 32;
 /// Where there is no device memory for batches of this size, there is none.
 const LEAST_BATCH_BYTES: usize = 256 << 10;
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
-const OUT_OF_MEMORY: i32 = 2;
 
 /// What was brought for a pipeline batch by batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,7 +102,7 @@ struct Streams<'a> {
     images: &'a BTreeMap<usize, Arc<ColumnImage>>,
     /// Those that are wanted, with their rows.
     morsels: &'a [(u32, u32)],
-    batches: Vec<Portion>,
+    batches: Vec<Batch>,
     /// Bytes of all, about; and those that were copied.
     bytes: u64,
     moved: AtomicU64,
@@ -117,33 +116,33 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Morsels that are brought as one.
-struct Portion {
+struct Batch {
     /// Among those that are wanted.
     morsels: Range<usize>,
     /// Of their columns, numbered by morsel and then column, those that a thread brings at a time.
     items: Vec<Range<usize>>,
 }
 
-/// Morsels in portions of at most so many bytes, or one morsel: `bytes` says what each takes, and `before` what a portion
-/// takes beside. And the bytes of the largest, about.
-fn portions(bytes: &[usize], most: usize, before: usize) -> (Vec<Range<usize>>, usize) {
-    let (mut portions, mut largest): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
+/// Morsels in batches of at most so many bytes, or one morsel: `bytes` says what each takes, and `beside` what every batch
+/// takes. And the bytes of the largest, about.
+fn batches_of(bytes: &[usize], most: usize, beside: usize) -> (Vec<Range<usize>>, usize) {
+    let (mut batches, mut largest): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
     let mut filled = 0;
     for (morsel, bytes) in bytes.iter().enumerate() {
-        match portions.last_mut() {
+        match batches.last_mut() {
             Some(last) if filled + bytes <= most => last.end = morsel + 1,
             _ => {
-                portions.push(morsel..morsel + 1);
-                filled = before;
+                batches.push(morsel..morsel + 1);
+                filled = beside;
             }
         }
         filled += bytes;
         largest = largest.max(filled);
     }
-    (portions, largest)
+    (batches, largest)
 }
 
-impl Portion {
+impl Batch {
     /// Columns of one morsel after the other, so many as are worth a thread's way to the ring.
     fn new(morsels: Range<usize>, outlooks: &[&Outlook], item_bytes: usize) -> Self {
         let (mut items, mut filled): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
@@ -180,20 +179,22 @@ impl<'a> Streams<'a> {
         };
         let bytes: Vec<usize> = (0..morsels.len()).map(of_morsel).collect();
         let total: usize = bytes.iter().sum();
-        // Parts and first words of each column, and morsels, begin on a boundary.
-        let before = (2 * all + 1) * ALIGNMENT;
+        // Morsels, and what each column has, begin on a boundary. Most batches are of one segment or two.
+        let words =
+            outlooks.iter().map(|outlook| 2 * outlook.codes.div_ceil(32) * size_of::<CodeWord>()).sum::<usize>();
+        let beside = (3 * all + 1) * ALIGNMENT + words;
         let mut batch_bytes = shape.batch_for(total);
         let (batches, shape, buffers) = loop {
-            let (batches, largest) = portions(&bytes, batch_bytes, before);
+            let (batches, largest) = batches_of(&bytes, batch_bytes, beside);
             let shape = Shape { batch_bytes: largest, slots: shape.slots.min(batches.len()), ..shape };
             match buffers(stager, shape) {
                 Ok(buffers) => break (batches, Shape { slots: buffers.len(), ..shape }, buffers),
-                Err(e) if is_full(&e) && batch_bytes > LEAST_BATCH_BYTES => batch_bytes /= 2,
+                Err(e) if e.is_out_of_memory() && batch_bytes > LEAST_BATCH_BYTES => batch_bytes /= 2,
                 Err(e) => return Err(e),
             }
         };
         let item_bytes = ITEM_BYTES.min(batch_bytes / ITEMS);
-        let batches = batches.into_iter().map(|morsels| Portion::new(morsels, &outlooks, item_bytes)).collect();
+        let batches = batches.into_iter().map(|morsels| Batch::new(morsels, &outlooks, item_bytes)).collect();
         let context = stager.context();
         let slot = |buffer| -> Result<Slot> {
             let (before, after) = (Event::timed(context)?, Event::timed(context)?);
@@ -247,7 +248,7 @@ impl<'a> Streams<'a> {
         let mut draft = std::mem::take(&mut *lock(&slot.draft));
         let morsels = &self.morsels[self.batches[batch].morsels.clone()];
         let count = morsels.len();
-        let mut to = Batch { streams: self, room, beyond: Vec::new() };
+        let mut to = Writer { streams: self, room, beyond: Vec::new() };
         let numbered: Vec<(u32, u32)> = (0..).zip(morsels).map(|(number, (_, rows))| (number, *rows)).collect();
         let mut reads = Reads {
             columns: BTreeMap::new(),
@@ -298,10 +299,6 @@ fn buffers(stager: &Stager, shape: Shape) -> Result<Vec<DeviceBuf>> {
     Ok(buffers)
 }
 
-fn is_full(error: &Error) -> bool {
-    matches!(error, Error::Device { source: crate::Error::Cuda { code: OUT_OF_MEMORY, .. }, .. })
-}
-
 impl Cargo for Streams<'_> {
     fn batches(&self) -> usize {
         self.batches.len()
@@ -316,14 +313,14 @@ impl Cargo for Streams<'_> {
     }
 
     fn fill(&self, batch: usize, item: usize, room: &Room) -> Result<()> {
-        let portion = &self.batches[batch];
-        let (count, columns) = (portion.morsels.len(), self.streamed.len());
-        let mut to = Batch { streams: self, room, beyond: Vec::new() };
-        let mut parts = Vec::with_capacity(portion.items[item].len());
-        for number in portion.items[item].clone() {
+        let of = &self.batches[batch];
+        let (count, columns) = (of.morsels.len(), self.streamed.len());
+        let mut to = Writer { streams: self, room, beyond: Vec::new() };
+        let mut parts = Vec::with_capacity(of.items[item].len());
+        for number in of.items[item].clone() {
             let (morsel, place) = (number / columns, number % columns);
-            let block = self.block(portion.morsels.start + morsel, place)?;
-            let (_, rows) = self.morsels[portion.morsels.start + morsel];
+            let block = self.block(of.morsels.start + morsel, place)?;
+            let (_, rows) = self.morsels[of.morsels.start + morsel];
             let domain: &Domain = &self.source.columns()[self.streamed[place]];
             parts.push((place * count + morsel, part_of(&block, rows as usize, domain, &mut to)?));
         }
@@ -353,13 +350,13 @@ impl Cargo for Streams<'_> {
 }
 
 /// Where the bytes of a batch go: to its buffer, or beyond it.
-struct Batch<'a> {
+struct Writer<'a> {
     streams: &'a Streams<'a>,
     room: &'a Room,
     beyond: Vec<DeviceBuf>,
 }
 
-impl Memory for Batch<'_> {
+impl Memory for Writer<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<u64> {
         if let Some(at) = self.room.put(bytes) {
             return Ok(self.streams.slots[self.room.slot()].buffer.address() + at as u64);

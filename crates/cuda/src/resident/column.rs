@@ -130,12 +130,12 @@ pub fn can_be_kept(segment: &Segment, column: usize) -> bool {
     }
 }
 
-/// Bytes that a block of a column takes on a device, at most.
+/// Bytes that a block of a column takes on a device, at most; whole lines.
 pub fn bytes_of_block(segment: &Segment, column: usize, block: usize) -> usize {
     let is_double = matches!(segment.column(column).column_type, ColumnType::Float32 | ColumnType::Float64);
     let values = if is_double { 8 * segment.block_rows(block) } else { 0 };
     // Three planes, each on a boundary of its own; doubles have one, and their validity.
-    values + segment.stored_bytes(column, block) as usize + 3 * ALIGNMENT
+    (values + segment.stored_bytes(column, block) as usize).next_multiple_of(ALIGNMENT) + 3 * ALIGNMENT
 }
 
 /// Bytes that a column of a segment takes on a device, at most.

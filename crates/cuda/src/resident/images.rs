@@ -24,8 +24,6 @@ use crate::staging::{Shape, Stager};
 
 /// Images that are remembered.
 const ASSEMBLED: usize = 64;
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
-const OUT_OF_MEMORY: i32 = 2;
 
 /// Columns of segments by segment and place.
 pub type Columns = Store<(SegmentKey, usize), Column>;
@@ -193,17 +191,24 @@ impl<'a> ResidentImages<'a> {
             }));
         }
         // Whoever else wants some of them claims them in the same order.
-        let mut missing: Vec<(SegmentKey, usize, usize)> = Vec::new();
+        let mut missing: Vec<((SegmentKey, usize), usize, usize)> = Vec::new();
         for (at, wanted) in wanted.iter().enumerate() {
             let Some(wanted) = wanted else { continue };
             let runs = wanted.runs.iter().enumerate().filter(|(run, _)| wanted.columns[*run].is_none());
-            missing.extend(runs.map(|(number, run)| (SegmentKey::of(&run.segment), at, number)));
+            missing.extend(runs.map(|(number, run)| ((SegmentKey::of(&run.segment), wanted.place), at, number)));
         }
-        missing.sort_by(|a, b| (&a.0, columns[a.1]).cmp(&(&b.0, columns[b.1])));
+        missing.sort();
+        // A source may have a column twice, which is loaded once.
+        let mut twice = Vec::new();
+        missing.dedup_by(|later, first| {
+            let is_same = later.0 == first.0;
+            twice.extend(is_same.then(|| later.clone()));
+            is_same
+        });
         let mut pieces = Vec::new();
-        for (segment, at, run) in missing {
+        for (key, at, run) in missing {
             let Some(of) = &mut wanted[at] else { continue };
-            match self.claimed(kept, of, (segment, run), columns[at], keep) {
+            match self.claimed(kept, of, (key, run), columns[at], keep) {
                 Ok(Claimed::There(column)) => of.columns[run] = Some(column),
                 Ok(Claimed::Mine(piece)) => pieces.push((piece, (at, run))),
                 // It is brought for this run, and is gone with it.
@@ -219,6 +224,11 @@ impl<'a> ResidentImages<'a> {
         pieces.retain(|(_, (at, _))| wanted[*at].is_some());
         if !pieces.is_empty() {
             self.load_pieces(number, pieces, &mut wanted, cancelled)?;
+        }
+        for (key, at, run) in twice {
+            if let Some(of) = &mut wanted[at] {
+                of.columns[run] = self.columns.get(&key);
+            }
         }
         let ended = wanted.into_iter().map(|wanted| {
             let wanted = wanted?;
@@ -259,20 +269,20 @@ impl<'a> ResidentImages<'a> {
         &'s self,
         kept: &'s Kept<'_>,
         of: &mut Wanted<'_>,
-        (key, run): (SegmentKey, usize),
+        (key, run): ((SegmentKey, usize), usize),
         column: usize,
         keep: Keep,
     ) -> std::result::Result<Claimed<'s>, Miss> {
         let SegmentRun { segment, morsels, .. } = &of.runs[run];
         let bytes = bytes_of_segment(segment, of.place);
-        match self.columns.claim(&(key, of.place), bytes, self.limit, keep == Keep::ToStay)? {
+        match self.columns.claim(&key, bytes, self.limit, keep == Keep::ToStay)? {
             Claim::There(there) => {
                 of.resident += segment.column(of.place).stored_bytes;
                 Ok(Claimed::There(there))
             }
             Claim::Mine(claim) => {
                 let data = DeviceBuf::new(self.stager.context(), bytes as usize).map_err(|source| match source {
-                    crate::Error::Cuda { code: OUT_OF_MEMORY, .. } => Miss::Full(Full { needed: bytes, available: 0 }),
+                    full if full.is_out_of_memory() => Miss::Full(Full { needed: bytes, available: 0 }),
                     source => Miss::Failed(source.into()),
                 })?;
                 let is_coded = segment.column(of.place).encoding == EncodingCode::Dictionary;

@@ -19,8 +19,10 @@ use crate::queue::lose;
 use crate::staging::{Cargo, Failed, Room, Sent, Shape, Stager};
 use crate::{DeviceBuf, Stream};
 
-/// Bytes of an item, about.
+/// Bytes of an item, about: enough for a copy of its own.
 const ITEM_BYTES: usize = 2 << 20;
+/// Items of a batch, at least, if it has as many blocks.
+const ITEMS: usize = 8;
 
 /// A column of a segment that is to be loaded.
 #[derive(Debug)]
@@ -62,13 +64,14 @@ struct Loads<'a> {
 
 impl<'a> Loads<'a> {
     fn new(pieces: Vec<(Piece<'a>, &Segment, usize)>, batch_bytes: usize) -> Self {
+        let item_bytes = ITEM_BYTES.min(batch_bytes / ITEMS);
         let (mut items, mut all): (Vec<Item>, Vec<Piece<'a>>) = (Vec::new(), Vec::new());
         for (number, (piece, segment, place)) in pieces.into_iter().enumerate() {
             let mut at = 0;
             for block in 0..segment.blocks() {
                 let bytes = bytes_of_block(segment, place, block);
                 match items.last_mut() {
-                    Some(last) if last.piece == number && last.bytes + bytes <= ITEM_BYTES => {
+                    Some(last) if last.piece == number && last.bytes + bytes <= item_bytes => {
                         (last.blocks.end, last.bytes) = (block + 1, last.bytes + bytes);
                     }
                     _ => items.push(Item {

@@ -15,6 +15,7 @@ use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWri
 use super::*;
 use crate::fake::{self, Answer as Fails, Call, Fault, Machine};
 use crate::fused::{ColumnImage, Error, Executor, Options, Part, StreamFacts};
+use crate::staging::Shape;
 
 const SEGMENTS: usize = 3;
 const BLOCKS: usize = 4;
@@ -48,7 +49,9 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let options = Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, ..Options::default() };
+        // Several batches of each column of a segment, and several items of each.
+        let staging = Shape { batch_bytes: 16 << 10, slots: 3, threads: 2 };
+        let options = Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, staging, ..Options::default() };
         let executor = Executor::new(&fake::context(), &fake::nvrtc(), None, options);
         let segments = (0..SEGMENTS).map(segment).collect();
         Self { executor, segments, columns: Columns::default(), assembled: Assembled::default() }
@@ -195,6 +198,47 @@ fn what_is_not_to_stay_is_streamed_and_what_is_there_is_used() {
     let (_, again) = place.same_if(&all, (bytes.moved / 2, Residence::Auto));
     assert_eq!(again.map(|again| again.batches), streamed.map(|streamed| streamed.batches));
     assert!(place.same_if(&all, (u64::MAX, Residence::Auto)).1.is_none());
+}
+
+/// Sources that have the same columns in another order, wanted at once: nobody waits for who waits for him.
+#[test]
+fn who_wants_the_same_columns_in_another_order_gets_them() {
+    let place = Place::new();
+    let all = place.stored(|_, _| true);
+    let types = [ColumnType::Int64, ColumnType::Varchar, ColumnType::Float64, ColumnType::Int64];
+    std::thread::scope(|scope| {
+        // One of them has a column twice.
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 2, 1]] {
+            let (place, all, types) = (&place, &all, &types);
+            scope.spawn(move || {
+                let stored = Stored { blocks: all.blocks.clone(), columns: order.to_vec() };
+                let typed: Vec<_> = order.iter().map(|column| (*column, types[*column].clone(), true)).collect();
+                let (cache, ledger) = (Arc::new(BlockCache::new(1 << 24)), Arc::new(Ledger::default()));
+                let source = SegmentSource::new("t", stored.blocks.clone(), &typed, cache, ledger, 0).unwrap();
+                let source: Arc<dyn Source> = Arc::new(source);
+                for _ in 0..20 {
+                    let sources = vec![(Arc::clone(&source), Some(&stored), Arc::default())];
+                    let limit = (u64::MAX, Residence::Auto);
+                    let images = ResidentImages::new(&place.executor, &place.columns, &place.assembled, limit, sources);
+                    let loaded = images.load(0, &[0, 1, 2, 3], &AtomicBool::new(false)).unwrap();
+                    assert!(loaded > 0);
+                    place.columns.evict_if(|_| true);
+                }
+            });
+        }
+    });
+    assert_eq!(place.columns.bytes(), 0);
+}
+
+/// Batches that are full to the last line.
+#[test]
+fn what_is_loaded_in_large_batches_stays() {
+    let staging = Shape { batch_bytes: 96 << 10, slots: 2, threads: 2 };
+    let executor = Executor::new(&fake::context(), &fake::nvrtc(), None, Options { staging, ..Options::default() });
+    let place = Place { executor, ..Place::new() };
+    let all = place.stored(|_, _| true);
+    let (first, streamed) = place.same_if(&all, (u64::MAX, Residence::Auto));
+    assert!(streamed.is_none() && place.names() == 4 * SEGMENTS, "{first:?}, {streamed:?}");
 }
 
 #[test]

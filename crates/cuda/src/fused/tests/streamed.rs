@@ -14,7 +14,7 @@ use onehop_pipeline::{
 
 use super::shapes::{executor_of, options, r, rows_of, stored};
 use super::star::Star;
-use crate::fake::{self, Answer as Fails, Call, Fault, Machine};
+use crate::fake::{self, Answer as Fails, Call, Fault, Machine, Order};
 use crate::fused::{Answer, ColumnImage, Error, Executor, Images, Options, Result, Streamed};
 use crate::staging::Shape;
 
@@ -133,6 +133,25 @@ fn star_queries_by_one_thread_and_by_several() {
             assert!(streamed.bytes > 0 && streamed.batches == sources[0].morsels(), "{name}: {streamed:?}");
             assert_eq!(last.launches, streamed.batches);
         }
+    }
+}
+
+/// A device that runs ahead wherever nothing was said to wait for.
+#[test]
+fn kernels_wait_for_their_columns_and_copies_for_the_kernels_before() {
+    let source = stored(&[ascending(12_000), scattered(12_000, 5000)], 5000, 1024);
+    let program = one(2, vec![less(0, 11_000)], sums(2));
+    for order in [Order::KernelsFirst, Order::CopiesFirst] {
+        let (machine, context) = Machine::start();
+        machine.set_order(order);
+        {
+            for threads in [0, 2] {
+                let executor = Executor::new(&context, &fake::nvrtc(), None, in_small_batches(threads));
+                same(&executor, &Streamed, &program, &[Arc::clone(&source)]);
+            }
+        }
+        assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+        assert!(machine.living().is_empty(), "{:?}", machine.living());
     }
 }
 
@@ -274,7 +293,7 @@ fn batches_overflow() {
         }
 
         fn outlook(&self, _: &dyn Source, _: usize, morsels: &[(u32, u32)]) -> Result<crate::fused::Outlook> {
-            Ok(crate::fused::Outlook { forms: vec![], bytes: vec![1; morsels.len()] })
+            Ok(crate::fused::Outlook { forms: vec![], bytes: vec![1; morsels.len()], codes: 0 })
         }
     }
     let (machine, context) = Machine::start();
