@@ -283,7 +283,13 @@ impl Prepared for CudaProgram {
             let limit = gpu.limit(self.hints.memory);
             let images =
                 ResidentImages::new(gpu.executor.context(), &gpu.columns, &gpu.assembled, limit, sources.clone());
-            match gpu.executor.run_counting(&self.execution, &images, control.cancelled, control.counts_steps) {
+            match gpu.executor.run_within(
+                &self.execution,
+                &images,
+                control.cancelled,
+                control.counts_steps,
+                Default::default(),
+            ) {
                 Ok(answer) => break (answer, images),
                 Err(FusedError::Device { source: Error::Cuda { code: OUT_OF_MEMORY, .. }, .. }) if again => {
                     again = false;

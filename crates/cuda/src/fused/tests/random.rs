@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use onehop_pipeline::cpu::Execution;
 use onehop_pipeline::ir;
 use onehop_pipeline::{Domain, Error as PipelineError, Source};
+use proptest::prelude::RngExt as _;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -17,7 +18,7 @@ use super::programs::naive::expected;
 use super::programs::random::{program, without_refused_aggregates};
 use super::programs::tables::{rows_of, table};
 use super::shapes::executor;
-use crate::fused::{Error, Uploads};
+use crate::fused::{Error, Executor, RunMemory, Uploads};
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
@@ -26,6 +27,36 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 #[test]
 fn programs_give_what_the_naive_interpreter_gives() {
     let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 40), number("ONEHOP_GPU_SEED", 1));
+    compare(wanted, seed, |executor, execution, _| {
+        executor.run(execution, &Uploads::new(executor.context()), &AtomicBool::new(false))
+    });
+}
+
+/// Tables, groups and rows in 1 to 16 partitions each, all that can be at once.
+#[test]
+fn they_give_the_same_in_partitions() {
+    let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 40), number("ONEHOP_GPU_SEED", 2));
+    let mut passes: BTreeMap<u64, usize> = BTreeMap::new();
+    compare(wanted, seed, |executor, execution, random| {
+        let split: Vec<u64> = (0..execution.pipelines()).map(|_| 1 << random.random_range(0..5)).collect();
+        let images = Uploads::new(executor.context());
+        let never = AtomicBool::new(false);
+        let answer = executor.run_split(execution, &images, &never, true, RunMemory::default(), &split);
+        for facts in answer.iter().flat_map(|answer| &answer.pipelines) {
+            *passes.entry(facts.passes).or_default() += 1;
+        }
+        answer
+    });
+    println!("pipelines by passes: {passes:?}");
+    let in_passes: usize = passes.iter().filter(|(passes, _)| **passes > 1).map(|(_, pipelines)| pipelines).sum();
+    assert!(in_passes as u64 >= wanted / 2, "{passes:?}");
+}
+
+fn compare(
+    wanted: u64,
+    seed: u64,
+    mut run: impl FnMut(&Executor, &Execution, &mut TestRng) -> Result<crate::fused::Answer, Error>,
+) {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
@@ -46,8 +77,7 @@ fn programs_give_what_the_naive_interpreter_gives() {
             continue;
         };
         let execution = Execution::new(program.clone(), sources, 1 << 30).unwrap();
-        let images = Uploads::new(executor.context());
-        match executor.run(&execution, &images, &AtomicBool::new(false)) {
+        match run(&executor, &execution, runner.rng()) {
             Err(Error::Refused(why)) => {
                 *refused.entry(why).or_default() += 1;
                 continue;
