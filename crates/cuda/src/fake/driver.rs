@@ -152,12 +152,17 @@ pub fn api() -> sys::Api {
         0
     }
     unsafe extern "C" fn alloc(out: *mut u64, len: usize) -> c_int {
-        let place = if len > 1 << 40 { None } else { allocate("device memory", len) };
+        let mut memory = lock(&current().memory);
+        let most = memory.limit.unwrap_or(1 << 40);
+        let place = if memory.taken() + len > most { None } else { allocate("device memory", len) };
         let Some(place) = place else { return 2 };
+        memory.allocations.insert(place, len);
+        memory.most = memory.most.max(memory.taken());
         unsafe { *out = place as u64 };
         0
     }
     unsafe extern "C" fn free(place: u64) -> c_int {
+        lock(&current().memory).allocations.remove(&(place as usize));
         release("device memory", place as usize);
         0
     }

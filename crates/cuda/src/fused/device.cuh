@@ -338,7 +338,7 @@ INLINE u64 find(const u64* keys, u64 mask, u64 key) {
 // that is longer than this means that it is all but full.
 INLINE u64 place(u64* keys, u64 mask, u64 key) {
     u64 slot = mixed(key) & mask;
-    for (u32 tries = 0; tries < 4096; tries++) {
+    for (u32 tries = 0; tries < 512; tries++) {
         u64 there = ((volatile u64*)keys)[slot];
         if (there == NO_KEY) there = atomicCAS(keys + slot, NO_KEY, key);
         if (there == NO_KEY || there == key) return slot;

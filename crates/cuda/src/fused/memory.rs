@@ -20,6 +20,8 @@ use crate::{Context, DeviceBuf};
 const ALIGNMENT: usize = 256;
 /// An arena's first allocation.
 const LEAST: usize = 1 << 20;
+/// What is not worth being looked for on a device that is all but full.
+const LEAST_GATHERED: usize = 64 << 10;
 
 /// What arenas of a device hold together, in bytes.
 #[derive(Clone, Debug, Default)]
@@ -151,21 +153,26 @@ impl Arena {
         self.is_gathered = false;
     }
 
-    /// Takes all pieces back, and makes one allocation of all that the limit, or else the device, has. Nobody is using them.
+    /// Takes all pieces back, and makes one allocation of all that there may be. If the device has less, it is most of that:
+    /// columns may be still to come. Nobody is using the pieces.
     ///
     /// # Errors
-    /// The device does not have half of it.
+    /// The device has next to nothing.
     pub fn gather(&mut self) -> Result<()> {
         self.release();
         let all = usize::try_from(self.limit()).unwrap_or(usize::MAX).min(self.context.device().memory_bytes as usize);
         let mut wanted = all;
-        let chunk = loop {
+        let mut chunk = loop {
             match DeviceBuf::new(&self.context, wanted) {
                 Ok(chunk) => break chunk,
-                Err(_) if wanted - wanted / 8 > all / 2 => wanted -= wanted / 8,
+                Err(_) if wanted > LEAST_GATHERED => wanted -= wanted / 8,
                 Err(e) => return Err(e.into()),
             }
         };
+        if wanted < all {
+            drop(chunk);
+            chunk = DeviceBuf::new(&self.context, wanted / 4 * 3)?;
+        }
         self.push(chunk);
         self.is_gathered = true;
         Ok(())

@@ -36,14 +36,18 @@ impl Partition {
 
     /// The first of its keys if they are a range of `count`, and how many it has.
     pub fn range(self, count: u64) -> (u64, u64) {
-        let span = count.div_ceil(self.of).max(1);
+        let span = self.span(count);
         let first = span.saturating_mul(self.number).min(count);
         (first, span.min(count - first))
     }
 
     /// How many ranges of `count` keys there are that have any: all that are there are as long as the first, but the last.
     pub fn ranges(self, count: u64) -> u64 {
-        count.div_ceil(self.range(count).1.max(1)).max(1)
+        count.div_ceil(self.span(count)).max(1)
+    }
+
+    fn span(self, count: u64) -> u64 {
+        count.div_ceil(self.of).max(1)
     }
 
     /// What a kernel knows it by, of `count` keys, the last partition being `last`.
@@ -56,6 +60,17 @@ impl Partition {
             PartitionWord::IsLast => u64::from(self.number == last),
         }
     }
+}
+
+/// What a pipeline ends in, as far as it wants to be in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Thing {
+    pub pipeline: usize,
+    /// Of one partition.
+    pub bytes: u64,
+    /// Whether it is how large it was when it found no room to grow, of nobody knows how much: hashed groups, all of which
+    /// are different, so that fewer of them come to each of more partitions.
+    pub grows: bool,
 }
 
 /// Into how many partitions what each pipeline ends in is split.
@@ -88,16 +103,15 @@ impl Partitions {
         self.0[pipeline].partitions = partitions.clamp(1, MOST).next_power_of_two();
     }
 
-    /// Splits more often the largest of some things, each the number of a pipeline with the bytes of one partition, that do
-    /// not fit in `pool` bytes together: which one, and into how many times as many partitions. `None` if splitting does
-    /// not help any more.
-    pub fn split_largest(&mut self, things: &[(usize, u64)], pool: u64) -> Option<(usize, u64)> {
-        let all: u64 = things.iter().map(|(_, bytes)| bytes).sum();
-        let may_help = |(pipeline, _): &&(usize, u64)| {
-            let of = self.0[*pipeline];
-            of.in_vain < MOST_IN_VAIN && of.partitions < MOST
+    /// Splits more often the largest of some things, which do not fit in `pool` bytes together: which one, and into how many
+    /// times as many partitions. `None` if splitting does not help any more.
+    pub fn split_largest(&mut self, things: &[Thing], pool: u64) -> Option<(usize, u64)> {
+        let all: u64 = things.iter().map(|thing| thing.bytes).sum();
+        let may_help = |thing: &&Thing| {
+            let of = self.0[thing.pipeline];
+            (of.in_vain < MOST_IN_VAIN || thing.grows) && of.partitions < MOST
         };
-        let (pipeline, bytes) = *things.iter().filter(may_help).max_by_key(|(_, bytes)| *bytes)?;
+        let Thing { pipeline, bytes, .. } = *things.iter().filter(may_help).max_by_key(|thing| thing.bytes)?;
         let of = &mut self.0[pipeline];
         let helped = bytes < of.bytes / 8 * 7;
         of.in_vain = if helped { 0 } else { of.in_vain + 1 };
@@ -158,6 +172,10 @@ impl Passes {
 mod tests {
     use super::*;
 
+    fn thing(pipeline: usize, bytes: u64) -> Thing {
+        Thing { pipeline, bytes, grows: false }
+    }
+
     #[test]
     fn ranges_have_every_key_once() {
         for count in [0, 1, 2, 5, 63, 64, 65, 1000, u64::MAX - 1] {
@@ -166,7 +184,9 @@ mod tests {
                 assert!((1..=of).contains(&ranges));
                 let mut next = 0;
                 for number in 0..ranges {
-                    let (first, span) = Partition { number, of }.range(count);
+                    let partition = Partition { number, of };
+                    assert_eq!(partition.ranges(count), ranges);
+                    let (first, span) = partition.range(count);
                     assert_eq!(first, next, "{number} of {of} of {count}");
                     assert!(span > 0 || count == 0);
                     next += span;
@@ -199,10 +219,10 @@ mod tests {
         let mut partitions = Partitions::none(3);
         let sizes = [1000u64, 50, 7000];
         let things = |partitions: &Partitions| {
-            let thing = |(number, bytes): (usize, &u64)| (number, bytes / partitions.of(number));
+            let thing = |(number, bytes): (usize, &u64)| thing(number, bytes / partitions.of(number));
             sizes.iter().enumerate().map(thing).collect::<Vec<_>>()
         };
-        while things(&partitions).iter().map(|(_, bytes)| bytes).sum::<u64>() > 800 {
+        while things(&partitions).iter().map(|thing| thing.bytes).sum::<u64>() > 800 {
             partitions.split_largest(&things(&partitions), 800).unwrap();
         }
         assert_eq!(partitions.of(1), 1);
@@ -213,11 +233,15 @@ mod tests {
     fn what_does_not_become_smaller_is_given_up() {
         let mut partitions = Partitions::none(2);
         let mut times = 0;
-        while partitions.split_largest(&[(0, 5000)], 1000).is_some() {
+        while partitions.split_largest(&[thing(0, 5000)], 1000).is_some() {
             times += 1;
         }
         assert!(times <= 4, "{times}");
-        // What can be split after it is.
-        assert_eq!(partitions.split_largest(&[(0, 5000), (1, 100)], 1000).map(|(which, _)| which), Some(1));
+        // What can be split after it is, and groups that always want as much as there is, until there are very many.
+        let things = [thing(0, 5000), Thing { grows: true, ..thing(1, 900) }];
+        while let Some((which, _)) = partitions.split_largest(&things, 1000) {
+            assert_eq!(which, 1);
+        }
+        assert_eq!(partitions.of(1), MOST);
     }
 }

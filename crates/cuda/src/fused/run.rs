@@ -31,6 +31,7 @@ use super::memory::{Arena, Piece, Pool};
 use super::partition::{Partition, Partitions};
 use super::plan::Plan;
 use super::result::words_of;
+use super::schedule::may_be_split;
 use super::sinks::{Room, SinkMemory};
 use super::table::{Rows, TableShape};
 use super::{Error, Result};
@@ -301,7 +302,7 @@ pub(super) struct Run<'a> {
     pub lane: &'a mut Lane,
     pub tables: Vec<Built>,
     /// Columns that kernels may be reading.
-    held: Vec<Arc<ColumnImage>>,
+    pub held: Vec<Arc<ColumnImage>>,
     /// What passes that are not through have added to, and how much each pipeline wants of what could be split.
     pub sinks: Vec<Option<SinkMemory>>,
     pub wanted: Vec<u64>,
@@ -536,7 +537,7 @@ impl Run<'_> {
 
     /// Splits what a pipeline ends in from the start.
     fn split(&mut self, number: usize, partitions: u64) {
-        if self.may_be_split(number) {
+        if may_be_split(self.execution, number) {
             self.partitions.set(number, partitions);
         }
     }

@@ -21,16 +21,16 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use onehop_pipeline::bind::BoundKind;
-use onehop_pipeline::cpu::{ResultColumn, StepRows};
+use onehop_pipeline::cpu::{Execution, ResultColumn, StepRows};
 use onehop_pipeline::ir::{JoinKind, Pipeline, Sink, Step};
 use onehop_pipeline::{Error as PipelineError, Expr, Interval, Source};
 
 use super::built::Built;
-use super::dry::table_shape;
-use super::partition::{Partition, Passes};
+use super::dry::{rows_of, table_shape};
+use super::partition::{Partition, Partitions, Passes, Thing};
 use super::plan::{ActKind, Plan};
 use super::result::{first_rows, may_meet};
-use super::run::{Answer, Attempt, Outcome, PipelineFacts, Run, WhenFull};
+use super::run::{Answer, Attempt, Executor, Outcome, PipelineFacts, Run, WhenFull};
 use super::table::{Rows, TableShape};
 use super::{Error, Result};
 
@@ -41,6 +41,41 @@ enum Scan {
     All,
     /// Those that may have rows for the tables that are there, and this partition of what the pipeline ends in.
     Pass(Partition),
+}
+
+impl Executor {
+    /// How often each pipeline is going to go through its source, as far as sizes of tables are known by what their keys
+    /// could be and by their sources' rows, if a run may take so many bytes. Groups are not known.
+    pub fn expected_passes(&self, execution: &Execution, bytes: u64) -> Vec<u64> {
+        let pipelines = &execution.program().pipelines;
+        let shapes = pipelines.iter().zip(execution.shapes()).enumerate();
+        let wholes: Vec<u64> = shapes
+            .map(|(number, (pipeline, shape))| {
+                let rows = rows_of(&*execution.sources()[pipeline.source]);
+                let table = table_shape(execution, number, pipeline, shape, rows);
+                table.ok().flatten().map_or(0, |table| table.bytes(rows))
+            })
+            .collect();
+        let mut partitions = Partitions::none(pipelines.len());
+        loop {
+            let thing = |(pipeline, whole): (usize, &u64)| {
+                let bytes = whole / partitions.of(pipeline);
+                may_be_split(execution, pipeline).then_some(Thing { pipeline, bytes, grows: false })
+            };
+            let things: Vec<Thing> = wholes.iter().enumerate().filter_map(thing).collect();
+            if things.iter().map(|thing| thing.bytes).sum::<u64>() <= bytes {
+                break;
+            }
+            if partitions.split_largest(&things, bytes).is_none() {
+                break;
+            }
+        }
+        let passes = |(number, pipeline): (usize, &Pipeline)| {
+            let probed: u64 = tables_of(pipeline).into_iter().map(|table| partitions.of(table)).product();
+            probed * partitions.of(number)
+        };
+        pipelines.iter().enumerate().map(passes).collect()
+    }
 }
 
 impl<'a> Run<'a> {
@@ -234,6 +269,7 @@ impl<'a> Run<'a> {
     /// Makes room after a turn that found none, or says that there is nothing to be done about it.
     fn make_room(&mut self, turn: usize, error: Error) -> Result<()> {
         self.lane.stream.synchronize()?;
+        self.held.clear();
         if self.memory.when_full == WhenFull::Fail {
             return Err(error);
         }
@@ -253,10 +289,13 @@ impl<'a> Run<'a> {
             table.leave();
             return Ok(());
         }
-        let bytes = |number: usize| self.tables.get(number).map_or(0, Built::bytes).max(wanted[number]);
-        let all = (0..pipelines).map(|number| (number, bytes(number)));
-        let things: Vec<(usize, u64)> =
-            all.filter(|(number, bytes)| *bytes > 0 && self.may_be_split(*number)).collect();
+        let thing = |pipeline: usize| {
+            let bytes = self.tables.get(pipeline).map_or(0, Built::bytes).max(wanted[pipeline]);
+            let grows = matches!(self.pipeline(pipeline).sink, Sink::Aggregate { .. });
+            let is_any = bytes > 0 && may_be_split(self.execution, pipeline);
+            is_any.then_some(Thing { pipeline, bytes, grows })
+        };
+        let things: Vec<Thing> = (0..pipelines).filter_map(thing).collect();
         let Some((number, times)) = self.partitions.split_largest(&things, self.lane.arena.limit()) else {
             return Err(self.too_large(&things, error));
         };
@@ -269,16 +308,6 @@ impl<'a> Run<'a> {
             table.leave();
         }
         Ok(())
-    }
-
-    /// Whether a partition of what a pipeline ends in can be there without the others: not of a table that is asked twice
-    /// about the same row, which may have two keys.
-    pub(super) fn may_be_split(&self, number: usize) -> bool {
-        let probes = |pipeline: &Pipeline| {
-            let is_probe = |step: &&Step| matches!(step, Step::Probe(probe) if probe.table == number);
-            pipeline.steps.iter().filter(is_probe).count()
-        };
-        self.execution.program().pipelines.iter().all(|pipeline| probes(pipeline) <= 1)
     }
 
     /// What has to be there, or may have to be built again, in a pipeline's turn.
@@ -295,15 +324,15 @@ impl<'a> Run<'a> {
     }
 
     /// Nothing that could be split more often would be smaller.
-    fn too_large(&self, things: &[(usize, u64)], error: Error) -> Error {
-        let Some((number, bytes)) = things.iter().max_by_key(|(_, bytes)| *bytes) else { return error };
-        let what = match self.pipeline(*number).sink {
+    fn too_large(&self, things: &[Thing], error: Error) -> Error {
+        let Some(thing) = things.iter().max_by_key(|thing| thing.bytes) else { return error };
+        let what = match self.pipeline(thing.pipeline).sink {
             Sink::Build { .. } => "a join table, too many of whose rows have one key,",
             Sink::Aggregate { .. } => "groups",
             Sink::Collect { .. } | Sink::Top { .. } => "rows of an answer",
         };
         let what = format!("{what} on the GPU (gpu.memory_limit says what they may take)");
-        let (needed, available) = (*bytes as usize, self.lane.arena.limit() as usize);
+        let (needed, available) = (thing.bytes as usize, self.lane.arena.limit() as usize);
         Error::Pipeline(PipelineError::Memory { what, needed, available })
     }
 
@@ -388,6 +417,16 @@ impl<'a> Run<'a> {
 enum Learned {
     Nothing,
     Something,
+}
+
+/// Whether a partition of what a pipeline ends in can be there without the others: not of a table that is asked twice about
+/// the same row, which may have two keys.
+pub(super) fn may_be_split(execution: &Execution, number: usize) -> bool {
+    let probes = |pipeline: &Pipeline| {
+        let is_probe = |step: &&Step| matches!(step, Step::Probe(probe) if probe.table == number);
+        pipeline.steps.iter().filter(is_probe).count()
+    };
+    execution.program().pipelines.iter().all(|pipeline| probes(pipeline) <= 1)
 }
 
 /// The tables that a pipeline probes, each once, in their order.

@@ -136,9 +136,23 @@ impl TableShape {
         }
     }
 
+    /// Bytes of all of it, if so many rows come and no key comes twice.
+    pub fn bytes(&self, rows: u64) -> u64 {
+        let places = self.places(rows, Partition::ALL);
+        let values: u64 = self.payload.iter().flatten().map(|e| e.bytes as u64 + u64::from(e.nullable)).sum();
+        let keys = match self.kind {
+            TableKind::Direct => places / 8,
+            TableKind::Hashed => places.saturating_mul(if self.rows == Rows::Keys { 8 } else { 12 }),
+        };
+        keys.saturating_add(places.saturating_mul(values))
+    }
+
     /// Values of the keys of a partition, if they are a range of one part.
     pub fn values_of(&self, partition: Partition) -> Option<Interval> {
         let values = self.layout.single_interval().filter(|_| self.is_split && self.kind == TableKind::Direct)?;
+        if values.is_empty() {
+            return None;
+        }
         let (first, span) = partition.range(self.layout.count);
         let low = values.min + i128::from(first);
         Some(Interval::new(low, low + i128::from(span) - 1))

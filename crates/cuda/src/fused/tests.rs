@@ -7,5 +7,6 @@ mod faults;
 mod programs;
 mod random;
 mod shapes;
+mod split;
 #[path = "../../tests/star/mod.rs"]
 mod star;
