@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N,N] [--only Q2.1]
+//! cargo run -p onehop-cuda --example fused_checks --release -- --pool BYTES [--repeats N]
 //! ```
 //! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, and
 //! the shapes of star queries. Exits with 1 if an answer is wrong, with 2 if there is nothing to run on. `make test-gpu`
@@ -11,8 +12,13 @@
 //! Bench: star queries over ROWS rows in device memory, packed as segments have them: a part of so many rows that the CPU
 //! answers in a moment, as often as it takes, so that every answer is checked. Medians of the kernels' times, those that
 //! build join tables included.
+//!
+//! Pool: join tables and groups of about twice BYTES, dense and hashed, with no more than BYTES for all that is not a
+//! column. Every answer is checked; how many passes it took, and what they cost beside a run that has all the memory.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../tests/large/mod.rs"]
+mod large;
 #[path = "../../pipeline/tests/programs/mod.rs"]
 mod programs;
 #[path = "../tests/star/mod.rs"]
@@ -24,7 +30,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use onehop_cuda::fused::{ColumnImage, Error, Executor, Images, Options, Uploads};
+use onehop_cuda::fused::{ColumnImage, Error, Executor, Images, Options, RunMemory, Uploads, WhenFull};
 use onehop_cuda::{Context, Driver, Nvrtc};
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
 use onehop_pipeline::ir::{self, Sink};
@@ -40,9 +46,10 @@ use star::{Repeated, Star};
 const PART_ROWS: usize = 1 << 22;
 
 fn main() -> ExitCode {
-    let outcome = Words::parse(std::env::args().skip(1)).and_then(|words| match words.bench {
-        Some(rows) => bench(&words, rows),
-        None => checks(&words),
+    let outcome = Words::parse(std::env::args().skip(1)).and_then(|words| match (words.bench, words.pool) {
+        (Some(rows), _) => bench(&words, rows),
+        (None, Some(bytes)) => pool(&words, bytes),
+        (None, None) => checks(&words),
     });
     match outcome {
         Ok(0) => ExitCode::SUCCESS,
@@ -59,6 +66,8 @@ struct Words {
     programs: usize,
     seed: u64,
     bench: Option<usize>,
+    /// Bytes for tables and groups.
+    pool: Option<u64>,
     scale: f64,
     repeats: usize,
     /// Blocks for each multiprocessor, one after the other.
@@ -73,6 +82,7 @@ impl Words {
             programs: 300,
             seed: 1,
             bench: None,
+            pool: None,
             scale: 100.0,
             repeats: 7,
             blocks: vec![16],
@@ -86,6 +96,7 @@ impl Words {
                 "--programs" => all.programs = number(&value)? as usize,
                 "--seed" => all.seed = number(&value)?,
                 "--bench" => all.bench = Some(number(&value)? as usize),
+                "--pool" => all.pool = Some(number(&value)?.max(1 << 16)),
                 "--repeats" => all.repeats = number(&value)?.max(1) as usize,
                 "--blocks" => {
                     let all_of = value.split(',').map(|one| number(one).map(|blocks| blocks.max(1) as u32));
@@ -301,5 +312,54 @@ fn bench(words: &Words, rows: usize) -> Result<usize, String> {
             }
         }
     }
+    Ok(wrong)
+}
+
+/// How many answers are wrong of queries that have too little memory.
+fn pool(words: &Words, bytes: u64) -> Result<usize, String> {
+    let (context, nvrtc) = device(words)?;
+    println!("pool     {bytes} bytes for what is not a column");
+    let (mut passed, mut wrong) = (0, 0);
+    for (name, program, sources) in [1, 1_000_003].into_iter().flat_map(|apart| large::queries(bytes, apart)) {
+        let execution = Execution::new(program, sources, 1 << 36).map_err(|e| e.to_string())?;
+        let expected = large::digest(&run(&mut execution.clone(), 16).map_err(|e| e.to_string())?);
+        let kept = Kept { context: Arc::clone(&context), images: Mutex::default() };
+        for bytes in [u64::MAX, bytes] {
+            // One that has no memory yet.
+            let executor = Executor::new(&context, &nvrtc, None, Options { counts: false, ..Options::default() });
+            let memory = RunMemory { bytes, when_full: WhenFull::Split };
+            let never = AtomicBool::new(false);
+            let mut walls = Vec::with_capacity(words.repeats);
+            let mut last = None;
+            for _ in 0..words.repeats {
+                let began = Instant::now();
+                last = Some(executor.run_within(&execution, &kept, &never, false, memory).map_err(|e| e.to_string())?);
+                walls.push(began.elapsed());
+            }
+            walls.sort();
+            let answer = last.ok_or("no run")?;
+            let is_right = large::digest(&answer.chunks) == expected;
+            // Within the limit it has to have been split, or the case is none.
+            let is_split = answer.pipelines.iter().any(|facts| facts.passes > 1);
+            let is_right = is_right && is_split == (bytes != u64::MAX);
+            let of = |f: &dyn Fn(&onehop_cuda::fused::PipelineFacts) -> String| {
+                answer.pipelines.iter().map(f).collect::<Vec<_>>().join(" ")
+            };
+            println!(
+                "{name}, {}: {}, passes {}, launches {}, kernels {} ms, end to end {:.1} ms, table {} bytes, {} rows",
+                if bytes == u64::MAX { "all the memory" } else { "the pool" },
+                if is_right { "passed" } else { "WRONG" },
+                of(&|facts| facts.passes.to_string()),
+                of(&|facts| facts.launches.to_string()),
+                of(&|facts| format!("{:.2}", facts.kernel.as_secs_f64() * 1e3)),
+                walls[walls.len() / 2].as_secs_f64() * 1e3,
+                answer.pipelines[0].table.map_or(0, |table| table.bytes),
+                expected.0,
+            );
+            passed += usize::from(is_right);
+            wrong += usize::from(!is_right);
+        }
+    }
+    println!("pool checks: {passed} passed, {wrong} failed");
     Ok(wrong)
 }

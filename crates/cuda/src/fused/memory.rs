@@ -56,9 +56,12 @@ impl Arena {
         Self { context: Arc::clone(context), chunks, taken, pool: pool.clone(), limit: u64::MAX, is_gathered: false }
     }
 
-    /// From now on, all arenas may take so many bytes together. What is held already stays.
+    /// From now on, all arenas may take so many bytes together. Nothing is taken of this one.
     pub fn set_limit(&mut self, bytes: u64) {
         self.limit = bytes;
+        if self.bytes() > self.limit() {
+            self.release();
+        }
     }
 
     /// Bytes that it may have in all.

@@ -3,6 +3,8 @@
 
 mod edges;
 mod faults;
+#[path = "../../tests/large/mod.rs"]
+mod large;
 #[path = "../../../pipeline/tests/programs/mod.rs"]
 mod programs;
 mod random;
