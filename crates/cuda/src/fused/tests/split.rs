@@ -320,8 +320,8 @@ fn what_takes_twice_the_memory_is_there_in_parts() {
 /// What is measured on a GPU, in small.
 #[test]
 fn large_queries() {
+    let executor = executor();
     for (name, program, sources) in [1, 1_000_003].into_iter().flat_map(|apart| large::queries(100_000, apart)) {
-        let executor = executor();
         let execution = execution(&program, &sources);
         let expected = large::digest(&onehop_pipeline::cpu::run(&mut execution.clone(), 1).unwrap());
         let answer = within(&executor, &execution, 100_000).unwrap();
