@@ -322,8 +322,8 @@ INLINE u64 mixed(u64 key) {
     return key ^ key >> 32;
 }
 
-// Whether a key is of one of the partitions that hashes make. Slots are by the low half of the hash.
-INLINE bool is_of(u64 key, u64 partition, u64 mask) { return (mixed(key) >> 32 & mask) == partition; }
+// Whether a key is of one of the partitions that hashes make, by their high half, as slots are by the low one.
+INLINE bool is_of(u64 key, u64 partition, u64 count) { return (mixed(key) >> 32) * count >> 32 == partition; }
 
 // Where a key is in a table of open addressing, or NO_KEY.
 INLINE u64 find(const u64* keys, u64 mask, u64 key) {

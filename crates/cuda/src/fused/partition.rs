@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! dense     a range of keys, as many in each: of a bit for each key, and payload at its place, 1/n is there
-//! hashed    the keys of one remainder of the hash's high half; the low half says which slot
+//! hashed    an n-th of what the hash's high half can be; the low half says which slot
 //! ```
 //! How many there are is settled by [`Partitions`]: nothing is split at first. When something finds no room, the largest
 //! thing that is in memory, or wants to be, is split more often, and the pipeline begins again. What does not become
@@ -19,14 +19,15 @@ const MOST: u64 = 1 << 12;
 const MOST_IN_VAIN: u32 = 3;
 /// By how much, at most, something is split at once.
 const MOST_AT_ONCE: u64 = 64;
-/// And if splitting it did not help.
+/// By how much, at least, if splitting it did not help.
 const IN_VAIN: u64 = 4;
+/// The part of something that ranges may have more than their share.
+const SPARE: u64 = 16;
 
 /// One partition of `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Partition {
     pub number: u64,
-    /// A power of two.
     pub of: u64,
 }
 
@@ -56,7 +57,7 @@ impl Partition {
             PartitionWord::First => self.range(count).0,
             PartitionWord::Span => self.range(count).1,
             PartitionWord::Number => self.number,
-            PartitionWord::Mask => self.of - 1,
+            PartitionWord::Count => self.of,
             PartitionWord::IsLast => u64::from(self.number == last),
         }
     }
@@ -68,9 +69,19 @@ pub(super) struct Thing {
     pub pipeline: usize,
     /// Of one partition.
     pub bytes: u64,
-    /// Whether it is how large it was when it found no room to grow, of nobody knows how much: hashed groups, all of which
-    /// are different, so that fewer of them come to each of more partitions.
-    pub grows: bool,
+    pub how: How,
+}
+
+/// What becomes of something in more partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// It has as much less: places are those of a range of keys, or rows.
+    Range,
+    /// It has half as many places sooner or later.
+    Hashed,
+    /// So it has, but it is only as large as it was when it found no room to grow, and nobody knows how large it will be:
+    /// groups. All of them are different, so that fewer of them come to each of more partitions.
+    Grows,
 }
 
 /// Into how many partitions what each pipeline ends in is split.
@@ -100,18 +111,18 @@ impl Partitions {
 
     /// Splits what a pipeline ends in from the start.
     pub fn set(&mut self, pipeline: usize, partitions: u64) {
-        self.0[pipeline].partitions = partitions.clamp(1, MOST).next_power_of_two();
+        self.0[pipeline].partitions = partitions.clamp(1, MOST);
     }
 
-    /// Splits more often the largest of some things, which do not fit in `pool` bytes together: which one, and into how many
-    /// times as many partitions. `None` if splitting does not help any more.
-    pub fn split_largest(&mut self, things: &[Thing], pool: u64) -> Option<(usize, u64)> {
+    /// Splits more often the largest of some things, which do not fit in `pool` bytes together: which one, and the part of
+    /// its rows and places that each partition will have of what it had. `None` if splitting does not help any more.
+    pub fn split_largest(&mut self, things: &[Thing], pool: u64) -> Option<(usize, f64)> {
         let all: u64 = things.iter().map(|thing| thing.bytes).sum();
         let may_help = |thing: &&Thing| {
             let of = self.0[thing.pipeline];
-            (of.in_vain < MOST_IN_VAIN || thing.grows) && of.partitions < MOST
+            (of.in_vain < MOST_IN_VAIN || thing.how == How::Grows) && of.partitions < MOST
         };
-        let Thing { pipeline, bytes, .. } = *things.iter().filter(may_help).max_by_key(|thing| thing.bytes)?;
+        let Thing { pipeline, bytes, how } = *things.iter().filter(may_help).max_by_key(|thing| thing.bytes)?;
         let of = &mut self.0[pipeline];
         let helped = bytes < of.bytes / 8 * 7;
         of.in_vain = if helped { 0 } else { of.in_vain + 1 };
@@ -119,10 +130,15 @@ impl Partitions {
         // What is left for it beside the others; if they leave nothing, it is their turn after this one's.
         let others = all - bytes;
         let left = pool.saturating_sub(others).max(pool / 4).max(1);
-        let times = bytes.div_ceil(left).next_power_of_two().clamp(2, MOST_AT_ONCE);
-        let times = if helped { times } else { times.max(IN_VAIN) }.min(MOST / of.partitions);
-        of.partitions *= times;
-        Some((pipeline, times))
+        let least = if helped { 1 } else { IN_VAIN };
+        let before = of.partitions;
+        of.partitions = match how {
+            // What is small and beside it takes a bit as well, and no range is as good as any other.
+            How::Range => (bytes + bytes / SPARE).saturating_mul(before).div_ceil(left).max(before + 1),
+            How::Hashed | How::Grows => bytes.div_ceil(left).next_power_of_two().max(2) * before,
+        };
+        of.partitions = of.partitions.max(least * before).min(MOST_AT_ONCE * before).min(MOST);
+        Some((pipeline, before as f64 / of.partitions as f64))
     }
 }
 
@@ -173,7 +189,7 @@ mod tests {
     use super::*;
 
     fn thing(pipeline: usize, bytes: u64) -> Thing {
-        Thing { pipeline, bytes, grows: false }
+        Thing { pipeline, bytes, how: How::Hashed }
     }
 
     #[test]
@@ -231,14 +247,17 @@ mod tests {
 
     #[test]
     fn what_does_not_become_smaller_is_given_up() {
-        let mut partitions = Partitions::none(2);
+        let mut partitions = Partitions::none(3);
+        // Of a range no more than it takes.
+        let range = Thing { how: How::Range, ..thing(2, 2000) };
+        assert_eq!(partitions.split_largest(&[range], 1000), Some((2, 1.0 / 3.0)));
         let mut times = 0;
         while partitions.split_largest(&[thing(0, 5000)], 1000).is_some() {
             times += 1;
         }
         assert!(times <= 4, "{times}");
         // What can be split after it is, and groups that always want as much as there is, until there are very many.
-        let things = [thing(0, 5000), Thing { grows: true, ..thing(1, 900) }];
+        let things = [thing(0, 5000), Thing { how: How::Grows, ..thing(1, 900) }];
         while let Some((which, _)) = partitions.split_largest(&things, 1000) {
             assert_eq!(which, 1);
         }

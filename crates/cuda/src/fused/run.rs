@@ -28,7 +28,7 @@ use super::compile::{Compiled, Compiler};
 use super::dry::{Dry, rows_of, texts};
 use super::image::{ColumnImage, Images};
 use super::memory::{Arena, Piece, Pool};
-use super::partition::{Partition, Partitions};
+use super::partition::{Partition, Partitions, Thing};
 use super::plan::Plan;
 use super::result::words_of;
 use super::schedule::may_be_split;
@@ -252,7 +252,7 @@ impl Executor {
             tables: Vec::new(),
             held: Vec::new(),
             sinks: (0..pipelines).map(|_| None).collect(),
-            wanted: vec![0; pipelines],
+            wanted: vec![None; pipelines],
             rooms: vec![Room::default(); pipelines],
             scans: vec![Vec::new(); pipelines],
             facts: Vec::new(),
@@ -305,7 +305,7 @@ pub(super) struct Run<'a> {
     pub held: Vec<Arc<ColumnImage>>,
     /// What passes that are not through have added to, and how much each pipeline wants of what could be split.
     pub sinks: Vec<Option<SinkMemory>>,
-    pub wanted: Vec<u64>,
+    pub wanted: Vec<Option<Thing>>,
     /// What was learned of each pipeline.
     pub rooms: Vec<Room>,
     /// Morsels that each reads in any of its passes.

@@ -49,24 +49,20 @@ impl Executor {
     pub fn expected_passes(&self, execution: &Execution, bytes: u64) -> Vec<u64> {
         let pipelines = &execution.program().pipelines;
         let shapes = pipelines.iter().zip(execution.shapes()).enumerate();
-        let wholes: Vec<u64> = shapes
-            .map(|(number, (pipeline, shape))| {
+        let tables: Vec<Thing> = shapes
+            .filter_map(|(number, (pipeline, shape))| {
                 let rows = rows_of(&*execution.sources()[pipeline.source]);
-                let table = table_shape(execution, number, pipeline, shape, rows);
-                table.ok().flatten().map_or(0, |table| table.bytes(rows))
+                let table = table_shape(execution, number, pipeline, shape, rows).ok()??;
+                Some(Thing { pipeline: number, bytes: table.bytes(rows), how: table.how() })
             })
+            .filter(|thing| may_be_split(execution, thing.pipeline))
             .collect();
         let mut partitions = Partitions::none(pipelines.len());
         loop {
-            let thing = |(pipeline, whole): (usize, &u64)| {
-                let bytes = whole / partitions.of(pipeline);
-                may_be_split(execution, pipeline).then_some(Thing { pipeline, bytes, grows: false })
-            };
-            let things: Vec<Thing> = wholes.iter().enumerate().filter_map(thing).collect();
-            if things.iter().map(|thing| thing.bytes).sum::<u64>() <= bytes {
-                break;
-            }
-            if partitions.split_largest(&things, bytes).is_none() {
+            let of = |thing: &Thing| Thing { bytes: thing.bytes / partitions.of(thing.pipeline), ..*thing };
+            let things: Vec<Thing> = tables.iter().map(of).collect();
+            let fits = things.iter().map(|thing| thing.bytes).sum::<u64>() <= bytes;
+            if fits || partitions.split_largest(&things, bytes).is_none() {
                 break;
             }
         }
@@ -276,7 +272,7 @@ impl<'a> Run<'a> {
         self.sinks.iter_mut().for_each(|sink| *sink = None);
         self.sweep();
         let pipelines = self.execution.pipelines();
-        let wanted = std::mem::replace(&mut self.wanted, vec![0; pipelines]);
+        let wanted = std::mem::replace(&mut self.wanted, vec![None; pipelines]);
         if !self.lane.arena.is_gathered() {
             self.tables.iter_mut().for_each(Built::leave);
             self.executor.give_back_idle();
@@ -290,19 +286,18 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let thing = |pipeline: usize| {
-            let bytes = self.tables.get(pipeline).map_or(0, Built::bytes).max(wanted[pipeline]);
-            let grows = matches!(self.pipeline(pipeline).sink, Sink::Aggregate { .. });
-            let is_any = bytes > 0 && may_be_split(self.execution, pipeline);
-            is_any.then_some(Thing { pipeline, bytes, grows })
+            let there = self.tables.get(pipeline).filter(|table| table.bytes() > 0);
+            let there = there.map(|table| Thing { pipeline, bytes: table.bytes(), how: table.shape.how() });
+            wanted[pipeline].or(there).filter(|_| may_be_split(self.execution, pipeline))
         };
         let things: Vec<Thing> = (0..pipelines).filter_map(thing).collect();
-        let Some((number, times)) = self.partitions.split_largest(&things, self.lane.arena.limit()) else {
+        let Some((number, part)) = self.partitions.split_largest(&things, self.lane.arena.limit()) else {
             return Err(self.too_large(&things, error));
         };
         // With something to spare: partitions are not of the same size.
         let room = &mut self.rooms[number];
-        room.rows = room.rows.div_ceil(times) + room.rows.div_ceil(times) / 8;
-        room.places /= times;
+        room.rows = (room.rows as f64 * part * 1.125).ceil() as u64;
+        room.places = ((room.places as f64 * part) as u64).checked_ilog2().map_or(0, |log| 1 << log);
         if let Some(table) = self.tables.get_mut(number) {
             (table.shape.is_split, table.shape.filled) = (true, None);
             table.leave();
@@ -339,7 +334,7 @@ impl<'a> Run<'a> {
     /// Takes back what a pipeline has added to so far, and what nobody needs any more.
     fn forget_sink(&mut self, number: usize) {
         self.sinks[number] = None;
-        self.wanted[number] = 0;
+        self.wanted[number] = None;
         self.sweep();
     }
 

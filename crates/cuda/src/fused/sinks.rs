@@ -12,7 +12,7 @@ use super::Result;
 use super::built::{Built, TableKey};
 use super::codegen::{Generated, Groups, Output, SinkShape};
 use super::memory::Piece;
-use super::partition::Partition;
+use super::partition::{How, Partition, Thing};
 use super::plan::Plan;
 use super::result::{of_groups, of_rows, rank_of_last, words_of};
 use super::run::{Attempt, PipelineFacts, Run};
@@ -123,7 +123,8 @@ impl Run<'_> {
                 pieces.push((TableKey::PayloadValid(column), capacity, Fill::Nothing));
             }
         }
-        self.wanted[number] = pieces.iter().map(|(_, bytes, _)| bytes).sum();
+        let bytes = pieces.iter().map(|(_, bytes, _)| bytes).sum();
+        self.wanted[number] = Some(Thing { pipeline: number, bytes, how: shape.how() });
         if capacity >= u64::from(u32::MAX) && has_chains {
             // Rows are numbered in 32 bits.
             self.is_full = true;
@@ -159,7 +160,8 @@ impl Run<'_> {
                     false => self.group_range(groups, partition).1,
                 };
                 let bytes = targets.group_places.saturating_mul(place_bytes);
-                self.wanted[number] = if groups.may_be_split() { bytes } else { 0 };
+                let how = if groups.is_hashed() { How::Grows } else { How::Range };
+                self.wanted[number] = groups.may_be_split().then_some(Thing { pipeline: number, bytes, how });
                 let states = targets.group_places.saturating_mul(groups.words as u64 * 8);
                 targets.groups = Some(self.zeros(states)?);
                 if groups.is_hashed() {
@@ -175,7 +177,8 @@ impl Run<'_> {
                     _ => ROWS_BYTES / bytes,
                 };
                 targets.capacity = rows.clamp(1, most.clamp(1, (left / bytes).max(1))).max(room.rows);
-                self.wanted[number] = targets.capacity * bytes;
+                let bytes = targets.capacity * bytes;
+                self.wanted[number] = Some(Thing { pipeline: number, bytes, how: How::Range });
                 for output in outputs {
                     let values = self.piece(targets.capacity * output.bytes() as u64)?;
                     let valid = output.domain.nullable.then(|| self.piece(targets.capacity)).transpose()?;

@@ -15,7 +15,7 @@
 use onehop_pipeline::cpu::{KeyLayout, Kind, TableKind};
 use onehop_pipeline::{Domain, Interval};
 
-use super::partition::Partition;
+use super::partition::{How, Partition};
 
 /// A dense table may have this many times more places than the source has rows, and this many whatever its rows.
 const SPARSE: u64 = 16;
@@ -125,6 +125,14 @@ impl TableShape {
                 let rows = rows.min(self.layout.count).div_ceil(partition.of.max(1));
                 (rows.max(1) * 2).next_power_of_two().max(64)
             }
+        }
+    }
+
+    /// What becomes of it in more partitions.
+    pub fn how(&self) -> How {
+        match self.kind {
+            TableKind::Direct => How::Range,
+            TableKind::Hashed => How::Hashed,
         }
     }
 

@@ -149,9 +149,9 @@ pub(super) enum PartitionWord {
     /// Of a range: its first key, and how many there are.
     First,
     Span,
-    /// Of those that hashes make: its number, and the mask of all numbers.
+    /// Of those that hashes make: its number, and how many there are.
     Number,
-    Mask,
+    Count,
     /// 1 if it is the last one, to which rows without a key belong.
     IsLast,
 }
@@ -163,7 +163,7 @@ impl PartitionWord {
             Self::First => "first",
             Self::Span => "span",
             Self::Number => "partition",
-            Self::Mask => "partitions",
+            Self::Count => "partitions",
             Self::IsLast => "is_last",
         }
     }

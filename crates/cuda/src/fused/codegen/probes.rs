@@ -136,8 +136,8 @@ impl Builder<'_> {
                 format!("{key} - {first} < {span}")
             }
             TableKind::Hashed => {
-                let (number, mask) = (word(PartitionWord::Number), word(PartitionWord::Mask));
-                format!("is_of({key}, {number}, {mask})")
+                let (number, count) = (word(PartitionWord::Number), word(PartitionWord::Count));
+                format!("is_of({key}, {number}, {count})")
             }
         };
         if is_key == "true" {

@@ -258,8 +258,8 @@ impl Builder<'_> {
         mut word: impl FnMut(&mut Self, PartitionWord) -> String,
     ) -> String {
         if !is_range {
-            let (number, mask) = (word(self, PartitionWord::Number), word(self, PartitionWord::Mask));
-            self.w.line(format!("if (!is_of({key}, {number}, {mask})) continue;"));
+            let (number, count) = (word(self, PartitionWord::Number), word(self, PartitionWord::Count));
+            self.w.line(format!("if (!is_of({key}, {number}, {count})) continue;"));
             return key.into();
         }
         let (first, span) = (word(self, PartitionWord::First), word(self, PartitionWord::Span));

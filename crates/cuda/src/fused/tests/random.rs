@@ -38,7 +38,7 @@ fn they_give_the_same_in_partitions() {
     let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 40), number("ONEHOP_GPU_SEED", 2));
     let mut passes: BTreeMap<u64, usize> = BTreeMap::new();
     compare(wanted, seed, |executor, execution, random| {
-        let split: Vec<u64> = (0..execution.pipelines()).map(|_| 1 << random.random_range(0..5)).collect();
+        let split: Vec<u64> = (0..execution.pipelines()).map(|_| random.random_range(1..=16)).collect();
         let images = Uploads::new(executor.context());
         let never = AtomicBool::new(false);
         let answer = executor.run_split(execution, &images, &never, true, RunMemory::default(), &split);
