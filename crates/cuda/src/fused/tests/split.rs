@@ -479,3 +479,28 @@ fn a_query_is_cancelled_between_passes() {
         assert!(more <= 1, "{more} columns after {after}");
     }
 }
+
+/// A column of 32 bits whose values wrap around to keys that are there, in each of the partitions.
+#[test]
+fn values_that_are_far_from_all_keys_find_nothing() {
+    let executor = executor();
+    let span = i64::from(u32::MAX);
+    for least in [100, -span + 900] {
+        // Of a block, the least value, the greatest, and some that are keys once 2^32 is added or taken away.
+        let value = |row: usize| match row % 4 {
+            0 => least,
+            1 => least + span,
+            2 => least + (noise(row, 9) % 900) as i64,
+            _ => least + span - (noise(row, 8) % 900) as i64,
+        };
+        let probing = stored(&[column(1000, |row| Some(value(row))), column(1000, |row| Some(row as i64))], 1000, 1024);
+        let sources = vec![dimension(1000, 1, 1, false), probing];
+        let sink = Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::CountRows, Aggregate::Sum(r(1))] };
+        let steps = vec![probe(0, JoinKind::Semi, r(0), vec![])];
+        let last = Pipeline { source: 1, columns: vec![0, 1], steps, sink };
+        let program = Program { pipelines: vec![build(0, r(0), vec![]), last] };
+        for of in [1, 2, 7] {
+            same_split(&executor, &program, &sources, &[of, 1]);
+        }
+    }
+}
