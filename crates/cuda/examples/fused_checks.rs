@@ -5,8 +5,8 @@
 //! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N,N] [--only Q2.1]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --pool BYTES [--repeats N]
 //! ```
-//! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, and
-//! the shapes of star queries. Exits with 1 if an answer is wrong, with 2 if there is nothing to run on. `make test-gpu`
+//! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, some of
+//! them in partitions, and the shapes of star queries. Exits with 1 if an answer is wrong, with 2 if there is nothing to run on. `make test-gpu`
 //! runs it, under compute-sanitizer as well.
 //!
 //! Bench: star queries over ROWS rows in device memory, packed as segments have them: a part of so many rows that the CPU
@@ -156,7 +156,14 @@ fn checks(words: &Words) -> Result<usize, String> {
         let Ok(execution) = Execution::new(program.clone(), sources, 1 << 30) else { continue };
         let number = passed + wrong;
         let executor = &executors[number % executors.len()];
-        let is_right = match executor.run(&execution, &Uploads::new(&context), &AtomicBool::new(false)) {
+        // Every third in partitions, of all numbers there are.
+        let split: Vec<u64> = match number % 3 {
+            2 => (0..execution.pipelines()).map(|pipeline| 1 + ((number + 7 * pipeline) % 16) as u64).collect(),
+            _ => Vec::new(),
+        };
+        let (images, never) = (Uploads::new(&context), AtomicBool::new(false));
+        let counts = number % 2 == 0;
+        let is_right = match executor.run_split(&execution, &images, &never, counts, RunMemory::default(), &split) {
             Err(Error::Refused(why)) => {
                 *refused.entry(why).or_default() += 1;
                 continue;

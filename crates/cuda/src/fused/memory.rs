@@ -76,7 +76,7 @@ impl Arena {
     }
 
     /// Bytes of its allocations.
-    fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.len() as u64).sum()
     }
 

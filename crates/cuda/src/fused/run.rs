@@ -223,8 +223,12 @@ impl Executor {
         self.run_split(execution, images, cancelled, counts, memory, &[])
     }
 
-    /// As [`Executor::run_within`], with what pipelines end in split into so many partitions from the start.
-    pub(super) fn run_split(
+    /// As [`Executor::run_within`], with what pipelines end in split into so many partitions from the start, as far as it can
+    /// be: for who checks that it makes no difference.
+    ///
+    /// # Errors
+    /// As [`Executor::run_within`].
+    pub fn run_split(
         &self,
         execution: &Execution,
         images: &dyn Images,
@@ -278,9 +282,10 @@ impl Executor {
         outcome
     }
 
-    /// Gives the memory back that runs to come would begin with.
-    pub(super) fn give_back_idle(&self) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Gives the memory back that runs to come would begin with; how much that was.
+    pub(super) fn give_back_idle(&self) -> u64 {
+        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        idle.iter().map(|lane| lane.arena.bytes()).sum()
     }
 }
 

@@ -34,6 +34,9 @@ use super::run::{Answer, Attempt, Executor, Outcome, PipelineFacts, Run, WhenFul
 use super::table::{Rows, TableShape};
 use super::{Error, Result};
 
+/// Passes that a pipeline may take. Of more, whoever else can run it is done sooner.
+const MOST_PASSES: u64 = 1 << 12;
+
 /// Which of a source's morsels are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scan {
@@ -266,7 +269,10 @@ impl<'a> Run<'a> {
     fn make_room(&mut self, turn: usize, error: Error) -> Result<()> {
         self.lane.stream.synchronize()?;
         self.held.clear();
-        if self.memory.when_full == WhenFull::Fail {
+        if self.executor.give_back_idle() > 0 {
+            return Ok(());
+        }
+        if self.memory.when_full == WhenFull::Fail || self.lane.arena.limit() == 0 {
             return Err(error);
         }
         self.sinks.iter_mut().for_each(|sink| *sink = None);
@@ -275,7 +281,6 @@ impl<'a> Run<'a> {
         let wanted = std::mem::replace(&mut self.wanted, vec![None; pipelines]);
         if !self.lane.arena.is_gathered() {
             self.tables.iter_mut().for_each(Built::leave);
-            self.executor.give_back_idle();
             return self.lane.arena.gather();
         }
         let needed = self.needed(turn);
@@ -294,6 +299,10 @@ impl<'a> Run<'a> {
         let Some((number, part)) = self.partitions.split_largest(&things, self.lane.arena.limit()) else {
             return Err(self.too_large(&things, error));
         };
+        let probed = tables_of(self.pipeline(turn)).into_iter().map(|table| self.partitions.of(table));
+        if probed.fold(self.partitions.of(turn), u64::saturating_mul) > MOST_PASSES {
+            return Err(self.too_large(&things, error));
+        }
         // With something to spare: partitions are not of the same size.
         let room = &mut self.rooms[number];
         room.rows = (room.rows as f64 * part * 1.125).ceil() as u64;
@@ -322,11 +331,11 @@ impl<'a> Run<'a> {
     fn too_large(&self, things: &[Thing], error: Error) -> Error {
         let Some(thing) = things.iter().max_by_key(|thing| thing.bytes) else { return error };
         let what = match self.pipeline(thing.pipeline).sink {
-            Sink::Build { .. } => "a join table, too many of whose rows have one key,",
-            Sink::Aggregate { .. } => "groups",
-            Sink::Collect { .. } | Sink::Top { .. } => "rows of an answer",
+            Sink::Build { .. } => "a part of a join table, too many of whose rows may have one key,",
+            Sink::Aggregate { .. } => "a part of the groups",
+            Sink::Collect { .. } | Sink::Top { .. } => "a part of the answer's rows",
         };
-        let what = format!("{what} on the GPU (gpu.memory_limit says what they may take)");
+        let what = format!("{what} on the GPU, where gpu.memory_limit says what a query may take,");
         let (needed, available) = (thing.bytes as usize, self.lane.arena.limit() as usize);
         Error::Pipeline(PipelineError::Memory { what, needed, available })
     }
