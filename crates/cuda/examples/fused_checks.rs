@@ -4,11 +4,12 @@
 //! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N] [--stream THREADS]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N,N] [--only Q2.1]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --bench-stream ROWS [--threads N,N] [--batch-mib N,N] [--slots N]
+//! cargo run -p onehop-cuda --example fused_checks --release -- --pool BYTES [--repeats N]
 //! ```
-//! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, and
-//! the shapes of star queries. Exits with 1 if an answer is wrong, with 2 if there is nothing to run on. `make test-gpu`
-//! runs it, under compute-sanitizer as well. With `--stream`, columns are brought batch by batch, of one morsel each, by so many
-//! threads: 0 is the caller's alone.
+//! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, some of
+//! them in partitions, and the shapes of star queries. Exits with 1 if an answer is wrong, with 2 if there is nothing to run
+//! on. `make test-gpu` runs it, under compute-sanitizer as well. With `--stream`, columns are brought batch by batch, of one
+//! morsel each, by so many threads: 0 is the caller's alone.
 //!
 //! Bench: star queries over ROWS rows in device memory, packed as segments have them: a part of so many rows that the CPU
 //! answers in a moment, as often as it takes, so that every answer is checked. Medians of the kernels' times, those that
@@ -16,8 +17,13 @@
 //!
 //! Bench of streams: ROWS rows from host memory, packed as segments have them, to a kernel that adds up all columns; and beside
 //! it what the ring of pinned buffers does if nobody fills it, and if it is filled with plain copies.
+//!
+//! Pool: join tables and groups of about twice BYTES, dense and hashed, with no more than BYTES for all that is not a
+//! column. Every answer is checked; how many passes it took, and what they cost beside a run that has all the memory.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../tests/large/mod.rs"]
+mod large;
 #[path = "../../pipeline/tests/programs/mod.rs"]
 mod programs;
 #[path = "../tests/star/mod.rs"]
@@ -31,7 +37,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use onehop_cuda::fused::{ColumnImage, Error, Executor, Images, Options, Streamed, Uploads};
+use onehop_cuda::fused::{ColumnImage, Error, Executor, Images, Options, RunMemory, Streamed, Uploads, WhenFull};
 use onehop_cuda::staging::Shape;
 use onehop_cuda::{Context, Driver, Nvrtc};
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
@@ -48,12 +54,11 @@ use star::{Repeated, Star};
 const PART_ROWS: usize = 1 << 22;
 
 fn main() -> ExitCode {
-    let outcome = Words::parse(std::env::args().skip(1)).and_then(|words| match words.bench {
-        Some(rows) => bench(&words, rows),
-        None => match words.bench_stream {
-            Some(rows) => streams::bench(&words, rows),
-            None => checks(&words),
-        },
+    let outcome = Words::parse(std::env::args().skip(1)).and_then(|words| match words {
+        Words { bench: Some(rows), .. } => bench(&words, rows),
+        Words { bench_stream: Some(rows), .. } => streams::bench(&words, rows),
+        Words { pool: Some(bytes), .. } => pool(&words, bytes),
+        _ => checks(&words),
     });
     match outcome {
         Ok(0) => ExitCode::SUCCESS,
@@ -76,6 +81,8 @@ struct Words {
     threads: Vec<usize>,
     batch_mib: Vec<usize>,
     slots: usize,
+    /// Bytes for tables and groups.
+    pool: Option<u64>,
     scale: f64,
     repeats: usize,
     /// Blocks for each multiprocessor, one after the other.
@@ -95,6 +102,7 @@ impl Words {
             threads: vec![0],
             batch_mib: vec![32],
             slots: 4,
+            pool: None,
             scale: 100.0,
             repeats: 7,
             blocks: vec![16],
@@ -111,6 +119,7 @@ impl Words {
                 "--programs" => all.programs = number(&value)? as usize,
                 "--seed" => all.seed = number(&value)?,
                 "--bench" => all.bench = Some(number(&value)? as usize),
+                "--pool" => all.pool = Some(number(&value)?.max(1 << 16)),
                 "--repeats" => all.repeats = number(&value)?.max(1) as usize,
                 "--blocks" => all.blocks = numbers(&value)?.into_iter().map(|blocks| blocks.max(1) as u32).collect(),
                 "--bench-stream" => all.bench_stream = Some(number(&value)? as usize),
@@ -178,7 +187,14 @@ fn checks(words: &Words) -> Result<usize, String> {
         let Ok(execution) = Execution::new(program.clone(), sources, 1 << 30) else { continue };
         let number = passed + wrong;
         let executor = &executors[number % executors.len()];
-        let is_right = match executor.run(&execution, &*images, &AtomicBool::new(false)) {
+        // Every third in partitions, of all numbers there are.
+        let split: Vec<u64> = match number % 3 {
+            2 => (0..execution.pipelines()).map(|pipeline| 1 + ((number + 7 * pipeline) % 16) as u64).collect(),
+            _ => Vec::new(),
+        };
+        let never = AtomicBool::new(false);
+        let counts = number % 2 == 0;
+        let is_right = match executor.run_split(&execution, &*images, &never, counts, RunMemory::default(), &split) {
             Err(Error::Refused(why)) => {
                 *refused.entry(why).or_default() += 1;
                 continue;
@@ -334,5 +350,54 @@ fn bench(words: &Words, rows: usize) -> Result<usize, String> {
             }
         }
     }
+    Ok(wrong)
+}
+
+/// How many answers are wrong of queries that have too little memory.
+fn pool(words: &Words, bytes: u64) -> Result<usize, String> {
+    let (context, nvrtc) = device(words)?;
+    println!("pool     {bytes} bytes for what is not a column");
+    let (mut passed, mut wrong) = (0, 0);
+    for (name, program, sources) in [1, 1_000_003].into_iter().flat_map(|apart| large::queries(bytes, apart)) {
+        let execution = Execution::new(program, sources, 1 << 36).map_err(|e| e.to_string())?;
+        let expected = large::digest(&run(&mut execution.clone(), 16).map_err(|e| e.to_string())?);
+        let kept = Kept { context: Arc::clone(&context), images: Mutex::default() };
+        for bytes in [u64::MAX, bytes] {
+            // One that has no memory yet.
+            let executor = Executor::new(&context, &nvrtc, None, Options { counts: false, ..Options::default() });
+            let memory = RunMemory { bytes, when_full: WhenFull::Split };
+            let never = AtomicBool::new(false);
+            let mut walls = Vec::with_capacity(words.repeats);
+            let mut last = None;
+            for _ in 0..words.repeats {
+                let began = Instant::now();
+                last = Some(executor.run_within(&execution, &kept, &never, false, memory).map_err(|e| e.to_string())?);
+                walls.push(began.elapsed());
+            }
+            walls.sort();
+            let answer = last.ok_or("no run")?;
+            let is_right = large::digest(&answer.chunks) == expected;
+            // Within the limit it has to have been split, or the case is none.
+            let is_split = answer.pipelines.iter().any(|facts| facts.passes > 1);
+            let is_right = is_right && is_split == (bytes != u64::MAX);
+            let of = |f: &dyn Fn(&onehop_cuda::fused::PipelineFacts) -> String| {
+                answer.pipelines.iter().map(f).collect::<Vec<_>>().join(" ")
+            };
+            println!(
+                "{name}, {}: {}, passes {}, launches {}, kernels {} ms, end to end {:.1} ms, table {} bytes, {} rows",
+                if bytes == u64::MAX { "all the memory" } else { "the pool" },
+                if is_right { "passed" } else { "WRONG" },
+                of(&|facts| facts.passes.to_string()),
+                of(&|facts| facts.launches.to_string()),
+                of(&|facts| format!("{:.2}", facts.kernel.as_secs_f64() * 1e3)),
+                walls[walls.len() / 2].as_secs_f64() * 1e3,
+                answer.pipelines[0].table.map_or(0, |table| table.bytes),
+                expected.0,
+            );
+            passed += usize::from(is_right);
+            wrong += usize::from(!is_right);
+        }
+    }
+    println!("pool checks: {passed} passed, {wrong} failed");
     Ok(wrong)
 }

@@ -18,7 +18,9 @@ use onehop_pipeline::backend::{
 use onehop_pipeline::cpu::{Execution, TableFacts};
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
-use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts, Result as FusedResult};
+use crate::fused::{
+    Error as FusedError, Executor, Options, PipelineFacts, Result as FusedResult, RunMemory, WhenFull,
+};
 use crate::kernels::copy;
 use crate::resident::{Assembled, Columns, ResidentImages};
 use crate::{Context, DeviceBuf, Driver, Error, Nvrtc};
@@ -160,6 +162,14 @@ impl Gpu {
         all - all / FOR_RUNS
     }
 
+    /// Bytes that a run may take beside columns, once those that it reads are there as far as they can be.
+    fn left_for_run(&self, hints: &Hints) -> u64 {
+        let stored = || hints.stored.iter().flatten();
+        let to_come = stored().map(|stored| stored.bytes().saturating_sub(self.resident_bytes(stored))).sum::<u64>();
+        let columns = self.columns.bytes().saturating_add(to_come).min(self.limit(hints.memory));
+        hints.memory.bytes_of(self.memory_bytes).saturating_sub(columns)
+    }
+
     fn measure(&self) -> PipelineResult<Rates> {
         self.measured().map_err(|e| match e {
             FusedError::Device { source, .. } => self.device_error("measuring it", &source),
@@ -201,6 +211,11 @@ impl Gpu {
     fn is_compiled(&self, text: u64) -> bool {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner).contains(&text)
     }
+}
+
+/// Whether it is the device's memory that something lacks, whoever said so.
+fn is_lack_of_memory(error: &FusedError) -> bool {
+    error.is_out_of_memory() || matches!(error, FusedError::Pipeline(PipelineError::Memory { .. }))
 }
 
 fn hash_of(text: &str) -> u64 {
@@ -260,9 +275,16 @@ struct CudaProgram {
 impl Prepared for CudaProgram {
     fn estimate(&self) -> Estimate {
         let stored = || self.hints.stored.iter().flatten();
+        // Tables that do not fit are built part by part, and what is read once more is there by then.
+        let passes = self.gpu.executor.expected_passes(&self.execution, self.gpu.left_for_run(&self.hints));
+        let again = self.execution.program().pipelines.iter().zip(passes).map(|(pipeline, passes)| {
+            let stored = self.hints.stored.get(pipeline.source).and_then(Option::as_ref);
+            stored.map_or(0, Stored::bytes).saturating_mul(passes - 1)
+        });
+        let again: u64 = again.fold(0, u64::saturating_add);
         Estimate {
-            read_bytes: stored().map(Stored::bytes).sum(),
-            resident_bytes: stored().map(|stored| self.gpu.resident_bytes(stored)).sum(),
+            read_bytes: stored().map(Stored::bytes).sum::<u64>().saturating_add(again),
+            resident_bytes: stored().map(|stored| self.gpu.resident_bytes(stored)).sum::<u64>().saturating_add(again),
             to_compile: self.texts.iter().filter(|text| !self.gpu.is_compiled(**text)).count(),
         }
     }
@@ -275,16 +297,18 @@ impl Prepared for CudaProgram {
         });
         let sources: Vec<_> = sources.collect();
         let began = Instant::now();
-        let mut again = true;
+        let mut when_full = WhenFull::Fail;
         let (answer, images) = loop {
             let limit = gpu.limit(self.hints.memory);
             let limit = (limit, self.hints.residence);
             let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.clone());
-            match gpu.executor.run_counting(&self.execution, &images, control.cancelled, control.counts_steps) {
+            let memory = RunMemory { bytes: gpu.left_for_run(&self.hints), when_full };
+            let (cancelled, counts) = (control.cancelled, control.counts_steps);
+            match gpu.executor.run_within(&self.execution, &images, cancelled, counts, memory) {
                 Ok(answer) => break (answer, images),
-                Err(e) if again && e.is_out_of_memory() => {
-                    again = false;
-                    // What is there by chance makes room for what is needed.
+                Err(e) if when_full == WhenFull::Fail && is_lack_of_memory(&e) => {
+                    // What is there by chance makes room for what is needed, before that is split.
+                    when_full = WhenFull::Split;
                     drop(images);
                     let may_go: HashSet<(SegmentKey, usize)> = gpu
                         .columns
@@ -346,6 +370,7 @@ impl CudaProgram {
                 elapsed: facts.kernel + facts.compile + beside,
                 kernel: facts.kernel,
                 launches: facts.launches as u64,
+                passes: facts.passes,
                 compiled: if facts.compile.is_zero() { Compiled::Before } else { Compiled::Now(facts.compile) },
                 resident_bytes: bytes.resident,
                 moved_bytes: bytes.moved + facts.bytes_up,

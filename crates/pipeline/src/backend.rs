@@ -277,9 +277,9 @@ impl Debug for Control<'_> {
 /// What a run will take, as far as that is known before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// Stored bytes that it will read.
+    /// Stored bytes that it will read, as often as it does.
     pub read_bytes: u64,
-    /// Those of them that are in the device's memory already; all others are moved there.
+    /// Those of them that are in the device's memory by then; all others are moved there.
     pub resident_bytes: u64,
     /// Kernels that are not compiled yet.
     pub to_compile: usize,
@@ -328,6 +328,9 @@ pub struct DeviceRan {
     pub top: Option<TopFacts>,
     /// Bytes of its sink on the device.
     pub sink_bytes: u64,
+    /// How often its source was gone through: more than once if a join table or groups did not fit on the device, and were
+    /// there one part after the other.
+    pub passes: u64,
     /// From its first byte to its result.
     pub elapsed: Duration,
     /// Its kernels' time by the device's own clock, waiting not included.
@@ -369,6 +372,7 @@ impl DeviceRan {
             table: None,
             top: None,
             sink_bytes: 0,
+            passes: 1,
             elapsed: Duration::ZERO,
             kernel: Duration::ZERO,
             launches: 0,

@@ -184,12 +184,18 @@ pub fn api() -> sys::Api {
     }
     unsafe extern "C" fn alloc(out: *mut u64, len: usize) -> c_int {
         let code = current().code(Call::Allocate);
-        let place = if len > 1 << 40 || code != 0 { None } else { allocate("device memory", len) };
+        let mut memory = lock(&current().memory);
+        let most = memory.limit.unwrap_or(1 << 40);
+        let is_refused = memory.taken() + len > most || code != 0;
+        let place = if is_refused { None } else { allocate("device memory", len) };
         let Some(place) = place else { return code.max(2) };
+        memory.allocations.insert(place, len);
+        memory.most = memory.most.max(memory.taken());
         unsafe { *out = place as u64 };
         0
     }
     unsafe extern "C" fn free(place: u64) -> c_int {
+        lock(&current().memory).allocations.remove(&(place as usize));
         release("device memory", place as usize);
         0
     }

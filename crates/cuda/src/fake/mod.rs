@@ -22,6 +22,7 @@ mod cufile;
 mod driver;
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -113,9 +114,24 @@ pub struct Machine {
     begun: AtomicU64,
     /// Allocations, pinned ones, streams, events, batches, files, registered buffers.
     living: Mutex<Vec<(&'static str, usize)>>,
+    memory: Mutex<Memory>,
     problems: Mutex<Vec<String>>,
     /// Held by whoever does what is in a stream.
     at_work: Mutex<()>,
+}
+
+/// Device memory: how much there is, if that is little, and how long each allocation is.
+#[derive(Debug, Default)]
+struct Memory {
+    limit: Option<usize>,
+    allocations: HashMap<usize, usize>,
+    most: usize,
+}
+
+impl Memory {
+    fn taken(&self) -> usize {
+        self.allocations.values().sum()
+    }
 }
 
 /// All that were ever made, so that a pointer to one is never to nothing.
@@ -158,6 +174,17 @@ impl Machine {
 
     fn order(&self) -> Order {
         *lock(&self.order)
+    }
+
+    /// From now on it has so much memory, whoever holds how much of it already.
+    pub fn set_memory(&self, bytes: usize) {
+        let mut memory = lock(&self.memory);
+        (memory.limit, memory.most) = (Some(bytes), memory.taken());
+    }
+
+    /// The most memory that was taken since then.
+    pub fn most_memory(&self) -> usize {
+        lock(&self.memory).most
     }
 
     /// Calls of a kind since then.

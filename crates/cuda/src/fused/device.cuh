@@ -326,6 +326,9 @@ template <class T, int W> INLINE u32 within_codes(const Part& p, u32 vector, u32
 INLINE bool bit(const u32* bits, u64 at) { return bits[at >> 5] >> (at & 31) & 1; }
 INLINE bool bit_ldg(const u32* bits, u64 at) { return __ldg(bits + (at >> 5)) >> (at & 31) & 1; }
 
+template <bool which, class A, class B> struct Conditional { using Type = A; };
+template <class A, class B> struct Conditional<false, A, B> { using Type = B; };
+
 // Which rows have a key in a bitmap that begins with the key `low`, and ends before `count` more: of all rows, or, if
 // many are gone, of the live ones. `has_all` says that there is no other key, so that rows need not be compared.
 template <int W, bool has_all, bool is_first, bool is_shared>
@@ -333,10 +336,12 @@ INLINE u32 where_bit(const u32* bits, i64 low, u64 count, const Part& p, u32 vec
     const i128 from = (i128)p.base + p.bias - low; // the place of what is packed as 0
     const u32 last = (u32)(count - 1);
     if (!has_all && (from + mask_of<W>() < 0 || from > last)) return 0;
-    const u32 begin = (u32)from;
-    // Wrapped around what lies below is far above. Whatever there is, the bitmap is not left.
+    // Wrapped around what lies below is far above, unless all 32 bits are there: then nothing is wrapped around. Whatever
+    // there is, the bitmap is not left.
+    using Place = typename Conditional<!has_all && (W >= 32), u64, u32>::Type;
     const auto of = [&](u32 x) {
-        const u32 at = begin + x, near = at < last ? at : last;
+        const Place at = (Place)(i64)from + x;
+        const u32 near = at < last ? (u32)at : last;
         const bool is_set = is_shared ? bit(bits, near) : bit_ldg(bits, near);
         return has_all ? is_set : is_set & (at <= last);
     };
@@ -363,6 +368,9 @@ INLINE u64 mixed(u64 key) {
     return key ^ key >> 32;
 }
 
+// Whether a key is of one of the partitions that hashes make, by their high half, as slots are by the low one.
+INLINE bool is_of(u64 key, u64 partition, u64 count) { return (mixed(key) >> 32) * count >> 32 == partition; }
+
 // Where a key is in a table of open addressing, or NO_KEY.
 INLINE u64 find(const u64* keys, u64 mask, u64 key) {
     for (u64 slot = mixed(key) & mask;; slot = (slot + 1) & mask) {
@@ -376,7 +384,7 @@ INLINE u64 find(const u64* keys, u64 mask, u64 key) {
 // that is longer than this means that it is all but full.
 INLINE u64 place(u64* keys, u64 mask, u64 key) {
     u64 slot = mixed(key) & mask;
-    for (u32 tries = 0; tries < 4096; tries++) {
+    for (u32 tries = 0; tries < 512; tries++) {
         u64 there = ((volatile u64*)keys)[slot];
         if (there == NO_KEY) there = atomicCAS(keys + slot, NO_KEY, key);
         if (there == NO_KEY || there == key) return slot;

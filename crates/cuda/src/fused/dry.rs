@@ -20,6 +20,8 @@ pub(super) struct Dry<'a> {
     pub forms: &'a dyn Fn(&dyn Source, usize) -> Vec<u32>,
     /// What the tables turn out to be.
     pub rows: Rows,
+    /// Whether tables and groups are there one partition at a time.
+    pub split: bool,
     pub many_rows: u64,
     pub counts: bool,
     /// As in [`Options::threads`].
@@ -36,14 +38,23 @@ pub(super) fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>>
         let plan = Plan::new(pipeline, shape, &shapes, source)?;
         let rows = rows_of(source);
         let mut built = table_shape(execution, number, pipeline, shape, rows)?;
-        if let Some(shape) = built.as_mut().filter(|shape| shape.rows == Rows::Unique) {
-            shape.rows = dry.rows;
+        if let Some(shape) = &mut built {
+            shape.rows = if shape.rows == Rows::Unique { dry.rows } else { shape.rows };
+            shape.is_split = dry.split;
         }
         let forms = |column| (dry.forms)(source, column);
         let (many_rows, counts, threads) = (dry.many_rows, dry.counts, dry.threads);
-        let tables = &shapes;
-        let input =
-            Input { plan: &plan, tables, built: built.as_ref(), forms: &forms, rows, counts, many_rows, threads };
+        let input = Input {
+            plan: &plan,
+            tables: &shapes,
+            built: built.as_ref(),
+            splits_groups: dry.split,
+            forms: &forms,
+            rows,
+            counts,
+            many_rows,
+            threads,
+        };
         let generated = generate(&input)?;
         if generated.args.len() > ARGUMENT_WORDS {
             return Err(Error::refused("a query with so many columns and constants"));
@@ -68,11 +79,17 @@ pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
         })
     };
     let threads = Options::default().threads();
-    let of = |rows, many_rows, counts| texts(execution, &Dry { forms: &forms, rows, many_rows, counts, threads });
-    let mut all = of(Rows::Unique, 0, true)?;
-    for text in of(Rows::Chains, u64::MAX, false)? {
-        if !all.contains(&text) {
-            all.push(text);
+    let of = |rows, split, many_rows, counts| {
+        texts(execution, &Dry { forms: &forms, rows, split, many_rows, counts, threads })
+    };
+    let mut all = of(Rows::Unique, false, 0, true)?;
+    for (rows, split, many_rows, counts) in
+        [(Rows::Chains, false, u64::MAX, false), (Rows::Unique, true, 0, false), (Rows::Chains, true, 0, false)]
+    {
+        for text in of(rows, split, many_rows, counts)? {
+            if !all.contains(&text) {
+                all.push(text);
+            }
         }
     }
     match failed.into_inner() {

@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use onehop_pipeline::{Source, VECTOR_ROWS};
 
-use super::built::{Built, bitmap_words};
 use super::codegen::{Generated, Input, SinkShape, Word, columns_read, generate};
 use super::compile::Compiled;
 use super::image::{ColumnImage, Outlook};
 use super::memory::Piece;
 use super::part::bytes_of;
+use super::partition::Partition;
 use super::plan::Plan;
-use super::run::{PipelineFacts, Run, Targets};
+use super::run::{PipelineFacts, Run};
+use super::sinks::SinkMemory;
 use super::table::TableShape;
 use super::{Error, Result};
 use crate::kernels::ARGUMENT_WORDS;
@@ -45,6 +46,8 @@ pub(super) struct Reading<'a> {
     pub tables: &'a [TableShape],
     /// Of the table that it builds.
     pub built: Option<&'a TableShape>,
+    /// Whether groups are there one partition at a time.
+    pub splits_groups: bool,
     pub rows: u64,
 }
 
@@ -78,10 +81,11 @@ pub(super) struct Code {
 }
 
 /// What a pipeline ends in.
-pub(super) struct Sinks {
-    pub table: Option<Built>,
-    pub targets: Targets,
-    pub status: Piece,
+#[derive(Clone, Copy)]
+pub(super) struct Sinks<'a> {
+    pub memory: &'a SinkMemory,
+    /// That is there.
+    pub partition: Partition,
     /// The rank of the last row that may be among the first.
     pub threshold: Option<u64>,
 }
@@ -130,9 +134,9 @@ impl Run<'_> {
     /// What a pipeline's text is made of, for columns of such forms.
     fn input<'i>(&self, reading: &Reading<'i>, forms: &'i dyn Fn(usize) -> Vec<u32>) -> Input<'i> {
         let options = &self.executor.options;
-        let Reading { plan, tables, built, rows, .. } = *reading;
+        let Reading { plan, tables, built, splits_groups, rows, .. } = *reading;
         let (counts, many_rows, threads) = (self.counts, options.many_rows, options.threads());
-        Input { plan, tables, built, forms, rows, counts, many_rows, threads }
+        Input { plan, tables, built, splits_groups, forms, rows, counts, many_rows, threads }
     }
 
     /// The columns that a pipeline reads, those that are to be on the device brought there.
@@ -198,7 +202,7 @@ impl Run<'_> {
         reading: &Reading<'_>,
         columns: &PipelineColumns,
         code: &mut Code,
-        sinks: &Sinks,
+        sinks: &Sinks<'_>,
         facts: &mut PipelineFacts,
     ) -> Result<()> {
         let morsels = reading.morsels;
@@ -237,9 +241,9 @@ impl Run<'_> {
     }
 
     /// Launches the kernel between two events.
-    pub fn launch(&self, code: &Code, sinks: &Sinks, reads: &Reads, [before, after]: [&Event; 2]) -> Result<()> {
+    pub fn launch(&self, code: &Code, sinks: &Sinks<'_>, reads: &Reads, [before, after]: [&Event; 2]) -> Result<()> {
         let (generated, options) = (&code.generated, &self.executor.options);
-        let (table, targets) = (sinks.table.as_ref(), &sinks.targets);
+        let SinkMemory { status, table, targets, .. } = sinks.memory;
         let column = |column: &usize| reads.columns.get(column).copied().unwrap_or_default();
         let multiprocessors = u64::from(self.executor.context.device().multiprocessors);
         let enough = multiprocessors * WARPS * UNITS_PER_WARP;
@@ -261,14 +265,15 @@ impl Run<'_> {
                 Word::Morsels => reads.morsels_at.unwrap_or(code.small.address),
                 Word::Units => units,
                 Word::UnitVectors => unit_vectors,
-                Word::Status => sinks.status.address,
+                Word::Status => status.address,
                 Word::Table(number, word) => self.tables[number].word(word),
-                Word::Built(word) => table.map_or(0, |table| table.word(word)),
-                Word::BitmapWords(number) => bitmap_words(&self.tables[number].shape),
+                Word::Built(word) => table.as_ref().map_or(0, |table| table.word(word)),
+                Word::BitmapWords(number) => self.tables[number].bitmap_words(),
                 Word::Groups => targets.groups.map_or(0, |piece| piece.address),
                 Word::GroupKeys => targets.group_keys.map_or(0, |piece| piece.address),
                 Word::GroupMask => targets.group_places.saturating_sub(1),
                 Word::GroupCount => targets.group_places,
+                Word::GroupPartition(word) => self.group_word(generated, sinks.partition, word),
                 Word::Copies => copies(generated),
                 Word::Output(number) => targets.outputs[number].0.address,
                 Word::OutputValid(number) => targets.outputs[number].1.map_or(0, |piece| piece.address),
@@ -277,7 +282,7 @@ impl Run<'_> {
             });
         }
         words.resize(ARGUMENT_WORDS, 0);
-        let bitmaps = generated.shared.bitmaps.iter().map(|number| bitmap_words(&self.tables[*number].shape));
+        let bitmaps = generated.shared.bitmaps.iter().map(|number| self.tables[*number].bitmap_words());
         let shared = (bitmaps.sum::<u64>() + generated.shared.groups) * 8;
         let warps = u64::from(generated.threads / 32).max(1);
         let most = multiprocessors * u64::from(options.blocks) * u64::from(options.threads);

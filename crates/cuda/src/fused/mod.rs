@@ -15,6 +15,7 @@
 //! - Semantics are `crates/pipeline`'s, also where rows fail: whether a query fails depends on its rows, not on their
 //!   order, and of several failures the one is told whose check comes first in the text.
 //! - Texts have no literals and no addresses in them. Whatever differs between two queries of one shape is an argument.
+//! - What does not fit in device memory is there one partition of its keys at a time: the answer is the same.
 //! - The text that a device gets is the text that runs in tests, compiled for the host by `host.h`.
 
 mod built;
@@ -25,10 +26,13 @@ mod image;
 mod launch;
 mod memory;
 mod part;
+mod partition;
 mod plan;
 mod result;
 mod run;
 mod stream;
+mod schedule;
+mod sinks;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -40,7 +44,7 @@ pub use dry::texts_of;
 pub use image::{ColumnImage, Images, Outlook, Streamed, Uploads};
 pub(crate) use part::by_frequency;
 pub use part::{Part, form};
-pub use run::{Answer, Executor, Options, PipelineFacts};
+pub use run::{Answer, Executor, Options, PipelineFacts, RunMemory, WhenFull};
 pub use stream::StreamFacts;
 
 /// The result of running a program on a device.

@@ -7,7 +7,7 @@
 //! so that it sees the rows that `crates/pipeline` promises and no others.
 
 use onehop_pipeline::bind::{Bound, BoundKind, LookupValues, bind};
-use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Step};
+use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Sink, Step};
 use onehop_pipeline::{CompareOp, Domain, Expr, Interval, Source, Type};
 
 use super::table::{SHARED_BITMAP_BYTES, TableShape};
@@ -96,6 +96,20 @@ impl<'a> Plan<'a> {
         }
         plan.arrange()?;
         Ok(plan)
+    }
+
+    pub fn source(&self) -> &'a dyn Source {
+        self.source
+    }
+
+    /// Whether a row of a table that is built can fail, on its way or there.
+    pub fn can_building_fail(&self) -> bool {
+        let fails = |expr: &Expr| self.bind(expr).is_ok_and(|bound| self.may_fail(&bound));
+        let fails_there = match &self.pipeline.sink {
+            Sink::Build { keys, payload } => keys.iter().chain(payload).any(fails),
+            Sink::Aggregate { .. } | Sink::Collect { .. } | Sink::Top { .. } => true,
+        };
+        fails_there || self.acts.iter().any(|act| act.is_fallible)
     }
 
     pub fn bind(&self, expr: &Expr) -> Result<Bound> {

@@ -16,15 +16,22 @@ fn ordered(bits: i64) -> i64 {
     bits ^ ((bits >> 63) as u64 >> 1) as i64
 }
 
-/// Columns of the groups that have rows. `states` holds each word of all `places`, `keys` those of hashed places.
-pub(super) fn of_groups(groups: &Groups, states: &[u64], keys: Option<&[u64]>, places: usize) -> Vec<ResultColumn> {
+/// Columns of the groups that have rows. `states` holds each word of all `places`, `keys` those of hashed places; others
+/// begin with that of the group `first`.
+pub(super) fn of_groups(
+    groups: &Groups,
+    states: &[u64],
+    keys: Option<&[u64]>,
+    first: u64,
+    places: usize,
+) -> Vec<ResultColumn> {
     let is_there = |place: &usize| groups.layout.is_none() || states[*place] != 0;
     let found: Vec<usize> = (0..places).filter(is_there).collect();
     let word = |word: usize, place: usize| states[word * places + place];
     let mut columns = Vec::with_capacity(groups.keys.len() + groups.slots.len());
     for (part, domain) in groups.keys.iter().enumerate() {
         let Some(layout) = &groups.layout else { continue };
-        let key = |place: &usize| layout.part_of(part, keys.map_or(*place as u64, |keys| keys[*place]));
+        let key = |place: &usize| layout.part_of(part, keys.map_or(first + *place as u64, |keys| keys[*place]));
         let values: Vec<Option<i128>> = found.iter().map(key).collect();
         columns.push(ResultColumn::of_integers(domain, values.into_iter()));
     }
@@ -94,10 +101,9 @@ pub(super) fn of_rows(output: &Output, bytes: &[u8], valid: Option<&[u8]>) -> Re
     ResultColumn::of_integers(&output.domain, values.into_iter())
 }
 
-/// The first `rows` rows in an order, of columns that begin with its keys; the columns after them.
-pub(super) fn first_rows(mut columns: Vec<ResultColumn>, keys: &[SortKey], rows: usize) -> Vec<ResultColumn> {
-    let outputs = columns.split_off(keys.len());
-    let of_keys: Vec<Vec<Option<i128>>> = columns.iter().map(comparable).collect();
+/// The first `rows` rows in an order, of columns that begin with its keys.
+pub(super) fn first_rows(columns: &[ResultColumn], keys: &[SortKey], rows: usize) -> Vec<ResultColumn> {
+    let of_keys: Vec<Vec<Option<i128>>> = columns.iter().take(keys.len()).map(comparable).collect();
     let count = columns.first().map_or(0, ResultColumn::len);
     let mut places: Vec<u32> = (0..count as u32).collect();
     let compare = |a: &u32, b: &u32| {
@@ -117,7 +123,7 @@ pub(super) fn first_rows(mut columns: Vec<ResultColumn>, keys: &[SortKey], rows:
         places.truncate(rows);
     }
     places.sort_unstable_by(compare);
-    outputs.iter().map(|column| column.gather(&places)).collect()
+    columns.iter().map(|column| column.gather(&places)).collect()
 }
 
 /// The rank of the `rows`-th value in an order, as sink.rs has kernels make it; `None` if there are not so many.

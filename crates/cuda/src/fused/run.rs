@@ -1,37 +1,37 @@
 //! Runs a program on a device.
 //!
 //! ```text
-//! for each pipeline
+//! for each pass of each pipeline (schedule.rs)
 //!   plan, columns on the device or on their way, text, kernel
-//!   memory for what it ends in, filled with zeros
+//!   memory for what it ends in, filled with zeros, or what the passes before have left there
 //!   launch, once or for each batch; wait, status
-//!     a check failed         the query's error
 //!     a key came twice       once more, with chains
 //!     there was no room      once more, with more
+//!     a check failed         the query's error, when all passes are through
 //!   a table stays on the device; groups and rows are copied
 //! ```
 //! Nothing is left behind by a run that fails: its memory is the arena's, which is taken back when the stream is through.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use onehop_pipeline::bind::BoundKind;
-use onehop_pipeline::cpu::{Execution, ResultColumn, StepRows, TableKind};
-use onehop_pipeline::ir::{JoinKind, Sink};
+use onehop_pipeline::cpu::{Execution, ResultColumn, StepRows};
 use onehop_pipeline::{Error as PipelineError, Source};
 
-use super::built::{Built, TableFacts, TableKey, filled};
-use super::codegen::{Generated, Groups, Output, SinkShape};
+use super::built::{Built, TableFacts, filled};
+use super::codegen::{Generated, Groups, PartitionWord, SinkShape};
 use super::compile::Compiler;
-use super::dry::{Dry, rows_of, table_shape, texts};
+use super::dry::{Dry, rows_of, texts};
 use super::image::{ColumnImage, Images};
 use super::launch::{Reading, Sinks};
-use super::memory::{Arena, Piece};
-use super::plan::{ActKind, Plan};
-use super::result::{first_rows, may_meet, of_groups, of_rows, rank_of_last, words_of};
+use super::memory::{Arena, Piece, Pool};
+use super::partition::{Partition, Partitions, Thing};
+use super::plan::Plan;
+use super::result::words_of;
+use super::schedule::may_be_split;
+use super::sinks::{Room, SinkMemory};
 use super::stream::StreamFacts;
 use super::table::{Rows, TableShape};
 use super::{Error, Result};
@@ -40,12 +40,6 @@ use crate::{Context, Event, Nvrtc, Stream};
 
 /// Words of a status, before the steps'.
 pub(super) const STATUS_WORDS: usize = 5;
-/// Bytes of collected rows that there is room for at first.
-const ROWS_BYTES: u64 = 256 << 20;
-/// Rows that there is room for at first, if those that come first in an order are wanted.
-const FIRST_ROWS: u64 = 1 << 20;
-/// Places of hashed groups at first, at most.
-const GROUP_PLACES: u64 = 1 << 20;
 /// Bytes of device memory that one thing may ask for: lengths that make no sense are found here.
 const MOST_BYTES: u64 = 1 << 40;
 
@@ -66,6 +60,30 @@ pub struct Options {
     pub counts: bool,
     /// How columns are brought.
     pub staging: Shape,
+}
+
+/// Device memory that a run may take for what columns do not: tables, groups, rows on their way.
+#[derive(Clone, Copy, Debug)]
+pub struct RunMemory {
+    /// Bytes that all runs of an executor may take together.
+    pub bytes: u64,
+    /// What happens if that is not enough, or the device has less.
+    pub when_full: WhenFull,
+}
+
+/// What happens if tables and groups do not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The run fails: somebody can make room, and it is tried once more.
+    Fail,
+    /// They are there one partition of their keys at a time.
+    Split,
+}
+
+impl Default for RunMemory {
+    fn default() -> Self {
+        Self { bytes: u64::MAX, when_full: WhenFull::Split }
+    }
 }
 
 impl Default for Options {
@@ -95,6 +113,7 @@ pub struct Executor {
     pub(super) compiler: Compiler,
     pub(super) stager: Stager,
     pub(super) options: Options,
+    pool: Pool,
     idle: Mutex<Vec<Lane>>,
 }
 
@@ -122,8 +141,11 @@ pub struct PipelineFacts {
     pub rows: u64,
     /// Morsels that were not, for no value of theirs could pass a filter or find a table's row.
     pub morsels_skipped: usize,
-    /// Rows seen and passed on, by step, if they were counted.
+    /// Rows seen and passed on, by step, if they were counted: of all passes for one partition of what it ends in.
     pub steps: Vec<StepRows>,
+    /// How often its source was gone through: more than once if a table that it probes, or what it ends in, is there one
+    /// partition at a time.
+    pub passes: u64,
     /// How long the kernels took, by the device's clock; of all attempts.
     pub kernel: Duration,
     /// Launches: more than one if the first had the wrong table, or too small a one.
@@ -144,33 +166,12 @@ pub struct PipelineFacts {
     pub streamed: Option<StreamFacts>,
 }
 
-/// Room for what a pipeline ends in.
-#[derive(Clone, Copy, Debug, Default)]
-struct Room {
-    /// Rows of a table with chains, or collected ones.
-    rows: u64,
-    /// Places of hashed keys.
-    places: u64,
-    /// The rank of the last row that may be among the first.
-    threshold: Option<u64>,
-}
-
-/// Memory for groups or rows, besides tables.
-#[derive(Default)]
-pub(super) struct Targets {
-    pub groups: Option<Piece>,
-    pub group_keys: Option<Piece>,
-    pub group_places: u64,
-    pub outputs: Vec<(Piece, Option<Piece>)>,
-    pub capacity: u64,
-}
-
 impl Executor {
     /// For a device. Compiled kernels are kept in `folder`, if there is one.
     pub fn new(context: &Arc<Context>, nvrtc: &Arc<Nvrtc>, folder: Option<PathBuf>, options: Options) -> Self {
         let compiler = Compiler::new(context, nvrtc, folder);
-        let stager = Stager::new(context);
-        Self { context: Arc::clone(context), compiler, stager, options, idle: Mutex::default() }
+        let (stager, pool) = (Stager::new(context), Pool::default());
+        Self { context: Arc::clone(context), compiler, stager, options, pool, idle: Mutex::default() }
     }
 
     /// What was compiled, and what was there.
@@ -210,7 +211,7 @@ impl Executor {
         let forms = |_: &dyn Source, _| Vec::new();
         let counts = self.options.counts;
         let threads = self.options.threads();
-        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, many_rows: u64::MAX, counts, threads })
+        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, split: false, many_rows: u64::MAX, counts, threads })
     }
 
     /// Runs a program, which stops soon after `cancelled` was set.
@@ -219,28 +220,66 @@ impl Executor {
     /// [`Error::Refused`] before anything has run; the query's own; the device's.
     pub fn run(&self, execution: &Execution, images: &dyn Images, cancelled: &AtomicBool) -> Result<Answer> {
         self.check(execution)?;
-        self.run_counting(execution, images, cancelled, self.options.counts)
+        self.run_within(execution, images, cancelled, self.options.counts, RunMemory::default())
     }
 
     /// As [`Executor::run`], of a program that was found to have code, with steps counting the rows that they let through, or
-    /// not: that takes time.
+    /// not, which takes time, and within some memory.
     ///
     /// # Errors
-    /// As [`Executor::run`].
-    pub fn run_counting(
+    /// As [`Executor::run`], and [`PipelineError::Memory`].
+    pub fn run_within(
         &self,
         execution: &Execution,
         images: &dyn Images,
         cancelled: &AtomicBool,
         counts: bool,
+        memory: RunMemory,
+    ) -> Result<Answer> {
+        self.run_split(execution, images, cancelled, counts, memory, &[])
+    }
+
+    /// As [`Executor::run_within`], with what pipelines end in split into so many partitions from the start, as far as it can
+    /// be: for who checks that it makes no difference.
+    ///
+    /// # Errors
+    /// As [`Executor::run_within`].
+    pub fn run_split(
+        &self,
+        execution: &Execution,
+        images: &dyn Images,
+        cancelled: &AtomicBool,
+        counts: bool,
+        memory: RunMemory,
+        split: &[u64],
     ) -> Result<Answer> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut lane = match idle {
             Some(lane) => lane,
-            None => Lane::new(&self.context)?,
+            None => Lane::new(&self.context, &self.pool)?,
         };
-        let (tables, held) = (Vec::new(), Vec::new());
-        let mut run = Run { executor: self, execution, images, cancelled, counts, lane: &mut lane, tables, held };
+        lane.arena.set_limit(memory.bytes);
+        let pipelines = execution.pipelines();
+        let mut run = Run {
+            executor: self,
+            execution,
+            images,
+            cancelled,
+            counts,
+            memory,
+            lane: &mut lane,
+            tables: Vec::new(),
+            held: Vec::new(),
+            sinks: (0..pipelines).map(|_| None).collect(),
+            wanted: vec![None; pipelines],
+            rooms: vec![Room::default(); pipelines],
+            scans: vec![Vec::new(); pipelines],
+            facts: Vec::new(),
+            partitions: Partitions::none(pipelines),
+            group_partitions: None,
+            is_full: false,
+        };
+        split.iter().enumerate().for_each(|(number, partitions)| run.split(number, *partitions));
         let outcome = run.all();
         let held = run.held;
         match lane.stream.synchronize() {
@@ -257,30 +296,65 @@ impl Executor {
         }
         outcome
     }
+
+    /// Gives the memory back that runs to come would begin with; how much that was.
+    pub(super) fn give_back_idle(&self) -> u64 {
+        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        idle.iter().map(|lane| lane.arena.bytes()).sum()
+    }
 }
 
 impl Lane {
-    fn new(context: &Arc<Context>) -> Result<Self> {
+    fn new(context: &Arc<Context>, pool: &Pool) -> Result<Self> {
         let events = [Event::timed(context)?, Event::timed(context)?];
-        Ok(Self { stream: Stream::new(context)?, arena: Arena::new(context), events })
+        Ok(Self { stream: Stream::new(context)?, arena: Arena::new(context, pool), events })
     }
 }
 
 /// One run of a program.
 pub(super) struct Run<'a> {
     pub executor: &'a Executor,
-    execution: &'a Execution,
+    pub execution: &'a Execution,
     pub images: &'a dyn Images,
     pub cancelled: &'a AtomicBool,
     pub counts: bool,
+    pub memory: RunMemory,
     pub lane: &'a mut Lane,
     pub tables: Vec<Built>,
     /// Columns that kernels may be reading.
     pub held: Vec<Arc<ColumnImage>>,
+    /// What passes that are not through have added to, and how much each pipeline wants of what could be split.
+    pub sinks: Vec<Option<SinkMemory>>,
+    pub wanted: Vec<Option<Thing>>,
+    /// What was learned of each pipeline.
+    pub rooms: Vec<Room>,
+    /// Morsels that each reads in any of its passes.
+    pub scans: Vec<Vec<(u32, u32)>>,
+    pub facts: Vec<PipelineFacts>,
+    pub partitions: Partitions,
+    /// Partitions that have groups, once that is known.
+    pub group_partitions: Option<u64>,
+    /// Whether the last error is that the arena has no room.
+    pub is_full: bool,
 }
 
-/// What an attempt at a pipeline came to.
-enum Outcome {
+/// A pass of a pipeline.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt<'a> {
+    pub number: usize,
+    pub plan: &'a Plan<'a>,
+    pub shapes: &'a [TableShape],
+    pub built: Option<&'a TableShape>,
+    /// Of what it ends in.
+    pub partition: Partition,
+    pub room: Room,
+    /// Whether no pass adds to the same after it.
+    pub is_last: bool,
+}
+
+/// What an attempt at a pass came to.
+pub(super) enum Outcome {
+    /// Rows, or groups if it was the last.
     Done(Vec<ResultColumn>),
     /// Once more, with chains and room for so many rows.
     Chains(u64),
@@ -289,154 +363,100 @@ enum Outcome {
 }
 
 impl Run<'_> {
-    fn all(&mut self) -> Result<Answer> {
-        let mut answer = Answer { chunks: Vec::new(), pipelines: Vec::new() };
-        for number in 0..self.execution.pipelines() {
-            let (chunk, facts) = self.pipeline(number)?;
-            if chunk.first().is_some_and(|column| !column.is_empty()) {
-                answer.chunks.push(chunk);
-            }
-            answer.pipelines.push(facts);
-        }
-        Ok(answer)
-    }
-
-    fn pipeline(&mut self, number: usize) -> Result<(Vec<ResultColumn>, PipelineFacts)> {
-        let execution = self.execution;
-        let (pipeline, shape) = (&execution.program().pipelines[number], &execution.shapes()[number]);
-        let source = &execution.sources()[pipeline.source];
-        let mut facts = PipelineFacts { steps: vec![StepRows::default(); pipeline.steps.len()], ..Default::default() };
-        let shapes: Vec<TableShape> = self.tables.iter().map(|table| table.shape.clone()).collect();
-        let plan = Plan::new(pipeline, shape, &shapes, &**source)?;
-        let morsels = self.morsels(&plan, &**source);
-        facts.morsels_skipped = source.morsels() - morsels.len();
-        facts.rows = morsels.iter().map(|(_, rows)| u64::from(*rows)).sum();
-        let mut built = table_shape(execution, number, pipeline, shape, facts.rows)?;
-        let mut room = Room::default();
-        loop {
-            if self.cancelled.load(Relaxed) {
-                return Err(Error::Pipeline(PipelineError::Cancelled));
-            }
-            match self.attempt(&plan, &shapes, built.as_ref(), &morsels, room, &mut facts)? {
-                Outcome::Done(columns) => {
-                    morsels.iter().for_each(|(morsel, _)| source.finished(*morsel as usize));
-                    return Ok((columns, facts));
-                }
-                Outcome::Chains(rows) => {
-                    built.iter_mut().for_each(|shape| shape.rows = Rows::Chains);
-                    room.rows = rows;
-                }
-                Outcome::More(more) => room = more,
-            }
-        }
-    }
-
-    /// Morsels that may have rows for the sink, with their rows.
-    fn morsels(&self, plan: &Plan<'_>, source: &dyn Source) -> Vec<(u32, u32)> {
-        let mut wanted = Vec::new();
-        for act in &plan.acts {
-            match &act.kind {
-                ActKind::Filter(bound) => {
-                    if let BoundKind::Within { inner, interval } = &bound.kind
-                        && let Some(column) = plan.column_register(inner).and_then(|register| plan.column(register))
-                    {
-                        wanted.push((column, *interval));
-                    }
-                }
-                ActKind::Probe(probe) if matches!(probe.kind, JoinKind::Inner | JoinKind::Semi) => {
-                    let table = &self.tables[probe.table];
-                    if table.rows == 0 {
-                        return Vec::new();
-                    }
-                    if let [key] = probe.keys.as_slice()
-                        && let Some(column) = plan.column_register(key).and_then(|register| plan.column(register))
-                        && let Some(interval) = table.shape.filled.as_ref().and_then(|filled| filled.key)
-                    {
-                        wanted.push((column, interval));
-                    }
-                }
-                ActKind::Probe(_) => {}
-            }
-        }
-        let may_pass = |morsel: &usize| {
-            wanted.iter().all(|(column, interval)| may_meet(source.interval(*morsel, *column), *interval))
-        };
-        let all = (0..source.morsels()).filter(|morsel| source.rows(*morsel) > 0);
-        all.filter(may_pass).map(|morsel| (morsel as u32, source.rows(morsel) as u32)).collect()
-    }
-
-    fn attempt(
+    pub(super) fn attempt(
         &mut self,
-        plan: &Plan<'_>,
-        shapes: &[TableShape],
-        built: Option<&TableShape>,
+        attempt: &Attempt<'_>,
         morsels: &[(u32, u32)],
-        room: Room,
         facts: &mut PipelineFacts,
     ) -> Result<Outcome> {
+        let Attempt { number, plan, shapes, built, partition, room, .. } = *attempt;
         let source = &self.execution.sources()[plan.pipeline.source];
-        let reading = Reading { plan, source, morsels, tables: shapes, built, rows: facts.rows };
+        let splits_groups = self.partitions.of(number) > 1;
+        let reading = Reading { plan, source, morsels, tables: shapes, built, splits_groups, rows: facts.rows };
         let columns = self.columns(&reading)?;
         facts.column_bytes = columns.images.values().map(|image| image.bytes() as u64).sum();
         let is_whole = columns.streamed.is_empty();
         let mut code = self.code(&reading, &columns.forms(), if is_whole { morsels } else { &[] }, facts)?;
 
-        let table = built.map(|shape| self.table(shape, facts.rows, room)).transpose()?;
-        let targets = self.targets(&code.generated, &plan.pipeline.sink, facts.rows, room)?;
-        let words = STATUS_WORDS + code.generated.counted.len() + 2 * code.generated.ends.len();
-        let status = self.zeros(words as u64 * 8)?;
-        let mut sinks = Sinks { table, targets, status, threshold: room.threshold };
+        let generated = &code.generated;
+        let status_words = STATUS_WORDS + generated.counted.len() + 2 * generated.ends.len();
+        let mut memory = match self.sinks[number].take() {
+            Some(memory) => memory,
+            None => self.sink_memory(attempt, generated, status_words, facts.rows)?,
+        };
+        memory.scanned += morsels.iter().map(|(_, rows)| u64::from(*rows)).sum::<u64>();
+        let sinks = Sinks { memory: &memory, partition, threshold: room.threshold };
         match is_whole {
             true => self.launch_once(&reading, &columns, &mut code, &sinks, facts)?,
             false => self.stream(&reading, &columns, &mut code, &sinks, facts)?,
         }
-        self.outcome(plan, source, &code.generated, &mut sinks, room, facts)
+        self.outcome(attempt, &code.generated, memory, facts)
     }
 
-    /// What has come of it, once all kernels are through.
+    /// What has come of a pass, once all of its kernels are through.
     fn outcome(
         &mut self,
-        plan: &Plan<'_>,
-        source: &Arc<dyn Source>,
+        attempt: &Attempt<'_>,
         generated: &Generated,
-        sinks: &mut Sinks,
-        room: Room,
+        mut memory: SinkMemory,
         facts: &mut PipelineFacts,
     ) -> Result<Outcome> {
-        let (status, targets) = (sinks.status, &sinks.targets);
-        let status = words_of(&self.lane.arena.read(status, status.len)?);
+        let Attempt { number, plan, partition, room, is_last, .. } = *attempt;
+        let source = &self.execution.sources()[plan.pipeline.source];
+        let SinkMemory { status, table, targets, scanned } = &mut memory;
+        let said = *status;
+        let status = words_of(&self.lane.arena.read(said, said.len)?);
         facts.bytes_down += status.len() as u64 * 8;
         let [failed, rows, keyless, repeated, full] = [0, 1, 2, 3, 4].map(|n: usize| status[n]);
-        if failed != 0 {
+        if failed != 0 && is_last {
             let failure = generated.checks.get(!failed as usize);
             let unknown = || PipelineError::Invalid("a check that nobody made has failed".into());
             return Err(Error::Pipeline(failure.map_or_else(unknown, |failure| failure.error())));
         }
-        if let Some(mut table) = sinks.table.take() {
-            if repeated != 0 {
-                return Ok(Outcome::Chains(rows));
-            }
-            if full != 0 {
-                return Ok(Outcome::More(Room {
-                    rows: rows.max(room.rows),
-                    places: table.places * 4,
-                    threshold: None,
-                }));
-            }
-            (table.rows, table.has_keyless) = (rows, keyless != 0);
-            let ends = &status[STATUS_WORDS + generated.counted.len()..];
-            table.shape.filled = Some(filled(generated, &table.shape, rows, rows_of(&**source), ends));
-            facts.table = Some(table.facts());
-            self.tables.push(table);
-            step_rows(generated, plan, &status[STATUS_WORDS..], facts);
-            return Ok(Outcome::Done(Vec::new()));
+        if is_last {
+            step_rows(generated, plan, &status[STATUS_WORDS..], *scanned, facts);
         }
-        step_rows(generated, plan, &status[STATUS_WORDS..], facts);
+        // Where there is little, no more than what is sure to be wanted is asked for.
+        let more = if self.lane.arena.is_gathered() { 2 } else { 4 };
         match &generated.sink {
-            SinkShape::Groups(_) if full != 0 => {
-                Ok(Outcome::More(Room { places: targets.group_places * 4, ..Room::default() }))
+            SinkShape::Table if !is_last => {
+                self.sinks[number] = Some(memory);
+                Ok(Outcome::Done(Vec::new()))
             }
-            SinkShape::Groups(groups) => self.groups(groups, targets, facts).map(Outcome::Done),
+            SinkShape::Table => {
+                let Some(mut table) = table.take() else { return Ok(Outcome::Done(Vec::new())) };
+                if repeated != 0 {
+                    return Ok(Outcome::Chains(rows));
+                }
+                if full != 0 {
+                    let (rows, places) = (rows.max(room.rows), table.places * more);
+                    return Ok(Outcome::More(Room { rows, places, threshold: None }));
+                }
+                table.has_keyless = keyless != 0;
+                table.has_rows(rows);
+                let ends = &status[STATUS_WORDS + generated.counted.len()..];
+                let known = filled(generated, &table.shape, rows, rows_of(&**source), ends);
+                table.keys = known.key;
+                if !table.shape.is_split {
+                    table.shape.filled = Some(known);
+                }
+                let largest = facts.table.map_or(0, |table| table.bytes);
+                let of = table.facts();
+                facts.table = Some(TableFacts { bytes: of.bytes.max(largest), ..of });
+                self.tables[number] = table;
+                Ok(Outcome::Done(Vec::new()))
+            }
+            SinkShape::Groups(_) if full != 0 => {
+                Ok(Outcome::More(Room { places: targets.group_places * more, ..Room::default() }))
+            }
+            SinkShape::Groups(_) if !is_last => {
+                self.sinks[number] = Some(memory);
+                Ok(Outcome::Done(Vec::new()))
+            }
+            SinkShape::Groups(groups) => {
+                self.group_partitions = Some(partitions_of(groups, partition));
+                self.groups(groups, targets, partition, facts).map(Outcome::Done)
+            }
             SinkShape::Rows { outputs, has_threshold } if rows > targets.capacity => {
                 // Some rows are here, of which the first say what all others have to beat; then few are left.
                 let threshold = match (has_threshold, room.threshold) {
@@ -446,154 +466,80 @@ impl Run<'_> {
                 let is_new = threshold != room.threshold;
                 Ok(Outcome::More(Room { rows: if is_new { room.rows } else { rows }, places: 0, threshold }))
             }
-            SinkShape::Rows { outputs, .. } => self.rows(plan, outputs, targets, rows, facts).map(Outcome::Done),
-            SinkShape::Table => Ok(Outcome::Done(Vec::new())),
+            SinkShape::Rows { outputs, .. } => {
+                let columns = self.rows(outputs, targets, rows, facts)?;
+                // They are gone; what failed and what was counted stays.
+                self.lane.arena.write(said, &[status[0].to_le_bytes(), [0; 8]].concat())?;
+                self.sinks[number] = Some(memory);
+                Ok(Outcome::Done(columns))
+            }
         }
     }
 
+    /// Splits what a pipeline ends in from the start.
+    fn split(&mut self, number: usize, partitions: u64) {
+        if may_be_split(self.execution, number) {
+            self.partitions.set(number, partitions);
+        }
+    }
+
+    /// What a kernel knows the partition of its groups by.
+    pub(super) fn group_word(&self, generated: &Generated, partition: Partition, word: PartitionWord) -> u64 {
+        let SinkShape::Groups(groups) = &generated.sink else { return 0 };
+        partition.word(word, groups.count(), partitions_of(groups, partition) - 1)
+    }
+
+    /// Takes back what nobody needs any more.
+    pub(super) fn sweep(&mut self) {
+        let tables = self.tables.iter().flat_map(|table| table.memory.values().copied());
+        let sinks = self.sinks.iter().flatten().flat_map(SinkMemory::pieces);
+        self.lane.arena.keep(tables.chain(sinks));
+    }
+
     /// Memory that is filled with a byte before the next kernel.
-    fn filled(&mut self, bytes: u64, byte: u8) -> Result<Piece> {
+    pub(super) fn filled(&mut self, bytes: u64, byte: u8) -> Result<Piece> {
         let piece = self.piece(bytes)?;
         // SAFETY: the piece is nobody else's, and its arena is not taken back before the stream is through.
         unsafe { self.lane.stream.fill_at(piece.address, byte, piece.len)? };
         Ok(piece)
     }
 
-    fn zeros(&mut self, bytes: u64) -> Result<Piece> {
+    pub(super) fn zeros(&mut self, bytes: u64) -> Result<Piece> {
         self.filled(bytes, 0)
     }
 
-    pub fn piece(&mut self, bytes: u64) -> Result<Piece> {
+    pub(super) fn piece(&mut self, bytes: u64) -> Result<Piece> {
         let attempt = || format!("{bytes} bytes of device memory");
+        self.is_full = true;
         let too_much = || self.too_much(bytes);
         let len = usize::try_from(bytes).ok().filter(|_| bytes < MOST_BYTES).ok_or_else(too_much)?;
-        self.lane.arena.take(len.max(16)).map_err(|error| match error {
+        let piece = self.lane.arena.take(len.max(16));
+        self.is_full = piece.is_err();
+        piece.map_err(|error| match error {
             Error::Device { source, .. } => Error::Device { attempt: attempt(), source },
             other => other,
         })
     }
 
-    fn too_much(&self, bytes: u64) -> Error {
+    pub(super) fn too_much(&self, bytes: u64) -> Error {
         let available = self.executor.context.device().memory_bytes as usize;
         Error::Pipeline(PipelineError::Memory { what: "a query on the GPU".into(), needed: bytes as usize, available })
     }
+}
 
-    /// Memory for a table.
-    fn table(&mut self, shape: &TableShape, rows: u64, room: Room) -> Result<Built> {
-        let places = shape.places(rows).max(room.places);
-        let has_chains = shape.rows == Rows::Chains;
-        let capacity = if has_chains { room.rows.max(1) } else { places };
-        if capacity >= u64::from(u32::MAX) && has_chains {
-            // Rows are numbered in 32 bits.
-            return Err(self.too_much(capacity * 8));
-        }
-        let mut memory = BTreeMap::new();
-        match shape.kind {
-            TableKind::Direct => {
-                memory.insert(TableKey::Bits, self.zeros(places.div_ceil(64) * 8)?);
-            }
-            TableKind::Hashed => {
-                memory.insert(TableKey::Keys, self.filled(places * 8, 0xff)?);
-            }
-        }
-        if has_chains || shape.rows == Rows::Unique && shape.kind == TableKind::Hashed {
-            memory.insert(TableKey::Head, self.zeros(places * 4)?);
-        }
-        if has_chains {
-            memory.insert(TableKey::Next, self.piece(capacity * 4)?);
-        }
-        for (column, element) in shape.payload.iter().enumerate() {
-            let Some(element) = element else { continue };
-            memory.insert(TableKey::Payload(column), self.piece(capacity * element.bytes as u64)?);
-            if element.nullable {
-                memory.insert(TableKey::PayloadValid(column), self.piece(capacity)?);
-            }
-        }
-        Ok(Built { shape: shape.clone(), places, memory, rows: capacity, has_keyless: false })
-    }
-
-    /// Memory for groups or rows.
-    fn targets(&mut self, generated: &Generated, sink: &Sink, rows: u64, room: Room) -> Result<Targets> {
-        let mut targets = Targets::default();
-        match &generated.sink {
-            SinkShape::Table => {}
-            SinkShape::Groups(groups) => {
-                let keys = groups.count();
-                targets.group_places = match groups.is_hashed() {
-                    true => (rows.min(keys).max(32) * 2).next_power_of_two().min(GROUP_PLACES).max(room.places),
-                    false => keys,
-                };
-                let bytes = targets.group_places.saturating_mul(groups.words as u64 * 8);
-                targets.groups = Some(self.zeros(bytes)?);
-                if groups.is_hashed() {
-                    targets.group_keys = Some(self.filled(targets.group_places * 8, 0xff)?);
-                }
-            }
-            SinkShape::Rows { outputs, has_threshold } => {
-                let bytes: u64 = outputs.iter().map(|output| output.bytes() as u64 + 1).sum();
-                let most = match sink {
-                    Sink::Top { rows, .. } if *has_threshold => {
-                        (*rows as u64 * 16).max(self.executor.options.many_rows.min(FIRST_ROWS))
-                    }
-                    _ => ROWS_BYTES / bytes.max(1),
-                };
-                targets.capacity = rows.clamp(1, most.max(1)).max(room.rows);
-                for output in outputs {
-                    let values = self.piece(targets.capacity * output.bytes() as u64)?;
-                    let valid = output.domain.nullable.then(|| self.piece(targets.capacity)).transpose()?;
-                    targets.outputs.push((values, valid));
-                }
-            }
-        }
-        Ok(targets)
-    }
-
-    fn groups(&mut self, groups: &Groups, targets: &Targets, facts: &mut PipelineFacts) -> Result<Vec<ResultColumn>> {
-        let mut read = |piece: Option<Piece>| -> Result<Vec<u64>> {
-            let Some(piece) = piece else { return Ok(Vec::new()) };
-            facts.bytes_down += piece.len as u64;
-            Ok(words_of(&self.lane.arena.read(piece, piece.len)?))
-        };
-        let states = read(targets.groups)?;
-        let keys = read(targets.group_keys)?;
-        Ok(of_groups(groups, &states, groups.is_hashed().then_some(&keys), targets.group_places as usize))
-    }
-
-    /// The rank of the last of the first rows, of those that are there.
-    fn threshold(&self, plan: &Plan<'_>, first: &Output, targets: &Targets) -> Result<Option<u64>> {
-        let Sink::Top { rows, keys, .. } = &plan.pipeline.sink else { return Ok(None) };
-        let (Some(key), Some((values, valid))) = (keys.first(), targets.outputs.first()) else { return Ok(None) };
-        let count = targets.capacity as usize;
-        let values = self.lane.arena.read(*values, count * first.bytes())?;
-        let valid = valid.map(|valid| self.lane.arena.read(valid, count)).transpose()?;
-        Ok(rank_of_last(&of_rows(first, &values, valid.as_deref()), key, *rows))
-    }
-
-    fn rows(
-        &mut self,
-        plan: &Plan<'_>,
-        outputs: &[Output],
-        targets: &Targets,
-        rows: u64,
-        facts: &mut PipelineFacts,
-    ) -> Result<Vec<ResultColumn>> {
-        let mut columns = Vec::with_capacity(outputs.len());
-        for (output, (values, valid)) in outputs.iter().zip(&targets.outputs) {
-            let values = self.lane.arena.read(*values, rows as usize * output.bytes())?;
-            let valid = valid.map(|valid| self.lane.arena.read(valid, rows as usize)).transpose()?;
-            facts.bytes_down += (values.len() + valid.as_ref().map_or(0, Vec::len)) as u64;
-            columns.push(of_rows(output, &values, valid.as_deref()));
-        }
-        Ok(match &plan.pipeline.sink {
-            Sink::Top { rows, keys, .. } => first_rows(columns, keys, *rows),
-            _ => columns,
-        })
+/// How many partitions of groups there are.
+fn partitions_of(groups: &Groups, partition: Partition) -> u64 {
+    match groups.is_split {
+        true if groups.is_hashed() => partition.of,
+        true => partition.ranges(groups.count()),
+        false => 1,
     }
 }
 
 /// What the counters say, by step of the pipeline: rows go through the acts in their order.
-fn step_rows(generated: &Generated, plan: &Plan<'_>, counted: &[u64], facts: &mut PipelineFacts) {
-    let mut rows_in = facts.rows;
+fn step_rows(generated: &Generated, plan: &Plan<'_>, counted: &[u64], scanned: u64, facts: &mut PipelineFacts) {
+    let mut rows_in = scanned;
+    facts.steps.fill(StepRows::default());
     let mut is_first = vec![true; facts.steps.len()];
     for (act, rows_out) in generated.counted.iter().zip(counted) {
         let step = plan.acts[*act].step;

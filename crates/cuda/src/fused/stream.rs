@@ -386,7 +386,7 @@ struct Consumer<'c, 'r> {
     reading: &'c Reading<'c>,
     streams: &'c Streams<'c>,
     code: &'c mut Code,
-    sinks: &'c Sinks,
+    sinks: &'c Sinks<'c>,
     facts: &'c mut PipelineFacts,
     /// Forms that the kernel was made for.
     known: BTreeMap<usize, Vec<u32>>,
@@ -451,8 +451,8 @@ impl Consumer<'_, '_> {
             SinkShape::Rows { has_threshold: true, .. } if self.sinks.threshold.is_none() => true,
             _ => return Ok(false),
         };
-        let status = words_of(&self.run.lane.arena.read(self.sinks.status, STATUS_WORDS * 8)?);
-        Ok(if has_threshold { status[1] > self.sinks.targets.capacity } else { status[4] != 0 })
+        let status = words_of(&self.run.lane.arena.read(self.sinks.memory.status, STATUS_WORDS * 8)?);
+        Ok(if has_threshold { status[1] > self.sinks.memory.targets.capacity } else { status[4] != 0 })
     }
 }
 
@@ -463,7 +463,7 @@ impl Run<'_> {
         reading: &Reading<'_>,
         columns: &PipelineColumns,
         code: &mut Code,
-        sinks: &Sinks,
+        sinks: &Sinks<'_>,
         facts: &mut PipelineFacts,
     ) -> Result<()> {
         if reading.morsels.is_empty() {

@@ -8,9 +8,14 @@
 //! ```
 //! Tables are built in the hope that no key comes twice, without chains. If one does, the kernel says so, and the table
 //! is built once more with them. Payload is as narrow as its domain: how far a value is from the least one.
+//!
+//! A table that is split ([`super::partition`]) has the keys of one partition: a dense one those of a range, at their
+//! distance from its first, a hashed one those whose hash says so.
 
 use onehop_pipeline::cpu::{KeyLayout, Kind, TableKind};
 use onehop_pipeline::{Domain, Interval};
+
+use super::partition::{How, Partition};
 
 /// A dense table may have this many times more places than the source has rows, and this many whatever its rows.
 const SPARSE: u64 = 16;
@@ -78,6 +83,8 @@ pub(super) struct TableShape {
     pub rows: Rows,
     /// By number of the payload's column; `None` if no probe asks for it.
     pub payload: Vec<Option<Element>>,
+    /// Whether it is there one partition of its keys at a time: nothing is known of all of its rows then.
+    pub is_split: bool,
     /// What is known of its rows, once it is built.
     pub filled: Option<Filled>,
 }
@@ -102,7 +109,7 @@ impl TableShape {
         let is_dense = is_near && layout.count.saturating_mul(row_bytes + 4) <= MOST_DENSE_BYTES;
         let kind = if is_dense { TableKind::Direct } else { TableKind::Hashed };
         let rows = if wants_rows { Rows::Unique } else { Rows::Keys };
-        Self { layout, kind, rows, payload, filled: None }
+        Self { layout, kind, rows, payload, is_split: false, filled: None }
     }
 
     /// Whether it is a bit for each of its keys, in bits that 32 bits can number.
@@ -110,12 +117,53 @@ impl TableShape {
         self.kind == TableKind::Direct && self.layout.count < 1 << 32
     }
 
-    /// Places of keys, if so many rows can come.
-    pub fn places(&self, rows: u64) -> u64 {
+    /// Places of a partition's keys, if so many rows can come to all of them.
+    pub fn places(&self, rows: u64, partition: Partition) -> u64 {
         match self.kind {
-            TableKind::Direct => self.layout.count.max(1),
-            TableKind::Hashed => (rows.min(self.layout.count).max(1) * 2).next_power_of_two().max(64),
+            TableKind::Direct => partition.range(self.layout.count).1.max(1),
+            TableKind::Hashed => {
+                let rows = rows.min(self.layout.count).div_ceil(partition.of.max(1));
+                (rows.max(1) * 2).next_power_of_two().max(64)
+            }
         }
+    }
+
+    /// What becomes of it in more partitions.
+    pub fn how(&self) -> How {
+        match self.kind {
+            TableKind::Direct => How::Range,
+            TableKind::Hashed => How::Hashed,
+        }
+    }
+
+    /// Partitions of its keys, if it is split so many times: ranges of them may be fewer.
+    pub fn partitions(&self, of: u64) -> u64 {
+        match self.kind {
+            TableKind::Direct => Partition { number: 0, of }.ranges(self.layout.count),
+            TableKind::Hashed => of,
+        }
+    }
+
+    /// Bytes of all of it, if so many rows come and no key comes twice.
+    pub fn bytes(&self, rows: u64) -> u64 {
+        let places = self.places(rows, Partition::ALL);
+        let values: u64 = self.payload.iter().flatten().map(|e| e.bytes as u64 + u64::from(e.nullable)).sum();
+        let keys = match self.kind {
+            TableKind::Direct => places / 8,
+            TableKind::Hashed => places.saturating_mul(if self.rows == Rows::Keys { 8 } else { 12 }),
+        };
+        keys.saturating_add(places.saturating_mul(values))
+    }
+
+    /// Values of the keys of a partition, if they are a range of one part.
+    pub fn values_of(&self, partition: Partition) -> Option<Interval> {
+        let values = self.layout.single_interval().filter(|_| self.is_split && self.kind == TableKind::Direct)?;
+        if values.is_empty() {
+            return None;
+        }
+        let (first, span) = partition.range(self.layout.count);
+        let low = values.min + i128::from(first);
+        Some(Interval::new(low, low + i128::from(span) - 1))
     }
 
     /// Bytes of a bit for each key.

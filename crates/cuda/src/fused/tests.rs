@@ -3,10 +3,13 @@
 
 mod edges;
 mod faults;
+#[path = "../../tests/large/mod.rs"]
+mod large;
 #[path = "../../../pipeline/tests/programs/mod.rs"]
 mod programs;
 mod random;
 mod shapes;
+mod split;
 #[path = "../../tests/star/mod.rs"]
 mod star;
 mod streamed;

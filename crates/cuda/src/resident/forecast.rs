@@ -27,7 +27,7 @@ pub fn foreseen(
     Outlook {
         forms: by_frequency(blocks().map(|(segment, block)| of.form(segment, *block))),
         bytes: blocks().map(|(segment, block)| of.bytes(segment, *block)).collect(),
-        codes: runs.iter().map(|(segment, ..)| segment.column(place).dictionary_entries as usize).max().unwrap_or(0),
+        codes: runs.iter().map(|run| run.segment.column(place).dictionary_entries as usize).max().unwrap_or(0),
     }
 }
 

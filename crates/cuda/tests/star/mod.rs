@@ -40,7 +40,7 @@ impl Random {
 }
 
 /// Columns of integers, as segments.
-fn stored(name: &str, columns: Vec<Vec<i64>>) -> Arc<dyn Source> {
+pub fn stored(name: &str, columns: Vec<Vec<i64>>) -> Arc<dyn Source> {
     let ledger = Arc::new(Ledger::default());
     let fields = (0..columns.len()).map(|n| Field::new(format!("c{n}"), DataType::Int64, false));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));

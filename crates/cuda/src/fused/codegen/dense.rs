@@ -163,7 +163,7 @@ impl Builder<'_> {
             return None;
         }
         let exprs = || keys.iter().chain(arguments.iter().flatten());
-        if exprs().any(|bound| bound.domain.nullable || bound.is_fallible) {
+        if self.input.splits_groups || exprs().any(|bound| bound.domain.nullable || bound.is_fallible) {
             return None;
         }
         let columns = self.dense_columns(&registers_of(exprs()))?;

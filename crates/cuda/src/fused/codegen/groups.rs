@@ -16,10 +16,11 @@ use onehop_pipeline::cpu::{KeyDigit, KeyLayout, Kind};
 use onehop_pipeline::ir::Aggregate;
 use onehop_pipeline::{Domain, Interval, Type, VECTOR_ROWS};
 
-use super::Word;
 use super::dense::Dense;
 use super::expr::{Operand, Valid};
 use super::pipeline::{Builder, SHARED_BYTES};
+use super::sink::SinkKey;
+use super::{PartitionWord, Word};
 use crate::fused::launch::UNIT_VECTORS;
 use crate::fused::table::Rows;
 use crate::fused::{Error, Result};
@@ -44,6 +45,8 @@ pub(in crate::fused) struct Groups {
     /// `None`: one group, with or without rows.
     pub layout: Option<KeyLayout>,
     pub place: Place,
+    /// Whether those of one partition of their keys are there at a time.
+    pub is_split: bool,
     /// Words of a state. The first is not 0 if the group has rows, and counts them if anybody asks.
     pub words: usize,
     pub keys: Vec<Domain>,
@@ -101,6 +104,11 @@ impl Groups {
 
     pub fn is_hashed(&self) -> bool {
         matches!(self.place, Place::Global { is_hashed: true, .. })
+    }
+
+    /// Whether there are so many that it may be worth it to have a partition of them at a time.
+    pub fn may_be_split(&self) -> bool {
+        matches!(self.place, Place::Global { .. })
     }
 
     pub fn copies(&self) -> u64 {
@@ -190,7 +198,8 @@ impl Builder<'_> {
             return Err(Error::refused(&format!("a GROUP BY of {}", late.name())));
         }
         let (words, slots) = self.slots(aggregates, arguments)?;
-        let mut groups = Groups { layout: None, place: Place::One, words, keys: domains, slots, dense: None };
+        let mut groups =
+            Groups { layout: None, place: Place::One, is_split: false, words, keys: domains, slots, dense: None };
         if keys.is_empty() {
             return Ok(groups);
         }
@@ -208,6 +217,7 @@ impl Builder<'_> {
                 Place::Global { is_hashed: groups.count() > DENSE_GROUPS || bytes > DENSE_BYTES, front }
             }
         };
+        groups.is_split = self.input.splits_groups && groups.may_be_split();
         Ok(groups)
     }
 
@@ -340,19 +350,33 @@ impl Builder<'_> {
         }
     }
 
-    pub fn group_row(&mut self, keys: &[Bound], arguments: &[Option<Bound>], groups: &Groups) -> Result<()> {
-        let parts = self.operands(keys)?;
+    /// The number of a row's group, if it is of the partition that is there.
+    pub fn group_key(&mut self, keys: &[Bound], parts: Vec<Operand>, groups: &Groups) -> SinkKey {
+        let Some(layout) = &groups.layout else { return SinkKey { parts, key: String::new() } };
+        let domains: Vec<Interval> = keys.iter().map(|key| key.domain.interval).collect();
+        let digits: Vec<KeyDigit> = layout.digits_of_parts().collect();
+        self.w.args.named("u64", "groups_count", Word::GroupCount);
+        let mut key = self.key(&parts, &domains, &digits).0;
+        if groups.is_split {
+            let named = |b: &mut Self, word: PartitionWord| {
+                b.w.args.named("u64", &format!("groups_{}", word.name()), Word::GroupPartition(word))
+            };
+            key = self.leave_others(!groups.is_hashed(), &key, named);
+        }
+        SinkKey { parts, key }
+    }
+
+    pub fn group_row(
+        &mut self,
+        keys: &[Bound],
+        arguments: &[Option<Bound>],
+        groups: &Groups,
+        key: Option<SinkKey>,
+    ) -> Result<()> {
+        let parts = key.as_ref().map(|key| Ok(key.parts.clone())).unwrap_or_else(|| self.operands(keys))?;
         let values = arguments.iter().map(|bound| bound.as_ref().map(|bound| self.w.expr(bound)).transpose());
         let values = values.collect::<Result<Vec<_>>>()?;
-        let key = match &groups.layout {
-            None => String::new(),
-            Some(layout) => {
-                let domains: Vec<Interval> = keys.iter().map(|key| key.domain.interval).collect();
-                let digits: Vec<KeyDigit> = layout.digits_of_parts().collect();
-                self.w.args.named("u64", "groups_count", Word::GroupCount);
-                self.key(&parts, &domains, &digits).0
-            }
-        };
+        let SinkKey { key, .. } = key.unwrap_or_else(|| self.group_key(keys, parts, groups));
         match groups.place {
             Place::One => self.update(groups, &values, To::One),
             Place::Registers { .. } => {

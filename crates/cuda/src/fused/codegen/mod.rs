@@ -114,6 +114,8 @@ pub(super) enum Word {
     GroupMask,
     GroupCount,
     Copies,
+    /// Of groups that are split: the partition that is there.
+    GroupPartition(PartitionWord),
     /// Columns of the answer, which rows have a value, and room for rows.
     Output(usize),
     OutputValid(usize),
@@ -138,6 +140,36 @@ pub(super) enum TableWord {
     IsEmpty,
     /// 1 if a row had no key.
     HasKeyless,
+    /// Of a table that is split: the partition that is there, and the least and the greatest value of its only part.
+    Partition(PartitionWord),
+    Low,
+    High,
+}
+
+/// What a kernel knows a partition of keys by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PartitionWord {
+    /// Of a range: its first key, and how many there are.
+    First,
+    Span,
+    /// Of those that hashes make: its number, and how many there are.
+    Number,
+    Count,
+    /// 1 if it is the last one, to which rows without a key belong.
+    IsLast,
+}
+
+impl PartitionWord {
+    /// What texts call it, after what it is of.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Span => "span",
+            Self::Number => "partition",
+            Self::Count => "partitions",
+            Self::IsLast => "is_last",
+        }
+    }
 }
 
 /// What a failed check means.

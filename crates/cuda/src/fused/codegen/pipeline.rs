@@ -25,6 +25,8 @@ pub(in crate::fused) struct Input<'a> {
     pub tables: &'a [TableShape],
     /// The table that it builds, if it does.
     pub built: Option<&'a TableShape>,
+    /// Whether its groups are there one partition of their keys at a time, if they are in global memory.
+    pub splits_groups: bool,
     /// Forms of a column of the source, the most frequent first.
     pub forms: &'a dyn Fn(usize) -> Vec<u32>,
     /// Rows of the source.

@@ -7,7 +7,7 @@ use onehop_pipeline::{Interval, Type};
 
 use super::expr::{Operand, Valid};
 use super::pipeline::Builder;
-use super::{TableWord, Word, type_of};
+use super::{PartitionWord, TableWord, Word, type_of};
 use crate::fused::plan::{ActKind, Probe, registers_of};
 use crate::fused::table::Rows;
 use crate::fused::{Error, Result};
@@ -36,7 +36,8 @@ impl Builder<'_> {
         let keys = probe.keys.iter().map(|key| self.w.expr(key)).collect::<Result<Vec<_>>>()?;
         let digits: Vec<KeyDigit> = shape.layout.digits_of_parts().collect();
         let domains: Vec<Interval> = probe.keys.iter().map(|key| key.domain.interval).collect();
-        let (place, _) = self.key(&keys, &domains, &digits);
+        let (key, _) = self.key(&keys, &domains, &digits);
+        let place = self.place_of(probe.table, &key);
         self.unconditional(act.step, probe, &keys, &place, "true")
     }
 
@@ -68,6 +69,9 @@ impl Builder<'_> {
             TableWord::Capacity => "capacity".into(),
             TableWord::IsEmpty => "is_empty".into(),
             TableWord::HasKeyless => "has_keyless".into(),
+            TableWord::Partition(word) => word.name().into(),
+            TableWord::Low => "low".into(),
+            TableWord::High => "high".into(),
         };
         self.w.args.named(ty, &format!("t{table}_{name}"), Word::Table(table, word))
     }
@@ -121,6 +125,40 @@ impl Builder<'_> {
         (key, is_key)
     }
 
+    /// Whether a row is dealt with while this partition of a table is there. Each row is in one of the passes: one that
+    /// has no key that there could be, and finds nothing, in that of the last partition, before which all others of the
+    /// table have been there.
+    fn is_of_partition(&mut self, table: usize, kind: TableKind, key: &str, is_key: &str) -> String {
+        let mut word = |word| self.table_word(table, "u64", TableWord::Partition(word));
+        let is_there = match kind {
+            TableKind::Direct => {
+                let (first, span) = (word(PartitionWord::First), word(PartitionWord::Span));
+                format!("{key} - {first} < {span}")
+            }
+            TableKind::Hashed => {
+                let (number, count) = (word(PartitionWord::Number), word(PartitionWord::Count));
+                format!("is_of({key}, {number}, {count})")
+            }
+        };
+        if is_key == "true" {
+            return is_there;
+        }
+        let is_last = word(PartitionWord::IsLast);
+        format!("{is_key} ? {is_there} : {is_last} != 0")
+    }
+
+    /// Where a key of the partition that is there is in a dense table; of others the key itself.
+    fn place_of(&mut self, table: usize, key: &str) -> String {
+        let shape = &self.input.tables[table];
+        if !shape.is_split || shape.kind == TableKind::Hashed {
+            return key.into();
+        }
+        let first = self.table_word(table, "u64", TableWord::Partition(PartitionWord::First));
+        let place = self.w.variable();
+        self.w.line(format!("const u64 {place} = {key} - {first};"));
+        place
+    }
+
     fn probe(&mut self, number: usize, probe: &Probe) -> Result<()> {
         let act = &self.input.plan.acts[number];
         let shape = &self.input.tables[probe.table];
@@ -132,6 +170,11 @@ impl Builder<'_> {
         }
         let digits: Vec<KeyDigit> = shape.layout.digits_of_parts().collect();
         let (key, is_key) = self.key(&keys, &domains, &digits);
+        if shape.is_split {
+            let is_there = self.is_of_partition(probe.table, shape.kind, &key, &is_key);
+            self.w.line(format!("if (!({is_there})) continue;"));
+        }
+        let key = self.place_of(probe.table, &key);
         // Where the key is, and whether it is there.
         let (place, found) = (self.w.variable(), self.w.variable());
         match shape.kind {

@@ -11,7 +11,7 @@ use onehop_pipeline::ir::JoinKind;
 use super::expr::{Operand, Valid};
 use super::pipeline::{Builder, SHARED_BYTES, switch};
 use super::sink::SinkPlan;
-use super::{TableWord, Word};
+use super::{PartitionWord, TableWord, Word};
 use crate::fused::image::MOST_FORMS;
 use crate::fused::part::form;
 use crate::fused::plan::ActKind;
@@ -34,14 +34,21 @@ impl Builder<'_> {
                     BoundKind::Within { inner, .. } => plan.column_register(inner),
                     _ => None,
                 },
-                ActKind::Probe(probe) => match (probe.kind, probe.keys.as_slice()) {
-                    (JoinKind::Inner | JoinKind::Semi | JoinKind::Anti, [key])
-                        if probe.condition.is_none() && self.input.tables[probe.table].is_bitmap() =>
-                    {
-                        plan.column_register(key)
+                ActKind::Probe(probe) => {
+                    let shape = &self.input.tables[probe.table];
+                    // A row that is of another partition finds nothing here, and is nevertheless not to go on.
+                    let is_answered = match probe.kind {
+                        JoinKind::Inner | JoinKind::Semi => true,
+                        JoinKind::Anti => !shape.is_split,
+                        JoinKind::Left | JoinKind::NotIn => false,
+                    };
+                    match probe.keys.as_slice() {
+                        [key] if is_answered && probe.condition.is_none() && shape.is_bitmap() => {
+                            plan.column_register(key)
+                        }
+                        _ => None,
                     }
-                    _ => None,
-                },
+                }
             };
             let is_short = |register: &usize| Kind::of(&plan.domains[*register]) <= Kind::I64;
             match register.filter(is_short) {
@@ -200,16 +207,27 @@ impl Builder<'_> {
 
     fn probe_screen(&mut self, number: usize, register: usize, table: usize, load: &str) {
         let forms = (self.input.forms)(self.input.plan.column(register).unwrap_or(0));
-        let digit = self.input.tables[table].layout.digits_of_parts().next();
+        let (digit, is_split) = {
+            let shape = &self.input.tables[table];
+            (shape.layout.digits_of_parts().next(), shape.is_split)
+        };
         let interval = digit.map_or(Interval::EMPTY, |digit| digit.interval);
-        let (low, high) = self.w.ends(Kind::I64, interval);
+        let (low, high) = match is_split {
+            false => self.w.ends(Kind::I64, interval),
+            true => (self.table_word(table, "i64", TableWord::Low), self.table_word(table, "i64", TableWord::High)),
+        };
         let mut cases = Vec::new();
         let mut needs_rows = false;
         let mut packed = 0;
         let (is_first, is_shared) = (number == 0, load == "bit");
-        let has_all = interval.contains(self.input.plan.domains[register].interval);
-        let count = interval.count().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
-        let count = self.w.args.value("u64", count);
+        let has_all = !is_split && interval.contains(self.input.plan.domains[register].interval);
+        let count = match is_split {
+            false => {
+                let count = interval.count().and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
+                self.w.args.value("u64", count)
+            }
+            true => self.table_word(table, "u64", TableWord::Partition(PartitionWord::Span)),
+        };
         let key = format!("bits, {low}, {count}, p, vector, lane, live");
         for form in forms {
             match form {

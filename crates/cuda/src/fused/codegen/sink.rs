@@ -9,7 +9,7 @@ use super::dense::Dense;
 use super::expr::{Operand, Valid};
 use super::groups::{Groups, Place};
 use super::pipeline::Builder;
-use super::{End, TableWord, Word, type_of};
+use super::{End, PartitionWord, TableWord, Word, type_of};
 use crate::fused::plan::registers_of;
 use crate::fused::table::{Rows, TableShape};
 use crate::fused::{Error, Result};
@@ -58,6 +58,12 @@ pub(super) enum SinkPlan {
     Build { keys: Vec<Bound>, payload: Vec<Option<Bound>>, shape: TableShape },
     Groups { keys: Vec<Bound>, arguments: Vec<Option<Bound>>, groups: Groups },
     Rows { columns: Vec<Bound>, outputs: Vec<Output>, threshold: Option<Threshold> },
+}
+
+/// The key of a row for the sink: its parts, and its number, or its place in what is there of all keys.
+pub(super) struct SinkKey {
+    pub parts: Vec<Operand>,
+    pub key: String,
 }
 
 /// Which rows in an order come too late to be among the first. A value's rank is a number of the order's direction.
@@ -156,12 +162,34 @@ impl Builder<'_> {
         if let SinkPlan::Rows { threshold: Some(threshold), .. } = sink {
             self.leave_out(threshold)?;
         }
+        let key = self.leave_to_others(sink)?;
         self.load_all(sink.reads())?;
         match sink {
-            SinkPlan::Build { keys, payload, shape } => self.build_row(keys, payload, shape),
-            SinkPlan::Groups { keys, arguments, groups } => self.group_row(keys, arguments, groups),
+            SinkPlan::Build { keys, payload, shape } => self.build_row(keys, payload, shape, key),
+            SinkPlan::Groups { keys, arguments, groups } => self.group_row(keys, arguments, groups, key),
             SinkPlan::Rows { columns, outputs, .. } => self.collect_row(columns, outputs),
         }
+    }
+
+    /// Leaves rows of other partitions of what is split to the passes that are theirs, before anything else of them is read;
+    /// its key then. What can fail fails in every pass, so that an error does not depend on which pass comes first: a row is
+    /// looked at whole before it is left.
+    fn leave_to_others(&mut self, sink: &SinkPlan) -> Result<Option<SinkKey>> {
+        let keys = match sink {
+            SinkPlan::Build { keys, shape, .. } if shape.is_split => keys,
+            SinkPlan::Groups { keys, groups, .. } if groups.is_split => keys,
+            _ => return Ok(None),
+        };
+        if sink.exprs().into_iter().any(|expr| self.input.plan.may_fail(expr)) {
+            return Ok(None);
+        }
+        self.load_all(registers_of(keys))?;
+        let parts = self.operands(keys)?;
+        Ok(match sink {
+            SinkPlan::Build { shape, .. } => Some(self.build_key(keys, parts, shape)),
+            SinkPlan::Groups { groups, .. } => Some(self.group_key(keys, parts, groups)),
+            SinkPlan::Rows { .. } => None,
+        })
     }
 
     /// Leaves out a row that comes too late, before anything else of it is read.
@@ -214,16 +242,52 @@ impl Builder<'_> {
         self.w.args.named(ty, &format!("built_{name}"), Word::Built(word))
     }
 
-    fn build_row(&mut self, keys: &[Bound], payload: &[Option<Bound>], shape: &TableShape) -> Result<()> {
-        let parts = self.operands(keys)?;
-        let values = payload.iter().map(|bound| bound.as_ref().map(|bound| self.w.expr(bound)).transpose());
-        let values = values.collect::<Result<Vec<_>>>()?;
+    /// The key of a row that has one, and is of the partition that is there.
+    fn build_key(&mut self, keys: &[Bound], parts: Vec<Operand>, shape: &TableShape) -> SinkKey {
         let domains: Vec<Interval> = keys.iter().map(|key| key.domain.interval).collect();
         let digits: Vec<KeyDigit> = shape.layout.digits_of_parts().collect();
-        let (key, is_key) = self.key(&parts, &domains, &digits);
+        let (mut key, is_key) = self.key(&parts, &domains, &digits);
         if is_key != "true" {
             self.w.line(format!("if (!({is_key})) {{ mark(&A.status->keyless); continue; }}"));
         }
+        if shape.is_split {
+            let word = TableWord::Partition;
+            let is_range = shape.kind == TableKind::Direct;
+            key = self.leave_others(is_range, &key, |b, of| b.built_word("u64", of.name(), word(of)));
+        }
+        SinkKey { parts, key }
+    }
+
+    /// Leaves out rows of other partitions. A key of a range is its distance from the first one.
+    pub fn leave_others(
+        &mut self,
+        is_range: bool,
+        key: &str,
+        mut word: impl FnMut(&mut Self, PartitionWord) -> String,
+    ) -> String {
+        if !is_range {
+            let (number, count) = (word(self, PartitionWord::Number), word(self, PartitionWord::Count));
+            self.w.line(format!("if (!is_of({key}, {number}, {count})) continue;"));
+            return key.into();
+        }
+        let (first, span) = (word(self, PartitionWord::First), word(self, PartitionWord::Span));
+        let place = self.w.variable();
+        self.w.line(format!("const u64 {place} = {key} - {first};"));
+        self.w.line(format!("if ({place} >= {span}) continue;"));
+        place
+    }
+
+    fn build_row(
+        &mut self,
+        keys: &[Bound],
+        payload: &[Option<Bound>],
+        shape: &TableShape,
+        key: Option<SinkKey>,
+    ) -> Result<()> {
+        let parts = key.as_ref().map(|key| Ok(key.parts.clone())).unwrap_or_else(|| self.operands(keys))?;
+        let values = payload.iter().map(|bound| bound.as_ref().map(|bound| self.w.expr(bound)).transpose());
+        let values = values.collect::<Result<Vec<_>>>()?;
+        let SinkKey { parts, key } = key.unwrap_or_else(|| self.build_key(keys, parts, shape));
         let place = match shape.kind {
             TableKind::Direct => key.clone(),
             TableKind::Hashed => {

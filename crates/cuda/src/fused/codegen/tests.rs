@@ -40,6 +40,7 @@ fn text(program: &Program, sources: &[Vec<Domain>], forms: &[u32], rows: Rows) -
         plan: &plan,
         tables: &tables,
         built: None,
+        splits_groups: false,
         forms: &forms,
         rows: 1 << 30,
         counts: false,

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use onehop_pipeline::cpu::Execution;
 use onehop_pipeline::ir;
 use onehop_pipeline::{Domain, Error as PipelineError, Source};
+use proptest::prelude::RngExt as _;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -18,7 +19,7 @@ use super::programs::random::{program, without_refused_aggregates};
 use super::programs::tables::{rows_of, table};
 use super::shapes::{executor, executor_of};
 use super::streamed::in_small_batches;
-use crate::fused::{Error, Executor, Images, Streamed, Uploads};
+use crate::fused::{Error, Executor, Images, RunMemory, Streamed, Uploads};
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
@@ -37,6 +38,35 @@ fn streamed_programs_give_the_same() {
 
 fn check(executor: &Executor, images: &dyn Images) {
     let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 40), number("ONEHOP_GPU_SEED", 1));
+    compare(wanted, seed, |execution, _| executor.run(execution, images, &AtomicBool::new(false)));
+}
+
+/// Tables, groups and rows in 1 to 16 partitions each, all that can be at once.
+#[test]
+fn they_give_the_same_in_partitions() {
+    let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 40), number("ONEHOP_GPU_SEED", 2));
+    let executor = executor();
+    let mut passes: BTreeMap<u64, usize> = BTreeMap::new();
+    compare(wanted, seed, |execution, random| {
+        let split: Vec<u64> = (0..execution.pipelines()).map(|_| random.random_range(1..=16)).collect();
+        let images = Uploads::new(executor.context());
+        let never = AtomicBool::new(false);
+        let answer = executor.run_split(execution, &images, &never, true, RunMemory::default(), &split);
+        for facts in answer.iter().flat_map(|answer| &answer.pipelines) {
+            *passes.entry(facts.passes).or_default() += 1;
+        }
+        answer
+    });
+    println!("pipelines by passes: {passes:?}");
+    let in_passes: usize = passes.iter().filter(|(passes, _)| **passes > 1).map(|(_, pipelines)| pipelines).sum();
+    assert!(in_passes as u64 >= wanted / 2, "{passes:?}");
+}
+
+fn compare(
+    wanted: u64,
+    seed: u64,
+    mut run: impl FnMut(&Execution, &mut TestRng) -> Result<crate::fused::Answer, Error>,
+) {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
@@ -56,7 +86,7 @@ fn check(executor: &Executor, images: &dyn Images) {
             continue;
         };
         let execution = Execution::new(program.clone(), sources, 1 << 30).unwrap();
-        match executor.run(&execution, images, &AtomicBool::new(false)) {
+        match run(&execution, runner.rng()) {
             Err(Error::Refused(why)) => {
                 *refused.entry(why).or_default() += 1;
                 continue;
