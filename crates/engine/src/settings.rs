@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onehop_io::RequestedPath;
-use onehop_pipeline::backend::MemoryLimit;
+use onehop_pipeline::backend::{MemoryLimit, Residence};
 
 use crate::error::nearest;
 use crate::{Error, ErrorKind, Result};
@@ -126,6 +126,12 @@ const DEFINITIONS: &[Definition] = &[
             parse_min_bytes(text).map(|bytes| bytes.map_or_else(|| "auto".into(), |bytes| format!("{bytes}")))
         },
         description: "Pipelines that read fewer stored bytes stay on the CPU: a size (64MiB), or auto (what is estimated)",
+    },
+    Definition {
+        name: "gpu.residence",
+        default: || "auto".into(),
+        parse: |text| parse_word(text, &["auto", "off"]),
+        description: "Whether columns that a query brings to a GPU stay there: auto (while there is room), off (streamed each time)",
     },
     Definition {
         name: "io.cache",
@@ -330,6 +336,11 @@ impl Settings {
     /// Stored bytes below which nothing is worth a device; `None` if the estimate decides alone.
     pub fn gpu_min_bytes(&self) -> Option<u64> {
         parse_min_bytes(&self.value("gpu.min_bytes")).unwrap_or(None)
+    }
+
+    /// Whether what queries bring to a device stays there.
+    pub fn gpu_residence(&self) -> Residence {
+        if self.value("gpu.residence") == "off" { Residence::Off } else { Residence::Auto }
     }
 
     /// Bytes for hot blocks.

@@ -256,6 +256,9 @@ impl BenchArgs {
             let device = [("gpu.mode", "require"), ("exec.fallback", "error"), ("gpu.devices", device)];
             settings.extend(device.map(|(name, value)| (name.to_string(), value.to_string())));
         }
+        if self.stream {
+            settings.push(("gpu.residence".into(), "off".into()));
+        }
         settings.extend(self.set.clone());
         settings.extend(self.threads.map(|n| ("threads".into(), n.to_string())));
         settings

@@ -135,6 +135,8 @@ impl Subtree<'_> {
                 read_bytes: times.resident_bytes + times.moved_bytes,
                 returned_bytes: times.returned_bytes,
                 copy_bytes_per_sec: self.device.and_then(Placed::copy_rate),
+                passes: times.passes,
+                streamed: times.streamed,
             }),
         }
     }

@@ -203,6 +203,12 @@ fn on_device(device: &DevicePipeline) -> Value {
         "bytes_per_sec": device.bytes_per_sec(),
         "copy_bytes_per_sec": device.copy_bytes_per_sec,
         "copy_rate_ratio": device.share(),
+        "passes": device.passes,
+        "streamed": device.streamed.map(|streamed| json!({
+            "batches": streamed.batches,
+            "bytes": streamed.bytes,
+            "waited_seconds": seconds(streamed.waited),
+        })),
     })
 }
 

@@ -19,7 +19,7 @@ mod tree;
 use std::time::Duration;
 
 use onehop_io::LedgerSnapshot;
-use onehop_pipeline::backend::Compiled;
+use onehop_pipeline::backend::{Compiled, Streamed};
 use onehop_pipeline::cpu::{Grouping, TableFacts};
 use onehop_segment::AheadFacts;
 
@@ -130,6 +130,10 @@ pub struct DevicePipeline {
     pub returned_bytes: u64,
     /// Bytes a second that the device copies in its memory, as measured.
     pub copy_bytes_per_sec: Option<f64>,
+    /// How often it went through what it reads: more than once if a table or groups were there part by part.
+    pub passes: u64,
+    /// What came to the device while it ran.
+    pub streamed: Option<Streamed>,
 }
 
 impl DevicePipeline {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use onehop_io::{Hop, LedgerSnapshot};
-use onehop_pipeline::backend::Compiled;
+use onehop_pipeline::backend::{Compiled, Streamed};
 use onehop_segment::AheadFacts;
 
 use super::{
@@ -244,11 +244,18 @@ fn on_device(device: &DevicePipeline) -> String {
     let launches =
         if device.launches == 1 { "1 launch".into() } else { format!("{} launches", count(device.launches)) };
     let mut text = format!("kernels {kernel} in {launches}");
+    if device.passes > 1 {
+        let _ = write!(text, " of {} passes", count(device.passes));
+    }
     if let Some(rate) = rate(device.read_bytes, device.kernel) {
         let _ = write!(text, ", {} at {rate}", bytes(device.read_bytes));
         if let Some(share) = device.share() {
             let _ = write!(text, ", {:.0} % of the copy rate", share * 100.0);
         }
+    }
+    if let Some(Streamed { batches, bytes: brought, waited }) = device.streamed {
+        let batches = if batches == 1 { "1 batch".into() } else { format!("{} batches", count(batches)) };
+        let _ = write!(text, "; {} streamed in {batches}, waited {} for them", bytes(brought), time(waited));
     }
     match device.compiled {
         Compiled::Now(took) => {

@@ -15,7 +15,7 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use futures::StreamExt;
 use futures::stream;
 use onehop_io::Ledger;
-use onehop_pipeline::backend::{Backend, Compiled, Control, DeviceRan, Refusal};
+use onehop_pipeline::backend::{Backend, Compiled, Control, DeviceRan, Refusal, Streamed};
 use onehop_pipeline::cpu::{Execution, ResultColumn};
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult};
 use tokio::sync::mpsc;
@@ -41,6 +41,10 @@ pub(crate) struct DeviceTimes {
     pub returned_bytes: u64,
     /// Blocks that were ruled out when its tables were there.
     pub morsels_skipped: u64,
+    /// How often it went through its source.
+    pub passes: u64,
+    /// What came to the device while it ran.
+    pub streamed: Option<Streamed>,
 }
 
 /// How a device got on.
@@ -53,7 +57,7 @@ pub(super) enum OnDevice {
 impl From<DeviceRan> for PipelineRan {
     fn from(ran: DeviceRan) -> Self {
         let DeviceRan { kernel, launches, compiled, resident_bytes, moved_bytes, returned_bytes, .. } = ran;
-        let morsels_skipped = ran.morsels_skipped;
+        let DeviceRan { morsels_skipped, passes, streamed, .. } = ran;
         Self {
             elapsed: ran.elapsed,
             rows: ran.rows,
@@ -71,6 +75,8 @@ impl From<DeviceRan> for PipelineRan {
                 moved_bytes,
                 returned_bytes,
                 morsels_skipped,
+                passes,
+                streamed,
             }),
             ..Self::default()
         }

@@ -20,7 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use onehop_pipeline::backend::{Backend, Devices, Estimate, Hints, MemoryLimit, Prepared, Rates, Refusal, Stored};
+use onehop_pipeline::backend::{
+    Backend, Devices, Estimate, Hints, MemoryLimit, Prepared, Rates, Refusal, Residence, Stored,
+};
 use onehop_pipeline::cpu::Execution;
 
 pub(crate) use self::cost::Cost;
@@ -85,6 +87,7 @@ pub(crate) struct Placing {
     pub mode: GpuMode,
     pub names: DeviceNames,
     pub memory: MemoryLimit,
+    pub residence: Residence,
     pub min_bytes: Option<u64>,
 }
 
@@ -101,6 +104,7 @@ impl Placing {
             mode: settings.gpu_mode(),
             names: settings.gpu_devices(),
             memory: settings.gpu_memory_limit(),
+            residence: settings.gpu_residence(),
             min_bytes: settings.gpu_min_bytes(),
         }
     }
@@ -199,7 +203,7 @@ pub(crate) fn place(
         Err(_) if !is_required => return Placement::default(),
         Err(why) => return Placement::refused(why),
     };
-    let hints = Arc::new(Hints { stored, memory: placing.memory, ..Hints::default() });
+    let hints = Arc::new(Hints { stored, memory: placing.memory, residence: placing.residence });
     let mut refused: Option<(&Arc<dyn Backend>, String)> = None;
     let mut best: Option<Candidate> = None;
     for backend in all.iter().filter(|backend| placing.names.has(backend.name())) {
