@@ -199,10 +199,10 @@ impl<'a> ResidentImages<'a> {
         }
         missing.sort();
         // A source may have a column twice, which is loaded once.
-        let mut twice = Vec::new();
+        let mut twice: Vec<[(usize, usize); 2]> = Vec::new();
         missing.dedup_by(|later, first| {
             let is_same = later.0 == first.0;
-            twice.extend(is_same.then(|| later.clone()));
+            twice.extend(is_same.then_some([(first.1, first.2), (later.1, later.2)]));
             is_same
         });
         let mut pieces = Vec::new();
@@ -225,9 +225,11 @@ impl<'a> ResidentImages<'a> {
         if !pieces.is_empty() {
             self.load_pieces(number, pieces, &mut wanted, cancelled)?;
         }
-        for (key, at, run) in twice {
-            if let Some(of) = &mut wanted[at] {
-                of.columns[run] = self.columns.get(&key);
+        for [(first, of_first), (later, of_later)] in twice {
+            // Not from the store, which may have let it go.
+            let there = wanted[first].as_ref().and_then(|wanted| wanted.columns[of_first].clone());
+            if let Some(wanted) = &mut wanted[later] {
+                wanted.columns[of_later] = there;
             }
         }
         let ended = wanted.into_iter().map(|wanted| {

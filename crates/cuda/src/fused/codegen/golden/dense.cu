@@ -14,11 +14,10 @@ struct Args {
     i64 k10;
     i64 k11;
     i64 k12;
-    u64 k13;
+    i64 k13;
     i64 k14;
     i64 k15;
     i64 k16;
-    i64 k17;
     u64* groups;
 };
 
@@ -49,8 +48,11 @@ KERNEL(run, Args) {
     const u64 state_words = A.groups_count * 3;
     for (u64 w = threadIdx.x; w < state_words * A.copies; w += blockDim.x) G[w] = 0;
     u64* const mine = G + threadIdx.x / LANES % (u32)A.copies * state_words;
-    u64 d0[4] = {};
-    u32 d1[4] = {};
+    u64* const sums = G + state_words * A.copies;
+    u64* const d0 = (u64*)((u32*)sums + 0) + threadIdx.x;
+    for (u32 g = 0; g <= 4; g++) d0[g * THREADS] = 0;
+    u32* const d1 = (u32*)((u32*)sums + 1280) + threadIdx.x;
+    for (u32 g = 0; g <= 4; g++) d1[g * THREADS] = 0;
     u32 held = 0;
     __syncthreads();
     const u64 warps = (u64)gridDim.x * (blockDim.x / LANES);
@@ -74,35 +76,38 @@ KERNEL(run, Args) {
                 w1.load(words<24>(p1.low, vector, lane));
                 Column<4> w2;
                 w2.load(words<4>(p2.low, vector, lane));
+                const i32 base0 = stored<i32>(p0, 0);
+                const i32 base1 = stored<i32>(p1, 0);
+                const u32 first_group = ((u32)base0 - (u32)A.k12) * 1u;
                 each_row<0>([&](auto row) {
                     constexpr int i = decltype(row)::number;
-                    const i32 r0 = stored<i32>(p0, w0.template get<i>());
-                    const i32 r1 = stored<i32>(p1, w1.template get<i>());
-                    const i32 r2 = (i32)load<i32>(p2.table, w2.template get<i>());
-                    const u32 group = live >> i & 1 ? ((u32)r0 - (u32)A.k12) * (u32)A.k13 : ~0u;
+                    const u32 q0 = w0.template get<i>();
+                    const i32 r0 = base0 + (i32)q0;
+                    const u32 q1 = w1.template get<i>();
+                    const i32 r1 = base1 + (i32)q1;
+                    const u32 q2 = w2.template get<i>();
+                    const i32 r2 = (i32)load<i32>(p2.table, q2);
+                    const u32 at = (live & 1u << i ? first_group + q0 * 1u : 4u) * THREADS;
                     const i32 v1 = r1 * r2;
-                    const u64 b0 = ((u64)1 << 35) + ((u64)((u64)(i64)v1 - (u64)A.k14));
+                    const u64 b0 = ((u64)1 << 35) | ((u64)((u64)(i64)v1 - (u64)A.k13));
+                    d0[at] += b0;
                     const u32 b1 = ((u32)r1);
-                    #pragma unroll
-                    for (u32 g = 0; g < 4; g++) {
-                        if (group == g) { d0[g] += b0; d1[g] += b1; }
-                    }
+                    d1[at] += b1;
                 });
                 if (++held == 8) {
                     held = 0;
-                    #pragma unroll
                     for (u32 g = 0; g < 4; g++) {
                         u64* const state = mine + g;
-                        const u64 f0 = warp_total<9>((u64)d0[g] >> 35 & 0x1ffull);
-                        const u64 f1 = warp_total<32>((u64)d1[g] >> 0 & 0xffffffffull);
-                        const u64 f2 = warp_total<35>((u64)d0[g] >> 0 & 0x7ffffffffull);
+                        const u64 f0 = warp_total<9>((u64)d0[g * THREADS] >> 35 & 0x1ffull);
+                        const u64 f1 = warp_total<32>((u64)d1[g * THREADS] >> 0 & 0xffffffffull);
+                        const u64 f2 = warp_total<35>((u64)d0[g * THREADS] >> 0 & 0x7ffffffffull);
                         if (lane == 0 && f0) {
                             add_near(state, f0);
                             add_near(state + 1 * A.groups_count, (u64)((u128)f1));
-                            add_near(state + 2 * A.groups_count, (u64)((u128)f2 + (u128)(i128)A.k15 * f0));
+                            add_near(state + 2 * A.groups_count, (u64)((u128)f2 + (u128)(i128)A.k14 * f0));
                         }
-                        d0[g] = 0;
-                        d1[g] = 0;
+                        d0[g * THREADS] = 0;
+                        d1[g * THREADS] = 0;
                     }
                 }
                 continue;
@@ -114,7 +119,7 @@ KERNEL(run, Args) {
                 const i32 r1 = get_1(p1, vector, lane, i);
                 const i32 r2 = get_2(p2, vector, lane, i);
                 const i32 v2 = r1 * r2;
-                const u64 v3 = digit(r0, A.k16);
+                const u64 v3 = digit(r0, A.k15);
                 u64* const state = mine + v3;
                 add_near(state, 1);
                 add_near(state + 1 * A.groups_count, (u64)(i64)r1);
@@ -123,19 +128,18 @@ KERNEL(run, Args) {
         }
     }
     held = 0;
-    #pragma unroll
     for (u32 g = 0; g < 4; g++) {
         u64* const state = mine + g;
-        const u64 f0 = warp_total<9>((u64)d0[g] >> 35 & 0x1ffull);
-        const u64 f1 = warp_total<32>((u64)d1[g] >> 0 & 0xffffffffull);
-        const u64 f2 = warp_total<35>((u64)d0[g] >> 0 & 0x7ffffffffull);
+        const u64 f0 = warp_total<9>((u64)d0[g * THREADS] >> 35 & 0x1ffull);
+        const u64 f1 = warp_total<32>((u64)d1[g * THREADS] >> 0 & 0xffffffffull);
+        const u64 f2 = warp_total<35>((u64)d0[g * THREADS] >> 0 & 0x7ffffffffull);
         if (lane == 0 && f0) {
             add_near(state, f0);
             add_near(state + 1 * A.groups_count, (u64)((u128)f1));
-            add_near(state + 2 * A.groups_count, (u64)((u128)f2 + (u128)(i128)A.k17 * f0));
+            add_near(state + 2 * A.groups_count, (u64)((u128)f2 + (u128)(i128)A.k16 * f0));
         }
-        d0[g] = 0;
-        d1[g] = 0;
+        d0[g * THREADS] = 0;
+        d1[g * THREADS] = 0;
     }
     __syncthreads();
     for (u64 n = threadIdx.x; n < A.groups_count * A.copies; n += blockDim.x) {
