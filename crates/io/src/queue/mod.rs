@@ -9,6 +9,7 @@
 
 mod blocking;
 mod faulty;
+mod fixed;
 mod uring;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use std::io;
 
 pub use blocking::BlockingQueue;
 pub use faulty::FaultyQueue;
+pub use fixed::Registered;
 pub use uring::UringQueue;
 
 use crate::Path;
