@@ -222,6 +222,9 @@ impl ReadAt for LocalFile {
             path: self.path,
             alignment: if self.path == Path::HostDirect { PAGE_BYTES } else { 1 },
             concurrency: 8,
+            // A drive of 14 GB/s answers in less than 300 us. The disks of virtual machines are at their best with 2 to 4
+            // MiB, and lose a third of their rate with ten times that.
+            in_flight_bytes: 4 << 20,
             coalesce_gap_bytes: 64 << 10,
             max_request_bytes: 16 << 20,
         }

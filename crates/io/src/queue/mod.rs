@@ -10,6 +10,7 @@
 mod blocking;
 mod faulty;
 mod fixed;
+mod metered;
 mod uring;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use std::io;
 pub use blocking::BlockingQueue;
 pub use faulty::FaultyQueue;
 pub use fixed::Registered;
+pub(crate) use metered::Metered;
 pub use uring::UringQueue;
 
 use crate::Path;
@@ -112,7 +114,12 @@ pub trait Queue<B>: Send + fmt::Debug {
     /// Transfers that may be in flight at once.
     fn depth(&self) -> usize;
 
-    /// Transfers that are.
+    /// Bytes in flight at once that keep the device busy: more would only wait there. A single transfer may be longer.
+    fn depth_bytes(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Transfers that are in flight.
     fn in_flight(&self) -> usize;
 
     /// Begins a transfer. The system may hear of it only when [`Queue::reap`] is called, together with others.

@@ -171,6 +171,10 @@ impl<B: HostBuffer> Queue<B> for UringQueue<B> {
         self.flying.len()
     }
 
+    fn depth_bytes(&self) -> usize {
+        self.files.iter().map(|file| file.hints().in_flight_bytes).max().unwrap_or(usize::MAX)
+    }
+
     fn in_flight(&self) -> usize {
         self.flying.len() - self.free.len()
     }
