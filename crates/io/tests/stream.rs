@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "support/stuck.rs"]
+mod stuck;
 mod support;
 
 use std::fs;
@@ -12,9 +14,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use onehop_io::{
-    Allowance, BlockingQueue, Cut, Done, Extent, Fault, Faulty, FaultyQueue, HostBuffer, Ledger, LocalFile, Order,
-    Pool, Queue, ReadAt, Reads, RequestedPath, StreamOptions, StreamReader, Supply, Transfer, UringQueue,
+    Allowance, BlockingQueue, Cut, Extent, Fault, Faulty, FaultyQueue, HostBuffer, Ledger, LocalFile, Order, Pool,
+    Queue, ReadAt, Reads, RequestedPath, StreamOptions, StreamReader, Supply, UringQueue,
 };
+use stuck::Stuck;
 use support::mix;
 
 /// Random numbers of a seed.
@@ -314,37 +317,6 @@ fn extents_that_are_not_cut_come_whole() {
             let longest = filled.pieces.iter().map(|piece| piece.range.len()).max().unwrap_or(0);
             assert!(filled.buffer.len() <= options.request_bytes.max(longest + 2 * 4096), "{}", filled.buffer.len());
         }
-    }
-}
-
-/// A queue that does not answer until it is told to.
-#[derive(Debug)]
-struct Stuck {
-    inner: BlockingQueue<onehop_io::LentBuf>,
-    gate: Arc<(Mutex<bool>, Condvar)>,
-}
-
-impl Queue<onehop_io::LentBuf> for Stuck {
-    fn path(&self) -> onehop_io::Path {
-        self.inner.path()
-    }
-
-    fn depth(&self) -> usize {
-        self.inner.depth()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-
-    fn submit(&mut self, transfer: Transfer<onehop_io::LentBuf>) {
-        self.inner.submit(transfer);
-    }
-
-    fn reap(&mut self, at_least: usize, done: &mut Vec<Done<onehop_io::LentBuf>>) -> std::io::Result<()> {
-        let (answers, changed) = &*self.gate;
-        drop(changed.wait_while(answers.lock().unwrap(), |answers| !*answers).unwrap());
-        self.inner.reap(at_least, done)
     }
 }
 

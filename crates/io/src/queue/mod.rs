@@ -114,7 +114,7 @@ pub trait Queue<B>: Send + fmt::Debug {
     /// Transfers that may be in flight at once.
     fn depth(&self) -> usize;
 
-    /// Bytes in flight at once that keep the device busy: more would only wait there. A single transfer may be longer.
+    /// Bytes in flight at once that are enough for the device: with as many, no other transfer should begin.
     fn depth_bytes(&self) -> usize {
         usize::MAX
     }

@@ -47,6 +47,7 @@ pub struct UringQueue<B> {
     free: Vec<usize>,
     ledger: Arc<Ledger>,
     path: Path,
+    depth_bytes: usize,
     is_enabled: bool,
 }
 
@@ -84,7 +85,25 @@ impl<B: HostBuffer> UringQueue<B> {
         }
         let path = files.first().map_or(Path::Memory, |file| file.hints().path);
         let flying = (0..depth).map(|_| None).collect();
-        Ok(Self { ring, files, pool, regions, flying, free: (0..depth).rev().collect(), ledger, path, is_enabled })
+        Ok(Self {
+            ring,
+            files,
+            pool,
+            regions,
+            flying,
+            free: (0..depth).rev().collect(),
+            ledger,
+            path,
+            depth_bytes: usize::MAX,
+            is_enabled,
+        })
+    }
+
+    /// The same, for who wants no more in flight than keeps the device busy: as the files' [`IoHints`](crate::IoHints) say.
+    #[must_use]
+    pub fn as_hinted(mut self) -> Self {
+        self.depth_bytes = self.files.iter().map(|file| file.hints().in_flight_bytes).max().unwrap_or(usize::MAX);
+        self
     }
 
     /// What it has registered beside a pool.
@@ -172,7 +191,7 @@ impl<B: HostBuffer> Queue<B> for UringQueue<B> {
     }
 
     fn depth_bytes(&self) -> usize {
-        self.files.iter().map(|file| file.hints().in_flight_bytes).max().unwrap_or(usize::MAX)
+        self.depth_bytes
     }
 
     fn in_flight(&self) -> usize {

@@ -16,6 +16,7 @@
 //! - A region takes addresses alone until its buffers are used: memory is touched from its start, as far as needed.
 //! - Of regions that are wholly free, a few are kept; the others go back to the system.
 
+mod poison;
 mod region;
 mod runs;
 
@@ -24,6 +25,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use poison::{poison, unpoison};
 pub(crate) use region::Region;
 pub use region::RegionWatch;
 use region::{Directory, HUGE_PAGE_BYTES};
@@ -143,6 +145,7 @@ impl Slab {
         state.stats.lent_bytes += bytes;
         state.stats.most_lent_bytes = state.stats.most_lent_bytes.max(state.stats.lent_bytes);
         let is_new = region.use_up_to(&(start..start + bytes));
+        unpoison(&(start..start + bytes));
         Some((region.at(start), is_new))
     }
 
@@ -156,6 +159,7 @@ impl Slab {
         };
         held.lent_bytes -= bytes;
         let (is_idle, addresses) = (held.lent_bytes == 0, held.region.addresses());
+        poison(&(start..start + bytes));
         state.free.give(start..start + bytes, &addresses);
         state.stats.lent_bytes -= bytes;
         let mut gone = None;

@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use super::poison::{poison, unpoison};
+
 /// Bytes of a huge page: what the common machines' second level of page tables maps.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -127,6 +129,7 @@ impl Region {
         state.regions.insert(start, end);
         state.tell(|watch| watch.mapped(start..end));
         drop(state);
+        poison(&region.addresses());
         Ok(region)
     }
 
@@ -162,6 +165,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let addresses = self.addresses();
+        unpoison(&addresses);
         let mut state = self.directory.lock();
         state.regions.remove(&addresses.start);
         state.tell(|watch| watch.unmapping(addresses.clone()));

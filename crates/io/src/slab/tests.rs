@@ -210,3 +210,21 @@ fn threads_have_buffers_of_their_own() {
     assert_eq!(slab.stats().lent_bytes, 0);
     assert_eq!(slab.stats().buffers, 2000 * THREADS as u64);
 }
+
+#[cfg(asan)]
+#[test]
+fn the_sanitizer_knows_what_nobody_has() {
+    unsafe extern "C" {
+        fn __asan_address_is_poisoned(address: *const u8) -> std::ffi::c_int;
+    }
+    // SAFETY: looks at what is known of the address, and not at the byte.
+    let is_poisoned = |address: usize| unsafe { __asan_address_is_poisoned(address as *const u8) } != 0;
+    let slab = Slab::new(usize::MAX);
+    let (first, second) = (slab.buffer(5000).unwrap(), slab.buffer(4096).unwrap());
+    let (at, other) = (addresses(&first).start, addresses(&second).start);
+    assert!(!is_poisoned(at) && !is_poisoned(at + 8191) && !is_poisoned(other));
+    drop(first);
+    assert!(is_poisoned(at) && is_poisoned(at + 8191) && !is_poisoned(other) && is_poisoned(other + 4096));
+    drop((second, slab));
+    assert!(!is_poisoned(at) && !is_poisoned(other), "somebody else's");
+}
