@@ -110,10 +110,10 @@ fn memory_that_is_used_often_is_registered() {
         let sample = Sample::new(requested);
         let Some(mut ring) = sample.ring() else { return };
         transfer(&mut ring, Direction::Read, 20, 0, |_| AlignedBuf::uncleared(PAGE));
-        assert_eq!(ring.registered(), Default::default(), "not for a few");
+        assert_eq!(ring.registered().calls, 0, "not for a few");
         transfer(&mut ring, Direction::Read, 1000, 0, |_| AlignedBuf::uncleared(PAGE));
         let first = ring.registered();
-        if first.calls == 0 {
+        if first.is_refused {
             return eprintln!("the system registers no memory");
         }
         assert!(first.bytes >= DEPTH * PAGE && first.transfers > 200, "{first:?}");
@@ -122,7 +122,7 @@ fn memory_that_is_used_often_is_registered() {
         let more = ring.registered();
         // The slab is the process's: the second ring finds all of that used.
         let has_grown = more.bytes > first.bytes && more.calls > first.calls;
-        assert!(has_grown || requested != RequestedPath::Buffered, "{first:?} {more:?}");
+        assert!(has_grown || more.is_refused || requested != RequestedPath::Buffered, "{first:?} {more:?}");
         assert!(more.transfers > first.transfers, "{more:?}");
         // Memory of the allocator among the others.
         transfer(&mut ring, Direction::Read, 1000, 0, |n| match n % 3 {
@@ -130,7 +130,8 @@ fn memory_that_is_used_often_is_registered() {
             _ => AlignedBuf::uncleared(PAGE),
         });
         transfer(&mut ring, Direction::Write, 2 * PAGES, 7, |n| AlignedBuf::uncleared(PAGE * (1 + n % 3)));
-        assert!(ring.registered().transfers > more.transfers + 500, "{:?}", ring.registered());
+        let all = ring.registered();
+        assert!(all.transfers > more.transfers + 500 || all.is_refused, "{all:?}");
         (0..PAGES).for_each(|page| sample.read(page, 7));
     }
 }

@@ -29,7 +29,8 @@ use crate::{AheadFacts, BlockColumn, Result, Segment};
 
 /// A read is so long, where neighbours are wanted.
 const REQUEST_BYTES: usize = 1 << 20;
-/// A group has no more, however large the budget: its first block is handed out when most of it has come.
+/// A group has no more, however large the budget: its first block is handed out when most of it has come, and what a scan
+/// goes through over and over again is better small.
 const GROUP_BYTES: u64 = 4 << 20;
 /// Threads where there is no ring. There are other streams beside this one.
 const THREADS: usize = 2;

@@ -44,6 +44,8 @@ pub struct Registered {
     pub register_ns: u64,
     /// Transfers whose memory was registered when they began.
     pub transfers: u64,
+    /// The system has refused to register more.
+    pub is_refused: bool,
 }
 
 /// The table of a ring.
@@ -89,7 +91,7 @@ impl FixedRegions {
                 return None;
             }
             self.register(submitter, number);
-            if end > self.places[number].registered_bytes {
+            if self.places.get(number).is_none_or(|place| end > place.registered_bytes) {
                 return None;
             }
         }
@@ -129,7 +131,13 @@ impl FixedRegions {
                 self.registered.register_ns += begun.elapsed().as_nanos() as u64;
                 (place.registered_bytes, place.transfers) = (bytes, 0);
             }
-            Err(_) => self.may_register = false,
+            Err(_) => {
+                (self.may_register, self.registered.is_refused) = (false, true);
+                if self.registered.bytes == 0 {
+                    // Nobody need keep what will not be registered.
+                    self.places.clear();
+                }
+            }
         }
     }
 }
