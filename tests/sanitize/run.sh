@@ -2,6 +2,8 @@
 # What `make test-sanitize` runs: the tests of the two crates that hand memory to the system and to devices, under
 # AddressSanitizer. The standard library is the usual one: what it allocates is seen, what it does inside is not.
 #
+# Buffers are of a slab, which tells the sanitizer by itself what nobody has (`--cfg asan`).
+#
 # The switch is the compiler's own, and unstable; RUSTC_BOOTSTRAP lets the stable compiler have it. A target is named so
 # that build scripts and macros are built without it, and what is built is kept apart from all else.
 set -euo pipefail
@@ -9,7 +11,7 @@ cd "$(dirname "$0")/../.."
 
 target="$(rustc -vV | sed -n 's/^host: //p')"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitize"
-export RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address
+export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg asan"
 # What a queue keeps for good, on purpose, is listed.
 export ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS="suppressions=$PWD/tests/sanitize/leaks.supp:print_suppressions=0"
 

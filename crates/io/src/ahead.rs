@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::queue::{Advance, Direction, Done, Queue, Transfer};
+use crate::queue::{Advance, Direction, Metered, Queue, Transfer};
 use crate::{AlignedBuf, Allowance, Extent, LentBuf, PAGE_BYTES, Path};
 
 /// Reads ahead. All methods may be called from many threads.
@@ -58,7 +58,10 @@ struct State {
 enum Read {
     /// By its rank.
     Waiting(usize),
-    Flying,
+    /// In flight, and whether somebody waits for it.
+    Flying {
+        is_awaited: bool,
+    },
     /// In flight, and nobody wants it any more.
     Unwanted,
     Ready(LentBuf),
@@ -116,8 +119,9 @@ impl ReadAhead {
     pub fn take(&self, extent: &Extent) -> Option<AlignedBuf> {
         let mut state = self.shared.lock();
         loop {
-            match state.reads.get(extent)? {
-                Read::Flying => {
+            match state.reads.get_mut(extent)? {
+                Read::Flying { is_awaited } => {
+                    *is_awaited = true;
                     state = self.shared.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
                 Read::Unwanted => return None,
@@ -133,12 +137,13 @@ impl ReadAhead {
 
     /// Nobody wants these any more.
     pub fn forget(&self, extents: impl IntoIterator<Item = Extent>) {
-        let mut dropped = Vec::new();
+        let (mut dropped, mut is_any_awaited) = (Vec::new(), false);
         let mut state = self.shared.lock();
         for extent in extents {
             match state.reads.get_mut(&extent) {
                 None | Some(Read::Unwanted) => {}
-                Some(flying @ Read::Flying) => {
+                Some(flying @ Read::Flying { .. }) => {
+                    is_any_awaited |= matches!(flying, Read::Flying { is_awaited: true });
                     *flying = Read::Unwanted;
                     state.bytes -= extent.bytes;
                 }
@@ -147,6 +152,9 @@ impl ReadAhead {
         }
         // Freed where nobody waits for it.
         drop(state);
+        if is_any_awaited {
+            self.shared.arrived.notify_all();
+        }
     }
 
     /// As dropping it, and waits for nothing: threads that wait for the system end by themselves when it answers, with
@@ -177,22 +185,31 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has become of a read that was in flight.
-    fn tell(&self, extent: &Extent, outcome: Read) {
-        let mut state = self.lock();
-        let unwanted = match state.reads.get_mut(extent) {
-            Some(flying @ Read::Flying) => {
-                *flying = outcome;
-                None
+    /// What has become of reads that were in flight.
+    fn tell(&self, outcomes: impl IntoIterator<Item = (Extent, Read)>) {
+        let mut outcomes = outcomes.into_iter().peekable();
+        if outcomes.peek().is_none() {
+            return;
+        }
+        let (mut state, mut unwanted, mut is_any_awaited) = (self.lock(), Vec::new(), false);
+        for (extent, outcome) in outcomes {
+            match state.reads.get_mut(&extent) {
+                Some(flying @ Read::Flying { .. }) => {
+                    is_any_awaited |= matches!(flying, Read::Flying { is_awaited: true });
+                    *flying = outcome;
+                }
+                _ => {
+                    state.reads.remove(&extent);
+                    unwanted.push(outcome);
+                }
             }
-            _ => {
-                state.reads.remove(extent);
-                Some(outcome)
-            }
-        };
+        }
         drop(state);
         drop(unwanted);
-        self.arrived.notify_all();
+        // Waking somebody costs as much as a short read.
+        if is_any_awaited {
+            self.arrived.notify_all();
+        }
     }
 }
 
@@ -207,26 +224,40 @@ struct Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         // Also when its queue has failed, or it has panicked: nobody waits for what does not come.
-        for extent in self.flying.values() {
-            self.shared.tell(extent, Read::Failed);
-        }
+        self.shared.tell(self.flying.drain().map(|(_, extent)| (extent, Read::Failed)));
     }
 }
 
 impl Lane {
-    fn run(mut self, mut queue: Box<dyn Queue<LentBuf>>) {
-        let mut done = Vec::new();
+    fn run(mut self, queue: Box<dyn Queue<LentBuf>>) {
+        let (mut queue, mut done, mut come) = (Metered::new(queue), Vec::new(), Vec::new());
         loop {
-            while queue.in_flight() < queue.depth()
-                && let Some(transfer) = self.begin(queue.in_flight() == 0)
+            // Before those who wait for what has come are woken: meanwhile the device has something to do.
+            while queue.has_room()
+                && let Some(transfer) = self.begin(queue.is_idle() && come.is_empty())
             {
                 queue.submit(transfer);
             }
-            if queue.in_flight() == 0 || queue.reap(1, &mut done).is_err() {
+            if queue.is_idle() && come.is_empty() {
+                return;
+            }
+            self.shared.tell(come.drain(..));
+            if queue.is_idle() {
+                continue;
+            }
+            if queue.reap(&mut done).is_err() {
                 return;
             }
             for one in done.drain(..) {
-                self.finish(one, queue.as_mut());
+                let (tag, outcome) = match one.advance() {
+                    Advance::Rest(transfer) => {
+                        queue.submit(transfer);
+                        continue;
+                    }
+                    Advance::Whole(transfer) => (transfer.tag, Read::Ready(transfer.buffer)),
+                    Advance::Failed(transfer, _) => (transfer.tag, Read::Failed),
+                };
+                come.extend(self.flying.remove(&tag).map(|extent| (extent, outcome)));
             }
         }
     }
@@ -258,23 +289,12 @@ impl Lane {
                 continue;
             };
             state.waiting.remove(&(rank, extent));
-            state.reads.insert(extent, Read::Flying);
+            state.reads.insert(extent, Read::Flying { is_awaited: false });
             let tag = self.begun;
             self.begun += 1;
             self.flying.insert(tag, extent);
             let Extent { file, offset, bytes: needed } = extent;
             return Some(Transfer { direction: Direction::Read, file, offset, at: 0, bytes, needed, buffer, tag });
-        }
-    }
-
-    fn finish(&mut self, done: Done<LentBuf>, queue: &mut dyn Queue<LentBuf>) {
-        let (tag, outcome) = match done.advance() {
-            Advance::Rest(transfer) => return queue.submit(transfer),
-            Advance::Whole(transfer) => (transfer.tag, Read::Ready(transfer.buffer)),
-            Advance::Failed(transfer, _) => (transfer.tag, Read::Failed),
-        };
-        if let Some(extent) = self.flying.remove(&tag) {
-            self.shared.tell(&extent, outcome);
         }
     }
 }

@@ -1,12 +1,16 @@
 //! A buffer that direct I/O and device copies accept: starts on a page, holds whole pages.
+//!
+//! Its memory is a slab's ([`Slab`]), but for what is small and cleared, or refused there: that is the allocator's.
 
 use std::alloc::{self, Layout};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use crate::PAGE_BYTES;
-use crate::spares::Spares;
+use crate::{PAGE_BYTES, Slab};
+
+/// A cleared buffer with fewer bytes is of the allocator: a page for a footer needs no huge page of its own.
+const SMALL_BYTES: usize = 64 << 10;
 
 /// Page-aligned, initialised bytes. Guarantees address alignment and a capacity in whole pages; the *length* is what was
 /// asked for, so a direct read of the last page of a file may use [`AlignedBuf::padded_mut`].
@@ -15,8 +19,8 @@ pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
     capacity: usize,
-    /// Where it goes when it is dropped, as long as that is there.
-    home: Option<Weak<Spares>>,
+    /// Where it goes when it is dropped; without one, to the allocator.
+    slab: Option<Arc<Slab>>,
 }
 
 // SAFETY: the buffer owns its allocation and has no interior mutability, like Vec<u8>.
@@ -27,26 +31,49 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
-        let capacity = len.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
-        let layout = Self::layout(capacity);
+        match len {
+            SMALL_BYTES.. => Self::of_slab_zeroed(Slab::of_process(), len).unwrap_or_else(|| Self::of_allocator(len)),
+            _ => Self::of_allocator(len),
+        }
+    }
+
+    /// `len` bytes that the caller is about to write to: initialised, with whatever the last owner left.
+    pub fn uncleared(len: usize) -> Self {
+        Self::of_slab(Slab::of_process(), len).unwrap_or_else(|| Self::of_allocator(len))
+    }
+
+    /// As [`AlignedBuf::uncleared`], of a slab; `None` if that has no more.
+    pub(crate) fn of_slab(slab: &Arc<Slab>, len: usize) -> Option<Self> {
+        Some(Self::of_slab_and_new(slab, len)?.0)
+    }
+
+    /// As [`AlignedBuf::zeroed`], of a slab; `None` if that has no more.
+    pub(crate) fn of_slab_zeroed(slab: &Arc<Slab>, len: usize) -> Option<Self> {
+        let (mut buffer, is_new) = Self::of_slab_and_new(slab, len)?;
+        if !is_new {
+            buffer.padded_mut().fill(0);
+        }
+        Some(buffer)
+    }
+
+    /// And whether it is still zero.
+    fn of_slab_and_new(slab: &Arc<Slab>, len: usize) -> Option<(Self, bool)> {
+        let capacity = Self::capacity_for(len)?;
+        let (start, is_new) = slab.take(capacity)?;
+        Some((Self { start, len, capacity, slab: Some(Arc::clone(slab)) }, is_new))
+    }
+
+    fn of_allocator(len: usize) -> Self {
+        let layout = Self::layout(Self::capacity_for(len).unwrap_or(usize::MAX));
         // SAFETY: the layout has a size of at least one page.
         let start = unsafe { alloc::alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
-        Self { start, len, capacity, home: None }
+        Self { start, len, capacity: layout.size(), slab: None }
     }
 
-    /// `len` bytes, of a buffer that somebody has had if there is one: then they are what that one left. Goes back there
-    /// when it is dropped.
-    pub(crate) fn of_spares(spares: &Arc<Spares>, len: usize) -> Self {
-        let capacity = len.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
-        let mut buffer = spares.take(capacity).unwrap_or_else(|| Self::zeroed(len));
-        (buffer.len, buffer.home) = (len, Some(Arc::downgrade(spares)));
-        buffer
-    }
-
-    /// Bytes that it takes.
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
+    /// Whole pages, and at least one.
+    fn capacity_for(len: usize) -> Option<usize> {
+        len.max(1).checked_next_multiple_of(PAGE_BYTES)
     }
 
     fn layout(capacity: usize) -> Layout {
@@ -59,7 +86,7 @@ impl AlignedBuf {
 
     /// All bytes up to the end of the last page.
     pub fn padded_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `capacity` bytes were allocated and initialised at `start`, and self is borrowed mutably.
+        // SAFETY: `capacity` bytes at `start` are this value's and initialised, and self is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.capacity) }
     }
 
@@ -95,11 +122,10 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if let Some(spares) = self.home.take().and_then(|home| home.upgrade()) {
-            // The allocation is that one's from here on, with the way out that is just below.
-            return spares.keep(Self { start: self.start, len: self.capacity, capacity: self.capacity, home: None });
+        match &self.slab {
+            Some(slab) => slab.give(self.start, self.capacity),
+            // SAFETY: allocated in `of_allocator` with this very layout, handed on to nobody, and freed only here.
+            None => unsafe { alloc::dealloc(self.start.as_ptr(), Self::layout(self.capacity)) },
         }
-        // SAFETY: allocated in `zeroed` with this very layout, handed on to nobody, and freed only here.
-        unsafe { alloc::dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
     }
 }

@@ -1,8 +1,7 @@
-//! Buffers of their own allocation, bounded in sum: for who keeps what was read.
+//! Buffers of any length, bounded in sum: for who keeps what was read.
 //!
 //! Invariant: the bytes of all [`LentBuf`]s of an [`Allowance`] are within its limit, but for a single one that is larger
-//! than all of it: it gets the whole allowance to itself, so that what is wanted can always be read. Memory of buffers that
-//! were dropped is kept beside that, and taken first.
+//! than all of it: it gets the whole allowance to itself, so that what is wanted can always be read.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
@@ -10,10 +9,6 @@ use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::AlignedBuf;
-use crate::spares::Spares;
-
-/// Of the limit, so much is kept of buffers that were dropped, for who asks next.
-const SPARE_SHARE: usize = 2;
 
 /// Bytes that may be lent.
 #[derive(Clone, Debug)]
@@ -26,14 +21,12 @@ struct Shared {
     limit: usize,
     left: Mutex<usize>,
     returned: Condvar,
-    spares: Arc<Spares>,
 }
 
 impl Allowance {
     /// So many bytes.
     pub fn new(limit: usize) -> Self {
-        let spares = Arc::new(Spares::new(limit / SPARE_SHARE));
-        Self { shared: Arc::new(Shared { limit, left: Mutex::new(limit), returned: Condvar::new(), spares }) }
+        Self { shared: Arc::new(Shared { limit, left: Mutex::new(limit), returned: Condvar::new() }) }
     }
 
     /// A buffer, if that leaves the sum within the limit. Its contents are what its last owner left, or zeroes.
@@ -45,7 +38,7 @@ impl Allowance {
         }
         // If this ends the process, nobody asks any more.
         Some(LentBuf {
-            buffer: AlignedBuf::of_spares(&self.shared.spares, bytes),
+            buffer: AlignedBuf::uncleared(bytes),
             credit: Credit { bytes: credit, of: Arc::clone(&self.shared) },
         })
     }
@@ -74,7 +67,7 @@ pub struct LentBuf {
 }
 
 impl LentBuf {
-    /// The buffer alone: from now on it is the caller's to account for. Its memory comes back all the same.
+    /// The buffer alone: from now on it is the caller's to account for.
     pub fn into_inner(self) -> AlignedBuf {
         drop(self.credit);
         self.buffer
@@ -127,29 +120,5 @@ mod tests {
         assert!(allowance.take(1).is_none());
         drop(large);
         assert!(allowance.take(1).is_some());
-    }
-
-    #[test]
-    fn memory_comes_back() {
-        let allowance = Allowance::new(100_000);
-        let mut first = allowance.take(8192).unwrap().into_inner();
-        first.fill(7);
-        let at = first.as_ptr();
-        drop(first);
-        // Of the same number of pages, however many bytes are asked for.
-        let again = allowance.take(5000).unwrap();
-        assert_eq!((again.as_ptr(), again.len()), (at, 5000));
-        let other = allowance.take(4096).unwrap();
-        assert_ne!(other.as_ptr(), at);
-        drop((again, other));
-        // More than is kept goes, and makes room.
-        let large: Vec<_> = (0..6).map(|_| allowance.take(16_384).unwrap().into_inner()).collect();
-        drop(large);
-        let kept = allowance.shared.spares.kept_bytes();
-        assert!(kept > 0 && kept <= 50_000, "{kept}");
-        // Nobody is left to keep it.
-        let last = allowance.take(8192).unwrap().into_inner();
-        drop(allowance);
-        drop(last);
     }
 }

@@ -52,6 +52,8 @@ pub struct IoHints {
     pub alignment: usize,
     /// Requests in flight that it takes to saturate the backend.
     pub concurrency: usize,
+    /// Bytes in flight that it takes: more only wait, and take memory, and make some devices slower.
+    pub in_flight_bytes: usize,
     /// Two wanted ranges with a gap of at most this are cheaper read as one. In bytes.
     pub coalesce_gap_bytes: usize,
     /// Requests beyond this gain nothing. In bytes.

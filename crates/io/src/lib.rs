@@ -23,7 +23,7 @@ mod memory;
 mod pool;
 mod queue;
 mod sim;
-mod spares;
+mod slab;
 mod stream;
 mod volume;
 
@@ -38,8 +38,9 @@ pub use ledger::{Hop, Ledger, LedgerSnapshot};
 pub use local::{LocalFile, LocalVolume, RequestedPath, memory_bytes};
 pub use memory::{MemoryFile, MemoryVolume};
 pub use pool::{Pool, PoolBuf};
-pub use queue::{Advance, BlockingQueue, Direction, Done, FaultyQueue, Queue, Transfer, UringQueue};
+pub use queue::{Advance, BlockingQueue, Direction, Done, FaultyQueue, Queue, Registered, Transfer, UringQueue};
 pub use sim::{CrashImage, SimVolume};
+pub use slab::{RegionWatch, Slab, SlabStats};
 pub use stream::{Cut, Extent, Filled, Order, Piece, Reads, StreamOptions, StreamReader, Supply};
 pub use volume::Volume;
 

@@ -31,7 +31,14 @@ impl ReadAt for MemoryFile {
     }
 
     fn hints(&self) -> IoHints {
-        IoHints { path: Path::Memory, alignment: 1, concurrency: 1, coalesce_gap_bytes: 0, max_request_bytes: 64 << 20 }
+        IoHints {
+            path: Path::Memory,
+            alignment: 1,
+            concurrency: 1,
+            in_flight_bytes: 64 << 20,
+            coalesce_gap_bytes: 0,
+            max_request_bytes: 64 << 20,
+        }
     }
 
     fn len(&self) -> Result<u64> {

@@ -25,7 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 
-use crate::queue::{Advance, Direction, Done, Queue, Transfer};
+use crate::queue::{Advance, Direction, Done, Metered, Queue, Transfer};
 use crate::{Allowance, Error, LentBuf, Operation, PAGE_BYTES, Pool, PoolBuf, Result};
 
 /// A run of bytes that is wanted.
@@ -169,6 +169,8 @@ pub struct StreamReader<B: Send + 'static> {
 
 struct Shared<B> {
     requests: Vec<Request>,
+    /// Of each extent, the last request that has some of it, or that of one before it.
+    last_of: Vec<usize>,
     names: Vec<String>,
     order: Order,
     state: Mutex<State<B>>,
@@ -192,8 +194,10 @@ struct State<B> {
     /// Requests that were handed out.
     handed_out: usize,
     failed: Option<Error>,
-    /// Of tasks that wait for the next buffer.
-    wakers: Vec<Waker>,
+    /// Of tasks that wait for buffers, with the request up to which they want to have them.
+    wakers: Vec<(usize, Waker)>,
+    /// Of each device, whether it has found no buffer: until it does, nobody waits for more than there is.
+    is_short: Vec<bool>,
 }
 
 impl<B: Send + 'static> StreamReader<B> {
@@ -212,6 +216,7 @@ impl<B: Send + 'static> StreamReader<B> {
         let (supplies, queues): (Vec<Arc<dyn Supply<B>>>, Vec<_>) =
             devices.into_iter().map(|device| (Arc::from(device.supply), device.queues)).unzip();
         let shared = Arc::new(Shared {
+            last_of: last_of(&requests, extents.len()),
             requests,
             names,
             order: options.order,
@@ -254,6 +259,16 @@ impl<B: Send + 'static> StreamReader<B> {
     /// # Errors
     /// As [`StreamReader::next`].
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Result<Option<Filled<B>>>> {
+        self.poll_for(context, 0)
+    }
+
+    /// As [`StreamReader::poll_next`], for who has no use for a buffer before all extents up to one have come: what has
+    /// come is handed out at once, but who waits is woken when all of them have, or no more can come before some are
+    /// dropped. Waking somebody for every buffer costs as much as reading a short one.
+    ///
+    /// # Errors
+    /// As [`StreamReader::next`].
+    pub fn poll_for(&self, context: &mut Context<'_>, extent: usize) -> Poll<Result<Option<Filled<B>>>> {
         let mut state = self.shared.lock();
         match self.shared.hand_out(&mut state) {
             Some(next) => {
@@ -261,9 +276,9 @@ impl<B: Send + 'static> StreamReader<B> {
                 Poll::Ready(next)
             }
             None => {
-                if !state.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-                    state.wakers.push(context.waker().clone());
-                }
+                let last = self.shared.last_of.get(extent).copied().unwrap_or(0);
+                state.wakers.retain(|(_, waker)| !waker.will_wake(context.waker()));
+                state.wakers.push((last, context.waker().clone()));
                 Poll::Pending
             }
         }
@@ -313,17 +328,32 @@ impl<B> Shared<B> {
         }
     }
 
-    /// Has everybody who waits look again, if there is something to be seen.
+    /// Has those who wait look again, if there is something to be seen.
     fn tell(&self, mut state: MutexGuard<'_, State<B>>) {
         let is_over = state.failed.is_some() || state.handed_out == self.requests.len();
         if !is_over && self.next_of(&state).is_none() {
             return;
         }
+        let worth_it = is_over || state.is_short.contains(&true);
         let wakers = std::mem::take(&mut state.wakers);
+        let (woken, waiting): (Vec<_>, Vec<_>) =
+            wakers.into_iter().partition(|(last, _)| worth_it || self.has_come(&state, *last));
+        state.wakers = waiting;
         // Whoever is woken may come back at once.
         drop(state);
         self.arrived.notify_all();
-        wakers.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Whether all requests up to one have come, of those that are not handed out.
+    fn has_come(&self, state: &State<B>, last: usize) -> bool {
+        match self.order {
+            Order::Given => {
+                let wanted = state.handed_out..(last + 1).max(state.handed_out);
+                state.ready.range(wanted.clone()).count() == wanted.len()
+            }
+            Order::Arrival => true,
+        }
     }
 
     /// Lets nothing more begin, and gives back what nobody will take.
@@ -344,7 +374,8 @@ impl<B> Shared<B> {
 
 impl<B> State<B> {
     fn of(devices: Vec<(Vec<usize>, usize)>) -> Self {
-        Self { devices, ready: BTreeMap::new(), handed_out: 0, failed: None, wakers: Vec::new() }
+        let is_short = vec![false; devices.len()];
+        Self { devices, ready: BTreeMap::new(), handed_out: 0, failed: None, wakers: Vec::new(), is_short }
     }
 }
 
@@ -365,24 +396,27 @@ impl<B> Drop for Lane<B> {
 }
 
 impl<B: Send + 'static> Lane<B> {
-    fn run(self, mut queue: Box<dyn Queue<B>>) {
-        let mut done = Vec::new();
+    fn run(self, queue: Box<dyn Queue<B>>) {
+        let (mut queue, mut done, mut come) = (Metered::new(queue), Vec::new(), Vec::new());
         loop {
-            while queue.in_flight() < queue.depth()
-                && let Some(transfer) = self.begin(queue.in_flight() == 0)
+            // Before those who wait for what has come are woken: meanwhile the device has something to do.
+            while queue.has_room()
+                && let Some(transfer) = self.begin(queue.is_idle() && come.is_empty())
             {
                 queue.submit(transfer);
             }
-            if queue.in_flight() == 0 {
+            if queue.is_idle() && come.is_empty() {
                 return;
             }
-            if let Err(e) = queue.reap(1, &mut done) {
+            self.hand_over(&mut come);
+            if queue.is_idle() {
+                continue;
+            }
+            if let Err(e) = queue.reap(&mut done) {
                 let of = self.shared.names.join(", ");
                 return self.shared.end(Some(Error::new(Operation::Read, of, e)));
             }
-            for one in done.drain(..) {
-                self.finish(one, queue.as_mut());
-            }
+            come.extend(done.drain(..).filter_map(|one| self.finish(one, &mut queue)));
         }
     }
 
@@ -396,7 +430,8 @@ impl<B: Send + 'static> Lane<B> {
             let number = *numbers.get(*begun).filter(|_| !shared.is_over.load(Acquire))?;
             let request = &shared.requests[number];
             let Some(buffer) = supply.try_get(request.bytes) else {
-                drop(state);
+                state.is_short[self.device] = true;
+                shared.tell(state);
                 if !may_wait {
                     return None;
                 }
@@ -404,6 +439,7 @@ impl<B: Send + 'static> Lane<B> {
                 continue;
             };
             *begun += 1;
+            state.is_short[self.device] = false;
             return Some(Transfer {
                 direction: Direction::Read,
                 file: request.file,
@@ -417,15 +453,10 @@ impl<B: Send + 'static> Lane<B> {
         }
     }
 
-    fn finish(&self, done: Done<B>, queue: &mut dyn Queue<B>) {
+    /// What has come, if all of it has.
+    fn finish(&self, done: Done<B>, queue: &mut Metered<B>) -> Option<Transfer<B>> {
         match done.advance() {
-            Advance::Whole(transfer) => {
-                let mut state = self.shared.lock();
-                if !self.shared.is_over.load(Acquire) {
-                    state.ready.insert(transfer.tag as usize, transfer.buffer);
-                    self.shared.tell(state);
-                }
-            }
+            Advance::Whole(transfer) => return Some(transfer),
             Advance::Rest(transfer) => queue.submit(transfer),
             Advance::Failed(transfer, e) => {
                 let name = self.shared.names.get(transfer.file).map_or("a file", String::as_str);
@@ -433,7 +464,35 @@ impl<B: Send + 'static> Lane<B> {
                 self.shared.end(Some(error));
             }
         }
+        None
     }
+
+    /// Has whoever waits look at what has come, if anybody wants it still.
+    fn hand_over(&self, come: &mut Vec<Transfer<B>>) {
+        if come.is_empty() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        if !self.shared.is_over.load(Acquire) {
+            state.ready.extend(come.drain(..).map(|transfer| (transfer.tag as usize, transfer.buffer)));
+            self.shared.tell(state);
+        } else {
+            drop(state);
+            come.clear();
+        }
+    }
+}
+
+/// Of each extent, the last request that has some of it; of an empty one, that of the extent before it.
+fn last_of(requests: &[Request], extents: usize) -> Vec<usize> {
+    let mut last_of = vec![0; extents];
+    for (number, request) in requests.iter().enumerate() {
+        request.pieces.iter().for_each(|piece| last_of[piece.extent] = number);
+    }
+    for extent in 1..extents {
+        last_of[extent] = last_of[extent].max(last_of[extent - 1]);
+    }
+    last_of
 }
 
 /// Makes requests of extents: whole pages, no longer than allowed, neighbours together.

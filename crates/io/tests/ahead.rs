@@ -3,15 +3,18 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "support/stuck.rs"]
+mod stuck;
 mod support;
 
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 
 use onehop_io::{
     Allowance, BlockingQueue, Extent, Fault, FaultyQueue, LentBuf, LocalFile, Queue, ReadAhead, ReadAt, RequestedPath,
     UringQueue,
 };
+use stuck::Stuck;
 use support::mix;
 
 const LIMIT: usize = 200_000;
@@ -154,6 +157,44 @@ fn a_file_that_was_cut_has_less() {
             let end = extent.offset as usize + extent.bytes;
             assert!(ahead.take(&extent).is_none_or(|_| end <= 500_000), "{extent:?}");
         }
+    }
+}
+
+/// Whoever waits for something that is in flight is not forgotten, whether it comes or is forgotten itself.
+#[test]
+fn who_waits_is_woken() {
+    let sample = Sample::new(RequestedPath::Buffered);
+    let extent = sample.extents()[0];
+    for is_forgotten in [false, true] {
+        let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+        let open = || {
+            *gate.0.lock().unwrap() = true;
+            gate.1.notify_all();
+        };
+        let inner = BlockingQueue::reader(vec![Arc::clone(&sample.file) as Arc<dyn ReadAt>], Arc::default());
+        let allowance = Allowance::new(LIMIT);
+        let queue = Box::new(Stuck { inner, gate: Arc::clone(&gate) });
+        let ahead = ReadAhead::start(vec![queue], allowance.clone());
+        ahead.ask([(0, extent)]);
+        // Until it is in flight.
+        while allowance.take(LIMIT).is_some() {
+            std::thread::yield_now();
+        }
+        let taken = std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..2).map(|_| scope.spawn(|| ahead.take(&extent))).collect();
+            if is_forgotten {
+                ahead.forget([extent]);
+            } else {
+                open();
+            }
+            let taken = waiting.into_iter().filter_map(|thread| thread.join().unwrap()).collect::<Vec<_>>();
+            open();
+            taken
+        });
+        assert_eq!(taken.len(), usize::from(!is_forgotten));
+        assert!(taken.iter().all(|buffer| &buffer[..] == sample.expected(&extent)));
+        drop(ahead);
+        assert!(is_all_back(&allowance));
     }
 }
 

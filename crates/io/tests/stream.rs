@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "support/stuck.rs"]
+mod stuck;
 mod support;
 
 use std::fs;
@@ -12,9 +14,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use onehop_io::{
-    Allowance, BlockingQueue, Cut, Done, Extent, Fault, Faulty, FaultyQueue, HostBuffer, Ledger, LocalFile, Order,
-    Pool, Queue, ReadAt, Reads, RequestedPath, StreamOptions, StreamReader, Supply, Transfer, UringQueue,
+    Allowance, BlockingQueue, Cut, Extent, Fault, Faulty, FaultyQueue, HostBuffer, Ledger, LocalFile, Order, Pool,
+    Queue, ReadAt, Reads, RequestedPath, StreamOptions, StreamReader, Supply, UringQueue,
 };
+use stuck::Stuck;
 use support::mix;
 
 /// Random numbers of a seed.
@@ -317,37 +320,6 @@ fn extents_that_are_not_cut_come_whole() {
     }
 }
 
-/// A queue that does not answer until it is told to.
-#[derive(Debug)]
-struct Stuck {
-    inner: BlockingQueue<onehop_io::LentBuf>,
-    gate: Arc<(Mutex<bool>, Condvar)>,
-}
-
-impl Queue<onehop_io::LentBuf> for Stuck {
-    fn path(&self) -> onehop_io::Path {
-        self.inner.path()
-    }
-
-    fn depth(&self) -> usize {
-        self.inner.depth()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
-
-    fn submit(&mut self, transfer: Transfer<onehop_io::LentBuf>) {
-        self.inner.submit(transfer);
-    }
-
-    fn reap(&mut self, at_least: usize, done: &mut Vec<Done<onehop_io::LentBuf>>) -> std::io::Result<()> {
-        let (answers, changed) = &*self.gate;
-        drop(changed.wait_while(answers.lock().unwrap(), |answers| !*answers).unwrap());
-        self.inner.reap(at_least, done)
-    }
-}
-
 /// A task is woken when there is something to be had, and who gives up waits for nothing: what is in flight goes back
 /// when the device answers.
 #[test]
@@ -407,6 +379,68 @@ fn a_device_that_does_not_answer_holds_up_nobody() {
     open(&gate);
     while allowance.take(3 * 4096).is_none() {
         std::thread::yield_now();
+    }
+}
+
+/// Who waits for many extents is woken when they have come, or when no more can come before some are dropped: never for
+/// each of them, and never too late.
+#[test]
+fn who_waits_for_many_is_woken_once() {
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    const EXTENTS: usize = 60;
+    let files = Files::new(&[300_000, 300_000], RequestedPath::Buffered);
+    // Of two devices by turns.
+    let extents: Vec<Extent> =
+        (0..EXTENTS).map(|n| Extent { file: n % 2, offset: n as u64 / 2 * 4096, bytes: 4096 }).collect();
+    let options = StreamOptions { request_bytes: 4096, cut: Cut::Anywhere, gap_bytes: None, order: Order::Given };
+    let run = |buffers: [usize; 2], together: usize| -> usize {
+        let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+        let reads = |n: usize| {
+            let inner = BlockingQueue::reader(files.readers(), Arc::default());
+            let queues = vec![Box::new(Stuck { inner, gate: Arc::clone(&gate) }) as Box<dyn Queue<_>>];
+            Reads { files: vec![n], queues, supply: Box::new(Allowance::new(buffers[n] * 4096)) }
+        };
+        let reader = StreamReader::start(files.names(), &extents, options, vec![reads(0), reads(1)]);
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut context = Context::from_waker(&waker);
+        let (mut woken, mut held) = (0, Vec::new());
+        for n in 0..EXTENTS {
+            let wanted = (n / together * together + together - 1).min(EXTENTS - 1);
+            let filled = loop {
+                match reader.poll_for(&mut context, wanted) {
+                    Poll::Ready(next) => break next.unwrap().unwrap(),
+                    Poll::Pending => {
+                        *gate.0.lock().unwrap() = true;
+                        gate.1.notify_all();
+                        while wakes.0.load(SeqCst) == woken {
+                            std::thread::yield_now();
+                        }
+                        woken = wakes.0.load(SeqCst);
+                    }
+                }
+            };
+            assert_eq!(filled.pieces[0].extent, n);
+            // What is taken out is not the reader's any more.
+            held.push(filled.buffer.into_inner());
+        }
+        assert!(matches!(reader.poll_for(&mut context, EXTENTS - 1), Poll::Ready(Ok(None))));
+        woken
+    };
+    // With buffers for all of them, nobody is woken more often than there are runs that are wanted together.
+    assert!(run([EXTENTS; 2], EXTENTS) <= 1);
+    assert!(run([EXTENTS; 2], 10) <= EXTENTS / 10);
+    // With few, as often as it takes.
+    for buffers in [[1, 1], [1, 40], [40, 1], [2, 3], [5, 5]] {
+        for together in [1, 2, 7, EXTENTS] {
+            run(buffers, together);
+        }
     }
 }
 

@@ -5,7 +5,8 @@
 //! ... ended │ being worked on │ asked for: in flight or in memory │ later ...
 //! ```
 //! 1. As long as every block that is wanted is in the cache, nothing happens: no thread, no ring. The first one that is
-//!    not starts the reading, if there is enough left to be worth it.
+//!    not starts the reading, if there is enough left to be worth it: with the other columns of the blocks that are worked
+//!    on.
 //! 2. A column is read ahead while it is wanted of every other block, at least, of those that were worked on; the further,
 //!    the more often it was wanted. One that few rows get to, behind filters, is read when it is wanted, and those that
 //!    are wanted together with it are asked for at the same time.
@@ -158,7 +159,7 @@ impl BlockScan {
         if let Some(cached) = cache.get(segment, index, block, &self.ledger) {
             return Ok(cached);
         }
-        let Some(reading) = self.reading.get_or_init(|| self.start(at)) else {
+        let Some(reading) = self.reading.get_or_init(|| self.start(at, column)) else {
             return cache.read(segment, index, block, &self.ledger, |_, _| None);
         };
         self.plan(reading);
@@ -260,8 +261,8 @@ impl BlockScan {
         asked.extend(self.extents(reading, at, column).filter(is_on_storage).map(|extent| (at, extent)));
     }
 
-    /// Sets threads to it, if what is left is worth it.
-    fn start(&self, from: usize) -> Option<Reading> {
+    /// Sets threads to it, if what is left is worth it. Whoever calls is about to read a column by itself.
+    fn start(&self, from: usize, column: usize) -> Option<Reading> {
         let stored = |at| -> u64 {
             let (segment, block) = self.block(at);
             self.columns.iter().map(|column| segment.stored_bytes(*column, block)).sum()
@@ -277,7 +278,18 @@ impl BlockScan {
         // What is not to be had is an error of who reads a block by itself.
         let Queues { queues, way, cached, .. } = Queues::of(&segments, &wanted).ok()??;
         let io = ReadAhead::start(queues, self.cache.allowance().clone());
-        Some(Reading { io, way, file_of, buffered: cached, asked: Mutex::new(vec![from + 1; self.columns.len()]) })
+        let next = self.next.load(Relaxed).max(from + 1);
+        let reading = Reading { io, way, file_of, buffered: cached, asked: Mutex::new(vec![next; self.columns.len()]) };
+        // The blocks that are worked on already: one read after the other, behind all that is read ahead from now on, they
+        // would hold up everything.
+        let mut extents = Vec::new();
+        for at in from..next {
+            let likely =
+                (0..self.columns.len()).filter(|other| (at, *other) != (from, column) && self.reach(*other) > 0);
+            likely.for_each(|other| self.add(&reading, at, other, &mut extents));
+        }
+        reading.io.ask(extents);
+        Some(reading)
     }
 }
 

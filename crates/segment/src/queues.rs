@@ -8,7 +8,7 @@ use onehop_io::{
 
 use crate::{Result, Segment};
 
-/// Reads in flight in a ring.
+/// Reads in flight in a ring, if they are short: there are no more of them than their device wants bytes.
 const DEPTH: usize = 64;
 
 /// Queues over the files of segments, by their numbers.
@@ -71,9 +71,10 @@ impl Queues {
         let (queues, way) = match direct {
             None => (threads(&files, wanted), format!("{} threads, {path}", wanted.threads)),
             Some(direct) => match UringQueue::<LentBuf>::new(direct.clone(), DEPTH, None, Arc::clone(wanted.ledger)) {
-                Ok(ring) => {
-                    (vec![Box::new(ring) as Box<dyn Queue<LentBuf>>], format!("io_uring, {}", Path::HostDirect))
-                }
+                Ok(ring) => (
+                    vec![Box::new(ring.as_hinted()) as Box<dyn Queue<LentBuf>>],
+                    format!("io_uring, {}", Path::HostDirect),
+                ),
                 Err(_) => {
                     let direct: Vec<_> = direct.into_iter().map(|file| file as Arc<dyn ReadAt>).collect();
                     (threads(&direct, wanted), format!("{} threads, {}", wanted.threads, Path::HostDirect))

@@ -360,7 +360,7 @@ impl Segment {
 }
 
 fn read_chunk(file: &dyn ReadAt, chunk: &ChunkRecord, ledger: &Ledger) -> onehop_io::Result<AlignedBuf> {
-    let mut buf = AlignedBuf::zeroed(chunk.bytes as usize);
+    let mut buf = AlignedBuf::uncleared(chunk.bytes as usize);
     if file.hints().alignment > 1 {
         // Chunks start on pages, and what follows them on the last page is padding or the next page's start: a direct
         // read of whole pages needs no bounce.

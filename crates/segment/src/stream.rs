@@ -29,8 +29,9 @@ use crate::{AheadFacts, BlockColumn, Result, Segment};
 
 /// A read is so long, where neighbours are wanted.
 const REQUEST_BYTES: usize = 1 << 20;
-/// A group has no more, however large the budget: its first block is handed out when most of it has come.
-const GROUP_BYTES: u64 = 8 << 20;
+/// A group has no more, however large the budget: its first block is handed out when most of it has come, and what a scan
+/// goes through over and over again is better small.
+const GROUP_BYTES: u64 = 4 << 20;
 /// Threads where there is no ring. There are other streams beside this one.
 const THREADS: usize = 2;
 
@@ -68,6 +69,8 @@ struct Reading {
     extents: Vec<Extent>,
     /// Of each block, how many extents have not come.
     missing: Vec<usize>,
+    /// Of each block, the last of its extents.
+    last_of: Vec<usize>,
 }
 
 impl BlockStream {
@@ -100,7 +103,7 @@ impl BlockStream {
         while let State::Reading(reading) = &mut self.state
             && reading.missing[self.next] > 0
         {
-            match ready!(reading.reader.poll_next(context)) {
+            match ready!(reading.reader.poll_for(context, reading.last_of[self.next])) {
                 Ok(Some(filled)) => reading.take(filled, &mut self.come),
                 // It ends when nothing is missing any more.
                 Ok(None) | Err(_) => self.stop(),
@@ -162,7 +165,11 @@ impl BlockStream {
             return Ok(None);
         }
         let mut missing = vec![0; self.blocks.len()];
-        block_of.iter().for_each(|at| missing[*at] += 1);
+        let mut last_of = vec![0; self.blocks.len()];
+        for (extent, at) in block_of.iter().enumerate() {
+            missing[*at] += 1;
+            last_of[*at] = extent;
+        }
         let files = (0..names.len()).collect();
         let reads = Reads { files, queues, supply: Box::new(Allowance::new(self.budget_bytes / 2)) };
         let options = StreamOptions {
@@ -174,7 +181,7 @@ impl BlockStream {
         };
         let reader = StreamReader::start(names, &extents, options, vec![reads]);
         self.facts.way = Some(way);
-        Ok(Some(Reading { reader, block_of, extents, missing }))
+        Ok(Some(Reading { reader, block_of, extents, missing, last_of }))
     }
 
     /// Places of blocks that are read together.

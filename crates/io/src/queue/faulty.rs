@@ -53,6 +53,10 @@ impl<B, Q: Queue<B>> Queue<B> for FaultyQueue<Q> {
         self.inner.depth()
     }
 
+    fn depth_bytes(&self) -> usize {
+        self.inner.depth_bytes()
+    }
+
     fn in_flight(&self) -> usize {
         self.inner.in_flight()
     }

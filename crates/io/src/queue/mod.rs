@@ -9,6 +9,8 @@
 
 mod blocking;
 mod faulty;
+mod fixed;
+mod metered;
 mod uring;
 
 use std::fmt;
@@ -16,6 +18,8 @@ use std::io;
 
 pub use blocking::BlockingQueue;
 pub use faulty::FaultyQueue;
+pub use fixed::Registered;
+pub(crate) use metered::Metered;
 pub use uring::UringQueue;
 
 use crate::Path;
@@ -110,7 +114,12 @@ pub trait Queue<B>: Send + fmt::Debug {
     /// Transfers that may be in flight at once.
     fn depth(&self) -> usize;
 
-    /// Transfers that are.
+    /// Bytes in flight at once that are enough for the device: with as many, no other transfer should begin.
+    fn depth_bytes(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Transfers that are in flight.
     fn in_flight(&self) -> usize;
 
     /// Begins a transfer. The system may hear of it only when [`Queue::reap`] is called, together with others.

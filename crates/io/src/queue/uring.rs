@@ -1,8 +1,9 @@
 //! `io_uring`: one ring, many transfers in flight, one system call for a batch of them.
 //!
 //! Files are registered with the ring, and so are the buffers of a [`Pool`] where one is given: the system then has
-//! their pages pinned already and need not look them up for every transfer. Buffers that are not of that pool are
-//! transferred all the same.
+//! their pages pinned already and need not look them up for every transfer. Without one, memory of the process's
+//! [`Slab`](crate::Slab) is registered when it is worth it ([`FixedRegions`]). Buffers that are of neither are transferred
+//! all the same.
 //!
 //! **When the system is told.** Each call costs, but a device that waits for a full batch idles while the batch is made,
 //! which a queue whose transfers come back together would have it do again and again. So the first few are told at once,
@@ -16,7 +17,7 @@
 //! Invariants:
 //! - What the system was told to fill is in `flying`, and stays there until it has said that it is done with it: also
 //!   when the queue is dropped. If it cannot be waited for, the memory is leaked rather than freed.
-//! - The ring holds its pool, so that registered memory is not freed while the system may use it.
+//! - The ring holds its pool, or its regions, so that registered memory is not freed while the system may use it.
 
 use std::io;
 use std::mem;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 
 use io_uring::{IoUring, opcode, squeue, types};
 
+use super::fixed::{FixedRegions, Registered};
 use super::{Direction, Done, Queue, Transfer};
 use crate::{Hop, HostBuffer, Ledger, LocalFile, Path, Pool, ReadAt};
 
@@ -39,11 +41,13 @@ pub struct UringQueue<B> {
     ring: IoUring,
     files: Vec<Arc<LocalFile>>,
     pool: Option<Arc<Pool>>,
+    regions: FixedRegions,
     /// By the number that the system knows a transfer by.
     flying: Vec<Option<Transfer<B>>>,
     free: Vec<usize>,
     ledger: Arc<Ledger>,
     path: Path,
+    depth_bytes: usize,
     is_enabled: bool,
 }
 
@@ -69,6 +73,10 @@ impl<B: HostBuffer> UringQueue<B> {
         let (ring, is_enabled) = make(depth as u32)?;
         let fds: Vec<RawFd> = files.iter().map(|file| file.as_fd().as_raw_fd()).collect();
         ring.submitter().register_files(&fds)?;
+        let regions = match &pool {
+            Some(_) => FixedRegions::none(),
+            None => FixedRegions::new(&ring.submitter()),
+        };
         if let Some(pool) = &pool {
             let part = |n| libc::iovec { iov_base: pool.address(n).cast(), iov_len: pool.buffer_bytes() };
             let parts: Vec<libc::iovec> = (0..pool.buffers()).map(part).collect();
@@ -77,7 +85,30 @@ impl<B: HostBuffer> UringQueue<B> {
         }
         let path = files.first().map_or(Path::Memory, |file| file.hints().path);
         let flying = (0..depth).map(|_| None).collect();
-        Ok(Self { ring, files, pool, flying, free: (0..depth).rev().collect(), ledger, path, is_enabled })
+        Ok(Self {
+            ring,
+            files,
+            pool,
+            regions,
+            flying,
+            free: (0..depth).rev().collect(),
+            ledger,
+            path,
+            depth_bytes: usize::MAX,
+            is_enabled,
+        })
+    }
+
+    /// The same, for who wants no more in flight than keeps the device busy: as the files' [`IoHints`](crate::IoHints) say.
+    #[must_use]
+    pub fn as_hinted(mut self) -> Self {
+        self.depth_bytes = self.files.iter().map(|file| file.hints().in_flight_bytes).max().unwrap_or(usize::MAX);
+        self
+    }
+
+    /// What it has registered beside a pool.
+    pub fn registered(&self) -> Registered {
+        self.regions.registered
     }
 
     fn entry(&mut self, number: usize, transfer: &mut Transfer<B>) -> squeue::Entry {
@@ -85,7 +116,7 @@ impl<B: HostBuffer> UringQueue<B> {
         let address = transfer.buffer.address(&(transfer.at..transfer.at + bytes));
         let registered = match (transfer.buffer.of_pool(), &self.pool) {
             (Some((of, n)), Some(pool)) if Arc::ptr_eq(of, pool) => Some(n as u16),
-            _ => None,
+            _ => self.regions.place_of(&self.ring.submitter(), address as usize, bytes),
         };
         let (fd, length, offset) = (types::Fixed(transfer.file as u32), bytes as u32, transfer.offset);
         let entry = match (transfer.direction, registered) {
@@ -157,6 +188,10 @@ impl<B: HostBuffer> Queue<B> for UringQueue<B> {
 
     fn depth(&self) -> usize {
         self.flying.len()
+    }
+
+    fn depth_bytes(&self) -> usize {
+        self.depth_bytes
     }
 
     fn in_flight(&self) -> usize {
