@@ -18,9 +18,7 @@ use onehop_pipeline::backend::{
 use onehop_pipeline::cpu::{Execution, TableFacts};
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
-use crate::fused::{
-    Error as FusedError, Executor, Options, PipelineFacts, Result as FusedResult, RunMemory, WhenFull,
-};
+use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts, Result as FusedResult, RunMemory, WhenFull};
 use crate::kernels::copy;
 use crate::resident::{Assembled, Columns, ResidentImages};
 use crate::{Context, DeviceBuf, Driver, Error, Nvrtc};

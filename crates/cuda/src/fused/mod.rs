@@ -30,9 +30,9 @@ mod partition;
 mod plan;
 mod result;
 mod run;
-mod stream;
 mod schedule;
 mod sinks;
+mod stream;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
