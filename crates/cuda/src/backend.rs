@@ -3,6 +3,10 @@
 //!
 //! Nothing is loaded before somebody asks for devices. A machine without a driver has none, and the reason.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use onehop_io::{Hop, Ledger};
 use onehop_pipeline::backend::{Residence, SegmentKey, SegmentRun, Stored};
 use onehop_pipeline::{Error as PipelineError, Source, Type, ViewValues};
-use onehop_segment::{EncodingCode, Segment};
 
 use super::column::{Column, Meaning, bytes_of, bytes_of_segment, can_be_kept};
 use super::forecast::foreseen;
@@ -199,10 +198,10 @@ impl<'a> ResidentImages<'a> {
         }
         missing.sort();
         // A source may have a column twice, which is loaded once.
-        let mut twice: Vec<[(usize, usize); 2]> = Vec::new();
+        let mut twice = Vec::new();
         missing.dedup_by(|later, first| {
             let is_same = later.0 == first.0;
-            twice.extend(is_same.then_some([(first.1, first.2), (later.1, later.2)]));
+            twice.extend(is_same.then(|| later.clone()));
             is_same
         });
         let mut pieces = Vec::new();
@@ -222,24 +221,28 @@ impl<'a> ResidentImages<'a> {
             }
         }
         pieces.retain(|(_, (at, _))| wanted[*at].is_some());
+        let (pieces, places): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
         if !pieces.is_empty() {
-            self.load_pieces(number, pieces, &mut wanted, cancelled)?;
+            let (loaded, moved) = load(self.stager, self.shape, pieces, cancelled)?;
+            self.count(number, 0, moved as u64);
+            for ((at, run), loaded) in places.into_iter().zip(loaded) {
+                if let Some(of) = &mut wanted[at] {
+                    of.columns[run] = loaded;
+                }
+            }
         }
-        for [(first, of_first), (later, of_later)] in twice {
-            // Not from the store, which may have let it go.
-            let there = wanted[first].as_ref().and_then(|wanted| wanted.columns[of_first].clone());
-            if let Some(wanted) = &mut wanted[later] {
-                wanted.columns[of_later] = there;
+        for ((_, place), at, run) in twice {
+            let same = wanted.iter().flatten().filter(|of| of.place == place);
+            let found = same.filter_map(|of| of.columns[run].clone()).next();
+            if let Some(of) = &mut wanted[at] {
+                of.columns[run] = found;
             }
         }
         let ended = wanted.into_iter().map(|wanted| {
             let wanted = wanted?;
             let columns = wanted.columns.into_iter().collect::<Option<Vec<_>>>()?;
             self.count(number, wanted.resident, 0);
-            let morsels = wanted.runs.iter().map(|run| run.morsels.len() as u64).sum();
-            if wanted.resident > 0 {
-                kept.ledger.resident(morsels, wanted.resident as usize);
-            }
+            kept.ledger.resident(wanted.resident_morsels, wanted.resident as usize);
             Some(columns)
         });
         Ok(ended.collect())
@@ -248,8 +251,8 @@ impl<'a> ResidentImages<'a> {
     /// What there is of a column, and what is missing.
     fn found<'s>(&self, stored: &Stored, runs: &'s [SegmentRun], column: usize, keep: Keep) -> Wanted<'s> {
         let place = stored.columns[column];
-        let mut wanted =
-            Wanted { place, runs, columns: Vec::with_capacity(runs.len()), resident: 0, missing: 0, is_whole: true };
+        let columns = Vec::with_capacity(runs.len());
+        let mut wanted = Wanted { place, runs, columns, resident: 0, resident_morsels: 0, missing: 0, is_whole: true };
         for run in runs {
             let found = match keep {
                 Keep::WhileThereIsRoom => self.columns.get(&(SegmentKey::of(&run.segment), place)),
@@ -257,6 +260,7 @@ impl<'a> ResidentImages<'a> {
             };
             if found.is_some() {
                 wanted.resident += stored.run_bytes(run, place);
+                wanted.resident_morsels += run.morsels.len() as u64;
             } else {
                 wanted.missing += bytes_of_segment(&run.segment, place);
                 wanted.is_whole &= run.is_whole;
@@ -280,6 +284,7 @@ impl<'a> ResidentImages<'a> {
         match self.columns.claim(&key, bytes, self.limit, keep == Keep::ToStay)? {
             Claim::There(there) => {
                 of.resident += segment.column(of.place).stored_bytes;
+                of.resident_morsels += morsels.len() as u64;
                 Ok(Claimed::There(there))
             }
             Claim::Mine(claim) => {
@@ -287,39 +292,10 @@ impl<'a> ResidentImages<'a> {
                     full if full.is_out_of_memory() => Miss::Full(Full { needed: bytes, available: 0 }),
                     source => Miss::Failed(source.into()),
                 })?;
-                let is_coded = segment.column(of.place).encoding == EncodingCode::Dictionary;
-                let (source, morsels) = (&kept.source, morsels.clone());
-                Ok(Claimed::Mine(Piece { claim, source, morsels, column, is_coded, data }))
+                let (segment, place, source, morsels) = (Arc::clone(segment), of.place, &kept.source, morsels.clone());
+                Ok(Claimed::Mine(Piece { claim, segment, place, source, morsels, column, data }))
             }
         }
-    }
-
-    /// Loads what is missing of columns, each with its place among them and its run.
-    fn load_pieces(
-        &self,
-        number: usize,
-        pieces: Vec<(Piece<'_>, (usize, usize))>,
-        wanted: &mut [Option<Wanted<'_>>],
-        cancelled: &AtomicBool,
-    ) -> Result<()> {
-        let (pieces, places): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
-        let of = |(at, run): &(usize, usize)| {
-            let wanted = wanted[*at].as_ref();
-            wanted.map(|wanted| (Arc::clone(&wanted.runs[*run].segment), wanted.place))
-        };
-        let segments: Vec<Option<(Arc<Segment>, usize)>> = places.iter().map(of).collect();
-        let pieces = pieces.into_iter().zip(&segments);
-        let pieces = pieces.filter_map(|(piece, of)| of.as_ref().map(|(segment, place)| (piece, &**segment, *place)));
-        let (loaded, moved) = load(self.stager, self.shape, pieces.collect(), cancelled)?;
-        self.count(number, 0, moved as u64);
-        for ((at, run), loaded) in places.into_iter().zip(loaded) {
-            match (&mut wanted[at], loaded) {
-                (Some(wanted), Some(column)) => wanted.columns[run] = Some(column),
-                (_, None) => wanted[at] = None,
-                (None, _) => {}
-            }
-        }
-        Ok(())
     }
 
     /// An image of columns that are on the device.
@@ -407,8 +383,9 @@ struct Wanted<'a> {
     runs: &'a [SegmentRun],
     /// Of each run, once it is there.
     columns: Vec<Option<Arc<Column>>>,
-    /// Stored bytes of what was there, and bytes that the rest takes at most.
+    /// Stored bytes and morsels of what was there, and bytes that the rest takes at most.
     resident: u64,
+    resident_morsels: u64,
     missing: u64,
     /// Whether what is missing are whole segments.
     is_whole: bool,

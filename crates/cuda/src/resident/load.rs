@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use onehop_pipeline::Source;
 use onehop_pipeline::backend::SegmentKey;
-use onehop_segment::Segment;
+use onehop_segment::{EncodingCode, Segment};
 
 use super::column::{Block, Column, bytes_of_block, bytes_of_segment};
 use super::store::Loading;
@@ -29,12 +29,14 @@ const ITEMS: usize = 8;
 pub struct Piece<'a> {
     /// For the store.
     pub claim: Loading<'a, (SegmentKey, usize), Column>,
+    pub segment: Arc<Segment>,
+    /// Its place there.
+    pub place: usize,
     pub source: &'a Arc<dyn Source>,
     /// All blocks of the segment, by their morsels.
     pub morsels: Range<usize>,
     /// The column in the source.
     pub column: usize,
-    pub is_coded: bool,
     /// Where it is going to be.
     pub data: DeviceBuf,
 }
@@ -63,13 +65,13 @@ struct Loads<'a> {
 }
 
 impl<'a> Loads<'a> {
-    fn new(pieces: Vec<(Piece<'a>, &Segment, usize)>, batch_bytes: usize) -> Self {
+    fn new(pieces: Vec<Piece<'a>>, batch_bytes: usize) -> Self {
         let item_bytes = ITEM_BYTES.min(batch_bytes / ITEMS);
-        let (mut items, mut all): (Vec<Item>, Vec<Piece<'a>>) = (Vec::new(), Vec::new());
-        for (number, (piece, segment, place)) in pieces.into_iter().enumerate() {
+        let mut items: Vec<Item> = Vec::new();
+        for (number, piece) in pieces.iter().enumerate() {
             let mut at = 0;
-            for block in 0..segment.blocks() {
-                let bytes = bytes_of_block(segment, place, block);
+            for block in 0..piece.segment.blocks() {
+                let bytes = bytes_of_block(&piece.segment, piece.place, block);
                 match items.last_mut() {
                     Some(last) if last.piece == number && last.bytes + bytes <= item_bytes => {
                         (last.blocks.end, last.bytes) = (block + 1, last.bytes + bytes);
@@ -84,7 +86,6 @@ impl<'a> Loads<'a> {
                 }
                 at += bytes;
             }
-            all.push(piece);
         }
         let mut batches: Vec<Range<usize>> = Vec::new();
         let mut filled = 0;
@@ -99,8 +100,8 @@ impl<'a> Loads<'a> {
             filled += item.bytes;
         }
         let bytes = items.iter().map(|item| item.bytes as u64).sum();
-        let is_odd = all.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { pieces: all, items, batches, bytes, is_odd, moved: AtomicUsize::new(0) }
+        let is_odd = pieces.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { pieces, items, batches, bytes, is_odd, moved: AtomicUsize::new(0) }
     }
 
     /// Bytes of the largest batch.
@@ -149,12 +150,13 @@ impl Cargo for Loads<'_> {
         };
         let start = piece.data.address() + item.at as u64;
         let ty = piece.source.columns()[piece.column].ty;
+        let is_coded = piece.segment.column(piece.place).encoding == EncodingCode::Dictionary;
         let mut blocks = Vec::with_capacity(item.blocks.len());
         for block in item.blocks.clone() {
             let morsel = piece.morsels.start + block;
             let (loaded, rows) = (piece.source.load(morsel, piece.column)?, piece.source.rows(morsel));
             let mut has_room = true;
-            let built = Block::of(&loaded, rows, ty, piece.is_coded, |bytes| match region.put(bytes) {
+            let built = Block::of(&loaded, rows, ty, is_coded, |bytes| match region.put(bytes) {
                 Some(at) => start + at as u64,
                 None => {
                     has_room = false;
@@ -184,18 +186,17 @@ impl Cargo for Loads<'_> {
     }
 }
 
-/// Loads pieces, each with its segment and the column's place there. What came of each, `None` if it cannot be kept as it is
-/// stored; and bytes that were moved.
+/// Loads pieces. What came of each, `None` if it cannot be kept as it is stored; and bytes that were moved.
 ///
 /// # Errors
 /// Those of the sources and of the device: then none of them is there.
 pub fn load(
     stager: &Stager,
     shape: Shape,
-    pieces: Vec<(Piece<'_>, &Segment, usize)>,
+    pieces: Vec<Piece<'_>>,
     cancelled: &AtomicBool,
 ) -> Result<(Vec<Option<Arc<Column>>>, usize)> {
-    let bytes = |(_, segment, place): &(Piece<'_>, &Segment, usize)| bytes_of_segment(segment, *place) as usize;
+    let bytes = |piece: &Piece<'_>| bytes_of_segment(&piece.segment, piece.place) as usize;
     let batch_bytes = shape.batch_for(pieces.iter().map(bytes).sum());
     let loads = Loads::new(pieces, batch_bytes);
     let shape = Shape { batch_bytes: loads.largest(), ..shape };

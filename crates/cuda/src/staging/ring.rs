@@ -52,9 +52,6 @@ impl Room {
 
     /// Copies bytes into the buffer and says where they begin, which is a multiple of [`ALIGNMENT`]. `None` if there is no
     /// room for them.
-    ///
-    /// This is the one copy that the host makes. Bytes whose own memory the device can copy from need not come here: who
-    /// fills would note where they are, and have them copied from there when the batch is sent.
     pub fn put(&self, bytes: &[u8]) -> Option<usize> {
         let mut region = self.reserve(bytes.len())?;
         region.put(bytes)?;
@@ -82,6 +79,9 @@ pub struct Region<'a> {
 impl Region<'_> {
     /// Copies bytes behind those that are there, and says where in the region they begin, which is a multiple of
     /// [`ALIGNMENT`]. `None` if there is no room for them.
+    ///
+    /// This is the one copy that the host makes. Bytes whose own memory the device can copy from need not come here: who
+    /// fills would note where they are, and have them copied from there when the batch is sent.
     pub fn put(&mut self, bytes: &[u8]) -> Option<usize> {
         let begin = self.used;
         if bytes.len() > self.len - begin {

@@ -1,0 +1,82 @@
+//! What a device tells of a run: columns that stay, columns that are streamed, each byte once.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use onehop_io::{Ledger, MemoryFile};
+use onehop_pipeline::cpu::ResultValues;
+use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink};
+use onehop_pipeline::{Expr, SegmentSource};
+use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
+
+use super::*;
+use crate::fake;
+use crate::staging::Shape;
+
+const ROWS: i64 = 5000;
+
+/// A column of ascending numbers as one segment.
+fn stored() -> (Arc<dyn Source>, Stored) {
+    let column: ArrayRef = Arc::new((0..ROWS).collect::<Int64Array>());
+    let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
+    let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows: 1024 }).unwrap();
+    writer.append(&batch).unwrap();
+    let file = MemoryFile::new("t.seg", Vec::new());
+    writer.finish(&file, &Ledger::default()).unwrap();
+    let segment = Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap());
+    let blocks: Vec<_> = (0..segment.blocks()).map(|block| (Arc::clone(&segment), block)).collect();
+    let (cache, ledger) = (Arc::new(BlockCache::new(1 << 24)), Arc::new(Ledger::default()));
+    let source = SegmentSource::new("t", blocks.clone(), &[(0, ColumnType::Int64, false)], cache, ledger, 0).unwrap();
+    (Arc::new(source), Stored { blocks, columns: vec![0] })
+}
+
+/// Adds the column up; what the device tells, and the bytes that its ledger counted to it.
+fn run(device: &Arc<dyn Backend>, stored: &(Arc<dyn Source>, Stored), residence: Residence) -> (DeviceRan, u64) {
+    let sink = Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::Sum(Expr::Register(0))] };
+    let pipeline = Pipeline { source: 0, columns: vec![0], steps: vec![], sink };
+    let program = Program { pipelines: vec![pipeline] };
+    let execution = Execution::new(program, vec![Arc::clone(&stored.0)], 1 << 30).unwrap();
+    let hints = Hints { stored: vec![Some(stored.1.clone())], residence, ..Hints::default() };
+    let ledgers = [Arc::new(Ledger::default())];
+    let (cancelled, did_rows) = (AtomicBool::new(false), |_| {});
+    let control = Control { cancelled: &cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &did_rows };
+    let mut sums = Vec::new();
+    let prepared = device.prepare(&execution, &hints).unwrap();
+    let ran = prepared.run(&control, &mut |columns| {
+        sums.extend(columns.into_iter().map(|column| match column.values {
+            ResultValues::Int(values) => i128::from(values[0]),
+            ResultValues::Wide(values) => values[0],
+            other => panic!("{other:?}"),
+        }));
+        Ok(())
+    });
+    assert_eq!(sums, [i128::from(ROWS * (ROWS - 1) / 2)]);
+    (ran.unwrap().remove(0), ledgers[0].snapshot().hop(Hop::HostToDevice))
+}
+
+#[test]
+fn what_is_streamed_is_told_and_counted_once() {
+    let staging = Shape { batch_bytes: 1, slots: 2, threads: 2 };
+    let options = Options { threads: 64, wide_threads: 64, blocks: 1, staging, ..Options::default() };
+    let devices = CudaDevices::of_contexts(&[fake::context()], &fake::nvrtc(), options);
+    let device = &devices.all().unwrap()[0];
+    assert!(device.rates().unwrap().to_device_bytes_per_sec > 0.0);
+    let stored = stored();
+    for _ in 0..2 {
+        let (ran, moved) = run(device, &stored, Residence::Off);
+        let streamed = ran.streamed.unwrap();
+        assert_eq!((streamed.batches, ran.launches, ran.resident_bytes), (5, 5, 0));
+        assert!(streamed.bytes > 0 && streamed.bytes < ran.moved_bytes && ran.moved_bytes == moved, "{ran:?}, {moved}");
+    }
+    let (brought, moved) = run(device, &stored, Residence::Auto);
+    assert!(
+        brought.streamed.is_none() && brought.launches == 1 && brought.moved_bytes == moved,
+        "{brought:?}, {moved}"
+    );
+    // It is there now, also for who brings nothing to stay.
+    for residence in [Residence::Auto, Residence::Off] {
+        let (ran, _) = run(device, &stored, residence);
+        assert!(ran.streamed.is_none() && ran.resident_bytes > 0 && ran.moved_bytes < brought.moved_bytes, "{ran:?}");
+    }
+}
