@@ -309,6 +309,7 @@ impl<'a> Run<'a> {
         room.places = ((room.places as f64 * part) as u64).checked_ilog2().map_or(0, |log| 1 << log);
         if let Some(table) = self.tables.get_mut(number) {
             (table.shape.is_split, table.shape.filled) = (true, None);
+            self.facts[number].table = None;
             table.leave();
         }
         Ok(())

@@ -317,6 +317,37 @@ fn what_takes_twice_the_memory_is_there_in_parts() {
     }
 }
 
+/// Tables that fit one at a time: one is built once more when it is asked for, and both are split when they are asked at once.
+#[test]
+fn tables_that_do_not_fit_beside_each_other() {
+    let executor = executor();
+    for (apart, repeats) in [(1, 1), (FAR, 1), (1, 3), (FAR, 3)] {
+        let sources =
+            vec![dimension(9000, apart, repeats, true), dimension(8000, apart, 1, false), facts(6000, apart, 9500)];
+        let key = |register| Expr::arithmetic(ArithmeticOp::Add, r(register), Expr::int(0), BIGINT);
+        let steps = vec![probe(0, JoinKind::Left, r(0), vec![0]), probe(1, JoinKind::Left, key(0), vec![0])];
+        let aggregates = vec![Aggregate::CountRows, Aggregate::Sum(r(2)), Aggregate::Sum(r(3)), Aggregate::Max(r(1))];
+        let sink = Sink::Aggregate { keys: vec![], aggregates };
+        let last = Pipeline { source: 2, columns: vec![0, 1], steps, sink };
+        let tables = [build(0, r(0), vec![r(1)]), build(1, r(0), vec![r(1)])];
+        let program = Program { pipelines: tables.into_iter().chain([last]).collect() };
+        let execution = execution(&program, &sources);
+        let expected = rows_of(&onehop_pipeline::cpu::run(&mut execution.clone(), 1).unwrap());
+        let whole = within(&executor, &execution, u64::MAX).unwrap();
+        let bytes = |answer: &Answer| answer.pipelines.iter().filter_map(|facts| facts.table).map(|of| of.bytes).sum();
+        let all: u64 = bytes(&whole);
+        for part in [0.9, 0.6, 0.3] {
+            let limit = (all as f64 * part) as u64;
+            let answer = within(&executor, &execution, limit).unwrap();
+            assert_eq!(rows_of(&answer.chunks), expected, "{limit} bytes of {all}, keys {apart} apart");
+            let passes: Vec<u64> = answer.pipelines.iter().map(|facts| facts.passes).collect();
+            println!("keys {apart} apart, {repeats} rows each: {all} bytes within {limit}: passes {passes:?}");
+            assert!(passes[2] == passes[0] * passes[1] && passes[2] > 1 && passes[2] <= 128, "{passes:?}");
+            assert!(bytes(&answer) <= limit, "tables of {} bytes within {limit}", bytes(&answer));
+        }
+    }
+}
+
 /// What is measured on a GPU, in small.
 #[test]
 fn large_queries() {
