@@ -35,7 +35,7 @@ use super::table::{Rows, TableShape};
 use super::{Error, Result};
 
 /// Passes that a pipeline may take. Of more, whoever else can run it is done sooner.
-const MOST_PASSES: u64 = 1 << 12;
+const MOST_PASSES: u64 = 1 << 8;
 
 /// Which of a source's morsels are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
