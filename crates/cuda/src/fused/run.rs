@@ -429,7 +429,10 @@ impl Run<'_> {
                     return Ok(Outcome::Chains(rows));
                 }
                 if full != 0 {
-                    let (rows, places) = (rows.max(room.rows), table.places * more);
+                    // Partitions have different numbers of rows, which says nothing of their places.
+                    let lacks_rows = table.shape.rows == Rows::Chains && rows > table.rows;
+                    let places = if lacks_rows { room.places } else { table.places * more };
+                    let rows = rows.max(room.rows);
                     return Ok(Outcome::More(Room { rows, places, threshold: None }));
                 }
                 table.has_keyless = keyless != 0;

@@ -35,7 +35,7 @@ use super::table::{Rows, TableShape};
 use super::{Error, Result};
 
 /// Passes that a pipeline may take. Of more, whoever else can run it is done sooner.
-const MOST_PASSES: u64 = 1 << 12;
+const MOST_PASSES: u64 = 1 << 8;
 
 /// Which of a source's morsels are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,6 +309,7 @@ impl<'a> Run<'a> {
         room.places = ((room.places as f64 * part) as u64).checked_ilog2().map_or(0, |log| 1 << log);
         if let Some(table) = self.tables.get_mut(number) {
             (table.shape.is_split, table.shape.filled) = (true, None);
+            self.facts[number].table = None;
             table.leave();
         }
         Ok(())

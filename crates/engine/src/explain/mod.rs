@@ -33,6 +33,16 @@ pub enum ExplainMode {
     Plan,
     /// It is run, and its rows are counted and thrown away.
     Analyze,
+    /// As [`ExplainMode::Analyze`], but a device does not count the rows of steps: its kernels take as long as they do when
+    /// nobody asks.
+    Time,
+}
+
+impl ExplainMode {
+    /// Whether the query is run.
+    pub(crate) fn runs(self) -> bool {
+        self != Self::Plan
+    }
 }
 
 /// A query, explained.

@@ -29,7 +29,7 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
         return fused::node_of(exec, &below);
     }
     let reason = reason_of(plan, refused);
-    let metrics = plan.metrics().filter(|_| mode == ExplainMode::Analyze);
+    let metrics = plan.metrics().filter(|_| mode.runs());
     let inputs = plan.children().into_iter().map(|child| node_of(child, refused, mode)).collect::<Vec<_>>();
     let facts = match plan.downcast_ref::<SegmentScanExec>() {
         Some(scan) => {

@@ -133,7 +133,7 @@ impl Explain {
         };
         let name = match mode {
             ExplainMode::Plan => "plan",
-            ExplainMode::Analyze => "analyzed_plan",
+            ExplainMode::Analyze | ExplainMode::Time => "analyzed_plan",
         };
         let column = |text: &str| -> ArrayRef { Arc::new(StringArray::from_iter_values([text])) };
         let batch = RecordBatch::try_from_iter([("plan_type", column(name)), ("plan", column(&text))])?;
@@ -166,6 +166,7 @@ async fn explained(
             context.query.count_steps();
             Some(run(&physical, context).await?)
         }
+        ExplainMode::Time => Some(run(&physical, context).await?),
     };
     let refused = context.query.lowering().refused;
     let mut not_fused: Vec<String> = Vec::new();

@@ -174,7 +174,7 @@ async fn on_device(session: &Session, query: &Query, how: &How) -> onehop_engine
     let mut runs = Vec::new();
     for _ in 0..how.runs.max(1) {
         prepare(session, how).await?;
-        runs.push(OnDevice::of(&session.explain(query.sql, ExplainMode::Analyze).await?));
+        runs.push(OnDevice::of(&session.explain(query.sql, ExplainMode::Time).await?));
     }
     runs.sort_by_key(|run| run.kernel_ns);
     Ok(runs[runs.len() / 2])
