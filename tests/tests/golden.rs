@@ -69,7 +69,8 @@ async fn reopened() {
 async fn gpu() {
     let devices: Arc<dyn Devices> = match std::env::var("ONEHOP_GOLDEN_GPU").as_deref() {
         Ok("fake") => {
-            let options = Options { threads: 64, wide_threads: 64, blocks: 2, many_rows: 0, counts: true };
+            let options =
+                Options { threads: 64, wide_threads: 64, blocks: 2, many_rows: 0, counts: true, ..Options::default() };
             CudaDevices::of_contexts(&[fake::context()], &fake::nvrtc(), options)
         }
         _ => onehop_cuda::devices(None),

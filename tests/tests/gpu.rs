@@ -22,7 +22,8 @@ const SETTINGS: [(&str, &str); 4] =
 async fn made(generator: &dyn Generator) -> Session {
     let settings = SETTINGS.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
     let database = Database::memory(&DatabaseOptions { settings, ..DatabaseOptions::default() }).unwrap();
-    let options = Options { threads: 64, wide_threads: 64, blocks: 2, many_rows: 0, counts: true };
+    let options =
+        Options { threads: 64, wide_threads: 64, blocks: 2, many_rows: 0, counts: true, ..Options::default() };
     database.register_devices(CudaDevices::of_contexts(&[fake::context()], &fake::nvrtc(), options));
     let session = database.session().unwrap();
     for table in generator.tables() {
