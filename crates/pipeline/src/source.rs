@@ -154,7 +154,7 @@ impl SegmentSource {
                 for (segment, table) in segments.iter().zip(&mut column.codes) {
                     *table = self.integers(segment, index, bias(column_type))?;
                 }
-                let zones = self.zones(segments, index).map(|zone| interval(zone, column_type));
+                let zones = self.zones(segments, index).map(|zone| interval(zone.keys(), column_type));
                 Domain::int(zones.fold(Interval::EMPTY, Interval::union), nullable)
             }
         };
@@ -226,9 +226,9 @@ fn bias(column_type: &ColumnType) -> i128 {
     if *column_type == ColumnType::UInt64 { 1 << 63 } else { 0 }
 }
 
-fn interval(zone: Zone, column_type: &ColumnType) -> Interval {
+fn interval(keys: Option<(i128, i128)>, column_type: &ColumnType) -> Interval {
     let bias = bias(column_type);
-    zone.keys().map_or(Interval::EMPTY, |(min, max)| Interval::new(min + bias, max + bias))
+    keys.map_or(Interval::EMPTY, |(min, max)| Interval::new(min + bias, max + bias))
 }
 
 impl SegmentSource {
@@ -306,7 +306,7 @@ impl Source for SegmentSource {
         let (segment, block) = &self.rows.blocks[morsel];
         match column.column_type {
             ColumnType::Varchar | ColumnType::Float32 | ColumnType::Float64 | ColumnType::Boolean => None,
-            _ => Some(interval(segment.zone(column.index, *block), &column.column_type)),
+            _ => Some(interval(segment.key_ends(column.index, *block), &column.column_type)),
         }
     }
 

@@ -46,6 +46,9 @@ struct Column {
     record: ColumnRecord,
     /// Of all of its blocks.
     block_bytes: u64,
+    /// Least and greatest key of each block, if all keys fit 64 bits: records are far apart, and who looks for blocks that
+    /// may be skipped looks at all of them. The greatest is less than the least where a block has no value.
+    ends: Option<Box<[(i64, i64)]>>,
     dictionary: OnceLock<Arc<Dictionary>>,
 }
 
@@ -222,6 +225,18 @@ impl Segment {
     pub fn zone(&self, column: usize, block: usize) -> Zone {
         let is_text = self.columns[column].info.column_type.is_text();
         zone_of(self.record(column, block), is_text, self.block_rows(block) as u64)
+    }
+
+    /// The least and the greatest key of a block of a column, as [`Zone::keys`] has them, without the rest of its zone.
+    #[inline]
+    pub fn key_ends(&self, column: usize, block: usize) -> Option<(i128, i128)> {
+        match &self.columns[column].ends {
+            Some(ends) => {
+                let (least, greatest) = ends[block];
+                (least <= greatest).then_some((least.into(), greatest.into()))
+            }
+            None => self.zone(column, block).keys(),
+        }
     }
 
     /// Whether a row of a block may match.
@@ -440,12 +455,19 @@ fn parse_column(
         rows: head.rows,
     };
     let mut block_bytes = 0;
+    let mut ends = (!is_text).then(|| Vec::with_capacity(blocks.len()));
     for (block, block_record) in blocks.iter().enumerate() {
         let rows = block_rows(head, block);
         check_block(encoding, record.width, rows, block_record, data_end)
             .map_err(|reason| corrupt(file, Place::Block { column: name.to_string(), block }, &reason))?;
         // Who relies on what the segment can hold relies on it for every block.
-        let lies_outside = match (zone_of(block_record, is_text, rows as u64).keys(), zone.keys()) {
+        let of_block = zone_of(block_record, is_text, rows as u64).keys();
+        ends = ends.and_then(|mut ends| {
+            let (least, greatest) = of_block.unwrap_or((0, -1));
+            ends.push((i64::try_from(least).ok()?, i64::try_from(greatest).ok()?));
+            Some(ends)
+        });
+        let lies_outside = match (of_block, zone.keys()) {
             (Some((min, max)), Some((least, greatest))) => min < least || greatest < max,
             (of_block, of_segment) => of_block.is_some() && of_segment.is_none(),
         };
@@ -465,7 +487,7 @@ fn parse_column(
         stored_bytes: record.dictionary_bytes + block_bytes,
         zone,
     };
-    Ok(Column { info, record: *record, block_bytes, dictionary: OnceLock::new() })
+    Ok(Column { info, record: *record, block_bytes, ends: ends.map(Vec::into), dictionary: OnceLock::new() })
 }
 
 fn text(names: &[u8], offset: u32, bytes: u32) -> Option<&str> {

@@ -35,7 +35,7 @@ pub(super) fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>>
     let mut all = Vec::new();
     for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {
         let source = &*execution.sources()[pipeline.source];
-        let plan = Plan::new(pipeline, shape, &shapes, source)?;
+        let plan = Plan::new(pipeline, shape, &shapes, source, dry.counts)?;
         let rows = rows_of(source);
         let mut built = table_shape(execution, number, pipeline, shape, rows)?;
         if let Some(shape) = &mut built {

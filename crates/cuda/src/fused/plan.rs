@@ -87,6 +87,7 @@ impl<'a> Plan<'a> {
         shape: &'a Shape,
         tables: &[TableShape],
         source: &'a dyn Source,
+        counts: bool,
     ) -> Result<Self> {
         let columns = pipeline.columns.iter().map(|column| Register::Column(*column));
         let mut plan =
@@ -94,8 +95,43 @@ impl<'a> Plan<'a> {
         for (number, step) in pipeline.steps.iter().enumerate() {
             plan.step(number, step, tables)?;
         }
+        if !counts {
+            plan.join_ranges();
+        }
         plan.arrange()?;
         Ok(plan)
+    }
+
+    /// Two ranges of one column are one. Who counts the rows of each wants them apart.
+    fn join_ranges(&mut self) {
+        let mut joined: Vec<Act> = Vec::with_capacity(self.acts.len());
+        for act in std::mem::take(&mut self.acts) {
+            let range = self.range(&act.kind);
+            let with = joined.iter_mut().find_map(|before| {
+                let ((column, range), (of, before_range)) = (range?, self.range(&before.kind)?);
+                let both = before_range.intersection(range);
+                (column == of && !both.is_empty()).then_some((before, both))
+            });
+            match with {
+                Some((before, both)) => {
+                    if let ActKind::Filter(Bound { kind: BoundKind::Within { interval, .. }, .. }) = &mut before.kind {
+                        *interval = both;
+                    }
+                    if let ActKind::Filter(bound) = &before.kind {
+                        before.passes = guess(self.passing(bound));
+                    }
+                }
+                None => joined.push(act),
+            }
+        }
+        self.acts = joined;
+    }
+
+    /// The column and the range that a filter is about, if it is about that alone.
+    fn range(&self, kind: &ActKind) -> Option<(usize, Interval)> {
+        let ActKind::Filter(bound) = kind else { return None };
+        let BoundKind::Within { inner, interval } = &bound.kind else { return None };
+        Some((self.column_register(inner)?, *interval))
     }
 
     pub fn source(&self) -> &'a dyn Source {
@@ -186,9 +222,7 @@ impl<'a> Plan<'a> {
         if matches!(act.needs.as_slice(), [only] if self.column(*only).is_some_and(is_coded)) {
             act.cost = act.cost.min(BIT);
         }
-        let distance = |guess: &f64| (guess.ln() - act.passes.max(GUESSES[0]).ln()).abs();
-        let nearest = GUESSES.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
-        act.passes = nearest.unwrap_or(act.passes);
+        act.passes = guess(act.passes);
         self.acts.push(act);
     }
 
@@ -274,6 +308,12 @@ impl<'a> Plan<'a> {
             _ => 0.5,
         }
     }
+}
+
+/// The nearest of the guesses.
+fn guess(passes: f64) -> f64 {
+    let distance = |guess: &f64| (guess.ln() - passes.max(GUESSES[0]).ln()).abs();
+    GUESSES.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(passes)
 }
 
 pub(super) fn registers_of<'b>(all: impl IntoIterator<Item = &'b Bound>) -> Vec<usize> {

@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
             let of = self.partitions.of(*table);
             (*table, self.tables[*table].shape.partitions(of), of)
         }));
-        let plan = Plan::new(pipeline, &self.execution.shapes()[number], &shapes, source)?;
+        let plan = Plan::new(pipeline, &self.execution.shapes()[number], &shapes, source, self.counts)?;
         if self.are_there(&passes)? == Learned::Something {
             return Ok(None);
         }
@@ -389,6 +389,8 @@ impl<'a> Run<'a> {
         if let (Scan::Pass(partition), Sink::Build { keys, .. }) = (scan, &plan.pipeline.sink) {
             wanted.extend(self.built_range(number, plan, keys, partition));
         }
+        // What the whole column lies within is asked of no block.
+        wanted.retain(|(column, interval)| !interval.contains(source.columns()[*column].interval));
         let may_pass = |morsel: &usize| {
             wanted.iter().all(|(column, interval)| may_meet(source.interval(*morsel, *column), *interval))
         };

@@ -34,7 +34,7 @@ fn text(program: &Program, sources: &[Vec<Domain>], forms: &[u32], rows: Rows) -
         .collect();
     let last = shapes.len() - 1;
     let source = BatchSource::expected("t", sources[program.pipelines[last].source].clone());
-    let plan = Plan::new(&program.pipelines[last], &shapes[last], &tables, &source).unwrap();
+    let plan = Plan::new(&program.pipelines[last], &shapes[last], &tables, &source, false).unwrap();
     let forms = |column: usize| vec![forms[column]];
     let input = Input {
         plan: &plan,
