@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N] [--stream THREADS]
-//! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N,N] [--only Q2.1]
+//! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N,N] [--wide N] [--only Q2.1]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --bench-stream ROWS [--threads N,N] [--batch-mib N,N] [--slots N]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --pool BYTES [--repeats N]
 //! ```
@@ -88,6 +88,8 @@ struct Words {
     /// Blocks for each multiprocessor, one after the other.
     blocks: Vec<u32>,
     only: Option<String>,
+    /// Threads of a block that has a bitmap in shared memory.
+    wide: u32,
 }
 
 impl Words {
@@ -107,6 +109,7 @@ impl Words {
             repeats: 7,
             blocks: vec![16],
             only: None,
+            wide: Options::default().wide_threads,
         };
         while let Some(word) = words.next() {
             let value = words.next().ok_or(format!("{word} needs a value"))?;
@@ -128,6 +131,7 @@ impl Words {
                 "--batch-mib" => all.batch_mib = numbers(&value)?,
                 "--slots" => all.slots = number(&value)?.max(1) as usize,
                 "--scale" => all.scale = value.parse().map_err(|_| "--scale takes a number")?,
+                "--wide" => all.wide = number(&value)?.clamp(32, 1024) as u32 / 32 * 32,
                 "--only" => all.only = Some(value),
                 other => return Err(format!("what is {other}? The head of the file says what there is")),
             }
@@ -292,7 +296,7 @@ fn bench(words: &Words, rows: usize) -> Result<usize, String> {
     let runs = words.blocks.iter().map(|blocks| (false, *blocks)).chain([(true, words.blocks[0])]);
     for (counts, blocks) in runs {
         println!("blocks   {blocks} for each multiprocessor{}", if counts { ", steps count their rows" } else { "" });
-        let options = Options { counts, blocks, ..Options::default() };
+        let options = Options { counts, blocks, wide_threads: words.wide, ..Options::default() };
         let executor = Executor::new(&context, &nvrtc, None, options);
         for (name, program, mut sources) in star.queries() {
             if words.only.as_ref().is_some_and(|only| only != name) {
