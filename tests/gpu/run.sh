@@ -9,7 +9,7 @@
 # 1. The queues' checks: every way, byte for byte, over files past the page cache and through it.
 # 2. `onehop bench io --verify`: every way, reading and writing, in order and anywhere, small blocks and large ones.
 # 3. Generated kernels: random programs, and star queries; over columns on the device, and over columns on their way there.
-# 4. All checks again under compute-sanitizer's memcheck, where that is installed.
+# 4. All checks again under compute-sanitizer's memcheck, and some under initcheck and synccheck, where that is installed.
 set -euo pipefail
 
 fail() {
@@ -57,12 +57,13 @@ if [ -n "$sanitizer" ]; then
         fail "compute-sanitizer has found something"
     passed=$((passed + $(sed -n 's/^device checks: \([0-9]*\) passed, 0 failed$/\1/p' "$scratch/checks")))
     echo "-- generated kernels under compute-sanitizer"
-    "$sanitizer" --tool memcheck --error-exitcode 9 "$FUSED_CHECKS" --programs 40 --seed 2 | tee "$scratch/fused" ||
-        fail "compute-sanitizer has found something"
-    passed=$((passed + $(fused_passed)))
-    "$sanitizer" --tool memcheck --error-exitcode 9 "$FUSED_CHECKS" --programs 20 --seed 4 --stream 4 | tee "$scratch/fused" ||
-        fail "compute-sanitizer has found something"
-    passed=$((passed + $(fused_passed)))
+    for checks in "memcheck --programs 40 --seed 2" "memcheck --programs 20 --seed 4 --stream 4" \
+        "initcheck --programs 12 --seed 5" "synccheck --programs 12 --seed 6"; do
+        # shellcheck disable=SC2086 # a tool and its program's words
+        "$sanitizer" --error-exitcode 9 --tool ${checks%% *} "$FUSED_CHECKS" ${checks#* } | tee "$scratch/fused" ||
+            fail "compute-sanitizer has found something"
+        passed=$((passed + $(fused_passed)))
+    done
 else
     echo "compute-sanitizer is not installed: nothing was run under it"
 fi
