@@ -158,12 +158,8 @@ pub struct Stored {
 impl Stored {
     /// Bytes of all of its columns' blocks, as they are stored.
     pub fn bytes(&self) -> u64 {
-        self.columns.iter().map(|column| self.column_bytes(*column)).sum()
-    }
-
-    /// Bytes of the blocks of one column, by its place in the segments.
-    pub fn column_bytes(&self, column: usize) -> u64 {
-        self.runs().iter().map(|run| self.run_bytes(run, column)).sum()
+        let of_run = |run: &SegmentRun| self.columns.iter().map(|column| self.run_bytes(run, *column)).sum::<u64>();
+        self.runs().iter().map(of_run).sum()
     }
 
     /// The runs of morsels that are of one segment.
@@ -188,7 +184,7 @@ impl Stored {
         runs
     }
 
-    /// Bytes of one column of a run of its.
+    /// Bytes of one column of a run of its, by the column's place in the segments.
     pub fn run_bytes(&self, run: &SegmentRun, column: usize) -> u64 {
         match run.is_whole {
             true => run.segment.all_stored_bytes(column),

@@ -42,6 +42,14 @@ impl CodeTable {
         }
     }
 
+    /// Whether the order of codes is that of what they stand for.
+    pub fn ascends(&self) -> bool {
+        match self {
+            Self::I32(values) => values.is_sorted(),
+            Self::I64(values) => values.is_sorted(),
+        }
+    }
+
     /// Whether it is the very same table.
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {

@@ -15,10 +15,11 @@ use std::sync::atomic::AtomicBool;
 
 use onehop_pipeline::cpu::Kind;
 use onehop_pipeline::{Source, ViewValues};
+use onehop_segment::CodeTable;
 use onehop_segment::packed::VECTOR_ROWS;
 
 use super::Result;
-use super::part::{CodeTable, Memory, Part, bytes_of, code_words, form_of, forms_of, part_of};
+use super::part::{Memory, Part, bytes_of, bytes_of_table, code_words, form_of, forms_of, part_of};
 use crate::{Context, DeviceBuf};
 
 /// Widths of a column that kernels are made for.
@@ -240,12 +241,13 @@ impl Memory for Builder {
         Ok(at as u64)
     }
 
-    fn table(&mut self, table: CodeTable<'_>) -> Result<Option<u64>> {
-        let key = table.bytes().as_ptr().addr();
+    fn table(&mut self, table: &CodeTable) -> Result<Option<u64>> {
+        let bytes = bytes_of_table(table);
+        let key = bytes.as_ptr().addr();
         if let Some(at) = self.tables.get(&key) {
             return Ok(*at);
         }
-        let at = if table.ascends() { Some(self.put(table.bytes())?) } else { None };
+        let at = if table.ascends() { Some(self.put(bytes)?) } else { None };
         self.tables.insert(key, at);
         Ok(at)
     }

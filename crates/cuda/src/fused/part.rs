@@ -3,14 +3,13 @@
 //!
 //! Widths and kinds are the *form* of a part. [`part_of`] makes one of a block, whose bytes go wherever a [`Memory`] puts them.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onehop_pipeline::cpu::Kind;
 use onehop_pipeline::{Block, Domain, Type, ViewValid, ViewValues};
-use onehop_segment::Plane;
 use onehop_segment::packed::{LANES, VECTOR_ROWS};
+use onehop_segment::{CodeTable, Plane};
 
 use super::{Error, Result};
 
@@ -119,46 +118,16 @@ pub(crate) fn by_frequency(forms: impl IntoIterator<Item = u32>) -> Vec<u32> {
 }
 
 /// The memory of plain values.
-pub(super) fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
+pub(crate) fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
     // SAFETY: numbers, and structures of numbers without anything between them.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
 }
 
-/// What codes stand for, all of them that a segment has.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum CodeTable<'a> {
-    Narrow(&'a Arc<[i32]>),
-    Wide(&'a Arc<[i64]>),
-}
-
-impl<'a> CodeTable<'a> {
-    pub fn bytes(self) -> &'a [u8] {
-        match self {
-            Self::Narrow(values) => bytes_of(values),
-            Self::Wide(values) => bytes_of(values),
-        }
-    }
-
-    pub fn len(self) -> usize {
-        match self {
-            Self::Narrow(values) => values.len(),
-            Self::Wide(values) => values.len(),
-        }
-    }
-
-    /// What keeps it where it is.
-    pub fn held(self) -> Box<dyn Any + Send + Sync> {
-        match self {
-            Self::Narrow(values) => Box::new(Arc::clone(values)),
-            Self::Wide(values) => Box::new(Arc::clone(values)),
-        }
-    }
-
-    pub fn ascends(self) -> bool {
-        match self {
-            Self::Narrow(values) => values.is_sorted(),
-            Self::Wide(values) => values.is_sorted(),
-        }
+/// The memory of a table of codes.
+pub(super) fn bytes_of_table(table: &CodeTable) -> &[u8] {
+    match table {
+        CodeTable::I32(values) => bytes_of(values),
+        CodeTable::I64(values) => bytes_of(values),
     }
 }
 
@@ -168,7 +137,7 @@ pub(super) trait Memory {
     fn put(&mut self, bytes: &[u8]) -> Result<u64>;
 
     /// The same of a table, which is put there once, however often it comes; `None` if its values do not ascend.
-    fn table(&mut self, table: CodeTable<'_>) -> Result<Option<u64>>;
+    fn table(&mut self, table: &CodeTable) -> Result<Option<u64>>;
 }
 
 /// Puts a block of so many rows somewhere, as a part.
@@ -200,10 +169,10 @@ pub(super) fn part_of(block: &Block, rows: usize, domain: &Domain, memory: &mut 
             (part.form, part.base) = (form::SAME, table.first().copied().unwrap_or(0));
         }
         ViewValues::Codes32(table, codes) => {
-            put_codes(CodeTable::Narrow(table), codes, (block, rows, domain), &mut part, memory)?
+            put_codes(&CodeTable::I32(Arc::clone(table)), codes, (block, rows, domain), &mut part, memory)?
         }
         ViewValues::Codes64(table, codes) => {
-            put_codes(CodeTable::Wide(table), codes, (block, rows, domain), &mut part, memory)?
+            put_codes(&CodeTable::I64(Arc::clone(table)), codes, (block, rows, domain), &mut part, memory)?
         }
         ViewValues::Rows(first) => (part.form, part.base) = (form::ROWS, first as i64),
         ViewValues::I32(values) => (part.form, part.low) = (form::I32, memory.put(bytes_of(&values[..rows]))?),
@@ -227,7 +196,7 @@ fn put_plane(plane: Plane<'_>, rows: usize, memory: &mut impl Memory) -> Result<
 /// Puts codes with their table, if that ascends: the order of codes is that of what they stand for, or nobody makes use of
 /// them.
 fn put_codes(
-    table: CodeTable<'_>,
+    table: &CodeTable,
     codes: Plane<'_>,
     (block, rows, domain): (&Block, usize, &Domain),
     part: &mut Part,
@@ -235,7 +204,7 @@ fn put_codes(
 ) -> Result<()> {
     match memory.table(table)? {
         Some(at) => {
-            part.set_codes(at, table.len(), matches!(table, CodeTable::Wide(_)), codes.width());
+            part.set_codes(at, table.len(), matches!(table, CodeTable::I64(_)), codes.width());
             part.low = put_plane(codes, rows, memory)?;
         }
         None => (part.form, part.low) = put_decoded(block, rows, domain, memory)?,
@@ -270,7 +239,7 @@ pub(super) fn form_of(block: &Block, rows: usize, domain: &Domain) -> Result<u32
             Ok(1)
         }
 
-        fn table(&mut self, table: CodeTable<'_>) -> Result<Option<u64>> {
+        fn table(&mut self, table: &CodeTable) -> Result<Option<u64>> {
             Ok(table.ascends().then_some(1))
         }
     }

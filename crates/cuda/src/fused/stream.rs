@@ -19,7 +19,6 @@
 //!   made for all that are known by then, before it is launched.
 //! - A slot is written to only behind the event of the kernel that reads it, and freed only when both streams are through.
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,12 +26,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onehop_pipeline::{Block, Domain, Source};
-use onehop_segment::BlockScan;
+use onehop_segment::{BlockScan, CodeTable};
 
 use super::codegen::SinkShape;
 use super::image::{ColumnImage, Outlook};
 use super::launch::{Code, ColumnReads, PipelineColumns, Reading, Reads, Sinks, morsel_bytes, vectors_of};
-use super::part::{CodeTable, CodeWord, Memory, Part, bytes_of, code_words, part_of};
+use super::part::{CodeWord, Memory, Part, bytes_of, bytes_of_table, code_words, part_of};
 use super::result::words_of;
 use super::run::{PipelineFacts, Run, STATUS_WORDS};
 use super::{Error, Result};
@@ -90,7 +89,7 @@ struct Arrived {
 /// A table of codes on the device. The one on the host is held: another would not be told from it.
 struct KnownTable {
     on_device: Option<DeviceBuf>,
-    _on_host: Box<dyn Any + Send + Sync>,
+    _on_host: CodeTable,
 }
 
 /// Columns of a source on their way.
@@ -367,15 +366,16 @@ impl Memory for Writer<'_> {
         Ok(address)
     }
 
-    fn table(&mut self, table: CodeTable<'_>) -> Result<Option<u64>> {
+    fn table(&mut self, table: &CodeTable) -> Result<Option<u64>> {
         let mut tables = lock(&self.streams.tables);
-        let key = table.bytes().as_ptr().addr();
+        let bytes = bytes_of_table(table);
+        let key = bytes.as_ptr().addr();
         if let Some(known) = tables.get(&key) {
             return Ok(known.on_device.as_ref().map(DeviceBuf::address));
         }
-        let on_device = if table.ascends() { Some(self.streams.copied(table.bytes())?) } else { None };
+        let on_device = if table.ascends() { Some(self.streams.copied(bytes)?) } else { None };
         let address = on_device.as_ref().map(DeviceBuf::address);
-        tables.insert(key, KnownTable { on_device, _on_host: table.held() });
+        tables.insert(key, KnownTable { on_device, _on_host: table.clone() });
         Ok(address)
     }
 }

@@ -9,7 +9,7 @@ use onehop_segment::packed::VECTOR_ROWS;
 use onehop_segment::{ColumnType, EncodingCode, Plane, Segment};
 
 use crate::DeviceBuf;
-use crate::fused::Result;
+use crate::fused::{Result, bytes_of};
 use crate::staging::ALIGNMENT;
 
 /// A column of a segment.
@@ -141,10 +141,4 @@ pub fn bytes_of_block(segment: &Segment, column: usize, block: usize) -> usize {
 /// Bytes that a column of a segment takes on a device, at most.
 pub fn bytes_of_segment(segment: &Segment, column: usize) -> u64 {
     (0..segment.blocks()).map(|block| bytes_of_block(segment, column, block) as u64).sum()
-}
-
-/// The memory of plain numbers.
-pub(super) fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
-    // SAFETY: numbers, which have nothing between them.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
 }

@@ -13,12 +13,12 @@ use onehop_io::{Hop, Ledger};
 use onehop_pipeline::backend::{Residence, SegmentKey, SegmentRun, Stored};
 use onehop_pipeline::{Error as PipelineError, Source, Type, ViewValues};
 
-use super::column::{Column, Meaning, bytes_of, bytes_of_segment, can_be_kept};
+use super::column::{Column, Meaning, bytes_of_segment, can_be_kept};
 use super::forecast::foreseen;
 use super::load::{Piece, load};
 use super::store::{Claim, Full, Store};
 use crate::DeviceBuf;
-use crate::fused::{ColumnImage, Error, Executor, Images, Outlook, Part, Result, form};
+use crate::fused::{ColumnImage, Error, Executor, Images, Outlook, Part, Result, bytes_of, form};
 use crate::staging::{Shape, Stager};
 
 /// Images that are remembered.
