@@ -97,6 +97,13 @@ pub fn check_volume(volume: &Arc<dyn Volume>) {
     assert_eq!(volume.open("a").unwrap().len().unwrap(), 3);
     assert_eq!(old.len().unwrap(), old_len);
 
+    // What is opened for updates is as it was, and there for others.
+    assert!(volume.open_for_update("z").unwrap_err().is_not_found());
+    volume.open_for_update("a").unwrap().write_at(1, b"a", &ledger).unwrap();
+    let mut bytes = [0; 3];
+    volume.open("a").unwrap().read_at(0, &mut bytes, &ledger).unwrap();
+    assert_eq!(&bytes, b"bae");
+
     // Creating again empties.
     volume.create("a").unwrap();
     assert_eq!(volume.open("a").unwrap().len().unwrap(), 0);

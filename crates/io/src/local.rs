@@ -75,10 +75,12 @@ impl LocalFile {
         if mode == Mode::Create {
             options.create(true).truncate(true);
         }
+        // Opening a pipe waits for its other end, without this; regular files do not look at it.
+        options.custom_flags(OFlags::NONBLOCK.bits() as i32);
         let wants_direct = matches!(requested, RequestedPath::HostDirect | RequestedPath::PreferHostDirect);
         if wants_direct {
             let mut direct = options.clone();
-            direct.custom_flags(OFlags::DIRECT.bits() as i32);
+            direct.custom_flags((OFlags::DIRECT | OFlags::NONBLOCK).bits() as i32);
             match direct.open(path).and_then(|file| try_direct(&file).map(|()| file)) {
                 Ok(file) => return Ok(Self::of(file, name, Path::HostDirect)),
                 Err(e) if requested == RequestedPath::HostDirect => return Err(failed(e)),
@@ -339,6 +341,10 @@ impl Volume for LocalVolume {
 
     fn open(&self, name: &str) -> Result<Arc<dyn ReadAt>> {
         Ok(Arc::new(LocalFile::open(&self.path_of(name), self.requested)?))
+    }
+
+    fn open_for_update(&self, name: &str) -> Result<Arc<dyn WriteAt>> {
+        Ok(Arc::new(LocalFile::open_for_update(&self.path_of(name), self.requested)?))
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn WriteAt>> {

@@ -110,6 +110,13 @@ impl Volume for MemoryVolume {
         }
     }
 
+    fn open_for_update(&self, name: &str) -> Result<Arc<dyn WriteAt>> {
+        match self.files().get(name) {
+            Some(file) => Ok(Arc::clone(file) as Arc<dyn WriteAt>),
+            None => Err(self.missing(Operation::Open, name)),
+        }
+    }
+
     fn create(&self, name: &str) -> Result<Arc<dyn WriteAt>> {
         let file = Arc::new(MemoryFile::new(format!("{}/{name}", self.name), Vec::new()));
         self.files().insert(name.to_string(), Arc::clone(&file));

@@ -217,6 +217,14 @@ impl Volume for SimVolume {
         }
     }
 
+    fn open_for_update(&self, name: &str) -> Result<Arc<dyn WriteAt>> {
+        let full = self.full(name);
+        match self.state().names.get(&full) {
+            Some(&inode) => Ok(Arc::new(SimFile { volume: self.clone(), inode, name: full })),
+            None => Err(Error::new(Operation::Open, full, io::Error::from(io::ErrorKind::NotFound))),
+        }
+    }
+
     fn create(&self, name: &str) -> Result<Arc<dyn WriteAt>> {
         let full = self.full(name);
         let mut state = self.state();

@@ -17,6 +17,9 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// Opens an existing file for reading.
     fn open(&self, name: &str) -> Result<Arc<dyn ReadAt>>;
 
+    /// Opens an existing file for reading and writing.
+    fn open_for_update(&self, name: &str) -> Result<Arc<dyn WriteAt>>;
+
     /// Creates a file, or empties an existing one.
     fn create(&self, name: &str) -> Result<Arc<dyn WriteAt>>;
 

@@ -124,6 +124,22 @@ fn opening_a_folder_as_a_file_says_so() {
 }
 
 #[test]
+fn opening_a_pipe_says_so_and_waits_for_nobody() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    for requested in
+        [RequestedPath::Auto, RequestedPath::Buffered, RequestedPath::HostDirect, RequestedPath::PreferHostDirect]
+    {
+        let error = LocalFile::open(&path, requested).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("cannot open {}: ", path.display())), "{error}");
+        assert!(LocalFile::open_for_update(&path, requested).is_err());
+        assert!(LocalFile::create(&path, requested).is_err());
+    }
+}
+
+#[test]
 fn a_file_is_read_past_the_page_cache_whatever_it_is_called_by_then() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
