@@ -94,7 +94,8 @@ struct Reading {
 }
 
 impl BlockScan {
-    /// Of columns of blocks, some of them or all, in an order, with up to so many bytes ahead of those that are worked
+    /// Of columns of blocks, some of them or all, in an order, in which numbers past the last block stand for rows of
+    /// which nothing is read, with up to so many bytes ahead of those that are worked
     /// on. `sure` are those of the columns, by their place among them, that will be wanted of every block.
     pub fn new(
         cache: &Arc<BlockCache>,
@@ -154,7 +155,8 @@ impl BlockScan {
     pub fn load(&self, at: usize, column: usize) -> Result<Arc<BlockColumn>> {
         self.wanted[column].fetch_add(1, Relaxed);
         self.wanted_at[at].fetch_or(bit(column), Relaxed);
-        let (segment, block) = self.block(at);
+        let (segment, block) = &self.blocks[self.order[at]];
+        let block = *block;
         let (cache, index) = (&self.cache, self.columns[column]);
         if let Some(cached) = cache.get(segment, index, block, &self.ledger) {
             return Ok(cached);
@@ -182,15 +184,16 @@ impl BlockScan {
         }
     }
 
-    fn block(&self, at: usize) -> (&Arc<Segment>, usize) {
-        let (segment, block) = &self.blocks[self.order[at]];
-        (segment, *block)
+    /// The block at a place; `None` if nothing is read there.
+    fn block(&self, at: usize) -> Option<(&Arc<Segment>, usize)> {
+        let (segment, block) = self.blocks.get(self.order[at])?;
+        Some((segment, *block))
     }
 
     fn extents(&self, reading: &Reading, at: usize, column: usize) -> impl Iterator<Item = Extent> + use<> {
-        let (segment, block) = self.block(at);
-        let file = reading.file_of[self.order[at]];
-        segment.chunks(self.columns[column], block).map(move |(offset, bytes)| Extent { file, offset, bytes })
+        let chunks = self.block(at).map(|(segment, block)| segment.chunks(self.columns[column], block));
+        let file = reading.file_of.get(self.order[at]).copied().unwrap_or(usize::MAX);
+        chunks.into_iter().flatten().map(move |(offset, bytes)| Extent { file, offset, bytes })
     }
 
     /// How many blocks of a column are likely to be wanted next.
@@ -249,7 +252,7 @@ impl BlockScan {
 
     /// What has to be read of a block that is in no memory yet.
     fn add(&self, reading: &Reading, at: usize, column: usize, asked: &mut Vec<(usize, Extent)>) {
-        let (segment, block) = self.block(at);
+        let Some((segment, block)) = self.block(at) else { return };
         if self.cache.has(segment, self.columns[column], block) {
             return;
         }
@@ -264,7 +267,7 @@ impl BlockScan {
     /// Sets threads to it, if what is left is worth it. Whoever calls is about to read a column by itself.
     fn start(&self, from: usize, column: usize) -> Option<Reading> {
         let stored = |at| -> u64 {
-            let (segment, block) = self.block(at);
+            let Some((segment, block)) = self.block(at) else { return 0 };
             self.columns.iter().map(|column| segment.stored_bytes(*column, block)).sum()
         };
         let left: u64 = (from..self.order.len()).map(stored).sum();

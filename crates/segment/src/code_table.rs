@@ -50,12 +50,49 @@ impl CodeTable {
         }
     }
 
+    /// The least integer and how far each is from the one before it, where that is the same for all of them and they ascend:
+    /// then what a code stands for can be computed. One integer alone is followed by none, as if by the next.
+    pub fn steps(&self) -> Option<(i64, u64)> {
+        /// The differences of integers that ascend fit 64 bits without a sign.
+        fn of<T: Copy + Into<i64>>(values: &[T]) -> Option<(i64, u64)> {
+            let first: i64 = (*values.first()?).into();
+            let step = values.get(1).map_or(1, |second| (*second).into().wrapping_sub(first) as u64);
+            let follows = |pair: &[T]| {
+                let (before, after): (i64, i64) = (pair[0].into(), pair[1].into());
+                before < after && after.wrapping_sub(before) as u64 == step
+            };
+            values.windows(2).all(follows).then_some((first, step))
+        }
+        match self {
+            Self::I32(values) => of(values),
+            Self::I64(values) => of(values),
+        }
+    }
+
     /// Whether it is the very same table.
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::I32(a), Self::I32(b)) => Arc::ptr_eq(a, b),
             (Self::I64(a), Self::I64(b)) => Arc::ptr_eq(a, b),
             _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_the_same_from_the_first_to_the_last() {
+        assert_eq!(CodeTable::new(&[]).steps(), None);
+        assert_eq!(CodeTable::new(&[7]).steps(), Some((7, 1)));
+        assert_eq!(CodeTable::new(&[0, 1, 2, 3]).steps(), Some((0, 1)));
+        assert_eq!(CodeTable::new(&[-100, 0, 100]).steps(), Some((-100, 100)));
+        assert_eq!(CodeTable::new(&[i64::MIN, i64::MAX]).steps(), Some((i64::MIN, u64::MAX)));
+        assert_eq!(CodeTable::new(&[-(1 << 40), 0, 1 << 40]).steps(), Some((-(1 << 40), 1 << 40)));
+        for none in [&[0, 1, 3][..], &[0, 2, 3], &[3, 2, 1], &[5, 5], &[0, i64::MAX, i64::MIN]] {
+            assert_eq!(CodeTable::new(none).steps(), None, "{none:?}");
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::layout::{
 use crate::packed::{LANES, VECTOR_ROWS, vector_words};
 use crate::stored_bytes::StoredBytes;
 use crate::types::ColumnType;
-use crate::zone::{Predicate, Zone};
+use crate::zone::{Predicate, Value, Zone};
 use crate::{BLOCK_ROWS, Error, MAX_SEGMENT_ROWS, Place, Result};
 
 /// An open segment. Cheap to share; all methods may be called from many threads.
@@ -44,8 +44,8 @@ pub struct Segment {
 struct Column {
     info: ColumnInfo,
     record: ColumnRecord,
-    /// Of all of its blocks.
-    block_bytes: u64,
+    /// Of each of its blocks; side by side like `ends`, and for the same reason.
+    block_bytes: Box<[u64]>,
     /// Least and greatest key of each block, if all keys fit 64 bits: records are far apart, and who looks for blocks that
     /// may be skipped looks at all of them. The greatest is less than the least where a block has no value.
     ends: Option<Box<[(i64, i64)]>>,
@@ -239,9 +239,41 @@ impl Segment {
         }
     }
 
-    /// Whether a row of a block may match.
-    pub fn may_match(&self, block: usize, predicate: &Predicate) -> bool {
-        predicate.may_match(&|column| self.zone(column, block))
+    /// Of each block, whether a row of it may match.
+    pub fn may_match(&self, predicate: &Predicate) -> Vec<bool> {
+        let mut live = vec![true; self.blocks()];
+        self.rule_out(predicate, &mut live);
+        live
+    }
+
+    /// Clears what cannot match among the blocks that are `live`. A plan asks this of thousands of blocks: comparisons go along
+    /// the ends of a column, without a look at the records.
+    fn rule_out(&self, predicate: &Predicate, live: &mut [bool]) {
+        match predicate {
+            Predicate::Unknown => {}
+            Predicate::Never => live.fill(false),
+            Predicate::And(all) => all.iter().for_each(|predicate| self.rule_out(predicate, live)),
+            Predicate::Or(any) => {
+                let mut left = vec![false; live.len()];
+                for predicate in any {
+                    let mut of_one = live.to_vec();
+                    self.rule_out(predicate, &mut of_one);
+                    left.iter_mut().zip(&of_one).for_each(|(left, of_one)| *left |= of_one);
+                }
+                live.copy_from_slice(&left);
+            }
+            Predicate::Compare { column, op, value: Value::Key(key) } if self.columns[*column].ends.is_some() => {
+                let ends = self.columns[*column].ends.as_deref().unwrap_or_default();
+                for (live, &(least, greatest)) in live.iter_mut().zip(ends) {
+                    *live &= least <= greatest && op.may_hold(least.into(), greatest.into(), *key);
+                }
+            }
+            other => {
+                for (block, live) in live.iter_mut().enumerate().filter(|(_, live)| **live) {
+                    *live = other.may_match(&|column| self.zone(column, block));
+                }
+            }
+        }
     }
 
     /// Whether any row of the segment may match.
@@ -251,12 +283,12 @@ impl Segment {
 
     /// Bytes that reading all blocks of a column takes, not counting its dictionary.
     pub fn all_stored_bytes(&self, column: usize) -> u64 {
-        self.columns[column].block_bytes
+        self.columns[column].block_bytes.iter().sum()
     }
 
     /// Bytes that reading a block of a column takes, not counting its dictionary.
     pub fn stored_bytes(&self, column: usize, block: usize) -> u64 {
-        self.record(column, block).chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum()
+        self.columns[column].block_bytes[block]
     }
 
     pub(crate) fn record(&self, column: usize, block: usize) -> &BlockRecord {
@@ -454,7 +486,7 @@ fn parse_column(
         null_count: record.null_count,
         rows: head.rows,
     };
-    let mut block_bytes = 0;
+    let mut block_bytes = Vec::with_capacity(blocks.len());
     let mut ends = (!is_text).then(|| Vec::with_capacity(blocks.len()));
     for (block, block_record) in blocks.iter().enumerate() {
         let rows = block_rows(head, block);
@@ -475,7 +507,7 @@ fn parse_column(
             let place = Place::Block { column: name.to_string(), block };
             return Err(corrupt(file, place, "its values lie outside of the segment's"));
         }
-        block_bytes += block_record.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
+        block_bytes.push(block_record.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum());
     }
     let info = ColumnInfo {
         name: name.to_string(),
@@ -484,10 +516,11 @@ fn parse_column(
         encoding,
         width: record.width,
         dictionary_entries: record.dictionary_entries,
-        stored_bytes: record.dictionary_bytes + block_bytes,
+        stored_bytes: record.dictionary_bytes + block_bytes.iter().sum::<u64>(),
         zone,
     };
-    Ok(Column { info, record: *record, block_bytes, ends: ends.map(Vec::into), dictionary: OnceLock::new() })
+    let (block_bytes, ends) = (block_bytes.into(), ends.map(Vec::into));
+    Ok(Column { info, record: *record, block_bytes, ends, dictionary: OnceLock::new() })
 }
 
 fn text(names: &[u8], offset: u32, bytes: u32) -> Option<&str> {

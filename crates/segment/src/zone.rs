@@ -123,9 +123,7 @@ impl Zone {
             return Reach::default();
         }
         match (value, self.keys()) {
-            (Value::Key(key), Some((min, max))) => {
-                Reach { less: min < *key, equal: min <= *key && *key <= max, greater: max > *key }
-            }
+            (Value::Key(key), Some((min, max))) => Reach::of_keys(min, max, *key),
             (Value::Text(text), None) => self.reaches_text(text.as_bytes()),
             // A comparison of text with a key, which no plan should hold: rule nothing out.
             _ => Reach { less: true, equal: true, greater: true },
@@ -180,6 +178,25 @@ struct Reach {
     greater: bool,
 }
 
+impl Reach {
+    #[inline]
+    fn of_keys(min: i128, max: i128, key: i128) -> Self {
+        Self { less: min < key, equal: min <= key && key <= max, greater: max > key }
+    }
+
+    #[inline]
+    fn admits(self, op: Comparison) -> bool {
+        match op {
+            Comparison::Equal => self.equal,
+            Comparison::NotEqual => self.less || self.greater,
+            Comparison::Less => self.less,
+            Comparison::LessOrEqual => self.less || self.equal,
+            Comparison::Greater => self.greater,
+            Comparison::GreaterOrEqual => self.greater || self.equal,
+        }
+    }
+}
+
 /// How a column is compared with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "they are what they are called")]
@@ -190,6 +207,14 @@ pub enum Comparison {
     LessOrEqual,
     Greater,
     GreaterOrEqual,
+}
+
+impl Comparison {
+    /// Whether it may hold between `key` and a value from `min` to `max`.
+    #[inline]
+    pub(crate) fn may_hold(self, min: i128, max: i128, key: i128) -> bool {
+        Reach::of_keys(min, max, key).admits(self)
+    }
 }
 
 /// A condition that zones can be tested against. Columns are positions in the segment's schema.
@@ -244,17 +269,7 @@ impl Predicate {
         match self {
             Self::Unknown => true,
             Self::Never => false,
-            Self::Compare { column, op, value } => {
-                let reach = zone(*column).reaches(value);
-                match op {
-                    Comparison::Equal => reach.equal,
-                    Comparison::NotEqual => reach.less || reach.greater,
-                    Comparison::Less => reach.less,
-                    Comparison::LessOrEqual => reach.less || reach.equal,
-                    Comparison::Greater => reach.greater,
-                    Comparison::GreaterOrEqual => reach.greater || reach.equal,
-                }
-            }
+            Self::Compare { column, op, value } => zone(*column).reaches(value).admits(*op),
             Self::In { column, values } => {
                 let zone = zone(*column);
                 values.iter().any(|value| zone.reaches(value).equal)
