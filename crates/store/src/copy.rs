@@ -1,0 +1,91 @@
+//! Copying a store, entry by entry in the order of keys: the copy has full pages and no free ones.
+//!
+//! It grows beside its final name and takes that when it is durable and whole (`rename`): a crash leaves nothing there, or all of it.
+//! What a crash leaves beside it has a name that ends in `.new-` and digits, and may be deleted.
+
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use crate::read::ReadTransaction;
+use crate::store::Store;
+use crate::{Error, Options, Result};
+
+/// What is done with a file that has the name already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Existing {
+    Keep,
+    Replace,
+}
+
+/// Makes a store at `path` by `fill`ing an empty one beside it.
+///
+/// # Errors
+/// [`Error::Io`] with `AlreadyExists` if there is something and it is to be kept; what `fill` and the medium say.
+pub(crate) fn make(
+    path: &Path,
+    options: &Options,
+    existing: Existing,
+    fill: impl FnOnce(&Store) -> Result<()>,
+) -> Result<()> {
+    let name = path.display().to_string();
+    if existing == Existing::Keep && path.symlink_metadata().is_ok() {
+        return Err(Error::io("make", &name, Errno::EXIST));
+    }
+    let beside = beside(path);
+    let made = Store::create_in_place(&beside, options).and_then(|store| {
+        fill(&store)?;
+        store.close()
+    });
+    let placed = made.and_then(|()| place(&beside, path, existing).map_err(|e| Error::io("make", &name, e)));
+    if placed.is_err() {
+        // The first error counts.
+        let _ = fs::remove_file(&beside);
+    }
+    placed
+}
+
+/// A name beside `path` that nobody else uses: the standard library's hasher is seeded by the system.
+fn beside(path: &Path) -> PathBuf {
+    let mut name: OsString = path.file_name().unwrap_or_default().into();
+    name.push(format!(".new-{}", RandomState::new().hash_one(std::process::id())));
+    path.with_file_name(name)
+}
+
+/// Gives `from` its final name, durably.
+fn place(from: &Path, to: &Path, existing: Existing) -> std::io::Result<()> {
+    match existing {
+        Existing::Replace => fs::rename(from, to)?,
+        Existing::Keep => match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // A file system that does not know how: a link does not replace either.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                fs::hard_link(from, to)?;
+                fs::remove_file(from)?;
+            }
+            done => done?,
+        },
+    }
+    let directory = match to.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::File::open(directory)?.sync_all()
+}
+
+/// Copies all that `from` sees into an empty store, in one transaction.
+pub(crate) fn copy(from: &ReadTransaction, to: &Store) -> Result<()> {
+    let transaction = to.write()?;
+    for name in from.trees()? {
+        let mut tree = transaction.tree(&name)?;
+        let source = from.tree(&name)?;
+        let mut entries = source.iter();
+        while let Some((key, value)) = entries.next_ref()? {
+            tree.insert(key, value)?;
+        }
+    }
+    transaction.commit()
+}

@@ -1,0 +1,138 @@
+//! Checkpoints: 1. the tables that have changed go to free slots, from the lowest level up, since a table has the checksums of
+//! those below; 2. a fence; 3. a superblock with the new root, the next epoch, and the slots where the chain begins; 4. when
+//! both of its copies are durable, the old tables and all that only the old chain needed are free.
+//!
+//! No commit is lost or made by it: what the chain says is durable already.
+
+use std::sync::PoisonError;
+
+use super::commit::RunWriter;
+use super::slot::{Entry, FANOUT, Header, Kind, encode_table};
+use super::table::Tables;
+use super::{Body, FlipBackend, OPEN_END, PageNo, Writer};
+use crate::mutant::skips;
+use crate::superblock::SECTOR_BYTES;
+use crate::{Error, Result};
+
+/// What a checkpoint is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// More is written after it.
+    GoOn,
+    /// Nothing is: whoever opens the store need not look for a chain.
+    Close,
+}
+
+/// A checkpoint writes at most one byte for this many that the chain has written.
+const CHAIN_PER_TABLE: usize = 20;
+/// What a superblock costs, in slots: two copies.
+const SUPERBLOCK_SLOTS: usize = 2;
+/// The chain may be this fraction of all slots, where that is more than its greatest length.
+const SLOTS_PER_CHAIN: u32 = 16;
+
+impl FlipBackend {
+    /// Whether the chain is so long that a checkpoint costs little beside it.
+    pub(super) fn checkpoint_is_due(&self, writer: &Writer) -> bool {
+        let options = &self.options;
+        let greatest = options.chain_max_slots.max(writer.space.slots() / SLOTS_PER_CHAIN) as usize;
+        let cheap = CHAIN_PER_TABLE * (writer.tables.to_write(0, self.page_numbers()) + SUPERBLOCK_SLOTS);
+        writer.chain.len() >= cheap.max(options.chain_min_slots as usize).min(greatest)
+    }
+
+    /// Page numbers that there are entries for.
+    pub(super) fn page_numbers(&self) -> usize {
+        self.pages.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub(super) fn write_checkpoint(&self, writer: &mut Writer, then: Then) -> Result<()> {
+        let tables = writer.tables.to_write(0, self.page_numbers());
+        // Two more, where the chain will begin.
+        self.grow_for(writer, tables + 2)?;
+        let old_tables = writer.tables.replaced();
+        if skips("flips.checkpoint.keep-tables") {
+            old_tables.iter().for_each(|&slot| writer.space.release(slot));
+        }
+        if skips("flips.checkpoint.keep-chain") {
+            self.forget_chain(writer);
+        }
+        let slots = self.take(writer, tables + 2)?;
+        let (tables, begins) = slots.split_at(tables);
+        self.write_tables(writer, tables)?;
+        if !skips("flips.checkpoint.fence") {
+            self.fence(writer)?;
+        }
+        let body = Body {
+            epoch: if skips("flips.checkpoint.new-epoch") { writer.epoch } else { writer.epoch + 1 },
+            commit: writer.commit,
+            next: begins[0],
+            after: begins[1],
+            root: writer.tables.root(),
+            pages: self.page_numbers() as u32,
+            end: if then == Then::Close || skips("flips.checkpoint.open-end") { writer.commit } else { OPEN_END },
+        };
+        self.write_superblock(writer, body)?;
+        writer.stats.checkpoints += 1;
+        for slot in [writer.next, writer.after].into_iter().chain(old_tables).filter(|&slot| slot != 0) {
+            writer.space.release(slot);
+        }
+        (writer.next, writer.after, writer.epoch) = (body.next, body.after, body.epoch);
+        self.forget_chain(writer);
+        Ok(())
+    }
+
+    pub(super) fn write_superblock(&self, writer: &mut Writer, body: Body) -> Result<()> {
+        writer.superblock.body = body.encode();
+        writer.superblock.write(&*self.medium)?;
+        writer.stats.written_bytes += (SUPERBLOCK_SLOTS * SECTOR_BYTES) as u64;
+        writer.stats.table_units += SUPERBLOCK_SLOTS as u64;
+        writer.stats.fences += SUPERBLOCK_SLOTS as u64;
+        Ok(())
+    }
+
+    /// Writes the tables that have changed to `slots`.
+    fn write_tables(&self, writer: &mut Writer, slots: &[u32]) -> Result<()> {
+        let mut slots = slots.iter().copied();
+        let mut run = RunWriter::new();
+        for level in 0..writer.tables.levels().len() {
+            let changed = std::mem::take(&mut writer.tables.level_mut(level).changed);
+            for index in changed {
+                let Some(slot) = slots.next() else {
+                    return Err(Error::Invalid("a checkpoint writes more tables than were counted".into()));
+                };
+                let mut header = Header::new(Kind::Table, writer.epoch, writer.commit);
+                (header.part, header.page) = (level as u32, index);
+                let bytes = run.slot(self, writer, slot)?;
+                let checksum = self.encode_table_of(bytes, &header, &writer.tables);
+                writer.stats.table_units += 1;
+                writer.tables.level_mut(level).at[index as usize] = Entry { slot, checksum };
+                if level + 1 < writer.tables.levels().len() {
+                    writer.tables.level_mut(level + 1).changed.insert(index / FANOUT as u32);
+                }
+            }
+        }
+        run.finish(self, writer)
+    }
+
+    /// Puts the table of `header`'s level and place into `bytes`. Returns its checksum.
+    fn encode_table_of(&self, bytes: &mut [u8], header: &Header, tables: &Tables) -> u32 {
+        let from = header.page as usize * FANOUT;
+        let mut part = |entries: &[Entry]| {
+            let to = entries.len().min(from + FANOUT);
+            encode_table(bytes, header, &entries[from..to], self.seed)
+        };
+        match header.part.checked_sub(1) {
+            None => part(&self.pages.read().unwrap_or_else(PoisonError::into_inner)),
+            Some(below) => part(&tables.levels()[below as usize].at),
+        }
+    }
+
+    /// The chain is no longer needed: its slots are free, but for those that hold the last version of a page.
+    fn forget_chain(&self, writer: &mut Writer) {
+        for (slot, page) in std::mem::take(&mut writer.chain) {
+            writer.chained.remove(slot);
+            if page.is_none_or(|page: PageNo| self.entry(page).slot != slot) {
+                writer.space.release(slot);
+            }
+        }
+    }
+}

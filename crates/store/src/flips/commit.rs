@@ -1,0 +1,344 @@
+//! Commits: 1. slots for all parts, the first of which was reserved, and one to reserve; room for the next checkpoint is kept
+//! besides, so that it never fails for lack of space; 2. the parts, those that lie side by side by one write; 3. a fence: the
+//! commit is durable; 4. the table in memory, and slots of versions that nobody can ask for any more are free.
+//!
+//! Until 2 nothing has changed, and the commit may fail as [`Error::Full`].
+
+use std::sync::PoisonError;
+
+use super::slot::{
+    Entry, HEADER_FREES, Header, Kind, LIST_FREES, LIST_SPILLS, Spill, encode_frees, encode_page, encode_spills,
+};
+use super::table::Tables;
+use super::{FlipBackend, RUN_SLOTS, Syncs, Writer, pages_limit};
+use crate::backend::{Batch, Content, Image, PageNo, SLOT_BYTES};
+use crate::mutant::skips;
+use crate::{Error, Result};
+
+/// What one link of a commit holds.
+enum Part<'a> {
+    Page(PageNo, &'a Image),
+    Spills(&'a [Spill]),
+    Frees(&'a [PageNo]),
+}
+
+impl Writer {
+    /// Recovery will go through `slot`: it stays as it is until a checkpoint.
+    pub(super) fn hold(&mut self, slot: u32, page: Option<PageNo>) {
+        self.chain.push((slot, page));
+        self.chained.insert(slot);
+    }
+}
+
+impl FlipBackend {
+    pub(super) fn write_commit(&self, writer: &mut Writer, batch: &Batch) -> Result<()> {
+        if batch.writes.is_empty() && batch.frees.is_empty() {
+            self.forget_spilled(writer);
+            return Ok(());
+        }
+        self.verify_numbers(writer, batch)?;
+        if self.checkpoint_is_due(writer) {
+            self.write_checkpoint(writer, super::checkpoint::Then::GoOn)?;
+        }
+        let spills = spills_of(self, writer, batch)?;
+        let (parts, header_frees) = self.parts_of(batch, &spills);
+        let pages = batch.writes.iter().map(|write| write.page.0 as usize + 1).max().unwrap_or(0);
+        let pages = pages.max(self.page_numbers());
+        let tables = writer.tables.to_write(batch.writes.len() + batch.frees.len(), pages);
+        // A part for each, of which the first has its slot; the slot to reserve; and what the next checkpoint takes.
+        self.make_room(writer, parts.len() + tables + 2)?;
+        let released_early = skips("flips.commit.keep-replaced");
+        if released_early {
+            self.release_replaced(writer, batch);
+        }
+        let slots = self.slots_for(writer, parts.len())?;
+        let written = self.write_parts(writer, &parts, &slots, header_frees)?;
+        if !skips("flips.commit.fence") {
+            self.fence(writer)?;
+        }
+        if !released_early {
+            self.release_replaced(writer, batch);
+        }
+        for part in &parts {
+            match part {
+                Part::Page(..) => writer.stats.data_units += 1,
+                Part::Spills(_) | Part::Frees(_) => writer.stats.journal_units += 1,
+            }
+        }
+        self.apply(writer, batch, &spills, &written);
+        (writer.next, writer.after) = (writer.after, slots.reserve);
+        writer.commit += 1;
+        writer.stats.commits += 1;
+        Ok(())
+    }
+
+    /// Keeps bytes of a page in a slot that is no link.
+    pub(super) fn write_spilled(&self, writer: &mut Writer, page: PageNo, image: &Image) -> Result<()> {
+        let slot = match writer.spilled.get(&page) {
+            // What was spilled before is not part of anything: it may be written over.
+            Some(entry) => entry.slot,
+            None => {
+                let tables = writer.tables.to_write(0, self.page_numbers());
+                self.make_room(writer, 1 + tables + 2)?;
+                self.take(writer, 1)?[0]
+            }
+        };
+        let mut header = Header::new(Kind::Spilled, writer.epoch, writer.commit + 1);
+        header.page = page.0;
+        let mut run = RunWriter::new();
+        let checksum = encode_page(run.slot(self, writer, slot)?, &header, image, self.seed);
+        run.finish(self, writer)?;
+        writer.stats.data_units += 1;
+        writer.spilled.insert(page, Entry { slot, checksum });
+        Ok(())
+    }
+
+    pub(super) fn forget_spilled(&self, writer: &mut Writer) {
+        for entry in std::mem::take(&mut writer.spilled).into_values() {
+            writer.space.release(entry.slot);
+        }
+    }
+
+    /// Takes `count` slots: all of them, or none.
+    pub(super) fn take(&self, writer: &mut Writer, count: usize) -> Result<Vec<u32>> {
+        let slots: Vec<u32> = std::iter::from_fn(|| writer.space.take()).take(count).collect();
+        if slots.len() < count {
+            slots.iter().for_each(|&slot| writer.space.release(slot));
+            return Err(self.full(format!("{} slots are free, and {count} are needed", slots.len())));
+        }
+        Ok(slots)
+    }
+
+    /// Sees to it that `count` slots are free: makes the medium longer, or, if it cannot be, frees what the chain holds.
+    fn make_room(&self, writer: &mut Writer, count: usize) -> Result<()> {
+        match self.grow_for(writer, count) {
+            Err(Error::Full { .. }) if !writer.chain.is_empty() => {
+                self.write_checkpoint(writer, super::checkpoint::Then::GoOn)?;
+                self.grow_for(writer, count)
+            }
+            done => done,
+        }
+    }
+
+    /// Makes the medium longer if fewer than `count` slots are free.
+    pub(super) fn grow_for(&self, writer: &mut Writer, count: usize) -> Result<()> {
+        let lacking = u32::try_from(count)
+            .map_err(|_| self.full(format!("{count} slots are more than a store can have")))?
+            .saturating_sub(writer.space.free_count());
+        if lacking == 0 {
+            return Ok(());
+        }
+        let step = (writer.space.slots() / 4).clamp(self.options.growth_min_slots, self.options.growth_max_slots);
+        self.grow_by(writer, step.max(lacking)).or_else(|error| match error {
+            Error::Full { .. } if step > lacking => self.grow_by(writer, lacking),
+            error => Err(error),
+        })
+    }
+
+    fn grow_by(&self, writer: &mut Writer, more: u32) -> Result<()> {
+        let slots = writer
+            .space
+            .slots()
+            .checked_add(more)
+            .ok_or_else(|| self.full(format!("a store has at most {} slots", u32::MAX)))?;
+        self.medium.grow(super::position(slots))?;
+        writer.space.extend(slots);
+        Ok(())
+    }
+
+    fn full(&self, reason: String) -> Error {
+        Error::Full { object: self.medium.name().into(), reason }
+    }
+
+    fn verify_numbers(&self, writer: &Writer, batch: &Batch) -> Result<()> {
+        let limit = pages_limit(writer.space.slots());
+        match batch.writes.iter().find(|write| u64::from(write.page.0) >= limit) {
+            Some(write) => Err(Error::Invalid(format!(
+                "{} of {}: pages are numbered from 0 without gaps, and this is beyond {limit}",
+                write.page,
+                self.medium.name()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// What the commit's links hold, and the freed pages that are told in their headers.
+    fn parts_of<'a>(&self, batch: &'a Batch, spills: &'a [Spill]) -> (Vec<Part<'a>>, &'a [PageNo]) {
+        let mut parts: Vec<Part<'a>> = batch
+            .writes
+            .iter()
+            .filter_map(|write| match &write.content {
+                Content::Image(image) => Some(Part::Page(write.page, image)),
+                Content::Spilled => None,
+            })
+            .chain(spills.chunks(LIST_SPILLS).map(Part::Spills))
+            .collect();
+        let fit_in_headers = batch.frees.len() <= parts.len() * HEADER_FREES;
+        if !fit_in_headers {
+            parts.extend(batch.frees.chunks(LIST_FREES).map(Part::Frees));
+        }
+        // With two fences, the last part says that the commit counts, and nothing else.
+        if self.options.syncs == Syncs::Two {
+            parts.push(Part::Frees(&[]));
+        }
+        (parts, if fit_in_headers { &batch.frees } else { &[] })
+    }
+
+    /// Frees the slots of versions that the commit replaces, unless recovery needs them.
+    fn release_replaced(&self, writer: &mut Writer, batch: &Batch) {
+        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        for page in batch.writes.iter().map(|write| write.page).chain(batch.frees.iter().copied()) {
+            let old = pages.get(page.0 as usize).copied().unwrap_or(Entry::NONE);
+            let is_held = writer.chained.contains(old.slot) && !skips("flips.commit.hold-chain");
+            if !old.is_none() && !is_held {
+                writer.space.release(old.slot);
+            }
+        }
+    }
+
+    /// Tells the table in memory what was committed.
+    fn apply(&self, writer: &mut Writer, batch: &Batch, spills: &[Spill], links: &[Link]) {
+        for spill in spills {
+            writer.spilled.remove(&spill.page);
+        }
+        // Spilled, and written or freed afterwards.
+        self.forget_spilled(writer);
+        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        let writes = links.iter().filter_map(|link| Some((link.page?, link.at)));
+        let spilled = spills.iter().map(|spill| (spill.page, spill.at));
+        let freed = batch.frees.iter().map(|&page| (page, Entry::NONE));
+        for (page, entry) in writes.chain(spilled).chain(freed) {
+            set(&mut pages, &mut writer.tables, page, entry);
+        }
+        let listed = spills.iter().map(|spill| (spill.at.slot, Some(spill.page)));
+        for (slot, page) in links.iter().map(|link| (link.at.slot, link.page)).chain(listed) {
+            writer.hold(slot, page);
+        }
+    }
+
+    fn slots_for(&self, writer: &mut Writer, parts: usize) -> Result<Slots> {
+        let taken = self.take(writer, parts)?;
+        let (&reserve, others) = taken.split_last().ok_or_else(|| self.full("a commit has no parts".into()))?;
+        let mut links = vec![writer.next];
+        links.extend(others);
+        Ok(Slots { links, reserve })
+    }
+
+    /// Writes all parts, and fences all but the last if there are to be two fences. Returns the entries of its pages.
+    fn write_parts(
+        &self,
+        writer: &mut Writer,
+        parts: &[Part<'_>],
+        slots: &Slots,
+        frees: &[PageNo],
+    ) -> Result<Vec<Link>> {
+        let mut run = RunWriter::new();
+        let mut written = Vec::with_capacity(parts.len());
+        let mut frees = frees.chunks(HEADER_FREES);
+        for (i, (part, &slot)) in parts.iter().zip(&slots.links).enumerate() {
+            let is_last = i + 1 == parts.len();
+            if is_last && self.options.syncs == Syncs::Two {
+                run.finish(self, writer)?;
+                run = RunWriter::new();
+                if !skips("flips.commit.fence-parts") {
+                    self.fence(writer)?;
+                }
+            }
+            let kind = match part {
+                Part::Page(..) => Kind::Page,
+                Part::Spills(_) => Kind::Spills,
+                Part::Frees(_) => Kind::Frees,
+            };
+            let mut header = Header::new(kind, writer.epoch, writer.commit + 1);
+            header.part = i as u32;
+            header.is_last = is_last;
+            (header.next, header.after) = if is_last { (writer.after, slots.reserve) } else { (slots.links[i + 1], 0) };
+            for (free, page) in header.frees.iter_mut().zip(frees.next().unwrap_or_default()) {
+                *free = page.0;
+            }
+            let bytes = run.slot(self, writer, slot)?;
+            let (page, checksum) = match *part {
+                Part::Page(page, image) => {
+                    header.page = page.0;
+                    (Some(page), encode_page(bytes, &header, image, self.seed))
+                }
+                Part::Spills(spills) => (None, encode_spills(bytes, &header, spills, self.seed)),
+                Part::Frees(frees) => (None, encode_frees(bytes, &header, frees, self.seed)),
+            };
+            written.push(Link { page, at: Entry { slot, checksum } });
+        }
+        run.finish(self, writer)?;
+        Ok(written)
+    }
+}
+
+/// Makes `entry` where `page` is.
+pub(super) fn set(pages: &mut Vec<Entry>, tables: &mut Tables, page: PageNo, entry: Entry) {
+    let at = page.0 as usize;
+    if at >= pages.len() {
+        pages.resize(at + 1, Entry::NONE);
+        tables.extend(at + 1);
+    }
+    tables.changed(page.0, pages[at], entry);
+    pages[at] = entry;
+}
+
+/// What the batch's spilled pages are, and where.
+fn spills_of(backend: &FlipBackend, writer: &Writer, batch: &Batch) -> Result<Vec<Spill>> {
+    batch
+        .writes
+        .iter()
+        .filter(|write| matches!(write.content, Content::Spilled))
+        .map(|write| match writer.spilled.get(&write.page) {
+            Some(&at) => Ok(Spill { page: write.page, at }),
+            None => Err(Error::Invalid(format!("{} of {} was not spilled", write.page, backend.medium.name()))),
+        })
+        .collect()
+}
+
+/// A part that was written.
+struct Link {
+    /// The page whose bytes it holds, if it does.
+    page: Option<PageNo>,
+    at: Entry,
+}
+
+/// Where a commit goes.
+struct Slots {
+    /// One for each part.
+    links: Vec<u32>,
+    /// Where the commit after the next begins.
+    reserve: u32,
+}
+
+/// Writes slots, those that lie side by side at once.
+pub(super) struct RunWriter {
+    first: u32,
+    bytes: Vec<u8>,
+}
+
+impl RunWriter {
+    pub(super) fn new() -> Self {
+        Self { first: 0, bytes: Vec::new() }
+    }
+
+    /// The bytes of `slot`, to be filled before the next call.
+    pub(super) fn slot(&mut self, backend: &FlipBackend, writer: &mut Writer, slot: u32) -> Result<&mut [u8]> {
+        let held = self.bytes.len() / SLOT_BYTES;
+        if held > 0 && (held == RUN_SLOTS || slot != self.first + held as u32) {
+            backend.write_slots(writer, self.first, &self.bytes)?;
+            self.bytes.clear();
+        }
+        let at = self.bytes.len();
+        if at == 0 {
+            self.first = slot;
+        }
+        self.bytes.resize(at + SLOT_BYTES, 0);
+        Ok(&mut self.bytes[at..])
+    }
+
+    /// Writes what is left.
+    pub(super) fn finish(self, backend: &FlipBackend, writer: &mut Writer) -> Result<()> {
+        if self.bytes.is_empty() { Ok(()) } else { backend.write_slots(writer, self.first, &self.bytes) }
+    }
+}

@@ -1,0 +1,80 @@
+//! A crash-safe, embedded, ordered key-value store: named B+trees, one writer and many snapshot readers, on files and on
+//! persistent memory.
+//!
+//! It commits by **optimized shadow paging** (OSP): what a transaction writes goes beside what is committed, never over it,
+//! and a commit says which of the two counts. Nothing is written into a log first and home later.
+//!
+//! ```
+//! # fn main() -> onehop_store::Result<()> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("app.store");
+//! use onehop_store::{Options, Store};
+//!
+//! let store = Store::open(&path, &Options::default())?;
+//!
+//! let transaction = store.write()?;
+//! let mut users = transaction.tree("users")?;
+//! users.insert("ada", "1815")?;
+//! users.insert("grace", "1906")?;
+//! transaction.commit()?; // durable
+//!
+//! let snapshot = store.read()?; // sees this commit, whatever is written meanwhile
+//! for entry in snapshot.tree("users")?.range("a".."c") {
+//!     let entry = entry?;
+//!     assert_eq!((entry.key(), entry.value()), (&b"ada"[..], &b"1815"[..]));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - Keys have up to [`MAX_KEY_BYTES`], values up to [`MAX_VALUE_BYTES`]; keys are ordered as bytes.
+//! - One [`WriteTransaction`] at a time, of as many trees as it likes, with savepoints. Threads that commit together share one
+//!   wait for the device.
+//! - Any number of [`ReadTransaction`]s. They wait for nobody.
+//! - After an error of the medium nothing is committed any more ([`Error::Poisoned`]): open the store again.
+//!
+//! # Layers
+//!
+//! From the bottom up, each layer seeing only the one below:
+//!
+//! 1. [`medium`]: bytes that survive a crash, with what the hardware promises about them: at which granularity, and when.
+//! 2. `backend`: pages that change together or not at all. Two of them: one for media of cache lines, one for media of pages.
+//! 3. `pages`: versions of pages in memory: transactions, snapshots, group commit.
+//! 4. `tree`: ordered maps in pages.
+//!
+//! The crate stands by itself: no SQL, no Arrow, no async.
+
+pub(crate) mod backend;
+mod copy;
+mod error;
+#[cfg(any(test, feature = "crash-testing"))]
+pub mod explore;
+pub(crate) mod flips;
+pub(crate) mod lines;
+mod lock;
+pub mod medium;
+pub(crate) mod mutant;
+mod options;
+mod pages;
+mod read;
+mod report;
+mod store;
+pub(crate) mod superblock;
+mod tree;
+mod view;
+mod write;
+
+pub use backend::BackendStats;
+pub use error::{Error, Result};
+pub use options::{Access, MediumKind, Options};
+pub use pages::{Durability, Savepoint};
+pub use read::ReadTransaction;
+pub use report::{Report, TreeReport};
+pub use store::{Stats, Store};
+pub use tree::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Value};
+pub use view::{Range, Tree};
+pub use write::{TreeMut, WriteTransaction};
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests;

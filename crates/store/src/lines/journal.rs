@@ -1,0 +1,378 @@
+//! The journal: what commits did to the tables since the last checkpoint. A ring of records of one line each, so that a commit of
+//! up to three pages is one line.
+//!
+//! ```text
+//! 0  check  u32: crc32c of bytes 4 .. 64, seeded with the store's uuid and epoch
+//! 4  tag    u32: bits 0-1 number of items, 2-7 their kinds (2 bits each), 8-23 records of this commit that follow,
+//!             24 whether the commit is a list, in the slot that the first word of items names
+//! 8  lsn    u64: bits 0-47 number of the record, 48-63 records of this commit that went before
+//! 16 items  3 x 16 bytes: page u32, a u32, b u64
+//! ```
+//! Items are absolute: what a page *is* now, not what changed about it. Replaying them twice, or over tables that a checkpoint has
+//! half written, gives the same.
+//!
+//! A commit that would take more than half of the ring is a [list](super::list) in free slots, and one record that names it.
+//!
+//! A record counts if its check and its number are right for its position, and a commit if all of its records do. The
+//! journal ends where that fails. If a record of a *later* commit follows there, then a commit that was acknowledged is
+//! damaged: each commit is durable before the next is written. That is an error, not an end. Records of an earlier lap of
+//! the ring have other numbers, and what a crash left beyond the end has another epoch: recovery begins a new one.
+
+use super::checksum::Checksum;
+use super::layout::{Geometry, Slot};
+use super::list;
+use crate::backend::{LINE_BYTES, PageNo};
+use crate::medium::Medium;
+use crate::mutant::skips;
+use crate::{Error, Result};
+
+const ITEMS: usize = 3;
+const LSN_BITS: u32 = 48;
+const LIST: u32 = 1 << 24;
+/// Records that one commit may have: their count is stored in 16 bits.
+const MOST_RECORDS: u64 = 1 << 16;
+
+/// What happened to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// A page of a pair has these lines now.
+    Flip { page: PageNo, committed: u64, checksum: Checksum },
+    /// A page lies in a pair of slots now. A `Flip` of it follows in the same commit.
+    Pair { page: PageNo, slots: [Slot; 2] },
+    /// A page lies in one slot now.
+    Settle { page: PageNo, slot: Slot, checksum: Checksum },
+    /// There is no such page any more.
+    Free { page: PageNo },
+}
+
+impl Item {
+    /// Its kind, of 2 bits, and its bytes.
+    pub(super) fn encode(self) -> (u32, [u8; 16]) {
+        let (kind, page, a, b) = match self {
+            Self::Flip { page, committed, checksum } => (0, page, checksum.stored(), committed),
+            Self::Pair { page, slots } => (1, page, slots[0], u64::from(slots[1])),
+            Self::Settle { page, slot, checksum } => (2, page, checksum.stored(), u64::from(slot)),
+            Self::Free { page } => (3, page, 0, 0),
+        };
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&page.0.to_le_bytes());
+        bytes[4..8].copy_from_slice(&a.to_le_bytes());
+        bytes[8..].copy_from_slice(&b.to_le_bytes());
+        (kind, bytes)
+    }
+
+    /// `None` if nobody wrote that.
+    pub(super) fn decode(kind: u32, bytes: &[u8]) -> Option<Self> {
+        let page = PageNo(word(bytes, 0));
+        let (a, b) = (word(bytes, 4), long(bytes, 8));
+        Some(match kind {
+            0 => Self::Flip { page, committed: b, checksum: Checksum::from_stored(a)? },
+            1 => Self::Pair { page, slots: [a, b as Slot] },
+            2 => Self::Settle { page, slot: b as Slot, checksum: Checksum::from_stored(a)? },
+            _ => Self::Free { page },
+        })
+    }
+}
+
+/// One line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    lsn: u64,
+    /// Records of the same commit before and after it.
+    before: u64,
+    after: u64,
+    items: Vec<Item>,
+    /// Where the items are if they are not here.
+    list: Option<Slot>,
+}
+
+impl Record {
+    fn encode(&self, salt: u32) -> [u8; LINE_BYTES] {
+        let mut line = [0; LINE_BYTES];
+        let mut tag = self.items.len() as u32 | (self.after as u32) << 8;
+        for (i, item) in self.items.iter().enumerate() {
+            let (kind, bytes) = item.encode();
+            tag |= kind << (2 + 2 * i);
+            line[16 + 16 * i..32 + 16 * i].copy_from_slice(&bytes);
+        }
+        if let Some(slot) = self.list {
+            tag |= LIST;
+            line[16..20].copy_from_slice(&slot.to_le_bytes());
+        }
+        line[4..8].copy_from_slice(&tag.to_le_bytes());
+        line[8..16].copy_from_slice(&(self.lsn | self.before << LSN_BITS).to_le_bytes());
+        let check = crc32c::crc32c_append(salt, &line[4..]);
+        line[..4].copy_from_slice(&check.to_le_bytes());
+        line
+    }
+
+    /// Record number `lsn`, if that is what the line holds.
+    fn decode(line: &[u8], lsn: u64, salt: u32) -> Option<Self> {
+        if !skips("lines.journal.checksum") && word(line, 0) != crc32c::crc32c_append(salt, &line[4..LINE_BYTES]) {
+            return None;
+        }
+        let (tag, numbers) = (word(line, 4), long(line, 8));
+        if !skips("lines.journal.number") && numbers & ((1 << LSN_BITS) - 1) != lsn {
+            return None;
+        }
+        let kinds = (0..(tag & 3) as usize).map(|i| ((tag >> (2 + 2 * i)) & 3, &line[16 + 16 * i..32 + 16 * i]));
+        let items = kinds.map(|(kind, bytes)| Item::decode(kind, bytes)).collect::<Option<Vec<_>>>()?;
+        let list = (tag & LIST != 0).then(|| word(line, 16));
+        Some(Self { lsn, before: numbers >> LSN_BITS, after: u64::from(tag >> 8 & 0xFFFF), items, list })
+    }
+}
+
+/// What is in a journal.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    /// Ready for what comes next.
+    pub(super) journal: Journal,
+    /// What each commit did.
+    pub(super) commits: Vec<Vec<Item>>,
+    /// Slots that have parts of it.
+    pub(super) lists: Vec<Slot>,
+}
+
+/// The ring, as the writer sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Journal {
+    geometry: Geometry,
+    salt: u32,
+    /// The number of the next record.
+    next: u64,
+    /// The first record that is needed.
+    first: u64,
+}
+
+impl Journal {
+    /// An empty one that begins with record `next`.
+    pub(super) fn new(geometry: Geometry, uuid: &[u8; 16], epoch: u64, next: u64) -> Self {
+        Self { geometry, salt: epoch_salt(uuid, epoch), next, first: next }
+    }
+
+    /// Reads what is in it from record `first` on: the items of each commit.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if something was acknowledged after a commit that is not whole.
+    pub(super) fn scan(
+        medium: &dyn Medium,
+        geometry: Geometry,
+        uuid: &[u8; 16],
+        epoch: u64,
+        first: u64,
+    ) -> Result<Scanned> {
+        let mut ring = vec![0; geometry.ring_records as usize * LINE_BYTES];
+        medium.read(geometry.record(0), &mut ring)?;
+        let salt = epoch_salt(uuid, epoch);
+        let record = |lsn: u64| {
+            let at = (lsn % u64::from(geometry.ring_records)) as usize * LINE_BYTES;
+            Record::decode(&ring[at..at + LINE_BYTES], lsn, salt)
+        };
+        let end = first + u64::from(geometry.ring_records);
+        let (mut next, mut commits, mut lists) = (first, Vec::new(), Vec::new());
+        while next < end {
+            let Some((mut items, list, records)) = commit_at(next, end, &record) else { break };
+            if let Some(slot) = list {
+                let (slots, listed) = list::read(medium, geometry, list_salt(salt, next), slot)?;
+                lists.extend(slots);
+                items = listed;
+            }
+            next += records;
+            commits.push(items);
+        }
+        let later = (next..end).find(|lsn| record(*lsn).is_some_and(|found| lsn - found.before.min(*lsn) != next));
+        if let Some(later) = later.filter(|_| !skips("lines.journal.damage")) {
+            return Err(Error::corrupt(
+                medium.name(),
+                format!(
+                    "record {next} of its journal is damaged, and record {later}, which was written after it, is whole"
+                ),
+            ));
+        }
+        Ok(Scanned { journal: Self { geometry, salt, next, first }, commits, lists })
+    }
+
+    /// How many records `items` take.
+    pub(super) fn records_for(items: usize) -> u64 {
+        items.div_ceil(ITEMS) as u64
+    }
+
+    /// Records that a commit may have; if it has more, it becomes a list, which takes one.
+    pub(super) fn most_records(&self) -> u64 {
+        MOST_RECORDS.min(u64::from(self.geometry.ring_records) / 2)
+    }
+
+    /// How many records there is room for before the next checkpoint.
+    pub(super) fn room(&self) -> u64 {
+        if skips("lines.journal.room") {
+            return u64::MAX;
+        }
+        u64::from(self.geometry.ring_records) - (self.next - self.first)
+    }
+
+    /// How many records are needed at recovery.
+    pub(super) fn live(&self) -> u64 {
+        self.next - self.first
+    }
+
+    /// The number of the next record.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// All records up to now are in the tables, durably.
+    pub(super) fn checkpointed(&mut self) {
+        self.first = self.next;
+    }
+
+    /// Flushes the records that are needed. The caller fences.
+    pub(super) fn flush(&self, medium: &dyn Medium) -> Result<()> {
+        for lsn in self.first..self.next {
+            medium.flush(self.geometry.record(lsn), LINE_BYTES)?;
+        }
+        Ok(())
+    }
+
+    /// From now on, records are of this epoch.
+    pub(super) fn begin_epoch(&mut self, uuid: &[u8; 16], epoch: u64) {
+        self.salt = epoch_salt(uuid, epoch);
+    }
+
+    /// Writes and flushes the records of one commit; returns their number. The caller fences.
+    pub(super) fn append(&mut self, medium: &dyn Medium, items: &[Item]) -> Result<u64> {
+        let records = Self::records_for(items.len());
+        for (before, items) in (0..).zip(items.chunks(ITEMS)) {
+            let after = records - 1 - before;
+            self.append_record(medium, Record { lsn: self.next, before, after, items: items.to_vec(), list: None })?;
+        }
+        Ok(records)
+    }
+
+    /// Writes and flushes a list into `slots`. The caller fences, and appends the record that names it.
+    pub(super) fn write_list(&self, medium: &dyn Medium, slots: &[Slot], items: &[Item]) -> Result<()> {
+        list::write(medium, self.geometry, list_salt(self.salt, self.next), slots, items)
+    }
+
+    /// Writes and flushes the record of a commit that is a list. The caller fences.
+    pub(super) fn append_list(&mut self, medium: &dyn Medium, slot: Slot) -> Result<()> {
+        self.append_record(medium, Record { lsn: self.next, before: 0, after: 0, items: Vec::new(), list: Some(slot) })
+    }
+
+    fn append_record(&mut self, medium: &dyn Medium, record: Record) -> Result<()> {
+        let at = self.geometry.record(self.next);
+        medium.write(at, &record.encode(self.salt))?;
+        if !skips("lines.commit.flush-journal") {
+            medium.flush(at, LINE_BYTES)?;
+        }
+        self.next += 1;
+        Ok(())
+    }
+}
+
+/// The items of the commit that begins with record `first`, or where its list is, and how many records it has, if all of them are
+/// whole.
+fn commit_at(first: u64, end: u64, record: &dyn Fn(u64) -> Option<Record>) -> Option<(Vec<Item>, Option<Slot>, u64)> {
+    let head = record(first).filter(|head| head.before == 0)?;
+    let records = head.after + 1;
+    if first + records > end {
+        return None;
+    }
+    let mut items = head.items;
+    for before in 1..records {
+        match record(first + before) {
+            Some(part) if part.before == before && part.after == records - 1 - before => items.extend(part.items),
+            _ if skips("lines.journal.whole") => {}
+            _ => return None,
+        }
+    }
+    Some((items, head.list, records))
+}
+
+/// What checks of an epoch are seeded with.
+pub(super) fn epoch_salt(uuid: &[u8; 16], epoch: u64) -> u32 {
+    let epoch = if skips("lines.journal.epoch") { 0 } else { epoch };
+    crc32c::crc32c_append(crc32c::crc32c(uuid), &epoch.to_le_bytes())
+}
+
+/// Of a list that record `lsn` names: lists of other records do not count.
+fn list_salt(salt: u32, lsn: u64) -> u32 {
+    crc32c::crc32c_append(salt, &lsn.to_le_bytes())
+}
+
+pub(super) fn damaged(medium: &dyn Medium, reason: String) -> Error {
+    Error::corrupt(medium.name(), reason)
+}
+
+pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::layout::CommitBy;
+    use super::*;
+    use crate::medium::{Granularity, Memory};
+
+    const UUID: [u8; 16] = [4; 16];
+
+    fn items(count: u32) -> Vec<Item> {
+        let checksum = Checksum::from_stored(9).unwrap();
+        let kinds = |page| {
+            [
+                Item::Flip { page, committed: 0b110, checksum },
+                Item::Pair { page, slots: [1, 2] },
+                Item::Settle { page, slot: 3, checksum },
+                Item::Free { page },
+            ]
+        };
+        (0..count).map(|i| kinds(PageNo(i))[i as usize % 4]).collect()
+    }
+
+    fn ring() -> (Memory, Geometry) {
+        let (memory, geometry) = (Memory::new(Granularity::Line), Geometry::new(8, 8, CommitBy::Journal).unwrap());
+        memory.grow(geometry.len(1)).unwrap();
+        (memory, geometry)
+    }
+
+    #[test]
+    fn commits_of_every_length_come_back_in_order_over_several_laps() {
+        let (memory, geometry) = ring();
+        let mut journal = Journal::new(geometry, &UUID, 1, 1);
+        for count in [1, 3, 4, 7, 24, 2, 12, 12] {
+            if journal.room() < Journal::records_for(count) {
+                journal.checkpointed();
+            }
+            journal.append(&memory, &items(count as u32)).unwrap();
+            let found = Journal::scan(&memory, geometry, &UUID, 1, journal.first).unwrap();
+            assert_eq!(found.commits.last(), Some(&items(count as u32)));
+            assert_eq!(found.journal.next, journal.next);
+        }
+    }
+
+    #[test]
+    fn half_a_commit_is_the_end_and_damage_before_a_later_commit_is_an_error() {
+        let (memory, geometry) = ring();
+        let mut journal = Journal::new(geometry, &UUID, 1, 1);
+        for count in [3, 6, 3] {
+            journal.append(&memory, &items(count)).unwrap();
+        }
+        let scan = |memory: &Memory| Journal::scan(memory, geometry, &UUID, 1, 1).map(|found| found.commits.len());
+        assert_eq!(scan(&memory).unwrap(), 3);
+        for lsn in 1..=4 {
+            let damaged = Memory::with_bytes(Granularity::Line, memory.to_vec());
+            damaged.write(geometry.record(lsn) + 20, &[0xAA]).unwrap();
+            if lsn == 4 {
+                assert_eq!(scan(&damaged).unwrap(), 2);
+            } else {
+                assert!(matches!(scan(&damaged), Err(Error::Corrupt { .. })), "record {lsn}");
+            }
+        }
+        let other_epoch = Journal::scan(&memory, geometry, &UUID, 2, 1).unwrap();
+        assert!(other_epoch.commits.is_empty());
+    }
+}

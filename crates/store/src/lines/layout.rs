@@ -1,0 +1,201 @@
+//! Where everything lies on a medium of lines.
+//!
+//! ```text
+//! 0       superblock, two copies
+//! 8,192   journal: a ring of records of 64 bytes
+//!         two slots of the super page, if commits are by one
+//!         region 0: table of pages, 8 bytes each; as many slots of 4,096 bytes
+//!         region 1: ...
+//! ```
+//! A store grows by whole regions, to any number of them: how many there are follows from the length of the medium, and the
+//! superblock says how many there must be at least. There are as many table entries as slots, and every page has a slot of its
+//! own, so that the table never runs out first.
+
+use super::superpage::{self, Word};
+use crate::backend::{LINE_BYTES, PageNo, SLOT_BYTES};
+use crate::medium::Medium;
+use crate::superblock::{BODY_BYTES, SUPERBLOCKS_END};
+use crate::{Error, Result};
+
+/// The name of a slot: dense, from 0.
+pub(super) type Slot = u32;
+
+/// Slots that a store may have: two bits of a table entry say what it is.
+pub(super) const MOST_SLOTS: u64 = 1 << 30;
+/// Bytes of a table entry.
+pub(super) const ENTRY_BYTES: usize = 8;
+
+/// What makes a commit durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitBy {
+    /// A record of the journal: one line for three pages.
+    Journal,
+    /// A word of the super page: one line for each page, and one for the word.
+    SuperPage,
+}
+
+/// What was chosen when the store was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) commit_by: CommitBy,
+    /// Records of the journal.
+    pub(super) ring_records: u32,
+    /// Slots of a region: a multiple of 8, so that tables are made of lines.
+    pub(super) region_slots: u32,
+}
+
+impl Geometry {
+    /// # Errors
+    /// [`Error::Invalid`] if they make no sense.
+    pub(super) fn new(ring_records: u32, region_slots: u32, commit_by: CommitBy) -> Result<Self> {
+        if ring_records < 4
+            || region_slots < 8
+            || !region_slots.is_multiple_of(8)
+            || u64::from(region_slots) > MOST_SLOTS
+        {
+            return Err(Error::Invalid(format!(
+                "a journal of {ring_records} records and regions of {region_slots} slots: at least 4 records are needed, \
+                 and a multiple of 8 slots"
+            )));
+        }
+        Ok(Self { commit_by, ring_records, region_slots })
+    }
+
+    /// Where record number `lsn` lies.
+    pub(super) fn record(self, lsn: u64) -> u64 {
+        SUPERBLOCKS_END + lsn % u64::from(self.ring_records) * LINE_BYTES as u64
+    }
+
+    /// Where line number `line` of one of the super page's slots lies.
+    pub(super) fn super_page(self, side: u32, line: usize) -> u64 {
+        self.ring_end() + u64::from(side) * SLOT_BYTES as u64 + (line * LINE_BYTES) as u64
+    }
+
+    fn ring_end(self) -> u64 {
+        SUPERBLOCKS_END + u64::from(self.ring_records) * LINE_BYTES as u64
+    }
+
+    fn regions_start(self) -> u64 {
+        match self.commit_by {
+            CommitBy::Journal => self.ring_end(),
+            CommitBy::SuperPage => self.super_page(superpage::SLOTS as u32, 0),
+        }
+    }
+
+    fn region_bytes(self) -> u64 {
+        u64::from(self.region_slots) * (ENTRY_BYTES + SLOT_BYTES) as u64
+    }
+
+    /// The length of a store of `regions` regions.
+    pub(super) fn len(self, regions: u32) -> u64 {
+        self.regions_start() + u64::from(regions) * self.region_bytes()
+    }
+
+    /// How many whole regions a medium of `len` bytes has.
+    pub(super) fn regions(self, len: u64) -> u32 {
+        let most = MOST_SLOTS / u64::from(self.region_slots);
+        (len.saturating_sub(self.regions_start()) / self.region_bytes()).min(most) as u32
+    }
+
+    /// Where the table entry of a page lies.
+    pub(super) fn entry(self, page: PageNo) -> u64 {
+        self.table(page.0 / self.region_slots) + u64::from(page.0 % self.region_slots) * ENTRY_BYTES as u64
+    }
+
+    /// Where the table of a region begins.
+    pub(super) fn table(self, region: u32) -> u64 {
+        self.regions_start() + u64::from(region) * self.region_bytes()
+    }
+
+    /// Where line number `line` of a slot lies.
+    pub(super) fn line(self, slot: Slot, line: usize) -> u64 {
+        let slots = self.table(slot / self.region_slots) + u64::from(self.region_slots) * ENTRY_BYTES as u64;
+        slots + u64::from(slot % self.region_slots) * SLOT_BYTES as u64 + (line * LINE_BYTES) as u64
+    }
+}
+
+/// The layout's own part of the superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Body {
+    pub(super) geometry: Geometry,
+    /// There must be at least so many.
+    pub(super) regions: u32,
+    /// Whether it was closed, and the journal is empty.
+    pub(super) is_clean: bool,
+    /// Records of other epochs do not count.
+    pub(super) epoch: u64,
+    /// The first record that tables do not know of.
+    pub(super) checkpoint: u64,
+    /// The super page's word when it was empty; zeros if there is no super page.
+    pub(super) stale_word: Word,
+}
+
+impl Body {
+    pub(super) fn encode(&self) -> [u8; BODY_BYTES] {
+        let mut body = [0; BODY_BYTES];
+        let by_super_page = self.geometry.commit_by == CommitBy::SuperPage;
+        let flags = u32::from(self.is_clean) | u32::from(by_super_page) << 1;
+        let words = [self.geometry.ring_records, self.geometry.region_slots, self.regions, flags];
+        for (at, word) in words.iter().enumerate() {
+            body[4 * at..4 * at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        body[16..24].copy_from_slice(&self.epoch.to_le_bytes());
+        body[24..32].copy_from_slice(&self.checkpoint.to_le_bytes());
+        body[32..40].copy_from_slice(&self.stale_word);
+        body
+    }
+
+    /// # Errors
+    /// [`Error::Corrupt`] if the medium is shorter than what it says.
+    pub(super) fn decode(medium: &dyn Medium, body: &[u8; BODY_BYTES]) -> Result<Self> {
+        let word = |at: usize| u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let flags = word(12);
+        let commit_by = if flags & 2 == 0 { CommitBy::Journal } else { CommitBy::SuperPage };
+        let geometry = Geometry::new(word(0), word(4), commit_by)
+            .map_err(|error| Error::corrupt(medium.name(), format!("its superblock names {error}")))?;
+        let found = Self {
+            geometry,
+            regions: word(8),
+            is_clean: flags & 1 == 1,
+            epoch: long(16),
+            checkpoint: long(24),
+            stale_word: long(32).to_le_bytes(),
+        };
+        if geometry.regions(medium.len()) < found.regions {
+            return Err(Error::corrupt(
+                medium.name(),
+                format!(
+                    "it was cut off: it has {} bytes, and had at least {}",
+                    medium.len(),
+                    geometry.len(found.regions)
+                ),
+            ));
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_lines_are_aligned() {
+        let geometry = Geometry::new(16, 8, CommitBy::SuperPage).unwrap();
+        let mut taken: Vec<(u64, u64)> = (0..16).map(|lsn| (geometry.record(lsn), 64)).collect();
+        taken.extend([(geometry.super_page(0, 0), 4096), (geometry.super_page(1, 0), 4096)]);
+        taken.push((0, SUPERBLOCKS_END));
+        for number in 0..24 {
+            taken.push((geometry.entry(PageNo(number)), 8));
+            taken.push((geometry.line(number, 0), 4096));
+            assert_eq!(geometry.line(number, 63) % 64, 0);
+        }
+        taken.sort_unstable();
+        assert!(taken.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "no gap and no overlap: {taken:?}");
+        let last = taken.last().unwrap();
+        assert_eq!(last.0 + last.1, geometry.len(3));
+        assert_eq!((geometry.regions(geometry.len(3)), geometry.regions(geometry.len(3) - 1)), (3, 2));
+    }
+}

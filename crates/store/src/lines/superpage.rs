@@ -1,0 +1,210 @@
+//! Commits by a super page: the paper's alternative to the journal.
+//!
+//! What pages are now stands in lines of a page that is itself shadow-paged, the *super page*: each of its lines lies in one of
+//! two slots. A commit writes the lines of its pages in the slot that does not have them, next to the data and before the same
+//! fence; then it stores one word of 8 bytes that says which slot has each line now. That word is the commit.
+//!
+//! It flushes one line for each page and one for the word, where the journal takes one for three pages; and it writes the same line
+//! over and over, where the journal takes turns. In return, recovery reads two slots at most.
+//!
+//! ```text
+//! line 0 of the first slot:   word  u64: bits 0-31 which slot has each line, 32-39 lines in use, 40-63 check
+//! lines 1-32 of both slots:   0  check  u32: crc32c of bytes 4 .. 64, seeded with uuid and epoch
+//!                             4  page   u32    16  committed  u64
+//!                             8  first  u32    24  sum        u32
+//!                             12 second u32    28  kind       u32: 0 no page, 1 one slot, 2 a pair
+//! ```
+//! A checkpoint begins a new epoch: word and lines of the old one no longer count, and the super page is empty. The superblock names
+//! that word; one that is neither it nor of this epoch is damaged, since a word is never torn. A commit of more
+//! pages than there are lines goes into the journal, as do those of stores without a super page; checkpoints keep the two
+//! from being in use at once.
+
+use std::collections::HashMap;
+
+use super::checksum::Checksum;
+use super::journal::{damaged, epoch_salt, word};
+use super::layout::{Geometry, Slot};
+use super::table::Place;
+use crate::Result;
+use crate::backend::{LINE_BYTES, PageNo};
+use crate::medium::Medium;
+use crate::mutant::skips;
+
+/// Pages that it has lines for.
+pub(super) const LINES: usize = 32;
+/// The slots that it lies in.
+pub(super) const SLOTS: usize = 2;
+
+/// The super page, as the writer sees it.
+#[derive(Clone, Debug)]
+pub(super) struct SuperPage {
+    geometry: Geometry,
+    salt: u32,
+    /// Bit `i` says which slot has line `i`.
+    which: u32,
+    /// Pages, by line.
+    lines: HashMap<PageNo, usize>,
+    /// What is on the medium.
+    word: Word,
+}
+
+/// The word that is a commit.
+pub(super) type Word = [u8; 8];
+
+impl SuperPage {
+    /// An empty one, on a medium where `stale` stands for the word of another epoch.
+    pub(super) fn new(geometry: Geometry, uuid: &[u8; 16], epoch: u64, stale: Word) -> Self {
+        Self { geometry, salt: epoch_salt(uuid, epoch), which: 0, lines: HashMap::new(), word: stale }
+    }
+
+    /// The word that is on the medium.
+    pub(super) fn word(&self) -> Word {
+        self.word
+    }
+
+    /// Pages that have lines.
+    pub(super) fn used(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Reads what the commits of `epoch` have made of pages.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if the word, or a line that counts, is not what was written.
+    pub(super) fn read(
+        medium: &dyn Medium,
+        geometry: Geometry,
+        uuid: &[u8; 16],
+        epoch: u64,
+        stale: Word,
+    ) -> Result<(Self, Vec<(PageNo, Place)>)> {
+        let mut found = Self::new(geometry, uuid, epoch, stale);
+        let mut head = [0; 8];
+        medium.read(geometry.super_page(0, 0), &mut head)?;
+        let (which, used) = (word(&head, 0), head[4] as usize);
+        if head == stale {
+            return Ok((found, Vec::new()));
+        }
+        if !skips("lines.super.word-check") && head != encode_word(found.salt, which, used) {
+            return Err(damaged(medium, "the first word of its super page is not what was written".into()));
+        }
+        found.word = head;
+        let mut places = Vec::new();
+        for line in 0..used.min(LINES) {
+            let mut bytes = [0; LINE_BYTES];
+            medium.read(geometry.super_page((which >> line) & 1, line + 1), &mut bytes)?;
+            let (page, place) = decode_line(found.salt, &bytes).ok_or_else(|| {
+                damaged(medium, format!("line {} of its super page is not what was written", line + 1))
+            })?;
+            found.lines.insert(page, line);
+            places.push((page, place));
+        }
+        found.which = which;
+        Ok((found, places))
+    }
+
+    /// Writes and flushes the lines of `places` beside those that count. The caller fences, and then [`commit`](Self::commit)s.
+    pub(super) fn write(&mut self, medium: &dyn Medium, places: &[(PageNo, Place)]) -> Result<()> {
+        for (page, place) in places {
+            let line = match self.lines.get(page) {
+                Some(line) => {
+                    self.which ^= if skips("lines.super.beside") { 0 } else { 1 << line };
+                    *line
+                }
+                None => {
+                    let line = self.lines.len();
+                    self.lines.insert(*page, line);
+                    line
+                }
+            };
+            let at = self.geometry.super_page((self.which >> line) & 1, line + 1);
+            medium.write(at, &encode_line(self.salt, *page, *place))?;
+            if !skips("lines.super.flush-line") {
+                medium.flush(at, LINE_BYTES)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes and flushes the word. The caller fences.
+    pub(super) fn commit(&mut self, medium: &dyn Medium) -> Result<()> {
+        let at = self.geometry.super_page(0, 0);
+        self.word = encode_word(self.salt, self.which, self.lines.len());
+        medium.write(at, &self.word)?;
+        if !skips("lines.super.flush-word") {
+            medium.flush(at, LINE_BYTES)?;
+        }
+        Ok(())
+    }
+}
+
+fn encode_word(salt: u32, which: u32, used: usize) -> Word {
+    let mut head = [0; 8];
+    head[..4].copy_from_slice(&which.to_le_bytes());
+    head[4] = used as u8;
+    let check = crc32c::crc32c_append(salt, &head[..5]).to_le_bytes();
+    head[5..].copy_from_slice(&check[..3]);
+    head
+}
+
+fn encode_line(salt: u32, page: PageNo, place: Place) -> [u8; LINE_BYTES] {
+    let (kind, slots, committed, sum): (u32, [Slot; 2], u64, u32) = match place {
+        Place::Absent => (0, [0; 2], 0, 0),
+        Place::Single { slot, checksum } => (1, [slot, 0], 0, checksum.stored()),
+        Place::Pair { slots, committed, checksum } => (2, slots, committed, checksum.stored()),
+    };
+    let mut line = [0; LINE_BYTES];
+    line[4..8].copy_from_slice(&page.0.to_le_bytes());
+    line[8..12].copy_from_slice(&slots[0].to_le_bytes());
+    line[12..16].copy_from_slice(&slots[1].to_le_bytes());
+    line[16..24].copy_from_slice(&committed.to_le_bytes());
+    line[24..28].copy_from_slice(&sum.to_le_bytes());
+    line[28..32].copy_from_slice(&kind.to_le_bytes());
+    let check = crc32c::crc32c_append(salt, &line[4..]);
+    line[..4].copy_from_slice(&check.to_le_bytes());
+    line
+}
+
+fn decode_line(salt: u32, line: &[u8; LINE_BYTES]) -> Option<(PageNo, Place)> {
+    if !skips("lines.super.line-check") && word(line, 0) != crc32c::crc32c_append(salt, &line[4..]) {
+        return None;
+    }
+    let committed = u64::from(word(line, 16)) | u64::from(word(line, 20)) << 32;
+    let (first, second, checksum) = (word(line, 8), word(line, 12), Checksum::from_stored(word(line, 24)));
+    let place = match word(line, 28) {
+        0 => Place::Absent,
+        1 => Place::Single { slot: first, checksum: checksum? },
+        2 => Place::Pair { slots: [first, second], committed, checksum: checksum? },
+        _ => return None,
+    };
+    Some((PageNo(word(line, 4)), place))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::layout::CommitBy;
+    use super::*;
+    use crate::medium::{Granularity, Memory};
+
+    #[test]
+    fn the_word_decides_and_other_epochs_do_not_count() {
+        let geometry = Geometry::new(8, 8, CommitBy::SuperPage).unwrap();
+        let memory = Memory::new(Granularity::Line);
+        memory.grow(geometry.len(1)).unwrap();
+        let uuid = [3; 16];
+        let place = |slot| Place::Single { slot, checksum: Checksum::from_stored(5).unwrap() };
+        let read = |epoch| SuperPage::read(&memory, geometry, &uuid, epoch, [0; 8]).unwrap().1;
+        let mut page = SuperPage::new(geometry, &uuid, 1, [0; 8]);
+        page.write(&memory, &[(PageNo(4), place(1)), (PageNo(7), Place::Absent)]).unwrap();
+        assert_eq!(read(1), []);
+        page.commit(&memory).unwrap();
+        assert_eq!(read(1), [(PageNo(4), place(1)), (PageNo(7), Place::Absent)]);
+        page.write(&memory, &[(PageNo(4), place(2))]).unwrap();
+        assert_eq!(read(1), [(PageNo(4), place(1)), (PageNo(7), Place::Absent)]);
+        page.commit(&memory).unwrap();
+        assert_eq!(read(1), [(PageNo(4), place(2)), (PageNo(7), Place::Absent)]);
+        assert!(SuperPage::read(&memory, geometry, &uuid, 2, [0; 8]).is_err(), "not of this epoch, nor known");
+        assert_eq!(SuperPage::read(&memory, geometry, &uuid, 2, page.word()).unwrap().1, []);
+    }
+}

@@ -1,0 +1,43 @@
+//! Mutants: the store with one of its precautions left out.
+//!
+//! A flush, a fence, a check or a rule of order that a crash could prove necessary is written as
+//! `if !skips("lines.commit.fence-data") { medium.fence()? }`. Crash tests leave out one after the other, and must fail with
+//! each: a precaution whose absence no test notices is either needless or untested. Outside of tests `skips` is `false` at
+//! compile time.
+
+/// Whether this thread is to leave out the precaution called `name`.
+#[cfg(not(any(test, feature = "crash-testing")))]
+#[inline(always)]
+pub(crate) const fn skips(_name: &'static str) -> bool {
+    false
+}
+
+#[cfg(any(test, feature = "crash-testing"))]
+pub use tested::*;
+
+#[cfg(any(test, feature = "crash-testing"))]
+mod tested {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    thread_local! {
+        static LEFT_OUT: RefCell<Option<String>> = const { RefCell::new(None) };
+        static MET: RefCell<BTreeSet<&'static str>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    /// Whether this thread is to leave out the precaution called `name`.
+    pub(crate) fn skips(name: &'static str) -> bool {
+        MET.with_borrow_mut(|met| met.insert(name));
+        LEFT_OUT.with_borrow(|left_out| left_out.as_deref() == Some(name))
+    }
+
+    /// Leaves out the precaution called `name` on this thread, or none.
+    pub fn leave_out(name: Option<&str>) {
+        LEFT_OUT.set(name.map(String::from));
+    }
+
+    /// All precautions that this thread has come by.
+    pub fn met() -> BTreeSet<&'static str> {
+        MET.with_borrow(Clone::clone)
+    }
+}

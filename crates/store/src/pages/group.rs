@@ -1,0 +1,545 @@
+//! Group commit.
+//!
+//! 1. A transaction hands over, under one lock: its versions are installed in the cache, its changes merged into the group that
+//!    waits. Then the writer's place is free, and the next transaction builds on what was handed over.
+//! 2. Whoever waits and finds no leader becomes it: takes the whole group, and commits it as one batch. Meanwhile the next group
+//!    gathers. So under load the number of batches is that of the medium's fences, not that of transactions.
+//!    Where the last batch had several transactions, it first waits a little for as many: those who were in that batch are about
+//!    to hand over again, and would otherwise wait for a batch of their own.
+//! 3. When the batch is durable, snapshots that begin see it, and all who wait for it return.
+//!
+//! If the medium has no room ([`Error::Full`]) nothing of the group has happened, and what was built on it is void as well:
+//! everything handed over and not durable is rolled back, and the open transaction fails at its next step (`generation`). After
+//! any other failure nobody commits any more.
+//!
+//! A transaction that outgrows its memory spills to the backend, which allows no commit in between: it leads from then on until it
+//! ends, and keeps the writer's place until it is durable.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Source;
+use super::allocator::Allocator;
+use super::cache::{Cache, Held, PageMap, Verify};
+use super::snapshots::{Garbage, Snapshots};
+use super::transaction::{Change, State, Transaction};
+use crate::backend::{Backend, Batch, Content, Image, Lines, PageNo, Write};
+use crate::{Error, Result};
+
+/// A leader waits for others for this part of the time that a batch takes.
+const GATHERING_SHARE: u32 = 8;
+
+/// When a commit returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is durable.
+    #[default]
+    Now,
+    /// At once. It becomes durable, and visible to readers, with the next durable commit; a crash before loses it whole.
+    Later,
+}
+
+/// How much memory pages may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Clean pages, in bytes.
+    pub(crate) cache_bytes: usize,
+    /// Pages that the open transaction has changed, in bytes.
+    pub(crate) transaction_bytes: usize,
+    /// Versions kept for readers, in bytes.
+    pub(crate) version_bytes: usize,
+}
+
+/// Versions of pages over a backend, shared by all transactions and snapshots.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) cache: Cache,
+    pub(super) snapshots: Snapshots,
+    pub(super) limits: Limits,
+    writer: Mutex<Writer>,
+    writer_left: Condvar,
+    commits: Mutex<Commits>,
+    commits_changed: Condvar,
+    handed_over: Condvar,
+    /// How often handed-over commits were rolled back. Changes under the lock of `commits`.
+    generation: AtomicU64,
+}
+
+/// The writer's place.
+#[derive(Debug)]
+struct Writer {
+    is_taken: bool,
+    /// Pages in use, and the generation that they belong to; `None` while the writer has it.
+    allocator: Option<(u64, Allocator)>,
+}
+
+#[derive(Debug, Default)]
+struct Commits {
+    /// The number of the last transaction that was handed over.
+    last: u64,
+    waiting: Option<Group>,
+    is_led: bool,
+    /// The leader waits for others to hand over.
+    is_gathering: bool,
+    poison: Option<Error>,
+    is_closed: bool,
+    transactions: u64,
+    groups: u64,
+    pages: u64,
+    lines: u64,
+    latest: LastGroup,
+    /// How long the backend took for it.
+    latest_took: Duration,
+}
+
+/// What the last durable group consisted of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LastGroup {
+    pub(crate) transactions: u64,
+    pub(crate) pages: u64,
+    pub(crate) lines: u64,
+}
+
+/// Transactions that become durable together.
+#[derive(Debug, Default)]
+struct Group {
+    pages: PageMap<Merged>,
+    last: u64,
+    transactions: u64,
+    outcome: Arc<OnceLock<Result<()>>>,
+    /// The floor of snapshots before this group raised it.
+    floor_before: Option<u64>,
+}
+
+/// What a group does to a page.
+#[derive(Debug)]
+struct Merged {
+    /// `None`: it is free afterwards.
+    content: Option<Content>,
+    lines: Lines,
+    /// It is in use before the group.
+    existed: bool,
+}
+
+/// What has become of transactions since the store was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PagesStats {
+    pub(crate) transactions: u64,
+    pub(crate) groups: u64,
+    pub(crate) pages: u64,
+    pub(crate) lines: u64,
+    pub(crate) latest: LastGroup,
+    pub(crate) cache_misses: u64,
+    pub(crate) cached_pages: u64,
+    pub(crate) snapshots: u64,
+    pub(crate) versions: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pages {
+    pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits, verify: Verify) -> Arc<Self> {
+        Arc::new(Self {
+            cache: Cache::new(Arc::clone(&backend), limits.cache_bytes, verify),
+            snapshots: Snapshots::new(limits.version_bytes),
+            backend,
+            limits,
+            writer: Mutex::new(Writer { is_taken: false, allocator: None }),
+            writer_left: Condvar::new(),
+            commits: Mutex::default(),
+            commits_changed: Condvar::new(),
+            handed_over: Condvar::new(),
+            generation: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Begins a transaction, when the one before has been handed over.
+    pub(crate) fn write(self: &Arc<Self>) -> Result<Transaction> {
+        let mut writer = lock(&self.writer);
+        while writer.is_taken {
+            writer = wait(&self.writer_left, writer);
+        }
+        self.enter(writer)
+    }
+
+    /// Begins a transaction, unless there is one.
+    pub(crate) fn try_write(self: &Arc<Self>) -> Result<Option<Transaction>> {
+        let writer = lock(&self.writer);
+        if writer.is_taken { Ok(None) } else { self.enter(writer).map(Some) }
+    }
+
+    fn enter(self: &Arc<Self>, mut writer: MutexGuard<'_, Writer>) -> Result<Transaction> {
+        let generation = {
+            // The lock: a roll-back is over, or will make the transaction void.
+            let commits = lock(&self.commits);
+            if let Some(poison) = &commits.poison {
+                return Err(self.refusal(poison));
+            }
+            self.generation.load(SeqCst)
+        };
+        let allocator = match writer.allocator.take() {
+            Some((of, allocator)) if of == generation => allocator,
+            _ => Allocator::new(&self.backend.pages()),
+        };
+        writer.is_taken = true;
+        Ok(Transaction::new(Arc::clone(self), allocator, generation))
+    }
+
+    /// Gives the writer's place back.
+    pub(super) fn leave(&self, allocator: Allocator, generation: u64) {
+        let mut writer = lock(&self.writer);
+        writer.is_taken = false;
+        writer.allocator = Some((generation, allocator));
+        self.writer_left.notify_one();
+    }
+
+    /// Begins a snapshot of the last durable commit.
+    pub(crate) fn read(self: &Arc<Self>) -> Snapshot {
+        Snapshot { commit: self.snapshots.begin(), pages: Arc::clone(self) }
+    }
+
+    pub(super) fn is_current(&self, generation: u64) -> bool {
+        generation == self.generation.load(SeqCst)
+    }
+
+    fn refusal(&self, poison: &Error) -> Error {
+        Error::Poisoned { object: self.backend.name().into(), reason: poison.to_string() }
+    }
+
+    /// What a transaction gets that was built on commits that were rolled back.
+    pub(super) fn void(&self) -> Error {
+        let reason = "a commit that this transaction builds on found no room; begin again".into();
+        Error::Full { object: self.backend.name().into(), reason }
+    }
+
+    /// Waits until nothing is being committed, commits what waits, and leads from then on: no commit happens before
+    /// [`resign`](Self::resign).
+    pub(super) fn lead(&self) -> Result<()> {
+        let mut commits = lock(&self.commits);
+        loop {
+            if let Some(poison) = &commits.poison {
+                return Err(self.refusal(poison));
+            }
+            if commits.is_led {
+                commits = wait(&self.commits_changed, commits);
+                continue;
+            }
+            commits.is_led = true;
+            let Some(group) = commits.waiting.take() else { return Ok(()) };
+            drop(commits);
+            self.make_durable(group);
+            commits = lock(&self.commits);
+        }
+    }
+
+    /// Ends what [`lead`](Self::lead) began.
+    pub(super) fn resign(&self) {
+        lock(&self.commits).is_led = false;
+        self.commits_changed.notify_all();
+    }
+
+    /// Runs `work` while no commit is under way and none waits.
+    pub(crate) fn alone<T>(&self, work: impl FnOnce(&dyn Backend) -> Result<T>) -> Result<T> {
+        struct Resign<'a>(&'a Pages);
+        impl Drop for Resign<'_> {
+            fn drop(&mut self) {
+                self.0.resign();
+            }
+        }
+        self.lead()?;
+        let _resign = Resign(self);
+        work(&*self.backend)
+    }
+
+    /// Hands over what `transaction` changed, gives back the writer's place, and waits as `durability` says.
+    pub(super) fn commit(&self, transaction: &mut Transaction, durability: Durability) -> Result<()> {
+        let mut commits = lock(&self.commits);
+        if let Some(poison) = &commits.poison {
+            return Err(self.refusal(poison));
+        }
+        if !self.is_current(transaction.generation) {
+            return Err(self.void());
+        }
+        let is_leader = transaction.is_leader;
+        commits.last += 1;
+        let number = commits.last;
+        let mut group = commits.waiting.take().unwrap_or_default();
+        group.last = number;
+        group.transactions += 1;
+        self.merge(&mut group, transaction, number);
+        let outcome = Arc::clone(&group.outcome);
+        if is_leader {
+            drop(commits);
+            transaction.is_leader = false;
+            self.make_durable(group);
+            transaction.leave();
+            return outcome.get().cloned().unwrap_or(Ok(()));
+        }
+        let is_large = group.pages.len() * size_of::<Image>() > self.limits.transaction_bytes;
+        commits.waiting = Some(group);
+        if commits.is_gathering {
+            self.handed_over.notify_one();
+        }
+        drop(commits);
+        transaction.leave();
+        if durability == Durability::Later && !is_large {
+            return Ok(());
+        }
+        self.wait_for(&outcome)
+    }
+
+    /// Makes durable what was handed over.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.lead()?;
+        self.resign();
+        Ok(())
+    }
+
+    fn wait_for(&self, outcome: &OnceLock<Result<()>>) -> Result<()> {
+        let mut commits = lock(&self.commits);
+        loop {
+            if let Some(outcome) = outcome.get() {
+                return outcome.clone();
+            }
+            if commits.is_led {
+                commits = wait(&self.commits_changed, commits);
+                continue;
+            }
+            commits.is_led = true;
+            commits = self.gather(commits);
+            let Some(group) = commits.waiting.take() else {
+                // The group of `outcome` is neither waiting nor led nor done: impossible, and an error rather than a hang.
+                commits.is_led = false;
+                return Err(Error::Invalid("a commit was lost between groups".into()));
+            };
+            drop(commits);
+            self.make_durable(group);
+            commits = lock(&self.commits);
+        }
+    }
+
+    /// Waits for as many transactions as there were in the last batch, but not for long. The caller leads.
+    fn gather<'a>(&self, mut commits: MutexGuard<'a, Commits>) -> MutexGuard<'a, Commits> {
+        let expected = commits.latest.transactions;
+        let deadline = Instant::now() + commits.latest_took / GATHERING_SHARE;
+        while expected > 1 && commits.waiting.as_ref().is_some_and(|group| group.transactions < expected) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            commits.is_gathering = true;
+            commits = self.handed_over.wait_timeout(commits, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        commits.is_gathering = false;
+        commits
+    }
+
+    /// Installs the versions that commit `number` makes, and adds what it does to the group.
+    fn merge(&self, group: &mut Group, transaction: &mut Transaction, number: u64) {
+        let mut superseded = Vec::with_capacity(transaction.changes.len());
+        let mut is_all_known = true;
+        for (page, change) in transaction.changes.drain() {
+            let Change { state, is_spilled, lines, before, existed, .. } = change;
+            is_all_known &= !existed || before.is_some();
+            let (held, content) = match state {
+                State::Image(image) if is_spilled => (Held::Image(image), Some(Content::Spilled)),
+                State::Image(image) => (Held::Image(Arc::clone(&image)), Some(Content::Image(image))),
+                State::Spilled => (Held::OnMedium, Some(Content::Spilled)),
+                State::Freed => (Held::Freed, None),
+            };
+            if self.cache.install(page, number, held, before) {
+                superseded.push(page);
+            }
+            let merged = group.pages.entry(page).or_insert(Merged { content: None, lines: Lines::default(), existed });
+            merged.content = content;
+            merged.lines = merged.lines.with(lines);
+        }
+        if !superseded.is_empty() {
+            self.snapshots.supersede(superseded.into_iter(), number);
+        }
+        if !is_all_known {
+            let before = self.snapshots.give_up_before(number);
+            group.floor_before.get_or_insert(before);
+        }
+    }
+
+    /// Commits `group` to the backend, says so to all, and resigns. The caller leads.
+    fn make_durable(&self, group: Group) {
+        /// A leader that panics must not leave others waiting for it.
+        struct Abandoned<'a>(&'a Pages, &'a OnceLock<Result<()>>);
+        impl Drop for Abandoned<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    let error = Error::Invalid("the thread that committed panicked".into());
+                    let _ = self.1.set(Err(error.clone()));
+                    self.0.poison(&error);
+                    self.0.resign();
+                }
+            }
+        }
+        let Group { pages, last, transactions, outcome, floor_before } = group;
+        let _abandoned = Abandoned(self, &outcome);
+        let mut batch = Batch::default();
+        for (&page, merged) in &pages {
+            match &merged.content {
+                Some(content) => {
+                    let lines = if merged.existed { merged.lines } else { Lines::ALL };
+                    batch.writes.push(Write { page, content: content.clone(), lines });
+                }
+                None if merged.existed => batch.frees.push(page),
+                None => {}
+            }
+        }
+        // In the order of pages: what lies together is written together, and runs are alike.
+        batch.writes.sort_unstable_by_key(|write| write.page);
+        batch.frees.sort_unstable();
+        let is_empty = batch.writes.is_empty() && batch.frees.is_empty();
+        let began = Instant::now();
+        let committed = if is_empty { Ok(()) } else { self.backend.commit(&batch) };
+        let took = began.elapsed();
+        let lines = batch.writes.iter().map(|write| u64::from(write.lines.count())).sum();
+        let latest = LastGroup { transactions, pages: batch.writes.len() as u64, lines };
+        drop(batch);
+        match committed {
+            Ok(()) => {
+                self.cache.set_durable(last);
+                self.drop_garbage(&self.snapshots.advance(last));
+                let mut commits = lock(&self.commits);
+                commits.transactions += transactions;
+                commits.groups += u64::from(!is_empty);
+                commits.pages += latest.pages;
+                commits.lines += latest.lines;
+                (commits.latest, commits.latest_took) = (latest, took);
+                let _ = outcome.set(Ok(()));
+            }
+            Err(error @ Error::Full { .. }) => {
+                self.backend.discard_spilled();
+                self.roll_back(&pages, &outcome, floor_before, &error);
+            }
+            Err(error) => {
+                self.poison(&error);
+                let _ = outcome.set(Err(error));
+            }
+        }
+        self.resign();
+    }
+
+    fn roll_back(
+        &self,
+        pages: &PageMap<Merged>,
+        outcome: &OnceLock<Result<()>>,
+        floor_before: Option<u64>,
+        error: &Error,
+    ) {
+        let mut commits = lock(&self.commits);
+        // First: whoever reads a page that was taken back finds out that its transaction is void.
+        self.generation.fetch_add(1, SeqCst);
+        let waiting = commits.waiting.take();
+        let durable = self.snapshots.durable();
+        for page in pages.keys().chain(waiting.iter().flat_map(|group| group.pages.keys())) {
+            self.cache.roll_back(*page, durable);
+        }
+        let floor_before = floor_before.or(waiting.as_ref().and_then(|group| group.floor_before));
+        self.snapshots.roll_back(floor_before);
+        let _ = outcome.set(Err(error.clone()));
+        if let Some(waiting) = waiting {
+            let _ = waiting.outcome.set(Err(error.clone()));
+        }
+    }
+
+    fn poison(&self, error: &Error) {
+        let mut commits = lock(&self.commits);
+        let refusal = self.refusal(error);
+        if let Some(waiting) = commits.waiting.take() {
+            let _ = waiting.outcome.set(Err(refusal));
+        }
+        commits.poison.get_or_insert_with(|| error.clone());
+    }
+
+    fn drop_garbage(&self, garbage: &Garbage) {
+        for &page in &garbage.pages {
+            self.cache.prune(page, garbage.oldest);
+        }
+    }
+
+    /// Makes durable what was handed over, and closes the backend. The last call.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.alone(|backend| {
+            let mut commits = lock(&self.commits);
+            if !commits.is_closed {
+                backend.close()?;
+                commits.is_closed = true;
+            }
+            Ok(())
+        })
+    }
+
+    /// The number of the last transaction that was handed over.
+    #[cfg(test)]
+    pub(crate) fn handed_over(&self) -> u64 {
+        lock(&self.commits).last
+    }
+
+    pub(crate) fn stats(&self) -> PagesStats {
+        let (snapshots, versions) = self.snapshots.counts();
+        let cache = self.cache.stats();
+        let commits = lock(&self.commits);
+        PagesStats {
+            transactions: commits.transactions,
+            groups: commits.groups,
+            pages: commits.pages,
+            lines: commits.lines,
+            latest: commits.latest,
+            cache_misses: cache.misses,
+            cached_pages: cache.pages,
+            snapshots,
+            versions,
+        }
+    }
+}
+
+/// Pages as of one durable commit.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pages: Arc<Pages>,
+    commit: u64,
+}
+
+impl Snapshot {
+    pub(crate) fn commit(&self) -> u64 {
+        self.commit
+    }
+}
+
+impl Source for &Snapshot {
+    fn page(&mut self, page: PageNo) -> Result<Arc<Image>> {
+        let image = self.pages.cache.get(page, self.commit);
+        if self.pages.snapshots.is_dead(self.commit) {
+            return Err(Error::SnapshotTooOld { commit: self.commit });
+        }
+        image?.ok_or(Error::SnapshotTooOld { commit: self.commit })
+    }
+
+    fn stamp(&self) -> u64 {
+        0
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        let garbage = self.pages.snapshots.end(self.commit);
+        self.pages.drop_garbage(&garbage);
+    }
+}

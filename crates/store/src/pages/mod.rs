@@ -1,0 +1,33 @@
+//! Versions of pages in memory over a [`Backend`](crate::backend::Backend): one writer, many snapshot readers, group commit.
+//!
+//! Commits are numbered, from 1 at each open. A transaction *hands over* what it changed: its versions are installed in the
+//! [`cache`] under the next number and merged into the group that waits, and the next writer goes on from there. Whoever finds
+//! nobody at it makes the group durable as one batch ([`group`]). Readers see the last durable commit as of their beginning
+//! ([`snapshots`]): neither waits for the other.
+
+mod allocator;
+mod cache;
+mod group;
+mod snapshots;
+mod transaction;
+mod volatile;
+
+pub use group::Durability;
+pub(crate) use group::{Limits, Pages, Snapshot};
+pub use transaction::Savepoint;
+pub(crate) use transaction::Transaction;
+pub(crate) use volatile::Volatile;
+
+use std::sync::Arc;
+
+use crate::Result;
+use crate::backend::{Image, PageNo};
+
+/// Pages by number: of a snapshot, or of the open transaction.
+pub(crate) trait Source {
+    /// A page.
+    fn page(&mut self, page: PageNo) -> Result<Arc<Image>>;
+
+    /// Changes whenever any page may have changed.
+    fn stamp(&self) -> u64;
+}

@@ -1,0 +1,333 @@
+//! The store: what is opened, and what hands out transactions.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::backend::{Backend, BackendStats};
+use crate::copy::{self, Existing};
+use crate::flips::{FlipBackend, FlipOptions};
+use crate::lines::{self, LineBackend};
+use crate::lock::Lock;
+use crate::medium::{Emulation, File, Granularity, Medium, Pmem};
+use crate::options::{Access, MediumKind, Options};
+use crate::pages::{Durability, Limits, Pages, Transaction, Volatile};
+use crate::read::ReadTransaction;
+use crate::report::{self, Report};
+use crate::superblock::{Layout, Superblock};
+use crate::tree::{self, CATALOG};
+use crate::write::WriteTransaction;
+use crate::{Error, Result};
+
+/// Named ordered maps in one file, in persistent memory, or in plain memory. A handle: clones of it are the same store.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What handles and transactions share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) pages: Arc<Pages>,
+    access: Access,
+    /// Let go when all else is over.
+    _lock: Option<Lock>,
+}
+
+impl Inner {
+    /// Makes durable what was committed for later, and leaves the medium so that opening it again has nothing to recover.
+    fn close(&self) -> Result<()> {
+        match self.access {
+            Access::ReadOnly => Ok(()),
+            Access::ReadWrite => self.pages.close(),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Nobody is left to be told. What was acknowledged is durable, and the next open recovers.
+        let _ = self.close();
+    }
+}
+
+/// What a store has done since it was opened, and what it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// What the medium has been told.
+    pub backend: BackendStats,
+    /// Transactions that are durable.
+    pub transactions: u64,
+    /// Batches that they became durable in: less than `transactions` where threads commit together.
+    pub batches: u64,
+    /// Pages that batches have changed.
+    pub changed_pages: u64,
+    /// Lines of 64 bytes that batches have changed.
+    pub changed_lines: u64,
+    /// Transactions, pages and lines of the last batch.
+    pub last_batch: (u64, u64, u64),
+    /// Pages that had to be read from the medium.
+    pub cache_misses: u64,
+    /// Pages in memory.
+    pub cached_pages: u64,
+    /// Live snapshots.
+    pub snapshots: u64,
+    /// Versions of pages that are kept for them.
+    pub versions: u64,
+}
+
+impl Store {
+    /// A store that lives and dies with the process.
+    pub fn memory() -> Result<Self> {
+        Self::on(Arc::new(Volatile::default()), &Options::default(), None)
+    }
+
+    /// Opens the store at `path`; makes one if there is nothing and `options` allow to write.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("fruit.store");
+    /// use onehop_store::{Options, Store};
+    ///
+    /// let store = Store::open(&path, &Options::default())?;
+    /// let transaction = store.write()?;
+    /// transaction.tree("colours")?.insert("apple", "red")?;
+    /// transaction.commit()?;
+    ///
+    /// let snapshot = store.read()?;
+    /// assert_eq!(snapshot.tree("colours")?.get("apple")?.unwrap(), b"red");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if somebody has it open, [`Error::Unknown`] if it is not a store, [`Error::Corrupt`] if it is damaged.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let path = path.as_ref();
+        loop {
+            if options.access == Access::ReadWrite && !path.exists() {
+                match Self::create(path, options) {
+                    // Another process was faster.
+                    Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {}
+                    Err(error) => return Err(error),
+                    Ok(()) => {}
+                }
+            }
+            let lock = Lock::acquire(path, options.access)?;
+            if !lock.is_of(path)? {
+                // Compaction has put another file there.
+                continue;
+            }
+            let file = match options.access {
+                Access::ReadWrite => File::open(path)?,
+                Access::ReadOnly => File::open_read_only(path)?,
+            };
+            if file.is_empty() && options.access == Access::ReadWrite {
+                return Self::on(create_backend(Arc::new(file))?, options, Some(lock));
+            }
+            let medium: Arc<dyn Medium> = match (Superblock::read(&file)?.layout, options.access) {
+                (Layout::Flips, _) => Arc::new(file),
+                (Layout::Lines, Access::ReadWrite) => Arc::new(Pmem::open(path, Emulation::Allowed)?),
+                (Layout::Lines, Access::ReadOnly) => Arc::new(Pmem::open_read_only(path, Emulation::Allowed)?),
+            };
+            return Self::on(open_backend(medium, options.access)?, options, Some(lock));
+        }
+    }
+
+    /// Makes an empty store at `path`, whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with `AlreadyExists` if there is something.
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<()> {
+        copy::make(path.as_ref(), options, Existing::Keep, |_| Ok(()))
+    }
+
+    /// Makes an empty store in a new file. A crash may leave half of it.
+    pub(crate) fn create_in_place(path: &Path, options: &Options) -> Result<Self> {
+        let is_memory = match options.medium {
+            MediumKind::Auto => Pmem::is_persistent(path),
+            MediumKind::File => false,
+            MediumKind::Pmem => true,
+        };
+        let medium: Arc<dyn Medium> = match is_memory {
+            true => Arc::new(Pmem::create(path, Emulation::Allowed)?),
+            false => Arc::new(File::create(path)?),
+        };
+        let lock = Lock::acquire(path, Access::ReadWrite)?;
+        let options = options.clone().access(Access::ReadWrite);
+        Self::on(create_backend(medium)?, &options, Some(lock))
+    }
+
+    /// Makes an empty store on an empty medium.
+    pub fn create_on(medium: Arc<dyn Medium>, options: &Options) -> Result<Self> {
+        Self::on(create_backend(medium)?, options, None)
+    }
+
+    /// Opens the store on a medium, which nobody else may have open meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] if it is not a store, [`Error::Corrupt`] if it is damaged.
+    pub fn open_on(medium: Arc<dyn Medium>, options: &Options) -> Result<Self> {
+        Self::on(open_backend(medium, options.access)?, options, None)
+    }
+
+    /// A store on `backend`. A new one gets its tree of trees.
+    pub(crate) fn on(backend: Arc<dyn Backend>, options: &Options, lock: Option<Lock>) -> Result<Self> {
+        let limits = Limits {
+            cache_bytes: options.cache_bytes,
+            transaction_bytes: options.transaction_bytes,
+            version_bytes: options.version_bytes,
+        };
+        let in_use = backend.pages();
+        let is_new = in_use.is_empty();
+        if !is_new && in_use[0] != CATALOG {
+            return Err(Error::corrupt(backend.name(), "page 0, where the tree of trees begins, is missing"));
+        }
+        let backend: Arc<dyn Backend> = match options.access {
+            // Nothing was ever committed to it: as good as an empty store, and not to be changed.
+            Access::ReadOnly if is_new => Arc::new(Volatile::default()),
+            _ => backend,
+        };
+        let pages = Pages::new(backend, limits, tree::verify);
+        if is_new {
+            make_catalog(pages.write()?)?;
+        }
+        Ok(Self { inner: Arc::new(Inner { pages, access: options.access, _lock: lock }) })
+    }
+
+    fn check_access(&self) -> Result<()> {
+        match self.inner.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(Error::ReadOnly { object: self.inner.pages.backend().name().into() }),
+        }
+    }
+
+    /// Begins a transaction that may change things; waits for the one before it.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Poisoned`].
+    pub fn write(&self) -> Result<WriteTransaction> {
+        self.check_access()?;
+        Ok(WriteTransaction::new(self.inner.pages.write()?, &self.inner))
+    }
+
+    /// Begins a transaction that may change things, unless there is one.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Poisoned`].
+    pub fn try_write(&self) -> Result<Option<WriteTransaction>> {
+        self.check_access()?;
+        Ok(self.inner.pages.try_write()?.map(|transaction| WriteTransaction::new(transaction, &self.inner)))
+    }
+
+    /// Begins a transaction that reads what is durable now.
+    pub fn read(&self) -> Result<ReadTransaction> {
+        Ok(ReadTransaction::new(&self.inner))
+    }
+
+    /// Makes durable what was committed for later.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.pages.sync()
+    }
+
+    /// Brings the medium's tables up to date, so that opening the store again has little to do.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.check_access()?;
+        self.inner.pages.alone(|backend| backend.checkpoint())
+    }
+
+    /// Walks everything: every page in use belongs to one tree, once; keys are in order; what the medium keeps has its checksum.
+    /// Writers wait meanwhile.
+    ///
+    /// # Errors
+    /// What keeps it from looking. What it finds is in the report.
+    pub fn check(&self) -> Result<Report> {
+        let _writer = match self.inner.access {
+            Access::ReadWrite => Some(self.inner.pages.write()?),
+            Access::ReadOnly => None,
+        };
+        self.inner.pages.alone(|_| report::check(&self.inner.pages))
+    }
+
+    /// Copies what is durable now to a new store at `path`, which is whole and durable on return. Writers go on meanwhile; the copy
+    /// has full pages and no free ones.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with `AlreadyExists` if there is something at `path`; [`Error::SnapshotTooOld`] if writers outran it.
+    pub fn backup(&self, path: impl AsRef<Path>) -> Result<()> {
+        let snapshot = self.read()?;
+        copy::make(path.as_ref(), &Options::default(), Existing::Keep, |copy| copy::copy(&snapshot, copy))
+    }
+
+    /// Makes the file at `path`, which nobody has open, as small as it can be: a copy takes its place, whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if somebody has it open; the store is as it was after any error.
+    pub fn compact(path: impl AsRef<Path>, options: &Options) -> Result<()> {
+        let path = path.as_ref();
+        if !path.exists() {
+            return Err(Error::io("compact", &path.display().to_string(), std::io::ErrorKind::NotFound));
+        }
+        let store = Self::open(path, options)?;
+        store.check_access()?;
+        let snapshot = store.read()?;
+        copy::make(path, options, Existing::Replace, |copy| copy::copy(&snapshot, copy))
+    }
+
+    /// Closes the store, and says whether that went well; dropping the last handle does the same and says nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if another handle or a transaction is still there: it stays open until those are gone.
+    pub fn close(self) -> Result<()> {
+        match Arc::into_inner(self.inner) {
+            Some(inner) => inner.close(),
+            None => Err(Error::Invalid("a transaction or another handle of the store is open".into())),
+        }
+    }
+
+    /// Does a bounded piece of the work that can wait, and says whether there may be more: for a thread that has nothing else to do.
+    pub fn maintain(&self) -> Result<bool> {
+        self.check_access()?;
+        self.inner.pages.alone(|backend| backend.maintain())
+    }
+
+    /// What it has done since it was opened, and what it has.
+    pub fn stats(&self) -> Stats {
+        let pages = self.inner.pages.stats();
+        Stats {
+            backend: self.inner.pages.backend().stats(),
+            transactions: pages.transactions,
+            batches: pages.groups,
+            changed_pages: pages.pages,
+            changed_lines: pages.lines,
+            last_batch: (pages.latest.transactions, pages.latest.pages, pages.latest.lines),
+            cache_misses: pages.cache_misses,
+            cached_pages: pages.cached_pages,
+            snapshots: pages.snapshots,
+            versions: pages.versions,
+        }
+    }
+}
+
+/// Makes an empty store of an empty medium, in the layout for its granularity.
+fn create_backend(medium: Arc<dyn Medium>) -> Result<Arc<dyn Backend>> {
+    Ok(match medium.granularity() {
+        Granularity::Line => Arc::new(LineBackend::create(medium, &lines::Options::default())?),
+        Granularity::Page => Arc::new(FlipBackend::create(medium, FlipOptions::default())?),
+    })
+}
+
+/// Opens what is on a medium.
+fn open_backend(medium: Arc<dyn Medium>, access: Access) -> Result<Arc<dyn Backend>> {
+    Ok(match Superblock::read(&*medium)?.layout {
+        Layout::Lines => Arc::new(LineBackend::open(medium, &lines::Options::default())?),
+        Layout::Flips => Arc::new(FlipBackend::open(medium, FlipOptions::default(), access)?),
+    })
+}
+
+fn make_catalog(mut transaction: Transaction) -> Result<()> {
+    let root = tree::create(&mut transaction)?;
+    debug_assert_eq!(root, CATALOG);
+    transaction.commit(Durability::Now)
+}

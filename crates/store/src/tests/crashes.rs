@@ -1,0 +1,280 @@
+//! Crashes of whole stores: trees, groups and spilled transactions on simulated files and simulated memory.
+//!
+//! A store of a few pages runs random transactions; after every write, flush and fence, every image that a crash may leave (or a
+//! sample) is opened. It must hold what the last acknowledged commit made, or the one under way, be sound, and live on: a transaction that
+//! aborts, one that commits, and another opening. Of some images the life afterwards is explored for crashes in turn.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::backend::Backend;
+use crate::explore::backends::Simulated;
+use crate::explore::{CrashImage, Durability as Model, Event, Explorer, Limits, Progress, Random};
+use crate::flips::{FlipBackend, FlipOptions, Syncs};
+use crate::lines::{self, LineBackend};
+use crate::medium::{LineDurability, SectorDurability, SimFile, SimPmem};
+use crate::{Access, Durability, Options, Result, Store};
+
+/// All trees.
+type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+/// Stores so small that what takes thousands of commits elsewhere happens after a few.
+trait Small: Simulated {
+    fn create(self: Arc<Self>) -> Result<Arc<dyn Backend>>;
+    fn open(self: Arc<Self>) -> Result<Arc<dyn Backend>>;
+}
+
+const FILE: FlipOptions = FlipOptions {
+    syncs: Syncs::One,
+    uuid: Some([7; 16]),
+    initial_slots: 12,
+    growth_min_slots: 4,
+    growth_max_slots: 4,
+    chain_min_slots: 3,
+    chain_max_slots: 6,
+};
+
+const MEMORY: lines::Options = lines::Options {
+    commit_by: lines::CommitBy::Journal,
+    ring_records: 12,
+    region_slots: 8,
+    shadow_slots: 3,
+    uuid: [7; 16],
+};
+
+impl Small for SimFile {
+    fn create(self: Arc<Self>) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(FlipBackend::create(self, FILE)?))
+    }
+
+    fn open(self: Arc<Self>) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(FlipBackend::open(self, FILE, Access::ReadWrite)?))
+    }
+}
+
+impl Small for SimPmem {
+    fn create(self: Arc<Self>) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(LineBackend::create(self, &MEMORY)?))
+    }
+
+    fn open(self: Arc<Self>) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(LineBackend::open(self, &MEMORY)?))
+    }
+}
+
+/// So little memory that large transactions spill and pages are read again and again.
+fn options() -> Options {
+    Options::default().cache_bytes(0).transaction_bytes(4 * 4096)
+}
+
+struct Story {
+    trace: Vec<Event>,
+    /// What each commit made; 0: there is no store.
+    states: Vec<Option<State>>,
+}
+
+fn tell<M: Small>(seed: u64, transactions: u64) -> Story {
+    let mut random = Random::new(seed);
+    let medium = Arc::new(M::holding(CrashImage::new(), true));
+    let mark = |acked, begun| medium.record().record(Event::Mark(Progress { acked, begun }));
+    mark(0, 1);
+    let store = Store::on(Arc::clone(&medium).create().unwrap(), &options(), None).unwrap();
+    mark(1, 1);
+    let mut states = vec![None, Some(State::new())];
+    let mut acked = 1;
+    let mut state = State::new();
+    for _ in 0..transactions {
+        let transaction = store.write().unwrap();
+        let mut after = state.clone();
+        for _ in 0..[1, 3, 12][random.below(3) as usize] {
+            step(&transaction, &mut after, &mut random);
+        }
+        if random.below(6) == 0 {
+            transaction.abort();
+            continue;
+        }
+        state = after;
+        states.push(Some(state.clone()));
+        let begun = states.len() as u64 - 1;
+        mark(acked, begun);
+        if random.below(5) == 0 {
+            // Together with the next one, or earlier if that one has to spill.
+            transaction.commit_with(Durability::Later).unwrap();
+            continue;
+        }
+        transaction.commit().unwrap();
+        acked = begun;
+        mark(acked, begun);
+        if random.below(6) == 0 {
+            store.checkpoint().unwrap();
+        }
+    }
+    store.close().unwrap();
+    let begun = states.len() as u64 - 1;
+    mark(begun, begun);
+    Story { trace: medium.record().take_trace(), states }
+}
+
+fn step(transaction: &crate::WriteTransaction, state: &mut State, random: &mut Random) {
+    let name = format!("tree {}", random.below(2));
+    let mut tree = transaction.tree(&name).unwrap();
+    let map = state.entry(name).or_default();
+    let key = format!("key {:03}", random.below(60)).into_bytes();
+    if random.below(4) == 0 {
+        assert_eq!(tree.remove(&key).unwrap(), map.remove(&key).is_some());
+        return;
+    }
+    let length = [0, 10, 300, 900, 4100][random.below(5) as usize];
+    let value = vec![random.below(256) as u8; length];
+    tree.insert(&key, &value).unwrap();
+    map.insert(key, value);
+}
+
+fn contents(store: &Store) -> Result<State> {
+    let snapshot = store.read()?;
+    let mut state = State::new();
+    for name in snapshot.trees()? {
+        let mut map = BTreeMap::new();
+        let mut entries = snapshot.tree(&name)?.iter();
+        while let Some((key, value)) = entries.next_ref()? {
+            map.insert(key.to_vec(), value.to_vec());
+        }
+        state.insert(name, map);
+    }
+    Ok(state)
+}
+
+/// Opens what a crash left, and says which state it holds; `None` if there was no store, and none was promised.
+fn recovered<M: Small>(
+    medium: &Arc<M>,
+    states: &[Option<State>],
+    progress: Progress,
+) -> std::result::Result<Option<(Store, State)>, String> {
+    let opened = Arc::clone(medium).open().and_then(|backend| Store::on(backend, &options(), None));
+    let store = match opened {
+        Ok(store) => store,
+        Err(_) if states[progress.acked as usize].is_none() => return Ok(None),
+        Err(error) => return Err(format!("open: {error}")),
+    };
+    let found = contents(&store).map_err(|error| format!("read: {error}"))?;
+    let allowed = &states[progress.acked as usize..=progress.begun as usize];
+    if !allowed.iter().any(|state| state.as_ref() == Some(&found)) {
+        return Err("neither what was acknowledged nor what was under way".into());
+    }
+    let report = store.check().map_err(|error| format!("check: {error}"))?;
+    if report.is_sound() { Ok(Some((store, found))) } else { Err(report.to_string()) }
+}
+
+/// Goes on with a store that was recovered.
+fn live_on(store: &Store, mut state: State, mark: impl Fn(u64, u64)) -> Result<Vec<Option<State>>> {
+    let mut states = vec![Some(state.clone())];
+    mark(0, 0);
+    let aborted = store.write()?;
+    for i in 0..40_u32 {
+        aborted.tree("aborted")?.insert(i.to_be_bytes(), [1; 500])?;
+    }
+    aborted.abort();
+    for round in 0..2_u8 {
+        let transaction = store.write()?;
+        transaction.tree("tree 0")?.insert("key 000", vec![round; 700])?;
+        transaction.tree("after")?.insert([round], "")?;
+        state.entry("tree 0".into()).or_default().insert(b"key 000".to_vec(), vec![round; 700]);
+        state.entry("after".into()).or_default().insert(vec![round], vec![]);
+        let begun = states.len() as u64;
+        mark(begun - 1, begun);
+        transaction.commit()?;
+        mark(begun, begun);
+        states.push(Some(state.clone()));
+    }
+    Ok(states)
+}
+
+fn survives<M: Small, D: Model>(seed: u64, transactions: u64, limits: Limits, nested_every: u64) {
+    let story = tell::<M>(seed, transactions);
+    let mut explorer = Explorer::new(limits, seed);
+    let mut nested = Explorer::new(Limits { exhaustive: 4, samples: 1 }, seed);
+    let mut judged = 0_u64;
+    let judge = &mut |image: &CrashImage, progress: Progress| {
+        judged += 1;
+        let is_nested = judged.is_multiple_of(nested_every);
+        let medium = Arc::new(M::holding(image.clone(), is_nested));
+        let Some((store, found)) = recovered(&medium, &story.states, progress)? else { return Ok(()) };
+        if !is_nested && !judged.is_multiple_of(5) {
+            return Ok(());
+        }
+        let mark = |acked, begun| medium.record().record(Event::Mark(Progress { acked, begun }));
+        let states = live_on(&store, found, mark).map_err(|error| format!("afterwards: {error}"))?;
+        drop(store);
+        let end = states.len() as u64 - 1;
+        recovered(&medium, &states, Progress { acked: end, begun: end }).map_err(|e| format!("opened again: {e}"))?;
+        if is_nested {
+            let judge = &mut |image: &CrashImage, progress: Progress| {
+                recovered(&Arc::new(M::holding(image.clone(), false)), &states, progress).map(|_| ())
+            };
+            let explored = nested.explore::<D>(image, &medium.record().take_trace(), judge);
+            explored.map_err(|violation| format!("afterwards, {violation}"))?;
+        }
+        Ok(())
+    };
+    if let Err(violation) = explorer.explore::<D>(&CrashImage::new(), &story.trace, judge) {
+        panic!("seed {seed}: {violation}");
+    }
+    println!("seed {seed}: {}; afterwards {}", explorer.counts(), nested.counts());
+}
+
+/// How many stories, of which seeds: `ONEHOP_CRASH_SEEDS` for more than a test run has time for.
+fn seeds(few: u64) -> std::ops::Range<u64> {
+    let seeds = std::env::var("ONEHOP_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    0..seeds.unwrap_or(few)
+}
+
+#[test]
+fn stores_on_files_survive() {
+    for seed in seeds(2) {
+        survives::<SimFile, SectorDurability>(seed, 10, Limits { exhaustive: 16, samples: 8 }, 997);
+    }
+}
+
+#[test]
+fn stores_on_memory_survive() {
+    for seed in seeds(1) {
+        survives::<SimPmem, LineDurability>(seed, 4, Limits { exhaustive: 2, samples: 1 }, 4999);
+    }
+}
+
+#[test]
+fn no_flipped_byte_of_a_store_gives_wrong_data() {
+    fn flip<M: Small>(step: u64) {
+        let medium = Arc::new(M::holding(CrashImage::new(), false));
+        let store = Store::on(Arc::clone(&medium).create().unwrap(), &options(), None).unwrap();
+        let (mut state, mut random) = (State::new(), Random::new(1));
+        let transaction = store.write().unwrap();
+        for _ in 0..40 {
+            self::step(&transaction, &mut state, &mut random);
+        }
+        transaction.commit().unwrap();
+        store.close().unwrap();
+        let image = medium.record().now();
+        let (mut refused, mut right) = (0, 0);
+        for at in (0..image.len()).step_by(step as usize) {
+            for flip in [0x01, 0x80, 0xff] {
+                let mut byte = [0];
+                image.read(at, &mut byte);
+                let mut damaged = image.clone();
+                damaged.write(at, &[byte[0] ^ flip]);
+                let medium = Arc::new(M::holding(damaged, false));
+                let opened = medium.open().and_then(|backend| Store::on(backend, &options(), None));
+                match opened.and_then(|store| contents(&store)) {
+                    Ok(found) => {
+                        assert!(found == state, "byte {at} ^ {flip:#x} gives wrong data");
+                        right += 1;
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        assert!(refused > 0 && right > 0, "{refused} {right}");
+    }
+    flip::<SimFile>(3);
+    flip::<SimPmem>(3);
+}

@@ -1,0 +1,180 @@
+//! Stores in files: opening, locks, backups, compaction.
+
+use std::path::PathBuf;
+
+use crate::{Access, Error, MediumKind, Options, Store};
+
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.store");
+    (directory, path)
+}
+
+fn fill(store: &Store, keys: std::ops::Range<u32>) {
+    let transaction = store.write().unwrap();
+    let mut tree = transaction.tree("t").unwrap();
+    for key in keys {
+        tree.insert(key.to_be_bytes(), vec![key as u8; (key % 300) as usize]).unwrap();
+    }
+    tree.insert("long", vec![7; 50_000]).unwrap();
+    transaction.commit().unwrap();
+}
+
+fn holds(store: &Store, keys: std::ops::Range<u32>) {
+    let tree = store.read().unwrap().tree("t").unwrap();
+    assert_eq!(tree.len().unwrap(), u64::from(keys.end - keys.start) + 1);
+    for key in keys {
+        assert_eq!(tree.get(key.to_be_bytes()).unwrap().unwrap(), vec![key as u8; (key % 300) as usize]);
+    }
+    assert_eq!(tree.get("long").unwrap().unwrap(), vec![7; 50_000]);
+    let report = store.check().unwrap();
+    assert!(report.is_sound(), "{report}");
+}
+
+#[test]
+fn what_was_committed_is_there_again() {
+    let (_directory, path) = directory();
+    let options = Options::default();
+    for last in 1..5_u32 {
+        let store = Store::open(&path, &options).unwrap();
+        fill(&store, (last - 1) * 1000..last * 1000);
+        holds(&store, 0..last * 1000);
+    }
+    let reader = Store::open(&path, &options.clone().access(Access::ReadOnly)).unwrap();
+    let second = Store::open(&path, &options.clone().access(Access::ReadOnly)).unwrap();
+    holds(&reader, 0..4000);
+    holds(&second, 0..4000);
+    assert!(matches!(reader.write(), Err(Error::ReadOnly { .. })));
+    assert!(matches!(reader.checkpoint(), Err(Error::ReadOnly { .. })));
+}
+
+#[test]
+fn the_second_writer_is_told_who_holds_it() {
+    let (_directory, path) = directory();
+    let store = Store::open(&path, &Options::default()).unwrap();
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let refused = Store::open(&path, &Options::default().access(access)).unwrap_err();
+        assert!(matches!(refused, Error::Locked { .. }));
+        let holder = format!("(process {})", std::process::id());
+        assert!(refused.to_string().contains(&holder), "{refused}");
+    }
+    // What still reads keeps the store open.
+    let tree = store.read().unwrap().tree("t").unwrap();
+    drop(store);
+    assert!(matches!(Store::open(&path, &Options::default()), Err(Error::Locked { .. })));
+    drop(tree);
+    Store::open(&path, &Options::default()).unwrap();
+}
+
+#[test]
+fn close_says_whether_it_closed() {
+    let (_directory, path) = directory();
+    let store = Store::open(&path, &Options::default()).unwrap();
+    let transaction = store.write().unwrap();
+    assert!(matches!(store.close(), Err(Error::Invalid(_))));
+    drop(transaction);
+    Store::open(&path, &Options::default()).unwrap().close().unwrap();
+}
+
+#[test]
+fn what_is_no_store_is_left_alone() {
+    let (directory, path) = directory();
+    let text = b"it was a dark and stormy night; ".repeat(1000);
+    std::fs::write(&path, &text).unwrap();
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let refused = Store::open(&path, &Options::default().access(access)).unwrap_err();
+        assert!(matches!(refused, Error::Unknown { .. }), "{refused}");
+    }
+    assert!(matches!(Store::create(&path, &Options::default()), Err(Error::Io { .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), text);
+    let missing = directory.path().join("missing");
+    assert!(matches!(Store::open(&missing, &Options::default().access(Access::ReadOnly)), Err(Error::Io { .. })));
+    assert!(Store::open(directory.path(), &Options::default()).is_err());
+    assert!(!missing.exists());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn an_empty_file_becomes_a_store() {
+    let (_directory, path) = directory();
+    std::fs::write(&path, "").unwrap();
+    let store = Store::open(&path, &Options::default()).unwrap();
+    fill(&store, 0..10);
+    holds(&store, 0..10);
+}
+
+#[test]
+fn a_backup_is_one_commit_while_a_writer_goes_on() {
+    let (directory, path) = directory();
+    let store = Store::open(&path, &Options::default().transaction_bytes(1 << 20)).unwrap();
+    fill(&store, 0..5000);
+    let copy = directory.path().join("b.store");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..30 {
+                fill(&store, 5000 * round..5000 * round + 100);
+            }
+        });
+        store.backup(&copy).unwrap();
+    });
+    assert!(matches!(store.backup(&copy), Err(Error::Io { .. })));
+    let copied = Store::open(&copy, &Options::default()).unwrap();
+    let entries = copied.read().unwrap().tree("t").unwrap().len().unwrap() - 1;
+    assert!(entries >= 5000 && (entries - 5000).is_multiple_of(100), "{entries}");
+    assert!(copied.check().unwrap().is_sound());
+    drop(copied);
+    // Nothing is left beside them.
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn compaction_gives_space_back() {
+    let (directory, path) = directory();
+    let options = Options::default();
+    let store = Store::open(&path, &options).unwrap();
+    fill(&store, 0..20_000);
+    let transaction = store.write().unwrap();
+    for key in 100..20_000_u32 {
+        transaction.tree("t").unwrap().remove(key.to_be_bytes()).unwrap();
+    }
+    transaction.commit().unwrap();
+    assert!(matches!(Store::compact(&path, &options), Err(Error::Locked { .. })));
+    drop(store);
+    let before = path.metadata().unwrap().len();
+    Store::compact(&path, &options).unwrap();
+    let after = path.metadata().unwrap().len();
+    assert!(after < before / 2, "{before} {after}");
+    holds(&Store::open(&path, &options).unwrap(), 0..100);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn mapped_memory_is_opened_as_what_it_is_and_costs_the_lines_that_change() {
+    let (directory, path) = directory();
+    let options = Options::default().medium(MediumKind::Pmem);
+    let store = Store::open(&path, &options).unwrap();
+    fill(&store, 0..2000);
+    let update = |value: &[u8]| {
+        let transaction = store.write().unwrap();
+        transaction.tree("t").unwrap().insert(1000_u32.to_be_bytes(), value).unwrap();
+        transaction.commit().unwrap();
+    };
+    // The first makes a pair of slots of the page, the second is the steady state: updated lines, and one more.
+    update(&[1; 100]);
+    let before = store.stats();
+    update(&[2; 100]);
+    let after = store.stats();
+    let lines = after.last_batch.2;
+    assert!((2..=3).contains(&lines), "{lines}");
+    assert_eq!(after.backend.flushes - before.backend.flushes, lines + 1);
+    update(&[(1000_u32 % 256) as u8; 100]);
+    let copy = directory.path().join("copy");
+    store.backup(&copy).unwrap();
+    drop(store);
+    // The same without being told.
+    holds(&Store::open(&path, &Options::default()).unwrap(), 0..2000);
+    holds(&Store::open(&path, &Options::default().access(Access::ReadOnly)).unwrap(), 0..2000);
+    holds(&Store::open(&copy, &Options::default()).unwrap(), 0..2000);
+    Store::compact(&path, &options).unwrap();
+    holds(&Store::open(&path, &Options::default()).unwrap(), 0..2000);
+}

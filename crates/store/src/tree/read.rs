@@ -1,0 +1,59 @@
+//! The way down to a key.
+
+use std::sync::Arc;
+
+use super::cursor::Value;
+use super::misplaced;
+use super::node::{INNER, LEAF, Node};
+use crate::Result;
+use crate::backend::{Image, PageNo};
+use crate::pages::Source;
+
+/// Reads a node that the node above says is of `level`; the root may be of any.
+///
+/// Levels that go down by one are what makes every way down end, whatever a damaged page says.
+pub(super) fn node(source: &mut impl Source, page: PageNo, level: Option<u8>) -> Result<Arc<Image>> {
+    let image = source.page(page)?;
+    let node = Node(&image);
+    let is_expected = match (node.kind(), level) {
+        (LEAF | INNER, None) => true,
+        (LEAF | INNER, Some(level)) => node.level() == level,
+        _ => false,
+    };
+    if is_expected {
+        return Ok(image);
+    }
+    let expected = level.map_or("the root of a tree".into(), |level| format!("a node of level {level}"));
+    Err(misplaced(page, &expected))
+}
+
+/// The leaf that `key` is in, if it is in the tree.
+fn leaf_of(source: &mut impl Source, root: PageNo, key: &[u8]) -> Result<Arc<Image>> {
+    let mut image = node(source, root, None)?;
+    loop {
+        let inner = Node(&image);
+        let Some(level) = inner.level().checked_sub(1) else { return Ok(image) };
+        let child = inner.child(inner.child_of(key));
+        image = node(source, child, Some(level))?;
+    }
+}
+
+/// The value of `key`.
+pub(crate) fn get(source: &mut impl Source, root: PageNo, key: &[u8]) -> Result<Option<Value>> {
+    let leaf = leaf_of(source, root, key)?;
+    match Node(&leaf).search(key) {
+        Ok(slot) => Value::new(source, leaf, slot).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Entries in the tree: reads all of its pages.
+pub(crate) fn count(source: &mut impl Source, root: PageNo) -> Result<u64> {
+    fn below(source: &mut impl Source, page: PageNo, level: Option<u8>) -> Result<u64> {
+        let image = node(source, page, level)?;
+        let node = Node(&image);
+        let Some(level) = node.level().checked_sub(1) else { return Ok(node.count() as u64) };
+        (0..=node.count()).map(|index| below(source, node.child(index), Some(level))).sum()
+    }
+    below(source, root, None)
+}

@@ -1,0 +1,160 @@
+//! Writing: one transaction at a time.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::Result;
+use crate::backend::PageNo;
+use crate::pages::{Durability, Savepoint, Transaction};
+use crate::read::names;
+use crate::store::Inner;
+use crate::tree::{self, CATALOG};
+use crate::view::{Tree, View, lock};
+
+/// Changes to any trees, which become durable together or not at all. Dropped without [`commit`](Self::commit), it has changed
+/// nothing.
+///
+/// There is one at a time: a thread that has one and asks for another waits for itself. After a change that failed (the medium
+/// is full, or damaged) it can only be aborted, or rolled back to a savepoint.
+#[derive(Debug)]
+pub struct WriteTransaction {
+    transaction: Mutex<Transaction>,
+    /// Keeps the file locked.
+    _store: Arc<Inner>,
+}
+
+impl WriteTransaction {
+    pub(crate) fn new(transaction: Transaction, store: &Arc<Inner>) -> Self {
+        Self { transaction: Mutex::new(transaction), _store: Arc::clone(store) }
+    }
+
+    fn tree_at(&self, root: PageNo) -> TreeMut<'_> {
+        TreeMut {
+            tree: Tree { view: View::Open(&self.transaction), root: Some(root) },
+            transaction: &self.transaction,
+            root,
+        }
+    }
+
+    fn catalog(&self) -> Tree<'_> {
+        Tree { view: View::Open(&self.transaction), root: Some(CATALOG) }
+    }
+
+    /// The tree of that name; makes it if there is none.
+    pub fn tree(&self, name: impl AsRef<str>) -> Result<TreeMut<'_>> {
+        let name = name.as_ref();
+        if let Some(tree) = self.open_tree(name)? {
+            return Ok(tree);
+        }
+        let root = lock(&self.transaction).change(|transaction| {
+            let root = tree::create(transaction)?;
+            tree::insert(transaction, CATALOG, name.as_bytes(), &tree::encode_root(root))?;
+            Ok(root)
+        })?;
+        Ok(self.tree_at(root))
+    }
+
+    /// The tree of that name, if there is one.
+    pub fn open_tree(&self, name: impl AsRef<str>) -> Result<Option<TreeMut<'_>>> {
+        let name = name.as_ref().as_bytes();
+        match self.catalog().get(name)? {
+            None => Ok(None),
+            Some(value) => Ok(Some(self.tree_at(tree::decode_root(name, &value)?))),
+        }
+    }
+
+    /// Drops the tree of that name with all that is in it; returns whether there was one.
+    pub fn drop_tree(&mut self, name: impl AsRef<str>) -> Result<bool> {
+        let name = name.as_ref().as_bytes();
+        let Some(value) = self.catalog().get(name)? else { return Ok(false) };
+        let root = tree::decode_root(name, &value)?;
+        lock(&self.transaction).change(|transaction| {
+            tree::free_tree(transaction, root)?;
+            tree::remove(transaction, CATALOG, name)
+        })
+    }
+
+    /// The names of all trees, in order.
+    pub fn trees(&self) -> Result<Vec<String>> {
+        names(&self.catalog())
+    }
+
+    /// A point that [`rollback_to`](Self::rollback_to) goes back to. They nest.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if a change has stopped half-way.
+    pub fn savepoint(&mut self) -> Result<Savepoint> {
+        lock(&self.transaction).savepoint()
+    }
+
+    /// Undoes all that was done since `savepoint`, which can be gone back to again; later ones are forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if it is not one of this transaction's, or was forgotten.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        lock(&self.transaction).roll_back_to(savepoint)
+    }
+
+    /// Forgets `savepoint` and later ones; what was done since stays.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if it is not one of this transaction's, or was forgotten.
+    pub fn release(&mut self, savepoint: Savepoint) -> Result<()> {
+        lock(&self.transaction).release(savepoint)
+    }
+
+    /// Makes all changes durable, together with those of other threads that commit at the same time.
+    ///
+    /// # Errors
+    /// [`Error::Full`](crate::Error::Full) and nothing was changed; after any other, what is durable is found out by opening the
+    /// store again.
+    pub fn commit(self) -> Result<()> {
+        self.commit_with(Durability::Now)
+    }
+
+    /// As [`commit`](Self::commit), durable now or later.
+    pub fn commit_with(self, durability: Durability) -> Result<()> {
+        self.transaction.into_inner().unwrap_or_else(PoisonError::into_inner).commit(durability)
+    }
+
+    /// Changes nothing: the same as dropping it.
+    pub fn abort(self) {}
+}
+
+/// An ordered map of byte strings, to change; [`Tree`] has what reads it.
+#[derive(Debug)]
+pub struct TreeMut<'tx> {
+    tree: Tree<'tx>,
+    transaction: &'tx Mutex<Transaction>,
+    root: PageNo,
+}
+
+impl TreeMut<'_> {
+    /// Puts `value` at `key`; returns whether there was a value before.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if the key has more than [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
+    pub fn insert(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        lock(self.transaction).change(|transaction| tree::insert(transaction, self.root, key, value))
+    }
+
+    /// Takes `key` out; returns whether it was there.
+    pub fn remove(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        lock(self.transaction).change(|transaction| tree::remove(transaction, self.root, key))
+    }
+
+    /// Takes everything out.
+    pub fn clear(&mut self) -> Result<()> {
+        lock(self.transaction).change(|transaction| tree::clear(transaction, self.root))
+    }
+}
+
+impl<'tx> Deref for TreeMut<'tx> {
+    type Target = Tree<'tx>;
+
+    fn deref(&self) -> &Tree<'tx> {
+        &self.tree
+    }
+}
