@@ -51,6 +51,17 @@ impl BatchSource {
         texts + self.columns.iter().map(|column| column.bytes()).sum::<usize>()
     }
 
+    /// Its only column.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it has another number of them.
+    pub(crate) fn into_column(self) -> Result<(Arc<Plain>, Domain)> {
+        match (<[_; 1]>::try_from(self.columns), <[_; 1]>::try_from(self.domains)) {
+            (Ok([column]), Ok([domain])) => Ok((column, domain)),
+            _ => Err(Error::Invalid(format!("the only column of {}", self.name))),
+        }
+    }
+
     /// Rows of all morsels.
     pub fn all_rows(&self) -> usize {
         self.rows

@@ -50,6 +50,11 @@ impl Dictionary {
         (Self::from_sorted(StringViewArray::from_iter_values(sorted)), codes)
     }
 
+    /// Where another dictionary has its texts; `None` if that does not have all of them.
+    pub(crate) fn codes_in(&self, other: &Self) -> Option<Vec<u32>> {
+        self.texts.iter().flatten().map(|text| other.code_of(text).ok()).collect()
+    }
+
     /// Entries.
     pub fn len(&self) -> usize {
         self.texts.len()

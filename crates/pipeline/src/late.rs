@@ -17,44 +17,57 @@ use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 use onehop_io::Ledger;
 use onehop_segment::{BlockCache, BlockColumn, Segment};
 
+use crate::fresh::FreshMorsel;
 use crate::{DictionaryFunction, Error, Interval, Result, VECTOR_ROWS};
 
 /// Texts are copied into buffers of so many bytes: those of Arrow's views are numbered and addressed in 32 bits.
 const BUFFER_BYTES: usize = 1 << 22;
 
-/// The blocks of a source, and the number of the first row of each, and of the one after the last.
+/// The morsels of a source: blocks, then fresh rows; and the number of the first row of each, and of the one after the
+/// last.
 #[derive(Debug)]
 pub(crate) struct NumberedBlocks {
     pub blocks: Arc<Vec<(Arc<Segment>, usize)>>,
+    pub fresh: Vec<FreshMorsel>,
     firsts: Vec<u64>,
 }
 
 impl NumberedBlocks {
-    pub fn new(blocks: Vec<(Arc<Segment>, usize)>) -> Self {
-        let mut firsts = Vec::with_capacity(blocks.len() + 1);
+    pub fn new(blocks: Vec<(Arc<Segment>, usize)>, fresh: Vec<FreshMorsel>) -> Self {
+        let mut firsts = Vec::with_capacity(blocks.len() + fresh.len() + 1);
         let mut next = 0;
-        for (segment, block) in &blocks {
+        let of_blocks = blocks.iter().map(|(segment, block)| segment.block_rows(*block));
+        for rows in of_blocks.chain(fresh.iter().map(FreshMorsel::rows)) {
             firsts.push(next);
-            next += segment.block_rows(*block) as u64;
+            next += rows as u64;
         }
         firsts.push(next);
-        Self { blocks: Arc::new(blocks), firsts }
+        Self { blocks: Arc::new(blocks), fresh, firsts }
     }
 
-    /// The number of a block's first row.
+    /// The number of a morsel's first row.
     pub fn first(&self, block: usize) -> u64 {
         self.firsts[block]
     }
 
     /// What rows are numbered with.
     pub fn numbers(&self) -> Interval {
-        Interval::new(0, i128::from(self.firsts[self.blocks.len()]) - 1)
+        Interval::new(0, i128::from(self.firsts[self.morsels()]) - 1)
     }
 
-    /// The block of a row.
+    fn morsels(&self) -> usize {
+        self.blocks.len() + self.fresh.len()
+    }
+
+    /// The morsel of a row.
     fn block_of(&self, row: u64) -> Option<usize> {
         let block = self.firsts.partition_point(|first| *first <= row).checked_sub(1)?;
-        (block < self.blocks.len()).then_some(block)
+        (block < self.morsels()).then_some(block)
+    }
+
+    /// Fresh rows; `None` if the morsel is a block.
+    fn fresh(&self, morsel: usize) -> Option<&FreshMorsel> {
+        self.fresh.get(morsel.checked_sub(self.blocks.len())?)
     }
 }
 
@@ -212,7 +225,14 @@ impl LateTexts {
             rows.clear();
             // A block has 65,536 rows at most.
             rows.extend(here.iter().map(|(row, _)| (row - first) as u16));
-            self.block(block, last)?.texts_at(rows, |text| copied.push(text))?;
+            match self.rows.fresh(block) {
+                Some(fresh) => {
+                    let texts = fresh.texts(self.column)?;
+                    let text = |row: u16| texts.is_valid(row.into()).then(|| texts.value(row.into()));
+                    rows.iter().for_each(|row| copied.push(text(*row)));
+                }
+                None => self.block(block, last)?.texts_at(rows, |text| copied.push(text))?,
+            }
             rest = others;
         }
         Ok(copied)
@@ -284,6 +304,11 @@ impl LateTexts {
     ) -> Result<Option<StringViewArray>> {
         let Some(block) = self.rows.block_of(start) else { return Ok(None) };
         let at = (start - self.rows.first(block)) as usize;
+        if let Some(fresh) = self.rows.fresh(block) {
+            let texts = fresh.texts(self.column)?;
+            let is_whole = at.is_multiple_of(VECTOR_ROWS) && at + least <= texts.len();
+            return Ok(is_whole.then(|| texts.slice(at, most.min(texts.len() - at))));
+        }
         let loaded = self.block(block, &mut reader.block)?;
         if !at.is_multiple_of(VECTOR_ROWS) || at + least > loaded.rows() {
             return Ok(None);

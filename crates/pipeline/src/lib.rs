@@ -15,6 +15,7 @@ mod dictionary;
 mod domain;
 mod error;
 mod expr;
+mod fresh;
 pub mod ir;
 mod late;
 mod plain;
@@ -27,8 +28,9 @@ pub use dictionary::{Dictionary, DictionaryFunction};
 pub use domain::{Domain, Interval, Type};
 pub use error::{Error, Result};
 pub use expr::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr, Label, Value};
+pub use fresh::{FreshChunk, FreshRun};
 pub use late::LateTexts;
-pub use source::{SegmentSource, Source};
+pub use source::{Changes, SegmentSource, Source};
 
 /// Rows in a vector: the unit of execution, and of the packed layout.
 pub const VECTOR_ROWS: usize = onehop_segment::packed::VECTOR_ROWS;

@@ -2,6 +2,8 @@
 //!
 //! There is nothing to unpack, so that rows of a vector are copied, and picked ones are fetched one by one.
 
+use std::ops::Range;
+
 use crate::block::{Integer, Rows, ViewValues};
 use crate::cpu::Kind;
 use crate::{Interval, VECTOR_ROWS};
@@ -26,6 +28,21 @@ pub(crate) enum PlainValues {
 impl Plain {
     /// What the integers lie within; everything if they are doubles.
     pub fn interval(&self) -> Interval {
+        self.interval_of(0..self.rows())
+    }
+
+    /// How many values there are.
+    fn rows(&self) -> usize {
+        match &self.values {
+            PlainValues::I32(values) => values.len(),
+            PlainValues::I64(values) => values.len(),
+            PlainValues::I128(values) => values.len(),
+            PlainValues::F64(values) => values.len(),
+        }
+    }
+
+    /// What the integers of some rows lie within; everything if they are doubles.
+    pub fn interval_of(&self, rows: Range<usize>) -> Interval {
         fn ends<T: Copy + Ord + Into<i128>>(values: &[T], valid: &[u8]) -> Interval {
             let is_valid = |row: usize| valid.get(row).is_none_or(|valid| *valid == 1);
             let values = || values.iter().enumerate().filter(|(row, _)| is_valid(*row)).map(|(_, value)| *value);
@@ -34,12 +51,27 @@ impl Plain {
                 _ => Interval::EMPTY,
             }
         }
+        let valid = self.valid.get(rows.clone()).unwrap_or_default();
         match &self.values {
-            PlainValues::I32(values) => ends(values, &self.valid),
-            PlainValues::I64(values) => ends(values, &self.valid),
-            PlainValues::I128(values) => ends(values, &self.valid),
+            PlainValues::I32(values) => ends(&values[rows], valid),
+            PlainValues::I64(values) => ends(&values[rows], valid),
+            PlainValues::I128(values) => ends(&values[rows], valid),
             PlainValues::F64(_) => Interval::ALL,
         }
+    }
+
+    /// Some rows of codes, as other codes: what stands for code `i` is `codes[i]`.
+    pub fn translated(&self, rows: Range<usize>, codes: &[u32]) -> Self {
+        let valid = self.valid.get(rows.clone()).unwrap_or_default().to_vec();
+        let code =
+            |code: i128| usize::try_from(code).ok().and_then(|code| codes.get(code)).map_or(0, |code| *code as i32);
+        let values = match &self.values {
+            PlainValues::I32(values) => values[rows].iter().map(|value| code((*value).into())).collect(),
+            PlainValues::I64(values) => values[rows].iter().map(|value| code((*value).into())).collect(),
+            PlainValues::I128(values) => values[rows].iter().map(|value| code(*value)).collect(),
+            PlainValues::F64(_) => Vec::new(),
+        };
+        Self { values: PlainValues::I32(values), valid }
     }
 
     /// As narrow as `interval`, which holds all values, allows. What is computed of a NULL is thrown away, but must not

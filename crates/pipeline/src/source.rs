@@ -9,11 +9,14 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, StringViewArray};
 use onehop_io::Ledger;
-use onehop_segment::{BlockCache, BlockColumn, BlockScan, CodeTable, ColumnType, EncodingCode, Segment, Zone};
+use onehop_segment::{
+    BlockCache, BlockColumn, BlockScan, CodeTable, ColumnType, DeletedBlock, EncodingCode, Segment, Zone,
+};
 
 use crate::block::{Block, Decoding};
+use crate::fresh::{FreshColumn, FreshMorsel};
 use crate::late::NumberedBlocks;
-use crate::{Dictionary, Domain, Error, Interval, LateTexts, Result};
+use crate::{Dictionary, Domain, Error, FreshRun, Interval, LateTexts, Result};
 
 /// A table, as a pipeline reads it. All methods may be called from many threads.
 pub trait Source: fmt::Debug + Send + Sync {
@@ -26,8 +29,23 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Runs of rows that are scheduled as one.
     fn morsels(&self) -> usize;
 
-    /// Rows of a morsel, 65,536 at most: pipelines count them in 16 bits.
+    /// Rows of a morsel, 65,536 at most: pipelines count them in 16 bits. Deleted ones are among them.
     fn rows(&self, morsel: usize) -> usize;
+
+    /// Those of a morsel's rows that are deleted: nobody may see that they are there.
+    fn deleted(&self, _morsel: usize) -> Option<&DeletedBlock> {
+        None
+    }
+
+    /// Rows of a morsel that are not deleted.
+    fn live_rows(&self, morsel: usize) -> usize {
+        self.rows(morsel).saturating_sub(self.deleted(morsel).map_or(0, DeletedBlock::count))
+    }
+
+    /// Whether a morsel is a block, as counts of blocks mean them: fresh rows of a table are none.
+    fn is_block(&self, _morsel: usize) -> bool {
+        true
+    }
 
     /// What an integer or text column can hold in a morsel, where that is known before reading it.
     fn interval(&self, morsel: usize, column: usize) -> Option<Interval>;
@@ -40,6 +58,11 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Whether a column of integers is stored as codes: what they stand for is few values.
     fn is_coded(&self, _column: usize) -> bool {
         false
+    }
+
+    /// What the codes of a column stand for that are in a morsel, where that is known before reading it.
+    fn code_table(&self, _morsel: usize, _column: usize) -> Option<&CodeTable> {
+        None
     }
 
     /// Loads a column of a morsel.
@@ -66,11 +89,22 @@ pub trait Source: fmt::Debug + Send + Sync {
     fn finished(&self, _morsel: usize) {}
 }
 
-/// Blocks of segments.
+/// What makes the rows of a table others than those of its segments.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Of each block that is read, its rows that are deleted; of blocks that it does not reach to, none are.
+    pub deleted: Vec<Option<Arc<DeletedBlock>>>,
+    /// Rows that no segment holds yet.
+    pub fresh: Vec<FreshRun>,
+}
+
+/// Blocks of segments, and then fresh rows: the morsels after those of the blocks.
 #[derive(Debug)]
 pub struct SegmentSource {
     name: String,
     rows: Arc<NumberedBlocks>,
+    /// Of each block, as far as any is.
+    deleted: Vec<Option<Arc<DeletedBlock>>>,
     most_texts: u64,
     /// Which segment each block is of, counted from 0.
     segment_of: Vec<usize>,
@@ -89,7 +123,20 @@ struct SegmentColumn {
     is_late: bool,
     /// Of each segment: what its codes stand for, in the source's dictionary or as integers.
     codes: Vec<Option<CodeTable>>,
+    /// Of each chunk of fresh rows.
+    fresh: Vec<FreshPart>,
 }
+
+/// A column of a chunk of fresh rows.
+#[derive(Debug)]
+struct FreshPart {
+    column: Arc<FreshColumn>,
+    /// What its codes of texts stand for in the source's dictionary, if that is not its own.
+    codes: Option<Vec<u32>>,
+}
+
+/// A dictionary of all texts, and what the codes of each segment and of each chunk of fresh rows stand for in it.
+type Merged = (Arc<Dictionary>, Vec<Option<CodeTable>>, Vec<Option<Vec<u32>>>);
 
 impl SegmentSource {
     /// The given blocks of segments that have one schema, with some of its columns. Texts that are stored without a
@@ -105,6 +152,22 @@ impl SegmentSource {
         ledger: Arc<Ledger>,
         most_texts: u64,
     ) -> Result<Self> {
+        Self::with_changes(name, blocks, columns, cache, ledger, most_texts, Changes::default())
+    }
+
+    /// As [`SegmentSource::new`], of rows that have changed since the segments were written.
+    ///
+    /// # Errors
+    /// As [`SegmentSource::new`].
+    pub fn with_changes(
+        name: &str,
+        blocks: Vec<(Arc<Segment>, usize)>,
+        columns: &[(usize, ColumnType, bool)],
+        cache: Arc<BlockCache>,
+        ledger: Arc<Ledger>,
+        most_texts: u64,
+        Changes { deleted, fresh }: Changes,
+    ) -> Result<Self> {
         let mut segments: Vec<Arc<Segment>> = Vec::new();
         let mut segment_of = Vec::with_capacity(blocks.len());
         for (segment, _) in &blocks {
@@ -114,12 +177,20 @@ impl SegmentSource {
                 segments.len() - 1
             }));
         }
-        let rows = Arc::new(NumberedBlocks::new(blocks));
-        let (columns_of, domains) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
-        let mut source =
-            Self { name: name.into(), rows, most_texts, segment_of, columns: columns_of, domains, cache, ledger };
+        let rows = Arc::new(NumberedBlocks::new(blocks, FreshMorsel::of(&fresh)));
+        let mut source = Self {
+            name: name.into(),
+            rows,
+            deleted,
+            most_texts,
+            segment_of,
+            columns: Vec::with_capacity(columns.len()),
+            domains: Vec::with_capacity(columns.len()),
+            cache,
+            ledger,
+        };
         for (index, column_type, nullable) in columns {
-            let (column, domain) = source.column(&segments, *index, column_type, *nullable)?;
+            let (column, domain) = source.column(&segments, &fresh, *index, column_type, *nullable)?;
             source.columns.push(column);
             source.domains.push(domain);
         }
@@ -129,23 +200,38 @@ impl SegmentSource {
     fn column(
         &self,
         segments: &[Arc<Segment>],
+        fresh: &[FreshRun],
         index: usize,
         column_type: &ColumnType,
         nullable: bool,
     ) -> Result<(SegmentColumn, Domain)> {
-        let nullable = nullable && self.zones(segments, index).any(|zone| zone.null_count > 0);
+        let part = |run: &FreshRun| Ok(FreshPart { column: Arc::clone(run.chunk.column(index)?), codes: None });
+        let is_late = column_type.is_text() && segments.iter().any(|segment| self.has_many_texts(segment, index));
+        // Texts that are read late are read of the batches, as they are.
+        let parts = if is_late { &[] } else { fresh };
         let codes = vec![None; segments.len()];
-        let mut column = SegmentColumn { index, column_type: column_type.clone(), is_late: false, codes };
+        let mut column = SegmentColumn {
+            index,
+            column_type: column_type.clone(),
+            is_late,
+            codes,
+            fresh: parts.iter().map(part).collect::<Result<_>>()?,
+        };
+        let may_be_null = || {
+            self.zones(segments, index).any(|zone| zone.null_count > 0)
+                || fresh.iter().any(|run| run.chunk.null_count(index) > 0)
+        };
+        let nullable = nullable && may_be_null();
         let domain = match column_type {
-            ColumnType::Varchar if segments.iter().any(|segment| self.has_many_texts(segment, index)) => {
-                column.is_late = true;
+            ColumnType::Varchar if is_late => {
                 let name = format!("{} in {}", segments[0].column(index).name, self.name);
                 let texts = LateTexts::new(name, index, &self.rows, &self.cache, &self.ledger);
                 Domain::late_text(Arc::new(texts), nullable)
             }
             ColumnType::Varchar => {
-                let (dictionary, codes) = self.dictionary(segments, index)?;
+                let (dictionary, codes, of_fresh) = self.dictionary(segments, index, &column.fresh)?;
                 column.codes = codes;
+                column.fresh.iter_mut().zip(of_fresh).for_each(|(part, codes)| part.codes = codes);
                 Domain::text(dictionary, nullable)
             }
             ColumnType::Float32 | ColumnType::Float64 => Domain::double(nullable),
@@ -155,7 +241,8 @@ impl SegmentSource {
                     *table = self.integers(segment, index, bias(column_type))?;
                 }
                 let zones = self.zones(segments, index).map(|zone| interval(zone.keys(), column_type));
-                Domain::int(zones.fold(Interval::EMPTY, Interval::union), nullable)
+                let all = zones.chain(column.fresh.iter().map(|part| part.column.domain.interval));
+                Domain::int(all.fold(Interval::EMPTY, Interval::union), nullable)
             }
         };
         Ok((column, domain))
@@ -193,23 +280,37 @@ impl SegmentSource {
         }
     }
 
-    fn dictionary(&self, segments: &[Arc<Segment>], index: usize) -> Result<(Arc<Dictionary>, Vec<Option<CodeTable>>)> {
-        let mut parts = Vec::with_capacity(segments.len());
+    fn dictionary(&self, segments: &[Arc<Segment>], index: usize, fresh: &[FreshPart]) -> Result<Merged> {
+        let mut parts = Vec::with_capacity(segments.len() + fresh.len());
         for segment in segments {
-            parts.push(match segment.dictionary_texts(index, &self.ledger)? {
+            parts.push(Arc::new(match segment.dictionary_texts(index, &self.ledger)? {
                 Some(texts) => Dictionary::from_sorted(texts),
                 None => self.texts_of(segment, index)?,
-            });
+            }));
         }
+        parts.extend(fresh.iter().filter_map(|part| part.column.domain.dictionary.clone()));
         if parts.len() == 1 {
-            return Ok((Arc::new(parts.remove(0)), vec![None]));
+            return Ok((parts.remove(0), vec![None; segments.len()], vec![None; fresh.len()]));
         }
-        let (merged, codes) = Dictionary::merge(&parts.iter().collect::<Vec<_>>());
-        let codes =
-            codes.into_iter().map(|codes| Some(CodeTable::new(&codes.into_iter().map(i64::from).collect::<Vec<_>>())));
-        let codes = codes.collect();
-        Ok((Arc::new(merged), codes))
+        // Most fresh rows have texts that segments have as well: there is nothing to sort, then.
+        let known = parts.iter().take(segments.len()).enumerate().max_by_key(|(_, part)| part.len());
+        if let Some((whole, dictionary)) = known.filter(|_| !fresh.is_empty())
+            && let Some(codes) = parts.iter().map(|part| part.codes_in(dictionary)).collect::<Option<Vec<_>>>()
+        {
+            let codes = codes.into_iter().enumerate().map(|(part, codes)| (part != whole).then_some(codes));
+            return Ok(of_parts(Arc::clone(dictionary), codes, segments.len()));
+        }
+        let (merged, codes) = Dictionary::merge(&parts.iter().map(|part| &**part).collect::<Vec<_>>());
+        Ok(of_parts(Arc::new(merged), codes.into_iter().map(Some), segments.len()))
     }
+}
+
+/// A dictionary, and what the codes of its parts stand for: those of so many segments, then those of fresh rows.
+fn of_parts(dictionary: Arc<Dictionary>, codes: impl Iterator<Item = Option<Vec<u32>>>, segments: usize) -> Merged {
+    let table = |codes: Vec<u32>| CodeTable::new(&codes.into_iter().map(i64::from).collect::<Vec<_>>());
+    let mut codes = codes;
+    let of_segments = codes.by_ref().take(segments).map(|codes| codes.map(table)).collect();
+    (dictionary, of_segments, codes.collect())
 }
 
 fn stored_as_integers(column_type: &ColumnType, block: &BlockColumn) -> bool {
@@ -254,9 +355,31 @@ impl SegmentSource {
         Ok(Dictionary::from_unsorted(&StringViewArray::from_iter_values(all)).0)
     }
 
+    /// A morsel of fresh rows; `None` if it is a block.
+    fn fresh(&self, morsel: usize) -> Option<&FreshMorsel> {
+        self.rows.fresh.get(morsel.checked_sub(self.rows.blocks.len())?)
+    }
+
+    /// A column of fresh rows.
+    fn fresh_block(&self, morsel: usize, fresh: &FreshMorsel, column: usize) -> Result<Block> {
+        let SegmentColumn { index, is_late, fresh: parts, .. } = &self.columns[column];
+        if *is_late {
+            return Ok(fresh.block_of_numbers(self.rows.first(morsel), *index));
+        }
+        let missing = || Error::Invalid(format!("no fresh rows of {} for morsel {morsel}", self.name));
+        let FreshPart { column, codes } = parts.get(fresh.number).ok_or_else(missing)?;
+        Ok(match codes {
+            Some(codes) => fresh.block_of_texts(column, codes),
+            None => fresh.block(column),
+        })
+    }
+
     /// A column of a morsel, whose block is loaded if need be.
     fn block(&self, morsel: usize, column: usize, load: impl FnOnce() -> Result<Arc<BlockColumn>>) -> Result<Block> {
-        let SegmentColumn { index, column_type, is_late, codes: tables } = &self.columns[column];
+        if let Some(fresh) = self.fresh(morsel) {
+            return self.fresh_block(morsel, fresh, column);
+        }
+        let SegmentColumn { index, column_type, is_late, codes: tables, .. } = &self.columns[column];
         if *is_late {
             let (segment, block) = &self.rows.blocks[morsel];
             // The numbers of rows take no reading; which of them are NULL does.
@@ -293,24 +416,49 @@ impl Source for SegmentSource {
     }
 
     fn morsels(&self) -> usize {
-        self.rows.blocks.len()
+        self.rows.blocks.len() + self.rows.fresh.len()
+    }
+
+    fn is_block(&self, morsel: usize) -> bool {
+        morsel < self.rows.blocks.len()
+    }
+
+    fn deleted(&self, morsel: usize) -> Option<&DeletedBlock> {
+        match self.fresh(morsel) {
+            Some(fresh) => fresh.deleted.as_deref(),
+            None => self.deleted.get(morsel)?.as_deref(),
+        }
     }
 
     fn rows(&self, morsel: usize) -> usize {
+        if let Some(fresh) = self.fresh(morsel) {
+            return fresh.rows();
+        }
         let (segment, block) = &self.rows.blocks[morsel];
         segment.block_rows(*block)
     }
 
     fn interval(&self, morsel: usize, column: usize) -> Option<Interval> {
         let column = &self.columns[column];
+        let is_integer = !matches!(
+            column.column_type,
+            ColumnType::Varchar | ColumnType::Float32 | ColumnType::Float64 | ColumnType::Boolean
+        );
+        if let Some(fresh) = self.fresh(morsel) {
+            let part = column.fresh.get(fresh.number).filter(|_| is_integer);
+            return part.map(|part| fresh.interval(&part.column));
+        }
         let (segment, block) = &self.rows.blocks[morsel];
-        match column.column_type {
-            ColumnType::Varchar | ColumnType::Float32 | ColumnType::Float64 | ColumnType::Boolean => None,
-            _ => Some(interval(segment.key_ends(column.index, *block), &column.column_type)),
+        match is_integer {
+            false => None,
+            true => Some(interval(segment.key_ends(column.index, *block), &column.column_type)),
         }
     }
 
     fn may_have_nulls(&self, morsel: usize, column: usize) -> bool {
+        if let Some(fresh) = self.fresh(morsel) {
+            return fresh.chunk.null_count(self.columns[column].index) > 0;
+        }
         let (segment, block) = &self.rows.blocks[morsel];
         segment.zone(self.columns[column].index, *block).null_count > 0
     }
@@ -320,9 +468,15 @@ impl Source for SegmentSource {
         !column_type.is_text() && codes.iter().all(Option::is_some)
     }
 
+    fn code_table(&self, morsel: usize, column: usize) -> Option<&CodeTable> {
+        self.columns[column].codes.get(*self.segment_of.get(morsel)?)?.as_ref()
+    }
+
     fn load(&self, morsel: usize, column: usize) -> Result<Block> {
-        let (segment, block) = &self.rows.blocks[morsel];
-        self.block(morsel, column, || Ok(self.cache.load(segment, self.columns[column].index, *block, &self.ledger)?))
+        self.block(morsel, column, || {
+            let (segment, block) = &self.rows.blocks[morsel];
+            Ok(self.cache.load(segment, self.columns[column].index, *block, &self.ledger)?)
+        })
     }
 
     fn scan(&self, order: &[usize], sure: &[usize], horizon_bytes: usize) -> Option<BlockScan> {
@@ -336,6 +490,10 @@ impl Source for SegmentSource {
     }
 
     fn finished(&self, morsel: usize) {
-        self.ledger.read_block(self.rows(morsel) as u64);
+        let rows = self.live_rows(morsel) as u64;
+        match self.is_block(morsel) {
+            true => self.ledger.read_block(rows),
+            false => self.ledger.rows_in(rows),
+        }
     }
 }

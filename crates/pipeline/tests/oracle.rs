@@ -1,4 +1,5 @@
-//! Random programs over random tables give what a naive interpreter gives, in memory, from files, and in passes.
+//! Random programs over random tables give what a naive interpreter gives, in memory, from files, after changes, and in
+//! passes.
 #![allow(clippy::unwrap_used)]
 
 mod programs;
@@ -116,6 +117,35 @@ impl Account for StingyAccount {
         Ok(())
     }
 }
+/// Where a table's rows are.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    InMemory,
+    Stored,
+    /// In segments, of which rows have been deleted, and in fresh rows.
+    Changed(u64),
+}
+
+impl Kept {
+    fn source(self, table: &Table) -> Arc<dyn Source> {
+        match self {
+            Self::InMemory => table.in_memory(),
+            Self::Stored => table.stored(),
+            Self::Changed(seed) => table.changed(seed),
+        }
+    }
+}
+
+impl Arbitrary for Kept {
+    type Parameters = ();
+    type Strategy = BoxedStrategy<Self>;
+
+    fn arbitrary_with((): ()) -> BoxedStrategy<Self> {
+        prop_oneof![1 => Just(Self::InMemory), 1 => Just(Self::Stored), 2 => any::<u64>().prop_map(Self::Changed)]
+            .boxed()
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(400), max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
@@ -125,12 +155,11 @@ proptest! {
         facts in prop_oneof![table(0..60, 15), table(1000..2500, 15), table(2900..4200, 300)],
         program in program(),
         threads in 1usize..3,
-        in_memory in any::<[bool; 2]>(),
+        kept in any::<[Kept; 2]>(),
         every in 2u64..7,
     ) {
         let tables = [build, facts];
-        let sources: Vec<Arc<dyn Source>> =
-            tables.iter().zip(in_memory).map(|(table, in_memory)| table.source(in_memory)).collect();
+        let sources: Vec<Arc<dyn Source>> = tables.iter().zip(kept).map(|(table, kept)| kept.source(table)).collect();
         let domains: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
         let Ok(shapes) = ir::validate(&program, &domains) else { return Ok(()) };
         let expected = expected(&program, &shapes, &tables);

@@ -55,7 +55,7 @@ pub struct Stage {
     pipeline_steps: usize,
 }
 
-/// Morsels that were never read, and the table whose keys they cannot hold.
+/// Blocks that were never read, and the table whose keys they cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The step that probes the table.
@@ -192,7 +192,7 @@ impl Stage {
         if let Sink::Aggregate { keys, .. } = &pipeline.sink {
             put_in_order(&mut morsels, pipeline, &*source, keys);
         }
-        let rows: u64 = morsels.iter().map(|morsel| source.rows(*morsel) as u64).sum();
+        let rows: u64 = morsels.iter().map(|morsel| source.live_rows(*morsel) as u64).sum();
         let counts: Vec<StepCounts> = steps.iter().map(|_| StepCounts::default()).collect();
         let times = Times::new(counts.len());
         let sure = match steps.as_slice() {
@@ -283,13 +283,13 @@ impl Stage {
 
     /// Rows of those morsels.
     pub fn rows(&self) -> u64 {
-        self.morsels.iter().map(|morsel| self.source.rows(*morsel) as u64).sum()
+        self.morsels.iter().map(|morsel| self.source.live_rows(*morsel) as u64).sum()
     }
 
     /// Rows of those morsels that somebody has taken: fewer if nobody wanted the rest.
     pub fn taken_rows(&self) -> u64 {
         let taken = self.next.load(Relaxed).min(self.morsels.len());
-        self.morsels[..taken].iter().map(|morsel| self.source.rows(*morsel) as u64).sum()
+        self.morsels[..taken].iter().map(|morsel| self.source.live_rows(*morsel) as u64).sum()
     }
 
     /// Rows seen and passed on, by step of the pipeline. A condition that was compiled in parts, which other steps may
@@ -364,7 +364,7 @@ impl Stage {
 
 /// The morsels that the tables' keys do not rule out.
 fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<usize>, Vec<Skipped>) {
-    let mut morsels: Vec<usize> = (0..source.morsels()).filter(|morsel| source.rows(*morsel) > 0).collect();
+    let mut morsels: Vec<usize> = (0..source.morsels()).filter(|morsel| source.live_rows(*morsel) > 0).collect();
     let mut skipped = Vec::new();
     for (number, step) in pipeline.steps.iter().enumerate() {
         let Step::Probe(Probe { table, kind: JoinKind::Inner | JoinKind::Semi, keys, .. }) = step else { continue };
@@ -372,8 +372,9 @@ fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<us
         let (Some(column), Some(wanted)) = (pipeline.columns.get(*register), tables[*table].interval) else { continue };
         let may_match =
             |morsel: &usize| source.interval(*morsel, *column).is_none_or(|held| !held.intersection(wanted).is_empty());
-        let (left, ruled_out): (Vec<usize>, Vec<usize>) = morsels.into_iter().partition(may_match);
+        let (left, mut ruled_out): (Vec<usize>, Vec<usize>) = morsels.into_iter().partition(may_match);
         morsels = left;
+        ruled_out.retain(|morsel| source.is_block(*morsel));
         if !ruled_out.is_empty() {
             skipped.push(Skipped { step: number, morsels: ruled_out });
         }
@@ -383,15 +384,16 @@ fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<us
 
 /// Puts morsels in the order of the first column of those that make groups, if no two of them have more than a value of
 /// it in common: groups are found most easily in the order of their keys, and a table that was written by several
-/// threads has its segments in any order.
+/// threads has its segments in any order. Fresh rows may have any keys, and come last.
 fn put_in_order(morsels: &mut Vec<usize>, pipeline: &Pipeline, source: &dyn Source, keys: &[Expr]) {
     let Some(Expr::Register(register)) = keys.first() else { return };
     let Some(column) = pipeline.columns.get(*register) else { return };
     let interval = |morsel: &usize| Some((source.interval(*morsel, *column)?, *morsel));
-    let Some(mut held) = morsels.iter().map(interval).collect::<Option<Vec<_>>>() else { return };
+    let (blocks, others): (Vec<usize>, Vec<usize>) = morsels.iter().partition(|morsel| source.is_block(**morsel));
+    let Some(mut held) = blocks.iter().map(interval).collect::<Option<Vec<_>>>() else { return };
     held.sort_by_key(|(interval, morsel)| (interval.min, interval.max, *morsel));
     if held.iter().zip(held.iter().skip(1)).all(|((a, _), (b, _))| a.max <= b.min) {
-        *morsels = held.into_iter().map(|(_, morsel)| morsel).collect();
+        *morsels = held.into_iter().map(|(_, morsel)| morsel).chain(others).collect();
     }
 }
 

@@ -302,8 +302,8 @@ impl Top {
         let Some(passing) = self.passing(plan) else { return false };
         let is_beaten = plan.is_beaten(passing, source, morsel);
         if is_beaten {
-            plan.counts.morsels_skipped.fetch_add(1, Relaxed);
-            plan.counts.rows_skipped.fetch_add(source.rows(morsel) as u64, Relaxed);
+            plan.counts.morsels_skipped.fetch_add(usize::from(source.is_block(morsel)), Relaxed);
+            plan.counts.rows_skipped.fetch_add(source.live_rows(morsel) as u64, Relaxed);
         }
         is_beaten
     }

@@ -58,6 +58,8 @@ pub struct Worker {
     /// What a row of the present morsel has to beat to be among the first, once there is anything.
     threshold: Option<Screen>,
     morsel: usize,
+    /// Whether some of its rows are deleted.
+    has_deleted: bool,
     /// The place of the present morsel in the order of all of them.
     at: usize,
     order: Order,
@@ -139,6 +141,7 @@ impl Worker {
             answers: vec![None; stage.steps.len()],
             threshold: None,
             morsel: 0,
+            has_deleted: false,
             at: 0,
             order: Order::new(stage),
             vectors_seen: 0,
@@ -201,6 +204,7 @@ impl Worker {
         }
         self.blocks.iter_mut().for_each(|block| *block = None);
         self.answers.fill(None);
+        self.has_deleted = stage.source.deleted(morsel).is_some();
         // Rows that wait have been through its screens: the order stays as it is for a morsel.
         self.order.reconsider(stage);
         let rows = stage.source.rows(morsel);
@@ -259,7 +263,7 @@ impl Worker {
 
     /// Rows of the morsel that was carried through last.
     pub fn morsel_rows(&self) -> usize {
-        self.stage.source.rows(self.morsel)
+        self.stage.source.live_rows(self.morsel)
     }
 
     /// Bytes that the sink has taken.
@@ -309,7 +313,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Leaves in the scratch's mask which of a vector's rows the screens let through; returns how many.
+    /// Leaves in the scratch's mask which of a vector's rows are there and let through by the screens; returns how many.
     fn screen(&mut self, stage: &Stage, vector: usize, n: usize) -> Result<usize> {
         self.vectors_seen += 1;
         let is_timed = is_sample(self.vectors_seen);
@@ -317,6 +321,15 @@ impl Worker {
         mask.fill(u32::MAX);
         screen::trim(mask, n);
         let mut kept = n;
+        if self.has_deleted
+            && let Some(deleted) = stage.source.deleted(self.morsel).and_then(|deleted| deleted.vector(vector))
+        {
+            mask.iter_mut().zip(deleted).for_each(|(word, deleted)| *word &= !deleted);
+            kept = mask.iter().map(|word| word.count_ones() as usize).sum();
+            if kept == 0 {
+                return Ok(0);
+            }
+        }
         for at in 0..self.order.screens().len() {
             let number = self.order.steps[at];
             let step = &stage.steps[number];

@@ -6,8 +6,11 @@ use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, S
 use arrow_schema::{DataType, Field, Schema};
 use onehop_io::{Ledger, MemoryFile};
 use onehop_pipeline::cpu::{ResultColumn, ResultValues};
-use onehop_pipeline::{BatchSourceBuilder, Bounds, DictionaryFunction, Error, Expr, Interval, SegmentSource, Source};
-use onehop_segment::{BlockCache, Segment, SegmentOptions, SegmentWriter};
+use onehop_pipeline::{
+    BatchSourceBuilder, Bounds, Changes, DictionaryFunction, Error, Expr, FreshChunk, FreshRun, Interval,
+    SegmentSource, Source,
+};
+use onehop_segment::{BlockCache, DeletedRows, Segment, SegmentOptions, SegmentWriter};
 use proptest::prelude::*;
 
 /// A row: booleans are 0 and 1, texts are numbers in their order ([`text_of`]).
@@ -103,31 +106,83 @@ impl Table {
 
     /// Several segments of small blocks, so that dictionaries differ and vectors are cut.
     pub fn stored(&self) -> Arc<dyn Source> {
-        let ledger = Arc::new(Ledger::default());
-        let mut blocks = Vec::new();
-        // Blocks of one vector, and of a whole one and a short one: rows of both may end up in one frame.
-        let (segment_rows, block_rows) = if self.rows.len().is_multiple_of(2) { (1500, 1024) } else { (1124, 2048) };
-        for rows in self.rows.chunks(segment_rows) {
-            let batch = Self::batch(rows);
-            let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows }).unwrap();
-            writer.append(&batch).unwrap();
-            let file = MemoryFile::new("t.seg", Vec::new());
-            writer.finish(&file, &ledger).unwrap();
-            let segment = Arc::new(Segment::open(Arc::new(file), &ledger).unwrap());
-            blocks.extend((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)));
-        }
-        let types = [
-            onehop_segment::ColumnType::Int32,
-            onehop_segment::ColumnType::Int64,
-            onehop_segment::ColumnType::Boolean,
-            onehop_segment::ColumnType::Varchar,
-            onehop_segment::ColumnType::Varchar,
-            onehop_segment::ColumnType::Varchar,
-        ];
-        let columns: Vec<_> = types.into_iter().enumerate().map(|(i, t)| (i, t, true)).collect();
-        let cache = Arc::new(BlockCache::new(1 << 20));
-        Arc::new(SegmentSource::new("t", blocks, &columns, cache, ledger, 0).unwrap())
+        stored(&self.rows, |_| false, Vec::new())
     }
+
+    /// The same rows after changes that `seed` decides about: the first ones in segments, and the others in chunks of fresh
+    /// rows, everywhere among rows that are deleted. These have values that no other row has.
+    pub fn changed(&self, mut seed: u64) -> Arc<dyn Source> {
+        let mut next = move |below: usize| {
+            // Knuth's MMIX generator; its low bits are poor.
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % below
+        };
+        let in_segments = [0, self.rows.len(), next(self.rows.len() + 1), next(self.rows.len() + 1)][next(4)];
+        let one_in = [2, 10, 300, usize::MAX][next(4)];
+        let mut with_deleted = |rows: &[Row]| {
+            let mut all: Vec<(Row, bool)> = Vec::new();
+            for row in rows {
+                while next(one_in) == 1 {
+                    all.push((gone(next(3)), true));
+                }
+                all.push((row.clone(), false));
+            }
+            all.extend((next(2) == 1).then(|| (gone(0), true)));
+            all
+        };
+        let (kept, rest) = self.rows.split_at(in_segments);
+        let kept = with_deleted(kept);
+        let chunks = rest.chunks(700).map(|rows| {
+            let (rows, is_deleted): (Vec<Row>, Vec<bool>) = with_deleted(rows).into_iter().unzip();
+            let gone = (0..rows.len()).filter(|row| is_deleted[*row]).map(|row| (0, row as u16));
+            let deleted = Some(DeletedRows::new(gone)).filter(|deleted| deleted.count() > 0).map(Arc::new);
+            FreshRun { chunk: Arc::new(FreshChunk::new(Self::batch(&rows))), deleted }
+        });
+        let fresh = chunks.collect();
+        let (rows, is_deleted): (Vec<Row>, Vec<bool>) = kept.into_iter().unzip();
+        stored(&rows, |row| is_deleted[row], fresh)
+    }
+}
+
+/// A row that nobody may see: it would be the first or the last of any, or overflow, or divide by zero.
+fn gone(kind: usize) -> Row {
+    match kind {
+        0 => vec![Some(0), Some(i64::MAX.into()), Some(1), Some(3), Some(9000), Some(9001)],
+        1 => vec![Some(i32::MIN.into()), Some(i64::MIN.into()), Some(0), Some(0), Some(0), Some(9002)],
+        _ => vec![None; COLUMNS],
+    }
+}
+
+/// Rows in segments, those among them that are deleted, and fresh ones.
+fn stored(rows: &[Row], is_deleted: impl Fn(usize) -> bool, fresh: Vec<FreshRun>) -> Arc<dyn Source> {
+    let ledger = Arc::new(Ledger::default());
+    let (mut blocks, mut deleted) = (Vec::new(), Vec::new());
+    // Blocks of one vector, and of a whole one and a short one: rows of both may end up in one frame.
+    let (segment_rows, block_rows) = if rows.len().is_multiple_of(2) { (1500, 1024) } else { (1124, 2048) };
+    for (number, rows) in rows.chunks(segment_rows).enumerate() {
+        let batch = Table::batch(rows);
+        let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows }).unwrap();
+        writer.append(&batch).unwrap();
+        let file = MemoryFile::new("t.seg", Vec::new());
+        writer.finish(&file, &ledger).unwrap();
+        let segment = Arc::new(Segment::open(Arc::new(file), &ledger).unwrap());
+        let gone = (0..rows.len()).filter(|row| is_deleted(number * segment_rows + row));
+        let gone = DeletedRows::new(gone.map(|row| (row / block_rows, (row % block_rows) as u16)));
+        deleted.extend((0..segment.blocks()).map(|block| gone.block(block).cloned()));
+        blocks.extend((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)));
+    }
+    let types = [
+        onehop_segment::ColumnType::Int32,
+        onehop_segment::ColumnType::Int64,
+        onehop_segment::ColumnType::Boolean,
+        onehop_segment::ColumnType::Varchar,
+        onehop_segment::ColumnType::Varchar,
+        onehop_segment::ColumnType::Varchar,
+    ];
+    let columns: Vec<_> = types.into_iter().enumerate().map(|(i, t)| (i, t, true)).collect();
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let changes = Changes { deleted, fresh };
+    Arc::new(SegmentSource::with_changes("t", blocks, &columns, cache, ledger, 0, changes).unwrap())
 }
 
 /// What is computed from a text: whether its number is a multiple of 3, the same where NULL is one, its number, and a
