@@ -62,6 +62,44 @@ async fn reopened() {
     run("reopened", &database, None).await;
 }
 
+/// Every third row is fresh, and deleted where it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn changed() {
+    let database = Database::memory(&DatabaseOptions::default()).unwrap();
+    load(&database, Layout::Segments, None).await;
+    database.unsettle(|row| row % 3 == 1).unwrap();
+    run("changed", &database, None).await;
+}
+
+/// Whole vectors and blocks are deleted, others are not touched, and single rows of some.
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_tiny_blocks() {
+    let (_folder, database) = on_disk();
+    let setting = Some("SET storage.block_rows = 1024");
+    load(&database, Layout::Clustered, setting).await;
+    database.unsettle(|row| matches!(row / 512 % 5, 0 | 3 | 4) || row % 1000 == 7).unwrap();
+    run("changed-tiny-blocks", &database, setting).await;
+}
+
+/// All rows are fresh, and no segment has any.
+#[tokio::test(flavor = "multi_thread")]
+async fn fresh_only() {
+    let database = Database::memory(&DatabaseOptions::default()).unwrap();
+    load(&database, Layout::Partitions, None).await;
+    database.unsettle(|_| true).unwrap();
+    run("fresh-only", &database, None).await;
+}
+
+/// As `changed`, by DataFusion's operators alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_unfused() {
+    let database = Database::memory(&DatabaseOptions::default()).unwrap();
+    let setting = Some("SET exec.mode = 'datafusion'");
+    load(&database, Layout::Segments, setting).await;
+    database.unsettle(|row| row % 3 == 1).unwrap();
+    run("changed-unfused", &database, setting).await;
+}
+
 /// Whatever the GPU has code for runs there. `ONEHOP_GOLDEN_GPU=fake` is the device that tests have, for a few files at a
 /// time: `ONEHOP_GOLDEN=join`.
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use crate::catalog::SegmentEntry;
-use crate::database::Table;
+use crate::database::{Snapshot, Table};
 use crate::load::{SegmentSet, Target};
 use crate::place::{Placing, residence};
 use crate::session::CancelOnDrop;
@@ -24,6 +24,8 @@ use crate::{Database, Query, Result, Session};
 pub struct BulkLoad {
     database: Database,
     table: Arc<Table>,
+    /// What it began with.
+    seen: Arc<Snapshot>,
     target: Target,
     /// What the writers finished, with the place each gave itself.
     finished: Mutex<Vec<(u64, Vec<SegmentEntry>)>>,
@@ -46,14 +48,24 @@ impl Session {
     /// If there is no such table, it is a view, or the database is read-only.
     pub fn bulk_load(&self, table: &str) -> Result<BulkLoad> {
         let database = self.database();
-        let table = writable_table(table, database, &database.snapshot())?;
+        let seen = database.snapshot();
+        let table = writable_table(table, database, &seen)?;
         let query = self.start_query(&format!("bulk load into {}", table.name), None);
         let entry = &table.entry;
         let schema = Arc::clone(&table.schema);
         let settings = self.current_settings();
         let target = Target::new(database, &settings, entry.id, schema, entry.partition_by.clone(), &query);
         let guard = CancelOnDrop::new(&query);
-        Ok(BulkLoad { database: database.clone(), table, target, finished: Mutex::default(), query, settings, guard })
+        Ok(BulkLoad {
+            database: database.clone(),
+            table,
+            seen,
+            target,
+            finished: Mutex::default(),
+            query,
+            settings,
+            guard,
+        })
     }
 }
 
@@ -79,8 +91,8 @@ impl BulkLoad {
         finished.sort_by_key(|(place, _)| *place);
         let segments: Vec<SegmentEntry> = finished.into_iter().flat_map(|(_, segments)| segments).collect();
         let rows = segments.iter().map(|segment| segment.rows).sum();
-        add_segments(&self.database, &self.table, segments).inspect_err(|e| self.query.failed(e))?;
-        self.target.keep_files();
+        add_segments(&self.database, &self.settings, &self.table, &self.seen, segments, &self.target)
+            .inspect_err(|e| self.query.failed(e))?;
         self.follow();
         self.query.made_rows(rows);
         self.query.done();

@@ -5,7 +5,7 @@ use std::path::Path;
 use onehop_io::Ledger;
 
 use crate::database::{Access, Database, DatabaseOptions};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// What was looked at, and what is wrong with it.
 #[derive(Debug, Default)]
@@ -14,8 +14,10 @@ pub struct CheckReport {
     pub tables: u64,
     /// Segment files.
     pub files: u64,
-    /// Rows in them.
+    /// Rows in them, deleted ones included.
     pub rows: u64,
+    /// Rows that no segment holds yet.
+    pub fresh_rows: u64,
     /// Blocks of columns that were read.
     pub blocks: u64,
     /// Bytes that were verified.
@@ -24,10 +26,13 @@ pub struct CheckReport {
     pub problems: Vec<Problem>,
 }
 
+/// What problems of the store itself are listed under.
+const STORE: &str = "store";
+
 /// One thing that is wrong.
 #[derive(Debug)]
 pub struct Problem {
-    /// The table it belongs to.
+    /// The table it belongs to, or "store".
     pub table: String,
     /// What it is, with file, column and block.
     pub error: Error,
@@ -36,14 +41,20 @@ pub struct Problem {
 /// Checks the database at `path`, which must not be open for writing. `progress` hears (segments done, segments).
 ///
 /// # Errors
-/// If the database cannot be opened at all, a damaged catalog included; damaged segments are in the report.
+/// If the database cannot be opened at all, a damaged catalog included; what else is damaged is in the report.
 pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
     let options = DatabaseOptions { access: Access::ReadOnly, ..DatabaseOptions::default() };
-    let snapshot = Database::open(path, &options)?.snapshot();
+    let database = Database::open(path, &options)?;
+    let snapshot = database.snapshot();
     let mut report = CheckReport::default();
+    database.check_store(&mut |finding| {
+        let error = Error::new(ErrorKind::Corrupt, finding);
+        report.problems.push(Problem { table: STORE.to_string(), error });
+    })?;
     let all = snapshot.tables().map(|table| table.segments.len() as u64).sum();
     for table in snapshot.tables() {
         report.tables += 1;
+        report.fresh_rows += table.fresh.rows();
         for file in &table.segments {
             report.files += 1;
             let problem = |error| Problem { table: table.name.clone(), error };
@@ -54,6 +65,15 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckRep
                     report.blocks += checked.blocks;
                     report.verified_bytes += checked.bytes;
                     report.problems.extend(checked.problems.into_iter().map(|p| problem(Error::from(p))));
+                    let is_there = |(block, row): (usize, u16)| {
+                        block < segment.blocks() && usize::from(row) < segment.block_rows(block)
+                    };
+                    if let Some((block, row)) = file.deleted.iter().flat_map(|rows| rows.rows()).find(|r| !is_there(*r))
+                    {
+                        let message =
+                            format!("{}: row {row} of block {block} is deleted, and is not there", file.entry.file);
+                        report.problems.push(problem(Error::new(ErrorKind::Corrupt, message)));
+                    }
                 }
                 Err(error) => report.problems.push(problem(error)),
             }

@@ -2,17 +2,18 @@
 //!
 //! - A reader takes a [`Snapshot`] and keeps it: the catalog and the open segments as they were when its statement
 //!   began. Nobody waits for anybody.
-//! - A writer goes through [`Database::commit`]: copy the catalog, change the copy, make it durable, publish it. One at
-//!   a time. After a failed commit nobody knows which catalog is durable, so the database refuses further commits
-//!   until it is opened again.
+//! - A writer has the [`WriterPlace`](crate::writer::WriterPlace) while it makes the next snapshot of the newest one and hands
+//!   its changes to the store, which puts them in order. Then the next writer goes on from there, and what was handed over
+//!   becomes durable: several commits at once where several wait. Only then readers get to see it.
+//! - After a commit that failed half-way nobody knows what is durable, so the database refuses further commits until it is
+//!   opened again.
 //! - Files of segments that a commit removed are deleted when the last snapshot that can read them is gone.
 //!
-//! A directory holds `catalog`, `LOCK`, and `segments/`. The lock is the operating system's, so that it cannot outlive
+//! A directory holds `store`, `LOCK`, and `segments/`. The lock is the operating system's, so that it cannot outlive
 //! its process: exclusive for writing, shared for reading.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -20,13 +21,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use arrow::datatypes::{FieldRef, SchemaRef};
 use onehop_io::{Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
 use onehop_pipeline::backend::{Devices, SegmentKey};
-use onehop_segment::{BlockCache, Segment};
-use rustix::fs::{FlockOperation, flock};
+use onehop_segment::{BlockCache, DeletedRows, Segment};
 
-use crate::catalog::{self, Catalog, CatalogStore, Change, ManifestStore, SegmentEntry, TableEntry};
+use crate::catalog::{self, Catalog, CatalogStore, Change, Pending, Place, SegmentEntry, TableEntry, row};
+use crate::directory::{
+    Lock, SEGMENTS_FOLDER, cannot_make, collect_orphans, lock, refuse_foreign_directory, refuse_lost_catalog,
+};
+use crate::edit::{self, TableEdit};
+use crate::fresh::{self, FreshRows};
 use crate::history::History;
 use crate::place::Known;
 use crate::settings::Settings;
+use crate::writer::{WriterPlace, Writing};
 use crate::{Error, ErrorKind, Result, Session};
 
 /// May the database be changed?
@@ -54,6 +60,17 @@ pub struct Database {
     inner: Arc<Inner>,
 }
 
+/// Where a database is.
+#[derive(Debug)]
+enum Home {
+    /// In the process, and it ends with it.
+    Memory,
+    /// In a directory, which is locked.
+    Directory(PathBuf, Lock),
+    /// In a volume that somebody else keeps.
+    Volume,
+}
+
 #[derive(Debug)]
 struct Inner {
     path: Option<PathBuf>,
@@ -67,12 +84,18 @@ struct Inner {
     /// Devices that queries may run on.
     known: Arc<Known>,
     store: Box<dyn CatalogStore>,
+    /// What is durable.
     snapshot: RwLock<Arc<Snapshot>>,
-    /// Held while a commit is made.
-    writer: Mutex<()>,
-    /// A commit failed half-way: nobody knows which catalog is durable.
+    /// What the next writer goes on from. Changed in the writer's place only.
+    head: Mutex<Arc<Snapshot>>,
+    writer: Arc<WriterPlace>,
+    /// Held while a snapshot is published.
+    publishing: Mutex<()>,
+    /// A commit failed half-way: nobody knows what is durable.
     is_in_doubt: AtomicBool,
     next_id: AtomicU64,
+    /// The id of the next row that is in no segment.
+    next_row: AtomicU64,
     _lock: Option<Lock>,
 }
 
@@ -80,21 +103,66 @@ struct Inner {
 #[derive(Debug)]
 pub struct Snapshot {
     /// What was committed.
-    pub catalog: Catalog,
+    pub catalog: Arc<Catalog>,
     tables: BTreeMap<String, Arc<Table>>,
+    /// Commits before it, since the database was opened.
+    number: u64,
 }
 
 /// A table as of one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Table {
     /// Its name.
     pub name: String,
     /// Its description.
-    pub entry: TableEntry,
+    pub entry: Arc<TableEntry>,
     /// Its columns.
     pub schema: SchemaRef,
     /// Its segments, in the order of the entry.
-    pub segments: Vec<Arc<SegmentFile>>,
+    pub segments: Vec<TableSegment>,
+    /// Rows that no segment holds yet.
+    pub fresh: Arc<FreshRows>,
+}
+
+/// A segment of a table as of one moment.
+#[derive(Clone, Debug)]
+pub struct TableSegment {
+    /// The file, which versions share.
+    pub file: Arc<SegmentFile>,
+    /// Which of its rows are deleted; `None` if none are.
+    pub deleted: Option<Arc<DeletedRows>>,
+}
+
+impl TableSegment {
+    /// Its rows that are not deleted.
+    pub fn live_rows(&self) -> u64 {
+        self.file.entry.rows.saturating_sub(fresh::count_of(self.deleted.as_ref()))
+    }
+}
+
+impl Deref for TableSegment {
+    type Target = SegmentFile;
+
+    fn deref(&self) -> &SegmentFile {
+        &self.file
+    }
+}
+
+impl Table {
+    /// Rows that are there: those of segments that are not deleted, and fresh ones.
+    pub fn rows(&self) -> u64 {
+        self.segments.iter().map(TableSegment::live_rows).sum::<u64>() + self.fresh.rows()
+    }
+
+    /// Rows of segments that are deleted.
+    pub fn deleted_rows(&self) -> u64 {
+        self.segments.iter().map(|segment| fresh::count_of(segment.deleted.as_ref())).sum()
+    }
+
+    /// Whether all its rows are in segments, and all rows of these are its.
+    pub fn is_settled(&self) -> bool {
+        self.fresh.is_empty() && self.deleted_rows() == 0
+    }
 }
 
 /// A segment file, opened when it is first needed.
@@ -113,7 +181,7 @@ pub struct SegmentFile {
 }
 
 impl SegmentFile {
-    fn new(entry: SegmentEntry, table: &str, schema: &SchemaRef, volume: &Arc<dyn Volume>) -> Self {
+    pub(crate) fn new(entry: SegmentEntry, table: &str, schema: &SchemaRef, volume: &Arc<dyn Volume>) -> Self {
         let (table, schema, volume) = (table.to_string(), Arc::clone(schema), Arc::clone(volume));
         Self { entry, table, schema, volume, open: OnceLock::new(), is_dropped: AtomicBool::new(false) }
     }
@@ -201,7 +269,7 @@ impl Database {
         let settings = Settings::new(&options.settings)?;
         if options.access == Access::ReadWrite {
             std::fs::create_dir_all(path).map_err(|e| cannot_make(path, e))?;
-        } else if !path.join(catalog::FILE).is_file() {
+        } else if ![catalog::STORE_FILE, catalog::MANIFEST_FILE].iter().any(|file| path.join(file).is_file()) {
             let message = format!("there is no database at {}", path.display());
             return Err(Error::new(ErrorKind::NotFound, message).with_hint("open it without --readonly to make one"));
         }
@@ -210,10 +278,13 @@ impl Database {
         // Each statement says by which path it reads: the session's.
         let root: Arc<dyn Volume> = Arc::new(LocalVolume::open(path, RequestedPath::Auto)?);
         let requested = settings.io_path();
-        let database = Self::with_volume(root, Some((path.to_path_buf(), lock)), options.access, settings)?;
+        let database = Self::with_volume(root, Home::Directory(path.to_path_buf(), lock), options.access, settings)?;
         if requested == RequestedPath::HostDirect {
             // Where no file can be read past the page cache, no statement could: the first to say so is this.
-            LocalFile::open(&path.join(catalog::FILE), requested)?;
+            let files = [catalog::STORE_FILE, catalog::MANIFEST_FILE].map(|file| path.join(file));
+            if let Some(file) = files.iter().find(|file| file.is_file()) {
+                LocalFile::open(file, requested)?;
+            }
         }
         Ok(database)
     }
@@ -221,46 +292,38 @@ impl Database {
     /// A database that lives and dies with the process.
     pub fn memory(options: &DatabaseOptions) -> Result<Self> {
         let settings = Settings::new(&options.settings)?;
-        Self::with_volume(Arc::new(MemoryVolume::new(":memory:")), None, Access::ReadWrite, settings)
+        let root = Arc::new(MemoryVolume::new(":memory:"));
+        Self::with_volume(root, Home::Memory, Access::ReadWrite, settings)
     }
 
     /// A database on any volume: for tests of crashes. Nothing keeps two of them apart.
     #[doc(hidden)]
     pub fn on_volume(root: Arc<dyn Volume>, options: &DatabaseOptions) -> Result<Self> {
-        Self::with_volume(root, None, options.access, Settings::new(&options.settings)?)
+        Self::with_volume(root, Home::Volume, options.access, Settings::new(&options.settings)?)
     }
 
-    fn with_volume(
-        root: Arc<dyn Volume>,
-        place: Option<(PathBuf, Lock)>,
-        access: Access,
-        settings: Settings,
-    ) -> Result<Self> {
-        let store = ManifestStore::new(Arc::clone(&root));
-        let (catalog, segments) = match store.load()? {
-            Some(catalog) => (catalog, root.folder(SEGMENTS_FOLDER)?),
-            None if access == Access::ReadOnly => {
-                let message = format!("there is no database at {}", root.name());
-                return Err(Error::new(ErrorKind::NotFound, message));
-            }
-            None => {
-                let segments = root.folder(SEGMENTS_FOLDER)?;
-                refuse_lost_catalog(&*root, &*segments)?;
-                // The folder's own name must be durable before anything in it can be.
-                root.sync()?;
-                let catalog = Catalog { generation: 1, next_id: 1, ..Catalog::default() };
-                store.commit(&catalog, &[])?;
-                (catalog, segments)
-            }
+    fn with_volume(root: Arc<dyn Volume>, home: Home, access: Access, settings: Settings) -> Result<Self> {
+        let segments = || root.folder(SEGMENTS_FOLDER);
+        let place = match &home {
+            Home::Memory => Place::Memory,
+            Home::Directory(path, _) => Place::Directory(path),
+            Home::Volume => Place::Volume,
         };
+        let store = catalog::open(&root, place, access, || refuse_lost_catalog(&*root, &*segments()?))?;
+        let catalog = store.load()?;
+        let segments = segments()?;
         if access == Access::ReadWrite {
             collect_orphans(&*segments, &catalog)?;
         }
-        let (path, lock) = place.map_or((None, None), |(path, lock)| (Some(path), Some(lock)));
+        let (path, lock) = match home {
+            Home::Directory(path, lock) => (Some(path), Some(lock)),
+            Home::Memory | Home::Volume => (None, None),
+        };
         let next_id = AtomicU64::new(catalog.next_id);
         let cache = BlockCache::new(usize::try_from(settings.cache_bytes()).unwrap_or(usize::MAX));
         let cache = Arc::new(cache);
-        let snapshot = Snapshot::build(catalog, None, &segments)?;
+        let (snapshot, next_row) = load(catalog, &*store, &segments)?;
+        let snapshot = Arc::new(snapshot);
         Ok(Self {
             inner: Arc::new(Inner {
                 path,
@@ -270,11 +333,14 @@ impl Database {
                 cache,
                 history: Arc::default(),
                 known: Arc::default(),
-                store: Box::new(store),
-                snapshot: RwLock::new(Arc::new(snapshot)),
-                writer: Mutex::default(),
+                store,
+                head: Mutex::new(Arc::clone(&snapshot)),
+                snapshot: RwLock::new(snapshot),
+                writer: Arc::default(),
+                publishing: Mutex::default(),
                 is_in_doubt: AtomicBool::new(false),
                 next_id,
+                next_row: AtomicU64::new(next_row),
                 _lock: lock,
             }),
         })
@@ -326,6 +392,12 @@ impl Database {
         self.inner.next_id.fetch_add(1, SeqCst)
     }
 
+    /// Ids for so many rows that are in no segment, ascending, above all that have been given so far. In the writer's place.
+    pub(crate) fn new_rows(&self, count: usize, _writing: &Writing) -> std::ops::Range<u64> {
+        let first = self.inner.next_row.fetch_add(count as u64, SeqCst);
+        first..first + count as u64
+    }
+
     /// Whether a commit failed half-way. Files that it mentions must stay: the durable catalog may be the one that does.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.inner.is_in_doubt.load(SeqCst)
@@ -341,40 +413,119 @@ impl Database {
         }
     }
 
-    /// Changes the catalog: `change` edits a copy and says what it did. If it fails, nothing happened.
-    pub(crate) fn commit<T>(&self, change: impl FnOnce(&mut Catalog) -> Result<(T, Vec<Change>)>) -> Result<T> {
+    /// The writer's place, waited for as long as the settings say.
+    pub(crate) async fn writing(&self, settings: &Settings) -> Result<Writing> {
         self.check_writable()?;
-        let _writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_in_doubt() {
-            let message = "an earlier commit failed half-way, so it is not known which state is on storage";
-            return Err(Error::new(ErrorKind::Io, message).with_hint("close the database and open it again"));
-        }
-        let before = self.snapshot();
-        let mut next = before.catalog.clone();
+        self.inner.writer.take(settings.lock_timeout()).await
+    }
+
+    /// As [`writing`](Self::writing), for threads outside of a runtime.
+    pub(crate) fn writing_blocking(&self, settings: &Settings) -> Result<Writing> {
+        self.check_writable()?;
+        self.inner.writer.take_blocking(settings.lock_timeout())
+    }
+
+    /// What a writer goes on from: all that is in order, durable or not yet.
+    pub(crate) fn head(&self, _writing: &Writing) -> Arc<Snapshot> {
+        Arc::clone(&self.inner.head.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the catalog: `change` edits a copy and says what it did. If it fails, nothing happened.
+    pub(crate) fn change<T>(
+        &self,
+        writing: Writing,
+        change: impl FnOnce(&mut Catalog) -> Result<(T, Vec<Change>)>,
+    ) -> Result<(T, Commit)> {
+        let before = self.head(&writing);
+        let mut next = Catalog::clone(&before.catalog);
         let (result, changes) = change(&mut next)?;
         // A statement looks before it works; somebody may have been faster since.
         if let Some(name) = next.tables.keys().find(|name| next.views.contains_key(*name)) {
             let kind = if before.catalog.views.contains_key(name) { "view" } else { "table" };
             return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a {kind} \"{name}\"")));
         }
-        next.generation += 1;
-        next.next_id = self.inner.next_id.load(SeqCst);
         let after = Snapshot::build(next, Some(&before), &self.inner.segments)?;
-        if let Err(e) = self
-            .inner
-            .segments
-            .sync()
-            .map_err(Error::from)
-            .and_then(|()| self.inner.store.commit(&after.catalog, &changes))
-        {
-            self.inner.is_in_doubt.store(true, SeqCst);
-            return Err(e);
-        }
-        self.publish(&before, after);
-        Ok(result)
+        Ok((result, self.hand_over(writing, &before, after, &changes)?))
     }
 
-    fn publish(&self, before: &Snapshot, after: Snapshot) {
+    /// Publishes other versions of tables, of which nothing becomes durable: for tests.
+    pub(crate) fn replace_tables(
+        &self,
+        mut change: impl FnMut(&Table, &Writing) -> Result<Option<Table>>,
+    ) -> Result<()> {
+        let writing = self.writing_blocking(&self.inner.settings)?;
+        let before = self.head(&writing);
+        let (catalog, mut tables) = (Arc::clone(&before.catalog), before.tables.clone());
+        for table in tables.values_mut() {
+            if let Some(changed) = change(table, &writing)? {
+                *table = Arc::new(changed);
+            }
+        }
+        let after = Arc::new(Snapshot { catalog, tables, number: before.number + 1 });
+        *self.inner.head.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&after);
+        self.publish(after);
+        Ok(())
+    }
+
+    /// Changes tables. If it fails, nothing happened.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if a table is gone; [`ErrorKind::Conflict`] if rows are to be removed of one that is not what it
+    /// was in `seen`.
+    pub(crate) fn edit(&self, writing: Writing, edits: &[(String, TableEdit)], seen: &Snapshot) -> Result<Commit> {
+        let before = self.head(&writing);
+        let (after, changes) = before.edited(edits, seen)?;
+        self.hand_over(writing, &before, after, &changes)
+    }
+
+    /// Puts a commit in order. It is in the store's hands when this returns, whatever becomes of whoever waits for it.
+    fn hand_over(
+        &self,
+        writing: Writing,
+        before: &Snapshot,
+        mut after: Snapshot,
+        changes: &[Change],
+    ) -> Result<Commit> {
+        if self.is_in_doubt() {
+            let message = "an earlier commit failed half-way, so it is not known which state is on storage";
+            return Err(Error::new(ErrorKind::Io, message).with_hint("close the database and open it again"));
+        }
+        after.number = before.number + 1;
+        if !Arc::ptr_eq(&after.catalog, &before.catalog) {
+            let catalog = Arc::make_mut(&mut after.catalog);
+            catalog.generation += 1;
+            catalog.next_id = self.inner.next_id.load(SeqCst);
+        }
+        let names_segments = changes.iter().any(|change| match change {
+            Change::AddSegments { .. } => true,
+            Change::PutTable { name } => after.catalog.tables.get(name).is_some_and(|table| !table.segments.is_empty()),
+            _ => false,
+        });
+        let synced = if names_segments { self.inner.segments.sync().map_err(Error::from) } else { Ok(()) };
+        // Whether the names are durable is not known: no commit may count on it any more.
+        synced.inspect_err(|_| self.inner.is_in_doubt.store(true, SeqCst))?;
+        let pending = self.inner.store.commit(&after.catalog, changes)?;
+        let after = Arc::new(after);
+        *self.inner.head.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&after);
+        drop(writing);
+        Ok(Commit { database: self.clone(), pending, after })
+    }
+
+    /// Shows readers a snapshot that is durable, unless they see a later one already.
+    fn publish(&self, after: Arc<Snapshot>) {
+        let _publishing = self.inner.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.snapshot();
+        if before.number >= after.number {
+            return;
+        }
+        if !Arc::ptr_eq(&before.catalog, &after.catalog) {
+            self.drop_segments(&before, &after);
+        }
+        *self.inner.snapshot.write().unwrap_or_else(PoisonError::into_inner) = after;
+    }
+
+    /// Lets go of segments that are no longer mentioned: their files with the last reader, device memory now.
+    fn drop_segments(&self, before: &Snapshot, after: &Snapshot) {
         let kept: std::collections::HashSet<&str> =
             after.tables.values().flat_map(|t| &t.segments).map(|s| s.entry.file.as_str()).collect();
         let mut gone = Vec::new();
@@ -396,174 +547,138 @@ impl Database {
             residency.evict(&gone);
             residency.sweep();
         }
-        drop(kept);
-        *self.inner.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
     }
+
+    /// Verifies all that the store keeps: each finding is a sentence.
+    pub(crate) fn check_store(&self, found: &mut dyn FnMut(String)) -> Result<()> {
+        self.inner.store.check(found)
+    }
+}
+
+/// A commit that is in order. Whether it is waited for or not, what it mentions may be durable from now on.
+#[derive(Debug)]
+#[must_use = "a commit is durable, and seen, when it has been waited for"]
+pub(crate) struct Commit {
+    database: Database,
+    pending: Pending,
+    after: Arc<Snapshot>,
+}
+
+impl Commit {
+    /// Waits until it is durable, and shows it to readers.
+    pub fn wait_blocking(self) -> Result<()> {
+        let Self { database, pending, after } = self;
+        pending.wait().inspect_err(|_| database.inner.is_in_doubt.store(true, SeqCst))?;
+        database.publish(after);
+        Ok(())
+    }
+
+    /// The same beside the runtime's threads. Dropped, it is still done.
+    pub async fn wait(self) -> Result<()> {
+        let waiting = tokio::task::spawn_blocking(move || self.wait_blocking()).await;
+        waiting.map_err(|e| Error::new(ErrorKind::Internal, format!("a committing task died: {e}")))?
+    }
+}
+
+/// Reads the tables of a catalog; and the id that the next row gets.
+fn load(catalog: Catalog, store: &dyn CatalogStore, volume: &Arc<dyn Volume>) -> Result<(Snapshot, u64)> {
+    let mut snapshot = Snapshot::build(catalog, None, volume)?;
+    let mut next_row = 0;
+    for table in snapshot.tables.values_mut() {
+        let table = Arc::make_mut(table);
+        for segment in &mut table.segments {
+            let mut vectors = Vec::new();
+            store.deleted(table.entry.id, &segment.file.entry.file, &mut |vector, rows| {
+                vectors.push((vector, rows));
+                Ok(())
+            })?;
+            if !vectors.is_empty() {
+                segment.deleted = Some(Arc::new(edit::deleted_rows(vectors)));
+            }
+        }
+        let (mut decoder, mut ids) = (row::Decoder::new(&table.schema)?, Vec::new());
+        store.rows(table.entry.id, &mut |id, bytes| {
+            decoder.push(bytes).map_err(|reason| {
+                let message = format!("row {id} of table \"{}\" in the store is corrupt: {reason}", table.name);
+                Error::new(ErrorKind::Corrupt, message).with_hint("restore the database directory from a backup")
+            })?;
+            ids.push(id);
+            Ok(())
+        })?;
+        next_row = next_row.max(ids.last().map_or(0, |last| last + 1));
+        if !ids.is_empty() {
+            table.fresh = Arc::new(FreshRows::default().with(&decoder.finish()?, &ids)?);
+        }
+    }
+    Ok((snapshot, next_row))
 }
 
 impl Snapshot {
     /// A snapshot of `catalog` that shares the segments it has in common with `before`.
     fn build(catalog: Catalog, before: Option<&Snapshot>, volume: &Arc<dyn Volume>) -> Result<Self> {
-        let open: BTreeMap<&str, &Arc<SegmentFile>> = before
+        let open: BTreeMap<&str, &TableSegment> = before
             .into_iter()
             .flat_map(|before| before.tables.values().flat_map(|table| &table.segments))
             .map(|segment| (segment.entry.file.as_str(), segment))
             .collect();
         let mut tables = BTreeMap::new();
         for (name, entry) in &catalog.tables {
-            if let Some(same) = before.and_then(|b| b.tables.get(name)).filter(|table| table.entry == *entry) {
+            if let Some(same) = before.and_then(|b| b.tables.get(name)).filter(|table| *table.entry == *entry) {
                 tables.insert(name.clone(), Arc::clone(same));
                 continue;
             }
             let schema: SchemaRef = Arc::new(entry.schema()?);
             let segments = entry.segments.iter().map(|segment| match open.get(segment.file.as_str()) {
-                Some(open) => Arc::clone(open),
-                None => Arc::new(SegmentFile::new(segment.clone(), name, &schema, volume)),
+                Some(open) => TableSegment::clone(open),
+                None => TableSegment {
+                    file: Arc::new(SegmentFile::new(segment.clone(), name, &schema, volume)),
+                    deleted: None,
+                },
             });
+            let same = before.and_then(|before| before.tables.get(name)).filter(|table| table.entry.id == entry.id);
             let table = Table {
                 name: name.clone(),
                 schema: Arc::clone(&schema),
                 segments: segments.collect(),
-                entry: entry.clone(),
+                entry: Arc::new(entry.clone()),
+                fresh: same.map(|table| Arc::clone(&table.fresh)).unwrap_or_default(),
             };
             tables.insert(name.clone(), Arc::new(table));
         }
-        Ok(Self { catalog, tables })
+        Ok(Self { catalog: Arc::new(catalog), tables, number: before.map_or(0, |before| before.number) })
     }
-}
 
-/// Removes segment files that no catalog mentions: what a crash, or a removal that failed, left behind.
-fn collect_orphans(segments: &dyn Volume, catalog: &Catalog) -> Result<()> {
-    let known: std::collections::HashSet<&str> =
-        catalog.tables.values().flat_map(|t| &t.segments).map(|s| s.file.as_str()).collect();
-    for name in segments.list()? {
-        if is_segment_name(&name) && !known.contains(name.as_str()) {
-            segments.remove(&name)?;
+    /// A snapshot with edited tables, and what makes it durable. See [`Database::edit`].
+    pub(crate) fn edited(&self, edits: &[(String, TableEdit)], seen: &Snapshot) -> Result<(Snapshot, Vec<Change>)> {
+        let mut next = Self { catalog: Arc::clone(&self.catalog), tables: self.tables.clone(), number: self.number };
+        let mut changes = Vec::new();
+        for (name, edit) in edits {
+            let unchanged = self.unchanged(name, edit, seen)?;
+            let before = next.tables.get(name).unwrap_or(unchanged);
+            let (table, of_table) = edit.apply(before)?;
+            changes.extend(of_table);
+            if !Arc::ptr_eq(&table.entry, &before.entry) {
+                Arc::make_mut(&mut next.catalog).tables.insert(name.clone(), TableEntry::clone(&table.entry));
+            }
+            next.tables.insert(name.clone(), Arc::new(table));
         }
+        Ok((next, changes))
     }
-    Ok(())
-}
 
-/// A catalog is durable before the first segment is written: segments without one have lost theirs, and an empty
-/// catalog in its place would make orphans of them all.
-fn refuse_lost_catalog(root: &dyn Volume, segments: &dyn Volume) -> Result<()> {
-    if !segments.list()?.iter().any(|name| is_segment_name(name)) {
-        return Ok(());
-    }
-    let message = format!("{}/{} is missing, and there are segment files", root.name(), catalog::FILE);
-    Err(Error::new(ErrorKind::Corrupt, message)
-        .with_hint("restore the catalog from a backup; to begin anew, remove the directory"))
-}
-
-const SEGMENT_SUFFIX: &str = ".seg";
-const SEGMENTS_FOLDER: &str = "segments";
-const LOCK_FILE: &str = "LOCK";
-
-/// The file of a segment of a table, by their ids.
-pub(crate) fn segment_name(table: u64, segment: u64) -> String {
-    format!("{table:08}-{segment:08}{SEGMENT_SUFFIX}")
-}
-
-/// Whether a name is one that [`segment_name`] makes: files that are not ours are left alone.
-fn is_segment_name(name: &str) -> bool {
-    let is_id = |text: &str| text.len() >= 8 && text.bytes().all(|b| b.is_ascii_digit());
-    let ids = name.strip_suffix(SEGMENT_SUFFIX).and_then(|ids| ids.split_once('-'));
-    ids.is_some_and(|(table, segment)| is_id(table) && is_id(segment))
-}
-
-fn cannot_make(path: &Path, e: std::io::Error) -> Error {
-    let reason = if path.is_file() { "it is a file".to_string() } else { e.to_string() };
-    Error::new(ErrorKind::Io, format!("cannot make the database directory {}: {reason}", path.display())).with_source(e)
-}
-
-/// A directory that holds other things must not become a database by a slip of the hand.
-fn refuse_foreign_directory(path: &Path) -> Result<()> {
-    let entries = std::fs::read_dir(path).map_err(|e| cannot_make(path, e))?;
-    let names: Vec<String> =
-        entries.filter_map(|entry| entry.ok().map(|e| e.file_name().to_string_lossy().into_owned())).collect();
-    // What there is without a catalog when making a database was cut short.
-    let is_begun = |name: &String| [LOCK_FILE, SEGMENTS_FOLDER, catalog::NEW_FILE].contains(&name.as_str());
-    if names.iter().any(|name| name == catalog::FILE) || names.iter().all(is_begun) {
-        return Ok(());
-    }
-    let message = format!("{} is a directory with other things in it, not a database", path.display());
-    Err(Error::new(ErrorKind::Invalid, message).with_hint("name an empty or a new directory"))
-}
-
-/// The operating system's lock, held until this is dropped.
-///
-/// Released by name, not by closing the file: a process that is being forked off at that moment has the file open too.
-/// For the same reason only the process that took it releases it.
-#[derive(Debug)]
-struct Lock {
-    file: File,
-    process: u32,
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        if self.process == std::process::id() {
-            // If this fails, closing the file releases it.
-            let _ = flock(&self.file, FlockOperation::Unlock);
+    /// The table that an edit was made for, if the edit can be applied to it as it is here.
+    pub(crate) fn unchanged(&self, name: &str, edit: &TableEdit, seen: &Snapshot) -> Result<&Arc<Table>> {
+        let seen = seen.tables.get(name);
+        let here = self.tables.get(name).filter(|here| seen.is_some_and(|seen| seen.entry.id == here.entry.id));
+        let Some(here) = here else {
+            return Err(Error::new(ErrorKind::NotFound, format!("table \"{name}\" was dropped meanwhile")));
+        };
+        if edit.removes() && !seen.is_some_and(|seen| Arc::ptr_eq(seen, here)) {
+            let message =
+                format!("rows of table \"{name}\" were changed by another session since this transaction began");
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint(
+                "ROLLBACK, and do the transaction again; BEGIN IMMEDIATE keeps others from changing anything",
+            ));
         }
+        Ok(here)
     }
-}
-
-fn lock(path: &Path, access: Access) -> Result<Lock> {
-    let name = path.join(LOCK_FILE);
-    let failed = |e: std::io::Error| {
-        let error = Error::new(ErrorKind::Io, format!("cannot lock the database {}: {e}", path.display()));
-        match (access, is_refusal(&e)) {
-            (Access::ReadWrite, true) => error.with_hint("open it with --readonly").with_source(e),
-            _ => error.with_source(e),
-        }
-    };
-    let mut file = match access {
-        Access::ReadWrite => open_for_writing(&name),
-        Access::ReadOnly => match File::open(&name) {
-            // A copy of a database need not have the file.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => match open_for_writing(&name) {
-                // Where it cannot be made nobody opens the database for writing.
-                Err(e) if is_refusal(&e) => File::open(path),
-                made => made,
-            },
-            there => there,
-        },
-    }
-    .map_err(failed)?;
-    let operation = match access {
-        Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
-        Access::ReadOnly => FlockOperation::NonBlockingLockShared,
-    };
-    match flock(&file, operation) {
-        Ok(()) => {}
-        Err(e) if e == rustix::io::Errno::WOULDBLOCK => {
-            let mut holder = String::new();
-            // Who holds it is a courtesy: the lock itself does not depend on what is written in the file.
-            let _ = file.read_to_string(&mut holder);
-            let holder = match holder.trim() {
-                "" => String::new(),
-                pid => format!(" (process {pid})"),
-            };
-            let message = format!("the database {} is open in another process{holder}", path.display());
-            return Err(
-                Error::new(ErrorKind::Locked, message).with_hint("close it there, or open it in both with --readonly")
-            );
-        }
-        Err(e) => return Err(failed(e.into())),
-    }
-    if access == Access::ReadWrite {
-        let written =
-            file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
-        written.map_err(failed)?;
-    }
-    Ok(Lock { file, process: std::process::id() })
-}
-
-fn open_for_writing(name: &Path) -> std::io::Result<File> {
-    File::options().read(true).write(true).create(true).truncate(false).open(name)
-}
-
-fn is_refusal(e: &std::io::Error) -> bool {
-    matches!(e.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem)
 }

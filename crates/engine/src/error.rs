@@ -32,8 +32,10 @@ pub enum ErrorKind {
     Corrupt,
     /// A newer version of Onehop has stored it in a way that this one does not know.
     TooNew,
-    /// Another process has the database.
+    /// Another process has the database, or another session the writer's place.
     Locked,
+    /// Another session changed what a transaction would change, after it had begun.
+    Conflict,
     /// The operating system refused.
     Io,
     /// A limit was reached: memory, disk.
@@ -159,6 +161,34 @@ impl From<onehop_segment::Error> for Error {
             Segment::Type { .. } => Self::new(ErrorKind::Invalid, e.to_string()).with_source(e),
             Segment::Value { .. } => Self::new(ErrorKind::Data, e.to_string()).with_source(e),
             Segment::Usage(_) => Self::new(ErrorKind::Internal, e.to_string()).with_source(e),
+        }
+    }
+}
+
+impl From<onehop_store::Error> for Error {
+    fn from(e: onehop_store::Error) -> Self {
+        use onehop_store::Error as Store;
+        let kind = match e {
+            Store::Io { .. } | Store::Poisoned { .. } => ErrorKind::Io,
+            Store::Corrupt { .. } | Store::Unknown { .. } => ErrorKind::Corrupt,
+            Store::Locked { .. } => ErrorKind::Locked,
+            Store::ReadOnly { .. } => ErrorKind::ReadOnly,
+            Store::Full { .. } | Store::SnapshotTooOld { .. } => ErrorKind::Resources,
+            Store::Invalid(_) => ErrorKind::Invalid,
+            _ => ErrorKind::Internal,
+        };
+        let hint = match kind {
+            ErrorKind::Corrupt => Some(
+                "restore the database directory from a backup; a newer onehop may know a format that this one does not",
+            ),
+            ErrorKind::Io => Some("close the database and open it again"),
+            ErrorKind::Resources => Some("make room, close the database and open it again"),
+            _ => None,
+        };
+        let error = Self::new(kind, e.to_string()).with_source(e);
+        match hint {
+            Some(hint) => error.with_hint(hint),
+            None => error,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! one of several words, which DataFusion would look up in a schema that is not there, and which may be a file's name
 //! without its quotes: `FROM sales.csv`.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -13,7 +14,7 @@ use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
 
-use crate::database::Snapshot;
+use crate::database::{Snapshot, Table};
 use crate::history::History;
 use crate::place::Known;
 use crate::scan::SegmentTable;
@@ -24,6 +25,9 @@ use crate::{Error, ErrorKind, files, planner, system};
 pub(crate) const CATALOG: &str = "onehop";
 /// The schema's name in two-part names, as PostgreSQL has it.
 pub(crate) const SCHEMA: &str = "public";
+
+/// The table that a statement changes, in the query that says which rows: with their addresses. No table has this name.
+pub(crate) const TARGET: &str = "__onehop_target";
 
 /// Views may stand on views so deep, and no deeper.
 const MAX_VIEW_DEPTH: usize = 32;
@@ -37,6 +41,8 @@ pub(crate) struct Names {
     /// To plan views and open files with. Its own catalog is not used.
     state: SessionState,
     depth: usize,
+    /// What [`TARGET`] is.
+    target: Option<Arc<Table>>,
 }
 
 impl std::fmt::Debug for Names {
@@ -54,8 +60,28 @@ impl Names {
         history: Arc<History>,
         known: Arc<Known>,
     ) -> SessionState {
-        let names = Self { snapshot, settings, history, known, state: state.clone(), depth: 0 };
+        let names = Self { snapshot, settings, history, known, state: state.clone(), depth: 0, target: None };
         state.register_catalog_list(Arc::new(List(Arc::new(names))));
+        state
+    }
+
+    /// A state like `state`, which [`bind`](Self::bind) made, that resolves names in another snapshot, and [`TARGET`].
+    pub fn rebind(state: &SessionState, snapshot: &Arc<Snapshot>, target: &Arc<Table>) -> SessionState {
+        let mut state = state.clone();
+        let list: &dyn Any = state.catalog_list().as_ref();
+        let bound = list.downcast_ref::<List>().map(|list| Arc::clone(&list.0));
+        if let Some(names) = bound {
+            let names = Self {
+                snapshot: Arc::clone(snapshot),
+                settings: Arc::clone(&names.settings),
+                history: Arc::clone(&names.history),
+                known: Arc::clone(&names.known),
+                state: names.state.clone(),
+                depth: 0,
+                target: Some(Arc::clone(target)),
+            };
+            state.register_catalog_list(Arc::new(List(Arc::new(names))));
+        }
         state
     }
 
@@ -71,6 +97,7 @@ impl Names {
             known: Arc::clone(&self.known),
             state: self.state.clone(),
             depth: self.depth + 1,
+            target: None,
         };
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(List(Arc::new(below))));
@@ -88,6 +115,9 @@ impl Names {
     async fn find(&self, name: &str) -> crate::Result<Arc<dyn TableProvider>> {
         if let Some(table) = self.snapshot.table(name) {
             return Ok(Arc::new(SegmentTable::new(Arc::clone(table))));
+        }
+        if let (TARGET, Some(target)) = (name, &self.target) {
+            return Ok(Arc::new(SegmentTable::with_addresses(Arc::clone(target))));
         }
         if let Some(text) = self.snapshot.catalog.views.get(name) {
             return Box::pin(self.view(name, text)).await;

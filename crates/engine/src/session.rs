@@ -21,6 +21,7 @@ use crate::resolve::{self, Names as BoundNames};
 use crate::settings::{Setting, Settings};
 use crate::statement::{self, Context};
 use crate::timeout::TimeLimit;
+use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, Output, Query, Result};
 
 /// A session. Statements of one session run one after the other; sessions run side by side.
@@ -32,6 +33,7 @@ pub struct Session {
     /// The planner's state and the runtime, made anew when a setting that they depend on changes.
     base: Mutex<Base>,
     current: Mutex<Arc<Query>>,
+    transaction: Mutex<Option<Transaction>>,
 }
 
 struct Base {
@@ -66,6 +68,7 @@ impl Session {
             settings: Mutex::new(settings),
             base: Mutex::new(base),
             current: Mutex::new(Query::start(0, id, "", None)),
+            transaction: Mutex::default(),
         })
     }
 
@@ -97,12 +100,21 @@ impl Session {
     fn context(&self, statement: &str) -> Result<Context<'_>> {
         let limit = self.current_settings().statement_timeout().map(TimeLimit::from_now);
         let query = self.start_query(statement, limit);
-        let snapshot = self.database.snapshot();
+        let snapshot = match self.transaction.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            Some(transaction) => Arc::clone(transaction.look(|| self.database.snapshot())),
+            None => self.database.snapshot(),
+        };
         let settings = Arc::new(self.settings());
         let state = self.state(&query).inspect_err(|e| query.failed(e))?;
         let (history, known) = (Arc::clone(self.database.history()), Arc::clone(self.database.known()));
         let state = Arc::new(BoundNames::bind(state, Arc::clone(&snapshot), settings, history, known));
-        Ok(Context { database: &self.database, snapshot, state, settings: &self.settings, query })
+        let (settings, transaction) = (&self.settings, &self.transaction);
+        Ok(Context { database: &self.database, snapshot, state, settings, query, transaction })
+    }
+
+    /// Whether it is in a transaction.
+    pub fn in_transaction(&self) -> bool {
+        self.transaction.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// The statement that runs, or ran last: its progress, ledger and times, for progress bars and footers.

@@ -90,6 +90,12 @@ const DEFINITIONS: &[Definition] = &[
         description: "How long a statement may take, to its last row: a duration (500ms, 5s, 2min, 1h), or 0 for ever",
     },
     Definition {
+        name: "lock_timeout",
+        default: || "30s".into(),
+        parse: |text| parse_duration(text).map(format_duration),
+        description: "How long to wait for another session that is changing the database: a duration (500ms, 5s), or 0 for ever",
+    },
+    Definition {
         name: "exec.mode",
         default: || "fused".into(),
         parse: |text| parse_word(text, &["fused", "datafusion"]),
@@ -159,6 +165,18 @@ const DEFINITIONS: &[Definition] = &[
         default: || (1u64 << 22).to_string(),
         parse: |text| parse_count(text, 1024, onehop_segment::MAX_SEGMENT_ROWS),
         description: "Rows in a newly written segment, at most; a load holds one per thread in memory, encoded",
+    },
+    Definition {
+        name: "storage.fresh_rows",
+        default: || "10000".into(),
+        parse: |text| parse_count(text, 0, 1 << 20),
+        description: "Rows that a statement adds without a segment of their own, at most; a checkpoint puts them into one",
+    },
+    Definition {
+        name: "storage.checkpoint_rows",
+        default: || (1u64 << 18).to_string(),
+        parse: |text| parse_count(text, 0, 1 << 30),
+        description: "Rows of a table outside of segments, or deleted in them, that cause a checkpoint; 0 for never",
     },
 ];
 
@@ -297,6 +315,11 @@ impl Settings {
         parse_duration(&self.value("statement_timeout")).ok().filter(|limit| !limit.is_zero())
     }
 
+    /// How long to wait for the writer's place; `None` is for ever.
+    pub fn lock_timeout(&self) -> Option<Duration> {
+        parse_duration(&self.value("lock_timeout")).ok().filter(|limit| !limit.is_zero())
+    }
+
     /// Whether pipelines run what they can.
     pub fn exec_mode(&self) -> ExecMode {
         match self.value("exec.mode").as_str() {
@@ -356,6 +379,16 @@ impl Settings {
     /// Rows in a new segment, at most.
     pub fn segment_rows(&self) -> u64 {
         self.value("storage.segment_rows").parse().unwrap_or(1 << 22)
+    }
+
+    /// Rows that a statement adds outside of segments, at most.
+    pub fn fresh_rows(&self) -> u64 {
+        self.value("storage.fresh_rows").parse().unwrap_or(0)
+    }
+
+    /// Rows outside of segments that cause a checkpoint; `None` if none do.
+    pub fn checkpoint_rows(&self) -> Option<u64> {
+        self.value("storage.checkpoint_rows").parse().ok().filter(|rows| *rows > 0)
     }
 
     /// The path asked for.

@@ -15,7 +15,7 @@ use onehop_pipeline::backend::{Resident, SegmentKey};
 use onehop_segment::EncodingCode;
 
 use crate::Result;
-use crate::database::Snapshot;
+use crate::database::{Snapshot, Table, TableSegment};
 use crate::history::History;
 use crate::place::Known;
 use crate::query::Lowering;
@@ -61,7 +61,7 @@ fn tables(snapshot: &Snapshot) -> Result<RecordBatch> {
     let tables: Vec<_> = snapshot.tables().collect();
     Ok(RecordBatch::try_from_iter([
         ("table_name", text(tables.iter().map(|t| &t.name))),
-        ("rows", numbers(tables.iter().map(|t| t.entry.rows()))),
+        ("rows", numbers(tables.iter().map(|t| t.rows()))),
         ("size_bytes", numbers(tables.iter().map(|t| t.entry.bytes()))),
         ("segments", numbers(tables.iter().map(|t| t.entry.segments.len() as u64))),
         (
@@ -69,13 +69,15 @@ fn tables(snapshot: &Snapshot) -> Result<RecordBatch> {
             optional_text(tables.iter().map(|t| Some(t.entry.cluster_by.join(", ")).filter(|c| !c.is_empty()))),
         ),
         ("partition_by", optional_text(tables.iter().map(|t| t.entry.partition_by.as_ref().map(ToString::to_string)))),
+        ("fresh_rows", numbers(tables.iter().map(|t| t.fresh.rows()))),
+        ("deleted_rows", numbers(tables.iter().map(|t| t.deleted_rows()))),
     ])?)
 }
 
 /// `SHOW TABLES`: tables and views.
 pub(crate) fn show_tables(snapshot: &Snapshot) -> Result<RecordBatch> {
     let views = snapshot.catalog.views.keys().map(|name| (name.as_str(), "view", None));
-    let tables = snapshot.tables().map(|t| (t.name.as_str(), "table", Some(t.entry.rows() as i64)));
+    let tables = snapshot.tables().map(|t| (t.name.as_str(), "table", Some(t.rows() as i64)));
     let mut all: Vec<_> = tables.chain(views).collect();
     all.sort_unstable();
     Ok(RecordBatch::try_from_iter_with_nullable([
@@ -151,16 +153,17 @@ fn encoding_name(encoding: EncodingCode, width: u8) -> &'static str {
 }
 
 fn segments(snapshot: &Snapshot) -> Result<RecordBatch> {
-    let rows: Vec<_> = snapshot.tables().flat_map(|t| t.entry.segments.iter().map(move |s| (t, s))).collect();
-    let partition = |(table, segment): &(&Arc<crate::database::Table>, &crate::catalog::SegmentEntry)| {
-        table.entry.partition_by.as_ref().map(|by| by.name(segment.partition))
+    let rows: Vec<_> = snapshot.tables().flat_map(|t| t.segments.iter().map(move |s| (t, s))).collect();
+    let partition = |(table, segment): &(&Arc<Table>, &TableSegment)| {
+        table.entry.partition_by.as_ref().map(|by| by.name(segment.entry.partition))
     };
     Ok(RecordBatch::try_from_iter([
         ("table_name", text(rows.iter().map(|(t, _)| &t.name))),
-        ("file", text(rows.iter().map(|(_, s)| &s.file))),
+        ("file", text(rows.iter().map(|(_, s)| &s.entry.file))),
         ("partition", optional_text(rows.iter().map(partition))),
-        ("rows", numbers(rows.iter().map(|(_, s)| s.rows))),
-        ("size_bytes", numbers(rows.iter().map(|(_, s)| s.bytes))),
+        ("rows", numbers(rows.iter().map(|(_, s)| s.entry.rows))),
+        ("size_bytes", numbers(rows.iter().map(|(_, s)| s.entry.bytes))),
+        ("deleted_rows", numbers(rows.iter().map(|(_, s)| s.entry.rows - s.live_rows()))),
     ])?)
 }
 

@@ -1,6 +1,6 @@
 //! Damage to the files of a database, and directories that are not one.
 //!
-//! Model: bytes of `catalog` and of segment files flipped, files cut short, missing, swapped or foreign; the lock file
+//! Model: bytes of the store and of segment files flipped, files cut short, missing, swapped or foreign; the lock file
 //! missing; permissions taken away. Opening and querying gives an error that names the file, or exactly the right rows;
 //! never a panic, never other rows; and nothing is removed that a person might still want. `check` sees whatever a
 //! query stumbles over. (That every single byte of a segment matters is tested in `onehop-segment`.)
@@ -142,22 +142,27 @@ impl<'a> Damage<'a> {
 }
 
 #[test]
-fn a_damaged_catalog_is_an_error_that_names_it() {
+fn a_damaged_store_is_an_error_that_names_it_or_the_right_rows() {
     let runtime = runtime();
     let (_dir, path) = sample(&runtime);
-    let mut damage = Damage::new(&path, "catalog", &runtime);
+    let mut damage = Damage::new(&path, "store", &runtime);
     let mut dice = SEED;
     let len = damage.whole.len();
-    for at in (0..40).chain((40..len).step_by(23)) {
+    // Most of a small store is room.
+    let used: Vec<usize> = (0..len).filter(|at| damage.whole[*at] != 0).collect();
+    for at in used.iter().step_by((used.len() / 250).max(1)) {
+        damage.flip(*at, random(&mut dice) as u32 % 8);
+    }
+    for at in (0..40).chain((40..len).step_by(len / 20)) {
         damage.flip(at, random(&mut dice) as u32 % 8);
     }
-    for cut in (0..len).step_by(61).chain([len - 1]) {
+    for cut in (0..len).step_by(len / 30).chain([len - 1]) {
         damage.cut(cut);
     }
     let longer = [damage.whole.as_slice(), b"{}"].concat();
-    damage.judge("catalog with more at its end", &longer);
-    let (_, right) = damage.report();
-    assert_eq!(right, 0, "some byte of the catalog does not matter");
+    damage.judge("a store with more at its end", &longer);
+    let (errors, _) = damage.report();
+    assert!(errors > 20, "{errors}");
 }
 
 #[test]
@@ -331,7 +336,10 @@ fn foreign_files_stay_and_orphans_go() {
     fs::create_dir(segments.join("99999999-99999999.seg")).unwrap();
     let orphan = "00000001-00099999.seg";
     fs::write(segments.join(orphan), b"half a segment").unwrap();
-    fs::write(path.join("catalog.new"), b"onehop cata").unwrap();
+    let left_over = ["catalog.new", "catalog", "store.new"];
+    for name in left_over {
+        fs::write(path.join(name), b"onehop cata").unwrap();
+    }
 
     drop(Database::open(&path, &read_only()).unwrap());
     assert!(files_on_disk(&path).contains(orphan), "a reader removed something");
@@ -339,6 +347,7 @@ fn foreign_files_stay_and_orphans_go() {
     let database = Database::open(&path, &tiny()).unwrap();
     let left = files_on_disk(&path);
     assert!(!left.contains(orphan));
+    assert!(left_over.iter().all(|name| !path.join(name).exists()));
     for name in foreign.iter().chain(&["99999999-99999999.seg"]) {
         assert!(left.contains(*name), "{name} was removed");
     }
@@ -351,7 +360,7 @@ fn foreign_files_stay_and_orphans_go() {
 fn a_catalog_that_is_lost_or_of_another_version_is_not_replaced() {
     let runtime = runtime();
     let (_dir, path) = sample(&runtime);
-    let catalog = path.join("catalog");
+    let catalog = path.join("store");
     let whole = fs::read(&catalog).unwrap();
     let files = files_on_disk(&path);
     let refused = |kind: ErrorKind, reason: &str| {
@@ -367,24 +376,71 @@ fn a_catalog_that_is_lost_or_of_another_version_is_not_replaced() {
         assert_eq!(files_on_disk(&path), files);
     };
     fs::remove_file(&catalog).unwrap();
-    refused(ErrorKind::Corrupt, "catalog is missing, and there are segment files");
+    refused(ErrorKind::Corrupt, "store is missing, and there are segment files");
     assert!(!catalog.exists());
 
-    fs::write(&catalog, b"onehop catalog 3 00000000\n{\"whatever\": true}\n").unwrap();
+    let before = path.join("catalog");
+    fs::write(&before, b"onehop catalog 3 00000000\n{\"whatever\": true}\n").unwrap();
     refused(ErrorKind::TooNew, "catalog format 3");
-    fs::write(&catalog, b"").unwrap();
+    fs::write(&before, b"").unwrap();
     refused(ErrorKind::Corrupt, "catalog is corrupt");
-    fs::write(&catalog, [0xff, 0xfe, 0]).unwrap();
+    fs::write(&before, [0xff, 0xfe, 0]).unwrap();
     refused(ErrorKind::Corrupt, "it is not text");
+    fs::remove_file(&before).unwrap();
+    fs::write(&catalog, [0xff; 20_000]).unwrap();
+    refused(ErrorKind::Corrupt, "store");
 
     fs::remove_file(&catalog).unwrap();
     fs::create_dir(&catalog).unwrap();
     let e = Database::open(&path, &tiny()).unwrap_err();
-    assert!(e.message().contains("catalog"), "{e}");
+    assert!(e.message().contains("store"), "{e}");
     fs::remove_dir(&catalog).unwrap();
 
     fs::write(&catalog, whole).unwrap();
     look(&path, &runtime).unwrap();
+}
+
+/// The directory as it was before databases had a store: a text file says which tables there are.
+fn to_manifest(path: &Path, format: u32) {
+    let database = Database::open(path, &read_only()).unwrap();
+    let snapshot = database.snapshot();
+    let mut body = serde_json::to_value(&*snapshot.catalog).unwrap();
+    if format == 1 {
+        for table in body["tables"].as_object_mut().unwrap().values_mut() {
+            for segment in table["segments"].as_array_mut().unwrap() {
+                segment.as_object_mut().unwrap().remove("checksum");
+            }
+        }
+    }
+    let body = format!("{}\n", serde_json::to_string_pretty(&body).unwrap());
+    let crc = crc32c::crc32c(body.as_bytes());
+    fs::write(path.join("catalog"), format!("onehop catalog {format} {crc:08x}\n{body}")).unwrap();
+    drop((snapshot, database));
+    fs::remove_file(path.join("store")).unwrap();
+}
+
+#[test]
+fn a_database_of_before_the_store_is_read_and_moved_into_one() {
+    let runtime = runtime();
+    for format in [1, 2] {
+        let (_dir, path) = sample(&runtime);
+        let right = look(&path, &runtime).unwrap();
+        to_manifest(&path, format);
+        // For reading it stays what it is.
+        let reader = Database::open(&path, &read_only()).unwrap();
+        assert_eq!(runtime.block_on(dump(&reader)).unwrap(), *right.last().unwrap());
+        assert!(check::check(&path, &mut |_, _| {}).unwrap().problems.is_empty());
+        drop(reader);
+        assert!(path.join("catalog").exists() && !path.join("store").exists());
+
+        assert_eq!(look(&path, &runtime).unwrap(), right);
+        assert!(!path.join("catalog").exists() && path.join("store").exists());
+        assert_eq!(look(&path, &runtime).unwrap(), right);
+        // Cut short after the store had its name: the old file is gone the next time.
+        fs::write(path.join("catalog"), b"whatever").unwrap();
+        assert_eq!(look(&path, &runtime).unwrap(), right);
+        assert!(!path.join("catalog").exists());
+    }
 }
 
 #[test]
@@ -459,7 +515,7 @@ fn paths_that_are_no_database_are_refused_and_left_alone() {
     let begun = dir.path().join("begun");
     fs::create_dir_all(begun.join("segments")).unwrap();
     fs::write(begun.join("LOCK"), b"1\n").unwrap();
-    fs::write(begun.join("catalog.new"), b"onehop").unwrap();
+    fs::write(begun.join("store.new"), b"onehop").unwrap();
     drop(Database::open(&begun, &tiny()).unwrap());
     drop(Database::open(&begun, &read_only()).unwrap());
 }

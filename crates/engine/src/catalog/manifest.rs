@@ -1,24 +1,21 @@
-//! The simple store: one text file, replaced whole.
+//! Catalogs as databases had them before they were in a store: one text file, read and moved into one.
 //!
 //! ```text
 //! onehop catalog 2 <CRC-32C of the rest, 8 hex digits>\n
 //! { ... the catalog as JSON ... }\n
 //! ```
-//! Format 2 has checksums of segments, which format 1 had not. Both are read; a commit writes format 2, so that a build
-//! that knows only format 1, and would lose them, refuses the database.
-//!
-//! A commit writes `catalog.new`, syncs it, renames it over `catalog`, and syncs the directory. The rename is atomic,
-//! so `catalog` is always one whole version; the checksum tells accidents to the medium from versions.
+//! Format 2 has checksums of segments, which format 1 had not. Both are read; neither is written any more.
 
 use std::sync::Arc;
 
 use onehop_io::{Ledger, Volume};
 
-use super::{Catalog, CatalogStore, Change};
+use super::Catalog;
 use crate::error::NEWER;
 use crate::{Error, ErrorKind, Result};
 
 pub(crate) const FILE: &str = "catalog";
+/// What it was called while it was being written.
 pub(crate) const NEW_FILE: &str = "catalog.new";
 const FORMAT: &str = "onehop catalog 2";
 /// All that are read.
@@ -27,14 +24,28 @@ const FORMAT_FAMILY: &str = "onehop catalog ";
 
 /// A catalog in a file of its own.
 #[derive(Debug)]
-pub struct ManifestStore {
+pub(super) struct Manifest {
     volume: Arc<dyn Volume>,
 }
 
-impl ManifestStore {
+impl Manifest {
     /// The catalog in this directory.
     pub fn new(volume: Arc<dyn Volume>) -> Self {
         Self { volume }
+    }
+
+    /// The catalog; `None` in a place that has no such file.
+    pub fn load(&self) -> Result<Option<Catalog>> {
+        let file = match self.volume.open(FILE) {
+            Ok(file) => file,
+            Err(e) if e.is_not_found() => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let mut bytes = vec![0; file.len()? as usize];
+        if !bytes.is_empty() {
+            file.read_at(0, &mut bytes, &Ledger::default())?;
+        }
+        self.decode(&bytes).map(Some)
     }
 
     fn corrupt(&self, reason: &str) -> Error {
@@ -68,34 +79,6 @@ fn checksum(body: &str) -> String {
     format!("{:08x}", crc32c::crc32c(body.as_bytes()))
 }
 
-impl CatalogStore for ManifestStore {
-    fn load(&self) -> Result<Option<Catalog>> {
-        let file = match self.volume.open(FILE) {
-            Ok(file) => file,
-            Err(e) if e.is_not_found() => return Ok(None),
-            Err(e) => return Err(e.into()),
-        };
-        let mut bytes = vec![0; file.len()? as usize];
-        if !bytes.is_empty() {
-            file.read_at(0, &mut bytes, &Ledger::default())?;
-        }
-        self.decode(&bytes).map(Some)
-    }
-
-    fn commit(&self, next: &Catalog, _changes: &[Change]) -> Result<()> {
-        let mut body = serde_json::to_string_pretty(next)
-            .map_err(|e| Error::new(ErrorKind::Internal, format!("cannot write the catalog as JSON: {e}")))?;
-        body.push('\n');
-        let text = format!("{FORMAT} {}\n{body}", checksum(&body));
-        let file = self.volume.create(NEW_FILE)?;
-        file.write_at(0, text.as_bytes(), &Ledger::default())?;
-        file.sync()?;
-        self.volume.rename(NEW_FILE, FILE)?;
-        self.volume.sync()?;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -115,14 +98,12 @@ mod tests {
     #[test]
     fn a_catalog_comes_back_and_every_damage_is_noticed() {
         let volume: Arc<dyn Volume> = Arc::new(MemoryVolume::new("db"));
-        let store = ManifestStore::new(Arc::clone(&volume));
+        let store = Manifest::new(Arc::clone(&volume));
         assert_eq!(store.load().unwrap(), None);
-        store.commit(&catalog(), &[]).unwrap();
+        let body = format!("{}\n", serde_json::to_string_pretty(&catalog()).unwrap());
+        let bytes = format!("{FORMAT} {}\n{body}", checksum(&body)).into_bytes();
+        put(&volume, &bytes);
         assert_eq!(store.load().unwrap(), Some(catalog()));
-
-        let file = volume.open(FILE).unwrap();
-        let mut bytes = vec![0; file.len().unwrap() as usize];
-        file.read_at(0, &mut bytes, &Ledger::default()).unwrap();
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x20;
@@ -137,13 +118,13 @@ mod tests {
     fn a_later_format_is_refused_by_name() {
         let volume: Arc<dyn Volume> = Arc::new(MemoryVolume::new("db"));
         put(&volume, b"onehop catalog 3 00000000\n{}\n");
-        let error = ManifestStore::new(volume).load().unwrap_err();
+        let error = Manifest::new(volume).load().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooNew);
         assert_eq!(error.message(), "db is a database of catalog format 3, and this build reads formats 1 and 2");
     }
 
     #[test]
-    fn the_format_before_is_read_and_replaced() {
+    fn the_format_before_is_read() {
         let volume: Arc<dyn Volume> = Arc::new(MemoryVolume::new("db"));
         let body = concat!(
             r#"{"generation": 7, "next_id": 4, "views": {}, "tables": {"t": {"id": 1, "columns": "#,
@@ -152,14 +133,7 @@ mod tests {
             "\n"
         );
         put(&volume, format!("onehop catalog 1 {}\n{body}", checksum(body)).as_bytes());
-        let store = ManifestStore::new(Arc::clone(&volume));
-        let catalog = store.load().unwrap().unwrap();
+        let catalog = Manifest::new(volume).load().unwrap().unwrap();
         assert_eq!(catalog.tables["t"].segments[0].checksum, None);
-        store.commit(&catalog, &[]).unwrap();
-        let file = volume.open(FILE).unwrap();
-        let mut first = [0; 17];
-        file.read_at(0, &mut first, &Ledger::default()).unwrap();
-        assert_eq!(&first, b"onehop catalog 2 ");
-        assert_eq!(store.load().unwrap(), Some(catalog));
     }
 }

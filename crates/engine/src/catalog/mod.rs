@@ -1,14 +1,23 @@
 //! What a database holds: tables, their columns and segments, views. Values, not handles.
 //!
-//! A [`Catalog`] is a plain value. Statements change a copy of it and hand old copy, new copy and the list of
-//! [`Change`]s to a [`CatalogStore`], which makes the new one durable, atomically: after a crash at any instruction the
-//! store loads the old catalog or the new one. The order that makes this safe is the caller's: first the segments'
-//! bytes are synced, then their names, then the catalog that mentions them is committed. Files that no catalog
-//! mentions are orphans, and are collected when the database is opened.
+//! A [`Catalog`] is a plain value. Statements change a copy of it and hand the new copy and the list of [`Change`]s to a
+//! [`CatalogStore`], which makes them durable, atomically: after a crash at any instruction the store holds what was
+//! before, or all of them. The order that makes this safe is the caller's: first the segments' bytes are synced, then
+//! their names, then the catalog that mentions them is committed. Files that no catalog mentions are orphans, and are
+//! collected when the database is opened.
+//!
+//! Rows that are in no segment, and which rows of segments are deleted, are no part of the catalog: they are records
+//! beside it, and changes of the same commits.
 
 pub(crate) mod definition;
+mod deleted;
 mod manifest;
+mod medium;
+mod migrate;
 pub(crate) mod names;
+mod records;
+pub(crate) mod row;
+mod store;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,8 +26,10 @@ use arrow::datatypes::{Field, Schema};
 use serde::{Deserialize, Serialize};
 
 pub use definition::Definition;
-pub use manifest::ManifestStore;
-pub(crate) use manifest::{FILE, NEW_FILE};
+pub(crate) use deleted::{VECTOR_ROWS, VectorRows};
+pub(crate) use manifest::FILE as MANIFEST_FILE;
+pub(crate) use migrate::{Place, open};
+pub(crate) use store::{NEW_FILE, STORE_FILE};
 
 use crate::Result;
 
@@ -192,26 +203,33 @@ impl TableEntry {
     }
 }
 
-/// One thing that a commit changes. A store that keeps records applies these; one that keeps a document may write the
-/// new catalog whole.
+/// One thing that a commit changes. Tables go by name where the new catalog says more, and by id where it need not be looked
+/// at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A table is new, or has become another one.
+    /// A table is new, or has become another one, or is described otherwise.
     PutTable {
         /// Its name.
         name: String,
     },
-    /// A table is gone.
+    /// A table is gone, with all that belongs to it.
     DropTable {
         /// Its name.
         name: String,
     },
-    /// A table has more segments, at the end of its list.
+    /// A table has more segments, at the end of those of their partitions.
     AddSegments {
-        /// Its name.
-        table: String,
+        /// Its id.
+        table: u64,
         /// The new ones.
         segments: Vec<SegmentEntry>,
+    },
+    /// A table has lost segments, and what was known of their rows.
+    RemoveSegments {
+        /// Its id.
+        table: u64,
+        /// Their files.
+        files: Vec<String>,
     },
     /// A view is new, or has another text.
     PutView {
@@ -223,15 +241,75 @@ pub enum Change {
         /// Its name.
         name: String,
     },
+    /// A table has more rows that are in no segment.
+    AddRows {
+        /// Its id.
+        table: u64,
+        /// Their ids, each with its row as [`row::encode`] has it.
+        rows: Vec<(u64, Vec<u8>)>,
+    },
+    /// Rows that are in no segment are gone: deleted, or in one now.
+    RemoveRows {
+        /// The id of their table.
+        table: u64,
+        /// Their ids.
+        rows: Vec<u64>,
+    },
+    /// Rows of a segment are deleted.
+    DeleteRows {
+        /// The id of its table.
+        table: u64,
+        /// Its file.
+        file: String,
+        /// Numbers of vectors of the segment, with all rows of each that are deleted.
+        vectors: Vec<(u32, VectorRows)>,
+    },
 }
 
-/// Where catalogs become durable. One writer at a time; the caller holds the database's lock.
-pub trait CatalogStore: Send + Sync + fmt::Debug {
-    /// The last committed catalog; `None` in a place that never held one.
-    fn load(&self) -> Result<Option<Catalog>>;
+/// A commit that is in order, and not durable yet. Later ones stand on it.
+#[must_use = "a commit is durable when it has been waited for"]
+pub struct Pending(Box<dyn FnOnce() -> Result<()> + Send>);
 
-    /// Replaces the committed catalog by `next`, which is the last one with `changes` applied. When this returns `Ok`,
-    /// `next` survives a power failure. After an error either catalog may be the durable one: the caller must not go
-    /// on, and must load again.
-    fn commit(&self, next: &Catalog, changes: &[Change]) -> Result<()>;
+impl Pending {
+    /// One that `wait` waits for.
+    pub fn new(wait: impl FnOnce() -> Result<()> + Send + 'static) -> Self {
+        Self(Box::new(wait))
+    }
+
+    /// Waits until it survives a power failure. After an error it may be durable or not: the caller must not go on, and
+    /// must load again.
+    pub fn wait(self) -> Result<()> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pending")
+    }
+}
+
+/// Hears of a record: its id or its key's number, and its bytes.
+pub type Hear<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<()>;
+
+/// Where catalogs and fresh rows become durable. One writer at a time; the caller holds the database's lock.
+pub trait CatalogStore: Send + Sync + fmt::Debug {
+    /// The last committed catalog.
+    fn load(&self) -> Result<Catalog>;
+
+    /// The rows of a table that are in no segment, by id: ascending.
+    fn rows(&self, table: u64, hear: Hear<'_>) -> Result<()>;
+
+    /// Which rows of a table's segment are deleted: vectors, ascending.
+    fn deleted(&self, table: u64, file: &str, hear: &mut dyn FnMut(u32, VectorRows) -> Result<()>) -> Result<()>;
+
+    /// Makes `next` the committed catalog, which is the last one with `changes` applied, and applies those that are about
+    /// rows. Commits become durable in the order of these calls, each whole or not at all. One at a time.
+    ///
+    /// # Errors
+    /// Nothing of it is committed.
+    fn commit(&self, next: &Catalog, changes: &[Change]) -> Result<Pending>;
+
+    /// Verifies all that it keeps: each finding is a sentence.
+    fn check(&self, found: &mut dyn FnMut(String)) -> Result<()>;
 }

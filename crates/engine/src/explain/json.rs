@@ -99,6 +99,8 @@ fn scan(scan: &ScanFacts) -> Value {
         "blocks_skipped_by_partition": scan.skipped_by_partition,
         "blocks_skipped_by_joins": by_joins.collect::<Vec<_>>(),
         "blocks_skipped_by_top_k": scan.skipped_by_top_k,
+        "fresh_rows": scan.fresh_rows,
+        "deleted_rows": scan.deleted_rows,
         "partitions": (!scan.partitions.is_empty()).then(|| partitions(scan)),
         "zone_condition": scan.zone_condition,
         "path": scan.path,

@@ -242,6 +242,10 @@ pub struct ScanFacts {
     pub skipped_by_joins: Vec<(String, u64)>,
     /// Blocks that can have none of the first rows in an order, by then; known once it has run.
     pub skipped_by_top_k: u64,
+    /// Rows that it reads beside those of blocks: no segment holds them yet.
+    pub fresh_rows: u64,
+    /// Rows of the blocks that are left after planning that are deleted.
+    pub deleted_rows: u64,
     /// Of each partition what is left of it, if the table has any.
     pub partitions: Vec<PartitionFacts>,
     /// The condition that zone maps were tested with.

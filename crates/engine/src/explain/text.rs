@@ -160,6 +160,12 @@ fn scan_figures(scan: &ScanFacts) -> Vec<String> {
         let _ = write!(blocks, "; skipped {} by the first rows of others", count(scan.skipped_by_top_k));
     }
     lines.push(blocks);
+    let changed = [(scan.fresh_rows, "fresh"), (scan.deleted_rows, "deleted")];
+    let changed = changed.iter().filter(|(rows, _)| *rows > 0).map(|(rows, what)| format!("{} {what}", count(*rows)));
+    let changed = changed.collect::<Vec<_>>();
+    if !changed.is_empty() {
+        lines.push(format!("rows {}", changed.join(", ")));
+    }
     lines.extend(partition_figures(scan));
     let limit = scan.limit.map(|rows| format!(", limit {}", count(rows))).unwrap_or_default();
     let (planned, stored) = (bytes(scan.planned_bytes), bytes(scan.stored_bytes));

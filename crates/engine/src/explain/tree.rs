@@ -150,6 +150,8 @@ pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> S
         skipped_by_partition: plan.skipped_by_partition as u64,
         skipped_by_joins: Vec::new(),
         skipped_by_top_k: 0,
+        fresh_rows: plan.fresh_rows(),
+        deleted_rows: plan.deleted_rows(),
         partitions: plan.partitions.iter().map(partition_facts).collect(),
         zone_condition: plan.condition.clone(),
         path: plan.path(),

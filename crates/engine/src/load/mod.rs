@@ -4,26 +4,33 @@
 //! segment is written by a blocking task while the stream goes on with the next, one such at a time, so that a load
 //! holds at most two segments per stream and partition. The files are synced when [`load`] returns; nothing mentions
 //! them until the caller commits them to the catalog, and if the load fails they are removed here.
+//!
+//! Rows that are too few to be worth a segment are handed back instead. Until it is known that they are not, every stream
+//! keeps what it has.
 
 pub(crate) mod partition;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{SchemaRef, UInt64Type};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning, execute_stream_partitioned};
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, Partitioning, execute_stream, execute_stream_partitioned,
+};
 use futures::StreamExt;
 use onehop_segment::{SegmentOptions, SegmentWriter};
 use tokio::task::JoinSet;
 
 use self::partition::Router;
-use crate::catalog::{PartitionBy, SegmentEntry};
-use crate::database::{Database, segment_name};
+use crate::catalog::{PartitionBy, SegmentEntry, row};
+use crate::database::{Database, SegmentFile};
+use crate::directory::segment_name;
 use crate::lower::FusedExec;
 use crate::query::Query;
 use crate::settings::Settings;
@@ -84,18 +91,100 @@ impl Target {
         }
     }
 
+    /// A segment that it wrote, as tables have it.
+    pub fn segment_file(&self, entry: SegmentEntry, table: &str) -> Arc<SegmentFile> {
+        Arc::new(SegmentFile::new(entry, table, &self.schema, self.database.segments()))
+    }
+
     /// The load is committed: its files stay.
     pub fn keep_files(&self) {
         self.files.names.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// Writes all rows of a plan. The files are durable, their names are not yet.
+/// What a load came to.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    /// Segments. Their files are durable, their names are not yet.
+    pub segments: Vec<SegmentEntry>,
+    /// Rows that were too few for one, in the table's schema. Then there are no segments.
+    pub rows: Vec<RecordBatch>,
+}
+
+impl Loaded {
+    /// How many rows there are.
+    pub fn count(&self) -> u64 {
+        let (segments, rows) = (self.segments.iter(), self.rows.iter());
+        segments.map(|segment| segment.rows).sum::<u64>() + rows.map(|batch| batch.num_rows() as u64).sum::<u64>()
+    }
+}
+
+/// Memory that rows may take which are too few for a segment.
+const SMALL_BYTES: u64 = 8 << 20;
+
+/// Rows that all streams of a load have seen, while it is not known whether they are worth a segment.
+#[derive(Debug, Default)]
+struct Few {
+    most_rows: u64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Few {
+    /// Counts a batch; whether they are still too few.
+    fn count(&self, batch: &RecordBatch) -> bool {
+        self.rows.fetch_add(batch.num_rows() as u64, Relaxed);
+        self.bytes.fetch_add(batch.get_array_memory_size() as u64, Relaxed);
+        self.is_few()
+    }
+
+    fn is_few(&self) -> bool {
+        self.rows.load(Relaxed) <= self.most_rows && self.bytes.load(Relaxed) <= SMALL_BYTES
+    }
+}
+
+/// Addresses of the rows that a query went through, in no order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Addresses(Arc<Mutex<Vec<u64>>>);
+
+impl Addresses {
+    /// Takes the first column of a batch; the others are left.
+    fn take(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let Some(addresses) = batch.columns().first().and_then(|column| column.as_primitive_opt::<UInt64Type>()) else {
+            return Err(Error::new(ErrorKind::Internal, "a query for addresses has none"));
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(addresses.values());
+        Ok(batch.project(&(1..batch.num_columns()).collect::<Vec<_>>())?)
+    }
+
+    /// All of them.
+    pub fn into_vec(self) -> Vec<u64> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Goes through the rows of a plan for their addresses.
+pub(crate) async fn addresses(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    addresses: &Addresses,
+) -> Result<()> {
+    let mut rows = execute_stream(plan, context)?;
+    while let Some(batch) = rows.next().await {
+        addresses.take(&batch?)?;
+    }
+    Ok(())
+}
+
+/// Writes all rows of a plan into segments, unless there are no more than `most_rows`, which are handed back. With
+/// `addresses`, the first column goes there.
 pub(crate) async fn load(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
     target: &Target,
-) -> Result<Vec<SegmentEntry>> {
+    most_rows: u64,
+    addresses: Option<&Addresses>,
+) -> Result<Loaded> {
     // For the progress bar: how many rows a file or a table will give is known more often than not.
     if let Ok(statistics) = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())
         && let Some(rows) = statistics.num_rows.get_value()
@@ -103,21 +192,49 @@ pub(crate) async fn load(
         target.query.expect_rows(*rows as u64);
     }
     let streams = execute_stream_partitioned(spread(plan, &context)?, context)?;
+    let few = Arc::new(Few { most_rows, ..Few::default() });
     let mut tasks = JoinSet::new();
     for (index, stream) in streams.into_iter().enumerate() {
-        let target = target.clone();
-        tasks.spawn(async move { (index, load_stream(stream, target).await) });
+        let (target, few, addresses) = (target.clone(), Arc::clone(&few), addresses.cloned());
+        tasks.spawn(async move { (index, load_stream(stream, target, &few, addresses.as_ref()).await) });
     }
     let mut loaded = Vec::new();
     while let Some(done) = tasks.join_next().await {
-        let (index, segments) = done.map_err(|e| Error::new(ErrorKind::Internal, format!("a load task died: {e}")))?;
+        let (index, part) = done.map_err(|e| Error::new(ErrorKind::Internal, format!("a load task died: {e}")))?;
         // The first error ends the load: dropping the set stops the other tasks.
-        loaded.push((index, segments?));
+        loaded.push((index, part?));
     }
     loaded.sort_by_key(|(index, _)| *index);
-    let mut segments: Vec<SegmentEntry> = loaded.into_iter().flat_map(|(_, segments)| segments).collect();
-    segments.sort_by_key(|segment| segment.partition);
-    Ok(segments)
+    let mut all = Loaded::default();
+    for (_, part) in loaded {
+        all.segments.extend(part.segments);
+        all.rows.extend(part.rows);
+    }
+    if !few.is_few() && !all.rows.is_empty() {
+        // Streams that ended before the others made it worth a segment.
+        let mut set = SegmentSet::new(target.clone())?;
+        for batch in std::mem::take(&mut all.rows) {
+            set.add(&batch).await?;
+        }
+        all.segments.extend(set.finish().await?);
+    }
+    all.rows = strict_rows(all.rows, target)?;
+    all.segments.sort_by_key(|segment| segment.partition);
+    Ok(all)
+}
+
+/// Rows as the table has them: in its types, of its partitions, NULL only where it may be.
+fn strict_rows(rows: Vec<RecordBatch>, target: &Target) -> Result<Vec<RecordBatch>> {
+    let router = Router::new(target.partition_by.as_ref(), &target.schema)?;
+    let strict = |batch: RecordBatch| {
+        let batch = to_schema(&batch, &target.schema)?;
+        row::refuse_nulls(&batch, &target.schema)?;
+        // For its error: these rows are of no partition yet.
+        router.as_ref().map_or(Ok(Vec::new()), |router| router.split(&batch))?;
+        target.query.did_rows(batch.num_rows() as u64);
+        Ok(RecordBatch::try_new(Arc::clone(&target.schema), batch.columns().to_vec())?)
+    };
+    rows.into_iter().filter(|batch| batch.num_rows() > 0).map(strict).collect()
 }
 
 /// Rows that pipelines hand over in one stream, in no order, are packed on all threads.
@@ -138,15 +255,36 @@ fn is_flow(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
 }
 
-async fn load_stream(mut stream: SendableRecordBatchStream, target: Target) -> Result<Vec<SegmentEntry>> {
-    let mut set = SegmentSet::new(target)?;
+async fn load_stream(
+    mut stream: SendableRecordBatchStream,
+    target: Target,
+    few: &Few,
+    addresses: Option<&Addresses>,
+) -> Result<Loaded> {
+    let mut rows = Vec::new();
+    let mut set: Option<SegmentSet> = None;
     while let Some(batch) = stream.next().await {
-        let full = set.append(&batch?)?;
-        if !full.is_empty() {
-            set.write_later(full).await?;
+        let mut batch = batch?;
+        if let Some(addresses) = addresses {
+            batch = addresses.take(&batch)?;
+        }
+        if few.count(&batch) && set.is_none() {
+            rows.push(batch);
+            continue;
+        }
+        let set = match &mut set {
+            Some(set) => set,
+            none => none.insert(SegmentSet::new(target.clone())?),
+        };
+        for batch in rows.drain(..).chain([batch]) {
+            set.add(&batch).await?;
         }
     }
-    set.finish().await
+    let segments = match set {
+        Some(set) => set.finish().await?,
+        None => Vec::new(),
+    };
+    Ok(Loaded { segments, rows })
 }
 
 /// The segments that one stream is filling.
@@ -202,6 +340,12 @@ impl SegmentSet {
             }
         }
         Ok(())
+    }
+
+    /// Adds rows, and writes what that made full.
+    async fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+        let full = self.append(batch)?;
+        if full.is_empty() { Ok(()) } else { self.write_later(full).await }
     }
 
     /// Writes full segments beside the stream, after those before them.

@@ -194,7 +194,7 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-fn hash_text(text: &str) -> u64 {
+pub(crate) fn hash_text(text: &str) -> u64 {
     // Two CRCs with different starts make 64 bits that any implementation can repeat.
     let low = crc32c::crc32c(text.as_bytes());
     let high = crc32c::crc32c_append(0x9e37_79b9, text.as_bytes());

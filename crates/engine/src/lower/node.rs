@@ -35,7 +35,7 @@ use super::relation::{Derived, Relation, tables_below};
 use super::tree::{Planned, Planner};
 use super::words::Words;
 use super::{Fusing, Lowered, Refusal, because};
-use crate::place::{self, Placement, Placing};
+use crate::place::{self, Placement, Placing, Read};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 
@@ -107,7 +107,17 @@ impl Fused {
             Input::Derived(_) => None,
         });
         let belongs: Vec<Option<&str>> = belongs.collect();
-        let placement = place::place(&self.placing, &self.execution, self.stored(), &belongs, threads);
+        let changed = self.scans().find(|scan| !scan.plan.is_settled()).map(|scan| {
+            let (fresh, deleted) = (scan.plan.fresh_rows(), scan.plan.deleted_rows());
+            let rows = match (fresh, deleted) {
+                (0, deleted) => format!("{deleted} deleted rows"),
+                (fresh, 0) => format!("{fresh} fresh rows"),
+                (fresh, deleted) => format!("{fresh} fresh and {deleted} deleted rows"),
+            };
+            format!("the {rows} of \"{}\", which CHECKPOINT would settle", scan.table.name)
+        });
+        let read = Read { stored: self.stored(), belongs: &belongs, changed };
+        let placement = place::place(&self.placing, &self.execution, read, threads);
         place::report(&placement, self.placing.mode, self.fallback, query)?;
         Ok(placement)
     }

@@ -231,7 +231,9 @@ pub(super) fn fused(node: &LogicalPlan) -> Option<&FusedNode> {
 pub(super) fn table_of(node: &LogicalPlan) -> DataFusionResult<Option<Arc<Table>>> {
     let LogicalPlan::TableScan(scan) = node else { return Ok(None) };
     let provider = source_as_provider(&scan.source)?;
-    Ok(provider.downcast_ref::<SegmentTable>().map(|table| Arc::clone(table.table())))
+    // Pipelines do not say where rows are.
+    let ours = provider.downcast_ref::<SegmentTable>().filter(|table| !table.has_addresses());
+    Ok(ours.map(|table| Arc::clone(table.table())))
 }
 
 /// The tables of the database below a node, sorted, those in pipelines included or not.

@@ -492,7 +492,8 @@ impl<'a> Planner<'a> {
         let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
         let ledger = Arc::new(Ledger::below(&self.ledger));
         let (cache, most_texts) = (Arc::clone(&self.cache), self.dictionaries.most_texts(&plan));
-        let source = SegmentSource::new(&table.name, blocks, &typed, cache, Arc::clone(&ledger), most_texts)?;
+        let (of_source, changes) = (Arc::clone(&ledger), plan.changes());
+        let source = SegmentSource::with_changes(&table.name, blocks, &typed, cache, of_source, most_texts, changes)?;
         self.dictionaries.look_at(&source, &plan);
         let columns = columns.iter().map(|(place, _)| *place).collect();
         Ok((source, Scan { table: Arc::clone(table), name: name.into(), columns, plan, ledger }))

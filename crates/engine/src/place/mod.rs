@@ -165,15 +165,19 @@ fn kept_bytes(backend: &Arc<dyn Backend>, hints: &Hints, belongs: &[Option<&str>
         .sum()
 }
 
-/// Decides. `stored` says of each source where it is stored, `belongs` on which device its table belongs, and `threads` how
-/// many threads the CPU would use.
-pub(crate) fn place(
-    placing: &Placing,
-    execution: &Execution,
-    stored: Vec<Option<Stored>>,
-    belongs: &[Option<&str>],
-    threads: usize,
-) -> Placement {
+/// What a program reads.
+pub(crate) struct Read<'a> {
+    /// Of each source, where it is stored.
+    pub stored: Vec<Option<Stored>>,
+    /// On which device its table belongs.
+    pub belongs: &'a [Option<&'a str>],
+    /// What of it is not as segments have it: no device reads that.
+    pub changed: Option<String>,
+}
+
+/// Decides. `threads` is how many threads the CPU would use.
+pub(crate) fn place(placing: &Placing, execution: &Execution, read: Read<'_>, threads: usize) -> Placement {
+    let Read { stored, belongs, changed } = read;
     let Some(devices) = placing.known.devices() else {
         return match placing.mode {
             GpuMode::Require => {
@@ -207,7 +211,11 @@ pub(crate) fn place(
     let mut refused: Option<(&Arc<dyn Backend>, String)> = None;
     let mut best: Option<Candidate> = None;
     for backend in all.iter().filter(|backend| placing.names.has(backend.name())) {
-        match backend.prepare(execution, &hints) {
+        let prepared = match &changed {
+            Some(rows) => Err(Refusal(rows.clone())),
+            None => backend.prepare(execution, &hints),
+        };
+        match prepared {
             Ok(prepared) => {
                 let estimate = prepared.estimate();
                 let kept_bytes = kept_bytes(backend, &hints, belongs);

@@ -2,6 +2,7 @@
 //!
 //! Each of its partitions has a [`BlockStream`]: what is wanted is known beforehand, and comes while operators above work
 //! on what is there. Its memory is asked of the statement's pool; who is refused it reads each block when it is wanted.
+//! Fresh rows are in memory already, and come after the blocks.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, Statistics};
@@ -31,6 +32,7 @@ use super::{BlockRef, ScanPlan};
 use crate::Error;
 use crate::database::Table;
 use crate::explain::{self, ScanFacts};
+use crate::fresh::{self, FreshSlice};
 use crate::lower::memory;
 use crate::query::Query;
 
@@ -41,16 +43,21 @@ const AHEAD_SHARE: usize = 16;
 /// A partition has no more: that is what a fast device delivers while operators are busy.
 const PARTITION_BYTES: usize = 32 << 20;
 
-/// Reads segments.
+/// Fresh rows are dealt to partitions by so many.
+const FRESH_ROWS: usize = 8 * VECTOR_ROWS;
+
+/// Reads segments, and then fresh rows.
 #[derive(Debug)]
 pub struct SegmentScanExec {
     table: Arc<Table>,
     plan: ScanPlan,
-    /// The wanted columns, by their place in the table.
+    /// The wanted columns, by their place in the table; that of row addresses is after them all.
     projection: Vec<usize>,
     limit: Option<usize>,
     /// Blocks of each output partition.
     shares: Vec<Range<usize>>,
+    /// Fresh rows, dealt to the partitions in turns.
+    fresh: Vec<FreshSlice>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     statistics: Arc<Statistics>,
@@ -62,14 +69,16 @@ pub struct SegmentScanExec {
 impl SegmentScanExec {
     pub(crate) fn new(
         table: Arc<Table>,
+        columns: &SchemaRef,
         plan: ScanPlan,
         projection: Vec<usize>,
         limit: Option<usize>,
         partitions: usize,
         statistics: Statistics,
     ) -> crate::Result<Self> {
-        let schema = Arc::new(table.schema.project(&projection)?);
-        let partitions = partitions.min(plan.blocks.len()).max(1);
+        let schema = Arc::new(columns.project(&projection)?);
+        let fresh = plan.fresh.slices(FRESH_ROWS);
+        let partitions = partitions.min(plan.blocks.len() + fresh.len()).max(1);
         let blocks = plan.blocks.len();
         let shares = (0..partitions).map(|p| p * blocks / partitions..(p + 1) * blocks / partitions).collect();
         let properties = PlanProperties::new(
@@ -84,6 +93,7 @@ impl SegmentScanExec {
             projection,
             limit,
             shares,
+            fresh,
             schema,
             properties: Arc::new(properties),
             statistics: Arc::new(statistics),
@@ -108,10 +118,21 @@ impl SegmentScanExec {
         let mut rows = 0;
         let is_wanted = |block: &&BlockRef| {
             let is_wanted = rows < self.limit.unwrap_or(usize::MAX);
-            rows += block.segment.block_rows(block.block);
+            rows += block.live_rows();
             is_wanted
         };
         &blocks[..blocks.iter().take_while(is_wanted).count()]
+    }
+
+    /// The wanted columns that are the table's own.
+    fn columns(&self) -> Vec<usize> {
+        let own = self.table.schema.fields().len();
+        self.projection.iter().copied().filter(|column| *column < own).collect()
+    }
+
+    /// Where among the wanted columns the addresses of rows are, if they are wanted.
+    fn address_at(&self) -> Option<usize> {
+        self.projection.iter().position(|column| *column == self.table.schema.fields().len())
     }
 }
 
@@ -126,7 +147,7 @@ impl SegmentScanExec {
         let limit = self.limit.map(|rows| rows as u64);
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let ahead = Some(ahead).filter(|ahead| ahead.way.is_some());
-        ScanFacts { limit, ahead, ..explain::scan_facts(&self.table, &self.plan, &self.projection) }
+        ScanFacts { limit, ahead, ..explain::scan_facts(&self.table, &self.plan, &self.columns()) }
     }
 }
 
@@ -185,13 +206,17 @@ impl ExecutionPlan for SegmentScanExec {
         }
         let ledger = query.as_ref().map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()));
         let memory = self.ahead_memory(&context);
-        let blocks: Vec<_> =
-            self.wanted(share.clone()).iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
-        let rows = blocks.iter().map(|(segment, block)| segment.block_rows(*block)).collect::<Vec<_>>().into_iter();
-        let (requested, columns) = (self.plan.requested, self.projection.clone());
+        let wanted: Vec<BlockRef> =
+            self.wanted(share.clone()).iter().filter(|block| block.live_rows() > 0).cloned().collect();
+        let blocks = wanted.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
+        let fresh: Vec<FreshSlice> = self.fresh.iter().skip(partition).step_by(self.shares.len()).cloned().collect();
+        let (requested, columns) = (self.plan.requested, self.columns());
         Ok(Box::pin(ScanStream {
-            blocks: BlockStream::new(requested, blocks, columns, &ledger, memory.size()),
-            rows,
+            blocks: BlockStream::new(requested, blocks, columns.clone(), &ledger, memory.size()),
+            wanted: wanted.into_iter(),
+            fresh: fresh.into_iter(),
+            columns,
+            address_at: self.address_at(),
             ahead: Some(Arc::clone(&self.ahead)),
             _memory: memory,
             schema: Arc::clone(&self.schema),
@@ -221,14 +246,21 @@ impl ExecutionPlan for SegmentScanExec {
 /// A loaded block that is being handed out.
 struct OpenBlock {
     columns: Vec<BlockColumn>,
+    block: BlockRef,
     rows: usize,
     next_row: usize,
 }
 
 struct ScanStream {
     blocks: BlockStream,
-    /// Of each block that has not come.
-    rows: std::vec::IntoIter<usize>,
+    /// Blocks that have not come.
+    wanted: std::vec::IntoIter<BlockRef>,
+    /// Fresh rows that come after them.
+    fresh: std::vec::IntoIter<FreshSlice>,
+    /// Columns of the table.
+    columns: Vec<usize>,
+    /// Where among them the addresses of rows go, if they are wanted.
+    address_at: Option<usize>,
     /// Of all partitions; `None` when they have been told.
     ahead: Option<Arc<Mutex<AheadFacts>>>,
     /// Given back when the stream has ended.
@@ -246,19 +278,23 @@ struct ScanStream {
 
 impl ScanStream {
     fn poll_batch(&mut self, context: &mut Context<'_>) -> Poll<crate::Result<Option<RecordBatch>>> {
-        if self.rows_left == 0 {
-            return Poll::Ready(Ok(None));
+        while self.rows_left > 0 {
+            if self.open.as_ref().is_none_or(|open| open.next_row == open.rows) {
+                self.open = None;
+                let Some(columns) = ready!(self.blocks.poll_next(context))? else {
+                    // Who explains the query looks at its end, when this may not have been dropped yet.
+                    self.tell();
+                    return Poll::Ready(self.next_fresh());
+                };
+                self.open = self.wanted.next().map(|block| self.opened(block, columns));
+            }
+            // All of its rows may be deleted.
+            let batch = self.next_batch()?;
+            if batch.as_ref().is_none_or(|batch| batch.num_rows() > 0) {
+                return Poll::Ready(Ok(batch));
+            }
         }
-        if self.open.as_ref().is_none_or(|open| open.next_row == open.rows) {
-            self.open = None;
-            let Some(columns) = ready!(self.blocks.poll_next(context))? else {
-                // Who explains the query looks at its end, when this may not have been dropped yet.
-                self.tell();
-                return Poll::Ready(Ok(None));
-            };
-            self.open = Some(self.opened(columns));
-        }
-        Poll::Ready(self.next_batch())
+        Poll::Ready(Ok(None))
     }
 
     fn next_batch(&mut self) -> crate::Result<Option<RecordBatch>> {
@@ -266,12 +302,42 @@ impl ScanStream {
         let rows = open.next_row..(open.next_row + self.batch_rows).min(open.rows);
         open.next_row = rows.end;
         let arrays = open.columns.iter().map(|column| column.decode(rows.clone()));
-        let arrays = arrays.collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        let mut arrays = arrays.collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
+        if let Some(at) = self.address_at {
+            arrays.insert(at, fresh::addresses(open.block.place, open.block.block, rows.clone()));
+        }
+        let is_live = fresh::live_mask(open.block.deleted.as_deref(), rows.clone());
+        let count = is_live.as_ref().map_or(rows.len(), BooleanArray::true_count);
+        let arrays = fresh::filtered(arrays, is_live.as_ref())?;
+        self.batch(arrays, count).map(Some)
+    }
+
+    /// Rows that no segment holds.
+    fn next_fresh(&mut self) -> crate::Result<Option<RecordBatch>> {
+        while let Some(slice) = self.fresh.next().filter(|_| self.rows_left > 0) {
+            let (mut arrays, addresses, rows) = slice.read(&self.columns)?;
+            if rows == 0 {
+                continue;
+            }
+            if let Some(at) = self.address_at {
+                arrays.insert(at, addresses);
+            }
+            self.ledger.rows_in(rows as u64);
+            if let Some(query) = &self.query {
+                query.did_rows(rows as u64);
+            }
+            return self.batch(arrays, rows).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// So many rows, or as many of them as are still wanted.
+    fn batch(&mut self, arrays: Vec<ArrayRef>, rows: usize) -> crate::Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?;
         let batch = if batch.num_rows() > self.rows_left { batch.slice(0, self.rows_left) } else { batch };
         self.rows_left -= batch.num_rows();
-        Ok(Some(batch))
+        Ok(batch)
     }
 
     /// Says what has come of reading ahead.
@@ -282,15 +348,15 @@ impl ScanStream {
     }
 
     /// A block has come.
-    fn opened(&mut self, columns: Vec<BlockColumn>) -> OpenBlock {
-        let rows = self.rows.next().unwrap_or(0);
+    fn opened(&self, block: BlockRef, columns: Vec<BlockColumn>) -> OpenBlock {
+        let rows = block.live_rows();
         self.ledger.read_block(rows as u64);
         self.blocks_read.add(1);
         self.bytes_read.add(columns.iter().map(BlockColumn::memory_bytes).sum());
         if let Some(query) = &self.query {
             query.did_rows(rows as u64);
         }
-        OpenBlock { columns, rows, next_row: 0 }
+        OpenBlock { columns, rows: block.segment.block_rows(block.block), block, next_row: 0 }
     }
 }
 

@@ -3,15 +3,19 @@
 //! Planning turns the statement's filters into a zone predicate ([`prune`]) and tests it, before any data is read,
 //! against partitions, then segments, then blocks. What is left is dealt to the scan's partitions in runs of
 //! neighbouring blocks. Filters are pushed down inexactly: a block that may match is read whole, and the filter above
-//! the scan has the last word.
+//! the scan has the last word. Deleted rows are taken out of blocks as they are decoded; fresh rows, which no zone map
+//! knows, are all read.
 
 mod exec;
 mod prune;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session as DataFusionSession, TableProvider};
 use datafusion::common::stats::Precision;
@@ -19,12 +23,14 @@ use datafusion::common::{ColumnStatistics, Result as DataFusionResult, ScalarVal
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use onehop_io::RequestedPath;
-use onehop_segment::{ColumnType, Predicate, Segment};
+use onehop_pipeline::Changes;
+use onehop_segment::{ColumnType, DeletedBlock, Predicate, Segment};
 
 use crate::Result;
 use crate::catalog::definition::quoted;
 use crate::database::Table;
 use crate::explain::Printer;
+use crate::fresh::{FreshRows, ROW_ADDRESS};
 use crate::load::partition;
 use crate::lower::Fusing;
 pub use exec::SegmentScanExec;
@@ -34,12 +40,27 @@ pub(crate) use prune::value_of;
 #[derive(Debug)]
 pub struct SegmentTable {
     table: Arc<Table>,
+    /// The table's columns, and [`ROW_ADDRESS`] if that was asked for.
+    schema: SchemaRef,
 }
 
 impl SegmentTable {
     /// Makes a table known to DataFusion.
     pub fn new(table: Arc<Table>) -> Self {
-        Self { table }
+        Self { schema: Arc::clone(&table.schema), table }
+    }
+
+    /// The same with a further column, [`ROW_ADDRESS`], that says where rows are: a [`RowAddress`](crate::fresh::RowAddress)
+    /// in this version of the table. Pipelines leave its scans to DataFusion.
+    pub fn with_addresses(table: Arc<Table>) -> Self {
+        let address: FieldRef = Arc::new(Field::new(ROW_ADDRESS, DataType::UInt64, false));
+        let fields = table.schema.fields().iter().cloned().chain([address]);
+        Self { schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())), table }
+    }
+
+    /// Whether its scans say where rows are.
+    pub fn has_addresses(&self) -> bool {
+        self.schema.fields().len() > self.table.schema.fields().len()
     }
 
     /// The table.
@@ -55,6 +76,18 @@ pub(crate) struct BlockRef {
     pub block: usize,
     /// The partition it is in; 0 where there are none.
     pub partition: u32,
+    /// The place of the segment in the table.
+    pub place: usize,
+    /// Its rows that are deleted, if any are.
+    pub deleted: Option<Arc<DeletedBlock>>,
+}
+
+impl BlockRef {
+    /// Its rows that are not deleted.
+    pub fn live_rows(&self) -> usize {
+        let deleted = self.deleted.as_ref().map_or(0, |deleted| deleted.count());
+        self.segment.block_rows(self.block).saturating_sub(deleted)
+    }
 }
 
 /// What of a partition will be read, and what of it is got around.
@@ -83,6 +116,8 @@ pub(crate) struct ScanPlan {
     pub skipped_by_partition: usize,
     /// Blocks whose zones rule them out.
     pub skipped_by_zone: usize,
+    /// Rows that no segment holds yet. All of them are read: no zone map knows them.
+    pub fresh: Arc<FreshRows>,
     /// Of each partition, if the table has any.
     pub partitions: Vec<PartitionPlan>,
     /// The condition that zones were tested with, for EXPLAIN.
@@ -100,8 +135,9 @@ impl ScanPlan {
         let by = table.entry.partition_by.as_ref();
         let partition = |name| PartitionPlan { name, ..PartitionPlan::default() };
         let partitions = by.into_iter().flat_map(|by| (0..by.count()).map(|number| partition(by.name(number as u32))));
-        let mut plan = Self { partitions: partitions.collect(), condition, ..Self::default() };
-        for file in &table.segments {
+        let fresh = Arc::clone(&table.fresh);
+        let mut plan = Self { partitions: partitions.collect(), condition, fresh, ..Self::default() };
+        for (place, file) in table.segments.iter().enumerate() {
             let segment = file.segment()?;
             let partition = file.entry.partition;
             let mut of_segment = PartitionPlan { blocks_considered: segment.blocks(), ..PartitionPlan::default() };
@@ -111,13 +147,17 @@ impl ScanPlan {
             } else if prunes && !segment.any_may_match(&predicate) {
                 of_segment.skipped_by_zone = segment.blocks();
             } else {
-                for block in 0..segment.blocks() {
-                    if prunes && !segment.may_match(block, &predicate) {
-                        of_segment.skipped_by_zone += 1;
-                    } else {
-                        plan.blocks.push(BlockRef { segment: Arc::clone(segment), block, partition });
-                    }
-                }
+                let may_match = segment.may_match(&predicate);
+                of_segment.skipped_by_zone = may_match.iter().filter(|may_match| !**may_match).count();
+                plan.blocks.reserve(may_match.len() - of_segment.skipped_by_zone);
+                let left = may_match.iter().enumerate().filter(|(_, may_match)| **may_match);
+                plan.blocks.extend(left.map(|(block, _)| BlockRef {
+                    segment: Arc::clone(segment),
+                    block,
+                    partition,
+                    place,
+                    deleted: file.deleted.as_ref().and_then(|deleted| deleted.block(block).cloned()),
+                }));
             }
             plan.count(partition, &of_segment);
         }
@@ -170,11 +210,40 @@ impl ScanPlan {
         if let Some(condition) = &self.condition {
             write!(f, "{separator}zone_condition={condition}")?;
         }
+        if self.fresh_rows() > 0 {
+            write!(f, "{separator}fresh_rows={}", self.fresh_rows())?;
+        }
+        if self.deleted_rows() > 0 {
+            write!(f, "{separator}deleted_rows={}", self.deleted_rows())?;
+        }
         write!(f, "{separator}path={}", self.path())
     }
 
+    /// Rows to read, fresh ones among them and deleted ones not.
     pub fn rows(&self) -> usize {
-        self.blocks.iter().map(|block| block.segment.block_rows(block.block)).sum()
+        self.blocks.iter().map(BlockRef::live_rows).sum::<usize>() + self.fresh_rows() as usize
+    }
+
+    /// Those of them that no segment holds.
+    pub fn fresh_rows(&self) -> u64 {
+        self.fresh.rows()
+    }
+
+    /// Rows of the blocks that are deleted.
+    pub fn deleted_rows(&self) -> u64 {
+        self.blocks.iter().filter_map(|block| block.deleted.as_ref()).map(|deleted| deleted.count() as u64).sum()
+    }
+
+    /// Whether what it reads is what segments hold, neither more nor less.
+    pub fn is_settled(&self) -> bool {
+        self.fresh_rows() == 0 && self.deleted_rows() == 0
+    }
+
+    /// What it reads besides, or not, for a pipeline's source.
+    pub fn changes(&self) -> Changes {
+        let has_deleted = self.blocks.iter().any(|block| block.deleted.is_some());
+        let blocks = self.blocks.iter().filter(|_| has_deleted);
+        Changes { deleted: blocks.map(|block| block.deleted.clone()).collect(), fresh: self.fresh.runs() }
     }
 }
 
@@ -188,7 +257,7 @@ fn tested(filters: &[Expr], schema: &SchemaRef) -> String {
 #[async_trait]
 impl TableProvider for SegmentTable {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.table.schema)
+        Arc::clone(&self.schema)
     }
 
     fn table_type(&self) -> TableType {
@@ -217,30 +286,42 @@ impl TableProvider for SegmentTable {
         let plan = ScanPlan::new(&self.table, filters)?.by_path(requested);
         let projection = match projection {
             Some(columns) => columns.clone(),
-            None => (0..self.table.schema.fields().len()).collect(),
+            None => (0..self.schema.fields().len()).collect(),
         };
         let statistics = self.statistics_of(&plan, &projection)?;
         let partitions = state.config().target_partitions();
-        let scan = SegmentScanExec::new(Arc::clone(&self.table), plan, projection, limit, partitions, statistics)?;
+        let scan = SegmentScanExec::new(
+            Arc::clone(&self.table),
+            &self.schema,
+            plan,
+            projection,
+            limit,
+            partitions,
+            statistics,
+        )?;
         Ok(Arc::new(scan))
     }
 }
 
 impl SegmentTable {
-    /// What the planner may count on: exact when nothing was pruned.
+    /// What the planner may count on: exact when nothing was pruned; of columns, only what zone maps know of all rows.
     fn statistics_of(&self, plan: &ScanPlan, projection: &[usize]) -> Result<Statistics> {
         let is_whole = plan.blocks.len() == plan.blocks_considered && plan.condition.is_none();
+        let is_known = is_whole && plan.is_settled();
         let exactly = |n: usize| if is_whole { Precision::Exact(n) } else { Precision::Inexact(n) };
         let rows = plan.rows();
         let mut columns = Vec::with_capacity(projection.len());
+        let stored = |column: &&usize| **column < self.table.schema.fields().len();
         for column in projection {
-            columns.push(self.column_statistics(*column, rows, is_whole)?);
+            columns.push(match stored(&column) {
+                true => self.column_statistics(*column, rows, is_known)?,
+                false => ColumnStatistics::new_unknown(),
+            });
         }
-        let bytes: u64 = plan
-            .blocks
-            .iter()
-            .flat_map(|block| projection.iter().map(|column| block.segment.stored_bytes(*column, block.block)))
-            .sum();
+        let bytes_of = |block: &BlockRef| -> u64 {
+            projection.iter().filter(stored).map(|column| block.segment.stored_bytes(*column, block.block)).sum()
+        };
+        let bytes: u64 = plan.blocks.iter().map(bytes_of).sum();
         Ok(Statistics {
             num_rows: exactly(rows),
             // What operators above will hold is decoded, about three times as large as what is stored.
@@ -249,7 +330,7 @@ impl SegmentTable {
         })
     }
 
-    fn column_statistics(&self, column: usize, rows: usize, is_whole: bool) -> Result<ColumnStatistics> {
+    fn column_statistics(&self, column: usize, rows: usize, is_known: bool) -> Result<ColumnStatistics> {
         let mut whole: Option<(i128, i128)> = None;
         let mut has_ends = true;
         let (mut nulls, mut distinct) = (0, 0);
@@ -263,14 +344,14 @@ impl SegmentTable {
             }
         }
         let mut statistics = ColumnStatistics::new_unknown();
-        statistics.null_count = if is_whole { Precision::Exact(nulls) } else { Precision::Inexact(nulls.min(rows)) };
+        statistics.null_count = if is_known { Precision::Exact(nulls) } else { Precision::Inexact(nulls.min(rows)) };
         let column_type = ColumnType::of("", self.table.schema.field(column).data_type())?;
         if let Some((min, max)) = whole.filter(|_| has_ends) {
             // Floats' zones may be wider than their values, and an unsigned or float key is not its value.
             let exact = |key: i128| prune::scalar_of_key(&column_type, key);
             if let (Some(min), Some(max)) = (exact(min), exact(max)) {
                 let precision = |value: ScalarValue| {
-                    if is_whole { Precision::Exact(value) } else { Precision::Inexact(value) }
+                    if is_known { Precision::Exact(value) } else { Precision::Inexact(value) }
                 };
                 (statistics.min_value, statistics.max_value) = (precision(min), precision(max));
             }

@@ -26,6 +26,7 @@ use onehop_segment::ColumnType;
 use super::{Context, done, insert, new_name, normal, parse_name_list, parse_word, residence};
 use crate::catalog::names::type_name;
 use crate::catalog::{Change, ColumnEntry, ListPartition, PartitionBy, RangePartition, SegmentEntry, TableEntry};
+use crate::database::Commit;
 use crate::error::nearest;
 use crate::load::Target;
 use crate::load::partition::{Router, can_hash};
@@ -236,15 +237,17 @@ impl CreateTable {
             &context.query,
         );
         let segments = match plan {
-            Some(plan) => insert::load(plan, &self.cluster_by, &target, context).await?,
+            Some(plan) => insert::load(plan, &self.cluster_by, &target, 0, None, context).await?.segments,
             None => Vec::new(),
         };
         let rows = self.query.is_some().then(|| segments.iter().map(|s| s.rows).sum());
-        match self.commit(id, &schema, segments, context)? {
+        let (committed, commit) = self.commit(id, &schema, segments, context).await?;
+        match committed {
             Committed::New => target.keep_files(),
             // Somebody was faster: what was written goes with `target`.
             Committed::Kept => return Ok(done("CREATE TABLE", None)),
         }
+        commit.wait().await?;
         residence::follow(&self.name, context).await?;
         Ok(done("CREATE TABLE", rows))
     }
@@ -353,13 +356,13 @@ impl CreateTable {
         Router::new(self.partition_by.as_ref(), schema).map(drop)
     }
 
-    fn commit(
+    async fn commit(
         &self,
         id: u64,
         schema: &SchemaRef,
         segments: Vec<SegmentEntry>,
         context: &Context<'_>,
-    ) -> Result<Committed> {
+    ) -> Result<(Committed, Commit)> {
         let columns = schema.fields().iter().map(|field| {
             let column_type = ColumnType::of(field.name(), field.data_type())?;
             Ok(ColumnEntry {
@@ -376,7 +379,8 @@ impl CreateTable {
             residence: self.residence.clone(),
             segments,
         };
-        context.database.commit(|catalog| {
+        let writing = context.database.writing(&context.settings()).await?;
+        context.database.change(writing, |catalog| {
             // Somebody may have been faster since the statement's snapshot.
             match (catalog.tables.contains_key(&self.name), self.exists) {
                 (true, IfExists::Fail) => return Err(already_there(&self.name)),

@@ -27,9 +27,10 @@ impl Drop {
         Ok(Self { kind, if_exists, names: names.iter().map(table_name).collect::<Result<_>>()? })
     }
 
-    pub fn run(self, context: &Context<'_>) -> Result<Done> {
+    pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         context.database.check_writable()?;
-        context.database.commit(|catalog| {
+        let writing = context.database.writing(&context.settings()).await?;
+        let ((), commit) = context.database.change(writing, |catalog| {
             let mut changes = Vec::new();
             for name in &self.names {
                 let was_there = match self.kind {
@@ -60,6 +61,7 @@ impl Drop {
             }
             Ok(((), changes))
         })?;
+        commit.wait().await?;
         Ok(done(if self.kind == Kind::View { "DROP VIEW" } else { "DROP TABLE" }, None))
     }
 }

@@ -199,6 +199,7 @@ pub(super) fn planning<'a>(context: &Context<'a>) -> Context<'a> {
         state: Arc::new(state),
         settings: context.settings,
         query: Arc::clone(&context.query),
+        transaction: context.transaction,
     }
 }
 

@@ -9,12 +9,14 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::Expr;
 
-use super::{Context, done, residence};
-use crate::catalog::{Change, SegmentEntry};
+use super::{Context, done};
+use crate::catalog::SegmentEntry;
 use crate::database::{Database, Snapshot, Table};
+use crate::edit::TableEdit;
 use crate::files;
-use crate::load::{self, Target};
+use crate::load::{self, Addresses, Loaded, Target};
 use crate::query::Done;
+use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
 pub(super) async fn run(dml: DmlStatement, context: &Context<'_>) -> Result<Done> {
@@ -73,61 +75,86 @@ pub(crate) fn writable_table(name: &str, database: &Database, snapshot: &Snapsho
     }
 }
 
+/// What was loaded for a table, and where its files are: they go with it, unless they are kept.
+#[derive(Debug)]
+pub(super) struct LoadedRows {
+    pub loaded: Loaded,
+    pub target: Target,
+}
+
 /// Writes a plan's rows to a table and commits them; their number.
 pub(super) async fn append(plan: LogicalPlan, table: &Table, context: &Context<'_>) -> Result<u64> {
+    let rows = load_rows(plan, table, None, context).await?;
+    let count = rows.loaded.count();
+    let write = context.write().await?;
+    let mut edit = TableEdit::default();
+    let target = write.add(rows, table, &mut edit, context)?;
+    write.edit(&table.name, edit, target, context).await?;
+    Ok(count)
+}
+
+/// Runs a plan for rows of a table: into segments, or, if they are few, into memory. With `addresses`, the first column of the
+/// plan goes there.
+pub(super) async fn load_rows(
+    plan: LogicalPlan,
+    table: &Table,
+    addresses: Option<&Addresses>,
+    context: &Context<'_>,
+) -> Result<LoadedRows> {
     let entry = &table.entry;
-    let target = Target::new(
-        context.database,
-        &context.settings(),
-        entry.id,
-        Arc::clone(&table.schema),
-        entry.partition_by.clone(),
-        &context.query,
-    );
-    let loaded = load(plan, &entry.cluster_by, &target, context).await;
-    let segments = loaded.map_err(|e| in_table(e, &table.name))?;
-    let rows = segments.iter().map(|segment| segment.rows).sum();
-    add_segments(context.database, table, segments)?;
+    let settings = context.settings();
+    let (schema, partition_by) = (Arc::clone(&table.schema), entry.partition_by.clone());
+    let target = Target::new(context.database, &settings, entry.id, schema, partition_by, &context.query);
+    let loaded = load(plan, &entry.cluster_by, &target, settings.fresh_rows(), addresses, context).await;
+    let loaded = loaded.map_err(|e| in_table(e, &table.name))?;
+    Ok(LoadedRows { loaded, target })
+}
+
+/// Commits segments to the table, if it is still the one they were written for. For threads outside of a runtime.
+pub(crate) fn add_segments(
+    database: &Database,
+    settings: &Settings,
+    table: &Arc<Table>,
+    seen: &Snapshot,
+    segments: Vec<SegmentEntry>,
+    target: &Target,
+) -> Result<()> {
+    let segments = segments.into_iter().map(|entry| target.segment_file(entry, &table.name)).collect();
+    let edit = TableEdit { segments, ..TableEdit::default() };
+    let writing = database.writing_blocking(settings)?;
+    let commit = database.edit(writing, &[(table.name.clone(), edit)], seen)?;
     target.keep_files();
-    residence::follow(&table.name, context).await?;
-    Ok(rows)
+    commit.wait_blocking()
 }
 
-/// Commits segments to the table, if it is still the one they were written for.
-pub(crate) fn add_segments(database: &Database, table: &Table, segments: Vec<SegmentEntry>) -> Result<()> {
-    database.commit(|catalog| {
-        let gone = || Error::new(ErrorKind::NotFound, format!("table \"{}\" was dropped meanwhile", table.name));
-        let current = catalog.tables.get_mut(&table.name).filter(|now| now.id == table.entry.id).ok_or_else(gone)?;
-        current.segments.extend(segments.iter().cloned());
-        current.segments.sort_by_key(|segment| segment.partition);
-        Ok(((), vec![Change::AddSegments { table: table.name.clone(), segments }]))
-    })
-}
-
-/// Runs a plan into segments, sorted by `cluster_by`.
+/// Runs a plan into segments, or, if there are no more than `most_rows`, into memory; sorted by `cluster_by`.
 pub(super) async fn load(
     plan: LogicalPlan,
     cluster_by: &[String],
     target: &Target,
+    most_rows: u64,
+    addresses: Option<&Addresses>,
     context: &Context<'_>,
-) -> Result<Vec<SegmentEntry>> {
+) -> Result<Loaded> {
+    let first = usize::from(addresses.is_some());
     let plan = match cluster_by {
         [] => plan,
-        columns => sorted(plan, columns, target)?,
+        columns => sorted(plan, columns, target, first)?,
     };
     let physical = files::spread(context.physical_plan(plan).await?, context.state.config().target_partitions())?;
     context.query.planned();
-    load::load(physical, context.state.task_ctx(), target).await
+    load::load(physical, context.state.task_ctx(), target, most_rows, addresses).await
 }
 
 /// Columns go by position: the plan's names need not be the table's.
-fn sorted(plan: LogicalPlan, columns: &[String], target: &Target) -> Result<LogicalPlan> {
+/// `first` is where they begin.
+fn sorted(plan: LogicalPlan, columns: &[String], target: &Target, first: usize) -> Result<LogicalPlan> {
     let mut keys = Vec::with_capacity(columns.len());
     for column in columns {
         let Some((index, _)) = target.schema.column_with_name(column) else {
             return Err(Error::new(ErrorKind::Internal, format!("no column \"{column}\" to cluster by")));
         };
-        let (qualifier, field) = plan.schema().qualified_field(index);
+        let (qualifier, field) = plan.schema().qualified_field(first + index);
         let key = Expr::Column(Column::new(qualifier.cloned(), field.name()));
         keys.push(SortExpr::new(key, true, true));
     }

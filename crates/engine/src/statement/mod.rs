@@ -2,16 +2,20 @@
 //!
 //! One file per kind of statement; each parses its own syntax and does its own work.
 
+mod checkpoint;
 mod copy;
 mod create;
 mod drop;
 mod explain;
 mod insert;
 mod inspect;
+mod modify;
 mod residence;
 mod select;
 mod set;
+mod transaction;
 mod view;
+mod write;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,10 +32,12 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 pub(crate) use self::explain::explain;
 pub(crate) use self::insert::{add_segments, writable_table};
-use crate::database::{Database, Snapshot};
+use crate::database::{Database, Snapshot, Table};
 use crate::planner;
 use crate::query::{Done, Output, Query};
+use crate::resolve::Names;
 use crate::settings::Settings;
+use crate::transaction::{Transaction, refuse_failed};
 use crate::{Error, ErrorKind, Result};
 
 /// A parsed statement.
@@ -46,6 +52,10 @@ enum Statement {
     Show(inspect::Show),
     Residence(residence::Residence),
     Explain(explain::Explain),
+    Modify(Box<modify::Modify>),
+    Truncate(modify::TruncateTables),
+    Transaction(transaction::Control),
+    Checkpoint(checkpoint::Checkpoint),
     Other(Box<DataFusionStatement>),
 }
 
@@ -57,9 +67,24 @@ pub(crate) struct Context<'a> {
     pub state: Arc<SessionState>,
     pub settings: &'a Mutex<Settings>,
     pub query: Arc<Query>,
+    /// The session's, if it is in one.
+    pub transaction: &'a Mutex<Option<Transaction>>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// With another snapshot, and a table of it, or a part of one, under the name [`crate::resolve::TARGET`].
+    fn of_target(&self, snapshot: &Arc<Snapshot>, target: &Arc<Table>) -> Context<'a> {
+        let state = Names::rebind(&self.state, snapshot, target);
+        Context {
+            database: self.database,
+            snapshot: Arc::clone(snapshot),
+            state: Arc::new(state),
+            settings: self.settings,
+            query: Arc::clone(&self.query),
+            transaction: self.transaction,
+        }
+    }
+
     async fn plan(&self, statement: DataFusionStatement) -> Result<LogicalPlan> {
         let state = Arc::clone(&self.state);
         self.query.apart(async move { Ok(planner::plan(&state, statement).await?) }).await
@@ -76,24 +101,66 @@ impl Context<'_> {
     }
 }
 
-/// Parses and carries out one statement.
+/// Parses and carries out one statement. If it fails in a transaction, that has failed.
 pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
-    match parse(text)? {
+    let in_transaction = context.transaction().is_some();
+    let outcome = match parse(text) {
+        Ok(statement) => carry_out(statement, context).await,
+        Err(e) => Err(e),
+    };
+    if let (true, Some(transaction)) = (in_transaction, context.transaction().as_mut()) {
+        match &outcome {
+            Ok(_) => transaction.succeeded(),
+            Err(_) => transaction.failed(),
+        }
+    }
+    outcome
+}
+
+async fn carry_out(statement: Statement, context: &Context<'_>) -> Result<Output> {
+    if let Statement::Transaction(control) = statement {
+        return control.run(context).await.map(Output::Done);
+    }
+    let is_failed = context.transaction().as_ref().map(Transaction::is_failed);
+    match is_failed {
+        Some(true) => return Err(refuse_failed()),
+        Some(false) => refuse_in_transactions(&statement)?,
+        None => {}
+    }
+    match statement {
         Statement::CreateTable(create) => create.run(context).await.map(Output::Done),
         Statement::CreateView(create) => create.run(context).await.map(Output::Done),
-        Statement::Drop(drop) => drop.run(context).map(Output::Done),
+        Statement::Drop(drop) => drop.run(context).await.map(Output::Done),
         Statement::CopyFrom(copy) => copy.run(context).await.map(Output::Done),
         Statement::CopyTo(copy) => copy.run(context).await.map(Output::Done),
         Statement::Set(set) => set.run(context).map(Output::Done),
         Statement::Show(show) => show.run(context).await,
         Statement::Residence(residence) => residence.run(context).await.map(Output::Done),
         Statement::Explain(explain) => explain.run(context).await,
+        Statement::Modify(modify) => modify.run(context).await.map(Output::Done),
+        Statement::Truncate(truncate) => truncate.run(context).await.map(Output::Done),
+        Statement::Checkpoint(checkpoint) => checkpoint.run(context).await.map(Output::Done),
+        Statement::Transaction(control) => control.run(context).await.map(Output::Done),
         // In a format of DataFusion's.
         Statement::Other(statement) if matches!(&*statement, DataFusionStatement::Explain(e) if !e.options.analyze) => {
             select::run(*statement, &explain::planning(context)).await
         }
         Statement::Other(statement) => select::run(*statement, context).await,
     }
+}
+
+/// What changes the catalog, or cannot be undone, commits by itself.
+fn refuse_in_transactions(statement: &Statement) -> Result<()> {
+    let what = match statement {
+        Statement::CreateTable(_) => "CREATE TABLE",
+        Statement::CreateView(_) => "CREATE VIEW",
+        Statement::Drop(_) => "DROP",
+        Statement::Residence(_) => "what is about the memory of devices",
+        Statement::Checkpoint(_) => "CHECKPOINT",
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Invalid, format!("{what} cannot be part of a transaction"))
+        .with_hint("COMMIT first; it is a transaction by itself"))
 }
 
 fn done(tag: &'static str, rows: Option<u64>) -> Done {
@@ -122,7 +189,9 @@ impl Statement {
             Self::CopyTo(copy) => copy.settle(),
             Self::Explain(explain) => planner::settle_statement(&mut explain.query),
             Self::Other(statement) => planner::settle_statement(statement),
+            Self::Modify(modify) => modify.settle(),
             Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) | Self::Show(_) | Self::Residence(_) => Ok(()),
+            Self::Truncate(_) | Self::Transaction(_) | Self::Checkpoint(_) => Ok(()),
         }
     }
 }
@@ -149,6 +218,14 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
                 if let Some(residence) = residence::parse(inner)? {
                     return Ok(residence);
                 }
+            }
+            _ if word.value.eq_ignore_ascii_case("checkpoint") => {
+                inner.next_token();
+                return Ok(Statement::Checkpoint(checkpoint::parse(inner)?));
+            }
+            _ if word.value.eq_ignore_ascii_case("abort") => {
+                inner.next_token();
+                return Ok(Statement::Transaction(transaction::Control::Rollback));
             }
             _ if word.value.eq_ignore_ascii_case("evict") => {
                 if let Some(residence) = residence::parse(inner)? {
@@ -177,6 +254,9 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
 }
 
 fn convert(sql: Sql) -> Result<Statement> {
+    if let Some(control) = transaction::convert(&sql)? {
+        return Ok(Statement::Transaction(control));
+    }
     Ok(match sql {
         Sql::CreateView(create) => Statement::CreateView(Box::new(view::convert(create)?)),
         Sql::Drop { object_type: object @ (ObjectType::Table | ObjectType::View), if_exists, names, .. } => {
@@ -190,13 +270,11 @@ fn convert(sql: Sql) -> Result<Statement> {
         }
         Sql::ShowCreate { obj_type, .. } => return Err(unsupported(&format!("SHOW CREATE {obj_type}"))),
         Sql::ExplainTable { table_name, .. } => Statement::Show(inspect::Show::Describe(table_name)),
-        Sql::StartTransaction { .. } | Sql::Commit { .. } | Sql::Rollback { .. } | Sql::Savepoint { .. } => {
-            let error = Error::new(ErrorKind::Invalid, "transactions of several statements are not supported");
-            return Err(error.with_hint("every statement commits by itself, whole or not at all"));
-        }
-        Sql::Update { .. } | Sql::Delete { .. } | Sql::Truncate { .. } | Sql::Merge { .. } => {
-            let error = Error::new(ErrorKind::Invalid, "rows cannot be changed or deleted yet");
-            return Err(error.with_hint("CREATE OR REPLACE TABLE t AS SELECT ... FROM t rewrites a table in one step"));
+        Sql::Update(update) => Statement::Modify(Box::new(modify::update(update)?)),
+        Sql::Delete(delete) => Statement::Modify(Box::new(modify::delete(delete)?)),
+        Sql::Truncate(truncate) => Statement::Truncate(modify::truncate(truncate)?),
+        Sql::Merge { .. } => {
+            return Err(unsupported("MERGE").with_hint("an UPDATE and an INSERT within BEGIN and COMMIT do the same"));
         }
         Sql::CreateTable(_) => return Err(unsupported("CREATE TEMPORARY or EXTERNAL TABLE")),
         Sql::CreateIndex(_) => {
@@ -246,6 +324,9 @@ fn new_name(name: &ObjectName) -> Result<String> {
         let error =
             Error::new(ErrorKind::Invalid, format!("\"{name}\" reads as the path of a file, so it cannot be a name"));
         return Err(error.with_hint("names with a slash, a star or the extension of a file format are paths"));
+    }
+    if name == crate::resolve::TARGET {
+        return Err(Error::new(ErrorKind::Invalid, format!("\"{name}\" is a name of ours, so it cannot be a table's")));
     }
     if crate::system::NAMES.contains(&name.as_str()) {
         return Err(Error::new(ErrorKind::AlreadyExists, format!("\"{name}\" is a system table")));

@@ -205,12 +205,14 @@ fn places(table: &Table, names: &[String]) -> Result<Vec<usize>> {
 async fn set(table: &Arc<Table>, device: Option<String>, context: &Context<'_>) -> Result<Done> {
     let database = context.database;
     let before = table.entry.residence.clone();
-    database.commit(|catalog| {
+    let writing = database.writing(&context.settings()).await?;
+    let ((), commit) = database.change(writing, |catalog| {
         let gone = || Error::new(ErrorKind::NotFound, format!("table \"{}\" was dropped meanwhile", table.name));
         let current = catalog.tables.get_mut(&table.name).filter(|now| now.id == table.entry.id).ok_or_else(gone)?;
         current.residence = device.clone();
         Ok(((), vec![Change::PutTable { name: table.name.clone() }]))
     })?;
+    commit.wait().await?;
     if before.is_some() && before != device {
         let found = database.known().devices().map_or(&[][..], |devices| devices.found());
         let columns: Vec<usize> = (0..table.schema.fields().len()).collect();

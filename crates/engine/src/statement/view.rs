@@ -41,7 +41,8 @@ impl CreateView {
         let text = self.query.to_string();
         let statement = DataFusionStatement::Statement(Box::new(Sql::Query(self.query)));
         context.plan(statement).await?;
-        context.database.commit(|catalog| {
+        let writing = context.database.writing(&context.settings()).await?;
+        let ((), commit) = context.database.change(writing, |catalog| {
             if catalog.tables.contains_key(&self.name) {
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a table \"{}\"", self.name)));
             }
@@ -58,6 +59,7 @@ impl CreateView {
             catalog.views.insert(self.name.clone(), text);
             Ok(((), vec![Change::PutView { name: self.name.clone() }]))
         })?;
+        commit.wait().await?;
         Ok(done("CREATE VIEW", None))
     }
 }

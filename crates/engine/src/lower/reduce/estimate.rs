@@ -52,7 +52,7 @@ pub(super) fn size(plan: &LogicalPlan) -> Result<Option<Size>> {
     Ok(match plan {
         LogicalPlan::TableScan(scan) => match table_of(plan)? {
             Some(table) => {
-                let rows = table.entry.rows() as f64;
+                let rows = table.rows() as f64;
                 let scanned = match scan.filters.is_empty() {
                     true => rows,
                     false => ScanPlan::new(&table, &scan.filters)?.rows() as f64,
@@ -232,7 +232,7 @@ impl Facts {
                 ends = Some(ends.map_or((min, max), |(a, b)| (a.min(min), b.max(max))));
             }
         }
-        let mut distinct = table.entry.rows() as f64;
+        let mut distinct = table.rows() as f64;
         if let Some((min, max)) = ends {
             distinct = distinct.min(max.saturating_sub(min) as f64 + 1.0);
         }

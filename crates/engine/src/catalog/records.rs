@@ -1,0 +1,189 @@
+//! What the store's records are called, and what the values of the catalog's look like.
+//!
+//! | tree | key | value |
+//! |---|---|---|
+//! | `database` | `format` | 4 bytes, little-endian: [`FORMAT`] |
+//! | | `generation`, `next_id` | 8 bytes, little-endian |
+//! | `tables` | name ([`name_key`]) | version, [`TableRecord`] as JSON |
+//! | `views` | name ([`name_key`]) | version, text |
+//! | `names` | key of a long name | version, the whole name |
+//! | `segments` | table id, file | version, [`SegmentRecord`] as JSON |
+//! | `deleted` | table id, file, 0, vector (4 bytes) | [`VectorRows`](super::VectorRows) |
+//! | `rows/<table id>` | row id | [`row`](super::row) |
+//!
+//! Ids in keys are 8 bytes, and like the numbers of vectors big-endian, so that keys are in their order. A version is one byte,
+//! 1. JSON is for records that are few and small, and that people may want to read; what there is one of per row is not.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{ColumnEntry, PartitionBy, SegmentEntry, TableEntry};
+use crate::{Error, ErrorKind, Result};
+
+/// The version of all this. What reads it knows all that it may find, or refuses the database.
+pub(super) const FORMAT: u32 = 1;
+
+pub(super) const DATABASE: &str = "database";
+pub(super) const TABLES: &str = "tables";
+pub(super) const VIEWS: &str = "views";
+pub(super) const NAMES: &str = "names";
+pub(super) const SEGMENTS: &str = "segments";
+pub(super) const DELETED: &str = "deleted";
+
+pub(super) const FORMAT_KEY: &[u8] = b"format";
+pub(super) const GENERATION_KEY: &[u8] = b"generation";
+pub(super) const NEXT_ID_KEY: &[u8] = b"next_id";
+
+const VERSION: u8 = 1;
+
+/// The tree of a table's rows.
+pub(super) fn rows_of(table: u64) -> String {
+    format!("rows/{table}")
+}
+
+/// Names up to this length are their own keys; a key of the store has 1,024 bytes at most.
+const MOST_KEY_BYTES: usize = 900;
+/// What keys of longer names begin with. No text does.
+const LONG: u8 = 0xFF;
+
+/// The key of a name: the name, or of a long one how it begins, its length and a hash. Two long names of one key cannot both
+/// be in a catalog: the tree `names` has the whole name, and who would put another there is refused.
+pub(super) fn name_key(name: &str) -> Vec<u8> {
+    if name.len() <= MOST_KEY_BYTES {
+        return name.into();
+    }
+    let mut key = vec![LONG];
+    key.extend(&name.as_bytes()[..MOST_KEY_BYTES]);
+    key.extend((name.len() as u64).to_be_bytes());
+    key.extend(crate::load::partition::hash_text(name).to_be_bytes());
+    key
+}
+
+/// Whether a key stands for a name that is in the tree `names`.
+pub(super) fn is_long(key: &[u8]) -> bool {
+    key.first() == Some(&LONG)
+}
+
+pub(super) fn segment_key(table: u64, file: &str) -> Vec<u8> {
+    [&table.to_be_bytes()[..], file.as_bytes()].concat()
+}
+
+/// What the keys of a segment's deleted rows begin with.
+pub(super) fn deleted_prefix(table: u64, file: &str) -> Vec<u8> {
+    [&table.to_be_bytes()[..], file.as_bytes(), &[0]].concat()
+}
+
+pub(super) fn deleted_key(table: u64, file: &str, vector: u32) -> Vec<u8> {
+    [&deleted_prefix(table, file)[..], &vector.to_be_bytes()].concat()
+}
+
+/// A table without its segments.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct TableRecord {
+    pub id: u64,
+    pub columns: Vec<ColumnEntry>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cluster_by: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_by: Option<PartitionBy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub residence: Option<String>,
+}
+
+impl TableRecord {
+    pub fn of(table: &TableEntry) -> Self {
+        Self {
+            id: table.id,
+            columns: table.columns.clone(),
+            cluster_by: table.cluster_by.clone(),
+            partition_by: table.partition_by.clone(),
+            residence: table.residence.clone(),
+        }
+    }
+
+    pub fn with_segments(self, segments: Vec<SegmentEntry>) -> TableEntry {
+        let Self { id, columns, cluster_by, partition_by, residence } = self;
+        TableEntry { id, columns, cluster_by, partition_by, residence, segments }
+    }
+}
+
+/// A segment, and its place among those of its table: by `generation` of the catalog that was the first to have it, then by
+/// `index` among those that it got.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SegmentRecord {
+    pub generation: u64,
+    pub index: u64,
+    pub rows: u64,
+    pub bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<u32>,
+    #[serde(default)]
+    pub partition: u32,
+}
+
+impl SegmentRecord {
+    pub fn of(segment: &SegmentEntry, generation: u64, index: usize) -> Self {
+        let SegmentEntry { rows, bytes, checksum, partition, .. } = *segment;
+        Self { generation, index: index as u64, rows, bytes, checksum, partition }
+    }
+
+    pub fn with_file(&self, file: &str) -> SegmentEntry {
+        let Self { rows, bytes, checksum, partition, .. } = *self;
+        SegmentEntry { file: file.to_string(), rows, bytes, checksum, partition }
+    }
+}
+
+/// A record as its value.
+pub(super) fn encode(record: &impl Serialize) -> Result<Vec<u8>> {
+    let mut value = vec![VERSION];
+    serde_json::to_writer(&mut value, record)
+        .map_err(|e| Error::new(ErrorKind::Internal, format!("cannot write a record of the catalog as JSON: {e}")))?;
+    Ok(value)
+}
+
+/// The record of a value, or what is wrong with it.
+pub(super) fn decode<T: DeserializeOwned>(value: &[u8]) -> std::result::Result<T, String> {
+    serde_json::from_slice(versioned(value)?).map_err(|e| e.to_string())
+}
+
+/// A text as a value.
+pub(super) fn encode_text(text: &str) -> Vec<u8> {
+    [&[VERSION], text.as_bytes()].concat()
+}
+
+/// The text of a value, or what is wrong with it.
+pub(super) fn decode_text(value: &[u8]) -> std::result::Result<String, String> {
+    String::from_utf8(versioned(value)?.to_vec()).map_err(|e| e.to_string())
+}
+
+fn versioned(value: &[u8]) -> std::result::Result<&[u8], String> {
+    match value {
+        [VERSION, rest @ ..] => Ok(rest),
+        [version, ..] => Err(format!("it has version {version}, and this build knows version {VERSION}")),
+        [] => Err("it is empty".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_long_names_are_short_and_no_others() {
+        let long = "ü".repeat(5000);
+        let other = format!("{long}x");
+        for name in ["", "t", &"n".repeat(MOST_KEY_BYTES)] {
+            assert_eq!(name_key(name), name.as_bytes());
+            assert!(!is_long(&name_key(name)));
+        }
+        assert!(is_long(&name_key(&long)) && name_key(&long).len() <= onehop_store::MAX_KEY_BYTES);
+        assert_ne!(name_key(&long), name_key(&other));
+    }
+
+    #[test]
+    fn keys_of_one_file_are_no_others() {
+        // One file's name may begin with another's.
+        let (short, long) = (deleted_prefix(1, "a"), deleted_key(1, "ab", 0));
+        assert!(!long.starts_with(&short));
+    }
+}

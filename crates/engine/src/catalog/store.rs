@@ -1,0 +1,459 @@
+//! The catalog, fresh rows and delete bitmaps in a [store](onehop_store): each commit is one transaction of it, and writes the
+//! records that it changes. What they look like is in [`records`](super::records).
+//!
+//! A commit is handed over under the next number of the store's, and made durable afterwards, by whoever waits for it
+//! first, for all who wait: one flush for many.
+
+use onehop_store::{Durability, ReadTransaction, Store, WriteTransaction};
+
+use super::records::{
+    DATABASE, DELETED, FORMAT, FORMAT_KEY, GENERATION_KEY, NAMES, NEXT_ID_KEY, SEGMENTS, SegmentRecord, TABLES,
+    TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode, encode_text, is_long, name_key,
+    rows_of, segment_key,
+};
+use super::{Catalog, CatalogStore, Change, Hear, Pending, SegmentEntry, TableEntry, VectorRows};
+use crate::error::NEWER;
+use crate::{Error, ErrorKind, Result};
+
+/// The store's file in a database's directory.
+pub(crate) const STORE_FILE: &str = "store";
+/// Its name while it is being made.
+pub(crate) const NEW_FILE: &str = "store.new";
+
+/// A catalog in a store.
+#[derive(Debug)]
+pub(crate) struct StoreCatalog {
+    store: Store,
+    /// What messages call it.
+    name: String,
+}
+
+impl StoreCatalog {
+    /// The catalog in a store that has one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooNew`] for a later version, [`ErrorKind::Corrupt`] for a store that has none.
+    pub fn open(store: Store, name: String) -> Result<Self> {
+        let opened = Self { store, name };
+        let tree = opened.store.read()?.tree(DATABASE)?;
+        let Some(format) = tree.get(FORMAT_KEY)? else {
+            return Err(opened.corrupt("it holds no catalog"));
+        };
+        match <[u8; 4]>::try_from(&format[..]).map(u32::from_le_bytes) {
+            Ok(FORMAT) => Ok(opened),
+            Ok(later) => {
+                let message = format!("{} is of format {later}, and this build reads format {FORMAT}", opened.name);
+                Err(Error::new(ErrorKind::TooNew, message).with_hint(NEWER))
+            }
+            Err(_) => Err(opened.corrupt("the version of its catalog is no number")),
+        }
+    }
+
+    /// Puts a whole catalog into an empty store. Durable when it returns.
+    pub fn create(store: Store, name: String, catalog: &Catalog) -> Result<Self> {
+        let made = Self { store, name };
+        let transaction = made.store.write()?;
+        transaction.tree(DATABASE)?.insert(FORMAT_KEY, FORMAT.to_le_bytes())?;
+        put_numbers(&transaction, catalog)?;
+        for (name, table) in &catalog.tables {
+            put_table(&transaction, name, table, catalog.generation)?;
+        }
+        for (name, text) in &catalog.views {
+            put_named(&transaction, VIEWS, name, encode_text(text))?;
+        }
+        transaction.commit()?;
+        Ok(made)
+    }
+
+    fn corrupt(&self, reason: &str) -> Error {
+        Error::new(ErrorKind::Corrupt, format!("the catalog in {} is corrupt: {reason}", self.name))
+            .with_hint("restore the database directory from a backup; its segment files may be intact")
+    }
+
+    fn number(&self, key: &[u8]) -> Result<u64> {
+        let value = self.store.read()?.tree(DATABASE)?.get(key)?;
+        let bytes = value.as_deref().and_then(|value| <[u8; 8]>::try_from(value).ok());
+        bytes
+            .map(u64::from_le_bytes)
+            .ok_or_else(|| self.corrupt(&format!("\"{}\" is missing, or no number", String::from_utf8_lossy(key))))
+    }
+
+    fn bad_record(&self, tree: &str, key: &[u8], reason: &str) -> Error {
+        self.corrupt(&format!("record \"{}\" of {tree}: {reason}", String::from_utf8_lossy(key).escape_debug()))
+    }
+
+    fn text_of_key<'a>(&self, tree: &str, key: &'a [u8]) -> Result<&'a str> {
+        std::str::from_utf8(key).map_err(|_| self.bad_record(tree, key, "its key is not UTF-8"))
+    }
+
+    /// The name that a key stands for.
+    fn name_of(&self, read: &ReadTransaction, tree: &str, key: &[u8]) -> Result<String> {
+        let name = if is_long(key) {
+            let whole = read.tree(NAMES)?.get(key)?.ok_or_else(|| self.bad_record(tree, key, "its name is missing"))?;
+            decode_text(&whole).map_err(|reason| self.bad_record(NAMES, key, &reason))?
+        } else {
+            self.text_of_key(tree, key)?.to_string()
+        };
+        if name_key(&name) == key { Ok(name) } else { Err(self.bad_record(tree, key, "its name is another's")) }
+    }
+
+    /// The segments of a table, in order.
+    fn segments(&self, table: u64) -> Result<Vec<SegmentEntry>> {
+        let mut segments = Vec::new();
+        for entry in self.store.read()?.tree(SEGMENTS)?.prefix(table.to_be_bytes()) {
+            let entry = entry?;
+            let file = self.text_of_key(SEGMENTS, entry.key().get(8..).unwrap_or_default())?;
+            let record: SegmentRecord =
+                decode(entry.value()).map_err(|reason| self.bad_record(SEGMENTS, file.as_bytes(), &reason))?;
+            segments.push(((record.generation, record.index), record.with_file(file)));
+        }
+        segments.sort_by_key(|(place, segment)| (segment.partition, *place));
+        Ok(segments.into_iter().map(|(_, segment)| segment).collect())
+    }
+}
+
+impl CatalogStore for StoreCatalog {
+    fn load(&self) -> Result<Catalog> {
+        let mut catalog = Catalog {
+            generation: self.number(GENERATION_KEY)?,
+            next_id: self.number(NEXT_ID_KEY)?,
+            ..Catalog::default()
+        };
+        let read = self.store.read()?;
+        for entry in read.tree(TABLES)?.iter() {
+            let entry = entry?;
+            let name = self.name_of(&read, TABLES, entry.key())?;
+            let record: TableRecord =
+                decode(entry.value()).map_err(|reason| self.bad_record(TABLES, entry.key(), &reason))?;
+            let segments = self.segments(record.id)?;
+            catalog.tables.insert(name, record.with_segments(segments));
+        }
+        for entry in read.tree(VIEWS)?.iter() {
+            let entry = entry?;
+            let name = self.name_of(&read, VIEWS, entry.key())?;
+            let text = decode_text(entry.value()).map_err(|reason| self.bad_record(VIEWS, entry.key(), &reason))?;
+            catalog.views.insert(name, text);
+        }
+        Ok(catalog)
+    }
+
+    fn rows(&self, table: u64, hear: Hear<'_>) -> Result<()> {
+        let mut rows = self.store.read()?.tree(rows_of(table))?.iter();
+        while let Some((key, value)) = rows.next_ref()? {
+            let Ok(id) = <[u8; 8]>::try_from(key) else {
+                return Err(self.bad_record(&rows_of(table), key, "its key is no row's id"));
+            };
+            hear(u64::from_be_bytes(id), value)?;
+        }
+        Ok(())
+    }
+
+    fn deleted(&self, table: u64, file: &str, hear: &mut dyn FnMut(u32, VectorRows) -> Result<()>) -> Result<()> {
+        let prefix = deleted_prefix(table, file);
+        for entry in self.store.read()?.tree(DELETED)?.prefix(&prefix) {
+            let entry = entry?;
+            let bad = |reason: &str| self.bad_record(DELETED, entry.key(), reason);
+            let vector = <[u8; 4]>::try_from(&entry.key()[prefix.len()..]).map_err(|_| bad("its key has no vector"))?;
+            hear(u32::from_be_bytes(vector), VectorRows::decode(entry.value()).map_err(|reason| bad(&reason))?)?;
+        }
+        Ok(())
+    }
+
+    fn commit(&self, next: &Catalog, changes: &[Change]) -> Result<Pending> {
+        let mut transaction = self.store.write()?;
+        if changes.iter().any(is_of_catalog) {
+            put_numbers(&transaction, next)?;
+        }
+        for (index, change) in changes.iter().enumerate() {
+            apply(&mut transaction, next, change, index)?;
+        }
+        transaction.commit_with(Durability::Later)?;
+        let store = self.store.clone();
+        Ok(Pending::new(move || Ok(store.sync()?)))
+    }
+
+    fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
+        self.store.check()?.findings.into_iter().for_each(found);
+        Ok(())
+    }
+}
+
+/// Whether a change is one of the catalog, not of rows.
+fn is_of_catalog(change: &Change) -> bool {
+    !matches!(change, Change::AddRows { .. } | Change::RemoveRows { .. } | Change::DeleteRows { .. })
+}
+
+fn put_numbers(transaction: &WriteTransaction, catalog: &Catalog) -> Result<()> {
+    let mut tree = transaction.tree(DATABASE)?;
+    tree.insert(GENERATION_KEY, catalog.generation.to_le_bytes())?;
+    tree.insert(NEXT_ID_KEY, catalog.next_id.to_le_bytes())?;
+    Ok(())
+}
+
+/// Puts the record of a table or a view.
+fn put_named(transaction: &WriteTransaction, tree: &str, name: &str, record: Vec<u8>) -> Result<()> {
+    let key = name_key(name);
+    if is_long(&key) {
+        let mut names = transaction.tree(NAMES)?;
+        let whole = encode_text(name);
+        if names.get(&key)?.is_some_and(|there| *there != whole) {
+            let message = "there is another name that begins like this one and cannot be told from it by the catalog";
+            return Err(Error::new(ErrorKind::AlreadyExists, message).with_hint("choose a shorter name"));
+        }
+        names.insert(&key, whole)?;
+    }
+    transaction.tree(tree)?.insert(key, record)?;
+    Ok(())
+}
+
+/// Removes the record of a table or a view.
+fn remove_named(transaction: &WriteTransaction, tree: &str, name: &str) -> Result<()> {
+    let key = name_key(name);
+    if is_long(&key) {
+        transaction.tree(NAMES)?.remove(&key)?;
+    }
+    transaction.tree(tree)?.remove(key)?;
+    Ok(())
+}
+
+fn put_table(transaction: &WriteTransaction, name: &str, table: &TableEntry, generation: u64) -> Result<()> {
+    put_named(transaction, TABLES, name, encode(&TableRecord::of(table))?)?;
+    put_segments(transaction, table.id, &table.segments, generation, 0)
+}
+
+/// Segments in this order, after those of earlier generations. `first` keeps several lists of one commit apart.
+fn put_segments(
+    transaction: &WriteTransaction,
+    table: u64,
+    segments: &[SegmentEntry],
+    generation: u64,
+    first: usize,
+) -> Result<()> {
+    if segments.is_empty() {
+        return Ok(());
+    }
+    let mut tree = transaction.tree(SEGMENTS)?;
+    for (index, segment) in segments.iter().enumerate() {
+        let record = SegmentRecord::of(segment, generation, first + index);
+        tree.insert(segment_key(table, &segment.file), encode(&record)?)?;
+    }
+    Ok(())
+}
+
+/// More than the segments that one change brings.
+const SEGMENTS_PER_CHANGE: usize = 1 << 32;
+
+fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, index: usize) -> Result<()> {
+    match change {
+        Change::PutTable { name } => {
+            let Some(table) = next.tables.get(name) else { return Ok(()) };
+            match id_of(transaction, name)? {
+                // Its segments are where they were.
+                Some(same) if same == table.id => {
+                    put_named(transaction, TABLES, name, encode(&TableRecord::of(table))?)?;
+                }
+                before => {
+                    before.map_or(Ok(()), |other| remove_contents(transaction, other))?;
+                    put_table(transaction, name, table, next.generation)?;
+                }
+            }
+        }
+        Change::DropTable { name } => {
+            if let Some(id) = id_of(transaction, name)? {
+                remove_named(transaction, TABLES, name)?;
+                remove_contents(transaction, id)?;
+            }
+        }
+        Change::AddSegments { table, segments } => {
+            put_segments(transaction, *table, segments, next.generation, index * SEGMENTS_PER_CHANGE)?;
+        }
+        Change::RemoveSegments { table, files } => {
+            for file in files {
+                transaction.tree(SEGMENTS)?.remove(segment_key(*table, file))?;
+                remove_prefix(transaction, DELETED, &deleted_prefix(*table, file))?;
+            }
+        }
+        Change::PutView { name } => {
+            if let Some(text) = next.views.get(name) {
+                put_named(transaction, VIEWS, name, encode_text(text))?;
+            }
+        }
+        Change::DropView { name } => {
+            remove_named(transaction, VIEWS, name)?;
+        }
+        Change::AddRows { table, rows } => {
+            let mut tree = transaction.tree(rows_of(*table))?;
+            for (id, row) in rows {
+                tree.insert(id.to_be_bytes(), row)?;
+            }
+        }
+        Change::RemoveRows { table, rows } => {
+            let mut tree = transaction.tree(rows_of(*table))?;
+            for id in rows {
+                tree.remove(id.to_be_bytes())?;
+            }
+        }
+        Change::DeleteRows { table, file, vectors } => {
+            let mut tree = transaction.tree(DELETED)?;
+            for (vector, rows) in vectors {
+                tree.insert(deleted_key(*table, file, *vector), rows.encode())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The id of a table as the transaction has it so far.
+fn id_of(transaction: &WriteTransaction, name: &str) -> Result<Option<u64>> {
+    let Some(value) = transaction.tree(TABLES)?.get(name_key(name))? else { return Ok(None) };
+    let record: TableRecord = decode(&value).map_err(|reason| {
+        Error::new(ErrorKind::Corrupt, format!("the record of table \"{name}\" in the store is corrupt: {reason}"))
+    })?;
+    Ok(Some(record.id))
+}
+
+/// Removes all that belongs to a table that is gone.
+fn remove_contents(transaction: &mut WriteTransaction, table: u64) -> Result<()> {
+    remove_prefix(transaction, SEGMENTS, &table.to_be_bytes())?;
+    remove_prefix(transaction, DELETED, &table.to_be_bytes())?;
+    transaction.drop_tree(rows_of(table))?;
+    Ok(())
+}
+
+fn remove_prefix(transaction: &WriteTransaction, tree: &str, prefix: &[u8]) -> Result<()> {
+    let mut tree = transaction.tree(tree)?;
+    let keys = tree.prefix(prefix).map(|entry| Ok(entry?.key().to_vec())).collect::<Result<Vec<_>>>()?;
+    for key in keys {
+        tree.remove(key)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::catalog::ColumnEntry;
+
+    fn segment(file: &str, partition: u32) -> SegmentEntry {
+        SegmentEntry { file: file.into(), rows: 10, bytes: 4096, checksum: Some(7), partition }
+    }
+
+    fn table(id: u64, segments: Vec<SegmentEntry>) -> TableEntry {
+        let columns = vec![ColumnEntry { name: "a".into(), type_name: "BIGINT".into(), nullable: true }];
+        TableEntry { id, columns, cluster_by: vec!["a".into()], partition_by: None, residence: None, segments }
+    }
+
+    fn catalog() -> Catalog {
+        let mut catalog = Catalog { generation: 1, next_id: 9, ..Catalog::default() };
+        catalog.tables.insert("t".into(), table(1, vec![segment("b.seg", 0), segment("a.seg", 0)]));
+        catalog.views.insert("v".into(), "SELECT 1".into());
+        catalog
+    }
+
+    fn commit(store: &StoreCatalog, catalog: &mut Catalog, changes: &[Change]) {
+        catalog.generation += 1;
+        store.commit(catalog, changes).unwrap().wait().unwrap();
+    }
+
+    fn rows(store: &StoreCatalog, table: u64) -> Vec<(u64, Vec<u8>)> {
+        let mut rows = Vec::new();
+        let mut hear = |id, row: &[u8]| {
+            rows.push((id, row.to_vec()));
+            Ok(())
+        };
+        store.rows(table, &mut hear).unwrap();
+        rows
+    }
+
+    fn deleted(store: &StoreCatalog, table: u64, file: &str) -> Vec<(u32, VectorRows)> {
+        let mut vectors = Vec::new();
+        let mut hear = |vector, rows| {
+            vectors.push((vector, rows));
+            Ok(())
+        };
+        store.deleted(table, file, &mut hear).unwrap();
+        vectors
+    }
+
+    #[test]
+    fn a_catalog_comes_back_as_changes_left_it() {
+        let mut catalog = catalog();
+        let store = StoreCatalog::create(Store::memory().unwrap(), "test".into(), &catalog).unwrap();
+        assert_eq!(store.load().unwrap(), catalog);
+
+        let more = vec![segment("0.seg", 1), segment("9.seg", 0)];
+        let entry = catalog.tables.get_mut("t").unwrap();
+        entry.segments = vec![segment("b.seg", 0), segment("a.seg", 0), segment("9.seg", 0), segment("0.seg", 1)];
+        commit(&store, &mut catalog, &[Change::AddSegments { table: 1, segments: more }]);
+        assert_eq!(store.load().unwrap(), catalog);
+
+        // The same table, described otherwise; and another one of the name of one that is gone.
+        catalog.tables.get_mut("t").unwrap().residence = Some("cuda:0".into());
+        catalog.tables.insert("u".into(), table(2, vec![segment("u.seg", 0)]));
+        let put = |name: &str| Change::PutTable { name: name.into() };
+        commit(&store, &mut catalog, &[put("t"), put("u")]);
+        assert_eq!(store.load().unwrap(), catalog);
+        commit(&store, &mut catalog, &[Change::AddRows { table: 2, rows: vec![(5, vec![1])] }]);
+        catalog.tables.insert("u".into(), table(3, Vec::new()));
+        catalog.views.remove("v");
+        commit(&store, &mut catalog, &[put("u"), Change::DropView { name: "v".into() }]);
+        assert_eq!(store.load().unwrap(), catalog);
+        assert_eq!(rows(&store, 2), []);
+
+        catalog.tables.remove("t");
+        commit(&store, &mut catalog, &[Change::DropTable { name: "t".into() }]);
+        assert_eq!(store.load().unwrap(), catalog);
+        assert_eq!(store.segments(1).unwrap(), []);
+    }
+
+    #[test]
+    fn rows_and_deleted_rows_come_and_go_with_what_they_belong_to() {
+        let mut catalog = catalog();
+        let store = StoreCatalog::create(Store::memory().unwrap(), "test".into(), &catalog).unwrap();
+        let all = VectorRows::decode(&[1, 0]).unwrap();
+        let some = VectorRows::decode(&[1, 1, 3, 0]).unwrap();
+        let changes = [
+            Change::AddRows { table: 1, rows: vec![(1, vec![1, 2]), (300, vec![3]), (2, vec![])] },
+            Change::DeleteRows { table: 1, file: "a.seg".into(), vectors: vec![(0, some), (300, all)] },
+            Change::DeleteRows { table: 1, file: "b.seg".into(), vectors: vec![(1, some)] },
+        ];
+        let generation = catalog.generation;
+        store.commit(&catalog, &changes).unwrap().wait().unwrap();
+        assert_eq!(store.load().unwrap().generation, generation, "rows are no change of the catalog");
+        assert_eq!(rows(&store, 1), [(1, vec![1, 2]), (2, vec![]), (300, vec![3])]);
+        assert_eq!(deleted(&store, 1, "a.seg"), [(0, some), (300, all)]);
+
+        let changes = [
+            Change::RemoveRows { table: 1, rows: vec![2, 300, 77] },
+            Change::DeleteRows { table: 1, file: "a.seg".into(), vectors: vec![(0, all)] },
+        ];
+        store.commit(&catalog, &changes).unwrap().wait().unwrap();
+        assert_eq!(rows(&store, 1), [(1, vec![1, 2])]);
+        assert_eq!(deleted(&store, 1, "a.seg"), [(0, all), (300, all)]);
+
+        catalog.tables.get_mut("t").unwrap().segments.retain(|segment| segment.file != "a.seg");
+        commit(&store, &mut catalog, &[Change::RemoveSegments { table: 1, files: vec!["a.seg".into()] }]);
+        assert_eq!(deleted(&store, 1, "a.seg"), []);
+        assert_eq!(deleted(&store, 1, "b.seg"), [(1, some)]);
+        assert_eq!(store.load().unwrap(), catalog);
+        catalog.tables.remove("t");
+        commit(&store, &mut catalog, &[Change::DropTable { name: "t".into() }]);
+        assert_eq!((rows(&store, 1), deleted(&store, 1, "b.seg")), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_later_format_and_a_store_of_something_else_are_refused() {
+        let store = Store::memory().unwrap();
+        let error = StoreCatalog::open(store.clone(), "x/store".into()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let transaction = store.write().unwrap();
+        transaction.tree(DATABASE).unwrap().insert(FORMAT_KEY, 2u32.to_le_bytes()).unwrap();
+        transaction.commit().unwrap();
+        let error = StoreCatalog::open(store, "x/store".into()).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::TooNew, "x/store is of format 2, and this build reads format 1")
+        );
+    }
+}

@@ -1,0 +1,345 @@
+//! Rows of a table that are in no segment yet, and how rows are addressed by who deletes them.
+//!
+//! ```text
+//! chunks   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇▇▇▇▇  ▇▇▇  ▇      each at least twice the next
+//! + ▇      ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇▇▇▇▇  ▇▇▇▇▇       put together with those that are not
+//! ```
+//! A version of a table's fresh rows never changes; the next one shares the chunks that it has in common with it, and what
+//! pipelines have made of their columns. Every row is copied some log n times until n rows are there, and a version has
+//! some log n chunks. Rows that are deleted are marked, and left out when their chunk is put together with others.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt64Array};
+use arrow::compute::{concat_batches, filter, filter_record_batch};
+use arrow::datatypes::DataType;
+use onehop_pipeline::{FreshChunk, FreshRun};
+use onehop_segment::{BLOCK_ROWS, DeletedBlock, DeletedRows};
+
+use crate::{Error, ErrorKind, Result};
+
+/// The hidden column of a scan that says where rows are: a [`RowAddress`] in 64 bits.
+pub const ROW_ADDRESS: &str = "__row_address";
+
+/// Where a row of a table is, in one of its versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RowAddress {
+    /// In a segment.
+    Segment {
+        /// Its place among those of the version.
+        segment: usize,
+        /// The block.
+        block: usize,
+        /// Counted from the block's first.
+        row: u16,
+    },
+    /// Among the fresh rows: its id.
+    Fresh(u64),
+}
+
+/// Set in the address of a fresh row.
+const FRESH: u64 = 1 << 63;
+
+impl From<RowAddress> for u64 {
+    fn from(address: RowAddress) -> Self {
+        match address {
+            RowAddress::Segment { segment, block, row } => {
+                debug_assert!(segment < 1 << 23 && block < 1 << 24, "{address:?}");
+                (segment as u64) << 40 | (block as u64) << 16 | u64::from(row)
+            }
+            RowAddress::Fresh(id) => FRESH | id,
+        }
+    }
+}
+
+impl From<u64> for RowAddress {
+    fn from(address: u64) -> Self {
+        if address & FRESH != 0 {
+            return Self::Fresh(address & !FRESH);
+        }
+        let (segment, block) = ((address >> 40) as usize, (address >> 16 & 0xff_ffff) as usize);
+        Self::Segment { segment, block, row: address as u16 }
+    }
+}
+
+/// Rows that no segment holds yet, each with an id below 2^63. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct FreshRows {
+    chunks: Vec<Chunk>,
+}
+
+/// Rows that are kept together.
+#[derive(Clone, Debug)]
+struct Chunk {
+    run: FreshRun,
+    /// Of each row, ascending over all chunks.
+    ids: Arc<[u64]>,
+}
+
+impl Chunk {
+    fn live_rows(&self) -> usize {
+        self.run.chunk.rows() - self.run.deleted.as_ref().map_or(0, |deleted| deleted.count() as usize)
+    }
+
+    /// The rows that are not deleted, and their ids.
+    fn live(&self) -> Result<(Vec<u64>, RecordBatch)> {
+        let batch = self.run.chunk.batch();
+        let Some(deleted) = &self.run.deleted else { return Ok((self.ids.to_vec(), batch.clone())) };
+        let is_live: Vec<bool> =
+            (0..batch.num_rows()).map(|row| !deleted.has(row / BLOCK_ROWS, row % BLOCK_ROWS)).collect();
+        let ids = self.ids.iter().zip(&is_live).filter(|(_, is_live)| **is_live).map(|(id, _)| *id).collect();
+        Ok((ids, filter_record_batch(batch, &BooleanArray::from(is_live))?))
+    }
+}
+
+impl FreshRows {
+    /// How many there are.
+    pub fn rows(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.live_rows() as u64).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows() == 0
+    }
+
+    /// Bytes of memory that they take.
+    pub fn bytes(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.run.chunk.batch().get_array_memory_size() as u64).sum()
+    }
+
+    /// For pipelines.
+    pub fn runs(&self) -> Vec<FreshRun> {
+        self.chunks.iter().filter(|chunk| chunk.live_rows() > 0).map(|chunk| chunk.run.clone()).collect()
+    }
+
+    /// The rows, in batches, each with the ids of its rows, in their order.
+    ///
+    /// # Errors
+    /// Those of Arrow.
+    pub fn batches(&self) -> impl Iterator<Item = Result<(Vec<u64>, RecordBatch)>> {
+        self.chunks.iter().filter(|chunk| chunk.live_rows() > 0).map(Chunk::live)
+    }
+
+    /// The rows in parts of up to so many, deleted ones among them, for a scan.
+    pub(crate) fn slices(&self, most_rows: usize) -> Vec<FreshSlice> {
+        let of_chunk = |chunk: &Chunk| {
+            let (chunk, all) = (chunk.clone(), chunk.run.chunk.rows());
+            (0..all).step_by(most_rows.max(1)).map(move |first| {
+                let rows = first..first.saturating_add(most_rows).min(all);
+                FreshSlice { chunk: chunk.clone(), rows }
+            })
+        };
+        self.chunks.iter().filter(|chunk| chunk.live_rows() > 0).flat_map(of_chunk).collect()
+    }
+
+    /// With more rows, in the schema of the table. Their ids ascend, and are above all that have been given so far.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] if they do not, or if there are not as many as rows.
+    pub fn with(&self, batch: &RecordBatch, ids: &[u64]) -> Result<Self> {
+        let last = self.chunks.last().and_then(|chunk| chunk.ids.last());
+        if ids.len() != batch.num_rows() || !last.into_iter().chain(ids).is_sorted_by(|a, b| a < b) {
+            let message = format!("{} ids of {} fresh rows, which do not ascend", ids.len(), batch.num_rows());
+            return Err(Error::new(ErrorKind::Internal, message));
+        }
+        if ids.is_empty() {
+            return Ok(self.clone());
+        }
+        let mut chunks = self.chunks.clone();
+        let (mut all_ids, mut batches) = (vec![ids.to_vec()], vec![batch.clone()]);
+        let mut rows = ids.len();
+        while let Some(last) = chunks.pop_if(|last| last.live_rows() < 2 * rows) {
+            let (ids, batch) = last.live()?;
+            rows += ids.len();
+            all_ids.push(ids);
+            batches.push(batch);
+        }
+        let ids = all_ids.into_iter().rev().flatten().collect();
+        let batch = match batches.len() {
+            1 => batch.clone(),
+            _ => compacted(concat_batches(batch.schema_ref(), batches.iter().rev())?)?,
+        };
+        chunks.push(Chunk { run: FreshRun { chunk: Arc::new(FreshChunk::new(batch)), deleted: None }, ids });
+        Ok(Self { chunks })
+    }
+
+    /// Without the rows of these ids, in any order. What is not there is not missed.
+    #[must_use]
+    pub fn without(&self, ids: impl IntoIterator<Item = u64>) -> Self {
+        let mut gone: Vec<Vec<(usize, u16)>> = vec![Vec::new(); self.chunks.len()];
+        for id in ids {
+            let after = self.chunks.partition_point(|chunk| chunk.ids.first().is_some_and(|first| *first <= id));
+            let Some(number) = after.checked_sub(1) else { continue };
+            if let Ok(row) = self.chunks[number].ids.binary_search(&id) {
+                gone[number].push((row / BLOCK_ROWS, (row % BLOCK_ROWS) as u16));
+            }
+        }
+        let marked = |(chunk, gone): (&Chunk, Vec<(usize, u16)>)| {
+            let mut chunk = chunk.clone();
+            if !gone.is_empty() {
+                let before = chunk.run.deleted.as_deref().cloned().unwrap_or_default();
+                chunk.run.deleted = Some(Arc::new(before.with(gone)));
+            }
+            chunk
+        };
+        let chunks = self.chunks.iter().zip(gone).map(marked).filter(|chunk| chunk.live_rows() > 0);
+        Self { chunks: chunks.collect() }
+    }
+}
+
+/// A part of the fresh rows.
+#[derive(Clone, Debug)]
+pub(crate) struct FreshSlice {
+    chunk: Chunk,
+    rows: Range<usize>,
+}
+
+impl FreshSlice {
+    /// Columns of its rows that are not deleted, by their place in the table, and the addresses of these; and how many
+    /// rows there are.
+    ///
+    /// # Errors
+    /// Those of Arrow.
+    pub fn read(&self, columns: &[usize]) -> Result<(Vec<ArrayRef>, ArrayRef, usize)> {
+        let (batch, rows) = (self.chunk.run.chunk.batch(), self.rows.len());
+        let ids = self.chunk.ids[self.rows.clone()].iter().map(|id| u64::from(RowAddress::Fresh(*id)));
+        let mut arrays: Vec<ArrayRef> =
+            columns.iter().map(|column| batch.column(*column).slice(self.rows.start, rows)).collect();
+        arrays.push(Arc::new(UInt64Array::from_iter_values(ids)));
+        let is_live = self.chunk.run.deleted.as_ref().map(|deleted| {
+            let is_live = |row: usize| !deleted.has(row / BLOCK_ROWS, row % BLOCK_ROWS);
+            self.rows.clone().map(|row| Some(is_live(row))).collect::<BooleanArray>()
+        });
+        let rows = is_live.as_ref().map_or(rows, BooleanArray::true_count);
+        let arrays = filtered(arrays, is_live.as_ref())?;
+        let (addresses, columns) =
+            arrays.split_last().ok_or_else(|| Error::new(ErrorKind::Internal, "fresh rows without addresses"))?;
+        Ok((columns.to_vec(), Arc::clone(addresses), rows))
+    }
+}
+
+/// The rows of arrays that a filter lets through; all without one.
+///
+/// # Errors
+/// Those of Arrow.
+pub(crate) fn filtered(arrays: Vec<ArrayRef>, is_live: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+    let Some(is_live) = is_live else { return Ok(arrays) };
+    Ok(arrays.iter().map(|array| filter(array, is_live)).collect::<std::result::Result<_, _>>()?)
+}
+
+/// The addresses of rows of a block that follow each other.
+pub(crate) fn addresses(segment: usize, block: usize, rows: Range<usize>) -> ArrayRef {
+    // A block has 65,536 rows at most.
+    let address = |row: usize| u64::from(RowAddress::Segment { segment, block, row: row as u16 });
+    Arc::new(UInt64Array::from_iter_values(rows.map(address)))
+}
+
+/// Texts of rows that were put together lie in the buffers that each of them came with: copied into few.
+fn compacted(batch: RecordBatch) -> Result<RecordBatch> {
+    const MOST_BUFFERS: usize = 8;
+    let column = |array: &ArrayRef| -> ArrayRef {
+        match array.data_type() {
+            DataType::Utf8View if array.as_string_view().data_buffers().len() > MOST_BUFFERS => {
+                Arc::new(array.as_string_view().gc())
+            }
+            _ => Arc::clone(array),
+        }
+    };
+    Ok(RecordBatch::try_new(batch.schema(), batch.columns().iter().map(column).collect())?)
+}
+
+/// The rows of a run of a block that are left, as a filter; `None` if all are.
+pub(crate) fn live_mask(deleted: Option<&DeletedBlock>, rows: Range<usize>) -> Option<BooleanArray> {
+    let deleted = deleted?;
+    let is_live: BooleanArray = rows.map(|row| Some(!deleted.has(row))).collect();
+    (is_live.true_count() < is_live.len()).then_some(is_live)
+}
+
+/// Rows of a segment that are deleted, if any are.
+pub(crate) fn count_of(deleted: Option<&Arc<DeletedRows>>) -> u64 {
+    deleted.map_or(0, |deleted| deleted.count())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow::array::{Int64Array, StringViewArray};
+    use arrow::datatypes::{Field, Schema};
+
+    use super::*;
+
+    fn batch(ids: &[u64]) -> RecordBatch {
+        let fields = vec![Field::new("n", DataType::Int64, false), Field::new("t", DataType::Utf8View, false)];
+        let numbers: ArrayRef = Arc::new(ids.iter().map(|id| *id as i64).collect::<Int64Array>());
+        let texts = ids.iter().map(|id| format!("a text too long to be in a view: {id}"));
+        let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values(texts));
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![numbers, texts]).unwrap()
+    }
+
+    fn all(rows: &FreshRows) -> Vec<u64> {
+        let mut all = Vec::new();
+        for part in rows.batches() {
+            let (ids, rows) = part.unwrap();
+            assert_eq!(rows, batch(&ids));
+            all.extend(ids);
+        }
+        all
+    }
+
+    #[test]
+    fn addresses_are_numbers() {
+        let addresses = [
+            RowAddress::Segment { segment: 0, block: 0, row: 0 },
+            RowAddress::Segment { segment: 5, block: 255, row: 65535 },
+            RowAddress::Segment { segment: (1 << 23) - 1, block: (1 << 24) - 1, row: 1 },
+            RowAddress::Fresh(0),
+            RowAddress::Fresh((1 << 63) - 1),
+        ];
+        for address in addresses {
+            assert_eq!(RowAddress::from(u64::from(address)), address);
+        }
+    }
+
+    #[test]
+    fn rows_come_one_by_one_and_versions_stay() {
+        let mut versions = vec![FreshRows::default()];
+        for id in 0..1000 {
+            let last = versions.last().unwrap();
+            versions.push(last.with(&batch(&[id]), &[id]).unwrap());
+        }
+        for (rows, version) in versions.iter().enumerate().step_by(37) {
+            assert!(all(version).into_iter().eq(0..rows as u64));
+            assert_eq!(version.rows(), rows as u64);
+            assert!(version.chunks.len() <= 11, "{} chunks", version.chunks.len());
+        }
+        let buffers = |chunk: &Chunk| chunk.run.chunk.batch().column(1).as_string_view().data_buffers().len();
+        assert!(versions.last().unwrap().chunks.iter().all(|chunk| buffers(chunk) <= 8));
+    }
+
+    #[test]
+    fn deleted_rows_are_gone_and_stay_gone() {
+        let ids: Vec<u64> = (0..100).map(|id| 3 * id).collect();
+        let before = FreshRows::default().with(&batch(&ids[..70]), &ids[..70]).unwrap();
+        let before = before.with(&batch(&ids[70..]), &ids[70..]).unwrap();
+        let after = before.without([0, 1, 3, 297, 500, 3]);
+        let left: Vec<u64> = ids.iter().copied().filter(|id| ![0, 3, 297].contains(id)).collect();
+        assert_eq!(all(&after), left);
+        assert_eq!((before.rows(), after.rows()), (100, 97));
+        let more = after.with(&batch(&(400..700).collect::<Vec<_>>()), &(400..700).collect::<Vec<_>>()).unwrap();
+        assert!(all(&more).into_iter().eq(left.into_iter().chain(400..700)));
+        assert_eq!(more.chunks.len(), 1);
+        assert!(more.without(0..700).is_empty());
+        assert!(more.without(0..700).runs().is_empty());
+    }
+
+    #[test]
+    fn ids_have_to_ascend() {
+        let rows = FreshRows::default().with(&batch(&[5, 6]), &[5, 6]).unwrap();
+        for ids in [&[6][..], &[8, 7], &[7, 8]] {
+            let batch = if ids == [7, 8] { batch(&[7]) } else { batch(ids) };
+            assert_eq!(rows.with(&batch, ids).unwrap_err().kind(), ErrorKind::Internal);
+        }
+    }
+}

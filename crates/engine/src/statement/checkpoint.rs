@@ -1,0 +1,131 @@
+//! `CHECKPOINT [table, ...]`: rows that are in no segment go into segments, and segments that have lost much are written
+//! anew without what they have lost. Answers are the same before and after.
+//!
+//! 1. In the writer's place: nobody changes the table meanwhile. Readers go on.
+//! 2. The rows, and what is left of the segments to be rewritten, are sorted if the table is, and written to segments: files,
+//!    which are synced.
+//! 3. One commit adds these segments and removes the rows and the segments that they came from.
+//!
+//! A segment is rewritten if half of its rows are deleted, or if it is small beside what comes to it, so that tables that
+//! grow by little have few segments: in a table without partitions, one that has less than twice as many rows. So a row is
+//! rewritten some log n times until n rows are there.
+
+use std::sync::Arc;
+
+use datafusion::sql::parser::Statement as DataFusionStatement;
+use datafusion::sql::sqlparser::ast::{ObjectName, Statement as Sql};
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::{Context, done, insert, table_name};
+use crate::catalog::definition::quoted;
+use crate::database::{Table, TableSegment};
+use crate::edit::TableEdit;
+use crate::load::Target;
+use crate::planner;
+use crate::query::Done;
+use crate::resolve::TARGET;
+use crate::{Error, ErrorKind, Result};
+
+/// The parsed statement.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    /// All of them, if none is named.
+    tables: Vec<String>,
+}
+
+/// After the word itself.
+pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Checkpoint> {
+    let names = parse_names(parser).map_err(|e| super::syntax::<()>(Err(e)))?;
+    Ok(Checkpoint { tables: names.iter().map(table_name).collect::<Result<_>>()? })
+}
+
+fn parse_names(parser: &mut Parser<'_>) -> std::result::Result<Vec<ObjectName>, ParserError> {
+    match parser.peek_token().token {
+        Token::EOF | Token::SemiColon => Ok(Vec::new()),
+        _ => parser.parse_comma_separated(|parser| parser.parse_object_name(false)),
+    }
+}
+
+impl Checkpoint {
+    pub async fn run(self, context: &Context<'_>) -> Result<Done> {
+        for name in &self.tables {
+            insert::own_table(name, context)?;
+        }
+        context.database.check_writable()?;
+        let names = match self.tables.is_empty() {
+            true => context.snapshot.tables().map(|table| table.name.clone()).collect(),
+            false => self.tables,
+        };
+        for name in names {
+            checkpoint(&name, context).await?;
+        }
+        Ok(done("CHECKPOINT", None))
+    }
+}
+
+/// Checkpoints tables that need it after a commit. What goes wrong is a notice: the commit is done.
+pub(super) async fn if_due(names: &[String], context: &Context<'_>) {
+    let Some(most) = context.settings().checkpoint_rows() else { return };
+    let snapshot = context.database.snapshot();
+    for table in names.iter().filter_map(|name| snapshot.table(name)) {
+        if (table.fresh.rows().max(table.deleted_rows()) >= most || table.fresh.bytes() >= MOST_BYTES)
+            && let Err(e) = Box::pin(checkpoint(&table.name, context)).await
+        {
+            context.query.notice(format!("table \"{}\" could not be checkpointed: {e}", table.name));
+        }
+    }
+}
+
+/// Memory that rows outside of segments may take, in each table.
+const MOST_BYTES: u64 = 256 << 20;
+
+async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
+    let writing = context.database.writing(&context.settings()).await?;
+    let seen = context.database.head(&writing);
+    // Somebody may have dropped it meanwhile.
+    let Some(table) = seen.table(name) else { return Ok(()) };
+    let segments: Vec<TableSegment> =
+        table.segments.iter().filter(|segment| is_rewritten(segment, table)).cloned().collect();
+    if table.fresh.is_empty() && !segments.iter().any(|segment| segment.deleted.is_some()) {
+        return Ok(());
+    }
+    let mut edit = TableEdit::default();
+    edit.gone_segments.extend(segments.iter().map(|segment| segment.entry.file.clone()));
+    for part in table.fresh.batches() {
+        edit.gone_rows.extend(part?.0);
+    }
+    let moved = Arc::new(Table { segments, fresh: Arc::clone(&table.fresh), ..Table::clone(table) });
+    let of_target = context.of_target(&seen, &moved);
+    let columns: Vec<String> = table.entry.columns.iter().map(|column| quoted(&column.name)).collect();
+    let text = format!("SELECT {} FROM {}", columns.join(", "), quoted(TARGET));
+    let Sql::Query(query) = parsed(&text)? else {
+        return Err(Error::new(ErrorKind::Internal, format!("{text} is no query")));
+    };
+    let plan = of_target.plan(DataFusionStatement::Statement(Box::new(Sql::Query(query)))).await?;
+    let (schema, partition_by) = (Arc::clone(&table.schema), table.entry.partition_by.clone());
+    let target =
+        Target::new(context.database, &context.settings(), table.entry.id, schema, partition_by, &context.query);
+    let loaded = insert::load(plan, &table.entry.cluster_by, &target, 0, None, &of_target).await?;
+    if loaded.count() != moved.rows() {
+        let message = format!("{} of {} rows of table \"{name}\" came to a checkpoint", loaded.count(), moved.rows());
+        return Err(Error::new(ErrorKind::Internal, message));
+    }
+    edit.segments = loaded.segments.into_iter().map(|entry| target.segment_file(entry, name)).collect();
+    let commit = context.database.edit(writing, &[(name.to_string(), edit)], &seen)?;
+    target.keep_files();
+    commit.wait().await?;
+    super::residence::follow(name, context).await
+}
+
+fn parsed(text: &str) -> Result<Sql> {
+    match planner::parse_statement(text)? {
+        DataFusionStatement::Statement(sql) => Ok(*sql),
+        _ => Err(Error::new(ErrorKind::Internal, format!("{text} is no statement of SQL's"))),
+    }
+}
+
+fn is_rewritten(segment: &TableSegment, table: &Table) -> bool {
+    let (rows, live) = (segment.entry.rows, segment.live_rows());
+    live * 2 <= rows || (table.entry.partition_by.is_none() && live < 2 * table.fresh.rows())
+}

@@ -1,0 +1,304 @@
+//! ```text
+//! DELETE FROM table [[AS] alias] [WHERE condition]
+//! UPDATE table [[AS] alias] SET column = expression, ... [WHERE condition]
+//! TRUNCATE [TABLE] table, ...
+//! ```
+//! Which rows, and what becomes of them, is a query: `SELECT address, new values FROM table WHERE condition`, with the table
+//! under a name ([`crate::resolve::TARGET`]) that has a column of addresses besides. So conditions and values mean what they mean in
+//! any query, subqueries over the table itself included, which see it as it was. An updated row is deleted and inserted.
+
+use std::collections::BTreeMap;
+
+use datafusion::sql::parser::Statement as DataFusionStatement;
+use datafusion::sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, CastKind, DataType, Delete, Expr as SqlExpr, FromTable, Ident, ObjectName, Query,
+    SelectItem, SetExpr, Statement as Sql, TableAlias, TableFactor, TableWithJoins, Truncate, Update,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::{Context, done, insert, normal, table_name};
+use crate::database::Table;
+use crate::edit::TableEdit;
+use crate::error::nearest;
+use crate::fresh::{ROW_ADDRESS, RowAddress};
+use crate::load::{self, Addresses};
+use crate::planner;
+use crate::query::Done;
+use crate::resolve::TARGET;
+use crate::{Error, ErrorKind, Result};
+
+/// A parsed DELETE or UPDATE.
+#[derive(Debug)]
+pub(super) struct Modify {
+    table: String,
+    /// What the statement calls it.
+    alias: TableAlias,
+    selection: Option<SqlExpr>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Delete,
+    /// New values by column.
+    Update(BTreeMap<String, SqlExpr>),
+}
+
+pub(super) fn delete(delete: Delete) -> Result<Modify> {
+    let Delete { tables, from, using, selection, returning, output, order_by, limit, optimizer_hints, .. } = delete;
+    let has_more = [
+        (!tables.is_empty(), "a list of tables"),
+        (using.is_some(), "USING"),
+        (returning.is_some(), "RETURNING"),
+        (output.is_some(), "OUTPUT"),
+        (!order_by.is_empty(), "ORDER BY"),
+        (limit.is_some(), "LIMIT"),
+        (!optimizer_hints.is_empty(), "hints"),
+    ];
+    refuse("DELETE", &has_more)?;
+    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = from;
+    let [target] = <[TableWithJoins; 1]>::try_from(from).map_err(|_| one_table("DELETE"))?;
+    let (table, alias) = target_table(target, "DELETE")?;
+    Ok(Modify { table, alias, selection, kind: Kind::Delete })
+}
+
+pub(super) fn update(update: Update) -> Result<Modify> {
+    let Update { table, assignments, from, selection, returning, output, or, order_by, limit, optimizer_hints, .. } =
+        update;
+    let has_more = [
+        (from.is_some(), "FROM"),
+        (returning.is_some(), "RETURNING"),
+        (output.is_some(), "OUTPUT"),
+        (or.is_some(), "OR"),
+        (!order_by.is_empty(), "ORDER BY"),
+        (limit.is_some(), "LIMIT"),
+        (!optimizer_hints.is_empty(), "hints"),
+    ];
+    refuse("UPDATE", &has_more)?;
+    let (table, alias) = target_table(table, "UPDATE")?;
+    let mut values = BTreeMap::new();
+    for Assignment { target, value } in assignments {
+        let column = match target {
+            AssignmentTarget::ColumnName(name) => column_name(&name, &alias)?,
+            AssignmentTarget::Tuple(_) => {
+                let error = Error::new(ErrorKind::Invalid, "SET (a, b) = ... is not supported");
+                return Err(error.with_hint("write SET a = ..., b = ..."));
+            }
+        };
+        if values.insert(column.clone(), value).is_some() {
+            return Err(Error::new(ErrorKind::Invalid, format!("column \"{column}\" is assigned twice")));
+        }
+    }
+    Ok(Modify { table, alias, selection, kind: Kind::Update(values) })
+}
+
+fn refuse(statement: &str, clauses: &[(bool, &str)]) -> Result<()> {
+    match clauses.iter().find(|(is_there, _)| *is_there) {
+        Some((_, clause)) => {
+            let error = Error::new(ErrorKind::Invalid, format!("{statement} with {clause} is not supported"));
+            Err(error.with_hint("a subquery can say the same: WHERE id IN (SELECT ...), SET x = (SELECT ...)"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn one_table(statement: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{statement} changes one table"))
+        .with_hint("other tables go into subqueries")
+}
+
+/// The table's name, and what expressions call it.
+fn target_table(target: TableWithJoins, statement: &str) -> Result<(String, TableAlias)> {
+    if !target.joins.is_empty() {
+        return Err(one_table(statement));
+    }
+    let TableFactor::Table { name, alias, args: None, .. } = target.relation else {
+        return Err(one_table(statement));
+    };
+    let table = table_name(&name)?;
+    let alias = match alias {
+        Some(alias) if !alias.columns.is_empty() => {
+            return Err(Error::new(ErrorKind::Invalid, format!("{statement} cannot rename columns")));
+        }
+        Some(alias) => alias,
+        None => TableAlias { explicit: true, name: Ident::with_quote('"', &table), columns: Vec::new(), at: None },
+    };
+    Ok((table, alias))
+}
+
+/// `column` or `table.column`.
+fn column_name(name: &ObjectName, alias: &TableAlias) -> Result<String> {
+    let parts: Vec<&Ident> = name.0.iter().filter_map(|part| part.as_ident()).collect();
+    match parts.as_slice() {
+        [column] => Ok(normal(column)),
+        [table, column] if normal(table) == normal(&alias.name) => Ok(normal(column)),
+        _ => Err(Error::new(ErrorKind::NotFound, format!("{name} is no column of the table that is updated"))),
+    }
+}
+
+impl Modify {
+    pub fn settle(&mut self) -> Result<()> {
+        self.selection.iter_mut().try_for_each(planner::settle)?;
+        match &mut self.kind {
+            Kind::Delete => Ok(()),
+            Kind::Update(values) => values.values_mut().try_for_each(planner::settle),
+        }
+    }
+
+    pub async fn run(self, context: &Context<'_>) -> Result<Done> {
+        // Before it waits for anybody.
+        insert::own_table(&self.table, context)?;
+        let write = context.write_what_it_sees().await?;
+        let table = insert::writable_table(&self.table, context.database, &write.seen)?;
+        if let Kind::Update(values) = &self.kind {
+            known_columns(values, &table)?;
+        }
+        let mut edit = TableEdit::default();
+        if let (Kind::Delete, None) = (&self.kind, &self.selection) {
+            edit.remove_all(&table)?;
+            let rows = table.rows();
+            write.edit(&table.name, edit, None, context).await?;
+            return Ok(done("DELETE", Some(rows)));
+        }
+        let of_target = context.of_target(&write.seen, &table);
+        let query = self.query(&table)?;
+        let plan = of_target.plan(DataFusionStatement::Statement(Box::new(Sql::Query(query)))).await?;
+        let addresses = Addresses::default();
+        let (tag, loaded) = match self.kind {
+            Kind::Delete => {
+                let physical = of_target.physical_plan(plan).await?;
+                context.query.planned();
+                load::addresses(physical, of_target.state.task_ctx(), &addresses).await?;
+                ("DELETE", None)
+            }
+            Kind::Update(_) => ("UPDATE", Some(insert::load_rows(plan, &table, Some(&addresses), &of_target).await?)),
+        };
+        let addresses = addresses.into_vec();
+        let rows = addresses.len() as u64;
+        edit.remove(addresses.into_iter().map(RowAddress::from), &table)?;
+        let target = match loaded {
+            Some(loaded) => write.add(loaded, &table, &mut edit, context)?,
+            None => None,
+        };
+        write.edit(&table.name, edit, target, context).await?;
+        Ok(done(tag, Some(rows)))
+    }
+
+    /// `SELECT address, values FROM target AS alias WHERE selection`
+    fn query(&self, table: &Table) -> Result<Box<Query>> {
+        let of_table =
+            |column: &str| SqlExpr::CompoundIdentifier(vec![self.alias.name.clone(), Ident::with_quote('"', column)]);
+        let item = |expr, name: &str| SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) };
+        let mut projection = vec![item(of_table(ROW_ADDRESS), ROW_ADDRESS)];
+        if let Kind::Update(values) = &self.kind {
+            for column in &table.entry.columns {
+                let value = match values.get(&column.name) {
+                    Some(value) => cast(value, &column.type_name)?,
+                    None => of_table(&column.name),
+                };
+                projection.push(item(value, &column.name));
+            }
+        }
+        let mut query = template()?;
+        let SetExpr::Select(select) = query.body.as_mut() else { return Err(no_template()) };
+        select.projection = projection;
+        select.selection = self.selection.clone();
+        match select.from.as_mut_slice() {
+            [TableWithJoins { relation: TableFactor::Table { alias, .. }, .. }] => *alias = Some(self.alias.clone()),
+            _ => return Err(no_template()),
+        }
+        Ok(query)
+    }
+}
+
+/// A query over the target, to be filled in: the parser's structures have a field for every dialect's clauses.
+fn template() -> Result<Box<Query>> {
+    let text = format!("SELECT 0 FROM \"{TARGET}\"");
+    let parsed = Parser::new(&GenericDialect {}).try_with_sql(&text).and_then(|mut parser| parser.parse_query());
+    parsed.map_err(|_| no_template())
+}
+
+fn no_template() -> Error {
+    Error::new(ErrorKind::Internal, "a query of one table is not what it was written as")
+}
+
+/// An assigned value in the type of its column, as INSERT would cast it.
+fn cast(value: &SqlExpr, type_name: &str) -> Result<SqlExpr> {
+    if let SqlExpr::Identifier(word) = value
+        && word.quote_style.is_none()
+        && word.value.eq_ignore_ascii_case("default")
+    {
+        return Err(Error::new(ErrorKind::Invalid, "columns have no DEFAULT")
+            .with_hint("SET column = NULL, or the value that is meant"));
+    }
+    // A zone is a way to show a value, and makes no other of it.
+    let type_name = type_name.split_once(" '").map_or(type_name, |(name, _)| name);
+    let data_type: DataType = Parser::new(&GenericDialect {})
+        .try_with_sql(type_name)
+        .and_then(|mut parser| parser.parse_data_type())
+        .map_err(|e| Error::new(ErrorKind::Internal, format!("{type_name} is no type that the parser knows: {e}")))?;
+    Ok(SqlExpr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(SqlExpr::Nested(Box::new(value.clone()))),
+        data_type,
+        array: false,
+        format: None,
+    })
+}
+
+fn known_columns(values: &BTreeMap<String, SqlExpr>, table: &Table) -> Result<()> {
+    let names = || table.entry.columns.iter().map(|column| column.name.as_str());
+    match values.keys().find(|name| !names().any(|known| known == *name)) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("there is no column \"{name}\" in {}", table.name);
+            let error = Error::new(ErrorKind::NotFound, message);
+            Err(match nearest(name, names()) {
+                Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+                None => error,
+            })
+        }
+    }
+}
+
+/// `TRUNCATE [TABLE] a, b`: DELETE without a condition, of all of them at once.
+#[derive(Debug)]
+pub(super) struct TruncateTables {
+    tables: Vec<String>,
+}
+
+pub(super) fn truncate(truncate: Truncate) -> Result<TruncateTables> {
+    let has_more = [
+        (truncate.partitions.is_some(), "PARTITION"),
+        (truncate.if_exists, "IF EXISTS"),
+        (truncate.identity.is_some(), "IDENTITY"),
+        (truncate.cascade.is_some(), "CASCADE"),
+        (truncate.on_cluster.is_some(), "ON CLUSTER"),
+    ];
+    if let Some((_, clause)) = has_more.iter().find(|(is_there, _)| *is_there) {
+        return Err(Error::new(ErrorKind::Invalid, format!("TRUNCATE with {clause} is not supported")));
+    }
+    let mut tables = truncate.table_names.iter().map(|target| table_name(&target.name)).collect::<Result<Vec<_>>>()?;
+    tables.sort();
+    tables.dedup();
+    Ok(TruncateTables { tables })
+}
+
+impl TruncateTables {
+    pub async fn run(self, context: &Context<'_>) -> Result<Done> {
+        for name in &self.tables {
+            insert::own_table(name, context)?;
+        }
+        let write = context.write_what_it_sees().await?;
+        let mut edits = Vec::new();
+        for name in self.tables {
+            let table = insert::writable_table(&name, context.database, &write.seen)?;
+            let mut edit = TableEdit::default();
+            edit.remove_all(&table)?;
+            edits.push((name, edit));
+        }
+        write.edits(edits, None, context).await?;
+        Ok(done("TRUNCATE TABLE", None))
+    }
+}

@@ -1,0 +1,158 @@
+//! ```text
+//! BEGIN [DEFERRED | IMMEDIATE] [TRANSACTION | WORK] | START TRANSACTION
+//! COMMIT | END | ROLLBACK | ABORT
+//! SAVEPOINT name | RELEASE [SAVEPOINT] name | ROLLBACK TO [SAVEPOINT] name
+//! ```
+//! What they mean is in [`crate::transaction`].
+
+use datafusion::sql::sqlparser::ast::{
+    Statement as Sql, TransactionAccessMode, TransactionIsolationLevel, TransactionMode, TransactionModifier,
+};
+
+use super::{Context, checkpoint, done, normal, residence};
+use crate::query::Done;
+use crate::transaction::{Ended, Transaction};
+use crate::{Error, ErrorKind, Result};
+
+/// The parsed statement.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Control {
+    Begin { is_immediate: bool },
+    Commit,
+    Rollback,
+    Savepoint(String),
+    Release(String),
+    RollbackTo(String),
+}
+
+/// A statement of the parser's, if it is one of these.
+pub(super) fn convert(sql: &Sql) -> Result<Option<Control>> {
+    let invalid = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
+    Ok(Some(match sql {
+        Sql::StartTransaction { modes, modifier, .. } => {
+            modes.iter().try_for_each(accept)?;
+            let is_immediate = match modifier {
+                None | Some(TransactionModifier::Deferred) => false,
+                Some(TransactionModifier::Immediate | TransactionModifier::Exclusive) => true,
+                Some(other) => return invalid(&format!("BEGIN {other} is not supported")),
+            };
+            Control::Begin { is_immediate }
+        }
+        Sql::Commit { chain: true, .. } | Sql::Rollback { chain: true, .. } => {
+            return invalid("AND CHAIN is not supported");
+        }
+        Sql::Commit { .. } => Control::Commit,
+        Sql::Rollback { savepoint: None, .. } => Control::Rollback,
+        Sql::Rollback { savepoint: Some(name), .. } => Control::RollbackTo(normal(name)),
+        Sql::Savepoint { name } => Control::Savepoint(normal(name)),
+        Sql::ReleaseSavepoint { name } => Control::Release(normal(name)),
+        _ => return Ok(None),
+    }))
+}
+
+/// Modes that a transaction has anyway are accepted; what it has not is an error.
+fn accept(mode: &TransactionMode) -> Result<()> {
+    let refused = match mode {
+        TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
+            "transactions have snapshot isolation, which is not SERIALIZABLE: two that read what the other writes may both commit"
+        }
+        TransactionMode::AccessMode(TransactionAccessMode::ReadOnly) => "a transaction cannot be READ ONLY",
+        TransactionMode::IsolationLevel(_) | TransactionMode::AccessMode(TransactionAccessMode::ReadWrite) => {
+            return Ok(());
+        }
+    };
+    Err(Error::new(ErrorKind::Invalid, refused).with_hint("BEGIN, without it"))
+}
+
+impl Control {
+    pub async fn run(self, context: &Context<'_>) -> Result<Done> {
+        match self {
+            Self::Begin { is_immediate } => begin(is_immediate, context).await,
+            Self::Commit => commit(context).await,
+            Self::Rollback => {
+                let was_there = context.transaction().take().is_some();
+                if !was_there {
+                    context.query.notice("there is no transaction to roll back".into());
+                }
+                Ok(done("ROLLBACK", None))
+            }
+            Self::Savepoint(name) => {
+                let mut slot = context.transaction();
+                let transaction = in_one(slot.as_mut(), "SAVEPOINT")?;
+                if transaction.is_failed() {
+                    return Err(crate::transaction::refuse_failed());
+                }
+                transaction.savepoint(name);
+                Ok(done("SAVEPOINT", None))
+            }
+            Self::Release(name) => {
+                let mut slot = context.transaction();
+                let transaction = in_one(slot.as_mut(), "RELEASE")?;
+                if transaction.is_failed() {
+                    return Err(crate::transaction::refuse_failed());
+                }
+                transaction.release(&name)?;
+                Ok(done("RELEASE", None))
+            }
+            Self::RollbackTo(name) => {
+                in_one(context.transaction().as_mut(), "ROLLBACK TO")?.roll_back_to(&name)?;
+                Ok(done("ROLLBACK", None))
+            }
+        }
+    }
+}
+
+fn in_one<'a>(transaction: Option<&'a mut Transaction>, what: &str) -> Result<&'a mut Transaction> {
+    transaction.ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, format!("{what} is for transactions, and there is none"))
+            .with_hint("BEGIN starts one")
+    })
+}
+
+async fn begin(is_immediate: bool, context: &Context<'_>) -> Result<Done> {
+    if context.transaction().is_some() {
+        let error = Error::new(ErrorKind::Invalid, "there is a transaction already");
+        return Err(error.with_hint("COMMIT or ROLLBACK ends it; SAVEPOINT is for transactions within one"));
+    }
+    let transaction = if is_immediate {
+        let writing = context.database.writing(&context.settings()).await?;
+        Transaction::new(context.database.head(&writing), Some(writing))
+    } else {
+        Transaction::new(context.database.snapshot(), None)
+    };
+    *context.transaction() = Some(transaction);
+    Ok(done("BEGIN", None))
+}
+
+async fn commit(context: &Context<'_>) -> Result<Done> {
+    let Some(transaction) = context.transaction().take() else {
+        context.query.notice("there is no transaction to commit: every statement by itself is one".into());
+        return Ok(done("COMMIT", None));
+    };
+    if transaction.is_failed() {
+        context.query.notice("a statement of the transaction had failed, so it was rolled back".into());
+        return Ok(done("ROLLBACK", None));
+    }
+    if let Ended::Changed(tables) = transaction.commit(context.database).await? {
+        for name in &tables {
+            residence::follow(name, context).await?;
+        }
+        checkpoint::if_due(&tables, context).await;
+    }
+    Ok(done("COMMIT", None))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use datafusion::sql::sqlparser::ast::Ident;
+
+    use super::*;
+
+    #[test]
+    fn savepoints_have_names_like_all_others() {
+        let savepoint = |name| convert(&Sql::Savepoint { name }).unwrap();
+        assert_eq!(savepoint(Ident::new("Sp")), Some(Control::Savepoint("sp".into())));
+        assert_eq!(savepoint(Ident::with_quote('"', "Sp")), Some(Control::Savepoint("Sp".into())));
+    }
+}

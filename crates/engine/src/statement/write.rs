@@ -1,0 +1,127 @@
+//! Where the changes of a statement go: into the session's transaction, or, without one, into a commit of its own.
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use super::insert::LoadedRows;
+use super::{Context, checkpoint, residence};
+use crate::database::{Snapshot, Table};
+use crate::edit::{NewRows, TableEdit};
+use crate::load::Target;
+use crate::transaction::Transaction;
+use crate::writer::Writing;
+use crate::{Error, ErrorKind, Result};
+
+/// A statement that is in the writer's place, by itself or in its transaction.
+#[derive(Debug)]
+pub(super) struct Write {
+    /// `None` if its transaction is.
+    writing: Option<Writing>,
+    /// What it looks at.
+    pub seen: Arc<Snapshot>,
+}
+
+impl Context<'_> {
+    /// The session's transaction.
+    pub fn transaction(&self) -> MutexGuard<'_, Option<Transaction>> {
+        self.transaction.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a statement that adds what it has made of what it saw when it began.
+    pub(super) async fn write(&self) -> Result<Write> {
+        let writing = self.take_place().await?;
+        Ok(Write { writing, seen: Arc::clone(&self.snapshot) })
+    }
+
+    /// For a statement that has looked at nothing yet, and changes what it sees: without a transaction, what is newest.
+    pub(super) async fn write_what_it_sees(&self) -> Result<Write> {
+        let writing = self.take_place().await?;
+        let seen = match (&writing, self.transaction().as_ref()) {
+            (Some(writing), _) => self.database.head(writing),
+            (None, Some(transaction)) => Arc::clone(transaction.view()),
+            (None, None) => return Err(no_transaction()),
+        };
+        Ok(Write { writing, seen })
+    }
+
+    /// The writer's place for this statement, unless its transaction has it from now on.
+    async fn take_place(&self) -> Result<Option<Writing>> {
+        let is_writing = self.transaction().as_ref().map(Transaction::is_writing);
+        if is_writing == Some(true) {
+            return Ok(None);
+        }
+        let writing = self.database.writing(&self.settings()).await?;
+        match self.transaction().as_mut() {
+            None => Ok(Some(writing)),
+            Some(transaction) => {
+                transaction.begin_writing(writing, self.database);
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn no_transaction() -> Error {
+    Error::new(ErrorKind::Internal, "a statement's transaction is gone")
+}
+
+impl Write {
+    /// Adds what was loaded to an edit. What it gives back goes along with the edit.
+    pub fn add(
+        &self,
+        rows: LoadedRows,
+        table: &Table,
+        edit: &mut TableEdit,
+        context: &Context<'_>,
+    ) -> Result<Option<Target>> {
+        let LoadedRows { loaded, target } = rows;
+        for batch in loaded.rows {
+            let slot = context.transaction();
+            let writing = match (&self.writing, slot.as_ref()) {
+                (Some(writing), _) => writing,
+                (None, Some(transaction)) => transaction.writing()?,
+                (None, None) => return Err(no_transaction()),
+            };
+            let ids = context.database.new_rows(batch.num_rows(), writing).collect();
+            edit.rows.push(NewRows { ids, batch });
+        }
+        let files = loaded.segments.into_iter().map(|entry| target.segment_file(entry, &table.name));
+        edit.segments.extend(files);
+        Ok((!edit.segments.is_empty()).then_some(target))
+    }
+
+    /// Changes a table: in the transaction, or durably.
+    pub async fn edit(self, table: &str, edit: TableEdit, target: Option<Target>, context: &Context<'_>) -> Result<()> {
+        self.edits(vec![(table.to_string(), edit)], target, context).await
+    }
+
+    /// Changes tables, all or none.
+    pub async fn edits(
+        self,
+        mut edits: Vec<(String, TableEdit)>,
+        mut target: Option<Target>,
+        context: &Context<'_>,
+    ) -> Result<()> {
+        edits.retain(|(_, edit)| !edit.is_empty());
+        let Some(writing) = self.writing else {
+            let mut slot = context.transaction();
+            let transaction = slot.as_mut().ok_or_else(no_transaction)?;
+            return edits
+                .into_iter()
+                .try_for_each(|(name, edit)| transaction.edit(context.database, &name, edit, target.take()));
+        };
+        if edits.is_empty() {
+            return Ok(());
+        }
+        let commit = context.database.edit(writing, &edits, &self.seen)?;
+        if let Some(target) = &target {
+            target.keep_files();
+        }
+        commit.wait().await?;
+        let names: Vec<String> = edits.into_iter().map(|(name, _)| name).collect();
+        for name in &names {
+            residence::follow(name, context).await?;
+        }
+        checkpoint::if_due(&names, context).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! Transactions of several statements, one per session.
+//!
+//! - A transaction sees the database as of its first statement, and what it has changed itself. Nobody else sees that before
+//!   it is committed.
+//! - It is in the writer's place from its first change to its end (from its beginning with `BEGIN IMMEDIATE`). Others read
+//!   meanwhile, and wait if they want to change anything.
+//! - Its changes are values in memory ([`TableEdit`]), and commit as one: a crash leaves all of them or none. Segments that it
+//!   wrote are files that nobody mentions until then.
+//! - A savepoint is the list of changes so far, which are values: going back to one is putting it in place of the list.
+//! - When a statement fails, the transaction has failed, as in PostgreSQL: until ROLLBACK, or ROLLBACK TO a savepoint, all
+//!   else is refused, and COMMIT rolls back. Half of what somebody meant to do is never committed.
+
+use std::sync::Arc;
+
+use crate::database::{Database, Snapshot};
+use crate::edit::TableEdit;
+use crate::load::Target;
+use crate::writer::Writing;
+use crate::{Error, ErrorKind, Result};
+
+/// A session's transaction.
+#[derive(Debug)]
+pub(crate) struct Transaction {
+    /// What it sees apart from its own changes.
+    begun: Arc<Snapshot>,
+    /// No statement has looked at `begun` yet.
+    is_untouched: bool,
+    writing: Option<Writing>,
+    work: Work,
+    savepoints: Vec<(String, Work)>,
+    /// Segments that it wrote: their files go when these are dropped, unless they are kept.
+    files: Vec<Target>,
+    is_failed: bool,
+}
+
+/// What it has changed so far.
+#[derive(Clone, Debug)]
+struct Work {
+    /// What its next statement sees.
+    view: Arc<Snapshot>,
+    edits: Vec<(String, TableEdit)>,
+}
+
+/// How a transaction ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// There was nothing to commit.
+    Unchanged,
+    /// These tables are different now.
+    Changed(Vec<String>),
+}
+
+impl Transaction {
+    /// One that sees `begun`, in the writer's place or not.
+    pub fn new(begun: Arc<Snapshot>, writing: Option<Writing>) -> Self {
+        let work = Work { view: Arc::clone(&begun), edits: Vec::new() };
+        let (savepoints, files) = (Vec::new(), Vec::new());
+        Self { begun, is_untouched: true, writing, work, savepoints, files, is_failed: false }
+    }
+
+    /// What its next statement sees.
+    pub fn view(&self) -> &Arc<Snapshot> {
+        &self.work.view
+    }
+
+    /// A statement begins that looks at what is committed: as of now, if it is the first.
+    pub fn look(&mut self, now: impl FnOnce() -> Arc<Snapshot>) -> &Arc<Snapshot> {
+        if self.is_untouched && self.writing.is_none() {
+            self.begin_at(now());
+        }
+        self.view()
+    }
+
+    fn begin_at(&mut self, snapshot: Arc<Snapshot>) {
+        self.begun = Arc::clone(&snapshot);
+        self.work = Work { view: snapshot, edits: Vec::new() };
+    }
+
+    /// A statement has been carried out. Queries' rows may still be on their way.
+    pub fn succeeded(&mut self) {
+        self.is_untouched = false;
+    }
+
+    /// A statement has failed.
+    pub fn failed(&mut self) {
+        self.is_failed = true;
+    }
+
+    /// Whether nothing but its end is accepted.
+    pub fn is_failed(&self) -> bool {
+        self.is_failed
+    }
+
+    /// Whether it is in the writer's place.
+    pub fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    /// It is in the writer's place from now on. If nothing has been looked at before, it sees what is newest there.
+    pub fn begin_writing(&mut self, writing: Writing, database: &Database) {
+        if self.is_untouched {
+            self.begin_at(database.head(&writing));
+        }
+        self.writing = Some(writing);
+    }
+
+    /// The writer's place.
+    ///
+    /// # Errors
+    /// If it is not in it: [`begin_writing`](Self::begin_writing) comes first.
+    pub fn writing(&self) -> Result<&Writing> {
+        self.writing
+            .as_ref()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "a transaction changes rows out of its turn"))
+    }
+
+    /// Changes a table. `files` are those of its new segments.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if rows are to be removed of a table that others have changed since it began. Nothing is
+    /// changed then.
+    pub fn edit(&mut self, database: &Database, name: &str, edit: TableEdit, files: Option<Target>) -> Result<()> {
+        database.head(self.writing()?).unchanged(name, &edit, &self.begun)?;
+        let edit = [(name.to_string(), edit)];
+        let (view, _) = self.work.view.edited(&edit, &self.work.view)?;
+        self.work.view = Arc::new(view);
+        self.work.edits.extend(edit);
+        self.files.extend(files);
+        Ok(())
+    }
+
+    /// Remembers what has been done so far, by a name that hides others of its kind.
+    pub fn savepoint(&mut self, name: String) {
+        // What it goes back to is what was seen here.
+        self.is_untouched = false;
+        self.savepoints.push((name, self.work.clone()));
+    }
+
+    fn place_of(&self, name: &str) -> Result<usize> {
+        self.savepoints
+            .iter()
+            .rposition(|(known, _)| known == name)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("this transaction has no savepoint \"{name}\"")))
+    }
+
+    /// Undoes what was done since a savepoint, which stays.
+    pub fn roll_back_to(&mut self, name: &str) -> Result<()> {
+        let place = self.place_of(name)?;
+        self.savepoints.truncate(place + 1);
+        self.work = self.savepoints[place].1.clone();
+        self.is_failed = false;
+        Ok(())
+    }
+
+    /// Forgets a savepoint and later ones; what was done since stays.
+    pub fn release(&mut self, name: &str) -> Result<()> {
+        let place = self.place_of(name)?;
+        self.savepoints.truncate(place);
+        Ok(())
+    }
+
+    /// Makes its changes durable.
+    pub async fn commit(self, database: &Database) -> Result<Ended> {
+        let Self { begun, writing, work, files, .. } = self;
+        let (Some(writing), false) = (writing, work.edits.is_empty()) else { return Ok(Ended::Unchanged) };
+        let commit = database.edit(writing, &work.edits, &begun)?;
+        // Those that were undone to a savepoint are orphans, which the next open collects.
+        files.iter().for_each(Target::keep_files);
+        commit.wait().await?;
+        let mut names: Vec<String> = work.edits.into_iter().map(|(name, _)| name).collect();
+        names.sort();
+        names.dedup();
+        Ok(Ended::Changed(names))
+    }
+}
+
+/// Refuses a statement in a transaction that has failed.
+pub(crate) fn refuse_failed() -> Error {
+    Error::new(
+        ErrorKind::Invalid,
+        "an earlier statement of this transaction failed, so no further ones are carried out",
+    )
+    .with_hint("ROLLBACK ends it; ROLLBACK TO a savepoint goes back to before the error")
+}

@@ -1,0 +1,327 @@
+//! Transactions, and rows that change: what sessions see of each other's, and what is left of them.
+//!
+//! Claims:
+//! - a transaction sees its own changes and nobody else does before it is committed; then all do;
+//! - readers see a consistent sum at any time, however many transactions commit meanwhile;
+//! - one changes the database at a time; who comes second waits, or learns why not; nothing is overwritten unseen;
+//! - a failed transaction leaves nothing, and says so until it is rolled back;
+//! - CHECKPOINT changes no answer, and a database that is closed and opened again holds what was committed.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, Output, Session};
+use support::{dump, fails, files_on_disk, known_files, options, random, rows, run, runtime};
+
+async fn memory() -> Database {
+    Database::memory(&DatabaseOptions::default()).unwrap()
+}
+
+async fn all(session: &Session, statements: &[&str]) {
+    for statement in statements {
+        run(session, statement).await;
+    }
+}
+
+async fn affected(session: &Session, sql: &str) -> (String, Option<u64>) {
+    match session.sql(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}")) {
+        Output::Done(done) => (done.tag.to_string(), done.rows),
+        Output::Rows(_) => panic!("{sql} gave rows"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_say_how_many_rows_they_changed() {
+    let session = memory().await.session().unwrap();
+    run(&session, "CREATE TABLE t (a INTEGER, b VARCHAR)").await;
+    let tag = |tag: &str, rows| (tag.to_string(), rows);
+    assert_eq!(affected(&session, "INSERT INTO t VALUES (1, 'x'), (2, 'y'), (3, NULL)").await, tag("INSERT", Some(3)));
+    assert_eq!(affected(&session, "UPDATE t SET b = 'z' WHERE a > 1").await, tag("UPDATE", Some(2)));
+    assert_eq!(affected(&session, "UPDATE t SET a = 0 WHERE a > 100").await, tag("UPDATE", Some(0)));
+    assert_eq!(affected(&session, "DELETE FROM t WHERE b = 'z'").await, tag("DELETE", Some(2)));
+    assert_eq!(affected(&session, "BEGIN").await, tag("BEGIN", None));
+    assert_eq!(affected(&session, "DELETE FROM t").await, tag("DELETE", Some(1)));
+    assert_eq!(affected(&session, "ABORT").await, tag("ROLLBACK", None));
+    assert_eq!(run(&session, "SELECT * FROM t").await, ["1|x"]);
+    assert_eq!(affected(&session, "CHECKPOINT t").await, tag("CHECKPOINT", None));
+    assert_eq!(affected(&session, "TRUNCATE TABLE t").await, tag("TRUNCATE TABLE", None));
+    assert_eq!(run(&session, "SELECT count(*) FROM t").await, ["0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_is_its_own_until_it_is_committed() {
+    let database = memory().await;
+    let (a, b) = (database.session().unwrap(), database.session().unwrap());
+    all(&a, &["CREATE TABLE t (x BIGINT)", "INSERT INTO t VALUES (1), (2)", "BEGIN", "INSERT INTO t VALUES (10)"])
+        .await;
+    let sum = "SELECT sum(x), count(*) FROM t";
+    run(&a, "DELETE FROM t WHERE x = 1").await;
+    assert_eq!(run(&a, sum).await, ["12|2"]);
+    assert_eq!(run(&b, sum).await, ["3|2"]);
+    // What it began with is what it sees, whatever others do: they wait for it if they want to write.
+    run(&a, "COMMIT").await;
+    assert_eq!(run(&b, sum).await, ["12|2"]);
+
+    all(&b, &["BEGIN", "SELECT * FROM t"]).await;
+    run(&a, "INSERT INTO t VALUES (100)").await;
+    assert_eq!(run(&b, sum).await, ["12|2"]);
+    // Adding rows is no conflict; removing some of a table that has changed is one.
+    run(&b, "INSERT INTO t VALUES (1000)").await;
+    assert_eq!(run(&b, sum).await, ["1012|3"]);
+    run(&b, "COMMIT").await;
+    assert_eq!(run(&b, sum).await, ["1112|4"]);
+    all(&b, &["BEGIN", "SELECT * FROM t"]).await;
+    run(&a, "UPDATE t SET x = x + 1 WHERE x = 2").await;
+    let e = fails(&b, "DELETE FROM t WHERE x = 10").await;
+    assert_eq!(e.kind(), ErrorKind::Conflict, "{e}");
+    assert_eq!(fails(&b, "SELECT 1").await.kind(), ErrorKind::Invalid);
+    assert_eq!(affected(&b, "COMMIT").await.0, "ROLLBACK");
+    assert_eq!(run(&b, sum).await, ["1113|4"]);
+    // A first statement that waited for another transaction sees what that left.
+    run(&b, "BEGIN").await;
+    run(&a, "UPDATE t SET x = x + 1 WHERE x = 3").await;
+    all(&b, &["DELETE FROM t WHERE x = 4", "COMMIT"]).await;
+    assert_eq!(run(&a, sum).await, ["1110|3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_writer_waits_as_long_as_it_is_told_to() {
+    let database = memory().await;
+    let (a, b) = (database.session().unwrap(), Arc::new(database.session().unwrap()));
+    all(&a, &["CREATE TABLE t (x BIGINT)", "BEGIN IMMEDIATE"]).await;
+    run(&b, "SET lock_timeout = '1ms'").await;
+    for statement in ["INSERT INTO t VALUES (1)", "DELETE FROM t", "CREATE TABLE u (x BIGINT)", "BEGIN IMMEDIATE"] {
+        let e = fails(&b, statement).await;
+        assert_eq!(e.kind(), ErrorKind::Locked, "{statement}: {e}");
+        assert!(e.hint().is_some_and(|hint| hint.contains("lock_timeout")), "{e}");
+    }
+    assert!(!b.in_transaction());
+    run(&b, "SET lock_timeout = 0").await;
+    let waiting = tokio::spawn({
+        let b = Arc::clone(&b);
+        async move { rows(&b, "INSERT INTO t VALUES (1)").await }
+    });
+    all(&a, &["INSERT INTO t VALUES (2)", "COMMIT"]).await;
+    waiting.await.unwrap().unwrap();
+    assert_eq!(run(&a, "SELECT sum(x) FROM t").await, ["3"]);
+    // A session that goes away leaves nothing, and nobody waiting.
+    run(&a, "BEGIN").await;
+    run(&a, "DELETE FROM t").await;
+    drop(a);
+    run(&b, "INSERT INTO t VALUES (3)").await;
+    assert_eq!(run(&b, "SELECT sum(x) FROM t").await, ["6"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn savepoints_undo_a_part() {
+    let session = memory().await.session().unwrap();
+    all(&session, &["CREATE TABLE t (x BIGINT)", "BEGIN", "INSERT INTO t VALUES (1)", "SAVEPOINT a"]).await;
+    all(&session, &["INSERT INTO t VALUES (2)", "SAVEPOINT b", "DELETE FROM t"]).await;
+    let sum = "SELECT coalesce(sum(x), 0) FROM t";
+    assert_eq!(run(&session, sum).await, ["0"]);
+    run(&session, "ROLLBACK TO SAVEPOINT b").await;
+    assert_eq!(run(&session, sum).await, ["3"]);
+    fails(&session, "SELECT nothing FROM t").await;
+    fails(&session, "SELECT 1").await;
+    fails(&session, "SAVEPOINT c").await;
+    run(&session, "ROLLBACK TO a").await;
+    assert_eq!(run(&session, sum).await, ["1"]);
+    run(&session, "RELEASE SAVEPOINT a").await;
+    assert_eq!(fails(&session, "ROLLBACK TO a").await.kind(), ErrorKind::NotFound);
+    run(&session, "ROLLBACK").await;
+    assert_eq!(run(&session, sum).await, ["0"]);
+    for outside in ["SAVEPOINT a", "RELEASE a", "ROLLBACK TO a"] {
+        assert_eq!(fails(&session, outside).await.kind(), ErrorKind::Invalid);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_part_of_a_transaction_says_so() {
+    let session = memory().await.session().unwrap();
+    all(&session, &["CREATE TABLE t (x BIGINT)"]).await;
+    for statement in ["CREATE TABLE u (x BIGINT)", "DROP TABLE t", "CREATE VIEW v AS FROM t", "CHECKPOINT"] {
+        run(&session, "BEGIN").await;
+        let e = fails(&session, statement).await;
+        assert!(e.message().contains("cannot be part of a transaction"), "{e}");
+        run(&session, "ROLLBACK").await;
+    }
+    for refused in ["BEGIN ISOLATION LEVEL SERIALIZABLE", "BEGIN READ ONLY", "DELETE FROM t RETURNING x"] {
+        assert_eq!(fails(&session, refused).await.kind(), ErrorKind::Invalid, "{refused}");
+    }
+    all(&session, &["BEGIN", "ROLLBACK", "ROLLBACK", "COMMIT"]).await;
+    run(&session, "BEGIN").await;
+    assert_eq!(fails(&session, "BEGIN").await.kind(), ErrorKind::Invalid);
+    for bad in ["UPDATE t SET x = 1, x = 2", "UPDATE t SET y = 1", "UPDATE t SET (x) = (1)", "DELETE FROM t, t"] {
+        run(&session, "ROLLBACK").await;
+        fails(&session, bad).await;
+    }
+}
+
+const ACCOUNTS: u64 = 20;
+
+/// Transfers between accounts by several sessions, each a transaction; readers add up all accounts all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_see_a_consistent_sum_during_thousands_of_transactions() {
+    let database = memory().await;
+    let setup = database.session().unwrap();
+    all(&setup, &["CREATE TABLE accounts (id BIGINT, balance BIGINT)", "CREATE TABLE transfers (amount BIGINT)"]).await;
+    run(&setup, &format!("INSERT INTO accounts SELECT value, 1000 FROM generate_series(1, {ACCOUNTS})")).await;
+    run(&setup, "CHECKPOINT accounts").await;
+    run(&setup, "SET storage.checkpoint_rows = 300").await;
+    let (is_done, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (session, is_done, reads) = (database.session().unwrap(), Arc::clone(&is_done), Arc::clone(&reads));
+            tokio::spawn(async move {
+                while !is_done.load(SeqCst) {
+                    let sum = run(&session, "SELECT sum(balance), count(*) FROM accounts").await;
+                    assert_eq!(sum, [format!("{}|{ACCOUNTS}", 1000 * ACCOUNTS)]);
+                    reads.fetch_add(1, SeqCst);
+                }
+            })
+        })
+        .collect();
+    let writers: Vec<_> = (0..3u64)
+        .map(|writer| {
+            let session = database.session().unwrap();
+            tokio::spawn(async move {
+                let mut seed = 77 + writer;
+                for number in 0..60 {
+                    let (from, to) = (random(&mut seed) % ACCOUNTS + 1, random(&mut seed) % ACCOUNTS + 1);
+                    let amount = random(&mut seed) % 50;
+                    let begin = if number % 2 == 0 { "BEGIN" } else { "BEGIN IMMEDIATE" };
+                    let debit = format!("UPDATE accounts SET balance = balance - {amount} WHERE id = {from}");
+                    let credit = format!("UPDATE accounts SET balance = balance + {amount} WHERE id = {to}");
+                    let log = format!("INSERT INTO transfers VALUES ({amount})");
+                    let end = if number % 5 == 4 { "ROLLBACK" } else { "COMMIT" };
+                    all(&session, &[begin, &debit, &credit, &log, end]).await;
+                    if number % 20 == 19 {
+                        run(&session, "CHECKPOINT").await;
+                    }
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    is_done.store(true, SeqCst);
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert!(reads.load(SeqCst) > 20, "readers hardly ran");
+    assert_eq!(run(&setup, "SELECT count(*) FROM transfers").await, [(3 * 48).to_string()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_come_one_by_one_are_all_there() {
+    let database = memory().await;
+    let session = database.session().unwrap();
+    run(&session, "CREATE TABLE t (x BIGINT, t VARCHAR)").await;
+    run(&session, "BEGIN").await;
+    for x in 0..700 {
+        run(&session, &format!("INSERT INTO t VALUES ({x}, 'row {x}')")).await;
+        if x == 350 {
+            run(&session, "COMMIT").await;
+        }
+    }
+    let answer = run(&session, "SELECT sum(x), count(DISTINCT t), max(t) FROM t").await;
+    assert_eq!(answer, [format!("{}|700|row 99", (0..700).sum::<u64>())]);
+    run(&session, "CHECKPOINT").await;
+    assert_eq!(run(&session, "SELECT sum(x), count(DISTINCT t), max(t) FROM t").await, answer);
+}
+
+/// Random statements on tables of all layouts: before and after a checkpoint, and after opening again, the rows are those
+/// that a table in plain segments has after the same statements.
+#[test]
+fn layouts_and_checkpoints_change_no_answer() {
+    let runtime = runtime();
+    let dir = tempfile::tempdir().unwrap();
+    let settings = [("storage.block_rows", "1024"), ("storage.segment_rows", "2048"), ("storage.fresh_rows", "300")];
+    let mut database = Database::open(dir.path(), &options(&settings)).unwrap();
+    let mut session = database.session().unwrap();
+    let model = Database::memory(&DatabaseOptions::default()).unwrap().session().unwrap();
+    let tables = [
+        ("plain", ""),
+        ("parts", " PARTITION BY HASH (a) PARTITIONS 3"),
+        ("lists", " PARTITION BY LIST (c) (PARTITION x VALUES IN ('c1', NULL), PARTITION y DEFAULT)"),
+        ("sorted", " CLUSTER BY (c, a)"),
+    ];
+    for (name, clauses) in tables {
+        runtime.block_on(run(&session, &format!("CREATE TABLE {name} (a INTEGER, b BIGINT, c VARCHAR){clauses}")));
+    }
+    runtime.block_on(run(&model, "CREATE TABLE model (a INTEGER, b BIGINT, c VARCHAR)"));
+    let mut seed = 4242;
+    println!("seed {seed}");
+    for step in 0..60 {
+        let (x, y) = (random(&mut seed) % 3000, random(&mut seed) % 500);
+        let source = "(SELECT value AS v FROM generate_series";
+        let statement = match random(&mut seed) % 7 {
+            0 => format!("INSERT INTO $t SELECT v, v * 2, 'c' || (v % 4) FROM {source}({x}, {x} + {y}))"),
+            1 => format!("INSERT INTO $t VALUES ({x}, NULL, 'c1'), (NULL, {y}, NULL)"),
+            2 => format!("DELETE FROM $t WHERE a >= {x} AND a < {x} + {y}"),
+            3 => format!("UPDATE $t SET b = b + {y}, c = 'u' || (a % 3) WHERE a % 17 = {y} % 17"),
+            4 => format!("UPDATE $t SET a = a + 1 WHERE b < {y} OR b IS NULL"),
+            5 => format!("DELETE FROM $t WHERE c = 'c{}' AND a % 5 = {}", y % 4, x % 5),
+            _ => format!("INSERT INTO $t SELECT a, b, 'i' FROM $t WHERE a < {y} AND c IS NOT NULL"),
+        };
+        let model_rows = runtime.block_on(async {
+            run(&model, &statement.replace("$t", "model")).await;
+            run(&model, "SELECT * FROM model").await
+        });
+        for (name, _) in tables {
+            let failed = format!("step {step}: {statement} on {name}");
+            let select = format!("SELECT * FROM {name}");
+            let found = runtime.block_on(async {
+                run(&session, &statement.replace("$t", name)).await;
+                run(&session, &select).await
+            });
+            assert_eq!(found, model_rows, "{failed}");
+            if step % 5 == 4 {
+                runtime.block_on(run(&session, &format!("CHECKPOINT {name}")));
+                assert_eq!(runtime.block_on(run(&session, &select)), model_rows, "checkpoint after {failed}");
+            }
+        }
+        if step % 7 == 6 {
+            drop((session, database));
+            database = Database::open(dir.path(), &options(&settings)).unwrap();
+            session = database.session().unwrap();
+            for (name, _) in tables {
+                let found = runtime.block_on(run(&session, &format!("SELECT * FROM {name}")));
+                assert_eq!(found, model_rows, "{name}, opened again after step {step}");
+            }
+        }
+    }
+    assert_eq!(files_on_disk(dir.path()), known_files(&database));
+}
+
+#[test]
+fn what_was_committed_is_there_again() {
+    let runtime = runtime();
+    let dir = tempfile::tempdir().unwrap();
+    let before = {
+        let database = Database::open(dir.path(), &DatabaseOptions::default()).unwrap();
+        let session = database.session().unwrap();
+        runtime.block_on(all(
+            &session,
+            &[
+                "CREATE TABLE t (a INTEGER, b VARCHAR)",
+                "INSERT INTO t SELECT value, 'row ' || value FROM generate_series(1, 20000)",
+                "INSERT INTO t VALUES (-1, 'fresh'), (-2, NULL)",
+                "DELETE FROM t WHERE a % 3 = 0",
+                "UPDATE t SET b = 'changed' WHERE a = 5",
+                "BEGIN",
+                "DELETE FROM t",
+            ],
+        ));
+        runtime.block_on(dump(&database)).unwrap()
+    };
+    for _ in 0..2 {
+        let database = Database::open(dir.path(), &DatabaseOptions::default()).unwrap();
+        assert_eq!(runtime.block_on(dump(&database)).unwrap(), before);
+    }
+}
