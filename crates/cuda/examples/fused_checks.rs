@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N] [--stream THREADS]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N,N] [--wide N] [--only Q2.1]
-//! cargo run -p onehop-cuda --example fused_checks --release -- --bench-stream ROWS [--threads N,N] [--batch-mib N,N] [--slots N]
+//! cargo run -p onehop-cuda --example fused_checks --release -- --bench-stream ROWS [--threads N,N] [--batch-mib N,N] [--slots N] [--registered-mib N]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --pool BYTES [--repeats N]
 //! ```
 //! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, some of
@@ -16,7 +16,8 @@
 //! build join tables included.
 //!
 //! Bench of streams: ROWS rows from host memory, packed as segments have them, to a kernel that adds up all columns; and beside
-//! it what the ring of pinned buffers does if nobody fills it, and if it is filled with plain copies.
+//! it what the ring of pinned buffers does if nobody fills it, and if it is filled with plain copies. With `--registered-mib`, so
+//! much of the memory that blocks lie in is registered with the driver, which copies from there.
 //!
 //! Pool: join tables and groups of about twice BYTES, dense and hashed, with no more than BYTES for all that is not a
 //! column. Every answer is checked; how many passes it took, and what they cost beside a run that has all the memory.
@@ -81,6 +82,8 @@ struct Words {
     threads: Vec<usize>,
     batch_mib: Vec<usize>,
     slots: usize,
+    /// MiB of blocks' memory that may be registered, to be copied from where they lie.
+    registered_mib: usize,
     /// Bytes for tables and groups.
     pool: Option<u64>,
     scale: f64,
@@ -104,6 +107,7 @@ impl Words {
             threads: vec![0],
             batch_mib: vec![32],
             slots: 4,
+            registered_mib: 0,
             pool: None,
             scale: 100.0,
             repeats: 7,
@@ -129,6 +133,7 @@ impl Words {
                 "--stream" => all.stream = Some(number(&value)? as usize),
                 "--threads" => all.threads = numbers(&value)?,
                 "--batch-mib" => all.batch_mib = numbers(&value)?,
+                "--registered-mib" => all.registered_mib = number(&value)? as usize,
                 "--slots" => all.slots = number(&value)?.max(1) as usize,
                 "--scale" => all.scale = value.parse().map_err(|_| "--scale takes a number")?,
                 "--wide" => all.wide = number(&value)?.clamp(32, 1024) as u32 / 32 * 32,

@@ -126,7 +126,12 @@ pub fn bench(words: &Words, rows: usize) -> Result<usize, String> {
     for batch_mib in &words.batch_mib {
         for threads in &words.threads {
             let shape = Shape { batch_bytes: batch_mib << 20, slots: words.slots, threads: *threads };
-            let executor = Executor::new(&context, &nvrtc, None, Options { staging: shape, ..Options::default() });
+            let executor = Executor::new(
+                &context,
+                &nvrtc,
+                None,
+                Options { staging: shape, registered_bytes: words.registered_mib << 20, ..Options::default() },
+            );
             let stager = executor.stager();
             let empty = unfilled(stager, shape, words.repeats)?;
             let copied = stager.bytes_per_sec(shape, &memory, words.repeats).map_err(|e| e.to_string())? / 1e9;

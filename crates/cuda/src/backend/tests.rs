@@ -7,8 +7,8 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use onehop_io::{Ledger, MemoryFile};
 use onehop_pipeline::cpu::ResultValues;
 use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink};
-use onehop_pipeline::{Expr, SegmentSource};
-use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
+use onehop_pipeline::{Changes, Expr, FreshChunk, FreshRun, SegmentSource};
+use onehop_segment::{BlockCache, ColumnType, DeletedRows, Segment, SegmentOptions, SegmentWriter};
 
 use super::*;
 use crate::fake;
@@ -31,12 +31,16 @@ fn stored() -> (Arc<dyn Source>, Stored) {
     (Arc::new(source), Stored { blocks, columns: vec![0] })
 }
 
-/// Adds the column up; what the device tells, and the bytes that its ledger counted to it.
-fn run(device: &Arc<dyn Backend>, stored: &(Arc<dyn Source>, Stored), residence: Residence) -> (DeviceRan, u64) {
+/// Its sum.
+fn summing(source: &Arc<dyn Source>) -> Execution {
     let sink = Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::Sum(Expr::Register(0))] };
     let pipeline = Pipeline { source: 0, columns: vec![0], steps: vec![], sink };
-    let program = Program { pipelines: vec![pipeline] };
-    let execution = Execution::new(program, vec![Arc::clone(&stored.0)], 1 << 30).unwrap();
+    Execution::new(Program { pipelines: vec![pipeline] }, vec![Arc::clone(source)], 1 << 30).unwrap()
+}
+
+/// Adds the column up; what the device tells, and the bytes that its ledger counted to it.
+fn run(device: &Arc<dyn Backend>, stored: &(Arc<dyn Source>, Stored), residence: Residence) -> (DeviceRan, u64) {
+    let execution = summing(&stored.0);
     let hints = Hints { stored: vec![Some(stored.1.clone())], residence, ..Hints::default() };
     let ledgers = [Arc::new(Ledger::default())];
     let (cancelled, did_rows) = (AtomicBool::new(false), |_| {});
@@ -53,6 +57,31 @@ fn run(device: &Arc<dyn Backend>, stored: &(Arc<dyn Source>, Stored), residence:
     });
     assert_eq!(sums, [i128::from(ROWS * (ROWS - 1) / 2)]);
     (ran.unwrap().remove(0), ledgers[0].snapshot().hop(Hop::HostToDevice))
+}
+
+#[test]
+fn rows_that_have_changed_are_refused() {
+    let options = Options { threads: 64, wide_threads: 64, blocks: 1, ..Options::default() };
+    let devices = CudaDevices::of_contexts(&[fake::context()], &fake::nvrtc(), options);
+    let device = &devices.all().unwrap()[0];
+    let (_, Stored { blocks, .. }) = stored();
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![7]));
+    let chunk = Arc::new(FreshChunk::new(RecordBatch::try_from_iter([("n", column)]).unwrap()));
+    let gone = DeletedRows::new([(1, 3)]).block(1).cloned();
+    for (changes, is_refused) in [
+        (Changes::default(), false),
+        (Changes { deleted: vec![None, gone], fresh: vec![] }, true),
+        (Changes { deleted: vec![], fresh: vec![FreshRun { chunk, deleted: None }] }, true),
+    ] {
+        let (cache, ledger) = (Arc::new(BlockCache::new(1 << 24)), Arc::new(Ledger::default()));
+        let columns = [(0, ColumnType::Int64, false)];
+        let source = SegmentSource::with_changes("t", blocks.clone(), &columns, cache, ledger, 0, changes).unwrap();
+        let prepared = device.prepare(&summing(&(Arc::new(source) as Arc<dyn Source>)), &Hints::default());
+        assert_eq!(
+            prepared.err().map(|Refusal(why)| why.contains("fresh and deleted rows of t")),
+            is_refused.then_some(true)
+        );
+    }
 }
 
 #[test]

@@ -201,3 +201,42 @@ impl Drop for PinnedBuf {
         }
     }
 }
+
+/// Host memory of somebody else's that is page-locked as long as this is there.
+pub struct RegisteredMemory {
+    context: Arc<Context>,
+    addresses: Range<usize>,
+}
+
+impl fmt::Debug for RegisteredMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegisteredMemory").field("len", &self.addresses.len()).finish_non_exhaustive()
+    }
+}
+
+impl RegisteredMemory {
+    /// Whole pages of memory that is mapped.
+    ///
+    /// # Safety
+    /// The memory stays mapped as long as this is there, and nobody else registers any of it.
+    ///
+    /// # Errors
+    /// More than the system locks for a process, or than the driver takes.
+    pub unsafe fn new(context: &Arc<Context>, addresses: Range<usize>) -> Result<Self> {
+        context.bind()?;
+        let start = addresses.start as *mut c_void;
+        // SAFETY: the memory is mapped, as the caller promises; unregistered once, when this is dropped.
+        let code = unsafe { (context.api().register_host)(start, addresses.len(), sys::REGISTER_PORTABLE) };
+        context.check("cuMemHostRegister", code)?;
+        Ok(Self { context: Arc::clone(context), addresses })
+    }
+}
+
+impl Drop for RegisteredMemory {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: registered by `new`, unregistered here only, while it is mapped.
+            unsafe { (self.context.api().unregister_host)(self.addresses.start as *mut c_void) };
+        }
+    }
+}

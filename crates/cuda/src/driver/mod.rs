@@ -12,6 +12,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use memory::RegisteredMemory;
 pub use memory::{DeviceBuf, PinnedBuf};
 pub use module::{Grid, Kernel};
 pub use stream::{Event, Stream};

@@ -27,6 +27,8 @@ pub const STREAM_NON_BLOCKING: c_uint = 1;
 pub const EVENT_NO_TIMING: c_uint = 2;
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
 pub const HOST_PORTABLE: c_uint = 1;
+/// `CU_MEMHOSTREGISTER_PORTABLE`: the same of memory that was there before.
+pub const REGISTER_PORTABLE: c_uint = 1;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 pub const MULTIPROCESSORS: c_int = 16;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
@@ -55,6 +57,8 @@ functions! {
         fn free = c"cuMemFree_v2"(Address) -> c_int;
         fn alloc_host = c"cuMemHostAlloc"(*mut *mut c_void, usize, c_uint) -> c_int;
         fn free_host = c"cuMemFreeHost"(*mut c_void) -> c_int;
+        fn register_host = c"cuMemHostRegister_v2"(*mut c_void, usize, c_uint) -> c_int;
+        fn unregister_host = c"cuMemHostUnregister"(*mut c_void) -> c_int;
         fn to_device = c"cuMemcpyHtoD_v2"(Address, *const c_void, usize) -> c_int;
         fn to_host = c"cuMemcpyDtoH_v2"(*mut c_void, Address, usize) -> c_int;
         fn to_device_async = c"cuMemcpyHtoDAsync_v2"(Address, *const c_void, usize, RawStream) -> c_int;

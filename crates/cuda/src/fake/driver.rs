@@ -210,6 +210,19 @@ pub fn api() -> sys::Api {
         release("pinned memory", place as usize);
         0
     }
+    unsafe extern "C" fn register_host(place: *mut c_void, len: usize, _: c_uint) -> c_int {
+        match current().code(Call::Register) {
+            0 => {
+                current().register(place as usize, len);
+                0
+            }
+            code => code,
+        }
+    }
+    unsafe extern "C" fn unregister_host(place: *mut c_void) -> c_int {
+        current().unregister(place as usize);
+        0
+    }
     unsafe extern "C" fn to_device(to: u64, from: *const c_void, len: usize) -> c_int {
         current().uses("a copy", to as usize, len);
         unsafe { (to as *mut u8).copy_from(from.cast(), len) };
@@ -378,6 +391,8 @@ pub fn api() -> sys::Api {
         free,
         alloc_host,
         free_host,
+        register_host,
+        unregister_host,
         to_device,
         to_host,
         to_device_async: later_in,

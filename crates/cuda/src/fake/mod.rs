@@ -57,9 +57,11 @@ pub enum Call {
     Allocate,
     /// `cuMemHostAlloc`.
     Pin,
+    /// `cuMemHostRegister`.
+    Register,
 }
 
-const CALLS: usize = Call::Pin as usize + 1;
+const CALLS: usize = Call::Register as usize + 1;
 
 /// What a call gives that was made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +114,8 @@ pub struct Machine {
     /// Memory that something begun may touch, by a number.
     touched: Mutex<Vec<(u64, usize, usize)>>,
     begun: AtomicU64,
+    /// Host memory that is registered: where, and how many bytes.
+    registered: Mutex<Vec<(usize, usize)>>,
     /// Allocations, pinned ones, streams, events, batches, files, registered buffers.
     living: Mutex<Vec<(&'static str, usize)>>,
     memory: Mutex<Memory>,
@@ -221,6 +225,30 @@ impl Machine {
             Some(Answer::Code(code)) => code,
             Some(other) => panic!("{call:?} cannot give {other:?}"),
             None => 0,
+        }
+    }
+
+    /// Host memory that is registered: where it begins, and how many bytes.
+    pub fn registered(&self) -> Vec<(usize, usize)> {
+        lock(&self.registered).clone()
+    }
+
+    fn register(&self, address: usize, bytes: usize) {
+        let mut registered = lock(&self.registered);
+        if registered.iter().any(|(start, bytes_of)| *start < address + bytes && address < start + bytes_of) {
+            lock(&self.problems).push(format!("{bytes} bytes of host memory: registered twice"));
+        }
+        registered.push((address, bytes));
+    }
+
+    fn unregister(&self, address: usize) {
+        let mut registered = lock(&self.registered);
+        match registered.iter().position(|(start, _)| *start == address) {
+            Some(at) => {
+                let (start, bytes) = registered.swap_remove(at);
+                self.uses("unregistering", start, bytes);
+            }
+            None => lock(&self.problems).push("host memory: unregistered and not registered".into()),
         }
     }
 

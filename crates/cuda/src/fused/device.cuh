@@ -23,6 +23,34 @@ typedef unsigned __int128 u128;
 #define SHARED(name) extern __shared__ u64 name[]
 #define INLINE __device__ __forceinline__
 #define BLOCK_WORDS(name) __shared__ u64 name[32] // one for each warp
+// A load that is carried out where it stands. Others are put off by the compiler until their value is needed, which takes
+// fewer registers, and has a warp wait for memory over and over.
+INLINE u32 load_now(const u32* at) {
+    u32 value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at));
+    return value;
+}
+// Words that other threads write at the same time, with atomic operations or with these: whoever reads finds what one of
+// them wrote, whole, and not what happened to be in a cache.
+INLINE u64 relaxed(const u64* word) {
+    u64 value;
+    asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+INLINE void set_relaxed(u64* word, u64 to) {
+    asm volatile("st.relaxed.gpu.u64 [%0], %1;" : : "l"(word), "l"(to) : "memory");
+}
+// The same of words in shared memory.
+INLINE u64 relaxed_near(const u64* word) {
+    u64 value;
+    const u32 at = (u32)__cvta_generic_to_shared(word);
+    asm volatile("ld.relaxed.cta.shared.u64 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
+    return value;
+}
+INLINE void set_relaxed_near(u64* word, u64 to) {
+    const u32 at = (u32)__cvta_generic_to_shared(word);
+    asm volatile("st.relaxed.cta.shared.u64 [%0], %1;" : : "r"(at), "l"(to) : "memory");
+}
 #endif
 
 #define LANES 32
@@ -37,7 +65,7 @@ struct Part {
     u64 valid;     // a bit a row in lane geometry; 0: every row has a value
     u64 table;     // what codes stand for
     i64 base;      // added to what is packed, wrapped around, and then
-    u64 bias;
+    u64 bias;      // this; how many codes there are; how far steps are apart
     u32 form;
     u32 reserved;
 };
@@ -74,9 +102,10 @@ INLINE u64* more_of(Status* status) { return (u64*)(status + 1); }
 #define FORM_F64 6
 #define FORM_ANY 7      // packed, of a width that is known when it is read: `reserved`
 #define FORM_PACKED 64  // base + low
-#define FORM_WIDE 128   // base + (high, low); the width is that of both
-#define FORM_CODES 192  // table of i32 at low
-#define FORM_CODES64 256
+#define FORM_STEPS 128  // base + low * bias
+#define FORM_WIDE 192   // base + (high, low); the width is that of both
+#define FORM_CODES 256  // table of i32 at low
+#define FORM_CODES64 320
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
@@ -163,6 +192,11 @@ template <int W> struct Column {
 #pragma unroll
         for (int w = 0; w < W; w++) word[w] = __ldg(lane_words + w * LANES);
     }
+    // All of it at once, and beside other columns that are.
+    INLINE void load_now(const u32* lane_words) {
+#pragma unroll
+        for (int w = 0; w < W; w++) word[w] = ::load_now(lane_words + w * LANES);
+    }
     template <int I> INLINE u32 get() const {
         constexpr int bit = I * W, w = bit / 32, shift = bit % 32;
         u32 value;
@@ -237,7 +271,11 @@ template <class F> INLINE u32 where_rows(u32 live, F f) {
 
 INLINE u64 row_of(u32 vector, u32 lane, u32 i) { return (u64)vector * VECTOR_ROWS + i * LANES + lane; }
 
-template <class T> INLINE T load(u64 address, u64 at) { return ((const T*)address)[at]; }
+// Of what no kernel that reads it writes: a load need not wait for what was stored before it, not even in shared memory.
+template <class T> INLINE T load(u64 address, u64 at) {
+    if constexpr (sizeof(T) <= 8) return __ldg((const T*)address + at);
+    else return ((const T*)address)[at];
+}
 
 // A row's value, of each form. Sums wrap around as they were written.
 template <class T> INLINE T stored(const Part& p, u64 offset) {
@@ -258,6 +296,15 @@ template <class T, int W> INLINE T get_wide(const Part& p, u32 vector, u32 lane,
     const u64 low = at<32>(words<32>(p.low, vector, lane), i);
     const u64 high = at<W - 32>(words<W - 32>(p.high, vector, lane), i);
     return stored<T>(p, high << 32 | low);
+}
+// Multiplied and added in as many bits as the value has, wrapped around: the value itself fits.
+template <class T> INLINE T stepped(i64 base, u64 step, u32 code) {
+    if constexpr (sizeof(T) <= 4) return (T)((u32)base + code * (u32)step);
+    else if constexpr (sizeof(T) == 8) return (T)((u64)base + code * step);
+    else return (T)(i64)((u64)base + code * step);
+}
+template <class T, int W> INLINE T get_steps(const Part& p, u32 vector, u32 lane, u32 i) {
+    return stepped<T>(p.base, p.bias, at<W>(words<W>(p.low, vector, lane), i));
 }
 template <class T, class E, int W> INLINE T get_code(const Part& p, u32 vector, u32 lane, u32 i) {
     return (T)load<E>(p.table, at<W>(words<W>(p.low, vector, lane), i));
@@ -299,6 +346,15 @@ template <int W> INLINE u32 within(const Part& p, u32 vector, u32 lane, i64 low,
     const Range range = range_of<W>(p, low, high);
     if (range.none) return 0;
     return where_packed<W>(p, vector, lane, [&](u32 value) { return value - range.low <= range.span; });
+}
+
+// The same of steps: the first that is not less than `low`, and the last that is not greater than `high`.
+template <int W> INLINE u32 within_steps(const Part& p, u32 vector, u32 lane, i64 low, i64 high) {
+    if (high < p.base || low > high) return 0;
+    const u64 from = low <= p.base ? 0 : ((u64)low - (u64)p.base - 1) / p.bias + 1, most = mask_of<W>();
+    const u64 to = ((u64)high - (u64)p.base) / p.bias, last = to < most ? to : most;
+    if (from > last) return 0;
+    return where_packed<W>(p, vector, lane, [&](u32 code) { return code - (u32)from <= (u32)(last - from); });
 }
 
 // How many values of a table, which ascend, are less than one, or not greater.
@@ -349,6 +405,19 @@ INLINE u32 where_bit(const u32* bits, i64 low, u64 count, const Part& p, u32 vec
     else return where_live<W>(p, vector, lane, live, of);
 }
 
+// The same of steps. What lies below wraps around to behind all keys, for no key is greater than 64 bits go.
+template <int W, bool has_all, bool is_first, bool is_shared>
+INLINE u32 where_step_bit(const u32* bits, i64 low, u64 count, const Part& p, u32 vector, u32 lane, u32 live) {
+    const u64 last = count - 1;
+    const auto of = [&](u32 code) {
+        const u64 at = (u64)stepped<i64>(p.base, p.bias, code) - (u64)low, near = at < last ? at : last;
+        const bool is_set = is_shared ? bit(bits, near) : bit_ldg(bits, near);
+        return has_all ? is_set : is_set & (at <= last);
+    };
+    if constexpr (is_first) return where_packed<W>(p, vector, lane, of);
+    else return where_live<W>(p, vector, lane, live, of);
+}
+
 // How far a value is from the least of its part of a key; far too far if it is below.
 INLINE u64 digit(i32 value, i64 least) { return (u64)(i64)value - (u64)least; }
 INLINE u64 digit(i64 value, i64 least) { return (u64)value - (u64)least; }
@@ -385,7 +454,7 @@ INLINE u64 find(const u64* keys, u64 mask, u64 key) {
 INLINE u64 place(u64* keys, u64 mask, u64 key) {
     u64 slot = mixed(key) & mask;
     for (u32 tries = 0; tries < 512; tries++) {
-        u64 there = ((volatile u64*)keys)[slot];
+        u64 there = relaxed(keys + slot);
         if (there == NO_KEY) there = atomicCAS(keys + slot, NO_KEY, key);
         if (there == NO_KEY || there == key) return slot;
         slot = (slot + 1) & mask;
@@ -442,17 +511,23 @@ INLINE void add_wide_near(u64* low, u64* high, u128 by) {
     }
 }
 INLINE void raise(u64* word, u64 to) {
-    if (*(volatile u64*)word < to) atomicMax(word, to);
+    if (relaxed(word) < to) atomicMax(word, to);
+}
+INLINE void raise_near(u64* word, u64 to) {
+    if (relaxed_near(word) < to) atomicMax(word, to);
 }
 // The same of a variable.
 INLINE void keep_greatest(u64& most, u64 value) { most = value > most ? value : most; }
 INLINE void mark(u64* word) {
-    if (!*(volatile u64*)word) *(volatile u64*)word = 1;
+    if (!relaxed(word)) set_relaxed(word, 1);
+}
+INLINE void mark_near(u64* word) {
+    if (!relaxed_near(word)) set_relaxed_near(word, 1);
 }
 
-// Whether a place in front of the groups is a group's: it is of the first that comes.
+// Whether a place in front of the groups, in shared memory, is a group's: it is of the first that comes.
 INLINE bool owns(u64* owner, u64 group) {
-    u64 of = *(volatile u64*)owner;
+    u64 of = relaxed_near(owner);
     if (of == NO_KEY) {
         of = atomicCAS(owner, NO_KEY, group);
         if (of == NO_KEY) of = group;

@@ -138,6 +138,11 @@ static inline int __ffs(int bits) { return __builtin_ffs(bits); }
 static inline int __clz(int bits) { return bits ? __builtin_clz((unsigned)bits) : 32; }
 static inline int __popc(u32 bits) { return __builtin_popcount(bits); }
 template <class T> static inline T __ldg(const T* at) { return *at; }
+static inline u32 load_now(const u32* at) { return *at; }
+static inline u64 relaxed(const u64* word) { return *(const volatile u64*)word; }
+static inline void set_relaxed(u64* word, u64 to) { *(volatile u64*)word = to; }
+static inline u64 relaxed_near(const u64* word) { return relaxed(word); }
+static inline void set_relaxed_near(u64* word, u64 to) { set_relaxed(word, to); }
 static inline u32 __funnelshift_r(u32 low, u32 high, u32 shift) {
     return (u32)(((u64)high << 32 | low) >> (shift & 31));
 }

@@ -19,7 +19,7 @@ use onehop_segment::CodeTable;
 use onehop_segment::packed::VECTOR_ROWS;
 
 use super::Result;
-use super::part::{Memory, Part, bytes_of, bytes_of_table, code_words, form_of, forms_of, part_of};
+use super::part::{CodeMeaning, Memory, Part, bytes_of, bytes_of_table, code_words, form_of, forms_of, part_of};
 use crate::{Context, DeviceBuf};
 
 /// Widths of a column that kernels are made for.
@@ -229,8 +229,8 @@ pub(super) fn forms_of_column(source: &dyn Source, column: usize) -> Result<Vec<
 struct Builder {
     data: Vec<u8>,
     parts: Vec<Part>,
-    /// Tables that are there already, by where they are on the host.
-    tables: BTreeMap<usize, Option<u64>>,
+    /// What the codes of tables mean that were there already, by where they are on the host.
+    tables: BTreeMap<usize, CodeMeaning<u64>>,
 }
 
 impl Memory for Builder {
@@ -241,15 +241,15 @@ impl Memory for Builder {
         Ok(at as u64)
     }
 
-    fn table(&mut self, table: &CodeTable) -> Result<Option<u64>> {
+    fn meaning(&mut self, table: &CodeTable) -> Result<CodeMeaning<u64>> {
         let bytes = bytes_of_table(table);
         let key = bytes.as_ptr().addr();
-        if let Some(at) = self.tables.get(&key) {
-            return Ok(*at);
+        if let Some(meaning) = self.tables.get(&key) {
+            return Ok(*meaning);
         }
-        let at = if table.ascends() { Some(self.put(bytes)?) } else { None };
-        self.tables.insert(key, at);
-        Ok(at)
+        let meaning = CodeMeaning::of(table).with_table(|| self.put(bytes))?;
+        self.tables.insert(key, meaning);
+        Ok(meaning)
     }
 }
 

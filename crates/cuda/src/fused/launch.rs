@@ -48,6 +48,7 @@ pub(super) struct Reading<'a> {
     pub built: Option<&'a TableShape>,
     /// Whether groups are there one partition at a time.
     pub splits_groups: bool,
+    /// Of the source: those that are wanted depend on constants, which are not to be in a text.
     pub rows: u64,
 }
 
@@ -137,6 +138,11 @@ impl Run<'_> {
         let Reading { plan, tables, built, splits_groups, rows, .. } = *reading;
         let (counts, many_rows, threads) = (self.counts, options.many_rows, options.threads());
         Input { plan, tables, built, splits_groups, forms, rows, counts, many_rows, threads }
+    }
+
+    /// A pipeline's text where there is nothing to be read.
+    pub fn text(&self, reading: &Reading<'_>) -> Result<Generated> {
+        generate(&self.input(reading, &|_| Vec::new()))
     }
 
     /// The columns that a pipeline reads, those that are to be on the device brought there.

@@ -42,8 +42,8 @@ pub use built::TableFacts;
 pub use compile::{CompileCounts, Compiled, Compiler, compile};
 pub use dry::texts_of;
 pub use image::{ColumnImage, Images, Outlook, Streamed, Uploads};
+pub(crate) use part::{CodeMeaning, by_frequency, bytes_of, bytes_of_table};
 pub use part::{Part, form};
-pub(crate) use part::{by_frequency, bytes_of};
 pub use run::{Answer, Executor, Options, PipelineFacts, RunMemory, WhenFull};
 pub use stream::StreamFacts;
 

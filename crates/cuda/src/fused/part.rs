@@ -11,6 +11,7 @@ use onehop_pipeline::{Block, Domain, Type, ViewValid, ViewValues};
 use onehop_segment::packed::{LANES, VECTOR_ROWS};
 use onehop_segment::{CodeTable, Plane};
 
+use self::form::Layout;
 use super::{Error, Result};
 
 /// A column of a morsel, as kernels read it.
@@ -27,7 +28,7 @@ pub struct Part {
     pub table: u64,
     /// Added to what is packed, wrapped around.
     pub base: i64,
-    /// Added after that. Of codes: how many there are.
+    /// Added after that. Of codes: how many there are. Of steps: how far one is from the next.
     pub bias: u64,
     /// A [`form`].
     pub form: u32,
@@ -43,9 +44,19 @@ impl Part {
         let form = if is_wide { form::CODES64 } else { form::CODES };
         (self.table, self.bias, self.width, self.form) = (table, values as u64, width, form + width);
     }
+
+    /// Becomes one of codes of `width` bits that stand for `first` and what follows it in steps: nobody looks them up. Steps
+    /// of one are offsets like any other.
+    pub fn set_steps(&mut self, first: i64, step: u64, width: u32) {
+        (self.base, self.width) = (first, width);
+        (self.bias, self.form) = match step {
+            1 => (0, form::PACKED + width),
+            _ => (step, form::STEPS + width),
+        };
+    }
 }
 
-/// What the fields of a [`Part`] mean, as device.cuh has it: the last four have a width added.
+/// What the fields of a [`Part`] mean, as device.cuh has it: the last five have a width added.
 pub mod form {
     #![allow(missing_docs, reason = "device.cuh says what they are")]
     pub const SAME: u32 = 0;
@@ -56,9 +67,64 @@ pub mod form {
     pub const I128: u32 = 5;
     pub const F64: u32 = 6;
     pub const PACKED: u32 = 64;
-    pub const WIDE: u32 = 128;
-    pub const CODES: u32 = 192;
-    pub const CODES64: u32 = 256;
+    pub const STEPS: u32 = 128;
+    pub const WIDE: u32 = 192;
+    pub const CODES: u32 = 256;
+    pub const CODES64: u32 = 320;
+
+    /// What a form says, taken apart: numbers are the bits of a value.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Layout {
+        Same,
+        Null,
+        Rows,
+        I32,
+        I64,
+        I128,
+        F64,
+        Packed(u32),
+        Steps(u32),
+        Wide(u32),
+        Codes(u32),
+        Codes64(u32),
+    }
+
+    impl Layout {
+        /// Of a form that a part has.
+        pub fn of(form: u32) -> Self {
+            match form {
+                SAME => Self::Same,
+                NULL => Self::Null,
+                ROWS => Self::Rows,
+                I32 => Self::I32,
+                I64 => Self::I64,
+                I128 => Self::I128,
+                // What a width is added to has 64 forms behind it, the last of which is that of 64 bits.
+                _ if form <= PACKED => Self::F64,
+                _ if form <= STEPS => Self::Packed(form - PACKED),
+                _ if form <= WIDE => Self::Steps(form - STEPS),
+                _ if form <= CODES => Self::Wide(form - WIDE),
+                _ if form <= CODES64 => Self::Codes(form - CODES),
+                _ => Self::Codes64(form - CODES64),
+            }
+        }
+
+        /// Bits of a value, if a vector's are in a single plane: offsets, steps, or codes.
+        pub fn width_of_plane(self) -> Option<u32> {
+            match self {
+                Self::Packed(width) | Self::Steps(width) | Self::Codes(width) | Self::Codes64(width) => Some(width),
+                _ => None,
+            }
+        }
+
+        /// Bits of an offset from a base, in one plane or two.
+        pub fn width_of_offset(self) -> Option<u32> {
+            match self {
+                Self::Packed(width) | Self::Wide(width) => Some(width),
+                _ => None,
+            }
+        }
+    }
 }
 
 /// Up to 32 values that codes stand for, as kernels read them.
@@ -80,15 +146,18 @@ pub(super) fn code_words(parts: &[Part]) -> Result<Option<(Vec<CodeWord>, Vec<u3
     let mut first_of: BTreeMap<u64, u32> = BTreeMap::new();
     let mut first: Vec<u32> = Vec::with_capacity(parts.len());
     for part in parts {
-        if part.form <= form::CODES {
-            first.push(0);
-            continue;
-        }
+        let is_wide = match Layout::of(part.form) {
+            Layout::Codes(_) => false,
+            Layout::Codes64(_) => true,
+            _ => {
+                first.push(0);
+                continue;
+            }
+        };
         // Kernels would find nothing, and say so.
         if part.table == 0 || part.bias == 0 {
             return Err(Error::refused("codes of nobody knows what"));
         }
-        let is_wide = part.form > form::CODES64;
         let bytes = if is_wide { 8 } else { 4 };
         first.push(*first_of.entry(part.table).or_insert_with(|| {
             let at = words.len() as u32;
@@ -124,10 +193,41 @@ pub(crate) fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
 }
 
 /// The memory of a table of codes.
-pub(super) fn bytes_of_table(table: &CodeTable) -> &[u8] {
+pub(crate) fn bytes_of_table(table: &CodeTable) -> &[u8] {
     match table {
         CodeTable::I32(values) => bytes_of(values),
         CodeTable::I64(values) => bytes_of(values),
+    }
+}
+
+/// How kernels get from a code to what it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodeMeaning<T> {
+    /// By a multiplication: it is so many steps above the first.
+    Steps { first: i64, step: u64 },
+    /// By a table, whose values ascend.
+    Table(T),
+    /// Not at all: what does not ascend is nothing that a range could be looked up in.
+    Unordered,
+}
+
+impl CodeMeaning<()> {
+    /// Of the codes of a table.
+    pub fn of(table: &CodeTable) -> Self {
+        match table.steps() {
+            Some((first, step)) => Self::Steps { first, step },
+            None if table.ascends() => Self::Table(()),
+            None => Self::Unordered,
+        }
+    }
+
+    /// With its table in a place that is asked for if there is need of one.
+    pub fn with_table<T>(self, place: impl FnOnce() -> Result<T>) -> Result<CodeMeaning<T>> {
+        Ok(match self {
+            Self::Steps { first, step } => CodeMeaning::Steps { first, step },
+            Self::Table(()) => CodeMeaning::Table(place()?),
+            Self::Unordered => CodeMeaning::Unordered,
+        })
     }
 }
 
@@ -136,8 +236,13 @@ pub(super) trait Memory {
     /// Puts bytes where a line begins, and says where that is, which is never 0.
     fn put(&mut self, bytes: &[u8]) -> Result<u64>;
 
-    /// The same of a table, which is put there once, however often it comes; `None` if its values do not ascend.
-    fn table(&mut self, table: &CodeTable) -> Result<Option<u64>>;
+    /// The same of bytes that are the block's own, which whoever makes a part of it still has.
+    fn put_stored(&mut self, bytes: &[u8]) -> Result<u64> {
+        self.put(bytes)
+    }
+
+    /// What codes of a table mean. If it has to be looked up, it is put there once, however often it comes.
+    fn meaning(&mut self, table: &CodeTable) -> Result<CodeMeaning<u64>>;
 }
 
 /// Puts a block of so many rows somewhere, as a part.
@@ -190,11 +295,10 @@ pub(super) fn part_of(block: &Block, rows: usize, domain: &Domain, memory: &mut 
 }
 
 fn put_plane(plane: Plane<'_>, rows: usize, memory: &mut impl Memory) -> Result<u64> {
-    memory.put(bytes_of(plane.vectors(rows.div_ceil(VECTOR_ROWS))))
+    memory.put_stored(bytes_of(plane.vectors(rows.div_ceil(VECTOR_ROWS))))
 }
 
-/// Puts codes with their table, if that ascends: the order of codes is that of what they stand for, or nobody makes use of
-/// them.
+/// Puts codes with what they mean. If that is in no order, nobody makes use of codes.
 fn put_codes(
     table: &CodeTable,
     codes: Plane<'_>,
@@ -202,13 +306,15 @@ fn put_codes(
     part: &mut Part,
     memory: &mut impl Memory,
 ) -> Result<()> {
-    match memory.table(table)? {
-        Some(at) => {
-            part.set_codes(at, table.len(), matches!(table, CodeTable::I64(_)), codes.width());
-            part.low = put_plane(codes, rows, memory)?;
+    match memory.meaning(table)? {
+        CodeMeaning::Steps { first, step } => part.set_steps(first, step, codes.width()),
+        CodeMeaning::Table(at) => part.set_codes(at, table.len(), matches!(table, CodeTable::I64(_)), codes.width()),
+        CodeMeaning::Unordered => {
+            (part.form, part.low) = put_decoded(block, rows, domain, memory)?;
+            return Ok(());
         }
-        None => (part.form, part.low) = put_decoded(block, rows, domain, memory)?,
     }
+    part.low = put_plane(codes, rows, memory)?;
     Ok(())
 }
 
@@ -239,8 +345,8 @@ pub(super) fn form_of(block: &Block, rows: usize, domain: &Domain) -> Result<u32
             Ok(1)
         }
 
-        fn table(&mut self, table: &CodeTable) -> Result<Option<u64>> {
-            Ok(table.ascends().then_some(1))
+        fn meaning(&mut self, table: &CodeTable) -> Result<CodeMeaning<u64>> {
+            CodeMeaning::of(table).with_table(|| Ok(1))
         }
     }
     Ok(part_of(block, rows, domain, &mut Nowhere)?.form)

@@ -1,10 +1,14 @@
 //! A pipeline before code is made of it: where each register comes from, and filters and probes in the order in which
 //! they are going to be carried out.
 //!
-//! What cannot fail comes first, what gets rid of rows most cheaply before all else. How many rows pass is guessed from
-//! the intervals of what is compared and, of tables, from the keys that they turned out to have; roughly, so that queries
-//! of one shape have one order, and one text. What can fail keeps its order, and comes when nothing is left that cannot,
-//! so that it sees the rows that `crates/pipeline` promises and no others.
+//! What cannot fail comes first, what gets rid of rows most cheaply before all else. What can fail keeps its order, and
+//! comes when nothing is left that cannot, so that it sees the rows that `crates/pipeline` promises and no others.
+//!
+//! The order is in the text of a kernel, and queries that differ in their constants share one: so no constant has a part in
+//! it. How many rows pass a filter is guessed from what it asks (to be equal, to lie within two ends or on one side of one, to
+//! be in a list so long) and from how many values its column can have. How many find something in a table is known
+//! better, of the rows that it turned out to have: those are data, and the order of a star's probes is worth more than a
+//! text. Roughly, though, so that tables of one query's constants and another's are the same.
 
 use onehop_pipeline::bind::{Bound, BoundKind, LookupValues, bind};
 use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Sink, Step};
@@ -69,6 +73,11 @@ pub(super) struct Plan<'a> {
 
 /// Guesses are one of these.
 const GUESSES: [f64; 6] = [0.01, 0.05, 0.2, 0.5, 0.8, 1.0];
+
+/// The part of the rows that is guessed to lie between two ends, as it is where there is a benchmark to ask, and on one side
+/// of one.
+const TWO_SIDED: f64 = 0.2;
+const ONE_SIDED: f64 = 0.5;
 
 /// What it takes to look at a row: at a value of a column that is looked at whole, at a bit of a bitmap that is near or
 /// not, and at anything that is computed or looked up row by row.
@@ -282,23 +291,27 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The part of the rows for which a condition holds, as a guess.
+    /// The part of the rows for which a condition holds, as a guess from what it asks. No constant has a part in it.
     fn passing(&self, bound: &Bound) -> f64 {
-        let part = |of: Interval, all: Interval| match (of.intersection(all).count(), all.count()) {
-            (Some(of), Some(all)) => of as f64 / all.max(1) as f64,
-            _ => 0.5,
-        };
+        let values = |of: &Bound| of.domain.interval.count().unwrap_or(u128::MAX).max(1) as f64;
         match &bound.kind {
-            BoundKind::Within { inner, interval } => part(*interval, inner.domain.interval),
-            BoundKind::In { inner, list } => {
-                let all = inner.domain.interval.count().unwrap_or(u128::MAX).max(1) as f64;
-                (list.len() as f64 / all).min(1.0)
-            }
+            BoundKind::Within { inner, interval } => match (interval.min, interval.max) {
+                (min, max) if min == max => 1.0 / values(inner),
+                (i128::MIN, _) | (_, i128::MAX) => ONE_SIDED,
+                _ => TWO_SIDED,
+            },
+            BoundKind::In { inner, list } => (list.len() as f64 / values(inner)).min(1.0),
             BoundKind::Compare { op: CompareOp::Equal, .. } => 0.1,
             BoundKind::Compare { op: CompareOp::NotEqual, .. } => 0.9,
             BoundKind::Lookup { table, .. } => match &table.values {
+                // One text is what it has to be equal to, or not; several may be as many as they like.
                 LookupValues::Bool(values) => {
-                    values.iter().filter(|value| **value).count() as f64 / values.len().max(1) as f64
+                    let all = values.len().max(2);
+                    match values.iter().filter(|value| **value).count() {
+                        0 | 1 => 1.0 / all as f64,
+                        some if some + 1 >= all => 1.0 - 1.0 / all as f64,
+                        _ => TWO_SIDED,
+                    }
                 }
                 _ => 0.5,
             },

@@ -60,6 +60,9 @@ pub struct Options {
     pub counts: bool,
     /// How columns are brought.
     pub staging: Shape,
+    /// Bytes of blocks' memory that may be registered with the driver, to be copied from where they lie. None by default:
+    /// whether many copies are faster than a few of what the host has put together is the machine's to say.
+    pub registered_bytes: usize,
 }
 
 /// Device memory that a run may take for what columns do not: tables, groups, rows on their way.
@@ -95,6 +98,7 @@ impl Default for Options {
             many_rows: 1 << 20,
             counts: true,
             staging: Shape::default(),
+            registered_bytes: 0,
         }
     }
 }
@@ -170,8 +174,14 @@ impl Executor {
     /// For a device. Compiled kernels are kept in `folder`, if there is one.
     pub fn new(context: &Arc<Context>, nvrtc: &Arc<Nvrtc>, folder: Option<PathBuf>, options: Options) -> Self {
         let compiler = Compiler::new(context, nvrtc, folder);
-        let (stager, pool) = (Stager::new(context), Pool::default());
+        let (stager, pool) = (Stager::registering(context, options.registered_bytes), Pool::default());
         Self { context: Arc::clone(context), compiler, stager, options, pool, idle: Mutex::default() }
+    }
+
+    /// Has blocks copied from where they lie from the first on.
+    #[cfg(test)]
+    pub(crate) fn register_eagerly(&mut self) {
+        self.stager = Stager::eager(&self.context);
     }
 
     /// What was compiled, and what was there.
@@ -372,17 +382,23 @@ impl Run<'_> {
         let Attempt { number, plan, shapes, built, partition, room, .. } = *attempt;
         let source = &self.execution.sources()[plan.pipeline.source];
         let splits_groups = self.partitions.of(number) > 1;
-        let reading = Reading { plan, source, morsels, tables: shapes, built, splits_groups, rows: facts.rows };
+        let reading = Reading { plan, source, morsels, tables: shapes, built, splits_groups, rows: rows_of(&**source) };
+        if morsels.is_empty() && self.sinks[number].is_none() {
+            // Constants that leave nothing to be read have no kernel compiled, nor columns brought.
+            let generated = self.text(&reading)?;
+            let memory = self.sink_memory(attempt, &generated, status_words(&generated), facts.rows)?;
+            self.lane.stream.synchronize()?;
+            return self.outcome(attempt, &generated, memory, facts);
+        }
         let columns = self.columns(&reading)?;
         facts.column_bytes = columns.images.values().map(|image| image.bytes() as u64).sum();
         let is_whole = columns.streamed.is_empty();
         let mut code = self.code(&reading, &columns.forms(), if is_whole { morsels } else { &[] }, facts)?;
 
         let generated = &code.generated;
-        let status_words = STATUS_WORDS + generated.counted.len() + 2 * generated.ends.len();
         let mut memory = match self.sinks[number].take() {
             Some(memory) => memory,
-            None => self.sink_memory(attempt, generated, status_words, facts.rows)?,
+            None => self.sink_memory(attempt, generated, status_words(generated), facts.rows)?,
         };
         memory.scanned += morsels.iter().map(|(_, rows)| u64::from(*rows)).sum::<u64>();
         let sinks = Sinks { memory: &memory, partition, threshold: room.threshold };
@@ -537,6 +553,11 @@ fn partitions_of(groups: &Groups, partition: Partition) -> u64 {
         true => partition.ranges(groups.count()),
         false => 1,
     }
+}
+
+/// Words of a status with its counters and ends.
+fn status_words(generated: &Generated) -> usize {
+    STATUS_WORDS + generated.counted.len() + 2 * generated.ends.len()
 }
 
 /// What the counters say, by step of the pipeline: rows go through the acts in their order.

@@ -31,12 +31,12 @@ use onehop_segment::{BlockScan, CodeTable};
 use super::codegen::SinkShape;
 use super::image::{ColumnImage, Outlook};
 use super::launch::{Code, ColumnReads, PipelineColumns, Reading, Reads, Sinks, morsel_bytes, vectors_of};
-use super::part::{CodeWord, Memory, Part, bytes_of, bytes_of_table, code_words, part_of};
+use super::part::{CodeMeaning, CodeWord, Memory, Part, bytes_of, bytes_of_table, code_words, part_of};
 use super::result::words_of;
 use super::run::{PipelineFacts, Run, STATUS_WORDS};
 use super::{Error, Result};
 use crate::queue::lose;
-use crate::staging::{ALIGNMENT, Cargo, Room, Sent, Shape, Stager};
+use crate::staging::{ALIGNMENT, Cargo, Put, Room, Sent, Shape, Stager};
 use crate::{Context, DeviceBuf, Event, Stream};
 
 /// Bytes that storage reads ahead of the batch that is filled, where there is memory for it.
@@ -88,8 +88,18 @@ struct Arrived {
 
 /// A table of codes on the device. The one on the host is held: another would not be told from it.
 struct KnownTable {
-    on_device: Option<DeviceBuf>,
+    meaning: CodeMeaning<DeviceBuf>,
     _on_host: CodeTable,
+}
+
+impl KnownTable {
+    fn meaning(&self) -> CodeMeaning<u64> {
+        match &self.meaning {
+            CodeMeaning::Steps { first, step } => CodeMeaning::Steps { first: *first, step: *step },
+            CodeMeaning::Table(on_device) => CodeMeaning::Table(on_device.address()),
+            CodeMeaning::Unordered => CodeMeaning::Unordered,
+        }
+    }
 }
 
 /// Columns of a source on their way.
@@ -247,7 +257,7 @@ impl<'a> Streams<'a> {
         let mut draft = std::mem::take(&mut *lock(&slot.draft));
         let morsels = &self.morsels[self.batches[batch].morsels.clone()];
         let count = morsels.len();
-        let mut to = Writer { streams: self, room, beyond: Vec::new() };
+        let mut to = Writer { streams: self, room, beyond: Vec::new(), reads_block: false };
         let numbered: Vec<(u32, u32)> = (0..).zip(morsels).map(|(number, (_, rows))| (number, *rows)).collect();
         let mut reads = Reads {
             columns: BTreeMap::new(),
@@ -314,14 +324,18 @@ impl Cargo for Streams<'_> {
     fn fill(&self, batch: usize, item: usize, room: &Room) -> Result<()> {
         let of = &self.batches[batch];
         let (count, columns) = (of.morsels.len(), self.streamed.len());
-        let mut to = Writer { streams: self, room, beyond: Vec::new() };
+        let mut to = Writer { streams: self, room, beyond: Vec::new(), reads_block: false };
         let mut parts = Vec::with_capacity(of.items[item].len());
         for number in of.items[item].clone() {
             let (morsel, place) = (number / columns, number % columns);
             let block = self.block(of.morsels.start + morsel, place)?;
             let (_, rows) = self.morsels[of.morsels.start + morsel];
             let domain: &Domain = &self.source.columns()[self.streamed[place]];
-            parts.push((place * count + morsel, part_of(&block, rows as usize, domain, &mut to)?));
+            let part = part_of(&block, rows as usize, domain, &mut to)?;
+            parts.push((place * count + morsel, part));
+            if std::mem::take(&mut to.reads_block) {
+                room.hold(block);
+            }
         }
         let mut draft = lock(&self.slots[room.slot()].draft);
         if draft.batch != Some(batch) {
@@ -353,6 +367,8 @@ struct Writer<'a> {
     streams: &'a Streams<'a>,
     room: &'a Room,
     beyond: Vec<DeviceBuf>,
+    /// Whether bytes of the block are going to be copied from where they are.
+    reads_block: bool,
 }
 
 impl Memory for Writer<'_> {
@@ -366,17 +382,26 @@ impl Memory for Writer<'_> {
         Ok(address)
     }
 
-    fn table(&mut self, table: &CodeTable) -> Result<Option<u64>> {
+    fn put_stored(&mut self, bytes: &[u8]) -> Result<u64> {
+        // SAFETY: they are a block's, whose buffer nobody writes to any more, and which the room is given once its part is
+        // made; if that fails, the batch is not sent.
+        let Some((at, put)) = (unsafe { self.room.put_held(bytes) }) else { return self.put(bytes) };
+        self.reads_block |= put == Put::Direct;
+        Ok(self.streams.slots[self.room.slot()].buffer.address() + at as u64)
+    }
+
+    fn meaning(&mut self, table: &CodeTable) -> Result<CodeMeaning<u64>> {
         let mut tables = lock(&self.streams.tables);
         let bytes = bytes_of_table(table);
         let key = bytes.as_ptr().addr();
         if let Some(known) = tables.get(&key) {
-            return Ok(known.on_device.as_ref().map(DeviceBuf::address));
+            return Ok(known.meaning());
         }
-        let on_device = if table.ascends() { Some(self.streams.copied(bytes)?) } else { None };
-        let address = on_device.as_ref().map(DeviceBuf::address);
-        tables.insert(key, KnownTable { on_device, _on_host: table.clone() });
-        Ok(address)
+        let meaning = CodeMeaning::of(table).with_table(|| self.streams.copied(bytes))?;
+        let known = KnownTable { meaning, _on_host: table.clone() };
+        let meaning = known.meaning();
+        tables.insert(key, known);
+        Ok(meaning)
     }
 }
 

@@ -51,6 +51,15 @@ pub enum Meaning {
     Asked,
 }
 
+/// Whose bytes are put somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The block's, and there as long as it is.
+    Block,
+    /// They were made to be copied.
+    Nobody,
+}
+
 impl Column {
     /// Of blocks in their order, whose addresses lie in `data`; `bytes` of it are theirs.
     pub fn new(data: DeviceBuf, blocks: Vec<Block>, bytes: usize) -> Self {
@@ -69,8 +78,8 @@ impl Column {
 }
 
 impl Block {
-    /// Of a block that is loaded, whose planes go where `put` says, which has room for them or says 0. `None` if it has
-    /// something that is not the segment's own.
+    /// Of a block that is loaded, whose planes go where `put` says, which has room for them or says 0, and is told whether
+    /// they are the block's own bytes. `None` if it has something that is not the segment's own.
     ///
     /// # Errors
     /// Those of what is stored.
@@ -79,12 +88,12 @@ impl Block {
         rows: usize,
         ty: Type,
         is_coded: bool,
-        mut put: impl FnMut(&[u8]) -> u64,
+        mut put: impl FnMut(&[u8], Whose) -> u64,
     ) -> Result<Option<Self>> {
         let view = loaded.view();
         let mut built = Self { low: 0, high: 0, valid: 0, widths: (0, 0), meaning: Meaning::Null };
-        let plane = |plane: Option<Plane<'_>>, put: &mut dyn FnMut(&[u8]) -> u64| match plane {
-            Some(plane) if plane.width() > 0 => put(bytes_of(plane.vectors(rows.div_ceil(VECTOR_ROWS)))),
+        let plane = |plane: Option<Plane<'_>>, put: &mut dyn FnMut(&[u8], Whose) -> u64| match plane {
+            Some(plane) if plane.width() > 0 => put(bytes_of(plane.vectors(rows.div_ceil(VECTOR_ROWS))), Whose::Block),
             _ => 0,
         };
         match view.values {
@@ -105,7 +114,7 @@ impl Block {
                 built.meaning = Meaning::Codes;
             }
             ViewValues::Other if ty == Type::Double => {
-                built.low = put(bytes_of(&loaded.decoded_doubles(rows)?));
+                built.low = put(bytes_of(&loaded.decoded_doubles(rows)?), Whose::Nobody);
                 built.meaning = Meaning::Doubles;
             }
             _ => return Ok(None),

@@ -1,14 +1,15 @@
-//! What the blocks of a column are going to be on a device, by what the segments' footers say of them: nothing is read.
+//! What the blocks of a column are going to be on a device, by what segments' footers say of them, and what their codes stand
+//! for: nothing is read.
 //!
 //! It is a forecast. What turns out to be otherwise takes another kernel, and is as right.
 
-use onehop_pipeline::backend::{SegmentKey, SegmentRun, Stored};
+use onehop_pipeline::backend::{SegmentRun, Stored};
 use onehop_pipeline::cpu::Kind;
 use onehop_pipeline::{Domain, Source, Type};
 use onehop_segment::packed::{LANES, VECTOR_ROWS};
-use onehop_segment::{ColumnType, EncodingCode, Segment};
+use onehop_segment::{CodeTable, ColumnType, EncodingCode, Segment};
 
-use crate::fused::{Outlook, by_frequency, form};
+use crate::fused::{CodeMeaning, Outlook, by_frequency, form};
 use crate::staging::ALIGNMENT;
 
 /// What is known of morsels of a column of a source that is stored; morsels come with their rows.
@@ -20,21 +21,43 @@ pub fn foreseen(
     morsels: &[(u32, u32)],
 ) -> Outlook {
     let place = stored.columns[column];
-    let first = runs.first().map(|run| SegmentKey::of(&run.segment));
-    let has_one_segment = runs.iter().all(|run| Some(SegmentKey::of(&run.segment)) == first);
-    let of = OfColumn { domain: &source.columns()[column], place, has_one_segment };
+    let of = OfColumn { domain: &source.columns()[column], place };
     let blocks = || morsels.iter().map(|(morsel, _)| &stored.blocks[*morsel as usize]);
+    let mut known: Option<(&CodeTable, u32)> = None;
+    let mut codes = |morsel: usize| match (source.code_table(morsel, column), known) {
+        // Codes of texts, of which there is but one dictionary.
+        (None, _) => form::PACKED,
+        (Some(table), Some((before, form))) if table.is(before) => form,
+        (Some(table), _) => {
+            let form = form_of_codes(table);
+            known = Some((table, form));
+            form
+        }
+    };
+    let forms = morsels
+        .iter()
+        .zip(blocks())
+        .map(|((morsel, _), (segment, block))| of.form(segment, *block, codes(*morsel as usize)));
     Outlook {
-        forms: by_frequency(blocks().map(|(segment, block)| of.form(segment, *block))),
+        forms: by_frequency(forms),
         bytes: blocks().map(|(segment, block)| of.bytes(segment, *block)).collect(),
         codes: runs.iter().map(|run| run.segment.column(place).dictionary_entries as usize).max().unwrap_or(0),
+    }
+}
+
+/// What the width of codes is added to.
+fn form_of_codes(table: &CodeTable) -> u32 {
+    match (CodeMeaning::of(table), table) {
+        (CodeMeaning::Steps { step: 1, .. }, _) => form::PACKED,
+        (CodeMeaning::Steps { .. }, _) => form::STEPS,
+        (_, CodeTable::I32(_)) => form::CODES,
+        (_, CodeTable::I64(_)) => form::CODES64,
     }
 }
 
 struct OfColumn<'a> {
     domain: &'a Domain,
     place: usize,
-    has_one_segment: bool,
 }
 
 impl OfColumn<'_> {
@@ -50,7 +73,8 @@ impl OfColumn<'_> {
         })
     }
 
-    fn form(&self, segment: &Segment, block: usize) -> u32 {
+    /// The form of a block; if it has codes, `codes` with their width.
+    fn form(&self, segment: &Segment, block: usize, codes: u32) -> u32 {
         let (info, zone) = (segment.column(self.place), segment.zone(self.place, block));
         if zone.null_count == zone.rows {
             return form::NULL;
@@ -72,16 +96,7 @@ impl OfColumn<'_> {
             return form::SAME;
         }
         match info.encoding {
-            // Codes of texts are those of the source, if there is but one dictionary.
-            EncodingCode::Dictionary if info.column_type.is_text() && self.has_one_segment => form::PACKED + width,
-            EncodingCode::Dictionary if info.column_type.is_text() => form::CODES + width,
-            EncodingCode::Dictionary => {
-                let bias = if info.column_type == ColumnType::UInt64 { 1i128 << 63 } else { 0 };
-                let is_narrow = |key: i128| i32::try_from(key + bias).is_ok();
-                let keys = info.zone.keys();
-                let is_narrow = keys.is_none_or(|(least, greatest)| is_narrow(least) && is_narrow(greatest));
-                if is_narrow { form::CODES + width } else { form::CODES64 + width }
-            }
+            EncodingCode::Dictionary => codes + width,
             _ if width > 32 => form::WIDE + width,
             _ => form::PACKED + width,
         }

@@ -12,13 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use onehop_io::{Hop, Ledger};
 use onehop_pipeline::backend::{Residence, SegmentKey, SegmentRun, Stored};
 use onehop_pipeline::{Error as PipelineError, Source, Type, ViewValues};
+use onehop_segment::CodeTable;
 
 use super::column::{Column, Meaning, bytes_of_segment, can_be_kept};
 use super::forecast::foreseen;
 use super::load::{Piece, load};
 use super::store::{Claim, Full, Store};
 use crate::DeviceBuf;
-use crate::fused::{ColumnImage, Error, Executor, Images, Outlook, Part, Result, bytes_of, form};
+use crate::fused::{CodeMeaning, ColumnImage, Error, Executor, Images, Outlook, Part, Result, bytes_of_table, form};
 use crate::staging::{Shape, Stager};
 
 /// Images that are remembered.
@@ -334,14 +335,12 @@ impl<'a> ResidentImages<'a> {
                             Some(codes) => codes,
                             None => *codes.insert(tables.of(source, morsel, column)?),
                         };
-                        match codes {
-                            Codes::Plain => packed(low, high),
-                            Codes::Table { at, values, is_wide } => {
-                                part.set_codes(at, values, is_wide, low + high);
-                                part.form
-                            }
-                            Codes::Unknown => return Ok(None),
+                        match codes.meaning {
+                            CodeMeaning::Steps { first, step } => part.set_steps(first, step, low + high),
+                            CodeMeaning::Table(at) => part.set_codes(at, codes.values, codes.is_wide, low + high),
+                            CodeMeaning::Unordered => return Ok(None),
                         }
+                        part.form
                     }
                 };
                 parts.push(part);
@@ -487,40 +486,14 @@ fn packed(low: u32, high: u32) -> u32 {
     }
 }
 
-/// What codes of a table are to what they stand for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CodeOrder {
-    /// The same: the table need not be asked. So it is with texts, if all segments have the same ones.
-    Themselves,
-    /// In the same order.
-    Ascending,
-    /// In none.
-    Other,
-}
-
-impl CodeOrder {
-    /// Of what the codes from 0 on stand for.
-    fn of<T: Copy + PartialOrd + Into<i64>>(table: &[T]) -> Self {
-        match () {
-            () if table.iter().enumerate().all(|(code, value)| (*value).into() == code as i64) => Self::Themselves,
-            () if table.is_sorted() => Self::Ascending,
-            () => Self::Other,
-        }
-    }
-}
-
 /// What a segment's codes are to the reader of a source.
 #[derive(Clone, Copy)]
-enum Codes {
-    /// Themselves.
-    Plain,
-    /// Places in a table of so many ascending values of 32 bits, or of 64, at an offset from 1 on.
-    Table {
-        at: u64,
-        values: usize,
-        is_wide: bool,
-    },
-    Unknown,
+struct Codes {
+    /// A table is at an offset from 1 on.
+    meaning: CodeMeaning<u64>,
+    /// Values of the table, and whether they have 64 bits each.
+    values: usize,
+    is_wide: bool,
 }
 
 /// Tables of codes, put together on the host.
@@ -532,17 +505,17 @@ struct Tables {
 impl Tables {
     fn of(&mut self, source: &dyn Source, morsel: usize, column: usize) -> Result<Codes> {
         let block = source.load(morsel, column)?;
-        Ok(match block.view().values {
-            ViewValues::Packed { base: 0, bias: 0, low: Some(_), high: None } => Codes::Plain,
-            ViewValues::Codes32(table, _) if CodeOrder::of(table) == CodeOrder::Themselves => Codes::Plain,
-            ViewValues::Codes32(table, _) if CodeOrder::of(table) == CodeOrder::Ascending => {
-                Codes::Table { at: self.put(bytes_of(table)), values: table.len(), is_wide: false }
+        let table = match block.view().values {
+            ViewValues::Codes32(table, _) => CodeTable::I32(Arc::clone(table)),
+            ViewValues::Codes64(table, _) => CodeTable::I64(Arc::clone(table)),
+            // Of texts, if all segments have the same ones: the codes are the source's.
+            ViewValues::Packed { base: 0, bias: 0, low: Some(_), high: None } => {
+                return Ok(Codes { meaning: CodeMeaning::Steps { first: 0, step: 1 }, values: 0, is_wide: false });
             }
-            ViewValues::Codes64(table, _) if CodeOrder::of(table) == CodeOrder::Ascending => {
-                Codes::Table { at: self.put(bytes_of(table)), values: table.len(), is_wide: true }
-            }
-            _ => Codes::Unknown,
-        })
+            _ => return Ok(Codes { meaning: CodeMeaning::Unordered, values: 0, is_wide: false }),
+        };
+        let meaning = CodeMeaning::of(&table).with_table(|| Ok(self.put(bytes_of_table(&table))))?;
+        Ok(Codes { meaning, values: table.len(), is_wide: matches!(table, CodeTable::I64(_)) })
     }
 
     fn put(&mut self, bytes: &[u8]) -> u64 {

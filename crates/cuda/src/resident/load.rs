@@ -12,11 +12,11 @@ use onehop_pipeline::Source;
 use onehop_pipeline::backend::SegmentKey;
 use onehop_segment::{EncodingCode, Segment};
 
-use super::column::{Block, Column, bytes_of_block, bytes_of_segment};
+use super::column::{Block, Column, Whose, bytes_of_block, bytes_of_segment};
 use super::store::Loading;
 use crate::fused::Result;
 use crate::queue::lose;
-use crate::staging::{Cargo, Failed, Room, Sent, Shape, Stager};
+use crate::staging::{Cargo, Failed, Put, Room, Sent, Shape, Stager};
 use crate::{DeviceBuf, Stream};
 
 /// Bytes of an item, about: enough for a copy of its own.
@@ -155,14 +155,21 @@ impl Cargo for Loads<'_> {
         for block in item.blocks.clone() {
             let morsel = piece.morsels.start + block;
             let (loaded, rows) = (piece.source.load(morsel, piece.column)?, piece.source.rows(morsel));
-            let mut has_room = true;
-            let built = Block::of(&loaded, rows, ty, is_coded, |bytes| match region.put(bytes) {
-                Some(at) => start + at as u64,
-                None => {
-                    has_room = false;
-                    0
-                }
+            let (mut has_room, mut is_read) = (true, false);
+            let built = Block::of(&loaded, rows, ty, is_coded, |bytes, whose| {
+                let put = match whose {
+                    // SAFETY: nobody writes to a block's buffer any more, and the room is given the block below: if there is
+                    // an error before, the batch is not sent.
+                    Whose::Block => unsafe { region.put_held(bytes) },
+                    Whose::Nobody => region.put(bytes).map(|at| (at, Put::Copied)),
+                };
+                is_read |= matches!(put, Some((_, Put::Direct)));
+                has_room &= put.is_some();
+                put.map_or(0, |(at, _)| start + at as u64)
             })?;
+            if is_read {
+                room.hold(loaded);
+            }
             let Some(built) = built.filter(|_| has_room) else {
                 is_odd.store(true, Relaxed);
                 return Ok(());

@@ -14,7 +14,8 @@ use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWri
 
 use super::*;
 use crate::fake::{self, Answer as Fails, Call, Fault, Machine};
-use crate::fused::{ColumnImage, Error, Executor, Options, Part, StreamFacts};
+use crate::fused::form::Layout;
+use crate::fused::{ColumnImage, Error, Executor, Images, Options, Part, StreamFacts};
 use crate::staging::Shape;
 
 const SEGMENTS: usize = 3;
@@ -341,15 +342,22 @@ fn runs_are_segments() {
 }
 
 /// Few values that lie far apart are stored as codes, of other values in every segment: whether a row goes on is asked of
-/// its code.
+/// its code, if what that stands for has to be looked up.
 #[test]
 fn codes_are_asked_about_wherever_their_columns_are() {
+    let squares: fn(i64) -> i64 = |row| (row % 40) * (row % 40) * 50_000_007;
+    codes_are_read(squares, |layout| matches!(layout, Layout::Codes64(6)));
+    let steps: fn(i64) -> i64 = |row| row % 40 * 100_000_007;
+    codes_are_read(steps, |layout| layout == Layout::Steps(6));
+}
+
+fn codes_are_read(spread: fn(i64) -> i64, is_expected: fn(Layout) -> bool) {
     let mut place = Place::new();
     place.segments = (0..SEGMENTS)
         .map(|number| {
             let rows = || (0..BLOCKS * BLOCK_ROWS).map(move |row| (number * 10_000 + row) as i64);
             let columns: [(&str, ArrayRef); 2] = [
-                ("code", Arc::new(rows().map(|v| v % 40 * 100_000_007 + number as i64 % 2).collect::<Int64Array>())),
+                ("code", Arc::new(rows().map(|v| spread(v) + number as i64 % 2).collect::<Int64Array>())),
                 ("value", Arc::new(rows().collect::<Int64Array>())),
             ];
             let batch = RecordBatch::try_from_iter(columns).unwrap();
@@ -396,5 +404,44 @@ fn codes_are_asked_about_wherever_their_columns_are() {
             ResidentImages::new(&place.executor, &place.columns, &place.assembled, (limit, Residence::Auto), sources);
         let answer = place.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
         assert_eq!(rows_of(&answer.chunks), expected, "{limit}");
+        let image = images.column(&source, 0).unwrap();
+        assert!(image.is_none_or(|image| image.forms().iter().all(|form| is_expected(Layout::of(*form)))));
     }
+}
+
+/// Blocks that are to stay come from the memory that they were read into.
+#[test]
+fn blocks_are_loaded_from_where_they_lie() {
+    let mut place = Place::new();
+    place.executor.register_eagerly();
+    let rows = || (0..70_000i64).map(|row| row * 7919 % 16_000_000);
+    let columns: [(&str, ArrayRef); 2] = [
+        ("value", Arc::new(rows().collect::<Int64Array>())),
+        ("nullable", Arc::new(rows().map(|value| (value % 5 > 0).then_some(value * 31)).collect::<Int64Array>())),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows: 1 << 16 }).unwrap();
+    writer.append(&batch).unwrap();
+    let file = MemoryFile::new("t.seg", Vec::new());
+    writer.finish(&file, &Ledger::default()).unwrap();
+    place.segments = vec![Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap())];
+    let stored = Stored { columns: vec![0, 1], ..place.stored(|_, _| true) };
+    let typed = [(0, ColumnType::Int64, true), (1, ColumnType::Int64, true)];
+    let (cache, ledger) = (Arc::new(BlockCache::new(1 << 24)), Arc::new(Ledger::default()));
+    let source = SegmentSource::new("t", stored.blocks.clone(), &typed, cache, Arc::clone(&ledger), 0).unwrap();
+    let source: Arc<dyn Source> = Arc::new(source);
+    let [value, nullable] = [0, 1].map(|column| Aggregate::Sum(Expr::Register(column)));
+    let sink = Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::CountRows, value, nullable] };
+    let program = Program { pipelines: vec![Pipeline { source: 0, columns: vec![0, 1], steps: vec![], sink }] };
+    let mut execution = Execution::new(program, vec![Arc::clone(&source)], 1 << 30).unwrap();
+    let expected = rows_of(&cpu::run(&mut execution, 1).unwrap());
+    let sources = vec![(Arc::clone(&source), Some(&stored), Arc::clone(&ledger))];
+    let images =
+        ResidentImages::new(&place.executor, &place.columns, &place.assembled, (u64::MAX, Residence::Auto), sources);
+    let answer = place.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
+    assert_eq!(rows_of(&answer.chunks), expected);
+    assert_eq!(images.bytes(0).resident, 0);
+    let direct = place.executor.stager().direct_bytes();
+    // Of the first block; the second is short.
+    assert_eq!(direct, (24 + 29) * (1 << 16) / 8);
 }

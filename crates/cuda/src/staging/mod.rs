@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  threads      batch 0: item item item ...   batch 1: item item ...      in order, each whoever is free
-//!                 │ one copy each                │
+//!                 │ one copy each, or none       │
 //!                 ▼                              ▼
 //!  pinned      [ slot 0 ██████████ ]          [ slot 1 ████░░░░░ ]  ...   as many as there are slots
 //!                 │ sent by who filled it last
@@ -13,6 +13,9 @@
 //! ```
 //! [`Cargo`] says what the items of a batch are and where a full buffer goes; [`Stager::run`] has it carried. [`crate::fused`]
 //! streams columns that way which a kernel reads once, and [`crate::resident`] loads those that stay.
+//!
+//! Blocks that lie in memory which the device can copy from ([`registered`]) are not put into the buffer: their place there
+//! stays empty, and who sends the batch has them copied from where they are.
 //!
 //! Invariants:
 //! - Memory is bounded by the ring's slots: no item of batch `b + slots` is touched before batch `b` was consumed and its
@@ -26,6 +29,7 @@
 
 mod measure;
 mod pool;
+mod registered;
 mod ring;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -35,8 +39,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use onehop_io::{RegionWatch, Slab};
 use pool::Pool;
-pub use ring::{Region, Room, Sent};
+use registered::{Registered, WORTH_COPIES};
+pub use ring::{Put, Region, Room, Sent};
 
 use crate::fused::{Error, Result};
 use crate::{Context, DeviceBuf, Event, PinnedBuf, Stream};
@@ -136,12 +142,41 @@ pub struct Stager {
     context: Arc<Context>,
     pinned: Pool<PinnedBuf>,
     device: Pool<DeviceBuf>,
+    registered: Arc<Registered>,
 }
 
 impl Stager {
     /// To a device. Nothing is allocated before it is needed.
     pub fn new(context: &Arc<Context>) -> Self {
-        Self { context: Arc::clone(context), pinned: Pool::new(KEPT_BYTES), device: Pool::new(KEPT_BYTES) }
+        Self::registering(context, 0)
+    }
+
+    /// The same, with up to so many bytes of the memory that blocks lie in registered with the driver, once they have been
+    /// copied twice: from then on they are copied from where they lie.
+    pub fn registering(context: &Arc<Context>, registered_bytes: usize) -> Self {
+        Self::over(context, Slab::of_process(), registered_bytes, WORTH_COPIES)
+    }
+
+    /// One that registers all memory that it meets.
+    #[cfg(test)]
+    pub fn eager(context: &Arc<Context>) -> Self {
+        Self::over(context, Slab::of_process(), usize::MAX, 0)
+    }
+
+    /// The same, with at most so many bytes of a slab's regions registered, of those that were copied so often.
+    fn over(context: &Arc<Context>, slab: &Slab, registered_bytes: usize, worth_copies: usize) -> Self {
+        let registered = Arc::new(Registered::new(context, registered_bytes, worth_copies));
+        if registered_bytes > 0 {
+            let watch: Arc<dyn RegionWatch> = Arc::clone(&registered) as Arc<dyn RegionWatch>;
+            slab.watch(&watch);
+        }
+        let (pinned, device) = (Pool::new(KEPT_BYTES), Pool::new(KEPT_BYTES));
+        Self { context: Arc::clone(context), pinned, device, registered }
+    }
+
+    /// Bytes so far that the device copied from where they were read, without a copy of the host's before it.
+    pub fn direct_bytes(&self) -> u64 {
+        self.registered.direct_bytes()
     }
 
     /// The device's context.
@@ -192,5 +227,11 @@ impl Stager {
         consume: impl FnMut(usize, &Event) -> Result<ControlFlow<()>>,
     ) -> std::result::Result<(), Failed> {
         ring::run(self, cargo, shape, cancelled, consume)
+    }
+}
+
+impl Drop for Stager {
+    fn drop(&mut self) {
+        self.registered.close();
     }
 }

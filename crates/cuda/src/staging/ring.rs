@@ -8,13 +8,15 @@
 //! Helpers wait for the caller and for copies, the caller waits for helpers: somebody always has something to do, or there is
 //! an error, which everybody waits for too.
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use onehop_pipeline::Error as PipelineError;
 
+use super::registered::{LEAST_BYTES, Registered};
 use super::{ALIGNMENT, Cargo, Failed, Shape, Stager};
 use crate::fused::{Error, Result};
 use crate::queue::lose;
@@ -24,7 +26,6 @@ use crate::{Event, PinnedBuf, Stream};
 const COPYING: &str = "copying columns to the GPU";
 
 /// A pinned buffer while it is filled, by several threads at once.
-#[derive(Debug)]
 pub struct Room {
     buffer: PinnedBuf,
     start: *mut u8,
@@ -32,17 +33,65 @@ pub struct Room {
     len: usize,
     used: AtomicUsize,
     slot: usize,
+    /// What is not copied into it.
+    registered: Arc<Registered>,
+    direct: Mutex<Direct>,
 }
 
-// SAFETY: `start` is the buffer's own memory, of which every byte is given to one thread at most.
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").field("slot", &self.slot).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// Bytes that the device copies from where they are: their places in the buffer stay empty.
+#[derive(Default)]
+struct Direct {
+    runs: Vec<DirectRun>,
+    /// What they lie in.
+    held: Vec<Box<dyn Send>>,
+}
+
+#[derive(Clone, Copy)]
+struct DirectRun {
+    /// In the buffer.
+    at: usize,
+    len: usize,
+    from: *const u8,
+}
+
+/// Where bytes went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// Into the buffer.
+    Copied,
+    /// Nowhere: they are copied to the device from where they are, as if they lay in the buffer.
+    Direct,
+}
+
+// SAFETY: `start` is the buffer's own memory, of which every byte is given to one thread at most; a run's bytes are read by
+// whoever sends the batch, and held until it has arrived.
 unsafe impl Send for Room {}
 // SAFETY: as above.
 unsafe impl Sync for Room {}
 
 impl Room {
-    fn new(mut buffer: PinnedBuf, len: usize, slot: usize) -> Self {
+    fn new(mut buffer: PinnedBuf, len: usize, slot: usize, registered: &Arc<Registered>) -> Self {
         let (start, len) = (buffer.as_mut_ptr(), len.min(buffer.len()));
-        Self { buffer, start, len, used: AtomicUsize::new(0), slot }
+        let registered = Arc::clone(registered);
+        Self { buffer, start, len, used: AtomicUsize::new(0), slot, registered, direct: Mutex::default() }
+    }
+
+    fn direct(&self) -> MutexGuard<'_, Direct> {
+        self.direct.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is in it, and nobody reads what was.
+    fn open(&self) {
+        self.used.store(0, Relaxed);
+        let before = std::mem::take(&mut *self.direct());
+        // Without the lock: buffers go back to where they are from.
+        drop(before);
     }
 
     /// Which slot of the ring it is.
@@ -56,6 +105,22 @@ impl Room {
         let mut region = self.reserve(bytes.len())?;
         region.put(bytes)?;
         Some(region.at)
+    }
+
+    /// As [`Room::put`], but without a copy if the device can do it from where the bytes are.
+    ///
+    /// # Safety
+    /// As of [`Region::put_held`].
+    pub unsafe fn put_held(&self, bytes: &[u8]) -> Option<(usize, Put)> {
+        let mut region = self.reserve(bytes.len())?;
+        // SAFETY: the caller's promise.
+        let (_, put) = unsafe { region.put_held(bytes)? };
+        Some((region.at, put))
+    }
+
+    /// Keeps what bytes lie in that were [`Put::Direct`], until the batch has arrived.
+    pub fn hold(&self, what: impl Send + 'static) {
+        self.direct().held.push(Box::new(what));
     }
 
     /// So many bytes of the buffer, to put several things one behind the other.
@@ -80,17 +145,37 @@ impl Region<'_> {
     /// Copies bytes behind those that are there, and says where in the region they begin, which is a multiple of
     /// [`ALIGNMENT`]. `None` if there is no room for them.
     ///
-    /// This is the one copy that the host makes. Bytes whose own memory the device can copy from need not come here: who
-    /// fills would note where they are, and have them copied from there when the batch is sent.
+    /// This is the one copy that the host makes.
     pub fn put(&mut self, bytes: &[u8]) -> Option<usize> {
-        let begin = self.used;
-        if bytes.len() > self.len - begin {
-            return None;
-        }
+        let begin = self.take(bytes.len())?;
         // SAFETY: the range lies in the region, which lies in the buffer, and in no other that was given away since the
         // buffer was opened; nobody reads it before all items are in it.
         unsafe { self.room.start.add(self.at + begin).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        self.used = (begin + bytes.len()).next_multiple_of(ALIGNMENT);
+        Some(begin)
+    }
+
+    /// As [`Region::put`], but without a copy if the device can do it from where the bytes are.
+    ///
+    /// # Safety
+    /// The bytes are those of a buffer that somebody has. If they were [`Put::Direct`], they are neither changed nor freed
+    /// before the batch has arrived: what they lie in is given to [`Room::hold`] before the item is done.
+    pub unsafe fn put_held(&mut self, bytes: &[u8]) -> Option<(usize, Put)> {
+        if bytes.len() < LEAST_BYTES || bytes.len() > self.len - self.used || !self.room.registered.covers(bytes) {
+            return Some((self.put(bytes)?, Put::Copied));
+        }
+        let begin = self.take(bytes.len())?;
+        let run = DirectRun { at: self.at + begin, len: bytes.len(), from: bytes.as_ptr() };
+        self.room.direct().runs.push(run);
+        Some((begin, Put::Direct))
+    }
+
+    /// Room for so many bytes behind those that are there.
+    fn take(&mut self, len: usize) -> Option<usize> {
+        let begin = self.used;
+        if len > self.len - begin {
+            return None;
+        }
+        self.used = (begin + len).next_multiple_of(ALIGNMENT);
         Some(begin)
     }
 
@@ -122,9 +207,26 @@ impl Sent<'_> {
         if from == end {
             return Ok(());
         }
-        // SAFETY: the range lies in the buffer, which is opened again, or freed, only when the event behind this copy has
-        // come or the stream was waited for; the rest is the caller's promise.
-        unsafe { stream.copy_to_device(to, self.room.start.add(from), end - from) }
+        let mut runs = self.room.direct().runs.clone();
+        runs.retain(|run| (from..end).contains(&run.at));
+        runs.sort_unstable_by_key(|run| run.at);
+        let mut at = from;
+        let nothing = DirectRun { at: end, len: 0, from: std::ptr::null() };
+        for run in runs.into_iter().chain([nothing]) {
+            if at < run.at {
+                let place = to + (at - from) as u64;
+                // SAFETY: the range lies in the buffer, which is opened again, or freed, only when the event behind this
+                // copy has come or the stream was waited for; the rest is the caller's promise.
+                unsafe { stream.copy_to_device(place, self.room.start.add(at), run.at - at)? };
+            }
+            if run.len > 0 {
+                let place = to + (run.at - from) as u64;
+                // SAFETY: whoever put the bytes there has had them held as long as the buffer is.
+                unsafe { stream.copy_to_device(place, run.from, run.len)? };
+            }
+            at = (run.at + run.len).next_multiple_of(ALIGNMENT);
+        }
+        Ok(())
     }
 
     /// Bytes that were put there.
@@ -222,7 +324,7 @@ impl<C: Cargo> Ring<'_, C> {
                 return Next::Nothing;
             }
             state = self.lock();
-            slot.room.used.store(0, Relaxed);
+            slot.room.open();
             state.left[slot.room.slot] = self.cargo.items(batch);
             (state.is_opening, state.opened) = (false, batch + 1);
             self.changed.notify_all();
@@ -352,7 +454,10 @@ impl Held {
                 Err(_) if number > 0 => break,
                 Err(e) => return Err(e),
             };
-            held.slots.push(Slot { room: Room::new(buffer, bytes, number), copied: Event::new(&stager.context)? });
+            held.slots.push(Slot {
+                room: Room::new(buffer, bytes, number, &stager.registered),
+                copied: Event::new(&stager.context)?,
+            });
         }
         Ok(held)
     }
@@ -368,6 +473,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.slots.is_empty() && self.stream.synchronize().is_err() {
+            self.slots.iter().for_each(|slot| slot.room.registered.lose());
             lose(std::mem::take(&mut self.slots));
         }
     }

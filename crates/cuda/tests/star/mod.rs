@@ -142,6 +142,22 @@ impl Star {
         }
     }
 
+    /// The shape of query 1.1, of a year, and of discounts and quantities within limits.
+    pub fn query_1(&self, year: i64, discounts: (i64, i64), quantities: (i64, i64)) -> Query {
+        let revenue = Expr::arithmetic(ArithmeticOp::Mul, r(3), r(1), BIGINT);
+        let limits = [probe(0, 0, false), between(1, discounts.0, discounts.1), between(2, quantities.0, quantities.1)];
+        let pipelines = vec![
+            build(1, [0, 1, 1], Some((year, year)), false),
+            Pipeline {
+                source: 0,
+                columns: vec![0, 1, 2, 3],
+                steps: limits.to_vec(),
+                sink: Sink::Aggregate { keys: vec![], aggregates: vec![Aggregate::Sum(revenue)] },
+            },
+        ];
+        ("Q1.1", Program { pipelines }, vec![Arc::clone(&self.lineorder), Arc::clone(&self.date)])
+    }
+
     /// The shapes of queries 1.1, 2.1, 3.1 and 4.1, and of TPC-H's first, whose few groups all rows come to.
     pub fn queries(&self) -> Vec<Query> {
         let [lineorder, date, part, supplier, customer] =
@@ -154,15 +170,6 @@ impl Star {
             steps,
             sink: Sink::Aggregate { keys: keys.into_iter().map(r).collect(), aggregates },
         };
-        let q1 = vec![
-            build(1, [0, 1, 1], Some((1993, 1993)), false),
-            last(
-                vec![0, 1, 2, 3],
-                vec![probe(0, 0, false), between(1, 1, 3), between(2, 0, 24)],
-                vec![],
-                sum(arithmetic(ArithmeticOp::Mul, 3, 1)),
-            ),
-        ];
         let q2 = vec![
             build(1, [0, 1, 1], None, true),
             build(2, [0, 2, 3], Some((7, 7)), true),
@@ -208,7 +215,7 @@ impl Star {
         let tpch = vec![last(vec![9, 10, 0, 2, 3, 1, 11], vec![between(2, 0, 19_980_902)], vec![0, 1], aggregates)];
         let program = |pipelines| Program { pipelines };
         vec![
-            ("Q1.1", program(q1), vec![Arc::clone(&lineorder), Arc::clone(&date)]),
+            self.query_1(1993, (1, 3), (0, 24)),
             (
                 "Q2.1",
                 program(q2),

@@ -1,7 +1,7 @@
 //! Dense rows: groups so few, and rows so many, that what counts is how often an instruction is carried out for a row.
 //!
-//! Where a filter lets most rows through, no row is looked for: all 32 of a lane are decoded by one stretch of code each,
-//! in which every shift is a constant, and those that are not live go to no group.
+//! Where filters let many rows of a vector through, no row is looked for: all 32 of a lane are decoded by one stretch of code
+//! each, in which every shift is a constant, and those that are not live go to no group.
 //!
 //! ```text
 //! a row        u64 b0 = charge | quantity << 42 ...            what it is summed up of, several fields to a word
@@ -16,7 +16,8 @@
 //! A field holds what a value is above the least that it can be, so that it is never negative. The first field counts
 //! rows: what was left out of them is added again when the window ends.
 //!
-//! A vector whose columns have other widths than most is taken row by row.
+//! A vector is taken row by row if its columns have other widths than most, or if few of its rows are left. How many are is
+//! found out of each vector: constants that let nearly all through, and those that do not, have one kernel.
 
 use onehop_pipeline::bind::Bound;
 use onehop_pipeline::cpu::{KeyDigit, Kind};
@@ -27,7 +28,7 @@ use super::groups::{Groups, SlotKind};
 use super::pipeline::Builder;
 use super::type_of;
 use crate::fused::Result;
-use crate::fused::part::form;
+use crate::fused::part::form::Layout;
 use crate::fused::plan::{ActKind, Register, registers_of};
 use crate::fused::table::Rows;
 
@@ -37,8 +38,12 @@ const MOST_WORDS: u32 = 96;
 const MOST_BYTES: u64 = 24 << 10;
 /// Threads of a block, at most: each of them needs a great many registers.
 const DENSE_THREADS: u32 = 128;
-/// The part of the rows that must be left.
-const MOST_ROWS: f64 = 0.4;
+/// The part of the rows that must be left, as a guess from the shape of filters: with less, there is hardly a constant for
+/// which rows are dense.
+const LEAST_PART: f64 = 0.15;
+/// Rows that must be left in some lane, which all others of its warp would wait for: it takes about as long to look for so
+/// many as to take all.
+const DENSE_ROWS: u32 = 8;
 /// Vectors of a window, at most.
 const WINDOW: u32 = 16;
 /// Rows of a lane in a vector.
@@ -159,7 +164,7 @@ impl Builder<'_> {
         let is_filter = |(act, _): &(usize, usize)| matches!(plan.acts[*act].kind, ActKind::Filter(_));
         let passes: f64 = plan.acts.iter().map(|act| act.passes).product();
         let has_chains = self.input.tables.iter().any(|table| table.rows == Rows::Chains);
-        if screens.len() < plan.acts.len() || !screens.iter().all(is_filter) || passes < MOST_ROWS || has_chains {
+        if screens.len() < plan.acts.len() || !screens.iter().all(is_filter) || passes < LEAST_PART || has_chains {
             return None;
         }
         let exprs = || keys.iter().chain(arguments.iter().flatten());
@@ -167,7 +172,7 @@ impl Builder<'_> {
             return None;
         }
         let columns = self.dense_columns(&registers_of(exprs()))?;
-        let words: u32 = columns.iter().map(|(_, form)| packed_width(*form)).sum();
+        let words: u32 = columns.iter().filter_map(|(_, form)| Layout::of(*form).width_of_plane()).sum();
         if words > MOST_WORDS {
             return None;
         }
@@ -188,7 +193,7 @@ impl Builder<'_> {
     }
 
     /// The columns that registers are made of, each with the form that most of its parts have; `None` if they are made of
-    /// anything that is not packed in 32 bits or codes.
+    /// anything that is not packed in a single plane.
     fn dense_columns(&self, registers: &[usize]) -> Option<Vec<(usize, u32)>> {
         let plan = self.input.plan;
         let mut columns: Vec<(usize, u32)> = Vec::new();
@@ -196,7 +201,7 @@ impl Builder<'_> {
             match &plan.registers[*register] {
                 Register::Column(column) => {
                     let form = *(self.input.forms)(*column).first()?;
-                    let is_packed = packed_width(form) > 0;
+                    let is_packed = Layout::of(form).width_of_plane().is_some();
                     if !is_packed || plan.domains[*register].nullable || Kind::of(&plan.domains[*register]) > Kind::I64
                     {
                         return None;
@@ -237,34 +242,52 @@ impl Builder<'_> {
     ) -> Result<()> {
         let registers = registers_of(keys.iter().chain(arguments.iter().flatten()));
         let columns = self.dense_columns(&registers).unwrap_or_default();
-        let tests: Vec<String> = columns.iter().map(|(register, form)| format!("p{register}.form == {form}")).collect();
-        let test = if tests.is_empty() { "true".to_string() } else { tests.join(" && ") };
-        self.w.open(format!("if ({test}) {{"));
+        let mut tests: Vec<String> =
+            columns.iter().map(|(register, form)| format!("p{register}.form == {form}")).collect();
+        tests.push(format!("__any_sync(ALL_LANES, __popc(live) >= {DENSE_ROWS})"));
+        self.w.open(format!("if ({}) {{", tests.join(" && ")));
         for (register, form) in &columns {
-            let width = packed_width(*form);
+            let width = Layout::of(*form).width_of_plane().unwrap_or(0);
             self.w.line(format!("Column<{width}> w{register};"));
-            self.w.line(format!("w{register}.load(words<{width}>(p{register}.low, vector, lane));"));
+            self.w.line(format!("w{register}.load_now(words<{width}>(p{register}.low, vector, lane));"));
         }
         // What is added to all rows alike is put together before them.
         let digits: Vec<KeyDigit> = groups.layout.iter().flat_map(|layout| layout.digits_of_parts()).collect();
         for (register, form) in &columns {
-            if *form < form::WIDE {
-                let ty = type_of(Kind::of(&self.input.plan.domains[*register]));
-                self.w.line(format!("const {ty} base{register} = stored<{ty}>(p{register}, 0);"));
+            let ty = type_of(Kind::of(&self.input.plan.domains[*register]));
+            match Layout::of(*form) {
+                Layout::Packed(_) => {
+                    self.w.line(format!("const {ty} base{register} = stored<{ty}>(p{register}, 0);"));
+                }
+                Layout::Steps(_) => {
+                    self.w.line(format!("const i64 base{register} = p{register}.base;"));
+                    self.w.line(format!("const u64 step{register} = p{register}.bias;"));
+                }
+                _ => {}
             }
         }
         let mut first_group: Vec<String> = Vec::new();
         let mut key: Vec<String> = Vec::new();
-        let is_packed = |register: &usize| columns.iter().any(|(of, form)| of == register && *form < form::WIDE);
+        let layout_of =
+            |register: usize| columns.iter().find(|(of, _)| *of == register).map(|(_, form)| Layout::of(*form));
         for (bound, digit) in keys.iter().zip(&digits) {
             let least = self.w.args.value("i64", if digit.interval.is_empty() { 0 } else { digit.interval.min as u64 });
             let stride = digit.stride as u32;
-            if let Some(register) = self.input.plan.column_register(bound).filter(is_packed) {
-                first_group.push(format!("((u32)base{register} - (u32){least}) * {stride}u"));
-                key.push(format!("q{register} * {stride}u"));
-            } else {
-                first_group.push(format!("0u - (u32){least} * {stride}u"));
-                key.push(String::new());
+            let of_base = |register: usize| format!("((u32)base{register} - (u32){least}) * {stride}u");
+            let register = self.input.plan.column_register(bound);
+            match register.and_then(|register| Some((register, layout_of(register)?))) {
+                Some((register, Layout::Packed(_))) => {
+                    first_group.push(of_base(register));
+                    key.push(format!("q{register} * {stride}u"));
+                }
+                Some((register, Layout::Steps(_))) => {
+                    first_group.push(of_base(register));
+                    key.push(format!("q{register} * ((u32)step{register} * {stride}u)"));
+                }
+                _ => {
+                    first_group.push(format!("0u - (u32){least} * {stride}u"));
+                    key.push(String::new());
+                }
             }
         }
         if !first_group.is_empty() {
@@ -277,9 +300,10 @@ impl Builder<'_> {
             let kind = Kind::of(&self.input.plan.domains[*register]);
             let ty = type_of(kind);
             self.w.line(format!("const u32 q{register} = w{register}.template get<i>();"));
-            let value = match *form {
-                form if form < form::WIDE => format!("base{register} + ({ty})q{register}"),
-                form if form < form::CODES64 => format!("({ty})load<i32>(p{register}.table, q{register})"),
+            let value = match Layout::of(*form) {
+                Layout::Packed(_) => format!("base{register} + ({ty})q{register}"),
+                Layout::Steps(_) => format!("stepped<{ty}>(base{register}, step{register}, q{register})"),
+                Layout::Codes(_) => format!("({ty})load<i32>(p{register}.table, q{register})"),
                 _ => format!("({ty})load<i64>(p{register}.table, q{register})"),
             };
             self.w.line(format!("const {ty} r{register} = {value};"));
@@ -338,7 +362,7 @@ impl Builder<'_> {
             self.w.line(format!("const u64 f{number} = warp_total<{}>({of});", field.bits));
         }
         self.w.open("if (lane == 0 && f0) {");
-        self.w.line(if groups.counts_rows() { "add_near(state, f0);" } else { "mark(state);" });
+        self.w.line(if groups.counts_rows() { "add_near(state, f0);" } else { "mark_near(state);" });
         for (number, field) in dense.fields.iter().enumerate() {
             let Some(slot) = field.slot.map(|slot| &groups.slots[slot]) else { continue };
             let least = match field.least {
@@ -360,16 +384,6 @@ impl Builder<'_> {
             self.w.line(format!("d{number}[g * THREADS] = 0;"));
         }
         self.w.close();
-    }
-}
-
-/// Bits of what is packed in 32 bits or codes; 0 for all else.
-fn packed_width(form: u32) -> u32 {
-    match form {
-        form::PACKED..form::WIDE => form - form::PACKED,
-        form if form > form::CODES64 => form - form::CODES64,
-        form if form > form::CODES && form < form::CODES64 => form - form::CODES,
-        _ => 0,
     }
 }
 

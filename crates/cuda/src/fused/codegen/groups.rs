@@ -167,7 +167,8 @@ impl To {
         match self {
             Self::One => format!("{to} = 1;"),
             Self::Registers => format!("{to} |= {own};"),
-            Self::Shared(_) | Self::Global => format!("mark({to});"),
+            Self::Shared(_) => format!("mark_near({to});"),
+            Self::Global => format!("mark({to});"),
         }
     }
 
@@ -186,7 +187,8 @@ impl To {
         match self {
             Self::One => format!("keep_greatest({to}, {number});"),
             Self::Registers => format!("keep_greatest({to}, {own} ? {number} : 0);"),
-            Self::Shared(_) | Self::Global => format!("raise({to}, {number});"),
+            Self::Shared(_) => format!("raise_near({to}, {number});"),
+            Self::Global => format!("raise({to}, {number});"),
         }
     }
 }

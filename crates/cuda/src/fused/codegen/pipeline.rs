@@ -11,7 +11,7 @@ use super::sink::SinkPlan;
 use super::{End, Generated, SharedWords, Word, type_of};
 use crate::fused::Result;
 use crate::fused::image::MOST_FORMS;
-use crate::fused::part::form;
+use crate::fused::part::form::{self, Layout};
 use crate::fused::plan::{ActKind, Plan, Probe, Register, registers_of};
 use crate::fused::table::TableShape;
 
@@ -265,7 +265,8 @@ impl<'a> Builder<'a> {
         let mut needs_any = false;
         forms.retain(|form| *form != form::NULL);
         for form in forms {
-            if (form::PACKED..form::CODES).contains(&form) {
+            let layout = Layout::of(form);
+            if layout.width_of_offset().is_some() {
                 packed += 1;
                 if packed > MOST_FORMS {
                     needs_any = true;
@@ -273,17 +274,18 @@ impl<'a> Builder<'a> {
                 }
             }
             let rows = "p, vector, lane, i";
-            let value = match form {
-                form::SAME => format!("get_same<{ty}>(p)"),
-                form::ROWS => format!("get_row<{ty}>({rows})"),
-                form::I32 => format!("get_plain<{ty}, i32>({rows})"),
-                form::I64 => format!("get_plain<{ty}, i64>({rows})"),
-                form::I128 => format!("get_plain<{ty}, i128>({rows})"),
-                form::F64 => format!("get_plain<{ty}, double>({rows})"),
-                form::PACKED..form::WIDE => format!("get_packed<{ty}, {}>({rows})", form - form::PACKED),
-                form::WIDE..=form::CODES => format!("get_wide<{ty}, {}>({rows})", form - form::WIDE),
-                193..form::CODES64 => format!("get_code<{ty}, i32, {}>({rows})", form - form::CODES),
-                _ => format!("get_code<{ty}, i64, {}>({rows})", form - form::CODES64),
+            let value = match layout {
+                Layout::Same | Layout::Null => format!("get_same<{ty}>(p)"),
+                Layout::Rows => format!("get_row<{ty}>({rows})"),
+                Layout::I32 => format!("get_plain<{ty}, i32>({rows})"),
+                Layout::I64 => format!("get_plain<{ty}, i64>({rows})"),
+                Layout::I128 => format!("get_plain<{ty}, i128>({rows})"),
+                Layout::F64 => format!("get_plain<{ty}, double>({rows})"),
+                Layout::Packed(width) => format!("get_packed<{ty}, {width}>({rows})"),
+                Layout::Steps(width) => format!("get_steps<{ty}, {width}>({rows})"),
+                Layout::Wide(width) => format!("get_wide<{ty}, {width}>({rows})"),
+                Layout::Codes(width) => format!("get_code<{ty}, i32, {width}>({rows})"),
+                Layout::Codes64(width) => format!("get_code<{ty}, i64, {width}>({rows})"),
             };
             cases.push((form, value));
         }

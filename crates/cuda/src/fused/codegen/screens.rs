@@ -13,7 +13,7 @@ use super::pipeline::{Builder, SHARED_BYTES, switch};
 use super::sink::SinkPlan;
 use super::{PartitionWord, TableWord, Word};
 use crate::fused::image::MOST_FORMS;
-use crate::fused::part::form;
+use crate::fused::part::form::Layout;
 use crate::fused::plan::ActKind;
 use crate::fused::table::SHARED_BITMAP_BYTES;
 use crate::fused::{Error, Result};
@@ -62,12 +62,14 @@ impl Builder<'_> {
 
     /// Copies the first bitmap that is small into shared memory.
     pub fn begin_shared(&mut self, screens: &[(usize, usize)], sink: &SinkPlan) {
-        let is_packed = |register: usize| {
+        let has_offsets = |register: usize| {
             let forms = (self.input.forms)(self.input.plan.column(register).unwrap_or(0));
-            forms.iter().any(|form| (form::PACKED..=form::CODES).contains(form))
+            let is_computed =
+                |form: &u32| matches!(Layout::of(*form), Layout::Packed(_) | Layout::Steps(_) | Layout::Wide(_));
+            forms.iter().any(is_computed)
         };
         let bitmap = screens.iter().find_map(|(act, register)| match &self.input.plan.acts[*act].kind {
-            ActKind::Probe(probe) if is_packed(*register) => {
+            ActKind::Probe(probe) if has_offsets(*register) => {
                 let bytes = self.input.tables[probe.table].bitmap_bytes();
                 let fits = bytes <= SHARED_BITMAP_BYTES && bytes + sink.shared_words() * 8 <= SHARED_BYTES;
                 (fits && self.input.rows >= self.input.many_rows).then_some(probe.table)
@@ -141,21 +143,19 @@ impl Builder<'_> {
         let mut needs_rows = false;
         let mut packed = 0;
         for form in forms {
-            match form {
-                form::NULL => cases.push((form, "0".to_string())),
-                form::SAME => {
+            let rows = format!("(p, vector, lane, {low}, {high})");
+            match Layout::of(form) {
+                Layout::Null => cases.push((form, "0".to_string())),
+                Layout::Same => {
                     cases.push((form, format!("get_same<i64>(p) >= {low} && get_same<i64>(p) <= {high} ? ~0u : 0")))
                 }
-                form if (form::PACKED..form::WIDE).contains(&form) && packed < MOST_FORMS => {
+                Layout::Packed(width) if packed < MOST_FORMS => {
                     packed += 1;
-                    let width = form - form::PACKED;
-                    cases.push((form, format!("within<{width}>(p, vector, lane, {low}, {high})")));
+                    cases.push((form, format!("within<{width}>{rows}")));
                 }
-                form if form > form::CODES => {
-                    let (ty, width) =
-                        if form < form::CODES64 { ("i32", form - form::CODES) } else { ("i64", form - form::CODES64) };
-                    cases.push((form, format!("within_codes<{ty}, {width}>(p, vector, lane, {low}, {high})")));
-                }
+                Layout::Steps(width) => cases.push((form, format!("within_steps<{width}>{rows}"))),
+                Layout::Codes(width) => cases.push((form, format!("within_codes<i32, {width}>{rows}"))),
+                Layout::Codes64(width) => cases.push((form, format!("within_codes<i64, {width}>{rows}"))),
                 _ => needs_rows = true,
             }
         }
@@ -176,9 +176,8 @@ impl Builder<'_> {
 
     /// Which rows of a column of codes go on, by the bits of what is found out about each code beforehand: whether it
     /// meets `test`, of `x`.
-    fn codes_screen(&mut self, number: usize, register: usize, form: u32, test: &str) -> String {
+    fn codes_screen(&mut self, number: usize, register: usize, width: u32, test: &str) -> String {
         let column = self.input.plan.column(register).unwrap_or(0);
-        let width = if form < form::CODES64 { form - form::CODES } else { form - form::CODES64 };
         let name = format!("s{number}_codes");
         let args = &mut self.w.args;
         let first = args.named("const u32*", &format!("{name}_first"), Word::CodeFirst(column));
@@ -230,9 +229,9 @@ impl Builder<'_> {
         };
         let key = format!("bits, {low}, {count}, p, vector, lane, live");
         for form in forms {
-            match form {
-                form::NULL => cases.push((form, "0".to_string())),
-                form::SAME => {
+            match Layout::of(form) {
+                Layout::Null => cases.push((form, "0".to_string())),
+                Layout::Same => {
                     let same = "get_same<i64>(p)";
                     cases.push((
                         form,
@@ -241,15 +240,17 @@ impl Builder<'_> {
                         ),
                     ));
                 }
-                form if (form::PACKED..form::WIDE).contains(&form) && packed < MOST_FORMS => {
+                Layout::Packed(width) if packed < MOST_FORMS => {
                     packed += 1;
-                    let width = form - form::PACKED;
                     cases.push((form, format!("where_bit<{width}, {has_all}, {is_first}, {is_shared}>({key})")));
                 }
-                form if form > form::CODES => {
+                Layout::Steps(width) => {
+                    cases.push((form, format!("where_step_bit<{width}, {has_all}, {is_first}, {is_shared}>({key})")));
+                }
+                Layout::Codes(width) | Layout::Codes64(width) => {
                     let bits = self.table_word(table, "const u32*", TableWord::Bits);
                     let test = format!("x >= {low} && x <= {high} && bit_ldg({bits}, (u64)x - (u64){low})");
-                    cases.push((form, self.codes_screen(number, register, form, &test)));
+                    cases.push((form, self.codes_screen(number, register, width, &test)));
                 }
                 _ => needs_rows = true,
             }

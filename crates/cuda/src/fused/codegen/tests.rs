@@ -51,7 +51,8 @@ fn text(program: &Program, sources: &[Vec<Domain>], forms: &[u32], rows: Rows) -
 }
 
 fn golden(name: &str, text: &str) {
-    let path = format!("{}/src/fused/codegen/golden/{name}.cu", env!("CARGO_MANIFEST_DIR"));
+    // From the package's folder, in which tests run.
+    let path = format!("src/fused/codegen/golden/{name}.cu");
     if std::env::var_os("ONEHOP_BLESS").is_some() {
         std::fs::write(&path, text).unwrap();
     }
@@ -99,15 +100,15 @@ fn dense_rows() {
     let product = Expr::arithmetic(ArithmeticOp::Mul, r(1), r(2), BIGINT);
     let pipeline = Pipeline {
         source: 0,
-        columns: vec![0, 1, 2, 3],
+        columns: vec![0, 1, 2, 3, 4],
         steps: vec![Step::Filter(Expr::compare(CompareOp::LessOrEqual, r(3), Expr::int(2400)))],
         sink: Sink::Aggregate {
             keys: vec![r(0)],
-            aggregates: vec![Aggregate::Sum(r(1)), Aggregate::Sum(product), Aggregate::CountRows],
+            aggregates: vec![Aggregate::Sum(r(1)), Aggregate::Sum(product), Aggregate::Sum(r(4)), Aggregate::CountRows],
         },
     };
-    let sources = [vec![domain(0, 3), domain(90_000, 10_500_000), domain(-10, 0), domain(0, 2555)]];
-    let forms = [form::PACKED + 2, form::PACKED + 24, form::CODES + 4, form::PACKED + 12];
+    let sources = [vec![domain(0, 3), domain(90_000, 10_500_000), domain(-10, 0), domain(0, 2555), domain(100, 5000)]];
+    let forms = [form::PACKED + 2, form::PACKED + 24, form::CODES + 4, form::PACKED + 12, form::STEPS + 6];
     golden("dense", &text(&Program { pipelines: vec![pipeline] }, &sources, &forms, Rows::Unique));
 }
 

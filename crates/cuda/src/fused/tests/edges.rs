@@ -15,6 +15,8 @@ use onehop_pipeline::{
 use onehop_segment::ColumnType;
 
 use super::shapes::{BIGINT, executor, executor_of, options, r, same, stored, stored_batch};
+use crate::fused::form::Layout;
+use crate::fused::image::forms_of_column;
 use crate::fused::{Error, Options, Uploads};
 
 fn one(columns: usize, steps: Vec<Step>, sink: Sink) -> Program {
@@ -126,7 +128,8 @@ fn dense_rows() {
     let sums = [r(2), r(3), r(4), r(5), product.clone(), arithmetic(ArithmeticOp::Mul, r(5), r(5))];
     let before = |date: i64| Step::Filter(Expr::compare(CompareOp::LessOrEqual, r(6), Expr::int(date)));
     let executor = executor();
-    for steps in [vec![], vec![before(2400)], vec![before(-1)]] {
+    // All of them, nearly all, a few of each vector, none.
+    for steps in [vec![], vec![before(2400)], vec![before(60)], vec![before(-1)]] {
         for keys in [vec![r(0)], vec![r(0), r(1)]] {
             for few in [1, 3, 6] {
                 let mut aggregates: Vec<Aggregate> = sums[..few].iter().cloned().map(Aggregate::Sum).collect();
@@ -136,6 +139,98 @@ fn dense_rows() {
                 let sink = Sink::Aggregate { keys: keys.clone(), aggregates };
                 same(&executor, one(7, steps.clone(), sink), vec![Arc::clone(&source)]);
             }
+        }
+    }
+}
+
+/// Values that lie in steps are computed of their codes: of 32 bits and of 64, from below zero, of the whole range that there
+/// is, with NULLs; asked for ranges whose ends are on a step, beside one, and beyond all of them; as keys, of groups and of
+/// tables, and as arguments.
+#[test]
+fn codes_in_steps_are_computed() {
+    let rows = 20_000;
+    let column = |of: &dyn Fn(usize) -> i64| (0..rows).map(|row| Some(of(row))).collect::<Vec<_>>();
+    let steps = |salt: u64, count: u64| move |row: usize| (noise(row, salt) % count) as i64;
+    let hundreds = column(&|row| 100 + 100 * steps(1, 50)(row));
+    let below = column(&|row| -5_000_000 + 1_000_003 * steps(2, 11)(row));
+    let wide = column(&|row| -(1 << 60) + (1 << 40) * steps(3, 200)(row));
+    let whole = column(&|row| [i64::MIN, i64::MAX][steps(4, 2)(row) as usize]);
+    // Of other steps in each segment, and of none in one of them.
+    let mixed = column(&|row| match row / 4096 {
+        2 => [0, 1000, 5000, 17_000][steps(5, 4)(row) as usize],
+        segment => (segment as i64 + 1) * 1000 * steps(5, 9)(row),
+    });
+    let nullable: Vec<Option<i64>> = (0..rows).map(|row| (row % 5 > 0).then(|| 7000 * steps(6, 30)(row))).collect();
+    let few = column(&|row| 1_000_000 * steps(7, 3)(row));
+    let columns = [hundreds, below, wide, whole, mixed, nullable, few];
+    let source = stored(&columns, 4096, 1024);
+    for column in 0..columns.len() {
+        let forms = forms_of_column(&*source, column).unwrap();
+        assert!(forms.iter().any(|form| matches!(Layout::of(*form), Layout::Steps(_))), "column {column}: {forms:?}");
+    }
+    let executor = executor();
+    let exprs: Vec<Expr> = (0..columns.len()).map(r).collect();
+    same(&executor, one(7, vec![], Sink::Collect { columns: exprs.clone() }), vec![Arc::clone(&source)]);
+    let within = |register, low: i64, high: i64| {
+        Step::Filter(Expr::And(vec![
+            Expr::compare(CompareOp::GreaterOrEqual, r(register), Expr::int(low)),
+            Expr::compare(CompareOp::LessOrEqual, r(register), Expr::int(high)),
+        ]))
+    };
+    let sums =
+        || exprs.iter().cloned().flat_map(|expr| [Aggregate::Sum(expr.clone()), Aggregate::Count(expr)]).collect();
+    for (register, low, high) in [
+        (0, 100, 5000),
+        (0, 101, 299),
+        (0, 200, 300),
+        (0, 199, 301),
+        (0, 101, 199),
+        (0, i64::MIN, 100),
+        (0, 5000, i64::MAX),
+        (0, 5001, i64::MAX),
+        (0, 0, 99),
+        (1, -4_000_000, 1),
+        (2, -(1 << 60) + 1, -(1 << 59)),
+        (3, i64::MIN, 0),
+        (3, i64::MIN + 1, i64::MAX),
+        (3, i64::MIN + 1, i64::MAX - 1),
+        (4, 4000, 17_000),
+        (5, 7001, 63_000),
+    ] {
+        let sink = Sink::Aggregate { keys: vec![], aggregates: sums() };
+        same(&executor, one(7, vec![within(register, low, high)], sink), vec![Arc::clone(&source)]);
+    }
+    for keys in [vec![r(6)], vec![r(1), r(6)], vec![r(2)], vec![r(5)]] {
+        let product = Expr::arithmetic(ArithmeticOp::Mul, r(0), r(1), BIGINT);
+        let aggregates = [r(0), r(1), r(4), product].map(Aggregate::Sum).into_iter().chain([Aggregate::CountRows]);
+        let sink = Sink::Aggregate { keys, aggregates: aggregates.collect() };
+        same(&executor, one(7, vec![], sink), vec![Arc::clone(&source)]);
+    }
+    // Keys of a table in steps as well, and between them; in shared memory, and not.
+    let keys = (0..60).map(|key| Some(key * 50)).collect::<Vec<_>>();
+    let wide_keys = (0..60).map(|key| Some(i64::MAX - key)).collect::<Vec<_>>();
+    let build_source = stored(&[keys, wide_keys], 4096, 1024);
+    for executor in [executor, executor_of(Options { many_rows: u64::MAX, ..options() })] {
+        for (key, register, kind) in [
+            (0, 0, JoinKind::Semi),
+            (0, 4, JoinKind::Inner),
+            (0, 5, JoinKind::Semi),
+            (0, 5, JoinKind::Anti),
+            (1, 3, JoinKind::Semi),
+            (1, 3, JoinKind::Anti),
+        ] {
+            let few = Pipeline {
+                source: 0,
+                columns: vec![key],
+                steps: vec![],
+                sink: Sink::Build { keys: vec![r(0)], payload: vec![] },
+            };
+            let probe =
+                Step::Probe(Probe { table: 0, kind, keys: vec![r(register)], payload: vec![], condition: None });
+            let sink = Sink::Aggregate { keys: vec![], aggregates: sums() };
+            let all = Pipeline { source: 1, columns: (0..7).collect(), steps: vec![probe], sink };
+            let program = Program { pipelines: vec![few, all] };
+            same(&executor, program, vec![Arc::clone(&build_source), Arc::clone(&source)]);
         }
     }
 }

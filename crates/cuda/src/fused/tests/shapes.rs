@@ -112,3 +112,24 @@ fn star_queries() {
         assert!(steps.iter().all(|step| step.rows_out > 0 && step.rows_out <= step.rows_in), "{name}: {steps:?}");
     }
 }
+
+/// Whatever the constants rule out, nothing and everything included.
+#[test]
+fn queries_of_one_shape_are_compiled_once() {
+    let executor = executor_of(Options { counts: false, ..options() });
+    let star = Star::new(20_000, 0.02);
+    let discounts = [(1, 3), (0, 10), (11, 20)];
+    let quantities = [(0, 24), (26, 35), (1, 50), (-5, 0)];
+    let mut queries = 0;
+    for (number, discounts) in discounts.into_iter().enumerate() {
+        for (more, quantities) in quantities.into_iter().enumerate() {
+            for year in [1992 + (number + more) as i64, 1998, 2005] {
+                let (_, program, sources) = star.query_1(year, discounts, quantities);
+                same(&executor, program, sources);
+                queries += 1;
+            }
+        }
+    }
+    assert_eq!(queries, 36);
+    assert_eq!(executor.compiler().counts().compiled, 2, "{:?}", executor.compiler().counts());
+}

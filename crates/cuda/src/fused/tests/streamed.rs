@@ -388,3 +388,28 @@ fn a_device_without_room_for_all_slots_takes_turns() {
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
     assert!(machine.living().is_empty(), "{:?}", machine.living());
 }
+
+/// What is long enough is copied to the device from the memory that blocks are kept in; small planes, validity and parts go
+/// with the batch.
+#[test]
+fn blocks_are_copied_from_where_they_lie() {
+    let (machine, context) = Machine::start();
+    for threads in [0, 3] {
+        let mut executor = Executor::new(&context, &fake::nvrtc(), None, in_small_batches(threads));
+        executor.register_eagerly();
+        for (_, program, sources) in Star::new(80_000, 0.02).queries() {
+            same(&executor, &Streamed, &program, &sources);
+        }
+        let rows = 70_000;
+        let nullable = (0..rows).map(|row| (row % 7 > 0).then(|| (row * 7919 % 16_000_000) as i64)).collect();
+        let wide = (0..rows).map(|row| Some((row as i64) << 38 | 1)).collect();
+        let source = stored(&[nullable, wide], 1 << 20, 1 << 16);
+        same(&executor, &Streamed, &one(2, vec![less(0, 9_000_000)], sums(2)), &[source]);
+        // Three columns of the star's have planes so long, in five queries.
+        assert!(executor.stager().direct_bytes() > 1 << 20, "{}", executor.stager().direct_bytes());
+        assert!(!machine.registered().is_empty());
+        drop(executor);
+        assert!(machine.registered().is_empty());
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+}

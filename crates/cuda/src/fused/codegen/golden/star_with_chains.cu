@@ -85,7 +85,7 @@ KERNEL(run, Args) {
                     const i32 v5 = r2 * r1;
                     const u64 v6 = digit(v4, A.k21);
                     u64* const state = mine + v6;
-                    mark(state);
+                    mark_near(state);
                     add_wide_near(state + 1 * A.groups_count, state + 2 * A.groups_count, (u128)(i128)v5);
                 }
             }
