@@ -37,20 +37,20 @@ pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Stop> {
     }
 }
 
-/// What is no database is not called a damaged one; but a database that has lost its catalog is.
+/// What is no database is not called a damaged one; but a database that has lost its store is.
 fn refuse_other_things(path: &Path) -> Result<(), Stop> {
     let name = path.display();
     let entries = fs::read_dir(path).map_err(|e| Stop::System(format!("there is no database at {name}"), e))?;
     let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
-    if names.iter().any(|name| name == "catalog") {
+    if names.iter().any(|name| name == "store" || name == "catalog") {
         return Ok(());
     }
     let segments = fs::read_dir(path.join("segments")).into_iter().flatten().flatten();
     if segments.map(|entry| entry.path()).any(|file| file.extension() == Some(OsStr::new("seg"))) {
-        let error = Error::new(ErrorKind::Corrupt, format!("{name}/catalog is missing, and there are segment files"));
-        return Err(error.with_hint("restore the catalog from a backup; to begin anew, remove the directory").into());
+        let error = Error::new(ErrorKind::Corrupt, format!("{name}/store is missing, and there are segment files"));
+        return Err(error.with_hint("restore that file from a backup; to begin anew, remove the directory").into());
     }
-    Err(Error::new(ErrorKind::NotFound, format!("there is no database at {name}: the directory has no catalog")).into())
+    Err(Error::new(ErrorKind::NotFound, format!("there is no database at {name}: the directory has no store")).into())
 }
 
 fn as_text(args: &CheckArgs, report: &CheckReport, elapsed: Duration) -> String {
@@ -60,7 +60,10 @@ fn as_text(args: &CheckArgs, report: &CheckReport, elapsed: Duration) -> String 
     }
     let counts =
         [(report.tables, "table"), (report.files, "file"), (report.rows, "row"), (report.blocks, "column block")];
-    let counts: Vec<String> = counts.iter().map(|(n, thing)| units::plural(*n, thing)).collect();
+    let mut counts: Vec<String> = counts.iter().map(|(n, thing)| units::plural(*n, thing)).collect();
+    if report.fresh_rows > 0 {
+        counts.push(units::plural(report.fresh_rows, "fresh row"));
+    }
     let verified = units::bytes(report.verified_bytes);
     let rate = units::rate(report.verified_bytes, elapsed).map_or(String::new(), |rate| format!(" at {rate}"));
     let verdict = if report.problems.is_empty() { "no problems" } else { "damaged" };
@@ -76,6 +79,7 @@ fn as_json(args: &CheckArgs, report: &CheckReport, elapsed: Duration) -> String 
         "tables": report.tables,
         "files": report.files,
         "rows": report.rows,
+        "fresh_rows": report.fresh_rows,
         "blocks": report.blocks,
         "verified_bytes": report.verified_bytes,
         "elapsed_ns": elapsed.as_nanos() as u64,
@@ -89,7 +93,8 @@ mod tests {
     use super::*;
 
     fn report(problems: Vec<Problem>) -> CheckReport {
-        CheckReport { tables: 1, files: 14, rows: 6_001_215, blocks: 3_312, verified_bytes: 182_000_000, problems }
+        let (rows, fresh_rows, verified_bytes) = (6_001_215, 0, 182_000_000);
+        CheckReport { tables: 1, files: 14, rows, fresh_rows, blocks: 3_312, verified_bytes, problems }
     }
 
     fn args() -> CheckArgs {

@@ -21,6 +21,7 @@ mod settings;
 mod shell;
 mod source;
 mod statement;
+mod store;
 mod terminal;
 mod version;
 mod view;

@@ -147,6 +147,7 @@ fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Corrupt => "corrupt",
         ErrorKind::TooNew => "too_new",
         ErrorKind::Locked => "locked",
+        ErrorKind::Conflict => "conflict",
         ErrorKind::Io => "io",
         ErrorKind::Resources => "resources",
         ErrorKind::Cancelled => "cancelled",

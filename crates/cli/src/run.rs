@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure, Stop};
 use crate::shell::dot::Flow;
 use crate::terminal::Terminal;
 use crate::view::View;
-use crate::{check, doctor, explain, gpu, lab, message, pipe, script, settings, shell};
+use crate::{check, doctor, explain, gpu, lab, message, pipe, script, settings, shell, store};
 
 /// Does it; says what went wrong.
 pub fn run(args: Args) -> Exit {
@@ -23,6 +23,7 @@ pub fn run(args: Args) -> Exit {
         Some(Command::Gen(args)) => lab::generate::run(&args, &terminal).map_err(Failure::from),
         Some(Command::Bench(what)) => bench(what, &terminal).map_err(Failure::from),
         Some(Command::Explain(args)) => explain::run(&args).map_err(Failure::from),
+        Some(Command::Store(command)) => store::run(&command).map_err(Failure::from),
         Some(Command::Pipe(args)) => pipe(args).map_err(Failure::from),
         Some(Command::Completions { shell }) => completions(shell).map_err(Failure::from),
         None => sql(&args.sql, terminal),
@@ -42,6 +43,8 @@ fn bench(what: BenchCommand, terminal: &Terminal) -> Result<(), Stop> {
         BenchCommand::Tpch(args) => lab::bench::run(Suite::Tpch, &args, terminal),
         BenchCommand::Io(args) => lab::io::run(&args, terminal),
         BenchCommand::Q6(args) => lab::q6::run(&args, terminal),
+        BenchCommand::Commit(args) => lab::commit::run(&args, terminal),
+        BenchCommand::Osp(args) => lab::osp::run(&args, terminal),
     }
 }
 

@@ -292,7 +292,7 @@ fn check_finds_a_flipped_byte() -> io::Result<()> {
         said.out
     );
 
-    let segment = largest_file(std::path::Path::new(&path))?;
+    let segment = largest_file(&std::path::Path::new(&path).join("segments"))?;
     let mut bytes = std::fs::read(&segment)?;
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;

@@ -3,7 +3,10 @@
 //! - [`generate`]: the tables of the Star Schema Benchmark and of TPC-H, at any scale, in independent chunks, and their
 //!   way into Parquet, CSV and tbl files.
 //! - [`queries`]: the queries of both benchmarks.
+//! - [`bench`]: runs them, and measures the paths that bytes take.
+//! - [`osp`]: the simulator of optimized shadow paging.
 
 pub mod bench;
 pub mod generate;
+pub mod osp;
 pub mod queries;

@@ -220,7 +220,7 @@ pub(super) fn parallel(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("a whole number from 1 to {MAX_PARALLEL}"))
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let unit = match text[digits..].trim() {
@@ -236,7 +236,7 @@ fn time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn positive_time(text: &str) -> Result<Duration, String> {
+pub(super) fn positive_time(text: &str) -> Result<Duration, String> {
     time(text).and_then(|time| if time < Duration::from_millis(10) { Err("10ms or more".into()) } else { Ok(time) })
 }
 

@@ -1,8 +1,11 @@
 //! What was typed. Nothing here opens, reads or decides anything beyond whether the words make sense.
 
+mod commit;
 mod io;
+mod osp;
 mod q6;
 mod report;
+mod store;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,9 +19,12 @@ use crate::settings;
 use crate::terminal::{Terminal, note};
 use crate::{message, version};
 
+pub use commit::CommitArgs;
 pub use io::{Emit, IoArgs};
+pub use osp::OspArgs;
 pub use q6::{CufileFlight, DeviceThreads, Q6Args};
 pub use report::ReportArgs;
+pub use store::{BackupArgs, DumpArgs, StoreArgs, StoreCommand};
 
 const ABOUT: &str = "An analytical SQL engine that reads each byte once and shows the count.";
 
@@ -93,6 +99,9 @@ pub enum Command {
     /// Show how a query is run: its operators, blocks, rows, bytes and times
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Check, print, copy or shrink the file of a store
+    #[command(subcommand, after_help = store::EXAMPLES)]
+    Store(StoreCommand),
     /// Answer requests: one JSON object a line in, one a line out, for programs in any language
     Pipe(PipeArgs),
     /// Print a completion script for a shell
@@ -136,6 +145,8 @@ Examples:
   onehop bench tpch --sf 1 --queries 1,6,12-14 --runs 9 --json figures.json
   onehop bench io /data --bs 64KiB,1MiB --iodepth 1,8      what the disk under /data gives, by every path
   onehop bench q6 /data --plot figure7.svg                 Query 6 by processor and GPU, and what its time goes to
+  onehop bench commit /data                                what a durable transaction costs under /data
+  onehop bench osp --plot figure4.svg                      flushes of shadow paging and of logs, simulated
 
 Answers are checked against stored ones at scale factors 0.01, 0.1 and 1. A wrong answer gets no time, and exit code 1.";
 
@@ -210,6 +221,12 @@ pub enum BenchCommand {
     /// TPC-H Query 6 by every way that bytes and work can be split between processor and GPU, every answer checked
     #[command(after_help = q6::EXAMPLES)]
     Q6(Q6Args),
+    /// Small transactions on the store: rates, latencies, bytes written, recovery
+    #[command(after_help = commit::EXAMPLES)]
+    Commit(CommitArgs),
+    /// Optimized shadow paging against undo and redo logging: flushes of persistent memory, simulated
+    #[command(after_help = osp::EXAMPLES)]
+    Osp(OspArgs),
 }
 
 /// `onehop bench ssb|tpch`.

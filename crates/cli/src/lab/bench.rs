@@ -42,7 +42,8 @@ pub fn run(suite: Suite, args: &BenchArgs, terminal: &Terminal) -> Result<(), St
     }
     let threads = settings::threads(&settings::effective(&given)?);
     let path = args.db.clone().unwrap_or_else(|| default_database(suite.name(), args.sf));
-    if !path.join("catalog").exists() {
+    // The second is what databases had before they had a store.
+    if !["store", "catalog"].iter().any(|file| path.join(file).exists()) {
         note(format!("generating {} SF {} into {}", suite.name(), args.sf, path.display()));
         make(suite, args, threads, &path, terminal)?;
     }

@@ -1,9 +1,11 @@
 //! The commands that make benchmark data and run benchmarks on it.
 
 pub mod bench;
+pub mod commit;
 mod environment;
 pub mod generate;
 pub mod io;
+pub mod osp;
 mod output;
 pub mod q6;
 

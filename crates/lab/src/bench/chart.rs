@@ -56,6 +56,15 @@ pub struct Bars {
     /// Where the axis ends; at the highest bar if nowhere else.
     pub highest: Option<f64>,
     pub bars: Vec<(String, Vec<f64>)>,
+    pub marks: Option<Marks>,
+}
+
+/// Lines across bars: what they are to be compared with.
+#[derive(Clone, Debug)]
+pub struct Marks {
+    pub name: String,
+    /// For each bar; a bar may have none.
+    pub heights: Vec<Option<f64>>,
 }
 
 /// A chart.
@@ -78,7 +87,10 @@ impl Panel {
     fn names(&self) -> Vec<(String, bool)> {
         match self {
             Panel::Lines(lines) => lines.series.iter().map(|one| (one.name.clone(), one.is_dashed)).collect(),
-            Panel::Bars(bars) => bars.parts.iter().map(|part| (part.to_string(), false)).collect(),
+            Panel::Bars(bars) => {
+                let parts = bars.parts.iter().map(|part| (part.to_string(), false));
+                parts.chain(bars.marks.iter().map(|marks| (marks.name.clone(), true))).collect()
+            }
         }
     }
 }
@@ -214,7 +226,8 @@ impl Canvas {
                 }
             }
             Panel::Bars(bars) => {
-                let sums: Vec<f64> = bars.bars.iter().map(|(_, parts)| parts.iter().sum()).collect();
+                let mut sums: Vec<f64> = bars.bars.iter().map(|(_, parts)| parts.iter().sum()).collect();
+                sums.extend(bars.marks.iter().flat_map(|marks| marks.heights.iter().flatten()));
                 let high = bars.highest.unwrap_or_else(|| range(&sums, Axis::Linear).1);
                 let area = Area { x, y, width, places: bars.bars.len(), low: 0.0, high, axis: Axis::Linear };
                 let labels: Vec<String> = bars.bars.iter().map(|(label, _)| label.clone()).collect();
@@ -290,6 +303,17 @@ impl Canvas {
                      <title>{title}</title></rect>"
                 );
             }
+        }
+        let Some(marks) = &bars.marks else { return };
+        let class = number_of(&marks.name) % COLOURS;
+        for (place, height) in marks.heights.iter().enumerate() {
+            let Some(height) = height else { continue };
+            let (x, y, width) = (area.at(place) - width / 2.0 - 6.0, area.of(*height), width + 12.0);
+            let title = escaped(&format!("{}: {}", marks.name, number(*height)));
+            let _ = writeln!(
+                self.body,
+                "<path class=\"line c{class} dashed\" d=\"M{x:.1} {y:.1}h{width:.1}\"><title>{title}</title></path>"
+            );
         }
     }
 

@@ -5,7 +5,8 @@
 //! one ([`answers`]); a query with a wrong answer gets no figure.
 
 pub mod answers;
-mod chart;
+pub(crate) mod chart;
+pub mod commit;
 pub mod io;
 pub mod q6;
 pub mod report;

@@ -98,11 +98,11 @@ impl<S: DeserializeOwned, L: Line + DeserializeOwned, P: DeserializeOwned> Repor
 }
 
 /// A field of text.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }
 
 /// A field that may have nothing in it.
-pub(super) fn or_empty<T: ToString>(value: Option<T>) -> String {
+pub(crate) fn or_empty<T: ToString>(value: Option<T>) -> String {
     value.map_or(String::new(), |value| value.to_string())
 }

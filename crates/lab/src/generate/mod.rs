@@ -7,7 +7,7 @@
 //! Every column is non-null and every string column is Utf8View.
 
 mod calendar;
-mod random;
+pub(crate) mod random;
 pub mod segments;
 pub mod ssb;
 pub mod tpch;

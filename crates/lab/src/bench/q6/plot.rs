@@ -86,6 +86,7 @@ fn panel(title: String, points: &[&Measured], highest: Option<f64>, stack: &Stac
         parts: stack.parts.to_vec(),
         highest,
         bars: points.iter().filter_map(bar).collect(),
+        marks: None,
     })
 }
 

@@ -214,6 +214,7 @@ fn processors(all: &[&Measured]) -> Figure {
                 parts: vec!["user", "system", "waiting for storage"],
                 highest: Some(100.0),
                 bars: bars.collect(),
+                marks: None,
             }));
         }
     }
@@ -266,6 +267,7 @@ fn rates(all: &[&Measured]) -> Panel {
         parts: vec!["rate"],
         highest: None,
         bars: all.iter().map(bar).collect(),
+        marks: None,
     })
 }
 

@@ -1,0 +1,281 @@
+//! Small transactions on the store: rates, latencies, bytes written for each byte of use, waits for the device, and how long
+//! a store takes to open after a crash.
+//!
+//! 1. A store is made and filled. Every point then runs on it in turn, once unmeasured and once measured; between the two, and
+//!    after the latter, the store does what it has put off (a checkpoint), so that its bytes are counted, and its time is not.
+//! 2. For recovery stores of several sizes are made, and get transactions that no checkpoint follows. The file is copied while
+//!    the store is open: what a crash of the process would leave. The copy is opened, with the clock running.
+
+pub mod drive;
+pub mod report;
+pub mod written;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use onehop_store::{Options, Store};
+use serde::{Deserialize, Serialize};
+
+use crate::osp::random::Distribution;
+use drive::{Data, Driven, Failure, Key, Point, Worker, drive, fill};
+use report::Measured;
+use written::Written;
+
+/// The tree that pairs are in.
+const TREE: &str = "pairs";
+/// Transactions that a store has to recover.
+const UNSETTLED_COMMITS: u64 = 1_000;
+
+/// The result of the benchmark's steps.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The store said no.
+    #[error("{0}")]
+    Store(#[from] onehop_store::Error),
+    /// A file of the benchmark's own.
+    #[error("cannot {attempt} {path}: {source}")]
+    File {
+        /// What was attempted.
+        attempt: &'static str,
+        /// On what.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The driver met an error that is none of the store's.
+    #[error("{0}")]
+    Driver(Failure),
+    /// Ended from outside.
+    #[error("the benchmark was cancelled")]
+    Cancelled,
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure.downcast::<onehop_store::Error>() {
+            Ok(error) => Error::Store(*error),
+            Err(other) => Error::Driver(other),
+        }
+    }
+}
+
+/// A store in a file of its own, which goes with it.
+#[derive(Debug)]
+pub struct Bench {
+    store: Store,
+    path: PathBuf,
+    data: Data,
+    keep: bool,
+    /// Runs so far: each has keys and values of its own.
+    runs: u32,
+}
+
+impl drive::Store for Store {
+    fn worker(&self) -> Result<Box<dyn Worker + '_>, Failure> {
+        Ok(Box::new(self))
+    }
+}
+
+impl Worker for &Store {
+    fn commit(&mut self, pairs: &[(Key, Vec<u8>)]) -> Result<(), Failure> {
+        let transaction = self.write()?;
+        let mut tree = transaction.tree(TREE)?;
+        for (key, value) in pairs {
+            tree.insert(key, value)?;
+        }
+        drop(tree);
+        Ok(transaction.commit()?)
+    }
+}
+
+impl Bench {
+    /// Makes a store at `path`, where there must be nothing, and fills it. With `keep` the file stays.
+    ///
+    /// # Errors
+    /// The store's; there is something at `path`.
+    pub fn new(path: &Path, data: Data, options: &Options, keep: bool) -> Result<Self> {
+        Store::create(path, options)?;
+        // From here on the file is ours to remove.
+        let bench = Self { store: Store::open(path, options)?, path: path.into(), data, keep, runs: 0 };
+        fill(&bench.store, &data)?;
+        bench.store.checkpoint()?;
+        Ok(bench)
+    }
+
+    /// Runs a point for `ramp`, and then for `runtime`, measured.
+    ///
+    /// # Errors
+    /// The store's, or `cancel` was set.
+    pub fn measure(
+        &mut self,
+        point: &Point,
+        ramp: Duration,
+        runtime: Duration,
+        cancel: &AtomicBool,
+    ) -> Result<Measured> {
+        self.run(point, ramp, cancel)?;
+        self.store.checkpoint()?;
+        let (before, stats) = (self.written(), self.store.stats());
+        let driven = self.run(point, runtime, cancel)?;
+        self.store.checkpoint()?;
+        Ok(Measured::new(point, &self.data, &driven, &self.written().since(&before), &stats, &self.store.stats()))
+    }
+
+    /// Bytes of the file.
+    pub fn file_bytes(&self) -> u64 {
+        fs::metadata(&self.path).map_or(0, |metadata| metadata.len())
+    }
+
+    fn run(&mut self, point: &Point, time: Duration, cancel: &AtomicBool) -> Result<Driven> {
+        self.runs += 1;
+        let driven = drive(&self.store, &self.data, point, self.runs, time, cancel)?;
+        if cancel.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(driven) }
+    }
+
+    fn written(&self) -> Written {
+        Written::now(&self.path)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !self.keep {
+            // Nothing hangs on it: a file that stays is in the way of the next run, which says so.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// How long a store takes to open.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// Its keys.
+    pub keys: u64,
+    /// Its file's length.
+    pub file_bytes: u64,
+    /// Transactions of one key since the last checkpoint that was asked for; the store may have made one itself.
+    pub unsettled_commits: u64,
+    /// As a crash has left it.
+    pub crashed_open_ns: u64,
+    /// As it was closed.
+    pub closed_open_ns: u64,
+}
+
+/// Makes a store of so many keys at `path`, where there must be nothing, and opens what a crash would leave of it.
+///
+/// # Errors
+/// The store's; there is something at `path`; the recovered store does not have all keys.
+pub fn recover(path: &Path, data: Data, options: &Options, cancel: &AtomicBool) -> Result<Recovered> {
+    let bench = Bench::new(path, data, options, false)?;
+    let mut worker = &bench.store;
+    let mut random = crate::osp::random::Random::new(data.seed);
+    let mut keys = crate::osp::random::Keys::new(Distribution::Uniform, data.keys, data.seed);
+    for _ in 0..UNSETTLED_COMMITS {
+        let value = (0..data.value_bytes).map(|_| random.bits() as u8).collect();
+        worker.commit(&[(keys.draw().to_be_bytes(), value)])?;
+        if cancel.load(Ordering::Relaxed) {
+            return Err(Error::Cancelled);
+        }
+    }
+    let copy = Copy::of(path)?;
+    let file_bytes = bench.file_bytes();
+    let crashed_open_ns = opened(&copy.0, &data, options)?;
+    // It was closed just now.
+    let closed_open_ns = opened(&copy.0, &data, options)?;
+    Ok(Recovered { keys: data.keys, file_bytes, unsettled_commits: UNSETTLED_COMMITS, crashed_open_ns, closed_open_ns })
+}
+
+/// Opens a store, looks whether it has its keys, and closes it. Returns the time of opening.
+fn opened(path: &Path, data: &Data, options: &Options) -> Result<u64> {
+    let began = Instant::now();
+    let store = Store::open(path, options)?;
+    let taken = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let found = store.read()?.tree(TREE)?.len()?;
+    if found != data.keys {
+        return Err(Error::Driver(format!("{found} keys of {} are left in {}", data.keys, path.display()).into()));
+    }
+    store.close()?;
+    Ok(taken)
+}
+
+/// A copy of a file, which goes with this.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn of(path: &Path) -> Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push("-crashed");
+        let copy = Self(name.into());
+        fs::copy(path, &copy.0).map_err(|source| Error::File {
+            attempt: "copy",
+            path: path.display().to_string(),
+            source,
+        })?;
+        Ok(copy)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const DATA: Data = Data { keys: 2_000, value_bytes: 100, seed: 1 };
+    const POINT: Point = Point { transaction_keys: 10, keys: Distribution::Uniform, threads: 2 };
+
+    #[test]
+    fn a_point_is_measured_and_the_file_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.store");
+        let go = AtomicBool::new(false);
+        let mut bench = Bench::new(&path, DATA, &Options::default(), false).unwrap();
+        let time = Duration::from_millis(30);
+        let measured = bench.measure(&POINT, time, time, &go).unwrap();
+        assert!(measured.commits > 0 && measured.commits_per_sec > 0.0);
+        assert!(measured.p50_ns <= measured.p99_ns && measured.p99_ns <= measured.max_ns);
+        assert_eq!(measured.useful_bytes_per_commit, 1_080.0);
+        // Ten keys are in a page at least, and there is at least one fence for as many transactions as there are threads.
+        assert!(measured.store_written_bytes_per_commit >= 4_096.0, "{measured:?}");
+        assert!(measured.fences_per_commit >= 0.5 && measured.commits_per_batch <= 2.0, "{measured:?}");
+        assert!(bench.store.check().unwrap().is_sound());
+        assert!(matches!(bench.measure(&POINT, time, time, &AtomicBool::new(true)), Err(Error::Cancelled)));
+        drop(bench);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn nothing_is_written_over_and_what_is_kept_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.store");
+        fs::write(&path, "mine").unwrap();
+        assert!(matches!(Bench::new(&path, DATA, &Options::default(), false), Err(Error::Store(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        fs::remove_file(&path).unwrap();
+        drop(Bench::new(&path, DATA, &Options::default(), true).unwrap());
+        assert_eq!(
+            Store::open(&path, &Options::default()).unwrap().read().unwrap().tree(TREE).unwrap().len().unwrap(),
+            2_000
+        );
+    }
+
+    #[test]
+    fn a_crashed_store_has_all_its_keys_and_both_files_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.store");
+        let recovered = recover(&path, DATA, &Options::default(), &AtomicBool::new(false)).unwrap();
+        assert_eq!((recovered.keys, recovered.unsettled_commits), (2_000, UNSETTLED_COMMITS));
+        assert!(recovered.file_bytes > 200_000 && recovered.crashed_open_ns > 0 && recovered.closed_open_ns > 0);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,182 @@
+//! What a report has of each point.
+
+use onehop_store::Stats;
+use serde::{Deserialize, Serialize};
+
+use super::Recovered;
+use super::drive::{Data, Driven, Point};
+use super::written::Written;
+use crate::bench::report::{self, Line, or_empty, quoted};
+use crate::osp::accounting;
+use crate::osp::random::{Distribution, Order};
+
+/// A whole run. No point is ever missing.
+pub type Report = report::Report<Settings, Measured, Point>;
+
+/// How it was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    /// Where the store lies.
+    pub path: String,
+    /// What is in it.
+    #[serde(flatten)]
+    pub data: Data,
+    /// Unmeasured time of each point.
+    pub ramp_ns: u64,
+    /// Measured time of each point.
+    pub runtime_ns: u64,
+    /// Opening after a crash, by size.
+    pub recovered: Vec<Recovered>,
+}
+
+/// A point. What is written includes the checkpoint at its end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// What was measured.
+    #[serde(flatten)]
+    pub point: Point,
+    /// Transactions that became durable.
+    pub commits: u64,
+    /// The rate.
+    pub commits_per_sec: f64,
+    /// Median latency.
+    pub p50_ns: u64,
+    /// The latency that nine of ten transactions stay below.
+    pub p90_ns: u64,
+    /// 99 of 100.
+    pub p99_ns: u64,
+    /// 999 of 1,000.
+    pub p999_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// Keys and values.
+    pub useful_bytes_per_commit: f64,
+    /// As the store counts what it has written.
+    pub store_written_bytes_per_commit: f64,
+    /// Bytes handed to the system in calls that write.
+    pub handed_bytes_per_commit: Option<f64>,
+    /// Bytes that reached the device, by anybody.
+    pub device_bytes_per_commit: Option<f64>,
+    /// What the store wrote by what was of use.
+    pub write_amplification_ratio: f64,
+    /// Waits for the device.
+    pub fences_per_commit: f64,
+    /// Transactions that became durable together.
+    pub commits_per_batch: f64,
+}
+
+impl Measured {
+    /// Of a run, with what the system and the store counted meanwhile.
+    pub fn new(point: &Point, data: &Data, driven: &Driven, written: &Written, before: &Stats, after: &Stats) -> Self {
+        let each = |count: u64| count as f64 / driven.commits.max(1) as f64;
+        let at = |quantile| driven.latencies.value_at_quantile(quantile);
+        let stored = after.backend.written_bytes - before.backend.written_bytes;
+        let useful = data.useful_bytes(point.transaction_keys) as f64;
+        Self {
+            point: *point,
+            commits: driven.commits,
+            commits_per_sec: driven.commits as f64 / driven.elapsed.as_secs_f64(),
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: driven.latencies.max(),
+            useful_bytes_per_commit: useful,
+            store_written_bytes_per_commit: each(stored),
+            handed_bytes_per_commit: written.handed_bytes.map(each),
+            device_bytes_per_commit: written.device_bytes.map(each),
+            write_amplification_ratio: each(stored) / useful,
+            fences_per_commit: each(after.backend.fences - before.backend.fences),
+            commits_per_batch: driven.commits as f64 / (after.batches - before.batches).max(1) as f64,
+        }
+    }
+
+    /// `uniform`, `zipf 0.99 scrambled`.
+    pub fn distribution(&self) -> String {
+        match self.point.keys {
+            Distribution::Uniform => "uniform".into(),
+            Distribution::Zipf { exponent, order } => {
+                format!("zipf {exponent} {}", accounting::name(&Order::ALL, order))
+            }
+        }
+    }
+}
+
+impl Line for Measured {
+    const BENCHMARK: &'static str = "commit";
+    const SCHEMA_VERSION: u32 = 1;
+    const COLUMNS: &'static [&'static str] = &COLUMNS;
+
+    fn fields(&self) -> Vec<String> {
+        vec![
+            self.point.transaction_keys.to_string(),
+            quoted(&self.distribution()),
+            self.point.threads.to_string(),
+            self.commits.to_string(),
+            self.commits_per_sec.to_string(),
+            self.p50_ns.to_string(),
+            self.p90_ns.to_string(),
+            self.p99_ns.to_string(),
+            self.p999_ns.to_string(),
+            self.max_ns.to_string(),
+            self.useful_bytes_per_commit.to_string(),
+            self.store_written_bytes_per_commit.to_string(),
+            or_empty(self.handed_bytes_per_commit),
+            or_empty(self.device_bytes_per_commit),
+            self.write_amplification_ratio.to_string(),
+            self.fences_per_commit.to_string(),
+            self.commits_per_batch.to_string(),
+        ]
+    }
+}
+
+const COLUMNS: [&str; 17] = [
+    "transaction_keys",
+    "keys",
+    "threads",
+    "commits",
+    "commits_per_sec",
+    "p50_ns",
+    "p90_ns",
+    "p99_ns",
+    "p999_ns",
+    "max_ns",
+    "useful_bytes_per_commit",
+    "store_written_bytes_per_commit",
+    "handed_bytes_per_commit",
+    "device_bytes_per_commit",
+    "write_amplification_ratio",
+    "fences_per_commit",
+    "commits_per_batch",
+];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use hdrhistogram::Histogram;
+
+    use super::*;
+
+    #[test]
+    fn figures_are_by_transaction() {
+        let mut latencies = Histogram::new_with_bounds(1, 1_000_000, 3).unwrap();
+        (1..=100).for_each(|us| latencies.record(us * 1_000).unwrap());
+        let driven = Driven { commits: 100, elapsed: Duration::from_secs(2), latencies };
+        let mut after = Stats::default();
+        after.backend.written_bytes = 540_000;
+        after.backend.fences = 50;
+        after.batches = 25;
+        let written = Written { handed_bytes: Some(600_000), dirtied_bytes: None, device_bytes: None };
+        let point = Point { transaction_keys: 5, keys: Distribution::Uniform, threads: 4 };
+        let data = Data { keys: 1_000, value_bytes: 100, seed: 1 };
+        let one = Measured::new(&point, &data, &driven, &written, &Stats::default(), &after);
+        assert_eq!((one.commits_per_sec, one.fences_per_commit, one.commits_per_batch), (50.0, 0.5, 4.0));
+        assert_eq!((one.useful_bytes_per_commit, one.store_written_bytes_per_commit), (540.0, 5_400.0));
+        assert_eq!((one.write_amplification_ratio, one.handed_bytes_per_commit), (10.0, Some(6_000.0)));
+        assert!(one.p50_ns.abs_diff(50_000) < 100 && one.p99_ns.abs_diff(99_000) < 100, "{one:?}");
+        let csv_fields = one.fields();
+        assert_eq!((csv_fields.len(), csv_fields[13].as_str()), (COLUMNS.len(), ""));
+    }
+}
