@@ -9,7 +9,7 @@ SF ?= 1
 RUNS ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-rust test-sanitize test-nvrtc test-gpu test-differential test-tbl test-answers lint bench \
+.PHONY: help demo build test test-rust test-crash test-sanitize test-nvrtc test-gpu test-differential test-tbl test-answers lint bench \
     clean-data
 
 help: ## List the targets
@@ -17,7 +17,7 @@ help: ## List the targets
 
 demo: build ## Build, generate SSB SF 1, run its 13 queries, show answers and figures
 	@mkdir -p data
-	@test -f data/ssb-sf1.onehop/catalog || $(RELEASE) gen ssb --sf 1 --out data/ssb-sf1.onehop
+	@test -f data/ssb-sf1.onehop/store -o -f data/ssb-sf1.onehop/catalog || $(RELEASE) gen ssb --sf 1 --out data/ssb-sf1.onehop
 	@for q in crates/lab/src/queries/ssb/*.sql; do \
 	    echo; echo "-- $$(basename $$q .sql)"; cat $$q; \
 	    $(RELEASE) data/ssb-sf1.onehop --readonly --format box -f $$q | head -n 14; \
@@ -32,6 +32,10 @@ test: test-rust test-sanitize test-nvrtc test-answers test-tbl test-differential
 
 test-rust: ## Unit, property, corruption, crash and golden SQL tests
 	cargo test --locked --workspace
+
+test-crash: ## A process that is killed while it commits, 500 times; the store's and the engine's crash tests
+	cargo test --locked -p onehop-store
+	ONEHOP_KILL_ROUNDS=$(or $(ROUNDS),500) cargo test --locked --workspace --test kill --test crash -- --nocapture
 
 # The two crates that hand memory to the system and to devices; the compiler's sanitizer needs no other standard library.
 test-sanitize: ## Tests of crates/io and crates/cuda under AddressSanitizer, leaks included
@@ -77,6 +81,8 @@ test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB and SQLit
 	! $(PYTHON) tests/differential/run.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/subqueries.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/subqueries.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
+	$(PYTHON) tests/differential/changes.py --onehop $(DEBUG)
+	! $(PYTHON) tests/differential/changes.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 
 lint: ## rustfmt, clippy, and that the Python parses
 	cargo fmt --all --check
