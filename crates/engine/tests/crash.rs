@@ -30,7 +30,7 @@ use support::{TINY, dump, known_files, options, rows, runtime, tiny};
 use tokio::runtime::Runtime;
 
 /// One image in so many is opened, used and closed with further crashes at every operation; the others are opened.
-const THOROUGH: u64 = 8;
+const THOROUGH: u64 = 4;
 
 /// Seeds of the images in which parts survive.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
