@@ -121,7 +121,10 @@ class Statements:
 
 
 def in_order(rows: list[Row]) -> list[Row]:
-    return sorted((tuple(row) for row in rows), key=lambda row: [(v is not None, str(type(v)), v or 0) for v in row])
+    def rank(row: Row) -> list[tuple]:
+        return [(value is not None, str(type(value)), 0 if value is None else value) for value in row]
+
+    return sorted((tuple(row) for row in rows), key=rank)
 
 
 class Database:
