@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -38,6 +39,10 @@ pub(crate) fn make(
     }
     let beside = beside(path);
     let made = Store::create_in_place(&beside, options).and_then(|store| {
+        if existing == Existing::Replace {
+            // Before there is anything in it to be read.
+            take_after(&beside, path).map_err(|e| Error::io("give the permissions of the store to", &name, e))?;
+        }
         fill(&store)?;
         store.close()
     });
@@ -54,6 +59,19 @@ fn beside(path: &Path) -> PathBuf {
     let mut name: OsString = path.file_name().unwrap_or_default().into();
     name.push(format!(".new-{}", RandomState::new().hash_one(std::process::id())));
     path.with_file_name(name)
+}
+
+/// Gives `copy` the owner and the permissions of `original`.
+fn take_after(copy: &Path, original: &Path) -> std::io::Result<()> {
+    let original = original.metadata()?;
+    let (owner, group) = (original.uid(), original.gid());
+    let made = copy.metadata()?;
+    if (made.uid(), made.gid()) != (owner, group) {
+        // Who may not give files away keeps the copy: its mode is the same.
+        let _ = chown(copy, Some(owner), Some(group));
+    }
+    fs::set_permissions(copy, original.permissions())?;
+    fs::File::open(copy)?.sync_all()
 }
 
 /// Gives `from` its final name, durably.

@@ -46,8 +46,8 @@ pub enum Error {
         /// The first failure.
         reason: String,
     },
-    /// Another process, or another handle of this one, has it open for writing.
-    #[error("{object} is open for writing elsewhere{holder}; close it there, or open it for reading in both")]
+    /// Another process, or another handle of this one, has it open, and one of the two is to write.
+    #[error("{object} is open elsewhere{holder}; close it there, or open it for reading in both")]
     Locked {
         /// The file or device.
         object: String,

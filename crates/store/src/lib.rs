@@ -45,6 +45,7 @@
 //! The crate stands by itself: no SQL, no Arrow, no async.
 
 pub(crate) mod backend;
+mod bytes;
 mod copy;
 mod error;
 #[cfg(any(test, feature = "crash-testing"))]
@@ -73,7 +74,7 @@ pub use report::{Report, TreeReport};
 pub use store::{Stats, Store};
 pub use tree::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Value};
 pub use view::{Range, Tree};
-pub use write::{TreeMut, WriteTransaction};
+pub use write::{Pending, TreeMut, WriteTransaction};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]

@@ -10,7 +10,7 @@ use crate::lines::{self, LineBackend};
 use crate::lock::Lock;
 use crate::medium::{Emulation, File, Granularity, Medium, Pmem};
 use crate::options::{Access, MediumKind, Options};
-use crate::pages::{Durability, Limits, Pages, Transaction, Volatile};
+use crate::pages::{Limits, Pages, Transaction, Volatile};
 use crate::read::ReadTransaction;
 use crate::report::{self, Report};
 use crate::superblock::{Layout, Superblock};
@@ -105,6 +105,10 @@ impl Store {
     /// [`Error::Locked`] if somebody has it open, [`Error::Unknown`] if it is not a store, [`Error::Corrupt`] if it is damaged.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
+        // A pipe would keep whoever opens it waiting, and a device looks like a file without bytes, to be made a store.
+        if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(Error::Unknown { object: path.display().to_string(), reason: "it is not a file".into() });
+        }
         loop {
             if options.access == Access::ReadWrite && !path.exists() {
                 match Self::create(path, options) {
@@ -226,12 +230,17 @@ impl Store {
         Ok(ReadTransaction::new(&self.inner))
     }
 
-    /// Makes durable what was committed for later.
+    /// Makes durable what was committed for later. Who has a [`Pending`](crate::Pending) waits for that, and hears about one
+    /// transaction instead of all.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if the last that was committed found no room: all that were not durable before it are lost.
     pub fn sync(&self) -> Result<()> {
         self.inner.pages.sync()
     }
 
-    /// Brings the medium's tables up to date, so that opening the store again has little to do.
+    /// Brings the medium's tables up to date, so that opening the store again has little to do. Waits for a commit that is under
+    /// way, and for a transaction that has outgrown its memory until it ends: a thread that has that one waits for itself.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_access()?;
         self.inner.pages.alone(|backend| backend.checkpoint())
@@ -260,25 +269,32 @@ impl Store {
         copy::make(path.as_ref(), &Options::default(), Existing::Keep, |copy| copy::copy(&snapshot, copy))
     }
 
-    /// Makes the file at `path`, which nobody has open, as small as it can be: a copy takes its place, whole or not at all.
+    /// Makes the file at `path`, which nobody has open, as small as it can be: a copy takes its place, whole or not at all, with
+    /// its permissions. It stays on what it lies on, unless `options` say otherwise.
     ///
     /// # Errors
     /// [`Error::Locked`] if somebody has it open; the store is as it was after any error.
     pub fn compact(path: impl AsRef<Path>, options: &Options) -> Result<()> {
+        // Through links: it is the file that is replaced, not a link to it.
         let path = path.as_ref();
-        if !path.exists() {
-            return Err(Error::io("compact", &path.display().to_string(), std::io::ErrorKind::NotFound));
-        }
-        let store = Self::open(path, options)?;
+        let path = path.canonicalize().map_err(|e| Error::io("compact", &path.display().to_string(), e))?;
+        let store = Self::open(&path, options)?;
         store.check_access()?;
+        let medium = match (options.medium, Superblock::read(&File::open_read_only(&path)?)?.layout) {
+            (MediumKind::Auto, Layout::Flips) => MediumKind::File,
+            (MediumKind::Auto, Layout::Lines) => MediumKind::Pmem,
+            (chosen, _) => chosen,
+        };
         let snapshot = store.read()?;
-        copy::make(path, options, Existing::Replace, |copy| copy::copy(&snapshot, copy))
+        let options = options.clone().medium(medium);
+        copy::make(&path, &options, Existing::Replace, |copy| copy::copy(&snapshot, copy))
     }
 
     /// Closes the store, and says whether that went well; dropping the last handle does the same and says nothing.
     ///
     /// # Errors
     /// [`Error::Invalid`] if another handle or a transaction is still there: it stays open until those are gone.
+    /// [`Error::Full`] if it closed, and what was committed for later was lost.
     pub fn close(self) -> Result<()> {
         match Arc::into_inner(self.inner) {
             Some(inner) => inner.close(),
@@ -287,6 +303,7 @@ impl Store {
     }
 
     /// Does a bounded piece of the work that can wait, and says whether there may be more: for a thread that has nothing else to do.
+    /// Waits as [`checkpoint`](Self::checkpoint) does.
     pub fn maintain(&self) -> Result<bool> {
         self.check_access()?;
         self.inner.pages.alone(|backend| backend.maintain())
@@ -329,5 +346,5 @@ fn open_backend(medium: Arc<dyn Medium>, access: Access) -> Result<Arc<dyn Backe
 fn make_catalog(mut transaction: Transaction) -> Result<()> {
     let root = tree::create(&mut transaction)?;
     debug_assert_eq!(root, CATALOG);
-    transaction.commit(Durability::Now)
+    transaction.commit()
 }

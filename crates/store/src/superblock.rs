@@ -15,6 +15,7 @@
 //! ```
 //! `requires`: features that a reader must know. `allows`: features that a reader may not know, and a writer must.
 
+use crate::bytes::{u32_at, u64_at};
 use crate::medium::Medium;
 use crate::mutant::skips;
 use crate::{Error, Result};
@@ -26,6 +27,8 @@ pub(crate) const SECTOR_BYTES: usize = 512;
 const COPIES: [u64; 2] = [0, 4096];
 /// Bytes of the layout's own part.
 pub(crate) const BODY_BYTES: usize = 448;
+/// No store lives to count so many commits or checkpoints: counting on from there could overflow.
+pub(crate) const MOST_COUNTED: u64 = 1 << 62;
 /// Where the rest of the medium begins.
 pub(crate) const SUPERBLOCKS_END: u64 = 8192;
 
@@ -134,12 +137,16 @@ impl Superblock {
                 "it uses features ({requires:#x}, {allows:#x}) that this program does not know"
             )));
         }
+        let sequence = u64_at(sector, 48);
+        if sequence >= MOST_COUNTED {
+            return Err(unknown(format!("it was written {sequence} times, which cannot be")));
+        }
         let layout = match u32_at(sector, 12) {
             1 => Layout::Lines,
             2 => Layout::Flips,
             other => return Err(unknown(format!("its layout is {other}, which this program does not know"))),
         };
-        let mut superblock = Self { layout, uuid: [0; 16], sequence: u64_at(sector, 48), body: [0; BODY_BYTES] };
+        let mut superblock = Self { layout, uuid: [0; 16], sequence, body: [0; BODY_BYTES] };
         superblock.uuid.copy_from_slice(&sector[32..48]);
         superblock.body.copy_from_slice(&sector[56..56 + BODY_BYTES]);
         Ok(superblock)
@@ -150,10 +157,12 @@ fn is_whole(sector: &[u8; SECTOR_BYTES]) -> bool {
     skips("superblock.checksum") || u32_at(sector, 508) == crc32c::crc32c(&sector[..508])
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+/// A name for a new store. The standard library's hasher is seeded by the system, which is random enough for a name.
+pub(crate) fn random_uuid() -> [u8; 16] {
+    use std::hash::{BuildHasher, RandomState};
+    let halves = [RandomState::new().hash_one(0_u8), RandomState::new().hash_one(1_u8)];
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&halves[0].to_le_bytes());
+    uuid[8..].copy_from_slice(&halves[1].to_le_bytes());
+    uuid
 }

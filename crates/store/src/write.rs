@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Result;
 use crate::backend::PageNo;
-use crate::pages::{Durability, Savepoint, Transaction};
+use crate::pages::{Durability, Handed, Savepoint, Transaction};
 use crate::read::names;
 use crate::store::Inner;
 use crate::tree::{self, CATALOG};
@@ -20,12 +20,32 @@ use crate::view::{Tree, View, lock};
 pub struct WriteTransaction {
     transaction: Mutex<Transaction>,
     /// Keeps the file locked.
+    store: Arc<Inner>,
+}
+
+/// A transaction that was committed, and may not be durable yet. Dropped, it becomes durable with the next that is.
+#[derive(Debug)]
+#[must_use = "a transaction is durable when it has been waited for"]
+pub struct Pending {
+    handed: Handed,
+    /// Keeps the file locked.
     _store: Arc<Inner>,
+}
+
+impl Pending {
+    /// Waits until it is durable, together with what others commit meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Full`](crate::Error::Full) and nothing was changed; after any other, what is durable is found out by opening the
+    /// store again.
+    pub fn wait(self) -> Result<()> {
+        self.handed.wait()
+    }
 }
 
 impl WriteTransaction {
     pub(crate) fn new(transaction: Transaction, store: &Arc<Inner>) -> Self {
-        Self { transaction: Mutex::new(transaction), _store: Arc::clone(store) }
+        Self { transaction: Mutex::new(transaction), store: Arc::clone(store) }
     }
 
     fn tree_at(&self, root: PageNo) -> TreeMut<'_> {
@@ -41,12 +61,16 @@ impl WriteTransaction {
     }
 
     /// The tree of that name; makes it if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if the name has more than [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
     pub fn tree(&self, name: impl AsRef<str>) -> Result<TreeMut<'_>> {
         let name = name.as_ref();
         if let Some(tree) = self.open_tree(name)? {
             return Ok(tree);
         }
         let root = lock(&self.transaction).change(|transaction| {
+            tree::check_key(name.as_bytes())?;
             let root = tree::create(transaction)?;
             tree::insert(transaction, CATALOG, name.as_bytes(), &tree::encode_root(root))?;
             Ok(root)
@@ -114,7 +138,40 @@ impl WriteTransaction {
 
     /// As [`commit`](Self::commit), durable now or later.
     pub fn commit_with(self, durability: Durability) -> Result<()> {
-        self.transaction.into_inner().unwrap_or_else(PoisonError::into_inner).commit(durability)
+        match durability {
+            Durability::Now => {
+                // The store stays open until this is over.
+                let (transaction, _store) = self.into_parts();
+                transaction.commit()
+            }
+            Durability::Later => self.commit_later().map(drop),
+        }
+    }
+
+    /// Puts all changes in order, so that the next transaction goes on from there, and leaves it to the [`Pending`] that is returned
+    /// to make them durable: with those of others, while this thread does something else.
+    ///
+    /// ```
+    /// # fn main() -> onehop_store::Result<()> {
+    /// let store = onehop_store::Store::memory()?;
+    /// let transaction = store.write()?;
+    /// transaction.tree("fruit")?.insert("apple", "red")?;
+    /// let pending = transaction.commit_later()?;
+    /// // Here the next transaction may begin, on this thread or another.
+    /// pending.wait()?; // durable
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit). A transaction too large to be kept in memory is durable on return.
+    pub fn commit_later(self) -> Result<Pending> {
+        let (transaction, store) = self.into_parts();
+        Ok(Pending { handed: transaction.commit_later()?, _store: store })
+    }
+
+    fn into_parts(self) -> (Transaction, Arc<Inner>) {
+        (self.transaction.into_inner().unwrap_or_else(PoisonError::into_inner), self.store)
     }
 
     /// Changes nothing: the same as dropping it.

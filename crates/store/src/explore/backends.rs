@@ -336,20 +336,10 @@ fn apply(image: &mut CrashImage, event: &Event) {
 
 /// Like `compare`, but a page may be unreadable, if checks find that too.
 fn contradicts(backend: &dyn Backend, state: &State) -> Judged<()> {
-    let pages: Vec<u32> = backend.pages().iter().map(|page| page.0).collect();
-    let expected: Vec<u32> = state.keys().copied().collect();
-    if pages != expected {
-        return Err(format!("pages {pages:?} instead of {expected:?}"));
-    }
-    let mut image = Image::zeroed();
-    for (page, expected) in state {
-        match backend.read(PageNo(*page), &mut image) {
-            Ok(()) if image != **expected => return Err(format!("page {page} holds something else")),
-            Err(error) if sound(backend).is_ok() => return Err(format!("check finds nothing, but {error}")),
-            _ => {}
-        }
-    }
-    Ok(())
+    compare_by(backend, state, |_, error| match sound(backend) {
+        Ok(()) => Err(format!("check finds nothing, but {error}")),
+        Err(_) => Ok(()),
+    })
 }
 
 /// Opens what a crash left, and says which state it found; `None` if there was no store, and none was promised.
@@ -382,6 +372,11 @@ fn matching(backend: &dyn Backend, states: &[Option<State>], progress: Progress)
 }
 
 fn compare(backend: &dyn Backend, state: &State) -> Judged<()> {
+    compare_by(backend, state, |page, error| Err(format!("page {page}: {error}")))
+}
+
+/// Whether the backend has the pages of `state`; `unread` judges those that cannot be read.
+fn compare_by(backend: &dyn Backend, state: &State, unread: impl Fn(u32, Error) -> Judged<()>) -> Judged<()> {
     let pages: Vec<u32> = backend.pages().iter().map(|page| page.0).collect();
     let expected: Vec<u32> = state.keys().copied().collect();
     if pages != expected {
@@ -389,9 +384,10 @@ fn compare(backend: &dyn Backend, state: &State) -> Judged<()> {
     }
     let mut image = Image::zeroed();
     for (page, expected) in state {
-        backend.read(PageNo(*page), &mut image).map_err(|error| format!("page {page}: {error}"))?;
-        if image != **expected {
-            return Err(format!("page {page} holds something else"));
+        match backend.read(PageNo(*page), &mut image) {
+            Ok(()) if image != **expected => return Err(format!("page {page} holds something else")),
+            Ok(()) => {}
+            Err(error) => unread(*page, error)?,
         }
     }
     Ok(())

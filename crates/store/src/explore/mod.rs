@@ -13,10 +13,15 @@
 #[cfg(test)]
 pub(crate) mod backends;
 mod image;
+#[cfg(test)]
+pub(crate) mod mutants;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::Error;
+use crate::medium::range;
 
 pub use image::{CrashImage, mix, word_hash};
 
@@ -271,7 +276,11 @@ impl Explorer {
 /// The bytes of a simulated medium as the program sees them, and the trace of what it did to them. What simulated media are
 /// made of.
 #[derive(Debug)]
-pub struct Recording(Mutex<Recorded>);
+pub struct Recording {
+    recorded: Mutex<Recorded>,
+    /// `grow` beyond it fails.
+    room: u64,
+}
 
 #[derive(Debug)]
 struct Recorded {
@@ -283,12 +292,23 @@ impl Recording {
     /// Of a medium that holds `image`; with a trace, or only the bytes.
     #[must_use]
     pub fn new(image: CrashImage, with_trace: bool) -> Self {
-        Self(Mutex::new(Recorded { now: image, trace: with_trace.then(Vec::new) }))
+        let recorded = Mutex::new(Recorded { now: image, trace: with_trace.then(Vec::new) });
+        Self { recorded, room: u64::MAX }
+    }
+
+    /// The same with room for no more than `room` bytes.
+    #[must_use]
+    pub fn with_room(self, room: u64) -> Self {
+        Self { room, ..self }
+    }
+
+    fn recorded(&self) -> MutexGuard<'_, Recorded> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts `event` into effect, and down in the trace.
     pub fn record(&self, event: Event) {
-        let mut recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = self.recorded();
         match &event {
             Event::Write { at, bytes } => recorded.now.write(*at, bytes),
             Event::Grow { len } => recorded.now.set_len(*len),
@@ -302,7 +322,7 @@ impl Recording {
     /// The length that the program sees.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).now.len()
+        self.recorded().now.len()
     }
 
     /// Whether the program sees no bytes.
@@ -311,21 +331,50 @@ impl Recording {
         self.len() == 0
     }
 
-    /// Reads what the program sees, which must be within the length.
-    pub fn read(&self, at: u64, into: &mut [u8]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).now.read(at, into);
+    /// Reads what the program sees of `object`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] beyond its end.
+    pub fn read(&self, object: &str, at: u64, into: &mut [u8]) -> crate::Result<()> {
+        let recorded = self.recorded();
+        range(object, at, into.len(), recorded.now.len() as usize)?;
+        recorded.now.read(at, into);
+        Ok(())
+    }
+
+    /// Writes within the length of `object`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] beyond its end.
+    pub fn write(&self, object: &str, at: u64, bytes: &[u8]) -> crate::Result<()> {
+        range(object, at, bytes.len(), self.len() as usize)?;
+        self.record(Event::Write { at, bytes: bytes.to_vec() });
+        Ok(())
+    }
+
+    /// Makes `object` longer.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if there is no room.
+    pub fn grow(&self, object: &str, len: u64) -> crate::Result<()> {
+        if len > self.room {
+            let reason = format!("there is room for {} bytes, not for {len}", self.room);
+            return Err(Error::Full { object: object.into(), reason });
+        }
+        self.record(Event::Grow { len });
+        Ok(())
     }
 
     /// What the program sees.
     #[must_use]
     pub fn now(&self) -> CrashImage {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).now.clone()
+        self.recorded().now.clone()
     }
 
     /// Hands over the trace so far, and begins another.
     #[must_use]
     pub fn take_trace(&self) -> Vec<Event> {
-        let mut recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = self.recorded();
         recorded.trace.replace(Vec::new()).unwrap_or_default()
     }
 }

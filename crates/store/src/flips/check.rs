@@ -1,11 +1,11 @@
-//! What can be verified while the store is open: that all that is durable is what memory says, byte by byte, and that no slot
-//! has two owners.
+//! What can be verified while the store is open: that all that is durable is what memory says, byte by byte, and that each slot
+//! has one owner, or is free.
 
 use std::sync::PoisonError;
 
 use super::slot::{Entry, Slot};
 use super::space::SlotSet;
-use super::{FlipBackend, Writer, position};
+use super::{FIRST_SLOT, FlipBackend, Writer, position};
 use crate::backend::{Image, PageNo};
 use crate::options::Access;
 use crate::{Error, Result};
@@ -80,6 +80,12 @@ impl FlipBackend {
             // The last version of a page was met already.
             if page.is_none_or(|page| pages.get(page.0 as usize).is_none_or(|entry| entry.slot != slot)) {
                 own(slot, &|| "a link".into());
+            }
+        }
+        if self.access == Access::ReadWrite {
+            let slots = FIRST_SLOT..writer.space.slots();
+            for slot in slots.filter(|&slot| !owned.contains(slot) && !writer.space.is_free(slot)) {
+                found(format!("slot {slot} is neither in use nor free"));
             }
         }
     }

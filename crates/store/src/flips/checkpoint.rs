@@ -27,16 +27,24 @@ pub(super) enum Then {
 const CHAIN_PER_TABLE: usize = 20;
 /// What a superblock costs, in slots: two copies.
 const SUPERBLOCK_SLOTS: usize = 2;
+/// A checkpoint waits for the device three times, and at most once for this many commits, each of which waits once.
+const COMMITS_PER_WAIT: u64 = 20;
+/// Its waits: for the tables, and for two superblocks.
+const WAITS: u64 = 3;
 /// The chain may be this fraction of all slots, where that is more than its greatest length.
 const SLOTS_PER_CHAIN: u32 = 16;
 
 impl FlipBackend {
-    /// Whether the chain is so long that a checkpoint costs little beside it.
+    /// Whether a checkpoint costs little beside what the chain has cost, in bytes and in waits. Where commits are large, the
+    /// waits alone would let the chain become much longer than the store: it stays below the number of its pages.
     pub(super) fn checkpoint_is_due(&self, writer: &Writer) -> bool {
-        let options = &self.options;
+        let (options, chain) = (&self.options, writer.chain.len());
         let greatest = options.chain_max_slots.max(writer.space.slots() / SLOTS_PER_CHAIN) as usize;
-        let cheap = CHAIN_PER_TABLE * (writer.tables.to_write(0, self.page_numbers()) + SUPERBLOCK_SLOTS);
-        writer.chain.len() >= cheap.max(options.chain_min_slots as usize).min(greatest)
+        let in_bytes = CHAIN_PER_TABLE * (writer.tables.to_write(0, self.page_numbers()) + SUPERBLOCK_SLOTS);
+        let commits = writer.commit - Body::decode(&writer.superblock.body).commit;
+        let is_cheap = chain >= in_bytes.max(options.chain_min_slots as usize)
+            && (commits >= COMMITS_PER_WAIT * WAITS || chain as u64 >= writer.tables.used_pages());
+        is_cheap || chain >= greatest
     }
 
     /// Page numbers that there are entries for.
@@ -57,7 +65,7 @@ impl FlipBackend {
         }
         let slots = self.take(writer, tables + 2)?;
         let (tables, begins) = slots.split_at(tables);
-        self.write_tables(writer, tables)?;
+        let left = self.write_tables(writer, tables)?;
         if !skips("flips.checkpoint.fence") {
             self.fence(writer)?;
         }
@@ -72,7 +80,8 @@ impl FlipBackend {
         };
         self.write_superblock(writer, body)?;
         writer.stats.checkpoints += 1;
-        for slot in [writer.next, writer.after].into_iter().chain(old_tables).filter(|&slot| slot != 0) {
+        let released = [writer.next, writer.after].into_iter().chain(old_tables).chain(left);
+        for slot in released.filter(|&slot| slot != 0) {
             writer.space.release(slot);
         }
         (writer.next, writer.after, writer.epoch) = (body.next, body.after, body.epoch);
@@ -89,8 +98,9 @@ impl FlipBackend {
         Ok(())
     }
 
-    /// Writes the tables that have changed to `slots`.
-    fn write_tables(&self, writer: &mut Writer, slots: &[u32]) -> Result<()> {
+    /// Writes the tables that have changed to `slots`, and returns those that are left: tables that changed may have one above them
+    /// in common.
+    fn write_tables(&self, writer: &mut Writer, slots: &[u32]) -> Result<Vec<u32>> {
         let mut slots = slots.iter().copied();
         let mut run = RunWriter::new();
         for level in 0..writer.tables.levels().len() {
@@ -110,7 +120,8 @@ impl FlipBackend {
                 }
             }
         }
-        run.finish(self, writer)
+        run.finish(self, writer)?;
+        Ok(slots.collect())
     }
 
     /// Puts the table of `header`'s level and place into `bytes`. Returns its checksum.

@@ -36,7 +36,6 @@ impl FlipBackend {
             self.forget_spilled(writer);
             return Ok(());
         }
-        self.verify_numbers(writer, batch)?;
         if self.checkpoint_is_due(writer) {
             self.write_checkpoint(writer, super::checkpoint::Then::GoOn)?;
         }
@@ -47,6 +46,8 @@ impl FlipBackend {
         let tables = writer.tables.to_write(batch.writes.len() + batch.frees.len(), pages);
         // A part for each, of which the first has its slot; the slot to reserve; and what the next checkpoint takes.
         self.make_room(writer, parts.len() + tables + 2)?;
+        // How many pages there may be depends on the slots, which are as many now as after the commit.
+        self.verify_numbers(writer, batch)?;
         let released_early = skips("flips.commit.keep-replaced");
         if released_early {
             self.release_replaced(writer, batch);

@@ -20,7 +20,7 @@
 //! # The table
 //! Where each page is, and its slot's checksum: 8 bytes a page, in memory, and in a tree of table pages as of the last
 //! checkpoint. A checkpoint writes the tables that changed to free slots, fences, and writes a superblock with the new root, a
-//! new epoch and an empty chain. It is due when it writes less than a twentieth of what the chain has written.
+//! new epoch and an empty chain. It is due when it costs less than a twentieth of what the chain has, in bytes and in waits.
 //!
 //! # Which slots may be written
 //! - A slot that commit `n` released: once `n` is durable.
@@ -65,6 +65,7 @@ use self::slot::{Entry, Kind, Slot};
 use self::space::{SlotSet, Space};
 use self::table::Tables;
 use crate::backend::{Backend, BackendStats, Batch, Image, LINE_BYTES, Lines, PageNo, SLOT_BYTES};
+use crate::bytes::{u32_at, u64_at};
 use crate::medium::Medium;
 use crate::mutant::skips;
 use crate::options::Access;
@@ -119,6 +120,22 @@ impl Default for FlipOptions {
             growth_max_slots: 65_536,
             chain_min_slots: 256,
             chain_max_slots: 16_384,
+        }
+    }
+}
+
+#[cfg(test)]
+impl FlipOptions {
+    /// Of a store so small that what takes thousands of commits elsewhere happens after a few.
+    pub(crate) fn tiny(syncs: Syncs) -> Self {
+        Self {
+            syncs,
+            uuid: Some([7; 16]),
+            initial_slots: 12,
+            growth_min_slots: 4,
+            growth_max_slots: 4,
+            chain_min_slots: 3,
+            chain_max_slots: 6,
         }
     }
 }
@@ -194,16 +211,14 @@ impl Body {
     }
 
     fn decode(body: &[u8; BODY_BYTES]) -> Self {
-        let word = |at: usize| u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         Self {
-            epoch: long(0),
-            commit: long(8),
-            end: long(16),
-            next: word(24),
-            after: word(28),
-            root: Entry { slot: word(32), checksum: word(36) },
-            pages: word(40),
+            epoch: u64_at(body, 0),
+            commit: u64_at(body, 8),
+            end: u64_at(body, 16),
+            next: u32_at(body, 24),
+            after: u32_at(body, 28),
+            root: Entry { slot: u32_at(body, 32), checksum: u32_at(body, 36) },
+            pages: u32_at(body, 40),
         }
     }
 
@@ -303,7 +318,7 @@ impl Backend for FlipBackend {
         let mut entry = self.entry(page);
         loop {
             if entry.is_none() {
-                return Err(Error::Invalid(format!("{page} of {} is not in use", self.medium.name())));
+                return Err(Error::corrupt(self.medium.name(), format!("{page} is referred to and not in use")));
             }
             let result = self.read_at(page, entry, into);
             // Between the look-up and the read a commit may have moved the page, and another have written where it was.

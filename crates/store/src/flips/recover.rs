@@ -2,8 +2,6 @@
 //! checkpoint.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use super::commit::set;
@@ -15,7 +13,7 @@ use crate::backend::{BackendStats, Image, PageNo, SLOT_BYTES};
 use crate::medium::Medium;
 use crate::mutant::skips;
 use crate::options::Access;
-use crate::superblock::{BODY_BYTES, Layout, SUPERBLOCKS_END, Superblock};
+use crate::superblock::{BODY_BYTES, Layout, MOST_COUNTED, SUPERBLOCKS_END, Superblock, random_uuid};
 use crate::{Error, Result};
 
 /// Free slots behind the end of the chain that are searched for later commits.
@@ -41,10 +39,7 @@ impl FlipBackend {
         }
         let slots = options.initial_slots.max(FIRST_SLOT + 2);
         medium.grow(position(slots))?;
-        let uuid = match options.uuid {
-            Some(uuid) => uuid,
-            None => random_uuid(medium.name())?,
-        };
+        let uuid = options.uuid.unwrap_or_else(random_uuid);
         let superblock = Superblock { layout: Layout::Flips, uuid, sequence: 0, body: [0; BODY_BYTES] };
         let mut backend = Self::with(medium, options, superblock, slots);
         backend.begin_epoch()?;
@@ -67,6 +62,10 @@ impl FlipBackend {
         if superblock.layout != Layout::Flips {
             let reason = "it has lines, which is for memory, not for files".into();
             return Err(Error::Unknown { object: medium.name().into(), reason });
+        }
+        if body.epoch >= MOST_COUNTED || body.commit >= MOST_COUNTED {
+            let reason = format!("its superblock names commit {} of epoch {}", body.commit, body.epoch);
+            return Err(Error::corrupt(medium.name(), reason));
         }
         let slots = u32::try_from(medium.len() / SLOT_BYTES as u64).unwrap_or(u32::MAX);
         let mut backend = Self::with(medium, options, superblock, slots);
@@ -356,14 +355,6 @@ impl FlipBackend {
         }
         Ok(())
     }
-}
-
-fn random_uuid(object: &str) -> Result<[u8; 16]> {
-    let mut uuid = [0; 16];
-    File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut uuid))
-        .map_err(|source| Error::io("get random bytes for", object, source))?;
-    Ok(uuid)
 }
 
 const _: () = assert!(SUPERBLOCKS_END == FIRST_SLOT as u64 * SLOT_BYTES as u64);

@@ -16,6 +16,7 @@
 //! Integers are little endian. What comes after the entries of a list, and what a kind does not use, is zero.
 
 use crate::backend::{Image, LINE_BYTES, PAGE_BYTES, PageNo, SLOT_BYTES};
+use crate::bytes::{u32_at, u64_at};
 use crate::mutant::skips;
 
 /// Pages freed that a link's header has room for.
@@ -236,14 +237,6 @@ fn encode_header(slot: &mut [u8], header: &Header, seed: u32) -> u32 {
 
 fn checksum_of(slot: &[u8], seed: u32) -> u32 {
     crc32c::crc32c_append(seed, &slot[4..])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 const _: () = assert!(40 + 4 * HEADER_FREES == LINE_BYTES);

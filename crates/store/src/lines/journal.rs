@@ -22,12 +22,14 @@ use super::checksum::Checksum;
 use super::layout::{Geometry, Slot};
 use super::list;
 use crate::backend::{LINE_BYTES, PageNo};
+use crate::bytes::{u32_at, u64_at};
 use crate::medium::Medium;
 use crate::mutant::skips;
 use crate::{Error, Result};
 
 const ITEMS: usize = 3;
-const LSN_BITS: u32 = 48;
+/// Numbers of records are smaller than this power of 2: a store does not live to see the last.
+pub(super) const LSN_BITS: u32 = 48;
 const LIST: u32 = 1 << 24;
 /// Records that one commit may have: their count is stored in 16 bits.
 const MOST_RECORDS: u64 = 1 << 16;
@@ -63,8 +65,8 @@ impl Item {
 
     /// `None` if nobody wrote that.
     pub(super) fn decode(kind: u32, bytes: &[u8]) -> Option<Self> {
-        let page = PageNo(word(bytes, 0));
-        let (a, b) = (word(bytes, 4), long(bytes, 8));
+        let page = PageNo(u32_at(bytes, 0));
+        let (a, b) = (u32_at(bytes, 4), u64_at(bytes, 8));
         Some(match kind {
             0 => Self::Flip { page, committed: b, checksum: Checksum::from_stored(a)? },
             1 => Self::Pair { page, slots: [a, b as Slot] },
@@ -108,16 +110,16 @@ impl Record {
 
     /// Record number `lsn`, if that is what the line holds.
     fn decode(line: &[u8], lsn: u64, salt: u32) -> Option<Self> {
-        if !skips("lines.journal.checksum") && word(line, 0) != crc32c::crc32c_append(salt, &line[4..LINE_BYTES]) {
+        if !skips("lines.journal.checksum") && u32_at(line, 0) != crc32c::crc32c_append(salt, &line[4..LINE_BYTES]) {
             return None;
         }
-        let (tag, numbers) = (word(line, 4), long(line, 8));
+        let (tag, numbers) = (u32_at(line, 4), u64_at(line, 8));
         if !skips("lines.journal.number") && numbers & ((1 << LSN_BITS) - 1) != lsn {
             return None;
         }
         let kinds = (0..(tag & 3) as usize).map(|i| ((tag >> (2 + 2 * i)) & 3, &line[16 + 16 * i..32 + 16 * i]));
         let items = kinds.map(|(kind, bytes)| Item::decode(kind, bytes)).collect::<Option<Vec<_>>>()?;
-        let list = (tag & LIST != 0).then(|| word(line, 16));
+        let list = (tag & LIST != 0).then(|| u32_at(line, 16));
         Some(Self { lsn, before: numbers >> LSN_BITS, after: u64::from(tag >> 8 & 0xFFFF), items, list })
     }
 }
@@ -301,14 +303,6 @@ fn list_salt(salt: u32, lsn: u64) -> u32 {
 
 pub(super) fn damaged(medium: &dyn Medium, reason: String) -> Error {
     Error::corrupt(medium.name(), reason)
-}
-
-pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
 }
 
 #[cfg(test)]

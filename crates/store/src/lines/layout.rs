@@ -11,10 +11,12 @@
 //! superblock says how many there must be at least. There are as many table entries as slots, and every page has a slot of its
 //! own, so that the table never runs out first.
 
+use super::journal::LSN_BITS;
 use super::superpage::{self, Word};
 use crate::backend::{LINE_BYTES, PageNo, SLOT_BYTES};
+use crate::bytes::{u32_at, u64_at};
 use crate::medium::Medium;
-use crate::superblock::{BODY_BYTES, SUPERBLOCKS_END};
+use crate::superblock::{BODY_BYTES, MOST_COUNTED, SUPERBLOCKS_END};
 use crate::{Error, Result};
 
 /// The name of a slot: dense, from 0.
@@ -148,21 +150,25 @@ impl Body {
     /// # Errors
     /// [`Error::Corrupt`] if the medium is shorter than what it says.
     pub(super) fn decode(medium: &dyn Medium, body: &[u8; BODY_BYTES]) -> Result<Self> {
-        let word = |at: usize| u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let flags = word(12);
+        let flags = u32_at(body, 12);
         let commit_by = if flags & 2 == 0 { CommitBy::Journal } else { CommitBy::SuperPage };
-        let geometry = Geometry::new(word(0), word(4), commit_by)
+        let geometry = Geometry::new(u32_at(body, 0), u32_at(body, 4), commit_by)
             .map_err(|error| Error::corrupt(medium.name(), format!("its superblock names {error}")))?;
         let found = Self {
             geometry,
-            regions: word(8),
+            regions: u32_at(body, 8),
             is_clean: flags & 1 == 1,
-            epoch: long(16),
-            checkpoint: long(24),
-            stale_word: long(32).to_le_bytes(),
+            epoch: u64_at(body, 16),
+            checkpoint: u64_at(body, 24),
+            stale_word: u64_at(body, 32).to_le_bytes(),
         };
-        if geometry.regions(medium.len()) < found.regions {
+        let slots = u64::from(found.regions) * u64::from(geometry.region_slots);
+        if found.checkpoint >> LSN_BITS != 0 || found.epoch >= MOST_COUNTED || slots > MOST_SLOTS {
+            let (record, epoch) = (found.checkpoint, found.epoch);
+            let reason = format!("its superblock names record {record} of epoch {epoch}, and {slots} slots");
+            return Err(Error::corrupt(medium.name(), reason));
+        }
+        if medium.len() < geometry.len(found.regions) {
             return Err(Error::corrupt(
                 medium.name(),
                 format!(
@@ -180,6 +186,7 @@ impl Body {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::medium::{Granularity, Memory};
 
     #[test]
     fn nothing_overlaps_and_lines_are_aligned() {
@@ -197,5 +204,28 @@ mod tests {
         let last = taken.last().unwrap();
         assert_eq!(last.0 + last.1, geometry.len(3));
         assert_eq!((geometry.regions(geometry.len(3)), geometry.regions(geometry.len(3) - 1)), (3, 2));
+    }
+
+    #[test]
+    fn what_is_longer_than_the_medium_is_damage_before_it_takes_memory() {
+        let memory = Memory::new(Granularity::Line);
+        memory.grow(1 << 20).unwrap();
+        let decode = |change: &dyn Fn(&mut Body)| {
+            let geometry = Geometry::new(16, 8, CommitBy::Journal).unwrap();
+            let mut body = Body { geometry, regions: 3, is_clean: false, epoch: 1, checkpoint: 1, stale_word: [0; 8] };
+            change(&mut body);
+            Body::decode(&memory, &body.encode())
+        };
+        assert!(decode(&|_| {}).is_ok());
+        let changes: [&dyn Fn(&mut Body); 5] = [
+            &|body| (body.geometry.ring_records, body.regions) = (u32::MAX, 0),
+            &|body| body.regions = u32::MAX,
+            &|body| (body.geometry.region_slots, body.regions) = (1 << 30, 1),
+            &|body| body.checkpoint = u64::MAX,
+            &|body| body.epoch = u64::MAX,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            assert!(matches!(decode(change), Err(Error::Corrupt { .. })), "change {number}");
+        }
     }
 }

@@ -10,10 +10,11 @@
 //! The lists are durable before the journal's record that names the first of them is written. They are in use until the next
 //! checkpoint, like the record.
 
-use super::journal::{Item, damaged, word};
+use super::journal::{Item, damaged};
 use super::layout::{Geometry, Slot};
 use crate::Result;
 use crate::backend::SLOT_BYTES;
+use crate::bytes::u32_at;
 use crate::medium::Medium;
 use crate::mutant::skips;
 
@@ -67,15 +68,15 @@ pub(super) fn read(medium: &dyn Medium, geometry: Geometry, salt: u32, first: Sl
         }
         let mut bytes = [0; SLOT_BYTES];
         medium.read(geometry.line(slot, 0), &mut bytes)?;
-        if !skips("lines.list.check") && word(&bytes, 0) != crc32c::crc32c_append(salt, &bytes[4..]) {
+        if !skips("lines.list.check") && u32_at(&bytes, 0) != crc32c::crc32c_append(salt, &bytes[4..]) {
             return Err(wrong());
         }
         slots.push(slot);
-        for i in 0..(word(&bytes, 4) as usize).min(MOST_ITEMS) {
+        for i in 0..(u32_at(&bytes, 4) as usize).min(MOST_ITEMS) {
             let kind = u32::from(bytes[KINDS + i / 4] >> (2 * (i % 4))) & 3;
             items.push(Item::decode(kind, &bytes[ITEMS + i * ITEM_BYTES..][..ITEM_BYTES]).ok_or_else(wrong)?);
         }
-        let next = word(&bytes, 8);
+        let next = u32_at(&bytes, 8);
         if next == slot {
             return Ok((slots, items));
         }

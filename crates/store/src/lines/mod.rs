@@ -45,6 +45,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crate::backend::{Backend, BackendStats, Batch, Image, Lines, PageNo};
 use crate::medium::Medium;
 use crate::mutant::skips;
+use crate::superblock::random_uuid;
 use crate::{Error, Result};
 
 use checksum::Checksum;
@@ -78,16 +79,6 @@ impl Default for Options {
             uuid: random_uuid(),
         }
     }
-}
-
-/// The standard library's hasher is seeded by the system, which is random enough for a name.
-fn random_uuid() -> [u8; 16] {
-    use std::hash::{BuildHasher, RandomState};
-    let halves = [RandomState::new().hash_one(0_u8), RandomState::new().hash_one(1_u8)];
-    let mut uuid = [0; 16];
-    uuid[..8].copy_from_slice(&halves[0].to_le_bytes());
-    uuid[8..].copy_from_slice(&halves[1].to_le_bytes());
-    uuid
 }
 
 /// Pages on a medium of lines.

@@ -22,11 +22,12 @@
 use std::collections::HashMap;
 
 use super::checksum::Checksum;
-use super::journal::{damaged, epoch_salt, word};
+use super::journal::{damaged, epoch_salt};
 use super::layout::{Geometry, Slot};
 use super::table::Place;
 use crate::Result;
 use crate::backend::{LINE_BYTES, PageNo};
+use crate::bytes::{u32_at, u64_at};
 use crate::medium::Medium;
 use crate::mutant::skips;
 
@@ -81,7 +82,7 @@ impl SuperPage {
         let mut found = Self::new(geometry, uuid, epoch, stale);
         let mut head = [0; 8];
         medium.read(geometry.super_page(0, 0), &mut head)?;
-        let (which, used) = (word(&head, 0), head[4] as usize);
+        let (which, used) = (u32_at(&head, 0), head[4] as usize);
         if head == stale {
             return Ok((found, Vec::new()));
         }
@@ -166,18 +167,18 @@ fn encode_line(salt: u32, page: PageNo, place: Place) -> [u8; LINE_BYTES] {
 }
 
 fn decode_line(salt: u32, line: &[u8; LINE_BYTES]) -> Option<(PageNo, Place)> {
-    if !skips("lines.super.line-check") && word(line, 0) != crc32c::crc32c_append(salt, &line[4..]) {
+    if !skips("lines.super.line-check") && u32_at(line, 0) != crc32c::crc32c_append(salt, &line[4..]) {
         return None;
     }
-    let committed = u64::from(word(line, 16)) | u64::from(word(line, 20)) << 32;
-    let (first, second, checksum) = (word(line, 8), word(line, 12), Checksum::from_stored(word(line, 24)));
-    let place = match word(line, 28) {
+    let committed = u64_at(line, 16);
+    let (first, second, checksum) = (u32_at(line, 8), u32_at(line, 12), Checksum::from_stored(u32_at(line, 24)));
+    let place = match u32_at(line, 28) {
         0 => Place::Absent,
         1 => Place::Single { slot: first, checksum: checksum? },
         2 => Place::Pair { slots: [first, second], committed, checksum: checksum? },
         _ => return None,
     };
-    Some((PageNo(word(line, 4)), place))
+    Some((PageNo(u32_at(line, 4)), place))
 }
 
 #[cfg(test)]

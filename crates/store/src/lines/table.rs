@@ -19,6 +19,7 @@
 use super::checksum::Checksum;
 use super::layout::Slot;
 use crate::backend::{LINE_BYTES, PageNo};
+use crate::bytes::{u32_at, u64_at};
 use crate::mutant::skips;
 
 const KIND_SHIFT: u32 = 30;
@@ -118,9 +119,8 @@ impl PairEntry {
 
     /// `None` if nobody wrote that.
     pub(super) fn decode(line: &[u8; LINE_BYTES]) -> Option<Self> {
-        let word = |at: usize| u32::from_le_bytes([line[at], line[at + 1], line[at + 2], line[at + 3]]);
-        let committed = u64::from(word(8)) | u64::from(word(12)) << 32;
-        Some(Self { second: word(0), committed, checksum: Checksum::from_stored(word(4))? })
+        let committed = u64_at(line, 8);
+        Some(Self { second: u32_at(line, 0), committed, checksum: Checksum::from_stored(u32_at(line, 4))? })
     }
 }
 

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
+use rustix::fs::{Advice, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Domain, Granularity, Medium};
@@ -52,7 +52,7 @@ impl File {
     /// Opens a file that is there, for reading and writing.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the system said.
+    /// [`Error::Io`] with what the system said; [`Error::Unknown`] if it is a device or a directory.
     pub fn open(path: &Path) -> Result<Self> {
         Self::with_flags(path, OFlags::RDWR, false)
     }
@@ -72,6 +72,10 @@ impl File {
         let descriptor = retried(|| rustix::fs::open(path, flags, Mode::from_raw_mode(NEW_FILE_MODE)))
             .map_err(|source| failed(if is_new { "create" } else { "open" }, source))?;
         let status = rustix::fs::fstat(&descriptor).map_err(|source| failed("look at", source))?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+            // The length of devices is not what the system says here: one would be taken for a file without bytes.
+            return Err(Error::Unknown { object: name, reason: "it is not a regular file".into() });
+        }
         let system = rustix::fs::fstatfs(&descriptor).map_err(|source| failed("look at the file system of", source))?;
         let domain = if system.f_type as i64 == TMPFS_MAGIC { Domain::System } else { Domain::Device };
         Ok(Self {

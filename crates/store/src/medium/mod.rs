@@ -121,7 +121,7 @@ pub trait Medium: Send + Sync + fmt::Debug {
 ///
 /// # Errors
 /// [`Error::Corrupt`] if it ends before.
-fn range(object: &str, at: u64, len: usize, total: usize) -> Result<Range<usize>> {
+pub(crate) fn range(object: &str, at: u64, len: usize, total: usize) -> Result<Range<usize>> {
     let range = usize::try_from(at).ok().and_then(|from| Some(from..from.checked_add(len)?));
     range.filter(|range| range.end <= total).ok_or_else(|| {
         Error::corrupt(object, format!("it has {total} bytes, and {len} bytes at offset {at} lie beyond its end"))

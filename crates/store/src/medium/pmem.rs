@@ -179,8 +179,27 @@ impl Pmem {
             }
             Err(source) => return Err(failed("map", source)),
         }
+        if pmem.protection.contains(ProtFlags::WRITE) && !is_device {
+            pmem.fill_holes(len)?;
+        }
         pmem.len.store(len, Ordering::Release);
         Ok(pmem)
+    }
+
+    /// Allocates what a copy of the file may have left out: a store into a hole that finds no room would end the process.
+    fn fill_holes(&self, len: usize) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&self.descriptor, FallocateFlags::empty(), 0, len as u64) {
+            // Where blocks cannot be asked for, there is no telling.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(source @ (Errno::NOSPC | Errno::DQUOT)) => Err(Error::Full {
+                object: self.name.clone(),
+                reason: format!("it has holes, and the file system has no room to fill them ({source})"),
+            }),
+            Err(source) => Err(Error::io("allocate blocks of", &self.name, source)),
+        }
     }
 
     /// The instruction by which lines are flushed.
@@ -416,6 +435,19 @@ mod tests {
         let refused = Pmem::create(&path(&directory), Emulation::Refused);
         assert!(matches!(refused, Err(Error::Invalid(reason)) if reason.contains("not on persistent memory")));
         assert!(!path(&directory).exists());
+    }
+
+    #[test]
+    fn holes_are_filled_before_anything_is_written_into_them() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = directory();
+        let file = fs::File::create(path(&directory)).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let blocks = || file.metadata().unwrap().blocks() * 512;
+        drop(Pmem::open_read_only(&path(&directory), Emulation::Allowed).unwrap());
+        assert_eq!(blocks(), 0);
+        drop(Pmem::open(&path(&directory), Emulation::Allowed).unwrap());
+        assert!(blocks() >= 1 << 20);
     }
 
     #[test]

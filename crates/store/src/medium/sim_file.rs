@@ -30,8 +30,6 @@ type Sector = [u8; SECTOR_BYTES];
 #[derive(Debug)]
 pub struct SimFile {
     recording: Recording,
-    /// `grow` beyond it fails.
-    room: u64,
     device: Mutex<Device>,
 }
 
@@ -69,13 +67,13 @@ impl SimFile {
             failure: None,
             doubtful: BTreeSet::new(),
         };
-        Self { recording: Recording::new(image, with_trace), room: u64::MAX, device: Mutex::new(device) }
+        Self { recording: Recording::new(image, with_trace), device: Mutex::new(device) }
     }
 
     /// The same with room for no more than `room` bytes.
     #[must_use]
     pub fn with_room(self, room: u64) -> Self {
-        Self { room, ..self }
+        Self { recording: self.recording.with_room(room), ..self }
     }
 
     /// Lets the fence number `fence`, from 1, fail; `seed` says which sectors it loses.
@@ -86,11 +84,6 @@ impl SimFile {
     /// Fences so far.
     pub fn fences(&self) -> u64 {
         self.device().fences
-    }
-
-    /// Notes how far the workload has come.
-    pub fn mark(&self, progress: Progress) {
-        self.recording.record(Event::Mark(progress));
     }
 
     /// What was recorded, and what the program sees.
@@ -122,30 +115,22 @@ impl Medium for SimFile {
     }
 
     fn grow(&self, len: u64) -> Result<()> {
-        if len > self.room {
-            let reason = format!("there is room for {} bytes, not for {len}", self.room);
-            return Err(Error::Full { object: self.name().into(), reason });
-        }
+        self.recording.grow(self.name(), len)?;
         self.device().durable.set_len(len);
-        self.recording.record(Event::Grow { len });
         Ok(())
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
-        super::range(self.name(), at, into.len(), self.len() as usize)?;
-        self.recording.read(at, into);
-        Ok(())
+        self.recording.read(self.name(), at, into)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        super::range(self.name(), at, bytes.len(), self.len() as usize)?;
+        self.recording.write(self.name(), at, bytes)?;
         let mut device = self.device();
         for sector in sectors(at, bytes.len()) {
             device.pending.insert(sector);
             device.doubtful.remove(&sector);
         }
-        drop(device);
-        self.recording.record(Event::Write { at, bytes: bytes.to_vec() });
         Ok(())
     }
 
@@ -454,7 +439,7 @@ mod tests {
     fn left_by(run: impl Fn(&SimFile)) -> BTreeSet<[u8; 3]> {
         let medium = SimFile::recording(empty());
         run(&medium);
-        medium.mark(Progress::default());
+        medium.record().record(Event::Mark(Progress::default()));
         let mut model = SectorDurability::new(&empty());
         medium.record().take_trace().iter().for_each(|event| model.apply(event));
         let mut left = BTreeSet::new();

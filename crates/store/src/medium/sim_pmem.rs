@@ -25,32 +25,25 @@ const LINE_WORDS: u64 = LINE_BYTES as u64 / WORD_BYTES;
 #[derive(Debug)]
 pub struct SimPmem {
     recording: Recording,
-    /// `grow` beyond it fails.
-    room: u64,
 }
 
 impl SimPmem {
     /// Memory that holds `image` and keeps a trace.
     #[must_use]
     pub fn recording(image: CrashImage) -> Self {
-        Self { recording: Recording::new(image, true), room: u64::MAX }
+        Self { recording: Recording::new(image, true) }
     }
 
     /// Memory that holds `image`, without a trace.
     #[must_use]
     pub fn quiet(image: CrashImage) -> Self {
-        Self { recording: Recording::new(image, false), room: u64::MAX }
+        Self { recording: Recording::new(image, false) }
     }
 
     /// The same with room for no more than `room` bytes.
     #[must_use]
     pub fn with_room(self, room: u64) -> Self {
-        Self { room, ..self }
-    }
-
-    /// Notes how far the workload has come.
-    pub fn mark(&self, progress: Progress) {
-        self.recording.record(Event::Mark(progress));
+        Self { recording: self.recording.with_room(room) }
     }
 
     /// What was recorded, and what the program sees.
@@ -78,24 +71,15 @@ impl Medium for SimPmem {
     }
 
     fn grow(&self, len: u64) -> Result<()> {
-        if len > self.room {
-            let reason = format!("there is room for {} bytes, not for {len}", self.room);
-            return Err(crate::Error::Full { object: self.name().into(), reason });
-        }
-        self.recording.record(Event::Grow { len });
-        Ok(())
+        self.recording.grow(self.name(), len)
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
-        super::range(self.name(), at, into.len(), self.len() as usize)?;
-        self.recording.read(at, into);
-        Ok(())
+        self.recording.read(self.name(), at, into)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        super::range(self.name(), at, bytes.len(), self.len() as usize)?;
-        self.recording.record(Event::Write { at, bytes: bytes.to_vec() });
-        Ok(())
+        self.recording.write(self.name(), at, bytes)
     }
 
     fn flush(&self, at: u64, len: usize) -> Result<()> {
@@ -110,44 +94,14 @@ impl Medium for SimPmem {
 }
 
 /// The strong model: of each line a prefix of its stores.
-#[derive(Clone, Debug)]
-pub struct LineDurability(Units<LINE_WORDS>);
+pub type LineDurability = Units<LINE_WORDS>;
 
 /// The weak model: of each word a prefix of its stores.
-#[derive(Clone, Debug)]
-pub struct WordDurability(Units<1>);
-
-impl Durability for LineDurability {
-    fn new(image: &CrashImage) -> Self {
-        Self(Units::new(image))
-    }
-
-    fn apply(&mut self, event: &Event) {
-        self.0.apply(event);
-    }
-
-    fn images(&self, limits: &Limits, random: &mut Random, visit: &mut dyn FnMut(&dyn Candidate)) -> Coverage {
-        self.0.images(limits, random, visit)
-    }
-}
-
-impl Durability for WordDurability {
-    fn new(image: &CrashImage) -> Self {
-        Self(Units::new(image))
-    }
-
-    fn apply(&mut self, event: &Event) {
-        self.0.apply(event);
-    }
-
-    fn images(&self, limits: &Limits, random: &mut Random, visit: &mut dyn FnMut(&dyn Candidate)) -> Coverage {
-        self.0.images(limits, random, visit)
-    }
-}
+pub type WordDurability = Units<1>;
 
 /// Units of `WORDS` words: what is durable, and what is on its way there.
 #[derive(Clone, Debug)]
-struct Units<const WORDS: u64> {
+pub struct Units<const WORDS: u64> {
     durable: CrashImage,
     /// Of `durable`.
     hash: u64,
@@ -168,7 +122,7 @@ struct Pending {
     flushed: usize,
 }
 
-impl<const WORDS: u64> Units<WORDS> {
+impl<const WORDS: u64> Durability for Units<WORDS> {
     fn new(image: &CrashImage) -> Self {
         Self { durable: image.clone(), hash: image.hash(), dirty: BTreeMap::new(), fresh: Vec::new(), moved: true }
     }
@@ -190,6 +144,34 @@ impl<const WORDS: u64> Units<WORDS> {
         }
     }
 
+    /// Images in which at least one store of the last event is durable; all of them if it was none that stores.
+    fn images(&self, limits: &Limits, random: &mut Random, visit: &mut dyn FnMut(&dyn Candidate)) -> Coverage {
+        if self.fresh.is_empty() && !self.moved {
+            return Coverage::Nothing;
+        }
+        let units: Vec<Choice<'_>> = self.dirty.iter().map(|(unit, pending)| self.choice(*unit, pending)).collect();
+        let total = units.iter().try_fold(1_u64, |product, unit| product.checked_mul(unit.hashes.len() as u64));
+        let mut chosen = Chosen { base: &self.durable, hash: self.hash, units: &units, prefixes: vec![0; units.len()] };
+        if total.is_some_and(|total| total <= limits.exhaustive) {
+            loop {
+                self.offer(&chosen, visit);
+                if !chosen.advance() {
+                    return Coverage::All;
+                }
+            }
+        }
+        self.extremes(&mut chosen, visit);
+        for _ in 0..limits.samples {
+            for (prefix, unit) in chosen.prefixes.iter_mut().zip(&units) {
+                *prefix = random.below(unit.hashes.len() as u64) as usize;
+            }
+            self.offer(&chosen, visit);
+        }
+        Coverage::Sample
+    }
+}
+
+impl<const WORDS: u64> Units<WORDS> {
     fn write(&mut self, at: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -241,32 +223,6 @@ impl<const WORDS: u64> Units<WORDS> {
             pending.flushed = 0;
             !pending.stores.is_empty()
         });
-    }
-
-    /// Images in which at least one store of the last event is durable; all of them if it was none that stores.
-    fn images(&self, limits: &Limits, random: &mut Random, visit: &mut dyn FnMut(&dyn Candidate)) -> Coverage {
-        if self.fresh.is_empty() && !self.moved {
-            return Coverage::Nothing;
-        }
-        let units: Vec<Choice<'_>> = self.dirty.iter().map(|(unit, pending)| self.choice(*unit, pending)).collect();
-        let total = units.iter().try_fold(1_u64, |product, unit| product.checked_mul(unit.hashes.len() as u64));
-        let mut chosen = Chosen { base: &self.durable, hash: self.hash, units: &units, prefixes: vec![0; units.len()] };
-        if total.is_some_and(|total| total <= limits.exhaustive) {
-            loop {
-                self.offer(&chosen, visit);
-                if !chosen.advance() {
-                    return Coverage::All;
-                }
-            }
-        }
-        self.extremes(&mut chosen, visit);
-        for _ in 0..limits.samples {
-            for (prefix, unit) in chosen.prefixes.iter_mut().zip(&units) {
-                *prefix = random.below(unit.hashes.len() as u64) as usize;
-            }
-            self.offer(&chosen, visit);
-        }
-        Coverage::Sample
     }
 
     fn choice<'a>(&'a self, unit: u64, pending: &'a Pending) -> Choice<'a> {
@@ -374,7 +330,7 @@ mod tests {
         empty.set_len(4096);
         let medium = SimPmem::recording(empty.clone());
         run(&medium);
-        medium.mark(Progress::default());
+        medium.record().record(Event::Mark(Progress::default()));
         let trace = medium.record().take_trace();
         let mut model = D::new(&empty);
         trace.iter().for_each(|event| model.apply(event));

@@ -8,9 +8,10 @@
 //!    to hand over again, and would otherwise wait for a batch of their own.
 //! 3. When the batch is durable, snapshots that begin see it, and all who wait for it return.
 //!
-//! If the medium has no room ([`Error::Full`]) nothing of the group has happened, and what was built on it is void as well:
-//! everything handed over and not durable is rolled back, and the open transaction fails at its next step (`generation`). After
-//! any other failure nobody commits any more.
+//! If a batch fails, everything handed over and not durable is rolled back, and the open transaction, which is built on it,
+//! fails at its next step (`generation`). If the medium has no room ([`Error::Full`]) nothing of the group has happened, and the
+//! next transaction goes on from what is durable. After any other failure nobody commits any more, and readers go on with the
+//! last state that was acknowledged.
 //!
 //! A transaction that outgrows its memory spills to the backend, which allows no commit in between: it leads from then on until it
 //! ends, and keeps the writer's place until it is durable.
@@ -36,7 +37,8 @@ pub enum Durability {
     /// When it is durable.
     #[default]
     Now,
-    /// At once. It becomes durable, and visible to readers, with the next durable commit; a crash before loses it whole.
+    /// At once. It becomes durable, and visible to readers, with the next durable commit; a crash before loses it whole. If that
+    /// commit finds no room, this one is lost with it.
     Later,
 }
 
@@ -80,6 +82,8 @@ struct Commits {
     /// The number of the last transaction that was handed over.
     last: u64,
     waiting: Option<Group>,
+    /// What becomes of the group that was handed over to last.
+    last_outcome: Option<Outcome>,
     is_led: bool,
     /// The leader waits for others to hand over.
     is_gathering: bool,
@@ -102,15 +106,27 @@ pub(crate) struct LastGroup {
     pub(crate) lines: u64,
 }
 
+/// What has become of a group, once that is known.
+pub(crate) type Outcome = Arc<OnceLock<Result<()>>>;
+
 /// Transactions that become durable together.
 #[derive(Debug, Default)]
 struct Group {
     pages: PageMap<Merged>,
     last: u64,
     transactions: u64,
-    outcome: Arc<OnceLock<Result<()>>>,
+    outcome: Outcome,
     /// The floor of snapshots before this group raised it.
     floor_before: Option<u64>,
+}
+
+/// What happens after a batch that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// Nothing of it is on the medium: the next transaction may do better.
+    GoOn,
+    /// What is durable is not known: nobody commits any more.
+    Refuse,
 }
 
 /// What a group does to a page.
@@ -220,6 +236,13 @@ impl Pages {
 
     /// What a transaction gets that was built on commits that were rolled back.
     pub(super) fn void(&self) -> Error {
+        match &lock(&self.commits).poison {
+            Some(poison) => self.refusal(poison),
+            None => self.void_for_lack_of_room(),
+        }
+    }
+
+    fn void_for_lack_of_room(&self) -> Error {
         let reason = "a commit that this transaction builds on found no room; begin again".into();
         Error::Full { object: self.backend.name().into(), reason }
     }
@@ -263,14 +286,35 @@ impl Pages {
         work(&*self.backend)
     }
 
-    /// Hands over what `transaction` changed, gives back the writer's place, and waits as `durability` says.
-    pub(super) fn commit(&self, transaction: &mut Transaction, durability: Durability) -> Result<()> {
+    /// Hands over what `transaction` changed, gives back the writer's place, and waits until it is durable.
+    pub(super) fn commit(&self, transaction: &mut Transaction) -> Result<()> {
+        let (outcome, _) = self.hand_over(transaction)?;
+        self.wait_for(&outcome)
+    }
+
+    /// The same without waiting, unless what waits would take too much memory, or keep readers from beginning.
+    pub(super) fn commit_later(&self, transaction: &mut Transaction) -> Result<Outcome> {
+        let (outcome, can_wait) = self.hand_over(transaction)?;
+        if !can_wait {
+            self.wait_for(&outcome)?;
+        }
+        Ok(outcome)
+    }
+
+    /// What is to become of everything that was handed over; `None` if nothing ever was.
+    pub(super) fn last_outcome(&self) -> Option<Outcome> {
+        lock(&self.commits).last_outcome.clone()
+    }
+
+    /// Hands over what `transaction` changed, and gives back the writer's place. Returns where its outcome will be, and whether it
+    /// may stay without one for a while.
+    fn hand_over(&self, transaction: &mut Transaction) -> Result<(Outcome, bool)> {
         let mut commits = lock(&self.commits);
         if let Some(poison) = &commits.poison {
             return Err(self.refusal(poison));
         }
         if !self.is_current(transaction.generation) {
-            return Err(self.void());
+            return Err(self.void_for_lack_of_room());
         }
         let is_leader = transaction.is_leader;
         commits.last += 1;
@@ -280,34 +324,46 @@ impl Pages {
         group.transactions += 1;
         self.merge(&mut group, transaction, number);
         let outcome = Arc::clone(&group.outcome);
+        commits.last_outcome = Some(Arc::clone(&outcome));
         if is_leader {
             drop(commits);
             transaction.is_leader = false;
             self.make_durable(group);
             transaction.leave();
-            return outcome.get().cloned().unwrap_or(Ok(()));
+            return Ok((outcome, false));
         }
         let is_large = group.pages.len() * size_of::<Image>() > self.limits.transaction_bytes;
+        // With the floor raised, no snapshot begins before the group is durable.
+        let can_wait = !is_large && group.floor_before.is_none();
         commits.waiting = Some(group);
         if commits.is_gathering {
             self.handed_over.notify_one();
         }
         drop(commits);
         transaction.leave();
-        if durability == Durability::Later && !is_large {
-            return Ok(());
-        }
-        self.wait_for(&outcome)
+        Ok((outcome, can_wait))
     }
 
     /// Makes durable what was handed over.
+    ///
+    /// # Errors
+    /// What kept the last that was handed over from becoming durable.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.lead()?;
-        self.resign();
-        Ok(())
+        match self.last_outcome() {
+            Some(outcome) => self.wait_for(&outcome),
+            None => self.refuse_if_poisoned(),
+        }
     }
 
-    fn wait_for(&self, outcome: &OnceLock<Result<()>>) -> Result<()> {
+    fn refuse_if_poisoned(&self) -> Result<()> {
+        match &lock(&self.commits).poison {
+            Some(poison) => Err(self.refusal(poison)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until it is known what has become of a group, and makes it durable if nobody else does.
+    pub(crate) fn wait_for(&self, outcome: &OnceLock<Result<()>>) -> Result<()> {
         let mut commits = lock(&self.commits);
         loop {
             if let Some(outcome) = outcome.get() {
@@ -378,21 +434,18 @@ impl Pages {
     /// Commits `group` to the backend, says so to all, and resigns. The caller leads.
     fn make_durable(&self, group: Group) {
         /// A leader that panics must not leave others waiting for it.
-        struct Abandoned<'a>(&'a Pages, &'a OnceLock<Result<()>>);
+        struct Abandoned<'a>(&'a Pages, &'a Group);
         impl Drop for Abandoned<'_> {
             fn drop(&mut self) {
                 if std::thread::panicking() {
-                    let error = Error::Invalid("the thread that committed panicked".into());
-                    let _ = self.1.set(Err(error.clone()));
-                    self.0.poison(&error);
+                    self.0.fail(self.1, &Error::Invalid("the thread that committed panicked".into()), After::Refuse);
                     self.0.resign();
                 }
             }
         }
-        let Group { pages, last, transactions, outcome, floor_before } = group;
-        let _abandoned = Abandoned(self, &outcome);
+        let _abandoned = Abandoned(self, &group);
         let mut batch = Batch::default();
-        for (&page, merged) in &pages {
+        for (&page, merged) in &group.pages {
             match &merged.content {
                 Some(content) => {
                     let lines = if merged.existed { merged.lines } else { Lines::ALL };
@@ -410,62 +463,50 @@ impl Pages {
         let committed = if is_empty { Ok(()) } else { self.backend.commit(&batch) };
         let took = began.elapsed();
         let lines = batch.writes.iter().map(|write| u64::from(write.lines.count())).sum();
-        let latest = LastGroup { transactions, pages: batch.writes.len() as u64, lines };
+        let latest = LastGroup { transactions: group.transactions, pages: batch.writes.len() as u64, lines };
         drop(batch);
         match committed {
             Ok(()) => {
-                self.cache.set_durable(last);
-                self.drop_garbage(&self.snapshots.advance(last));
+                self.cache.set_durable(group.last);
+                self.drop_garbage(&self.snapshots.advance(group.last));
                 let mut commits = lock(&self.commits);
-                commits.transactions += transactions;
+                commits.transactions += latest.transactions;
                 commits.groups += u64::from(!is_empty);
                 commits.pages += latest.pages;
                 commits.lines += latest.lines;
                 (commits.latest, commits.latest_took) = (latest, took);
-                let _ = outcome.set(Ok(()));
+                let _ = group.outcome.set(Ok(()));
             }
-            Err(error @ Error::Full { .. }) => {
-                self.backend.discard_spilled();
-                self.roll_back(&pages, &outcome, floor_before, &error);
-            }
-            Err(error) => {
-                self.poison(&error);
-                let _ = outcome.set(Err(error));
-            }
+            Err(error @ Error::Full { .. }) => self.fail(&group, &error, After::GoOn),
+            Err(error) => self.fail(&group, &error, After::Refuse),
         }
         self.resign();
     }
 
-    fn roll_back(
-        &self,
-        pages: &PageMap<Merged>,
-        outcome: &OnceLock<Result<()>>,
-        floor_before: Option<u64>,
-        error: &Error,
-    ) {
+    /// Takes back what `group` did, and what was built on it, and tells who waits for either.
+    fn fail(&self, group: &Group, error: &Error, after: After) {
+        self.backend.discard_spilled();
         let mut commits = lock(&self.commits);
         // First: whoever reads a page that was taken back finds out that its transaction is void.
         self.generation.fetch_add(1, SeqCst);
+        let of_others = match after {
+            After::GoOn => error.clone(),
+            After::Refuse => {
+                commits.poison.get_or_insert_with(|| error.clone());
+                self.refusal(error)
+            }
+        };
         let waiting = commits.waiting.take();
         let durable = self.snapshots.durable();
-        for page in pages.keys().chain(waiting.iter().flat_map(|group| group.pages.keys())) {
+        for page in group.pages.keys().chain(waiting.iter().flat_map(|group| group.pages.keys())) {
             self.cache.roll_back(*page, durable);
         }
-        let floor_before = floor_before.or(waiting.as_ref().and_then(|group| group.floor_before));
-        self.snapshots.roll_back(floor_before);
-        let _ = outcome.set(Err(error.clone()));
+        // Also if nobody commits any more: snapshots would wait for a commit that never becomes durable.
+        self.snapshots.roll_back(group.floor_before.or(waiting.as_ref().and_then(|group| group.floor_before)));
+        let _ = group.outcome.set(Err(error.clone()));
         if let Some(waiting) = waiting {
-            let _ = waiting.outcome.set(Err(error.clone()));
+            let _ = waiting.outcome.set(Err(of_others));
         }
-    }
-
-    fn poison(&self, error: &Error) {
-        let mut commits = lock(&self.commits);
-        let refusal = self.refusal(error);
-        if let Some(waiting) = commits.waiting.take() {
-            let _ = waiting.outcome.set(Err(refusal));
-        }
-        commits.poison.get_or_insert_with(|| error.clone());
     }
 
     fn drop_garbage(&self, garbage: &Garbage) {
@@ -475,15 +516,21 @@ impl Pages {
     }
 
     /// Makes durable what was handed over, and closes the backend. The last call.
+    ///
+    /// # Errors
+    /// What keeps it from that; what was lost for lack of room is closed without.
     pub(crate) fn close(&self) -> Result<()> {
-        self.alone(|backend| {
+        let waiting = lock(&self.commits).waiting.as_ref().map(|group| Arc::clone(&group.outcome));
+        let handed_over = waiting.map_or(Ok(()), |outcome| self.wait_for(&outcome));
+        let closed = self.alone(|backend| {
             let mut commits = lock(&self.commits);
             if !commits.is_closed {
                 backend.close()?;
                 commits.is_closed = true;
             }
             Ok(())
-        })
+        });
+        handed_over.and(closed)
     }
 
     /// The number of the last transaction that was handed over.

@@ -15,7 +15,7 @@ mod volatile;
 pub use group::Durability;
 pub(crate) use group::{Limits, Pages, Snapshot};
 pub use transaction::Savepoint;
-pub(crate) use transaction::Transaction;
+pub(crate) use transaction::{Handed, Transaction};
 pub(crate) use volatile::Volatile;
 
 use std::sync::Arc;

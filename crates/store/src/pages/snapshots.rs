@@ -29,6 +29,8 @@ struct State {
     /// Live snapshots by commit, and how many there are of each.
     live: BTreeMap<u64, usize>,
     superseded: VecDeque<(u64, PageNo)>,
+    /// Versions that only earlier snapshots read have gone for lack of memory: the floor is never lower.
+    given_up: u64,
 }
 
 /// Pages whose versions before `oldest` may go.
@@ -109,7 +111,7 @@ impl Snapshots {
         let durable = state.durable;
         state.superseded.retain(|&(commit, _)| commit <= durable);
         if let Some(floor) = floor {
-            self.floor.store(floor, SeqCst);
+            self.floor.store(floor.max(state.given_up), SeqCst);
             self.became_durable.notify_all();
         }
     }
@@ -120,6 +122,7 @@ impl Snapshots {
             let newest_to_go = state.superseded[state.superseded.len() - self.budget_pages - 1].0.min(state.durable);
             if newest_to_go > oldest {
                 oldest = newest_to_go;
+                state.given_up = state.given_up.max(oldest);
                 self.floor.fetch_max(oldest, SeqCst);
             }
         }

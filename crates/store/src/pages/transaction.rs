@@ -7,12 +7,13 @@
 //! rolling back to it undoes them from the youngest on.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::Source;
 use super::allocator::Allocator;
 use super::cache::{NEWEST, PageMap};
-use super::group::{Durability, Pages};
+use super::group::{Outcome, Pages};
 use crate::backend::{Image, Lines, PageNo, SLOT_BYTES};
 use crate::{Error, Result};
 
@@ -53,6 +54,11 @@ impl Change {
     }
 }
 
+/// Versions for readers that a change holds on to: one, or none.
+fn keeps_version(change: Option<&Change>) -> usize {
+    usize::from(change.is_some_and(|change| change.before.is_some()))
+}
+
 /// A step of the allocator.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -87,7 +93,7 @@ pub(crate) struct Transaction {
     /// Pages changed in memory, those that may be spilled first in front. A page may be in it twice, or no longer be changed.
     spill_order: VecDeque<PageNo>,
     images: usize,
-    /// Versions kept for readers and for savepoints.
+    /// Versions kept for readers, in changes, and what savepoints keep of pages.
     kept: usize,
 }
 
@@ -214,7 +220,10 @@ impl Transaction {
             self.remember(page);
             match self.changes.get_mut(&page) {
                 Some(change) if existed => change.state = State::Freed,
-                _ => drop(self.changes.remove(&page)),
+                _ => {
+                    let gone = self.changes.remove(&page);
+                    self.kept -= keeps_version(gone.as_ref());
+                }
             }
         } else {
             let before = if self.has_room_for_version() { Some(self.page(page)?) } else { None };
@@ -236,7 +245,7 @@ impl Transaction {
     /// Keeps what `page` is for the youngest savepoint, unless that has it already. A page that was spilled has been read back.
     fn remember(&mut self, page: PageNo) {
         let Some(undo) = self.savepoints.last_mut() else { return };
-        if let std::collections::hash_map::Entry::Vacant(entry) = undo.changes.entry(page) {
+        if let Entry::Vacant(entry) = undo.changes.entry(page) {
             // What the backend has of it may be written over.
             let change = self.changes.get(&page).map(|change| Change { is_spilled: false, ..change.clone() });
             self.kept += usize::from(change.is_some());
@@ -247,11 +256,13 @@ impl Transaction {
     /// Runs a change of several pages. If it fails, the transaction can only be aborted, or rolled back to a savepoint.
     pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.refuse_if_failed()?;
+        let before = self.stamp;
         let changed = change(self);
         match &changed {
             // Arguments are checked before anything is done.
-            Err(Error::Invalid(_)) | Ok(_) => {}
+            Err(Error::Invalid(_)) if self.stamp == before => {}
             Err(error) => self.failure = Some(error.clone()),
+            Ok(_) => {}
         }
         changed
     }
@@ -288,6 +299,8 @@ impl Transaction {
                 let is_image = |change: Option<&Change>| matches!(change.map(|c| &c.state), Some(State::Image(_)));
                 self.images -= usize::from(is_image(self.changes.get(&page)));
                 let will_be_image = is_image(change.as_ref());
+                self.kept += keeps_version(change.as_ref());
+                self.kept -= usize::from(change.is_some()) + keeps_version(self.changes.get(&page));
                 match change {
                     Some(change) => drop(self.changes.insert(page, change)),
                     None => drop(self.changes.remove(&page)),
@@ -310,10 +323,12 @@ impl Transaction {
     pub(crate) fn release(&mut self, savepoint: Savepoint) -> Result<()> {
         let position = self.position(savepoint)?;
         let released = self.savepoints.split_off(position);
-        if let Some(before) = self.savepoints.last_mut() {
-            for (page, change) in released.into_iter().flat_map(|undo| undo.changes) {
+        let mut before = self.savepoints.last_mut();
+        for (page, change) in released.into_iter().flat_map(|undo| undo.changes) {
+            match before.as_mut().map(|before| before.changes.entry(page)) {
+                Some(Entry::Vacant(entry)) => drop(entry.insert(change)),
                 // The eldest wins: what it was when the earlier savepoint was made.
-                before.changes.entry(page).or_insert(change);
+                Some(Entry::Occupied(_)) | None => self.kept -= usize::from(change.is_some()),
             }
         }
         Ok(())
@@ -327,6 +342,10 @@ impl Transaction {
         if !self.is_leader {
             self.pages.lead()?;
             self.is_leader = true;
+            // What this is built on was committed first, and may have found no room.
+            if !self.pages.is_current(self.generation) {
+                return Err(self.pages.void());
+            }
         }
         let mut spilled = 0;
         while spilled < SPILLED_AT_ONCE {
@@ -360,14 +379,27 @@ impl Transaction {
         self.spill_order.push_back(page);
     }
 
-    /// Hands over what was changed, and waits for it as `durability` says.
-    pub(crate) fn commit(mut self, durability: Durability) -> Result<()> {
+    /// Hands over what was changed, and waits until it is durable.
+    pub(crate) fn commit(mut self) -> Result<()> {
         self.refuse_if_failed()?;
         if self.changes.is_empty() {
             return Ok(());
         }
         let pages = Arc::clone(&self.pages);
-        pages.commit(&mut self, durability)
+        pages.commit(&mut self)
+    }
+
+    /// Hands over what was changed. Returns what is to become of it, and of all that it is built on.
+    pub(crate) fn commit_later(mut self) -> Result<Handed> {
+        self.refuse_if_failed()?;
+        let pages = Arc::clone(&self.pages);
+        let outcome = if self.changes.is_empty() {
+            // An outcome that is known already is of what was there when this began.
+            pages.last_outcome().filter(|outcome| outcome.get().is_none())
+        } else {
+            Some(pages.commit_later(&mut self)?)
+        };
+        Ok(Handed { pages, outcome })
     }
 
     /// Gives back the writer's place, after all was handed over.
@@ -375,6 +407,21 @@ impl Transaction {
         if let Some(allocator) = self.allocator.take() {
             self.pages.leave(allocator, self.generation);
         }
+    }
+}
+
+/// A transaction that was handed over.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pages: Arc<Pages>,
+    /// `None`: there was nothing to make durable.
+    outcome: Option<Outcome>,
+}
+
+impl Handed {
+    /// Waits until it is durable, or known to be lost.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.outcome.as_ref().map_or(Ok(()), |outcome| self.pages.wait_for(outcome))
     }
 }
 

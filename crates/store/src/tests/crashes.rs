@@ -5,6 +5,7 @@
 //! aborts, one that commits, and another opening. Of some images the life afterwards is explored for crashes in turn.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::Backend;
@@ -13,26 +14,21 @@ use crate::explore::{CrashImage, Durability as Model, Event, Explorer, Limits, P
 use crate::flips::{FlipBackend, FlipOptions, Syncs};
 use crate::lines::{self, LineBackend};
 use crate::medium::{LineDurability, SectorDurability, SimFile, SimPmem};
-use crate::{Access, Durability, Options, Result, Store};
+use crate::{Access, Durability, Error, Options, Result, Store};
 
 /// All trees.
 type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// Stores so small that what takes thousands of commits elsewhere happens after a few.
 trait Small: Simulated {
+    /// So many bytes that some transactions find no room.
+    const SCARCE: u64;
+
+    /// Of which no more than `room` bytes can be had.
+    fn limited(room: u64) -> Self;
     fn create(self: Arc<Self>) -> Result<Arc<dyn Backend>>;
     fn open(self: Arc<Self>) -> Result<Arc<dyn Backend>>;
 }
-
-const FILE: FlipOptions = FlipOptions {
-    syncs: Syncs::One,
-    uuid: Some([7; 16]),
-    initial_slots: 12,
-    growth_min_slots: 4,
-    growth_max_slots: 4,
-    chain_min_slots: 3,
-    chain_max_slots: 6,
-};
 
 const MEMORY: lines::Options = lines::Options {
     commit_by: lines::CommitBy::Journal,
@@ -43,16 +39,28 @@ const MEMORY: lines::Options = lines::Options {
 };
 
 impl Small for SimFile {
+    const SCARCE: u64 = 26 * 4096;
+
+    fn limited(room: u64) -> Self {
+        Self::recording(CrashImage::new()).with_room(room)
+    }
+
     fn create(self: Arc<Self>) -> Result<Arc<dyn Backend>> {
-        Ok(Arc::new(FlipBackend::create(self, FILE)?))
+        Ok(Arc::new(FlipBackend::create(self, FlipOptions::tiny(Syncs::One))?))
     }
 
     fn open(self: Arc<Self>) -> Result<Arc<dyn Backend>> {
-        Ok(Arc::new(FlipBackend::open(self, FILE, Access::ReadWrite)?))
+        Ok(Arc::new(FlipBackend::open(self, FlipOptions::tiny(Syncs::One), Access::ReadWrite)?))
     }
 }
 
 impl Small for SimPmem {
+    const SCARCE: u64 = 8192 + 12 * 64 + 8 * (8 + 4096);
+
+    fn limited(room: u64) -> Self {
+        Self::recording(CrashImage::new()).with_room(room)
+    }
+
     fn create(self: Arc<Self>) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(LineBackend::create(self, &MEMORY)?))
     }
@@ -71,63 +79,77 @@ struct Story {
     trace: Vec<Event>,
     /// What each commit made; 0: there is no store.
     states: Vec<Option<State>>,
+    /// Transactions that found no room.
+    refusals: u64,
 }
 
-fn tell<M: Small>(seed: u64, transactions: u64) -> Story {
+fn tell<M: Small>(seed: u64, transactions: u64, room: u64) -> Story {
     let mut random = Random::new(seed);
-    let medium = Arc::new(M::holding(CrashImage::new(), true));
+    let medium = Arc::new(M::limited(room));
     let mark = |acked, begun| medium.record().record(Event::Mark(Progress { acked, begun }));
     mark(0, 1);
     let store = Store::on(Arc::clone(&medium).create().unwrap(), &options(), None).unwrap();
     mark(1, 1);
     let mut states = vec![None, Some(State::new())];
-    let mut acked = 1;
-    let mut state = State::new();
+    let (mut acked, mut refusals) = (1, 0);
     for _ in 0..transactions {
         let transaction = store.write().unwrap();
-        let mut after = state.clone();
-        for _ in 0..[1, 3, 12][random.below(3) as usize] {
-            step(&transaction, &mut after, &mut random);
-        }
-        if random.below(6) == 0 {
+        let mut after = states.last().cloned().flatten().unwrap();
+        let changed =
+            (0..[1, 3, 12][random.below(3) as usize]).try_for_each(|_| step(&transaction, &mut after, &mut random));
+        if changed.is_ok() && random.below(6) == 0 {
             transaction.abort();
             continue;
         }
-        state = after;
-        states.push(Some(state.clone()));
-        let begun = states.len() as u64 - 1;
-        mark(acked, begun);
-        if random.below(5) == 0 {
-            // Together with the next one, or earlier if that one has to spill.
-            transaction.commit_with(Durability::Later).unwrap();
-            continue;
+        // Together with the next one, or earlier if that one has to spill.
+        let durability = if random.below(5) == 0 { Durability::Later } else { Durability::Now };
+        let committed = changed.and_then(|()| {
+            states.push(Some(after));
+            mark(acked, states.len() as u64 - 1);
+            transaction.commit_with(durability)
+        });
+        match (committed, durability) {
+            (Ok(()), Durability::Later) => continue,
+            (Ok(()), Durability::Now) => acked = states.len() as u64 - 1,
+            (Err(Error::Full { .. }), _) => {
+                refusals += 1;
+                // With it goes what was committed for later, unless that was durable before.
+                let found = contents(&store).unwrap();
+                let durable = states.iter().rposition(|state| state.as_ref() == Some(&found)).unwrap();
+                assert!(durable as u64 >= acked);
+                states.truncate(durable + 1);
+                acked = durable as u64;
+            }
+            (Err(error), _) => panic!("{error}"),
         }
-        transaction.commit().unwrap();
-        acked = begun;
-        mark(acked, begun);
+        mark(acked, acked);
         if random.below(6) == 0 {
             store.checkpoint().unwrap();
         }
     }
-    store.close().unwrap();
-    let begun = states.len() as u64 - 1;
-    mark(begun, begun);
-    Story { trace: medium.record().take_trace(), states }
+    let closed = store.close();
+    if closed.is_ok() {
+        acked = states.len() as u64 - 1;
+        mark(acked, acked);
+    }
+    assert!(matches!(closed, Ok(()) | Err(Error::Full { .. })), "{closed:?}");
+    Story { trace: medium.record().take_trace(), states, refusals }
 }
 
-fn step(transaction: &crate::WriteTransaction, state: &mut State, random: &mut Random) {
+fn step(transaction: &crate::WriteTransaction, state: &mut State, random: &mut Random) -> Result<()> {
     let name = format!("tree {}", random.below(2));
-    let mut tree = transaction.tree(&name).unwrap();
+    let mut tree = transaction.tree(&name)?;
     let map = state.entry(name).or_default();
     let key = format!("key {:03}", random.below(60)).into_bytes();
     if random.below(4) == 0 {
-        assert_eq!(tree.remove(&key).unwrap(), map.remove(&key).is_some());
-        return;
+        assert_eq!(tree.remove(&key)?, map.remove(&key).is_some());
+        return Ok(());
     }
     let length = [0, 10, 300, 900, 4100][random.below(5) as usize];
     let value = vec![random.below(256) as u8; length];
-    tree.insert(&key, &value).unwrap();
+    tree.insert(&key, &value)?;
     map.insert(key, value);
+    Ok(())
 }
 
 fn contents(store: &Store) -> Result<State> {
@@ -157,7 +179,9 @@ fn recovered<M: Small>(
         Err(error) => return Err(format!("open: {error}")),
     };
     let found = contents(&store).map_err(|error| format!("read: {error}"))?;
-    let allowed = &states[progress.acked as usize..=progress.begun as usize];
+    // What was begun and found no room is not among them.
+    let begun = (progress.begun as usize).min(states.len() - 1);
+    let allowed = &states[progress.acked as usize..=begun];
     if !allowed.iter().any(|state| state.as_ref() == Some(&found)) {
         return Err("neither what was acknowledged nor what was under way".into());
     }
@@ -190,7 +214,10 @@ fn live_on(store: &Store, mut state: State, mark: impl Fn(u64, u64)) -> Result<V
 }
 
 fn survives<M: Small, D: Model>(seed: u64, transactions: u64, limits: Limits, nested_every: u64) {
-    let story = tell::<M>(seed, transactions);
+    survives_story::<M, D>(&tell::<M>(seed, transactions, u64::MAX), seed, limits, nested_every);
+}
+
+fn survives_story<M: Small, D: Model>(story: &Story, seed: u64, limits: Limits, nested_every: u64) {
     let mut explorer = Explorer::new(limits, seed);
     let mut nested = Explorer::new(Limits { exhaustive: 4, samples: 1 }, seed);
     let mut judged = 0_u64;
@@ -223,7 +250,7 @@ fn survives<M: Small, D: Model>(seed: u64, transactions: u64, limits: Limits, ne
 }
 
 /// How many stories, of which seeds: `ONEHOP_CRASH_SEEDS` for more than a test run has time for.
-fn seeds(few: u64) -> std::ops::Range<u64> {
+fn seeds(few: u64) -> Range<u64> {
     let seeds = std::env::var("ONEHOP_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     0..seeds.unwrap_or(few)
 }
@@ -243,6 +270,22 @@ fn stores_on_memory_survive() {
 }
 
 #[test]
+fn stores_without_room_survive() {
+    fn survives<M: Small, D: Model>(seeds: Range<u64>, transactions: u64, limits: Limits) {
+        let mut refusals = 0;
+        for seed in seeds {
+            let story = tell::<M>(seed, transactions, M::SCARCE);
+            refusals += story.refusals;
+            survives_story::<M, D>(&story, seed, limits, u64::MAX);
+        }
+        assert!(refusals > 0, "there was room for all");
+    }
+    survives::<SimFile, SectorDurability>(seeds(2), 14, Limits { exhaustive: 4, samples: 2 });
+    // The first two find room for all.
+    survives::<SimPmem, LineDurability>(2..2 + seeds(3).end, 7, Limits { exhaustive: 1, samples: 1 });
+}
+
+#[test]
 fn no_flipped_byte_of_a_store_gives_wrong_data() {
     fn flip<M: Small>(step: u64) {
         let medium = Arc::new(M::holding(CrashImage::new(), false));
@@ -250,7 +293,7 @@ fn no_flipped_byte_of_a_store_gives_wrong_data() {
         let (mut state, mut random) = (State::new(), Random::new(1));
         let transaction = store.write().unwrap();
         for _ in 0..40 {
-            self::step(&transaction, &mut state, &mut random);
+            self::step(&transaction, &mut state, &mut random).unwrap();
         }
         transaction.commit().unwrap();
         store.close().unwrap();

@@ -13,8 +13,10 @@ pub(crate) struct Faulty {
     inner: Volatile,
     pub(crate) commits: AtomicU64,
     pub(crate) spills: AtomicU64,
-    /// 0: none, 1: the next commit finds no room, 2: it fails half-way.
+    /// 0: none, 1: the next commit finds no room, 2: it fails half-way, 3: it panics.
     pub(crate) fault: AtomicU32,
+    /// Commits that pass before it.
+    pub(crate) passing: AtomicU64,
     pub(crate) commit_micros: AtomicU64,
     /// While shut, commits wait in it.
     gate: Gate,
@@ -64,9 +66,13 @@ impl Backend for Faulty {
         }
         drop(is_shut);
         std::thread::sleep(Duration::from_micros(self.commit_micros.load(SeqCst)));
+        if self.passing.fetch_update(SeqCst, SeqCst, |passing| passing.checked_sub(1)).is_ok() {
+            return self.inner.commit(batch);
+        }
         match self.fault.swap(0, SeqCst) {
             0 => self.inner.commit(batch),
             1 => Err(Error::Full { object: "faulty".into(), reason: "on purpose".into() }),
+            3 => panic!("on purpose"),
             _ => Err(Error::io("sync", "faulty", std::io::Error::other("on purpose"))),
         }
     }

@@ -1,8 +1,14 @@
 //! Stores in files: opening, locks, backups, compaction.
 
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::{Access, Error, MediumKind, Options, Store};
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
 
 fn directory() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -175,6 +181,108 @@ fn mapped_memory_is_opened_as_what_it_is_and_costs_the_lines_that_change() {
     holds(&Store::open(&path, &Options::default()).unwrap(), 0..2000);
     holds(&Store::open(&path, &Options::default().access(Access::ReadOnly)).unwrap(), 0..2000);
     holds(&Store::open(&copy, &Options::default()).unwrap(), 0..2000);
-    Store::compact(&path, &options).unwrap();
-    holds(&Store::open(&path, &Options::default()).unwrap(), 0..2000);
+    Store::compact(&path, &Options::default()).unwrap();
+    let compacted = Store::open(&path, &Options::default()).unwrap();
+    holds(&compacted, 0..2000);
+    let transaction = compacted.write().unwrap();
+    transaction.tree("more").unwrap();
+    transaction.commit().unwrap();
+    assert!(compacted.stats().backend.flushes > 0, "it is memory, as before");
+}
+
+#[test]
+fn compaction_keeps_permissions_and_goes_through_links() {
+    let (directory, path) = directory();
+    fill(&Store::open(&path, &Options::default()).unwrap(), 0..100);
+    set_mode(&path, 0o600);
+    let link = directory.path().join("link");
+    symlink(&path, &link).unwrap();
+    let before = path.metadata().unwrap().ino();
+    Store::compact(&link, &Options::default()).unwrap();
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    let after = path.metadata().unwrap();
+    assert!(after.ino() != before);
+    assert_eq!(after.permissions().mode() & 0o777, 0o600);
+    holds(&Store::open(&link, &Options::default()).unwrap(), 0..100);
+    let missing = Store::compact(directory.path().join("missing"), &Options::default());
+    assert!(matches!(missing, Err(Error::Io { .. })));
+}
+
+#[test]
+fn pipes_devices_and_directories_are_no_stores() {
+    let (directory, path) = directory();
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    for path in [&path, directory.path(), Path::new("/dev/null"), Path::new("/dev/zero")] {
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let refused = Store::open(path, &Options::default().access(access)).unwrap_err();
+            assert!(matches!(refused, Error::Unknown { .. }), "{refused}");
+        }
+    }
+    let refused = crate::medium::File::open(Path::new("/dev/null")).unwrap_err();
+    assert!(matches!(refused, Error::Unknown { .. }), "{refused}");
+}
+
+/// What reading needs, of a store that no process has closed, in a folder that nobody may write to: nothing else.
+#[test]
+fn readers_write_nothing_and_need_no_permission_to() {
+    for medium in [MediumKind::File, MediumKind::Pmem] {
+        let (directory, path) = directory();
+        let folder = directory.path().join("read-only");
+        std::fs::create_dir(&folder).unwrap();
+        let store = Store::open(&path, &Options::default().medium(medium)).unwrap();
+        fill(&store, 0..500);
+        let left = folder.join("left");
+        std::fs::copy(&path, &left).unwrap();
+        let bytes = std::fs::read(&left).unwrap();
+        set_mode(&left, 0o444);
+        set_mode(&folder, 0o555);
+        {
+            let options = Options::default().access(Access::ReadOnly);
+            let readers = [Store::open(&left, &options).unwrap(), Store::open(&left, &options).unwrap()];
+            for reader in &readers {
+                holds(reader, 0..500);
+                assert!(matches!(reader.write(), Err(Error::ReadOnly { .. })));
+                assert!(matches!(reader.try_write(), Err(Error::ReadOnly { .. })));
+                assert!(matches!(reader.checkpoint(), Err(Error::ReadOnly { .. })));
+                assert!(matches!(reader.maintain(), Err(Error::ReadOnly { .. })));
+                reader.sync().unwrap();
+            }
+            // Opened for writing it is neither by the same process nor, without permission, at all.
+            assert!(Store::open(&left, &Options::default()).is_err());
+            assert!(Store::compact(&left, &options).is_err());
+            let copy = directory.path().join("copy");
+            readers[0].backup(&copy).unwrap();
+            holds(&Store::open(&copy, &Options::default()).unwrap(), 0..500);
+            for reader in readers {
+                reader.close().unwrap();
+            }
+        }
+        set_mode(&folder, 0o755);
+        assert!(std::fs::read(&left).unwrap() == bytes);
+    }
+}
+
+/// Set for a process that this test starts: what it is to find locked.
+const LOCKED: &str = "ONEHOP_STORE_LOCKED";
+
+#[test]
+fn another_process_is_kept_out() {
+    if let Some(path) = std::env::var_os(LOCKED) {
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let refused = Store::open(&path, &Options::default().access(access)).unwrap_err();
+            assert!(matches!(refused, Error::Locked { .. }), "{refused}");
+        }
+        assert!(matches!(Store::compact(&path, &Options::default()), Err(Error::Locked { .. })));
+        return;
+    }
+    let (_directory, path) = directory();
+    let store = Store::open(&path, &Options::default()).unwrap();
+    fill(&store, 0..10);
+    let test = std::env::current_exe().unwrap();
+    let name = "tests::files::another_process_is_kept_out";
+    let output = Command::new(test).args([name, "--exact"]).env(LOCKED, &path).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    fill(&store, 10..20);
+    holds(&store, 0..20);
 }

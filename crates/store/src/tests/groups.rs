@@ -131,6 +131,27 @@ fn a_batch_that_fails_poisons() {
 }
 
 #[test]
+fn a_leader_that_panics_leaves_nobody_waiting() {
+    let (backend, store) = Faulty::store(&Options::default().version_bytes(0));
+    put(&store, "before", "1").unwrap();
+    backend.shut();
+    std::thread::scope(|scope| {
+        let handles = gather(scope, &store, 4);
+        backend.fault.store(3, SeqCst);
+        backend.open();
+        let ended: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
+        assert_eq!(ended.iter().filter(|ended| ended.is_err()).count(), 1);
+        for refused in ended.into_iter().flatten() {
+            assert!(matches!(refused, Err(Error::Poisoned { .. } | Error::Invalid(_))), "{refused:?}");
+        }
+    });
+    assert!(matches!(store.write(), Err(Error::Poisoned { .. })));
+    // Snapshots begin, although the batch had given up those before it.
+    assert_eq!(get(&store, "before").unwrap(), "1");
+    assert_eq!(get(&store, "key 0"), None);
+}
+
+#[test]
 fn later_is_with_the_next() {
     let (backend, store) = Faulty::store(&Options::default());
     let before = backend.commits.load(SeqCst);

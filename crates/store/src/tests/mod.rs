@@ -3,6 +3,8 @@
 mod crashes;
 mod faulty;
 mod files;
+mod full;
 mod groups;
+mod misuse;
 mod model;
 mod snapshots;

@@ -1,8 +1,10 @@
 //! Readers beside a writer: each sees one commit, whole, as long as it lives.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use super::faulty::Faulty;
+use crate::medium::{Granularity, Memory};
 use crate::{Error, Options, ReadTransaction, Store};
 
 const ACCOUNTS: u32 = 2000;
@@ -129,4 +131,154 @@ fn a_spilled_transaction_that_aborts_leaves_nothing() {
     assert_eq!(total(&store.read().unwrap()).unwrap(), 100 * u64::from(ACCOUNTS));
     transfer(&store, 1);
     assert!(store.check().unwrap().is_sound());
+}
+
+/// Pages of four entries each.
+fn fill_pages(store: &Store) {
+    let transaction = store.write().unwrap();
+    let mut tree = transaction.tree("pages").unwrap();
+    for key in 0..100_u8 {
+        tree.insert([key], [0; 900]).unwrap();
+    }
+    transaction.commit().unwrap();
+}
+
+/// A transaction that changes so many pages.
+fn change_pages(store: &Store, pages: u8) -> crate::WriteTransaction {
+    let transaction = store.write().unwrap();
+    let mut tree = transaction.tree("pages").unwrap();
+    (0..pages).for_each(|page| assert!(tree.insert([page * 8], [1; 900]).unwrap()));
+    transaction
+}
+
+#[test]
+fn what_is_committed_for_later_does_not_keep_readers_from_beginning() {
+    let store = Faulty::store(&Options::default().version_bytes(4 * 4096)).1;
+    fill_pages(&store);
+    // Not all that it replaces is known: no snapshot can begin before it is durable, so it does not wait.
+    change_pages(&store, 10).commit_with(crate::Durability::Later).unwrap();
+    assert_eq!(store.read().unwrap().tree("pages").unwrap().get([0]).unwrap().unwrap(), [1; 900]);
+}
+
+#[test]
+fn readers_begin_after_a_failure_and_see_what_was_acknowledged() {
+    let (backend, store) = Faulty::store(&Options::default().version_bytes(4 * 4096));
+    fill_pages(&store);
+    backend.fault.store(2, SeqCst);
+    assert!(matches!(change_pages(&store, 10).commit(), Err(Error::Io { .. })));
+    assert!(matches!(store.write(), Err(Error::Poisoned { .. })));
+    let tree = store.read().unwrap().tree("pages").unwrap();
+    assert!(tree.iter().all(|entry| entry.unwrap().value() == [0; 900]));
+    assert_eq!(store.stats().versions, 0);
+}
+
+#[test]
+fn a_reader_whose_versions_are_gone_does_not_come_back_to_life() {
+    let (backend, store) = Faulty::store(&Options::default().version_bytes(4 * 4096));
+    fill_pages(&store);
+    let old = store.read().unwrap();
+    change_pages(&store, 4).commit().unwrap();
+    assert!(old.tree("pages").is_ok());
+    backend.shut();
+    std::thread::scope(|scope| {
+        let handed_over = store.inner.pages.handed_over();
+        let passes = change_pages(&store, 4);
+        let passes = scope.spawn(|| passes.commit());
+        while store.inner.pages.handed_over() == handed_over {
+            std::thread::yield_now();
+        }
+        // Gives up all readers before it, and finds no room; meanwhile the one before has no memory for this reader.
+        let fails = change_pages(&store, 10);
+        let fails = scope.spawn(|| fails.commit());
+        while store.inner.pages.handed_over() == handed_over + 1 {
+            std::thread::yield_now();
+        }
+        backend.passing.store(1, SeqCst);
+        backend.fault.store(1, SeqCst);
+        backend.open();
+        passes.join().unwrap().unwrap();
+        assert!(matches!(fails.join().unwrap(), Err(Error::Full { .. })));
+    });
+    assert!(matches!(old.tree("pages"), Err(Error::SnapshotTooOld { .. })));
+    assert!(store.read().unwrap().tree("pages").is_ok());
+}
+
+#[test]
+fn savepoints_that_are_over_take_no_memory() {
+    let store = Faulty::store(&Options::default().version_bytes(8 * 4096)).1;
+    fill_pages(&store);
+    let old = store.read().unwrap();
+    let mut transaction = store.write().unwrap();
+    for round in 0..100_u8 {
+        let outer = transaction.savepoint().unwrap();
+        transaction.tree("pages").unwrap().insert([round % 8], [2; 900]).unwrap();
+        let inner = transaction.savepoint().unwrap();
+        transaction.tree("pages").unwrap().insert([round % 8], [3; 900]).unwrap();
+        if round % 3 == 0 { transaction.rollback_to(inner) } else { transaction.release(inner) }.unwrap();
+        if round % 2 == 0 {
+            transaction.rollback_to(outer).unwrap();
+        }
+        transaction.release(outer).unwrap();
+    }
+    transaction.tree("pages").unwrap().insert([90], [4; 900]).unwrap();
+    transaction.commit().unwrap();
+    let tree = old.tree("pages").unwrap();
+    assert!(tree.iter().all(|entry| entry.unwrap().value() == [0; 900]), "there was room for its versions");
+}
+
+/// Puts a lot into the accounts, more than there is memory for.
+fn inflate(store: &Store) -> crate::WriteTransaction {
+    let transaction = store.write().unwrap();
+    let mut tree = transaction.tree("accounts").unwrap();
+    for account in 0..ACCOUNTS {
+        tree.insert(account.to_be_bytes(), vec![b'9'; 200]).unwrap();
+    }
+    transaction
+}
+
+#[test]
+fn readers_see_one_commit_on_both_layouts_whatever_else_goes_on() {
+    for granularity in [Granularity::Page, Granularity::Line] {
+        let options = Options::default().cache_bytes(10 * 4096).transaction_bytes(20 * 4096);
+        let store = Store::create_on(Arc::new(Memory::new(granularity)), &options).unwrap();
+        fill(&store);
+        let directory = tempfile::tempdir().unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(SeqCst) {
+                        assert_eq!(total(&store.read().unwrap()).unwrap(), 100 * u64::from(ACCOUNTS));
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for copy in 0..3 {
+                    let path = directory.path().join(copy.to_string());
+                    store.backup(&path).unwrap();
+                    let copy = Store::open(&path, &Options::default()).unwrap();
+                    assert_eq!(total(&copy.read().unwrap()).unwrap(), 100 * u64::from(ACCOUNTS));
+                }
+            });
+            for round in 0..600 {
+                transfer(&store, round);
+                match round % 60 {
+                    10 => inflate(&store).abort(),
+                    20 => store.checkpoint().unwrap(),
+                    30 => assert!(store.check().unwrap().is_sound()),
+                    40 => {
+                        let mut transaction = store.write().unwrap();
+                        let savepoint = transaction.savepoint().unwrap();
+                        transaction.drop_tree("accounts").unwrap();
+                        transaction.rollback_to(savepoint).unwrap();
+                        transaction.commit().unwrap();
+                    }
+                    _ => assert!(store.maintain().is_ok()),
+                }
+            }
+            is_over.store(true, SeqCst);
+        });
+        assert_eq!((store.stats().snapshots, store.stats().versions), (0, 0));
+        assert!(store.check().unwrap().is_sound());
+    }
 }

@@ -37,7 +37,7 @@ fn misplaced(page: PageNo, expected: &str) -> Error {
 }
 
 /// Refuses keys that no node could hold.
-fn check_key(key: &[u8]) -> Result<()> {
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.len() > MAX_KEY_BYTES {
         return Err(Error::Invalid(format!("a key of {} bytes is longer than {MAX_KEY_BYTES}", key.len())));
     }

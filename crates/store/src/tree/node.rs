@@ -21,6 +21,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::backend::{Image, Lines, PAGE_BYTES, PageNo};
+use crate::bytes::{u16_at, u32_at};
 
 pub(super) const LEAF: u8 = 1;
 pub(super) const INNER: u8 = 2;
@@ -54,16 +55,6 @@ pub(super) enum Stored<'a> {
     Overflow { first: PageNo, len: u32 },
 }
 
-#[inline]
-fn u16_at(image: &Image, at: usize) -> u16 {
-    u16::from_le_bytes([image.0[at], image.0[at + 1]])
-}
-
-#[inline]
-fn u32_at(image: &Image, at: usize) -> u32 {
-    u32::from_le_bytes([image.0[at], image.0[at + 1], image.0[at + 2], image.0[at + 3]])
-}
-
 /// A node to read.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a>(pub(super) &'a Image);
@@ -81,20 +72,20 @@ impl<'a> Node<'a> {
 
     #[inline]
     pub(super) fn count(self) -> usize {
-        u16_at(self.0, 4).into()
+        u16_at(&self.0.0, 4).into()
     }
 
     fn start(self) -> usize {
-        u16_at(self.0, 6).into()
+        u16_at(&self.0.0, 6).into()
     }
 
     fn dead(self) -> usize {
-        u16_at(self.0, 8).into()
+        u16_at(&self.0.0, 8).into()
     }
 
     /// The slot after that of the last insertion, if the insertions before it went there as well.
     fn run(self) -> usize {
-        u16_at(self.0, 10).into()
+        u16_at(&self.0.0, 10).into()
     }
 
     /// Bytes of slots and live cells.
@@ -104,16 +95,16 @@ impl<'a> Node<'a> {
 
     #[inline]
     fn cell(self, slot: usize) -> usize {
-        u16_at(self.0, HEADER_BYTES + SLOT * slot).into()
+        u16_at(&self.0.0, HEADER_BYTES + SLOT * slot).into()
     }
 
     fn cell_bytes(self, slot: usize) -> usize {
         let at = self.cell(slot);
-        let key = usize::from(u16_at(self.0, at));
+        let key = usize::from(u16_at(&self.0.0, at));
         if self.kind() == INNER {
             return INNER_CELL_HEADER + key;
         }
-        LEAF_CELL_HEADER + key + stored_bytes(u16_at(self.0, at + 2))
+        LEAF_CELL_HEADER + key + stored_bytes(u16_at(&self.0.0, at + 2))
     }
 
     /// Where the key of `slot` lies.
@@ -121,7 +112,7 @@ impl<'a> Node<'a> {
     pub(super) fn key_range(self, slot: usize) -> Range<usize> {
         let at = self.cell(slot);
         let from = at + if self.kind() == INNER { INNER_CELL_HEADER } else { LEAF_CELL_HEADER };
-        from..from + usize::from(u16_at(self.0, at))
+        from..from + usize::from(u16_at(&self.0.0, at))
     }
 
     #[inline]
@@ -133,8 +124,8 @@ impl<'a> Node<'a> {
     #[inline]
     pub(super) fn value_range(self, slot: usize) -> Option<Range<usize>> {
         let at = self.cell(slot);
-        let from = at + LEAF_CELL_HEADER + usize::from(u16_at(self.0, at));
-        match u16_at(self.0, at + 2) {
+        let from = at + LEAF_CELL_HEADER + usize::from(u16_at(&self.0.0, at));
+        match u16_at(&self.0.0, at + 2) {
             IN_OVERFLOW => None,
             len => Some(from..from + usize::from(len)),
         }
@@ -145,7 +136,7 @@ impl<'a> Node<'a> {
             Some(range) => Stored::Inline(&self.0.0[range]),
             None => {
                 let at = self.key_range(slot).end;
-                Stored::Overflow { first: PageNo(u32_at(self.0, at)), len: u32_at(self.0, at + 4) }
+                Stored::Overflow { first: PageNo(u32_at(&self.0.0, at)), len: u32_at(&self.0.0, at + 4) }
             }
         }
     }
@@ -167,8 +158,8 @@ impl<'a> Node<'a> {
     /// Child `index` of an inner node, from 0 to `count`.
     pub(super) fn child(self, index: usize) -> PageNo {
         PageNo(match index.checked_sub(1) {
-            None => u32_at(self.0, 12),
-            Some(slot) => u32_at(self.0, self.cell(slot) + 2),
+            None => u32_at(&self.0.0, 12),
+            Some(slot) => u32_at(&self.0.0, self.cell(slot) + 2),
         })
     }
 
@@ -182,7 +173,7 @@ impl<'a> Node<'a> {
 
     /// The bytes of an overflow page, and the page after it.
     pub(super) fn overflow(self) -> (&'a [u8], PageNo) {
-        (&self.0.0[HEADER_BYTES..HEADER_BYTES + self.count()], PageNo(u32_at(self.0, 12)))
+        (&self.0.0[HEADER_BYTES..HEADER_BYTES + self.count()], PageNo(u32_at(&self.0.0, 12)))
     }
 
     /// Where to split a node that has no room for a cell of `cell` bytes at `slot`: the first item of the right part, counted

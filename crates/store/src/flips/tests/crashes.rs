@@ -1,9 +1,9 @@
 //! Crashes at every write and fence, and failed fences.
 
-use super::{Flips, seed, tiny, workloads};
+use super::{Flips, seed, workloads};
 use crate::explore::backends::{Depth, Step, Story, explore, random_steps, tell, tell_failing};
 use crate::explore::{Counts, CrashImage, Event, Explorer, Limits, Random};
-use crate::flips::Syncs;
+use crate::flips::{FlipOptions, Syncs};
 use crate::medium::{SectorDurability, SimFile};
 
 /// All crashes of `steps`.
@@ -42,7 +42,8 @@ pub(super) fn failing_fences(subject: &Flips, steps: &[Step]) -> Result<u64, Str
 
 /// With two fences, what makes the commit count is written when all else is durable, so that checksums need not be trusted.
 pub(super) fn parts_are_fenced_before_the_last() -> Result<(), String> {
-    let story = tell(&Flips(tiny(Syncs::Two)), CrashImage::new(), &[Step::commit(&[(0, &[0]), (1, &[0])])])?;
+    let story =
+        tell(&Flips(FlipOptions::tiny(Syncs::Two)), CrashImage::new(), &[Step::commit(&[(0, &[0]), (1, &[0])])])?;
     let commit =
         story.trace().iter().skip_while(|event| !matches!(event, Event::Mark(progress) if progress.begun == 2));
     let kinds: Vec<&str> = commit
@@ -81,7 +82,7 @@ fn crashes_of_random_workloads() {
     println!("seed {}", seed());
     let mut random = Random::new(seed());
     for number in 0..random_workloads() {
-        let subject = Flips(tiny(if number % 3 == 0 { Syncs::Two } else { Syncs::One }));
+        let subject = Flips(FlipOptions::tiny(if number % 3 == 0 { Syncs::Two } else { Syncs::One }));
         let steps = random_steps(&mut random, 24, 9);
         match exploring(&subject, &steps, Limits { exhaustive: 512, samples: 64 }) {
             Ok(counts) => print(&format!("random workload {number}"), counts),

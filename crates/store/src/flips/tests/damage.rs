@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Flips, tiny};
+use super::Flips;
 use crate::Error;
 use crate::backend::SLOT_BYTES;
 use crate::explore::backends::{Damage, Step, Story, damaged, misplaced, tell, truncated};
@@ -18,7 +18,7 @@ const MANY_SLOTS: u32 = 48;
 
 /// A store of so many slots, in which every kind of slot is in use, and stale ones of every kind.
 fn story(slots: u32, ending: Option<Step>) -> Result<(Flips, Story), String> {
-    let subject = Flips(FlipOptions { initial_slots: slots, ..tiny(Syncs::One) });
+    let subject = Flips(FlipOptions { initial_slots: slots, ..FlipOptions::tiny(Syncs::One) });
     let spilled = Step::Commit { writes: vec![(1, vec![3]), (4, vec![2])], frees: vec![2], spilled: true };
     let mut steps = vec![
         Step::commit(&[(0, &[0, 5]), (1, &[0]), (2, &[60]), (3, &[0])]),
@@ -55,8 +55,12 @@ pub(super) fn misplacements(ending: Option<Step>, damage: Damage) -> Result<u64,
 
 /// Slots that lie side by side are damaged together: commits in the middle of the chain are missed, however many they are.
 pub(super) fn bursts() -> Result<(), String> {
-    let subject =
-        Flips(FlipOptions { initial_slots: FEW_SLOTS, chain_min_slots: 16, chain_max_slots: 16, ..tiny(Syncs::One) });
+    let subject = Flips(FlipOptions {
+        initial_slots: FEW_SLOTS,
+        chain_min_slots: 16,
+        chain_max_slots: 16,
+        ..FlipOptions::tiny(Syncs::One)
+    });
     let steps: Vec<Step> = (0..8).map(|page| Step::commit(&[(page, &[0])])).collect();
     let story = tell(&subject, CrashImage::new(), &steps)?;
     let slots: Vec<u64> = story

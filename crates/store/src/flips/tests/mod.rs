@@ -10,7 +10,7 @@ use super::*;
 use crate::backend::{Content, Write};
 use crate::explore::backends::{Simulated, Step, Subject};
 use crate::explore::{CrashImage, Recording};
-use crate::medium::{File, SimFile};
+use crate::medium::{File, Granularity, Memory, SimFile};
 
 impl Simulated for SimFile {
     fn holding(image: CrashImage, traced: bool) -> Self {
@@ -35,19 +35,6 @@ impl Subject for Flips {
 
     fn open(&self, medium: Arc<SimFile>) -> Result<Box<dyn Backend>> {
         Ok(Box::new(FlipBackend::open(medium, self.0, Access::ReadWrite)?))
-    }
-}
-
-/// A store so small that what takes thousands of commits elsewhere happens after a few.
-fn tiny(syncs: Syncs) -> FlipOptions {
-    FlipOptions {
-        syncs,
-        uuid: Some([7; 16]),
-        initial_slots: 12,
-        growth_min_slots: 4,
-        growth_max_slots: 4,
-        chain_min_slots: 3,
-        chain_max_slots: 6,
     }
 }
 
@@ -104,7 +91,8 @@ fn workloads() -> Vec<(String, Flips, Vec<Step>)> {
         ),
     ];
     let both = |(name, steps): (&str, Vec<Step>)| {
-        [Syncs::One, Syncs::Two].map(|syncs| (format!("{name}, {syncs:?}"), Flips(tiny(syncs)), steps.clone()))
+        [Syncs::One, Syncs::Two]
+            .map(|syncs| (format!("{name}, {syncs:?}"), Flips(FlipOptions::tiny(syncs)), steps.clone()))
     };
     workloads.into_iter().flat_map(both).collect()
 }
@@ -147,4 +135,71 @@ fn a_commit_of_one_page_is_one_write_of_a_slot_and_one_fence() {
         }
         backend.check(&mut |found| panic!("{found}")).unwrap();
     }
+}
+
+/// A store of three levels of tables: page numbers beyond two levels, which are used sparsely.
+#[test]
+fn checkpoints_of_many_tables_leave_no_slot_behind() {
+    let options = FlipOptions { initial_slots: 4096, ..FlipOptions::default() };
+    let medium = Arc::new(Memory::new(Granularity::Page));
+    let backend = FlipBackend::create(Arc::clone(&medium) as Arc<dyn Medium>, options).unwrap();
+    let far = (slot::FANOUT * slot::FANOUT) as u32 + 7;
+    backend.commit(&Batch { writes: vec![write(far, 0)], frees: vec![] }).unwrap();
+    for round in 0..4_u64 {
+        // Two tables that have the table above them in common, of two that there are.
+        let writes = [0, slot::FANOUT as u32].map(|page| write(page, round)).into();
+        backend.commit(&Batch { writes, frees: vec![] }).unwrap();
+        backend.checkpoint().unwrap();
+        backend.check(&mut |found| panic!("{found}")).unwrap();
+    }
+    // Pages, tables of three levels, and where two commits begin.
+    assert_eq!(backend.stats().slots - backend.stats().free_slots, 3 + 3 + 2 + 1 + 2);
+}
+
+#[test]
+fn how_many_pages_there_may_be_depends_on_the_slots_after_the_commit() {
+    let medium = Arc::new(Memory::new(Granularity::Page));
+    let backend = FlipBackend::create(medium, FlipOptions::default()).unwrap();
+    let slots = backend.stats().slots as u32 + FIRST_SLOT;
+    let beyond = pages_limit(slots) as u32 + 100;
+    let writes = |page| (0..64).chain([page]).map(|page| write(page, 1)).collect();
+    backend.commit(&Batch { writes: writes(beyond), frees: vec![] }).unwrap();
+    let nonsense = backend.commit(&Batch { writes: writes(u32::MAX), frees: vec![] });
+    assert!(matches!(nonsense, Err(Error::Invalid(_))), "{nonsense:?}");
+    backend.commit(&Batch { writes: writes(2), frees: vec![PageNo(beyond)] }).unwrap();
+    backend.check(&mut |found| panic!("{found}")).unwrap();
+}
+
+#[test]
+fn readers_meet_a_writer() {
+    let backend = FlipBackend::create(Arc::new(Memory::new(Granularity::Page)), FlipOptions::tiny(Syncs::One)).unwrap();
+    backend
+        .commit(&Batch { writes: (0..8).map(|page| write(page, u64::from(page))).collect(), frees: vec![] })
+        .unwrap();
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let backend = &backend;
+            scope.spawn(move || {
+                let mut back = Image::zeroed();
+                for round in 0..20_000_u32 {
+                    let page = (round + reader) % 8;
+                    backend.read(PageNo(page), &mut back).unwrap();
+                    // Pages below 4 stay as they are; of others, any version that was written.
+                    if page < 4 {
+                        assert!(back == *image(u64::from(page)));
+                    } else {
+                        assert!(back == *image(u64::from_le_bytes(*back.0.first_chunk().unwrap())));
+                    }
+                }
+            });
+        }
+        for round in 0..4000_u64 {
+            let writes = vec![write(4 + (round % 4) as u32, 100 + round)];
+            backend.commit(&Batch { writes, frees: vec![] }).unwrap();
+            if round % 100 == 0 {
+                backend.checkpoint().unwrap();
+            }
+        }
+    });
+    backend.check(&mut |found| panic!("{found}")).unwrap();
 }

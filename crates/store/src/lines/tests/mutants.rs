@@ -1,19 +1,14 @@
 //! Every precaution, left out: some test must notice.
 
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::crash::{exploring_within, killing};
 use super::{Small, flips, workloads};
 use crate::explore::backends::{Damage, Step, random_steps};
+use crate::explore::mutants::{Killer, all_are_killed};
 use crate::explore::{Limits, Random};
 use crate::medium::{LineDurability, WordDurability};
-use crate::mutant;
 
 /// Fewer images than when nothing is left out.
 const LIMITS: Limits = Limits { exhaustive: 512, samples: 64 };
-
-type Killer = (String, Box<dyn Fn() -> Result<(), String>>);
 
 /// What is tried on each mutant, cheapest first.
 fn killers() -> Vec<Killer> {
@@ -59,29 +54,5 @@ pub(super) fn random(seed: u64) -> (Small, Vec<Step>) {
 
 #[test]
 fn every_mutant_is_killed() {
-    let killers = killers();
-    for (name, run) in &killers {
-        run().unwrap_or_else(|reason| panic!("{name}, with nothing left out: {reason}"));
-    }
-    let mut killed = BTreeMap::new();
-    let mut alive = Vec::new();
-    std::panic::set_hook(Box::new(|_| {}));
-    for name in mutant::met() {
-        mutant::leave_out(Some(name));
-        let killer = killers.iter().find_map(|(killer, run)| {
-            let reason = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("panic".into())).err()?;
-            Some(format!("{killer}: {reason}"))
-        });
-        match killer {
-            Some(killer) => drop(killed.insert(name, killer)),
-            None => alive.push(name),
-        }
-    }
-    mutant::leave_out(None);
-    drop(std::panic::take_hook());
-    for (name, killer) in &killed {
-        println!("{name:<28} {}", killer.chars().take(200).collect::<String>());
-    }
-    println!("{} mutants killed of {}", killed.len(), killed.len() + alive.len());
-    assert!(alive.is_empty(), "nothing notices when these are left out: {alive:?}");
+    all_are_killed(&killers(), &[]);
 }

@@ -1,0 +1,416 @@
+//! Media without room, of both layouts: every operation succeeds, or says that the medium is full and has changed nothing, and
+//! the store goes on afterwards. And media that fail: the store is for reading then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use crate::backend::Backend;
+use crate::explore::Random;
+use crate::flips::{FlipBackend, FlipOptions, Syncs};
+use crate::lines::{self, LineBackend};
+use crate::medium::{Domain, Granularity, Medium, Memory};
+use crate::{Access, Durability, Error, Options, Result, Store};
+
+/// Memory that grows only so far.
+#[derive(Debug)]
+struct Limited {
+    memory: Memory,
+    room: AtomicU64,
+    /// Growths until one fails and the one after it, which may ask for less; whatever room there is.
+    growths: AtomicU64,
+    /// Fences until they begin to fail.
+    fences: AtomicU64,
+}
+
+impl Limited {
+    fn new(granularity: Granularity) -> Arc<Self> {
+        let unlimited = || AtomicU64::new(u64::MAX);
+        Arc::new(Self {
+            memory: Memory::new(granularity),
+            room: unlimited(),
+            growths: unlimited(),
+            fences: unlimited(),
+        })
+    }
+
+    /// Lets it grow by so many bytes, and no more.
+    fn limit(&self, bytes: u64) {
+        self.room.store(self.len().saturating_add(bytes), SeqCst);
+    }
+}
+
+impl Medium for Limited {
+    fn name(&self) -> &str {
+        "limited"
+    }
+
+    fn granularity(&self) -> Granularity {
+        self.memory.granularity()
+    }
+
+    fn domain(&self) -> Domain {
+        Domain::Process
+    }
+
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn grow(&self, len: u64) -> Result<()> {
+        if len > self.room.load(SeqCst) || (1..=2).contains(&self.growths.fetch_sub(1, SeqCst)) {
+            return Err(Error::Full { object: self.name().into(), reason: "on purpose".into() });
+        }
+        self.memory.grow(len)
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        self.memory.read(at, into)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.memory.write(at, bytes)
+    }
+
+    fn flush(&self, at: u64, len: usize) -> Result<()> {
+        self.memory.flush(at, len)
+    }
+
+    fn fence(&self) -> Result<()> {
+        let left = self.fences.fetch_update(SeqCst, SeqCst, |fences| fences.checked_sub(1));
+        left.map(drop).map_err(|_| Error::io("sync", self.name(), std::io::Error::other("on purpose")))
+    }
+}
+
+const LAYOUTS: [Granularity; 2] = [Granularity::Page, Granularity::Line];
+
+const MEMORY: lines::Options = lines::Options {
+    commit_by: lines::CommitBy::Journal,
+    ring_records: 12,
+    region_slots: 8,
+    shadow_slots: 3,
+    uuid: [7; 16],
+};
+
+/// So little memory that transactions spill.
+fn options() -> Options {
+    Options::default().cache_bytes(0).transaction_bytes(6 * 4096)
+}
+
+fn create(medium: &Arc<Limited>, options: &Options) -> Store {
+    let medium = Arc::clone(medium);
+    let backend: Arc<dyn Backend> = match medium.granularity() {
+        Granularity::Page => Arc::new(FlipBackend::create(medium, FlipOptions::tiny(Syncs::One)).unwrap()),
+        Granularity::Line => Arc::new(LineBackend::create(medium, &MEMORY).unwrap()),
+    };
+    Store::on(backend, options, None).unwrap()
+}
+
+fn open(medium: &Arc<Limited>, options: &Options) -> Result<Store> {
+    let medium = Arc::clone(medium);
+    let backend: Arc<dyn Backend> = match medium.granularity() {
+        Granularity::Page => Arc::new(FlipBackend::open(medium, FlipOptions::tiny(Syncs::One), Access::ReadWrite)?),
+        Granularity::Line => Arc::new(LineBackend::open(medium, &MEMORY)?),
+    };
+    Store::on(backend, options, None)
+}
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Readers see what `map` has.
+fn reads(store: &Store, map: &Map) {
+    let tree = store.read().unwrap().tree("t").unwrap();
+    let mut entries = tree.iter();
+    for (key, value) in map {
+        assert_eq!(entries.next_ref().unwrap(), Some((&key[..], &value[..])));
+    }
+    assert_eq!(entries.next_ref().unwrap(), None);
+}
+
+/// The store has what `map` has, all is in order, and nothing is held on to.
+fn holds(store: &Store, map: &Map) {
+    reads(store, map);
+    let report = store.check().unwrap();
+    assert!(report.is_sound(), "{report}");
+    assert_eq!((store.stats().snapshots, store.stats().versions), (0, 0));
+}
+
+/// Whether it was done; `false` if there was no room.
+fn has_room<T>(result: Result<T>) -> bool {
+    match result {
+        Ok(_) => true,
+        Err(Error::Full { .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn put(store: &Store, map: &mut Map, key: &[u8], value: Vec<u8>) -> Result<()> {
+    let transaction = store.write()?;
+    transaction.tree("t")?.insert(key, &value)?;
+    transaction.commit()?;
+    map.insert(key.to_vec(), value);
+    Ok(())
+}
+
+/// Some changes to a copy of `map`, and the same to the store; fails as soon as there is no room.
+fn change(store: &Store, map: &Map, random: &mut Random) -> Result<(crate::WriteTransaction, Map)> {
+    let mut after = map.clone();
+    let mut transaction = store.write()?;
+    let savepoint = transaction.savepoint()?;
+    for step in 0..[1, 2, 6, 25][random.below(4) as usize] {
+        let key = format!("{:03}", random.below(60)).into_bytes();
+        let mut tree = transaction.tree("t")?;
+        if random.below(3) == 0 {
+            tree.remove(&key)?;
+            after.remove(&key);
+        } else {
+            let value = vec![random.below(256) as u8; [0, 30, 700, 5000][random.below(4) as usize]];
+            tree.insert(&key, &value)?;
+            after.insert(key, value);
+        }
+        if step == 5 && random.below(4) == 0 {
+            transaction.rollback_to(savepoint)?;
+            after.clone_from(map);
+        }
+    }
+    Ok((transaction, after))
+}
+
+#[test]
+fn a_store_without_room_loses_nothing_and_goes_on() {
+    for (layout, seed) in LAYOUTS.into_iter().flat_map(|layout| (0..20).map(move |seed| (layout, seed))) {
+        let (medium, mut random, mut map) = (Limited::new(layout), Random::new(seed), Map::new());
+        let mut store = create(&medium, &options());
+        let mut refusals = 0;
+        for _ in 0..150 {
+            medium.limit([0, 0, 4096, 3 * 4096, 9 * 4104][random.below(5) as usize]);
+            match random.below(12) {
+                0 => assert!(has_room(store.checkpoint()), "room for checkpoints is kept"),
+                1 => assert!(store.maintain().is_ok()),
+                2 => {
+                    // Closed, or left as a process that ends leaves it.
+                    if random.below(2) == 0 {
+                        store.close().unwrap()
+                    } else {
+                        std::mem::forget(store)
+                    }
+                    store = open(&medium, &options()).unwrap();
+                }
+                3 => {
+                    let later = change(&store, &map, &mut random).and_then(|(transaction, after)| {
+                        transaction.commit_with(Durability::Later)?;
+                        store.sync()?;
+                        Ok(after)
+                    });
+                    refusals += u64::from(later.as_ref().map_or_else(|_| !has_room(later.clone()), |_| false));
+                    map = later.unwrap_or(map);
+                }
+                _ => {
+                    let changed = change(&store, &map, &mut random)
+                        .and_then(|(transaction, after)| transaction.commit().map(|()| after));
+                    refusals += u64::from(!has_room(changed.clone()));
+                    map = changed.unwrap_or(map);
+                }
+            }
+            holds(&store, &map);
+        }
+        assert!(refusals > 3, "{layout:?}, seed {seed}: {refusals} refusals");
+        medium.limit(u64::MAX);
+        put(&store, &mut map, b"last", vec![1; 20_000]).unwrap();
+        holds(&store, &map);
+        store.close().unwrap();
+        holds(&open(&medium, &options()).unwrap(), &map);
+    }
+}
+
+#[test]
+fn any_growth_may_fail() {
+    for layout in LAYOUTS {
+        let mut failing = 1;
+        loop {
+            let (medium, mut map) = (Limited::new(layout), Map::new());
+            let store = create(&medium, &options());
+            medium.growths.store(failing + 1, SeqCst);
+            for round in 0..40_u8 {
+                for _ in 0..2 {
+                    let before = map.clone();
+                    if has_room(put(&store, &mut map, &[round % 23], vec![round; usize::from(round) * 300])) {
+                        break;
+                    }
+                    holds(&store, &before);
+                }
+                assert!(map.contains_key(&[round % 23][..]));
+            }
+            holds(&store, &map);
+            drop(store);
+            holds(&open(&medium, &options()).unwrap(), &map);
+            if (2..=failing + 1).contains(&medium.growths.load(SeqCst)) {
+                break;
+            }
+            failing += 1;
+        }
+        assert!(failing > 5, "{layout:?}: {failing} growths");
+    }
+}
+
+#[test]
+fn who_commits_for_later_is_told_that_it_was_lost() {
+    for layout in LAYOUTS {
+        let (medium, mut map) = (Limited::new(layout), Map::new());
+        let store = create(&medium, &Options::default());
+        put(&store, &mut map, b"before", vec![1; 100]).unwrap();
+        medium.limit(0);
+        let commit_later = |key: &str| {
+            let transaction = store.write().unwrap();
+            transaction.tree("t").unwrap().insert(key, vec![2; 40_000]).unwrap();
+            transaction.commit_later().unwrap()
+        };
+        // The first to be waited for finds out for all: each hears of its own.
+        let pending: Vec<_> = ["lost", "too"].map(commit_later).into();
+        assert!(pending.into_iter().all(|pending| !has_room(pending.wait())));
+        holds(&store, &map);
+        // A smaller one passes, and what was lost is not its affair.
+        let transaction = store.write().unwrap();
+        transaction.tree("t").unwrap().insert("after", [3]).unwrap();
+        transaction.commit_later().unwrap().wait().unwrap();
+        map.insert(b"after".to_vec(), vec![3]);
+        // Who has not kept what can be waited for asks for all.
+        store.sync().unwrap();
+        drop(commit_later("lost"));
+        assert!(!has_room(store.sync()));
+        put(&store, &mut map, b"again", vec![4; 10]).unwrap();
+        store.sync().unwrap();
+        holds(&store, &map);
+        drop(commit_later("lost"));
+        assert!(!has_room(store.close()));
+        // Closed it is all the same.
+        holds(&open(&medium, &Options::default()).unwrap(), &map);
+    }
+}
+
+#[test]
+fn what_changes_nothing_waits_for_what_it_has_seen() {
+    for layout in LAYOUTS {
+        let medium = Limited::new(layout);
+        let store = create(&medium, &Options::default());
+        medium.limit(0);
+        let transaction = store.write().unwrap();
+        transaction.tree("t").unwrap().insert("lost", vec![2; 100_000]).unwrap();
+        let lost = transaction.commit_later().unwrap();
+        let transaction = store.write().unwrap();
+        assert!(transaction.tree("t").unwrap().contains("lost").unwrap());
+        assert!(!has_room(transaction.commit_later().unwrap().wait()));
+        assert!(!has_room(lost.wait()));
+        let transaction = store.write().unwrap();
+        assert!(transaction.open_tree("t").unwrap().is_none());
+        transaction.commit_later().unwrap().wait().unwrap();
+    }
+}
+
+#[test]
+fn each_of_many_threads_is_told_what_became_of_its_own() {
+    for layout in LAYOUTS {
+        let medium = Limited::new(layout);
+        let store = create(&medium, &Options::default());
+        medium.limit(20 * 4104);
+        let refusals = AtomicU64::new(0);
+        let committed: Map = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4_u8)
+                .map(|thread| {
+                    let (store, medium, refusals) = (&store, &medium, &refusals);
+                    scope.spawn(move || {
+                        let mut committed = Map::new();
+                        for round in 0..60_u8 {
+                            let key = [thread, round];
+                            if !has_room(put(store, &mut committed, &key, vec![round; usize::from(round) * 40])) {
+                                if refusals.fetch_add(1, SeqCst) % 8 == 7 {
+                                    medium.limit(10 * 4104);
+                                }
+                                // What was refused is not there, and a reader is not kept waiting.
+                                assert!(!store.read().unwrap().tree("t").unwrap().contains(key).unwrap());
+                            }
+                        }
+                        committed
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(refusals.load(SeqCst) > 8);
+        holds(&store, &committed);
+        drop(store);
+        holds(&open(&medium, &Options::default()).unwrap(), &committed);
+    }
+}
+
+#[test]
+fn who_spills_on_top_of_what_was_lost_begins_again() {
+    for layout in LAYOUTS {
+        let (medium, mut map) = (Limited::new(layout), Map::new());
+        let store = create(&medium, &options().transaction_bytes(30 * 4096));
+        put(&store, &mut map, b"before", vec![1; 100]).unwrap();
+        medium.limit(0);
+        let transaction = store.write().unwrap();
+        let mut tree = transaction.tree("t").unwrap();
+        // Not so much that it spills, and more than there is room for.
+        (0..80_u8).for_each(|key| assert!(!tree.insert([key], [2; 900]).unwrap()));
+        let lost = transaction.commit_later().unwrap();
+        let transaction = store.write().unwrap();
+        let mut tree = transaction.tree("t").unwrap();
+        let spilled = (0..200_u8).try_for_each(|key| tree.insert([200, key], [3; 900]).map(drop));
+        assert!(!has_room(spilled));
+        assert!(transaction.commit().is_err());
+        assert!(!has_room(lost.wait()));
+        holds(&store, &map);
+        put(&store, &mut map, b"after", vec![1; 100]).unwrap();
+        holds(&store, &map);
+    }
+}
+
+#[test]
+fn what_nobody_waits_for_becomes_durable_with_the_last_handle() {
+    for layout in LAYOUTS {
+        let (medium, mut map) = (Limited::new(layout), Map::new());
+        let store = create(&medium, &options());
+        put(&store, &mut map, b"now", vec![1; 100]).unwrap();
+        let transaction = store.write().unwrap();
+        transaction.tree("t").unwrap().insert("later", [2]).unwrap();
+        let pending = transaction.commit_later().unwrap();
+        map.insert(b"later".to_vec(), vec![2]);
+        drop(store);
+        // Whoever may still wait keeps the store open, on any thread.
+        std::thread::spawn(move || drop(pending)).join().unwrap();
+        holds(&open(&medium, &options()).unwrap(), &map);
+    }
+}
+
+#[test]
+fn after_a_fence_that_failed_readers_see_what_was_acknowledged() {
+    for (layout, fences) in LAYOUTS.into_iter().flat_map(|layout| (0..60).map(move |fences| (layout, fences))) {
+        let (medium, mut map, mut random) = (Limited::new(layout), Map::new(), Random::new(fences));
+        let store = create(&medium, &options());
+        medium.fences.store(fences, SeqCst);
+        let under_way = loop {
+            let Ok((transaction, after)) = change(&store, &map, &mut random) else { break None };
+            match transaction.commit() {
+                Ok(()) => map = after,
+                Err(Error::Io { .. }) => break Some(after),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        // Twice: what was read first is evicted.
+        reads(&store, &map);
+        reads(&store, &map);
+        assert!(matches!(store.write(), Err(Error::Poisoned { .. })) || under_way.is_none());
+        assert!(store.close().is_err());
+        medium.fences.store(u64::MAX, SeqCst);
+        let opened = open(&medium, &options()).unwrap();
+        let has_all =
+            under_way.filter(|after| opened.read().unwrap().tree("t").unwrap().len().unwrap() == after.len() as u64);
+        let found = has_all.filter(|after| {
+            let tree = opened.read().unwrap().tree("t").unwrap();
+            after.iter().all(|(key, value)| tree.get(key).unwrap().is_some_and(|found| found == *value))
+        });
+        holds(&opened, found.as_ref().unwrap_or(&map));
+    }
+}
