@@ -18,6 +18,8 @@ pub enum Path {
     HostDirect,
     /// The bytes are in this process's memory already.
     Memory,
+    /// Over the network, from servers that store them, through buffers of a client library.
+    Remote,
     /// From storage into the memory of a device, and nowhere else.
     DeviceDirect,
     /// Into the memory of a device by a library that keeps buffers in host memory on the way.
@@ -34,6 +36,7 @@ impl fmt::Display for Path {
             Path::Buffered => "buffered",
             Path::HostDirect => "host direct",
             Path::Memory => "memory",
+            Path::Remote => "remote",
             Path::DeviceDirect => "device direct",
             Path::DeviceCompat => "device compat",
             Path::DeviceStaged => "device staged",

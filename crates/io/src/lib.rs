@@ -22,6 +22,7 @@ mod local;
 mod memory;
 mod pool;
 mod queue;
+pub mod rados;
 mod sim;
 mod slab;
 mod stream;

@@ -18,6 +18,9 @@ pub enum EffectivePath {
     /// The file is memory.
     #[serde(rename = "memory")]
     Memory,
+    /// Over the network, from servers that store them.
+    #[serde(rename = "remote")]
+    Remote,
     /// From storage into device memory.
     #[serde(rename = "direct")]
     Direct,
@@ -41,6 +44,7 @@ impl From<Path> for EffectivePath {
             Path::Buffered => Self::Buffered,
             Path::HostDirect => Self::HostDirect,
             Path::Memory => Self::Memory,
+            Path::Remote => Self::Remote,
             Path::DeviceDirect => Self::Direct,
             Path::DeviceCompat => Self::Compat,
             Path::DeviceStaged => Self::Staged,
@@ -67,6 +71,7 @@ impl fmt::Display for EffectivePath {
             Self::Buffered => "buffered",
             Self::HostDirect => "host direct",
             Self::Memory => "memory",
+            Self::Remote => "remote",
             Self::Direct => "direct",
             Self::Compat => "compat",
             Self::Mixed => "direct and compat",
@@ -88,7 +93,7 @@ mod tests {
             let path = EffectivePath::from(effective);
             assert_eq!(serde_json::to_value(path).ok(), Some(path.to_string().into()));
         }
-        for path in [Path::Buffered, Path::HostDirect, Path::Memory] {
+        for path in [Path::Buffered, Path::HostDirect, Path::Memory, Path::Remote] {
             assert_eq!(serde_json::to_value(EffectivePath::from(path)).ok(), Some(path.to_string().into()));
         }
     }

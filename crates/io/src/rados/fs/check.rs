@@ -1,0 +1,174 @@
+//! Checking a file system: everything that is reachable makes sense and is there.
+//!
+//! It may run while others work: what they change meanwhile may be reported, and is not the next time. Nothing is changed.
+
+use std::collections::BTreeSet;
+
+use super::super::objects::ReadOp;
+use super::super::{Code, Result};
+use super::directory::{SHARDS, object_of};
+use super::read::chunk_name;
+use super::record::{Extent, FileNode, GARBAGE, Garbage, INTENTS, Intent, MOVES, NAMES, Node};
+use super::{FileSystem, Id};
+use crate::Ledger;
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// Directories, and whether every chunk is there and as long as it should be.
+    Chunks,
+    /// All objects of both pools as well: are there any that nobody knows?
+    Objects,
+    /// All bytes of all files as well.
+    Bytes,
+}
+
+/// What a check has found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Directories, the root among them.
+    pub directories: u64,
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files and directories without a name that the collector knows of.
+    pub unfinished: u64,
+    /// What is wrong, a line each.
+    pub damage: Vec<String>,
+    /// Objects that nobody knows, as POOL/OBJECT.
+    pub unknown: Vec<String>,
+}
+
+struct Walk {
+    findings: Findings,
+    meta: BTreeSet<String>,
+    data: BTreeSet<String>,
+    /// Directories still to be looked at, and whether they have a name.
+    todo: Vec<(String, Id, bool)>,
+}
+
+impl FileSystem {
+    /// Looks at everything; says what is wrong and changes nothing.
+    pub fn check(&self, depth: Depth) -> Result<Findings> {
+        let mut walk = Walk {
+            findings: Findings::default(),
+            meta: ["super".to_owned(), "moves".to_owned()].into_iter().collect(),
+            data: BTreeSet::new(),
+            todo: vec![(String::new(), Id::ROOT, true)],
+        };
+        // Names of objects first: what is made meanwhile is not unknown.
+        let listed = (depth >= Depth::Objects).then(|| Ok((self.inner.meta.list()?, self.inner.data.list()?)));
+        let listed: Option<(Vec<String>, Vec<String>)> = listed.transpose()?;
+        walk.meta.extend((0..SHARDS).map(|shard| format!("g.{shard:x}")));
+        while let Some((path, id, named)) = walk.todo.pop() {
+            self.check_directory(&mut walk, depth, &path, id, named)?;
+        }
+        if let Some((meta, data)) = listed {
+            let ours = |name: &String| name.starts_with("d.") || name.starts_with("g.");
+            let meta = meta.into_iter().filter(|name| ours(name) && !walk.meta.contains(name));
+            let data = data.into_iter().filter(|name| name.starts_with("f.") && !walk.data.contains(name));
+            walk.findings.unknown = meta.map(|name| format!("{}/{name}", self.inner.meta.name())).collect();
+            walk.findings.unknown.extend(data.map(|name| format!("{}/{name}", self.inner.data.name())));
+        }
+        Ok(walk.findings)
+    }
+
+    fn check_directory(&self, walk: &mut Walk, depth: Depth, path: &str, id: Id, named: bool) -> Result<()> {
+        walk.meta.insert(object_of(id));
+        let shown = if path.is_empty() { "/" } else { path };
+        let mut after = Vec::new();
+        let mut first = true;
+        loop {
+            let Some(look) = self.look_page(id, b"", &after, 1024)? else {
+                if named {
+                    walk.findings.damage.push(format!("{shown}: the directory's object {} is missing", object_of(id)));
+                }
+                return Ok(());
+            };
+            walk.findings.directories += u64::from(first && named);
+            first = false;
+            for (key, value) in look.entries() {
+                let unfinished = [INTENTS, GARBAGE, MOVES].iter().any(|prefix| key.starts_with(prefix));
+                if unfinished && look.hint.starts_with(b"-") {
+                    walk.findings
+                        .damage
+                        .push(format!("{shown}: unfinished business that the collector does not know of"));
+                }
+                let node = if let Some(name) = key.strip_prefix(NAMES) {
+                    let name = String::from_utf8_lossy(name).into_owned();
+                    let child = format!("{path}/{name}");
+                    match look.decode(key, value).map(|dentry| self.visible(id, &name, Some(dentry))) {
+                        Err(error) => {
+                            walk.findings.damage.push(format!("{child}: {error}"));
+                            continue;
+                        }
+                        Ok(dentry) => dentry?.map(|dentry| (child, dentry.node, named)),
+                    }
+                } else if key.starts_with(INTENTS) {
+                    Some((String::new(), look.decode::<Intent>(key, value)?.node, false))
+                } else if key.starts_with(GARBAGE) {
+                    Some((String::new(), look.decode::<Garbage>(key, value)?.node, false))
+                } else {
+                    None
+                };
+                match node {
+                    None => {}
+                    Some((child, Node::Directory(below), named)) => {
+                        walk.findings.unfinished += u64::from(!named);
+                        walk.todo.push((child, below, named));
+                    }
+                    Some((child, Node::File(file), named)) => self.check_file(walk, depth, &child, &file, named)?,
+                }
+            }
+            match look.entries().last() {
+                Some((key, _)) if look.more() => after.clone_from(key),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn check_file(&self, walk: &mut Walk, depth: Depth, path: &str, file: &FileNode, named: bool) -> Result<()> {
+        for extent in &file.extents {
+            walk.data.extend((0..extent.chunks()).map(|chunk| chunk_name(extent.id, chunk)));
+        }
+        if !named {
+            walk.findings.unfinished += 1;
+            return Ok(());
+        }
+        walk.findings.files += 1;
+        walk.findings.bytes += file.len();
+        for extent in &file.extents {
+            self.check_extent(walk, path, extent)?;
+        }
+        if depth >= Depth::Bytes
+            && let Err(error) = self.open_file(path).and_then(|file| {
+                let mut reader = file.reader(Ledger::default().into());
+                std::io::copy(&mut reader, &mut std::io::sink()).map_err(|error| super::super::Error::Corrupt {
+                    pool: self.inner.data.name().into(),
+                    object: path.into(),
+                    what: error.to_string(),
+                })
+            })
+        {
+            walk.findings.damage.push(format!("{path}: {error}"));
+        }
+        Ok(())
+    }
+
+    fn check_extent(&self, walk: &mut Walk, path: &str, extent: &Extent) -> Result<()> {
+        for chunk in 0..extent.chunks() {
+            let name = chunk_name(extent.id, chunk);
+            let want = u64::from(extent.chunk_bytes).min(extent.len - chunk * u64::from(extent.chunk_bytes));
+            match self.inner.data.read(&name, ReadOp::new("stat").size()) {
+                Ok(reply) if reply.size == want => {}
+                Ok(reply) => walk.findings.damage.push(format!("{path}: {name} has {} bytes of {want}", reply.size)),
+                Err(error) if error.is(Code::NOT_FOUND) => {
+                    walk.findings.damage.push(format!("{path}: {name} is missing"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,402 @@
+//! Writing a file: an intent, chunks in parallel, a name.
+//!
+//! 1. Before the first chunk the directory has an intent, with a lease and the number of chunks that there may be. It is
+//!    renewed, with more chunks, before a chunk beyond them is sent, and when half of the lease is over.
+//! 2. Full chunks are sent as they come. A writer waits when its window is full, or all writers' budget.
+//! 3. [`Writer::close`] waits for all of them, then one operation takes the intent away and puts the name in its place.
+//!
+//! A writer that is dropped without being closed leaves its intent: nothing of it is visible, and the collector finds it.
+//! [`Writer::abort`] cleans up at once.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use super::super::objects::{Pending, Spare, WriteOp};
+use super::super::{Code, Error, Problem, Result};
+use super::directory::{Outcome, Settled, object_of};
+use super::path::Path;
+use super::read::{BLOCK_BYTES, CRCS, chunk_name};
+use super::record::{Dentry, Extent, FileNode, GARBAGE, Garbage, INTENTS, Intent, Node, Record, id_key, name_key};
+use super::{Entry, FileSystem, Id};
+use crate::{Hop, Ledger};
+
+const OPERATION: &str = "write";
+/// Chunks that an intent is good for at first; then twice as many each time.
+const FIRST_CHUNKS: u64 = 16;
+
+/// Whether a name that is taken may be given to something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replace {
+    /// No: that is an error.
+    Never,
+    /// If it is a file's.
+    File,
+    /// If it is the file's of this identity.
+    Only(Id),
+}
+
+/// A file that is being written. Nothing of it is visible before [`Self::close`] has succeeded.
+#[derive(Debug)]
+pub struct Writer {
+    fs: FileSystem,
+    path: String,
+    directory: Id,
+    name: String,
+    replace: Replace,
+    /// What the directory was like when it was last looked at. Looking again would wait for whatever is being written to it,
+    /// so it is taken for granted until an operation has found it otherwise.
+    hint: Vec<u8>,
+    seen: Option<(Vec<u8>, Dentry)>,
+    id: Id,
+    /// As it is stored; `None`: there is none yet.
+    intent: Option<Vec<u8>>,
+    reserved: u64,
+    renew_at_ms: u64,
+    /// What is not a chunk yet.
+    buffer: Vec<u8>,
+    /// Buffers whose bytes the library has copied: memory that was used is there already.
+    spare: Spare,
+    chunk_bytes: usize,
+    chunks: u64,
+    len: u64,
+    in_flight: VecDeque<Pending<()>>,
+    window: usize,
+    /// No answer to something: it may still happen.
+    unanswered: bool,
+    failed: Option<Error>,
+    ledger: Arc<Ledger>,
+}
+
+impl FileSystem {
+    /// Begins a file, in a directory that is there. What is moved is counted in `ledger`.
+    pub fn create_file(&self, path: &str, replace: Replace, ledger: Arc<Ledger>) -> Result<Writer> {
+        let parsed = Path::parse(OPERATION, path)?;
+        let (parents, name) = parsed.split(OPERATION)?;
+        let directory = self.walk(OPERATION, &parsed, parents)?;
+        let mut retry = self.retry(OPERATION, &parsed);
+        let look = self.look_live(directory, vec![name_key(name)], &mut retry)?;
+        let seen = look.raw(&name_key(name)).zip(look.dentry(name)?);
+        // As early as it can be known: the name may be taken meanwhile, which is seen at the end.
+        let there = self.visible(directory, name, seen.as_ref().map(|(_, dentry)| dentry.clone()))?;
+        if let Some(problem) = refused(there.as_ref(), replace) {
+            return Err(parsed.error(OPERATION, problem));
+        }
+        let chunk_bytes = self.inner.superblock.chunk_bytes as usize;
+        Ok(Writer {
+            fs: self.clone(),
+            path: path.into(),
+            directory,
+            name: name.into(),
+            replace,
+            hint: look.hint,
+            seen,
+            // Another one with each intent.
+            id: self.new_id()?,
+            intent: None,
+            reserved: 0,
+            renew_at_ms: 0,
+            buffer: Vec::new(),
+            spare: Spare::default(),
+            chunk_bytes,
+            chunks: 0,
+            len: 0,
+            in_flight: VecDeque::new(),
+            window: (self.inner.options.window_bytes / chunk_bytes).max(1),
+            unanswered: false,
+            failed: None,
+            ledger,
+        })
+    }
+}
+
+fn refused(there: Option<&Dentry>, replace: Replace) -> Option<Problem> {
+    match (there.map(|dentry| &dentry.node), replace) {
+        (None, Replace::Only(_)) => Some(Problem::Changed),
+        (None, _) => None,
+        (Some(_), Replace::Never) => Some(Problem::Exists),
+        (Some(Node::Directory(_)), _) => Some(Problem::IsADirectory),
+        (Some(Node::File(file)), Replace::Only(id)) if file.id != id => Some(Problem::Changed),
+        (Some(Node::File(_)), _) => None,
+    }
+}
+
+/// The CRC-32C of each block of a chunk, one after the other.
+fn crcs_of(chunk: &[u8]) -> Vec<u8> {
+    chunk.chunks(BLOCK_BYTES).flat_map(|block| crc32c::crc32c(block).to_le_bytes()).collect()
+}
+
+impl Writer {
+    /// Bytes written so far.
+    pub fn written_bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// Adds bytes. After an error nothing more can be added.
+    pub fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        while !bytes.is_empty() {
+            if self.buffer.capacity() == 0 {
+                self.buffer = self.spare.take();
+            }
+            if self.buffer.capacity() < self.chunk_bytes {
+                // A small file takes as much as it has.
+                let want = (self.buffer.len() + bytes.len()).next_power_of_two().min(self.chunk_bytes);
+                self.buffer.reserve_exact(want.max(BLOCK_BYTES).saturating_sub(self.buffer.len()));
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(self.chunk_bytes - self.buffer.len()));
+            self.buffer.extend_from_slice(now);
+            self.ledger.moved(Hop::HostToHost, now.len());
+            self.len += now.len() as u64;
+            bytes = later;
+            if self.buffer.len() == self.chunk_bytes {
+                self.flush_chunk()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the file its name, once all of it is in the cluster.
+    ///
+    /// # Errors
+    /// If anything could not be written, or the name is taken: then nothing is visible, and what was written is cleaned up,
+    /// except after [`Problem::OutcomeUnknown`], where only the collector can tell.
+    pub fn close(mut self) -> Result<Entry> {
+        match self.finish() {
+            Ok(entry) => Ok(entry),
+            Err(error) => {
+                if error.problem() != Some(Problem::OutcomeUnknown) {
+                    self.clean_up();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the file up. What cannot be cleaned up now, the collector finds.
+    pub fn abort(mut self) {
+        self.clean_up();
+    }
+
+    fn finish(&mut self) -> Result<Entry> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.buffer.is_empty() {
+            // An empty file has an intent as well: the name takes its place.
+            self.promise()?;
+        } else {
+            self.flush_chunk()?;
+        }
+        while self.land_one()? {}
+        self.link()
+    }
+
+    fn fail<T>(&mut self, error: Error) -> Result<T> {
+        self.unanswered |= error.is(Code::TIMED_OUT);
+        self.failed = Some(error.clone());
+        Err(error)
+    }
+
+    /// Sends what is in the buffer.
+    fn flush_chunk(&mut self) -> Result<()> {
+        while self.in_flight.len() >= self.window {
+            self.land_one()?;
+        }
+        self.promise()?;
+        let chunk = std::mem::take(&mut self.buffer);
+        let bytes = chunk.len();
+        let permit = self.fs.inner.budget.take(bytes);
+        let op = WriteOp::new(OPERATION).set_attribute(CRCS, crcs_of(&chunk)).write_full_from(chunk, &self.spare);
+        let data = &self.fs.inner.data;
+        self.in_flight.push_back(data.submit_write_holding(&chunk_name(self.id, self.chunks), op, Box::new(permit)));
+        self.chunks += 1;
+        self.ledger.write_op();
+        // The library makes a copy.
+        self.ledger.moved(Hop::HostToHost, bytes);
+        self.ledger.moved(Hop::HostToStorage, bytes);
+        Ok(())
+    }
+
+    /// Waits for the oldest chunk; false: there was none.
+    fn land_one(&mut self) -> Result<bool> {
+        let Some(oldest) = self.in_flight.pop_front() else { return Ok(false) };
+        match oldest.wait() {
+            Ok(()) => Ok(true),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Sees to it that the intent is good for one more chunk.
+    fn promise(&mut self) -> Result<()> {
+        let now_ms = self.fs.now_ms();
+        if self.intent.is_some() && self.chunks < self.reserved && now_ms < self.renew_at_ms {
+            return Ok(());
+        }
+        let reserved = if self.chunks < self.reserved { self.reserved } else { (self.reserved * 2).max(FIRST_CHUNKS) };
+        let lease = self.fs.inner.options.lease;
+        match self.store_intent(reserved, self.fs.due_ms(lease)) {
+            Ok(intent) => {
+                self.intent = Some(intent);
+                self.reserved = reserved;
+                self.renew_at_ms = now_ms.saturating_add(super::millis(lease / 2));
+                Ok(())
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// The file, if it has all chunks that are promised.
+    fn node(&self, chunks: u64) -> Node {
+        let len = chunks.saturating_mul(self.chunk_bytes as u64);
+        Node::File(FileNode { id: self.id, extents: self.extents(len) })
+    }
+
+    fn extents(&self, len: u64) -> Vec<Extent> {
+        let chunk_bytes = self.fs.inner.superblock.chunk_bytes;
+        if len == 0 { Vec::new() } else { vec![Extent { id: self.id, len, chunk_bytes }] }
+    }
+
+    /// The first intent, or a new one in the place of the old.
+    fn store_intent(&mut self, reserved: u64, due_ms: u64) -> Result<Vec<u8>> {
+        if let Some(old) = &self.intent {
+            let intent = Intent { stamp: self.fs.new_id()?, due_ms, node: self.node(reserved) }.encode();
+            let key = id_key(INTENTS, self.id);
+            return match self.fs.swap(OPERATION, self.directory, &key, old, Some(&intent))? {
+                true => Ok(intent),
+                false => Err(self.error(Problem::LeaseLost)),
+            };
+        }
+        let (fs, path_text) = (self.fs.clone(), self.path.clone());
+        let path = Path::parse(OPERATION, &path_text)?;
+        let mut retry = fs.retry(OPERATION, &path);
+        let mut unknown = false;
+        loop {
+            // Another file each time. An intent that gets no answer may come when its file has a name, and would have it
+            // collected: that nothing is there is no comparison that holds only once.
+            self.id = fs.new_id()?;
+            let intent = Intent { stamp: fs.new_id()?, due_ms, node: self.node(reserved) }.encode();
+            let Some(op) = fs.in_listed(self.directory, &mut self.hint, OPERATION)? else {
+                retry.again()?;
+                self.hint = fs.look_live(self.directory, Vec::new(), &mut retry)?.hint;
+                continue;
+            };
+            let key = id_key(INTENTS, self.id);
+            let op = op.entry_is(key.clone(), None).set_entry(key, intent.clone());
+            match fs.attempt(&object_of(self.directory), op)? {
+                Outcome::Done => return Ok(intent),
+                Outcome::Conflict => {
+                    retry.again()?;
+                    self.hint = fs.look_live(self.directory, Vec::new(), &mut retry)?.hint;
+                }
+                Outcome::Unknown(error) if unknown => return Err(error),
+                Outcome::Unknown(_) => unknown = true,
+            }
+        }
+    }
+
+    /// The moment when the file becomes visible.
+    fn link(&mut self) -> Result<Entry> {
+        let fs = self.fs.clone();
+        let path_text = self.path.clone();
+        let path = Path::parse(OPERATION, &path_text)?;
+        let mut retry = fs.retry(OPERATION, &path);
+        let intent = self.intent.clone().ok_or_else(|| self.error(Problem::LeaseLost))?;
+        let (key, intent_key, own_garbage) = (name_key(&self.name), id_key(INTENTS, self.id), id_key(GARBAGE, self.id));
+        let node = Node::File(FileNode { id: self.id, extents: self.extents(self.len) });
+        let dentry = Dentry { stamp: fs.new_id()?, mtime_ms: fs.now_ms(), node, tag: None };
+        let entry = Entry::of(&self.name, &dentry);
+        let mut asked = false;
+        // First as it was when the file was begun, without looking.
+        let mut known = true;
+        loop {
+            if !known {
+                let keys = vec![key.clone(), intent_key.clone(), own_garbage.clone()];
+                let look = match fs.look_live(self.directory, keys, &mut retry) {
+                    Err(error) if asked && error.problem() != Some(Problem::NotFound) => {
+                        return self.fail(self.error(Problem::OutcomeUnknown));
+                    }
+                    look => look?,
+                };
+                if look.raw(&intent_key).as_deref() != Some(&intent) {
+                    let condemned = look.record::<Garbage>(&own_garbage)?.is_some_and(|garbage| garbage.condemned);
+                    // Only our own operation takes the intent away without condemning the file.
+                    return if asked && !condemned { Ok(entry) } else { self.fail(self.error(Problem::LeaseLost)) };
+                }
+                self.seen = look.raw(&key).zip(look.dentry(&self.name)?);
+                self.hint = look.hint;
+            }
+            known = false;
+            if let Some((raw, there)) = self.seen.as_ref().filter(|(_, there)| there.tag.is_some()) {
+                if fs.settle(self.directory, &self.name, raw, there)? == Settled::Wait {
+                    retry.wait()?;
+                }
+                continue;
+            }
+            if let Some(problem) = refused(self.seen.as_ref().map(|(_, there)| there), self.replace) {
+                return self.fail(self.error(problem));
+            }
+            let Some(op) = fs.in_listed(self.directory, &mut self.hint, OPERATION)? else {
+                retry.again()?;
+                continue;
+            };
+            let mut op = op
+                .entry_is(intent_key.clone(), Some(intent.clone()))
+                .entry_is(key.clone(), self.seen.as_ref().map(|(raw, _)| raw.clone()))
+                .remove_entry(intent_key.clone())
+                .set_entry(key.clone(), dentry.encode());
+            if let Some((_, old)) = &self.seen {
+                let garbage =
+                    Garbage { stamp: fs.new_id()?, since_ms: fs.now_ms(), condemned: false, node: old.node.clone() };
+                op = op.set_entry(id_key(GARBAGE, garbage.node.id()), garbage.encode());
+            }
+            match fs.attempt(&object_of(self.directory), op)? {
+                Outcome::Done => return Ok(entry),
+                Outcome::Conflict => retry.again()?,
+                Outcome::Unknown(_) if asked => return self.fail(self.error(Problem::OutcomeUnknown)),
+                Outcome::Unknown(_) => {
+                    asked = true;
+                    self.unanswered = true;
+                }
+            }
+        }
+    }
+
+    fn clean_up(&mut self) {
+        while let Some(pending) = self.in_flight.pop_front() {
+            if let Err(error) = pending.wait() {
+                self.unanswered |= error.is(Code::TIMED_OUT);
+            }
+        }
+        let Some(intent) = self.intent.take() else { return };
+        // Whatever fails from here on, the collector does later.
+        if self.unanswered {
+            // A chunk or the name may still come. The name must find no intent; chunks have the grace time to come in.
+            let _ = self.fs.condemn(self.directory, self.id, &intent, self.node(self.reserved));
+        } else if self.fs.purge_chunks(&FileNode { id: self.id, extents: self.extents(self.sent_bytes()) }).is_ok() {
+            let _ = self.fs.swap("give up", self.directory, &id_key(INTENTS, self.id), &intent, None);
+        }
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.chunks.saturating_mul(self.chunk_bytes as u64)
+    }
+
+    fn error(&self, problem: Problem) -> Error {
+        Error::Path { operation: OPERATION, path: self.path.clone(), problem }
+    }
+}
+
+impl io::Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.append(bytes)?;
+        Ok(bytes.len())
+    }
+
+    /// Sends nothing: chunks are written once, and whole.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
