@@ -1,6 +1,6 @@
 //! `onehop store`: what one does to a store from outside: check it, print it, copy it, make it small.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -34,8 +34,7 @@ fn check(args: &StoreArgs) -> Result<(), Stop> {
         }
         Err(e) => return Err(stop(e)),
     };
-    let text = if args.json { format!("{:#}\n", as_json(&args.file, &report)) } else { format!("{report}\n") };
-    io::stdout().lock().write_all(text.as_bytes())?;
+    say(args.json, &as_json(&args.file, &report), &report)?;
     if report.is_sound() {
         return Ok(());
     }
@@ -96,36 +95,31 @@ fn compact(args: &StoreArgs) -> Result<(), Stop> {
     let before = length(&args.file);
     Store::compact(&args.file, &Options::default()).map_err(stop)?;
     let after = length(&args.file);
-    let text = match args.json {
-        true => format!(
-            "{:#}\n",
-            json!({
-                "schema_version": 1,
-                "path": args.file.display().to_string(),
-                "before_bytes": before,
-                "after_bytes": after,
-            })
-        ),
-        false => format!("{}: {} of {}\n", args.file.display(), units::bytes(after), units::bytes(before)),
-    };
-    Ok(io::stdout().lock().write_all(text.as_bytes())?)
+    let figures = json!({
+        "schema_version": 1,
+        "path": args.file.display().to_string(),
+        "before_bytes": before,
+        "after_bytes": after,
+    });
+    let text = format!("{}: {} of {}", args.file.display(), units::bytes(after), units::bytes(before));
+    say(args.json, &figures, &text)
 }
 
 fn backup(args: &BackupArgs) -> Result<(), Stop> {
     open(&args.file).and_then(|store| store.backup(&args.to)).map_err(stop)?;
     let bytes = length(&args.to);
-    let text = match args.json {
-        true => format!(
-            "{:#}\n",
-            json!({
-                "schema_version": 1,
-                "path": args.file.display().to_string(),
-                "backup": args.to.display().to_string(),
-                "backup_bytes": bytes,
-            })
-        ),
-        false => format!("{}: {}\n", args.to.display(), units::bytes(bytes)),
-    };
+    let figures = json!({
+        "schema_version": 1,
+        "path": args.file.display().to_string(),
+        "backup": args.to.display().to_string(),
+        "backup_bytes": bytes,
+    });
+    say(args.json, &figures, &format!("{}: {}", args.to.display(), units::bytes(bytes)))
+}
+
+/// Prints what was done: as figures, or as a line.
+fn say(is_json: bool, figures: &Value, text: &dyn Display) -> Result<(), Stop> {
+    let text = if is_json { format!("{figures:#}\n") } else { format!("{text}\n") };
     Ok(io::stdout().lock().write_all(text.as_bytes())?)
 }
 

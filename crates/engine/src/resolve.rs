@@ -33,6 +33,7 @@ pub(crate) const TARGET: &str = "__onehop_target";
 const MAX_VIEW_DEPTH: usize = 32;
 
 /// The names of one statement: catalog list, catalog and schema in one, for there is one of each.
+#[derive(Clone)]
 pub(crate) struct Names {
     snapshot: Arc<Snapshot>,
     settings: Arc<Vec<Setting>>,
@@ -71,15 +72,8 @@ impl Names {
         let list: &dyn Any = state.catalog_list().as_ref();
         let bound = list.downcast_ref::<List>().map(|list| Arc::clone(&list.0));
         if let Some(names) = bound {
-            let names = Self {
-                snapshot: Arc::clone(snapshot),
-                settings: Arc::clone(&names.settings),
-                history: Arc::clone(&names.history),
-                known: Arc::clone(&names.known),
-                state: names.state.clone(),
-                depth: 0,
-                target: Some(Arc::clone(target)),
-            };
+            let (snapshot, target) = (Arc::clone(snapshot), Some(Arc::clone(target)));
+            let names = Self { snapshot, depth: 0, target, ..Self::clone(&names) };
             state.register_catalog_list(Arc::new(List(Arc::new(names))));
         }
         state
@@ -90,15 +84,7 @@ impl Names {
             let message = format!("view \"{name}\" stands on too many other views, or on itself");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let below = Self {
-            snapshot: Arc::clone(&self.snapshot),
-            settings: Arc::clone(&self.settings),
-            history: Arc::clone(&self.history),
-            known: Arc::clone(&self.known),
-            state: self.state.clone(),
-            depth: self.depth + 1,
-            target: None,
-        };
+        let below = Self { depth: self.depth + 1, target: None, ..self.clone() };
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(List(Arc::new(below))));
         let plan = planner::plan_text(&state, text).await.map_err(|e| {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use onehop_io::RequestedPath;
@@ -285,14 +286,14 @@ impl Settings {
     }
 
     fn describe(&self, definition: &Definition) -> Setting {
-        let default = (definition.default)();
+        let default = default(definition.name).to_string();
         let (value, source) =
             self.values.get(definition.name).cloned().unwrap_or_else(|| (default.clone(), SettingSource::Default));
         Setting { name: definition.name, value, default, source, description: definition.description }
     }
 
     fn value(&self, name: &str) -> String {
-        self.get(name).map(|setting| setting.value).unwrap_or_default()
+        self.values.get(name).map_or_else(|| default(name), |(value, _)| value.as_str()).to_string()
     }
 
     /// Threads a statement may use.
@@ -399,6 +400,14 @@ impl Settings {
             _ => RequestedPath::Auto,
         }
     }
+}
+
+/// The default of a setting as the process found it when it first looked: to ask the system for its processors takes longer
+/// than to parse a statement. Empty for a name that is none.
+fn default(name: &str) -> &'static str {
+    static DEFAULTS: LazyLock<BTreeMap<&str, String>> =
+        LazyLock::new(|| DEFINITIONS.iter().map(|definition| (definition.name, (definition.default)())).collect());
+    DEFAULTS.get(name).map_or("", String::as_str)
 }
 
 fn definition(name: &str) -> Result<&'static Definition> {

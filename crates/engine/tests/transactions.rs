@@ -162,10 +162,18 @@ async fn what_cannot_be_part_of_a_transaction_says_so() {
 }
 
 const ACCOUNTS: u64 = 20;
+/// Sessions that change them at the same time.
+const WRITERS: u64 = 3;
+
+/// How many transactions there are in all: `ONEHOP_TRANSACTIONS`, or a few (`make test-crash` has 10,000).
+fn transactions() -> u64 {
+    std::env::var("ONEHOP_TRANSACTIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(180)
+}
 
 /// Transfers between accounts by several sessions, each a transaction; readers add up all accounts all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn readers_see_a_consistent_sum_during_thousands_of_transactions() {
+async fn readers_see_a_consistent_sum_during_transactions() {
+    let each = transactions() / WRITERS;
     let database = memory().await;
     let setup = database.session().unwrap();
     all(&setup, &["CREATE TABLE accounts (id BIGINT, balance BIGINT)", "CREATE TABLE transfers (amount BIGINT)"]).await;
@@ -185,12 +193,12 @@ async fn readers_see_a_consistent_sum_during_thousands_of_transactions() {
             })
         })
         .collect();
-    let writers: Vec<_> = (0..3u64)
+    let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
             let session = database.session().unwrap();
             tokio::spawn(async move {
                 let mut seed = 77 + writer;
-                for number in 0..60 {
+                for number in 0..each {
                     let (from, to) = (random(&mut seed) % ACCOUNTS + 1, random(&mut seed) % ACCOUNTS + 1);
                     let amount = random(&mut seed) % 50;
                     let begin = if number % 2 == 0 { "BEGIN" } else { "BEGIN IMMEDIATE" };
@@ -214,7 +222,8 @@ async fn readers_see_a_consistent_sum_during_thousands_of_transactions() {
         reader.await.unwrap();
     }
     assert!(reads.load(SeqCst) > 20, "readers hardly ran");
-    assert_eq!(run(&setup, "SELECT count(*) FROM transfers").await, [(3 * 48).to_string()]);
+    assert_eq!(run(&setup, "SELECT count(*) FROM transfers").await, [(WRITERS * (each - each / 5)).to_string()]);
+    println!("{} transactions, {} sums", WRITERS * each, reads.load(SeqCst));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,6 +242,59 @@ async fn rows_that_come_one_by_one_are_all_there() {
     assert_eq!(answer, [format!("{}|700|row 99", (0..700).sum::<u64>())]);
     run(&session, "CHECKPOINT").await;
     assert_eq!(run(&session, "SELECT sum(x), count(DISTINCT t), max(t) FROM t").await, answer);
+}
+
+/// Rows of literals are stored without a plan: as the plan of the same rows would have, or, where there is something to say about
+/// them, by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn written_rows_are_stored_as_planned_ones() {
+    let session = memory().await.session().unwrap();
+    let columns = "(a BIGINT, b INTEGER NOT NULL, c SMALLINT, d DOUBLE, e DECIMAL(9,2), f VARCHAR, g DATE, h BOOLEAN, i TIMESTAMP)";
+    all(&session, &[&format!("CREATE TABLE written {columns}"), &format!("CREATE TABLE planned {columns}")]).await;
+    let rows = [
+        "(1, 2, 3, 4, 5, 'six', '2024-02-29', true, '2024-02-29 01:02:03')",
+        "(-9223372036854775808, -2147483648, -32768, -9007199254740993, -9999999, '', '0001-01-01', false, NULL)",
+        "(NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+        "(9223372036854775807, -0, 32767, -0, 9999999, 'it''s; (not) \\n', '9999-12-31', TRUE, NULL)",
+        "(1, 1, 1, 1.5, 1.25, 'x', DATE '2024-01-01', NULL, NULL)",
+        "(1 + 1, 2, 3, 1e3, 0.5, 'a' || 'b', NULL, 1 < 2, NULL)",
+        "('12', '13', '14', '15', '16', '17', '2024-1-5', 'true', NULL)",
+        "(1, 2, 3, 4, 5, 6, NULL, NULL, NULL)",
+    ];
+    for row in rows.iter().map(ToString::to_string).chain([rows[..4].join(", "), rows.join(", ")]) {
+        let written = session.sql(&format!("INSERT INTO written VALUES {row}")).await.map(drop);
+        // The same literals, where nothing is written out: an expression on one of them.
+        let planned = session.sql(&format!("INSERT INTO planned SELECT * FROM (VALUES {row}) AS rows")).await.map(drop);
+        assert_eq!(written.map_err(|e| e.kind()), planned.map_err(|e| e.kind()), "{row}");
+    }
+    all(
+        &session,
+        &[
+            "INSERT INTO written (F, b, \"a\") VALUES ('named', 7, 8), (NULL, 9, NULL)",
+            "INSERT INTO planned (F, b, \"a\") SELECT * FROM (VALUES ('named', 7, 8), (NULL, 9, NULL)) AS rows",
+        ],
+    )
+    .await;
+    let order = "ORDER BY a, b, c, d, e, f, g, h, i";
+    let written = run(&session, &format!("SELECT * FROM written {order}")).await;
+    assert!(written.len() > 12, "{written:?}");
+    assert_eq!(written, run(&session, &format!("SELECT * FROM planned {order}")).await);
+    for bad in [
+        "INSERT INTO written VALUES (1, 2, 32768, 4, 5, '6', NULL, NULL, NULL)",
+        "INSERT INTO written VALUES (1, NULL, 3, 4, 5, '6', NULL, NULL, NULL)",
+        "INSERT INTO written VALUES (1, 2, 3, 4, 99999999, '6', NULL, NULL, NULL)",
+        "INSERT INTO written VALUES (1, 2, 3, 4, 5, '6', '2024-02-30', NULL, NULL)",
+        "INSERT INTO written VALUES (1, 2)",
+        "INSERT INTO written VALUES (1, 2, 3, 4, 5, '6', NULL, NULL, NULL, 10)",
+        "INSERT INTO written (a) VALUES (1)",
+        "INSERT INTO written (b, b) VALUES (1, 2)",
+        "INSERT INTO written (b, nothing) VALUES (1, 2)",
+        "INSERT INTO \"Written\" (b) VALUES (1)",
+        "INSERT INTO written (b) VALUES (1) RETURNING b",
+    ] {
+        fails(&session, bad).await;
+    }
+    assert_eq!(run(&session, "SELECT count(*) FROM written").await, [written.len().to_string()]);
 }
 
 /// Random statements on tables of all layouts: before and after a checkpoint, and after opening again, the rows are those

@@ -4,7 +4,7 @@
 //! A commit is handed over under the next number of the store's, and made durable afterwards, by whoever waits for it
 //! first, for all who wait: one flush for many.
 
-use onehop_store::{Durability, ReadTransaction, Store, WriteTransaction};
+use onehop_store::{ReadTransaction, Store, WriteTransaction};
 
 use super::records::{
     DATABASE, DELETED, FORMAT, FORMAT_KEY, GENERATION_KEY, NAMES, NEXT_ID_KEY, SEGMENTS, SegmentRecord, TABLES,
@@ -167,9 +167,9 @@ impl CatalogStore for StoreCatalog {
         for (index, change) in changes.iter().enumerate() {
             apply(&mut transaction, next, change, index)?;
         }
-        transaction.commit_with(Durability::Later)?;
-        let store = self.store.clone();
-        Ok(Pending::new(move || Ok(store.sync()?)))
+        // Of this commit alone: what becomes of others is told to who waits for those.
+        let pending = transaction.commit_later()?;
+        Ok(Pending::new(move || Ok(pending.wait()?)))
     }
 
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {

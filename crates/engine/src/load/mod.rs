@@ -223,6 +223,13 @@ pub(crate) async fn load(
     Ok(all)
 }
 
+/// Rows that are there already; `None` if there are too many of them to be worth no segment.
+pub(crate) fn few(rows: RecordBatch, target: &Target, most_rows: u64) -> Result<Option<Loaded>> {
+    let few = Few { most_rows, ..Few::default() };
+    let is_few = few.count(&rows);
+    is_few.then(|| Ok(Loaded { segments: Vec::new(), rows: strict_rows(vec![rows], target)? })).transpose()
+}
+
 /// Rows as the table has them: in its types, of its partitions, NULL only where it may be.
 fn strict_rows(rows: Vec<RecordBatch>, target: &Target) -> Result<Vec<RecordBatch>> {
     let router = Router::new(target.partition_by.as_ref(), &target.schema)?;

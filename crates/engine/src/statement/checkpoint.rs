@@ -12,19 +12,15 @@
 
 use std::sync::Arc;
 
-use datafusion::sql::parser::Statement as DataFusionStatement;
-use datafusion::sql::sqlparser::ast::{ObjectName, Statement as Sql};
+use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{Context, done, insert, table_name};
+use super::{Context, done, insert, modify, table_name};
 use crate::catalog::definition::quoted;
 use crate::database::{Table, TableSegment};
 use crate::edit::TableEdit;
-use crate::load::Target;
-use crate::planner;
 use crate::query::Done;
-use crate::resolve::TARGET;
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.
@@ -98,14 +94,8 @@ async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
     let moved = Arc::new(Table { segments, fresh: Arc::clone(&table.fresh), ..Table::clone(table) });
     let of_target = context.of_target(&seen, &moved);
     let columns: Vec<String> = table.entry.columns.iter().map(|column| quoted(&column.name)).collect();
-    let text = format!("SELECT {} FROM {}", columns.join(", "), quoted(TARGET));
-    let Sql::Query(query) = parsed(&text)? else {
-        return Err(Error::new(ErrorKind::Internal, format!("{text} is no query")));
-    };
-    let plan = of_target.plan(DataFusionStatement::Statement(Box::new(Sql::Query(query)))).await?;
-    let (schema, partition_by) = (Arc::clone(&table.schema), table.entry.partition_by.clone());
-    let target =
-        Target::new(context.database, &context.settings(), table.entry.id, schema, partition_by, &context.query);
+    let plan = of_target.plan_query(modify::target_query(&columns.join(", "))?).await?;
+    let target = context.load_target(table);
     let loaded = insert::load(plan, &table.entry.cluster_by, &target, 0, None, &of_target).await?;
     if loaded.count() != moved.rows() {
         let message = format!("{} of {} rows of table \"{name}\" came to a checkpoint", loaded.count(), moved.rows());
@@ -116,13 +106,6 @@ async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
     target.keep_files();
     commit.wait().await?;
     super::residence::follow(name, context).await
-}
-
-fn parsed(text: &str) -> Result<Sql> {
-    match planner::parse_statement(text)? {
-        DataFusionStatement::Statement(sql) => Ok(*sql),
-        _ => Err(Error::new(ErrorKind::Internal, format!("{text} is no statement of SQL's"))),
-    }
 }
 
 fn is_rewritten(segment: &TableSegment, table: &Table) -> bool {

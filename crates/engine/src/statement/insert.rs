@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema};
 use datafusion::logical_expr::{
@@ -82,9 +83,27 @@ pub(super) struct LoadedRows {
     pub target: Target,
 }
 
+/// Puts rows that are written in the statement into a table; `None` if they are too many to be kept as they are, or would have
+/// to be sorted.
+pub(super) async fn put(table: &Table, rows: RecordBatch, context: &Context<'_>) -> Result<Option<Done>> {
+    if rows.num_rows() > 1 && !table.entry.cluster_by.is_empty() {
+        return Ok(None);
+    }
+    context.database.check_writable()?;
+    let target = context.load_target(table);
+    let loaded = load::few(rows, &target, context.settings().fresh_rows());
+    let Some(loaded) = loaded.map_err(|e| in_table(e, &table.name))? else { return Ok(None) };
+    context.query.planned();
+    let count = commit(LoadedRows { loaded, target }, table, context).await?;
+    Ok(Some(done("INSERT", Some(count))))
+}
+
 /// Writes a plan's rows to a table and commits them; their number.
 pub(super) async fn append(plan: LogicalPlan, table: &Table, context: &Context<'_>) -> Result<u64> {
-    let rows = load_rows(plan, table, None, context).await?;
+    commit(load_rows(plan, table, None, context).await?, table, context).await
+}
+
+async fn commit(rows: LoadedRows, table: &Table, context: &Context<'_>) -> Result<u64> {
     let count = rows.loaded.count();
     let write = context.write().await?;
     let mut edit = TableEdit::default();
@@ -101,11 +120,9 @@ pub(super) async fn load_rows(
     addresses: Option<&Addresses>,
     context: &Context<'_>,
 ) -> Result<LoadedRows> {
-    let entry = &table.entry;
-    let settings = context.settings();
-    let (schema, partition_by) = (Arc::clone(&table.schema), entry.partition_by.clone());
-    let target = Target::new(context.database, &settings, entry.id, schema, partition_by, &context.query);
-    let loaded = load(plan, &entry.cluster_by, &target, settings.fresh_rows(), addresses, context).await;
+    let target = context.load_target(table);
+    let loaded =
+        load(plan, &table.entry.cluster_by, &target, context.settings().fresh_rows(), addresses, context).await;
     let loaded = loaded.map_err(|e| in_table(e, &table.name))?;
     Ok(LoadedRows { loaded, target })
 }

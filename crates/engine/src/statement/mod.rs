@@ -14,6 +14,7 @@ mod residence;
 mod select;
 mod set;
 mod transaction;
+mod values;
 mod view;
 mod write;
 
@@ -24,7 +25,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::{DFParser, Statement as DataFusionStatement};
 use datafusion::sql::sqlparser::ast::{
-    Ident, ObjectName, ObjectNamePart, ObjectType, Set, ShowCreateObject, Statement as Sql,
+    Ident, ObjectName, ObjectNamePart, ObjectType, Query as SqlQuery, Set, ShowCreateObject, Statement as Sql,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -33,6 +34,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 pub(crate) use self::explain::explain;
 pub(crate) use self::insert::{add_segments, writable_table};
 use crate::database::{Database, Snapshot, Table};
+use crate::load::Target;
 use crate::planner;
 use crate::query::{Done, Output, Query};
 use crate::resolve::Names;
@@ -85,6 +87,16 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Where rows for a table are written.
+    fn load_target(&self, table: &Table) -> Target {
+        let (schema, partition_by) = (Arc::clone(&table.schema), table.entry.partition_by.clone());
+        Target::new(self.database, &self.settings(), table.entry.id, schema, partition_by, &self.query)
+    }
+
+    async fn plan_query(&self, query: Box<SqlQuery>) -> Result<LogicalPlan> {
+        self.plan(DataFusionStatement::Statement(Box::new(Sql::Query(query)))).await
+    }
+
     async fn plan(&self, statement: DataFusionStatement) -> Result<LogicalPlan> {
         let state = Arc::clone(&self.state);
         self.query.apart(async move { Ok(planner::plan(&state, statement).await?) }).await
@@ -118,14 +130,14 @@ pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
 }
 
 async fn carry_out(statement: Statement, context: &Context<'_>) -> Result<Output> {
-    if let Statement::Transaction(control) = statement {
-        return control.run(context).await.map(Output::Done);
-    }
-    let is_failed = context.transaction().as_ref().map(Transaction::is_failed);
-    match is_failed {
-        Some(true) => return Err(refuse_failed()),
-        Some(false) => refuse_in_transactions(&statement)?,
-        None => {}
+    // How a transaction ends does not depend on how it went.
+    if !matches!(statement, Statement::Transaction(_)) {
+        let is_failed = context.transaction().as_ref().map(Transaction::is_failed);
+        match is_failed {
+            Some(true) => return Err(refuse_failed()),
+            Some(false) => refuse_in_transactions(&statement)?,
+            None => {}
+        }
     }
     match statement {
         Statement::CreateTable(create) => create.run(context).await.map(Output::Done),
@@ -145,7 +157,14 @@ async fn carry_out(statement: Statement, context: &Context<'_>) -> Result<Output
         Statement::Other(statement) if matches!(&*statement, DataFusionStatement::Explain(e) if !e.options.analyze) => {
             select::run(*statement, &explain::planning(context)).await
         }
-        Statement::Other(statement) => select::run(*statement, context).await,
+        Statement::Other(statement) => {
+            if let Some((table, rows)) = values::rows_of(&statement, &context.snapshot)
+                && let Some(done) = insert::put(&table, rows, context).await?
+            {
+                return Ok(Output::Done(done));
+            }
+            select::run(*statement, context).await
+        }
     }
 }
 

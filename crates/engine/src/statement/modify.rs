@@ -9,10 +9,9 @@
 
 use std::collections::BTreeMap;
 
-use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, CastKind, DataType, Delete, Expr as SqlExpr, FromTable, Ident, ObjectName, Query,
-    SelectItem, SetExpr, Statement as Sql, TableAlias, TableFactor, TableWithJoins, Truncate, Update,
+    SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Truncate, Update,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -163,7 +162,7 @@ impl Modify {
         }
         let of_target = context.of_target(&write.seen, &table);
         let query = self.query(&table)?;
-        let plan = of_target.plan(DataFusionStatement::Statement(Box::new(Sql::Query(query)))).await?;
+        let plan = of_target.plan_query(query).await?;
         let addresses = Addresses::default();
         let (tag, loaded) = match self.kind {
             Kind::Delete => {
@@ -200,7 +199,7 @@ impl Modify {
                 projection.push(item(value, &column.name));
             }
         }
-        let mut query = template()?;
+        let mut query = target_query("0")?;
         let SetExpr::Select(select) = query.body.as_mut() else { return Err(no_template()) };
         select.projection = projection;
         select.selection = self.selection.clone();
@@ -212,9 +211,10 @@ impl Modify {
     }
 }
 
-/// A query over the target, to be filled in: the parser's structures have a field for every dialect's clauses.
-fn template() -> Result<Box<Query>> {
-    let text = format!("SELECT 0 FROM \"{TARGET}\"");
+/// `SELECT projection FROM target`; what is to be put in, goes in there: the parser's structures have a field for every
+/// dialect's clauses.
+pub(super) fn target_query(projection: &str) -> Result<Box<Query>> {
+    let text = format!("SELECT {projection} FROM \"{TARGET}\"");
     let parsed = Parser::new(&GenericDialect {}).try_with_sql(&text).and_then(|mut parser| parser.parse_query());
     parsed.map_err(|_| no_template())
 }

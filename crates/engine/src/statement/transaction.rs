@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{Context, checkpoint, done, normal, residence};
 use crate::query::Done;
-use crate::transaction::{Ended, Transaction};
+use crate::transaction::{Ended, Transaction, refuse_failed};
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.
@@ -78,20 +78,12 @@ impl Control {
             }
             Self::Savepoint(name) => {
                 let mut slot = context.transaction();
-                let transaction = in_one(slot.as_mut(), "SAVEPOINT")?;
-                if transaction.is_failed() {
-                    return Err(crate::transaction::refuse_failed());
-                }
-                transaction.savepoint(name);
+                in_one_that_goes_on(slot.as_mut(), "SAVEPOINT")?.savepoint(name);
                 Ok(done("SAVEPOINT", None))
             }
             Self::Release(name) => {
                 let mut slot = context.transaction();
-                let transaction = in_one(slot.as_mut(), "RELEASE")?;
-                if transaction.is_failed() {
-                    return Err(crate::transaction::refuse_failed());
-                }
-                transaction.release(&name)?;
+                in_one_that_goes_on(slot.as_mut(), "RELEASE")?.release(&name)?;
                 Ok(done("RELEASE", None))
             }
             Self::RollbackTo(name) => {
@@ -107,6 +99,11 @@ fn in_one<'a>(transaction: Option<&'a mut Transaction>, what: &str) -> Result<&'
         Error::new(ErrorKind::Invalid, format!("{what} is for transactions, and there is none"))
             .with_hint("BEGIN starts one")
     })
+}
+
+fn in_one_that_goes_on<'a>(transaction: Option<&'a mut Transaction>, what: &str) -> Result<&'a mut Transaction> {
+    let transaction = in_one(transaction, what)?;
+    if transaction.is_failed() { Err(refuse_failed()) } else { Ok(transaction) }
 }
 
 async fn begin(is_immediate: bool, context: &Context<'_>) -> Result<Done> {

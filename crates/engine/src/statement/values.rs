@@ -1,0 +1,267 @@
+//! `INSERT INTO table [(columns)] VALUES (...)` of literals: rows as they are written, without a plan, which takes many times
+//! as long as to store a row.
+//!
+//! Only what cannot mean anything else than its plan would: whole numbers for numbers, texts for texts, truth values, and NULL
+//! where it may be; in each column one kind of them. Whatever else there is in the statement, and whatever might be an error, is
+//! left to the plan, and so are its words.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewArray, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::sql::parser::Statement as DataFusionStatement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, Insert, ObjectName, ObjectNamePart, Parens, Query, SetExpr, Statement as Sql, TableObject,
+    UnaryOperator, Value, Values,
+};
+
+use crate::database::{Snapshot, Table};
+
+/// The rows that a statement puts into a table, in its schema.
+pub(super) fn rows_of(statement: &DataFusionStatement, snapshot: &Snapshot) -> Option<(Arc<Table>, RecordBatch)> {
+    let DataFusionStatement::Statement(sql) = statement else { return None };
+    let Sql::Insert(insert) = &**sql else { return None };
+    let Plain { table, columns, rows } = plain(insert)?;
+    let table = snapshot.table(&simple_name(table)?)?;
+    let batch = batch(rows, &places(columns, &table.schema)?, &table.schema)?;
+    Some((Arc::clone(table), batch))
+}
+
+/// An INSERT that has nothing else.
+struct Plain<'a> {
+    table: &'a ObjectName,
+    columns: &'a [ObjectName],
+    rows: &'a [Parens<Vec<Expr>>],
+}
+
+fn plain(insert: &Insert) -> Option<Plain<'_>> {
+    // Every field has a name here: one that a later parser knows must be looked at.
+    let Insert {
+        insert_token: _,
+        optimizer_hints,
+        or: None,
+        ignore: false,
+        into: true,
+        table: TableObject::TableName(table),
+        table_alias: None,
+        columns,
+        overwrite: false,
+        source: Some(source),
+        assignments,
+        partitioned: None,
+        after_columns,
+        has_table_keyword: false,
+        on: None,
+        returning: None,
+        output: None,
+        replace_into: false,
+        priority: None,
+        insert_alias: None,
+        settings: None,
+        format_clause: None,
+        multi_table_insert_type: None,
+        multi_table_into_clauses,
+        multi_table_when_clauses,
+        multi_table_else_clause: None,
+    } = insert
+    else {
+        return None;
+    };
+    let Query {
+        with: None,
+        body,
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks,
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators,
+    } = &**source
+    else {
+        return None;
+    };
+    let SetExpr::Values(Values { explicit_row: false, value_keyword: false, rows }) = &**body else { return None };
+    let is_plain = optimizer_hints.is_empty()
+        && assignments.is_empty()
+        && after_columns.is_empty()
+        && multi_table_into_clauses.is_empty()
+        && multi_table_when_clauses.is_empty()
+        && locks.is_empty()
+        && pipe_operators.is_empty();
+    is_plain.then_some(Plain { table, columns, rows })
+}
+
+/// A name of one word, as names are compared: in lower case unless it is in quotes.
+fn simple_name(name: &ObjectName) -> Option<String> {
+    match &name.0[..] {
+        [ObjectNamePart::Identifier(Ident { value, quote_style: None, .. })] => Some(value.to_ascii_lowercase()),
+        [ObjectNamePart::Identifier(Ident { value, quote_style: Some('"'), .. })] => Some(value.clone()),
+        _ => None,
+    }
+}
+
+/// Which value of a row is each column's.
+fn places(columns: &[ObjectName], schema: &Schema) -> Option<Vec<Option<usize>>> {
+    if columns.is_empty() {
+        return Some((0..schema.fields().len()).map(Some).collect());
+    }
+    let mut places = vec![None; schema.fields().len()];
+    for (value, name) in columns.iter().enumerate() {
+        let (column, _) = schema.column_with_name(&simple_name(name)?)?;
+        if places[column].replace(value).is_some() {
+            return None;
+        }
+    }
+    Some(places)
+}
+
+fn batch(rows: &[Parens<Vec<Expr>>], places: &[Option<usize>], schema: &Arc<Schema>) -> Option<RecordBatch> {
+    let values = places.iter().flatten().count();
+    if rows.is_empty() || rows.iter().any(|row| row.content.len() != values) {
+        return None;
+    }
+    let columns = schema.fields().iter().zip(places).map(|(field, place)| match place {
+        Some(value) => {
+            column(&rows.iter().map(|row| literal(&row.content[*value])).collect::<Option<Vec<_>>>()?, field)
+        }
+        None => field.is_nullable().then(|| new_null_array(field.data_type(), rows.len())),
+    });
+    RecordBatch::try_new(Arc::clone(schema), columns.collect::<Option<Vec<_>>>()?).ok()
+}
+
+/// A literal that is handled here.
+enum Literal<'a> {
+    Null,
+    Whole(i64),
+    Text(&'a str),
+    Truth(bool),
+}
+
+fn literal(expr: &Expr) -> Option<Literal<'_>> {
+    let whole = |digits: &str, sign: &str| format!("{sign}{digits}").parse().ok().map(Literal::Whole);
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Null => Some(Literal::Null),
+            Value::Number(digits, false) => whole(digits, ""),
+            Value::SingleQuotedString(text) => Some(Literal::Text(text)),
+            Value::Boolean(truth) => Some(Literal::Truth(*truth)),
+            _ => None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match &**expr {
+            Expr::Value(value) => match &value.value {
+                Value::Number(digits, false) => whole(digits, "-"),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a text is written as dates are: 2024-02-29. There are other ways, which are the plan's to read.
+fn is_date(text: &str) -> bool {
+    let is_right =
+        |(place, byte): (usize, u8)| if matches!(place, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() };
+    text.len() == 10 && text.bytes().enumerate().all(is_right)
+}
+
+/// The literals of a column in its type: by the cast that the plan would carry out.
+fn column(literals: &[Literal<'_>], field: &Field) -> Option<ArrayRef> {
+    if !field.is_nullable() && literals.iter().any(|literal| matches!(literal, Literal::Null)) {
+        return None;
+    }
+    let is_null = |literal: &Literal<'_>| matches!(literal, Literal::Null);
+    if literals.iter().all(is_null) {
+        return Some(new_null_array(field.data_type(), literals.len()));
+    }
+    use DataType::{Boolean, Date32, Decimal128, Float64, Int8, Int16, Int32, Int64, Utf8View};
+    let array: ArrayRef = match field.data_type() {
+        Int8 | Int16 | Int32 | Int64 | Float64 | Decimal128(..) => {
+            let whole = |literal: &Literal<'_>| match literal {
+                Literal::Whole(number) => Some(Some(*number)),
+                Literal::Null => Some(None),
+                _ => None,
+            };
+            Arc::new(Int64Array::from(literals.iter().map(whole).collect::<Option<Vec<_>>>()?))
+        }
+        ty @ (Utf8View | Date32) => {
+            let text = |literal: &Literal<'_>| match literal {
+                Literal::Text(text) if *ty == Date32 && !is_date(text) => None,
+                Literal::Text(text) => Some(Some(text.to_string())),
+                Literal::Null => Some(None),
+                _ => None,
+            };
+            Arc::new(literals.iter().map(text).collect::<Option<StringViewArray>>()?)
+        }
+        Boolean => {
+            let truth = |literal: &Literal<'_>| match literal {
+                Literal::Truth(truth) => Some(Some(*truth)),
+                Literal::Null => Some(None),
+                _ => None,
+            };
+            Arc::new(BooleanArray::from(literals.iter().map(truth).collect::<Option<Vec<_>>>()?))
+        }
+        _ => return None,
+    };
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(&array, field.data_type(), &strict).ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow::util::pretty::pretty_format_batches;
+    use datafusion::sql::parser::DFParser;
+
+    use super::*;
+
+    fn rows(text: &str) -> Option<RecordBatch> {
+        let statement = DFParser::parse_sql(text).unwrap().pop_front().unwrap();
+        let DataFusionStatement::Statement(sql) = statement else { return None };
+        let Sql::Insert(insert) = &*sql else { return None };
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("a", DataType::Int32, false),
+            Field::new("t", DataType::Utf8View, true),
+            Field::new("D", DataType::Decimal128(5, 2), true),
+        ]));
+        let Plain { columns, rows, .. } = plain(insert)?;
+        batch(rows, &places(columns, &schema)?, &schema)
+    }
+
+    #[test]
+    fn literals_need_no_plan() {
+        let batch = rows("INSERT INTO x (\"D\", A) VALUES (-12, 1), (NULL, 2)").unwrap();
+        let shown = pretty_format_batches(&[batch]).unwrap().to_string();
+        let lines: Vec<String> = shown.lines().map(|line| line.replace(' ', "")).collect();
+        assert_eq!(lines[3..5], ["|1||-12.00|", "|2|||"]);
+        assert_eq!(rows("INSERT INTO x VALUES (1, 'one', 5)").unwrap().num_rows(), 1);
+    }
+
+    #[test]
+    fn everything_else_does() {
+        for text in [
+            "INSERT INTO x VALUES (1, 2, 3)",
+            "INSERT INTO x VALUES ('1', 'one', 5)",
+            "INSERT INTO x VALUES (1, 'one', 5.5)",
+            "INSERT INTO x VALUES (1 + 1, 'one', 5)",
+            "INSERT INTO x VALUES (NULL, 'one', 5)",
+            "INSERT INTO x VALUES (2147483648, 'one', 5)",
+            "INSERT INTO x VALUES (1, 'one', 1000)",
+            "INSERT INTO x VALUES (1, 'one')",
+            "INSERT INTO x VALUES (1, 'one', 5), (2, 'two')",
+            "INSERT INTO x (d) VALUES (1)",
+            "INSERT INTO x (a, a) VALUES (1, 2)",
+            "INSERT INTO x (a, x.t) VALUES (1, 'one')",
+            "INSERT INTO x SELECT 1, 'one', 5",
+            "INSERT INTO x VALUES (1, 'one', 5) RETURNING a",
+            "INSERT INTO x VALUES (1, 'one', 5) ORDER BY 1",
+            "INSERT INTO x VALUES (1, 'one', 5) ON CONFLICT DO NOTHING",
+            "INSERT OVERWRITE x VALUES (1, 'one', 5)",
+        ] {
+            assert!(rows(text).is_none(), "{text}");
+        }
+    }
+}
