@@ -48,6 +48,9 @@ pub struct CommitArgs {
     /// Keys of stores that are opened as a crash has left them; 0 for none
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "10000,100000,1000000")]
     pub recover: Vec<u64>,
+    /// Sessions that insert rows by SQL, one at a time, beside as many threads that put them into a bare store; 0 for none
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,8")]
+    pub inserts: Vec<usize>,
     /// Of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

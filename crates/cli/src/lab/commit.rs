@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use onehop_engine::{Progress, units};
+use onehop_lab::bench::commit::insert::{Inserted, Inserts};
 use onehop_lab::bench::commit::report::{Measured, Report, Settings};
 use onehop_lab::bench::commit::{Bench, Error, Recovered, recover};
 use onehop_store::Options;
@@ -19,6 +20,9 @@ use crate::terminal::{Terminal, note};
 
 /// The store's file in the folder that was named.
 const FILE: &str = "onehop-bench-commit.store";
+
+/// The folder beside it, of the table that rows are inserted into and the store that they are put into.
+const FOLDER: &str = "onehop-bench-commit.inserts";
 
 /// Set by Ctrl-C. One benchmark runs per process.
 static CANCEL: AtomicBool = AtomicBool::new(false);
@@ -41,6 +45,7 @@ pub fn run(args: &CommitArgs, terminal: &Terminal) -> Result<(), Stop> {
         ramp_ns: nanoseconds(args.ramp),
         runtime_ns: nanoseconds(args.runtime),
         recovered: Vec::new(),
+        inserted: Vec::new(),
     };
     let mut report = Report::new(settings, environment.json());
     let table = Table { is_quiet: args.reports.is_quiet() };
@@ -61,6 +66,15 @@ pub fn run(args: &CommitArgs, terminal: &Terminal) -> Result<(), Stop> {
         let at = args.path.join(format!("{FILE}-{keys}"));
         let recovered = recover(&at, onehop_lab::bench::commit::drive::Data { keys: *keys, ..data }, &options, &CANCEL);
         report.settings.recovered.push(recovered.map_err(stopped)?);
+    }
+    let sessions: Vec<usize> = args.inserts.iter().copied().filter(|threads| *threads > 0).collect();
+    if !sessions.is_empty() {
+        let mut inserts = Inserts::new(&args.path.join(FOLDER), data).map_err(stopped)?;
+        for (number, threads) in sessions.iter().enumerate() {
+            let progress = Progress { done: number as u64, total: sessions.len() as u64 };
+            meter.show(progress, began.elapsed(), || format!("INSERT, {}", units::plural(*threads as u64, "session")));
+            report.settings.inserted.push(inserts.measure(*threads, args.runtime, &CANCEL).map_err(stopped)?);
+        }
     }
     drop(meter);
     table.foot(&report)?;
@@ -198,6 +212,22 @@ impl Table {
                 unsettled_commits,
                 time(*crashed_open_ns),
                 time(*closed_open_ns)
+            )?;
+        }
+        if !report.settings.inserted.is_empty() {
+            writeln!(
+                out,
+                "\n{:<12} {:>12} {:>12} {:>9} {:>12} {:>12}    one row a transaction: into a bare store, by INSERT",
+                "sessions", "store/s", "INSERT/s", "ratio", "store p50", "INSERT p50"
+            )?;
+        }
+        for one in &report.settings.inserted {
+            let Inserted { threads, store_commits_per_sec, sql_commits_per_sec, sql_to_store_ratio, .. } = one;
+            writeln!(
+                out,
+                "{threads:<12} {store_commits_per_sec:>12.0} {sql_commits_per_sec:>12.0} {sql_to_store_ratio:>9.2} {:>12} {:>12}",
+                time(one.store_p50_ns),
+                time(one.sql_p50_ns)
             )?;
         }
         Ok(())

@@ -5,8 +5,10 @@
 //!    after the latter, the store does what it has put off (a checkpoint), so that its bytes are counted, and its time is not.
 //! 2. For recovery stores of several sizes are made, and get transactions that no checkpoint follows. The file is copied while
 //!    the store is open: what a crash of the process would leave. The copy is opened, with the clock running.
+//! 3. [`insert`]: rows by SQL, one at a time, beside the same in a bare store.
 
 pub mod drive;
+pub mod insert;
 pub mod report;
 pub mod written;
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Recovered;
 use super::drive::{Data, Driven, Point};
+use super::insert::Inserted;
 use super::written::Written;
 use crate::bench::report::{self, Line, or_empty, quoted};
 use crate::osp::accounting;
@@ -27,6 +28,8 @@ pub struct Settings {
     pub runtime_ns: u64,
     /// Opening after a crash, by size.
     pub recovered: Vec<Recovered>,
+    /// `INSERT` beside the store, by threads.
+    pub inserted: Vec<Inserted>,
 }
 
 /// A point. What is written includes the checkpoint at its end.

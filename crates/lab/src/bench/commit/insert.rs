@@ -1,0 +1,215 @@
+//! Rows that come one at a time by SQL, beside the same bytes put into a bare store: what `INSERT` costs besides its commit.
+//!
+//! A row is a number and a text. The database and the store are beside each other on one file system; each has its share of
+//! every round, in turns, and its median is what counts. Ids ascend in both, as they do in a table's fresh rows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use onehop_engine::{Database, DatabaseOptions, Session};
+use onehop_store::{Options, Store};
+use serde::{Deserialize, Serialize};
+
+use super::drive::{self, Data, Driven, Failure, Key, Point, Worker, drive};
+use super::{Error, Result, TREE};
+use crate::osp::random::Distribution;
+
+/// Rounds, of which the median is taken.
+const ROUNDS: u32 = 5;
+
+/// What came of it: medians of the rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Inserted {
+    /// Sessions, or threads.
+    pub threads: usize,
+    /// Rows put into the store, each in a transaction.
+    pub store_commits_per_sec: f64,
+    /// `INSERT`s of one row.
+    pub sql_commits_per_sec: f64,
+    /// Median latency of the store.
+    pub store_p50_ns: u64,
+    /// Median latency of `INSERT`.
+    pub sql_p50_ns: u64,
+    /// The median of the rounds' ratios.
+    pub sql_to_store_ratio: f64,
+}
+
+/// A database and a store, which go with it.
+#[derive(Debug)]
+pub struct Inserts {
+    database: Database,
+    store: Store,
+    data: Data,
+    next: AtomicU64,
+    runs: u32,
+    /// Goes last.
+    _folder: Folder,
+}
+
+/// A folder that goes with this.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+/// The database, as a store of rows.
+struct Sql<'a>(&'a Inserts);
+
+/// A bare store, as one of rows.
+struct Bare<'a>(&'a Inserts);
+
+struct SqlWorker<'a> {
+    inserts: &'a Inserts,
+    session: Session,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Inserts {
+    /// Makes both in a folder at `path`, where there must be nothing.
+    ///
+    /// # Errors
+    /// The database's and the store's; there is something at `path`.
+    pub fn new(path: &Path, data: Data) -> Result<Self> {
+        fs::create_dir(path).map_err(|source| Error::File {
+            attempt: "make the folder",
+            path: path.display().to_string(),
+            source,
+        })?;
+        let folder = Folder(path.into());
+        let store = path.join("rows.store");
+        Store::create(&store, &Options::default())?;
+        let store = Store::open(&store, &Options::default())?;
+        let database = Database::open(&path.join("rows.onehop"), &DatabaseOptions::default()).map_err(sql)?;
+        let session = database.session().map_err(sql)?;
+        let made = runtime()?.block_on(session.sql("CREATE TABLE pairs (id BIGINT, value VARCHAR)"));
+        made.map_err(sql)?;
+        Ok(Self { database, store, data, next: AtomicU64::new(1), runs: 0, _folder: folder })
+    }
+
+    /// Both in turns, each for `runtime` in all, by so many threads.
+    ///
+    /// # Errors
+    /// The database's and the store's, or `cancel` was set.
+    pub fn measure(&mut self, threads: usize, runtime: Duration, cancel: &AtomicBool) -> Result<Inserted> {
+        let share = runtime / ROUNDS;
+        // Not measured: both have threads, files and a first page.
+        self.round(threads, share / 2, cancel)?;
+        let rounds = (0..ROUNDS).map(|_| self.round(threads, share, cancel)).collect::<Result<Vec<_>>>()?;
+        let of = |value: &dyn Fn(&[Driven; 2]) -> f64| median(rounds.iter().map(value).collect());
+        let p50 = |driven: &Driven| driven.latencies.value_at_quantile(0.5) as f64;
+        Ok(Inserted {
+            threads,
+            store_commits_per_sec: of(&|[store, _]| rate(store)),
+            sql_commits_per_sec: of(&|[_, sql]| rate(sql)),
+            store_p50_ns: of(&|[store, _]| p50(store)) as u64,
+            sql_p50_ns: of(&|[_, sql]| p50(sql)) as u64,
+            sql_to_store_ratio: of(&|[store, sql]| rate(sql) / rate(store)),
+        })
+    }
+
+    /// The store, and then the database.
+    fn round(&mut self, threads: usize, time: Duration, cancel: &AtomicBool) -> Result<[Driven; 2]> {
+        self.runs += 1;
+        let point = Point { transaction_keys: 1, keys: Distribution::Uniform, threads };
+        let store = drive(&Bare(self), &self.data, &point, self.runs, time, cancel)?;
+        let sql = drive(&Sql(self), &self.data, &point, self.runs, time, cancel)?;
+        if cancel.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok([store, sql]) }
+    }
+
+    /// The id of the next row.
+    fn id(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nothing hangs on it: a folder that stays is in the way of the next run, which says so.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl drive::Store for Bare<'_> {
+    fn worker(&self) -> Result<Box<dyn Worker + '_>, Failure> {
+        Ok(Box::new(Bare(self.0)))
+    }
+}
+
+impl Worker for Bare<'_> {
+    fn commit(&mut self, pairs: &[(Key, Vec<u8>)]) -> Result<(), Failure> {
+        let transaction = self.0.store.write()?;
+        let mut tree = transaction.tree(TREE)?;
+        for (_, value) in pairs {
+            tree.insert(self.0.id().to_be_bytes(), value)?;
+        }
+        drop(tree);
+        Ok(transaction.commit()?)
+    }
+}
+
+impl drive::Store for Sql<'_> {
+    fn worker(&self) -> Result<Box<dyn Worker + '_>, Failure> {
+        Ok(Box::new(SqlWorker { inserts: self.0, session: self.0.database.session()?, runtime: runtime()? }))
+    }
+}
+
+impl Worker for SqlWorker<'_> {
+    fn commit(&mut self, pairs: &[(Key, Vec<u8>)]) -> Result<(), Failure> {
+        for (_, value) in pairs {
+            let insert = format!("INSERT INTO pairs VALUES ({}, '{}')", self.inserts.id(), text(value));
+            self.runtime.block_on(self.session.sql(&insert))?;
+        }
+        Ok(())
+    }
+}
+
+/// As many characters as there are bytes.
+fn text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| char::from(b'a' + byte % 26)).collect()
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| Error::Driver(e.into()))
+}
+
+fn sql(error: onehop_engine::Error) -> Error {
+    Error::Driver(error.into())
+}
+
+fn rate(driven: &Driven) -> f64 {
+    driven.commits as f64 / driven.elapsed.as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const DATA: Data = Data { keys: 100, value_bytes: 100, seed: 1 };
+
+    #[test]
+    fn both_are_measured_all_rows_are_there_and_the_folder_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("inserts");
+        let mut inserts = Inserts::new(&path, DATA).unwrap();
+        let inserted = inserts.measure(2, Duration::from_millis(200), &AtomicBool::new(false)).unwrap();
+        assert!(inserted.store_commits_per_sec > 0.0 && inserted.sql_commits_per_sec > 0.0);
+        assert!(inserted.sql_p50_ns > 0 && inserted.store_p50_ns > 0 && inserted.sql_to_store_ratio > 0.0);
+        let in_store = inserts.store.read().unwrap().tree(TREE).unwrap().len().unwrap();
+        let table = inserts.database.snapshot();
+        let in_table = table.table("pairs").unwrap().rows();
+        // Each row had an id of its own, and went to one of them.
+        assert_eq!(in_store + in_table, inserts.next.load(Ordering::Relaxed) - 1);
+        let stopped = inserts.measure(1, Duration::from_millis(20), &AtomicBool::new(true));
+        assert!(matches!(stopped, Err(Error::Cancelled)));
+        drop(inserts);
+        assert!(!path.exists());
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(Inserts::new(&path, DATA), Err(Error::File { .. })));
+    }
+}
