@@ -9,8 +9,8 @@ SF ?= 1
 RUNS ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-rust test-crash test-sanitize test-nvrtc test-gpu test-differential test-tbl test-answers lint bench \
-    clean-data
+.PHONY: help demo build test test-rust test-crash test-crash-images test-sanitize test-ceph test-nvrtc test-gpu \
+    test-differential test-tbl test-answers lint bench clean-data
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -28,18 +28,26 @@ demo: build ## Build, generate SSB SF 1, run its 13 queries, show answers and fi
 build: ## Build the release binary
 	cargo build --release --locked -p onehop
 
-test: test-rust test-sanitize test-nvrtc test-answers test-tbl test-differential ## Everything that CI tests
+test: test-rust test-crash-images test-sanitize test-nvrtc test-answers test-tbl test-differential ## Everything that CI tests
 
 test-rust: ## Unit, property, corruption, crash and golden SQL tests
 	cargo test --locked --workspace
 
-test-crash: ## A process that is killed while it commits, 500 times; the store's and the engine's crash tests
+test-crash: ## Long: a process killed while it commits, 500 times; readers beside 10,000 transactions; all crash tests
 	cargo test --locked -p onehop-store
-	ONEHOP_KILL_ROUNDS=$(or $(ROUNDS),500) cargo test --locked --workspace --test kill --test crash -- --nocapture
+	ONEHOP_KILL_ROUNDS=$(or $(ROUNDS),500) ONEHOP_TRANSACTIONS=$(or $(TRANSACTIONS),10000) \
+	    cargo test --locked --workspace --test kill --test crash --test transactions -- --nocapture
+
+test-crash-images: ## A million different images of what a crash can leave of a store, each recovered from and judged
+	@tests/crashes/run.sh
 
 # The two crates that hand memory to the system and to devices; the compiler's sanitizer needs no other standard library.
 test-sanitize: ## Tests of crates/io and crates/cuda under AddressSanitizer, leaks included
 	@tests/sanitize/run.sh
+
+# Installs Ceph's Debian packages if they are missing, as root.
+test-ceph: ## The file layer on a Ceph cluster that is made for it (OSDS=3: with an erasure-coded pool)
+	@tests/ceph/run.sh
 
 # The programs may be given, so that the machine with the GPU needs no Rust:
 # make test-gpu ONEHOP=... DEVICE_CHECKS=... FUSED_CHECKS=...

@@ -5,3 +5,4 @@
 pub mod adapter;
 pub mod canonical;
 pub mod fixtures;
+pub mod generated;

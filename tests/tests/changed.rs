@@ -2,17 +2,12 @@
 //! rows in segments alone, by pipelines and by DataFusion's operators; EXPLAIN says what was read; no device reads it.
 #![allow(clippy::unwrap_used)]
 
-use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicBool;
-
-use futures::StreamExt;
 use onehop_cuda::fused::Options;
 use onehop_cuda::{CudaDevices, fake};
-use onehop_engine::arrow::util::display::{ArrayFormatter, FormatOptions};
-use onehop_engine::{Database, DatabaseOptions, Engine, ExplainMode, Facts, Output, Session};
-use onehop_lab::generate::segments::load_table;
+use onehop_engine::{Database, DatabaseOptions, Engine, ExplainMode, Facts, Session};
 use onehop_lab::generate::{Generator, Ssb, Tpch};
 use onehop_lab::queries::{Query, SSB, TPCH};
+use onehop_tests::generated::{self, load_all};
 
 /// Several segments a table, whose dictionaries differ, of several blocks.
 const SETTINGS: [(&str, &str); 3] =
@@ -22,32 +17,13 @@ async fn made(generator: &dyn Generator) -> (Database, Session) {
     let settings = SETTINGS.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
     let database = Database::memory(&DatabaseOptions { settings, ..DatabaseOptions::default() }).unwrap();
     let session = database.session().unwrap();
-    for table in generator.tables() {
-        session.sql(&table.ddl).await.unwrap();
-        load_table(generator, &table, &session, NonZeroUsize::MIN, &|_| {}, &AtomicBool::new(false)).unwrap();
-    }
+    load_all(generator, &session).await.unwrap();
     (database, session)
-}
-
-async fn run(session: &Session, sql: &str) -> onehop_engine::Result<Vec<String>> {
-    let mut all = Vec::new();
-    let Output::Rows(mut rows) = session.sql(sql).await? else { return Ok(all) };
-    while let Some(batch) = rows.next().await {
-        let batch = batch?;
-        let options = FormatOptions::default();
-        let columns: Vec<_> =
-            batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options).unwrap()).collect();
-        for row in 0..batch.num_rows() {
-            let cells: Vec<String> = columns.iter().map(|column| column.value(row).to_string()).collect();
-            all.push(cells.join("|"));
-        }
-    }
-    Ok(all)
 }
 
 /// Rows in any order: what `order by` leaves open depends on where they are.
 async fn rows(session: &Session, sql: &str) -> Vec<String> {
-    let mut all = run(session, sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+    let mut all = generated::rows(session, sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
     all.sort_unstable();
     all
 }
@@ -129,7 +105,7 @@ async fn no_device_reads_it() {
     assert_eq!(rows(&session, SSB[0].sql).await, expected);
     assert_eq!(session.query().engine(), Engine::Gpu(vec!["cuda:0".into()]));
     database.unsettle(|row| row % 1000 == 1).unwrap();
-    let refused = run(&session, SSB[0].sql).await.unwrap_err().to_string();
+    let refused = generated::rows(&session, SSB[0].sql).await.unwrap_err().to_string();
     assert!(refused.contains("fresh and") && refused.contains("CHECKPOINT"), "{refused}");
     set("exec.fallback", "silent").await;
     assert_eq!(rows(&session, SSB[0].sql).await, expected);

@@ -3,17 +3,12 @@
 //! stay. Every answer is the CPU's, and nothing is done by anybody else.
 #![allow(clippy::unwrap_used)]
 
-use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicBool;
-
-use futures::StreamExt;
 use onehop_cuda::fused::Options;
 use onehop_cuda::{CudaDevices, fake};
-use onehop_engine::arrow::util::display::{ArrayFormatter, FormatOptions};
-use onehop_engine::{Database, DatabaseOptions, Engine, ExplainMode, Facts, Hop, Output, Session};
-use onehop_lab::generate::segments::load_table;
+use onehop_engine::{Database, DatabaseOptions, Engine, ExplainMode, Facts, Hop, Session};
 use onehop_lab::generate::{Generator, Ssb, Tpch};
 use onehop_lab::queries::{SSB, TPCH};
+use onehop_tests::generated::{self, load_all};
 
 /// Several segments a table, whose dictionaries differ.
 const SETTINGS: [(&str, &str); 4] =
@@ -26,27 +21,12 @@ async fn made(generator: &dyn Generator) -> Session {
         Options { threads: 64, wide_threads: 64, blocks: 2, many_rows: 0, counts: true, ..Options::default() };
     database.register_devices(CudaDevices::of_contexts(&[fake::context()], &fake::nvrtc(), options));
     let session = database.session().unwrap();
-    for table in generator.tables() {
-        session.sql(&table.ddl).await.unwrap();
-        load_table(generator, &table, &session, NonZeroUsize::MIN, &|_| {}, &AtomicBool::new(false)).unwrap();
-    }
+    load_all(generator, &session).await.unwrap();
     session
 }
 
 async fn rows(session: &Session, sql: &str) -> Vec<String> {
-    let mut all = Vec::new();
-    let Output::Rows(mut rows) = session.sql(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}")) else { return all };
-    while let Some(batch) = rows.next().await {
-        let batch = batch.unwrap_or_else(|e| panic!("{sql}: {e}"));
-        let options = FormatOptions::default();
-        let columns: Vec<_> =
-            batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options).unwrap()).collect();
-        for row in 0..batch.num_rows() {
-            let cells: Vec<String> = columns.iter().map(|column| column.value(row).to_string()).collect();
-            all.push(cells.join("|"));
-        }
-    }
-    all
+    generated::rows(session, sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"))
 }
 
 /// What is in the device's memory, by table.
