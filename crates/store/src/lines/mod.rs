@@ -81,6 +81,14 @@ impl Default for Options {
     }
 }
 
+#[cfg(test)]
+impl Options {
+    /// Of a store so small that what takes thousands of commits elsewhere happens after a few.
+    pub(crate) fn tiny() -> Self {
+        Self { commit_by: CommitBy::Journal, ring_records: 12, region_slots: 8, shadow_slots: 3, uuid: [7; 16] }
+    }
+}
+
 /// Pages on a medium of lines.
 ///
 /// Locks: `writer` before `map`. A reader holds `map` for as long as it reads the medium, so that a slot is not written again

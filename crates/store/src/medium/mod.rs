@@ -14,6 +14,8 @@
 #[cfg(any(test, feature = "crash-testing"))]
 pub mod conformance;
 mod file;
+#[cfg(test)]
+mod limited;
 mod memory;
 mod pmem;
 #[cfg(any(test, feature = "crash-testing"))]
@@ -27,6 +29,8 @@ use std::ops::Range;
 use crate::{Error, Result};
 
 pub use file::File;
+#[cfg(test)]
+pub(crate) use limited::Limited;
 pub use memory::Memory;
 pub use pmem::{Emulation, Pmem};
 #[cfg(any(test, feature = "crash-testing"))]

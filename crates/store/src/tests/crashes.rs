@@ -30,14 +30,6 @@ trait Small: Simulated {
     fn open(self: Arc<Self>) -> Result<Arc<dyn Backend>>;
 }
 
-const MEMORY: lines::Options = lines::Options {
-    commit_by: lines::CommitBy::Journal,
-    ring_records: 12,
-    region_slots: 8,
-    shadow_slots: 3,
-    uuid: [7; 16],
-};
-
 impl Small for SimFile {
     const SCARCE: u64 = 26 * 4096;
 
@@ -62,11 +54,11 @@ impl Small for SimPmem {
     }
 
     fn create(self: Arc<Self>) -> Result<Arc<dyn Backend>> {
-        Ok(Arc::new(LineBackend::create(self, &MEMORY)?))
+        Ok(Arc::new(LineBackend::create(self, &lines::Options::tiny())?))
     }
 
     fn open(self: Arc<Self>) -> Result<Arc<dyn Backend>> {
-        Ok(Arc::new(LineBackend::open(self, &MEMORY)?))
+        Ok(Arc::new(LineBackend::open(self, &lines::Options::tiny())?))
     }
 }
 

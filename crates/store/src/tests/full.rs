@@ -9,88 +9,10 @@ use crate::backend::Backend;
 use crate::explore::Random;
 use crate::flips::{FlipBackend, FlipOptions, Syncs};
 use crate::lines::{self, LineBackend};
-use crate::medium::{Domain, Granularity, Medium, Memory};
+use crate::medium::{Granularity, Limited, Medium};
 use crate::{Access, Durability, Error, Options, Result, Store};
 
-/// Memory that grows only so far.
-#[derive(Debug)]
-struct Limited {
-    memory: Memory,
-    room: AtomicU64,
-    /// Growths until one fails and the one after it, which may ask for less; whatever room there is.
-    growths: AtomicU64,
-    /// Fences until they begin to fail.
-    fences: AtomicU64,
-}
-
-impl Limited {
-    fn new(granularity: Granularity) -> Arc<Self> {
-        let unlimited = || AtomicU64::new(u64::MAX);
-        Arc::new(Self {
-            memory: Memory::new(granularity),
-            room: unlimited(),
-            growths: unlimited(),
-            fences: unlimited(),
-        })
-    }
-
-    /// Lets it grow by so many bytes, and no more.
-    fn limit(&self, bytes: u64) {
-        self.room.store(self.len().saturating_add(bytes), SeqCst);
-    }
-}
-
-impl Medium for Limited {
-    fn name(&self) -> &str {
-        "limited"
-    }
-
-    fn granularity(&self) -> Granularity {
-        self.memory.granularity()
-    }
-
-    fn domain(&self) -> Domain {
-        Domain::Process
-    }
-
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    fn grow(&self, len: u64) -> Result<()> {
-        if len > self.room.load(SeqCst) || (1..=2).contains(&self.growths.fetch_sub(1, SeqCst)) {
-            return Err(Error::Full { object: self.name().into(), reason: "on purpose".into() });
-        }
-        self.memory.grow(len)
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
-        self.memory.read(at, into)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        self.memory.write(at, bytes)
-    }
-
-    fn flush(&self, at: u64, len: usize) -> Result<()> {
-        self.memory.flush(at, len)
-    }
-
-    fn fence(&self) -> Result<()> {
-        let left = self.fences.fetch_update(SeqCst, SeqCst, |fences| fences.checked_sub(1));
-        left.map(drop).map_err(|_| Error::io("sync", self.name(), std::io::Error::other("on purpose")))
-    }
-}
-
 const LAYOUTS: [Granularity; 2] = [Granularity::Page, Granularity::Line];
-
-const MEMORY: lines::Options = lines::Options {
-    commit_by: lines::CommitBy::Journal,
-    ring_records: 12,
-    region_slots: 8,
-    shadow_slots: 3,
-    uuid: [7; 16],
-};
 
 /// So little memory that transactions spill.
 fn options() -> Options {
@@ -101,7 +23,7 @@ fn create(medium: &Arc<Limited>, options: &Options) -> Store {
     let medium = Arc::clone(medium);
     let backend: Arc<dyn Backend> = match medium.granularity() {
         Granularity::Page => Arc::new(FlipBackend::create(medium, FlipOptions::tiny(Syncs::One)).unwrap()),
-        Granularity::Line => Arc::new(LineBackend::create(medium, &MEMORY).unwrap()),
+        Granularity::Line => Arc::new(LineBackend::create(medium, &lines::Options::tiny()).unwrap()),
     };
     Store::on(backend, options, None).unwrap()
 }
@@ -110,7 +32,7 @@ fn open(medium: &Arc<Limited>, options: &Options) -> Result<Store> {
     let medium = Arc::clone(medium);
     let backend: Arc<dyn Backend> = match medium.granularity() {
         Granularity::Page => Arc::new(FlipBackend::open(medium, FlipOptions::tiny(Syncs::One), Access::ReadWrite)?),
-        Granularity::Line => Arc::new(LineBackend::open(medium, &MEMORY)?),
+        Granularity::Line => Arc::new(LineBackend::open(medium, &lines::Options::tiny())?),
     };
     Store::on(backend, options, None)
 }

@@ -1,12 +1,12 @@
 //! What commits cost, on a mapped file; what is refused; and what happens after a failure.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::super::{CommitBy, LineBackend, Options};
 use crate::backend::{Backend, BackendStats, Batch, Content, Image, LINE_BYTES, Lines, PageNo, Write};
 use crate::explore::CrashImage;
-use crate::medium::{Domain, Emulation, Granularity, Medium, Memory, Pmem, SimPmem};
+use crate::medium::{Emulation, Granularity, Limited, Medium, Memory, Pmem, SimPmem};
 use crate::{Error, Result};
 
 fn write(page: u32, image: &Image, lines: Lines) -> Write {
@@ -129,62 +129,16 @@ fn a_full_medium_refuses_the_commit_and_keeps_what_it_has() {
     assert!(back == image);
 }
 
-/// Memory whose fences fail after a while.
-#[derive(Debug)]
-struct Failing {
-    memory: Memory,
-    fences_left: AtomicU64,
-}
-
-impl Medium for Failing {
-    fn name(&self) -> &str {
-        "failing memory"
-    }
-
-    fn granularity(&self) -> Granularity {
-        Granularity::Line
-    }
-
-    fn domain(&self) -> Domain {
-        Domain::Process
-    }
-
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    fn grow(&self, len: u64) -> Result<()> {
-        self.memory.grow(len)
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
-        self.memory.read(at, into)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
-        self.memory.write(at, bytes)
-    }
-
-    fn flush(&self, at: u64, len: usize) -> Result<()> {
-        self.memory.flush(at, len)
-    }
-
-    fn fence(&self) -> Result<()> {
-        let left = self.fences_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        left.map(|_| ()).map_err(|_| Error::io("fence", self.name(), std::io::Error::other("it was told to fail")))
-    }
-}
-
 #[test]
 fn after_a_failed_fence_nothing_is_committed_any_more() {
-    let medium = Arc::new(Failing { memory: Memory::new(Granularity::Line), fences_left: AtomicU64::new(1000) });
+    let medium = Limited::new(Granularity::Line);
     let backend = LineBackend::create(medium.clone(), &Options::default()).unwrap();
     let mut image = Image::zeroed();
     commit(&backend, vec![write(0, &image, Lines::ALL)]).unwrap();
-    medium.fences_left.store(1, Ordering::Relaxed);
+    medium.fences.store(1, Ordering::Relaxed);
     image.0[0] = 1;
     assert!(matches!(commit(&backend, vec![write(0, &image, Lines::ALL)]), Err(Error::Io { .. })));
-    medium.fences_left.store(1000, Ordering::Relaxed);
+    medium.fences.store(1000, Ordering::Relaxed);
     let refused = commit(&backend, vec![write(0, &image, Lines::ALL)]).unwrap_err();
     assert!(matches!(&refused, Error::Poisoned { reason, .. } if reason.contains("told to fail")), "{refused}");
     assert!(matches!(backend.checkpoint(), Err(Error::Poisoned { .. })));
