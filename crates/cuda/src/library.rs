@@ -1,8 +1,6 @@
-//! Libraries found when the program runs, through the C library's own `dlopen`: three calls, which need no crate.
-//!
-//! A library stays loaded until the process ends. NVIDIA's start threads and register handlers that outlive a close.
+//! NVIDIA's libraries, found when the program runs: each with what to do where it is not, and tables of their functions.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
 use crate::{Error, Result};
@@ -11,13 +9,8 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Library {
     name: &'static str,
-    handle: NonNull<c_void>,
+    loaded: onehop_io::Library,
 }
-
-// SAFETY: a handle is a number to the loader, whose calls may come from any thread.
-unsafe impl Send for Library {}
-// SAFETY: as above.
-unsafe impl Sync for Library {}
 
 impl Library {
     /// The first of these files that can be loaded, looked for as the dynamic loader does.
@@ -25,38 +18,21 @@ impl Library {
     /// # Errors
     /// What the loader says about the first: the others are the same library by other names.
     pub fn open(name: &'static str, files: &[&str], cure: &'static str) -> Result<Self> {
-        let mut reason = None;
-        for file in files {
-            let Ok(file) = CString::new(*file) else { continue };
-            // SAFETY: a string that ends. What a library does when it is loaded is the trust we have in the vendor.
-            let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-            match NonNull::new(handle) {
-                Some(handle) => return Ok(Self { name, handle }),
-                None => reason = reason.or_else(last_words),
-            }
+        match onehop_io::Library::open(files) {
+            Ok(loaded) => Ok(Self { name, loaded }),
+            Err(reason) => Err(Error::NotThere { library: name, reason, cure }),
         }
-        Err(Error::NotThere { library: name, reason: reason.unwrap_or_else(|| "no reason given".into()), cure })
     }
 
     /// Where a function is.
     pub fn find(&self, symbol: &CStr) -> Option<NonNull<c_void>> {
-        // SAFETY: the handle is of `dlopen` and never closed; the name ends.
-        NonNull::new(unsafe { libc::dlsym(self.handle.as_ptr(), symbol.as_ptr()) })
+        self.loaded.find(symbol)
     }
 
     /// Where a function is that must be there.
     pub fn need(&self, symbol: &'static CStr) -> Result<NonNull<c_void>> {
         let too_old = || Error::TooOld { library: self.name, symbol: symbol.to_str().unwrap_or("?") };
         self.find(symbol).ok_or_else(too_old)
-    }
-}
-
-/// What the loader said last on this thread.
-fn last_words() -> Option<String> {
-    // SAFETY: the string is valid until the next call of the loader on this thread, and copied before that.
-    unsafe {
-        let text = libc::dlerror();
-        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
     }
 }
 

@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use super::{Error, Result};
+use crate::Library;
 
 /// What a function of the library points to; which of its types, the parameter's name says.
 pub type Handle = *mut c_void;
@@ -32,10 +33,16 @@ macro_rules! functions {
         }
 
         impl Rados {
-            fn find(library: NonNull<c_void>) -> Result<Self> {
+            fn find(library: &Library) -> Result<Self> {
                 Ok(Self {
                     $($name: {
-                        let at = need(library, concat!(stringify!($name), "\0"))?;
+                        let name = const {
+                            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                                Ok(name) => name,
+                                Err(_) => panic!("a name with an end in it"),
+                            }
+                        };
+                        let at = need(library, name)?;
                         // SAFETY: the function of this name has this signature in the header.
                         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) $(-> $ret)?>(at.as_ptr()) }
                     },)*
@@ -94,30 +101,18 @@ impl Rados {
         if let Some(loaded) = LOADED.get() {
             return Ok(Arc::clone(loaded));
         }
-        let functions = Arc::new(Self::find(open(c"librados.so.2")?)?);
+        let functions = Arc::new(Self::find(&open("librados.so.2")?)?);
         Ok(Arc::clone(LOADED.get_or_init(|| functions)))
     }
 }
 
-fn open(file: &CStr) -> Result<NonNull<c_void>> {
-    // SAFETY: a string that ends. What a library does when it is loaded is the trust we have in Ceph's.
-    NonNull::new(unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })
-        .ok_or_else(|| Error::NoLibrary { reason: last_words() })
+fn open(file: &str) -> Result<Library> {
+    Library::open(&[file]).map_err(|reason| Error::NoLibrary { reason })
 }
 
-fn need(library: NonNull<c_void>, symbol: &'static str) -> Result<NonNull<c_void>> {
-    // SAFETY: the handle is of `dlopen` and never closed; the macro ends the name.
-    NonNull::new(unsafe { libc::dlsym(library.as_ptr(), symbol.as_ptr().cast()) })
-        .ok_or_else(|| Error::NoLibrary { reason: format!("it has no {}", symbol.trim_end_matches('\0')) })
-}
-
-/// What the loader said last on this thread.
-fn last_words() -> String {
-    // SAFETY: the string is valid until the next call of the loader on this thread, and copied before that.
-    unsafe {
-        let text = libc::dlerror();
-        if text.is_null() { "no reason given".into() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
-    }
+fn need(library: &Library, symbol: &'static CStr) -> Result<NonNull<c_void>> {
+    let missing = || Error::NoLibrary { reason: format!("it has no {}", symbol.to_str().unwrap_or("?")) };
+    library.find(symbol).ok_or_else(missing)
 }
 
 #[cfg(test)]
@@ -127,13 +122,13 @@ mod tests {
 
     #[test]
     fn a_library_that_is_missing_says_so_and_what_to_do() {
-        let error = open(c"librados-of-nowhere.so.2").unwrap_err().to_string();
+        let error = open("librados-of-nowhere.so.2").unwrap_err().to_string();
         assert!(error.contains("librados-of-nowhere.so.2") && error.contains("install"), "{error}");
     }
 
     #[test]
     fn a_library_without_a_function_is_too_old() {
-        let error = Rados::find(open(c"libc.so.6").unwrap()).unwrap_err().to_string();
+        let error = Rados::find(&open("libc.so.6").unwrap()).unwrap_err().to_string();
         assert!(error.contains("it has no rados_create2"), "{error}");
     }
 }
