@@ -225,6 +225,12 @@ impl Store {
         Ok(self.inner.pages.try_write()?.map(|transaction| WriteTransaction::new(transaction, &self.inner)))
     }
 
+    /// How often commits that were in order have been taken back for lack of room since the store was opened: see
+    /// [`WriteTransaction::epoch`].
+    pub fn epoch(&self) -> u64 {
+        self.inner.pages.epoch()
+    }
+
     /// Begins a transaction that reads what is durable now.
     pub fn read(&self) -> Result<ReadTransaction> {
         Ok(ReadTransaction::new(&self.inner))

@@ -98,6 +98,13 @@ impl WriteTransaction {
         })
     }
 
+    /// How often commits that were in order had been taken back for lack of room when this transaction began, since the store was
+    /// opened. If that is not what it was for the transaction before, this one does not stand on all that was put in order
+    /// since: whoever knows what it was by heart has to read it again.
+    pub fn epoch(&self) -> u64 {
+        lock(&self.transaction).epoch()
+    }
+
     /// The names of all trees, in order.
     pub fn trees(&self) -> Result<Vec<String>> {
         names(&self.catalog())

@@ -67,12 +67,16 @@ pub(crate) struct Pages {
     handed_over: Condvar,
     /// How often handed-over commits were rolled back. Changes under the lock of `commits`.
     generation: AtomicU64,
+    /// How often that was for lack of room, so that it is known what is durable. Changes with it.
+    epoch: AtomicU64,
 }
 
 /// The writer's place.
 #[derive(Debug)]
 struct Writer {
     is_taken: bool,
+    /// Threads that wait for it: without any, nobody is woken, which is a call of the system.
+    waiting: usize,
     /// Pages in use, and the generation that they belong to; `None` while the writer has it.
     allocator: Option<(u64, Allocator)>,
 }
@@ -85,6 +89,8 @@ struct Commits {
     /// What becomes of the group that was handed over to last.
     last_outcome: Option<Outcome>,
     is_led: bool,
+    /// Threads that wait for what the leader does.
+    watching: usize,
     /// The leader waits for others to hand over.
     is_gathering: bool,
     poison: Option<Error>,
@@ -168,12 +174,13 @@ impl Pages {
             snapshots: Snapshots::new(limits.version_bytes),
             backend,
             limits,
-            writer: Mutex::new(Writer { is_taken: false, allocator: None }),
+            writer: Mutex::new(Writer { is_taken: false, waiting: 0, allocator: None }),
             writer_left: Condvar::new(),
             commits: Mutex::default(),
             commits_changed: Condvar::new(),
             handed_over: Condvar::new(),
             generation: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
         })
     }
 
@@ -185,7 +192,9 @@ impl Pages {
     pub(crate) fn write(self: &Arc<Self>) -> Result<Transaction> {
         let mut writer = lock(&self.writer);
         while writer.is_taken {
+            writer.waiting += 1;
             writer = wait(&self.writer_left, writer);
+            writer.waiting -= 1;
         }
         self.enter(writer)
     }
@@ -197,20 +206,20 @@ impl Pages {
     }
 
     fn enter(self: &Arc<Self>, mut writer: MutexGuard<'_, Writer>) -> Result<Transaction> {
-        let generation = {
+        let (generation, epoch) = {
             // The lock: a roll-back is over, or will make the transaction void.
             let commits = lock(&self.commits);
             if let Some(poison) = &commits.poison {
                 return Err(self.refusal(poison));
             }
-            self.generation.load(SeqCst)
+            (self.generation.load(SeqCst), self.epoch())
         };
         let allocator = match writer.allocator.take() {
             Some((of, allocator)) if of == generation => allocator,
             _ => Allocator::new(&self.backend.pages()),
         };
         writer.is_taken = true;
-        Ok(Transaction::new(Arc::clone(self), allocator, generation))
+        Ok(Transaction::new(Arc::clone(self), allocator, generation, epoch))
     }
 
     /// Gives the writer's place back.
@@ -218,7 +227,9 @@ impl Pages {
         let mut writer = lock(&self.writer);
         writer.is_taken = false;
         writer.allocator = Some((generation, allocator));
-        self.writer_left.notify_one();
+        if writer.waiting > 0 {
+            self.writer_left.notify_one();
+        }
     }
 
     /// Begins a snapshot of the last durable commit.
@@ -228,6 +239,11 @@ impl Pages {
 
     pub(super) fn is_current(&self, generation: u64) -> bool {
         generation == self.generation.load(SeqCst)
+    }
+
+    /// How often handed-over commits were rolled back for lack of room.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(SeqCst)
     }
 
     fn refusal(&self, poison: &Error) -> Error {
@@ -256,7 +272,7 @@ impl Pages {
                 return Err(self.refusal(poison));
             }
             if commits.is_led {
-                commits = wait(&self.commits_changed, commits);
+                commits = self.watch(commits);
                 continue;
             }
             commits.is_led = true;
@@ -267,10 +283,21 @@ impl Pages {
         }
     }
 
+    /// Waits for what the leader does next.
+    fn watch<'a>(&self, mut commits: MutexGuard<'a, Commits>) -> MutexGuard<'a, Commits> {
+        commits.watching += 1;
+        let mut commits = wait(&self.commits_changed, commits);
+        commits.watching -= 1;
+        commits
+    }
+
     /// Ends what [`lead`](Self::lead) began.
     pub(super) fn resign(&self) {
-        lock(&self.commits).is_led = false;
-        self.commits_changed.notify_all();
+        let mut commits = lock(&self.commits);
+        commits.is_led = false;
+        if commits.watching > 0 {
+            self.commits_changed.notify_all();
+        }
     }
 
     /// Runs `work` while no commit is under way and none waits.
@@ -370,7 +397,7 @@ impl Pages {
                 return outcome.clone();
             }
             if commits.is_led {
-                commits = wait(&self.commits_changed, commits);
+                commits = self.watch(commits);
                 continue;
             }
             commits.is_led = true;
@@ -490,7 +517,10 @@ impl Pages {
         // First: whoever reads a page that was taken back finds out that its transaction is void.
         self.generation.fetch_add(1, SeqCst);
         let of_others = match after {
-            After::GoOn => error.clone(),
+            After::GoOn => {
+                self.epoch.fetch_add(1, SeqCst);
+                error.clone()
+            }
             After::Refuse => {
                 commits.poison.get_or_insert_with(|| error.clone());
                 self.refusal(error)

@@ -82,6 +82,7 @@ pub(crate) struct Transaction {
     allocator: Option<Allocator>,
     pub(super) changes: PageMap<Change>,
     pub(super) generation: u64,
+    epoch: u64,
     /// It has spilled, and leads until it ends.
     pub(super) is_leader: bool,
     /// What made a change stop half-way: it cannot be committed.
@@ -98,12 +99,18 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    pub(super) fn new(pages: Arc<Pages>, allocator: Allocator, generation: u64) -> Self {
+    /// How often handed-over commits had been rolled back for lack of room when it began.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn new(pages: Arc<Pages>, allocator: Allocator, generation: u64, epoch: u64) -> Self {
         Self {
             pages,
             allocator: Some(allocator),
             changes: PageMap::default(),
             generation,
+            epoch,
             is_leader: false,
             failure: None,
             steps: Vec::new(),

@@ -90,6 +90,7 @@ fn a_batch_without_room_takes_back_what_was_built_on_it() {
     std::thread::scope(|scope| {
         let handles = gather(scope, &store, 4);
         let open = store.write().unwrap();
+        assert_eq!((store.epoch(), open.epoch()), (0, 0));
         let mut tree = open.tree("t").unwrap();
         tree.insert("open", "1").unwrap();
         backend.fault.store(1, SeqCst);
@@ -103,7 +104,10 @@ fn a_batch_without_room_takes_back_what_was_built_on_it() {
     });
     assert_eq!(get(&store, "before").unwrap(), "1");
     assert_eq!(store.read().unwrap().tree("t").unwrap().len().unwrap(), 1);
+    // Whoever goes on can tell that something is missing.
+    assert_eq!((store.epoch(), store.write().unwrap().epoch()), (1, 1));
     put(&store, "after", "1").unwrap();
+    assert_eq!(store.epoch(), 1);
     assert_eq!(store.read().unwrap().tree("t").unwrap().len().unwrap(), 2);
     let report = store.check().unwrap();
     assert!(report.is_sound(), "{report}");
