@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onehop_engine::{Database, DatabaseOptions, ErrorKind, Session};
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, STACK_BYTES, Session};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::Stop;
@@ -156,6 +156,7 @@ pub fn runtime(options: &DatabaseOptions) -> Result<Runtime, Stop> {
     }
     builder
         .thread_name("onehop")
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|e| Stop::System("cannot start worker threads".into(), e))

@@ -251,10 +251,7 @@ impl Backend for CudaBackend {
 
     fn prepare(&self, execution: &Execution, hints: &Hints) -> Result<Arc<dyn Prepared>, Refusal> {
         // Kernels know blocks as they are stored, and all of their rows.
-        let is_changed = |source: &Arc<dyn Source>| {
-            (0..source.morsels()).any(|morsel| source.deleted(morsel).is_some() || !source.is_block(morsel))
-        };
-        if let Some(source) = execution.sources().iter().find(|source| is_changed(source)) {
+        if let Some(source) = execution.sources().iter().find(|source| !source.is_settled()) {
             return Err(Refusal(format!("the fresh and deleted rows of {}", source.name())));
         }
         let texts = self.0.executor.dry_texts(execution).map_err(|e| match e {

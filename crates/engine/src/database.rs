@@ -5,8 +5,9 @@
 //! - A writer has the [`WriterPlace`](crate::writer::WriterPlace) while it makes the next snapshot of the newest one and hands
 //!   its changes to the store, which puts them in order. Then the next writer goes on from there, and what was handed over
 //!   becomes durable: several commits at once where several wait. Only then readers get to see it.
-//! - After a commit that failed half-way nobody knows what is durable, so the database refuses further commits until it is
-//!   opened again.
+//! - A commit that found no room has not happened, nor has what was put in order after it: the next writer goes on from what the
+//!   store has. After any other failure nobody knows what is durable, so the database refuses further commits until it is opened
+//!   again.
 //! - Files of segments that a commit removed are deleted when the last snapshot that can read them is gone.
 //!
 //! A directory holds `store`, `LOCK`, and `segments/`. The lock is the operating system's, so that it cannot outlive
@@ -22,6 +23,7 @@ use arrow::datatypes::{FieldRef, SchemaRef};
 use onehop_io::{Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
 use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::{BlockCache, DeletedRows, Segment};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::catalog::{self, Catalog, CatalogStore, Change, Pending, Place, SegmentEntry, TableEntry, row};
 use crate::directory::{
@@ -31,6 +33,8 @@ use crate::edit::{self, TableEdit};
 use crate::fresh::{self, FreshRows};
 use crate::history::History;
 use crate::place::Known;
+use crate::plans::Plans;
+use crate::scan::ScanPlans;
 use crate::settings::Settings;
 use crate::writer::{WriterPlace, Writing};
 use crate::{Error, ErrorKind, Result, Session};
@@ -83,6 +87,8 @@ struct Inner {
     history: Arc<History>,
     /// Devices that queries may run on.
     known: Arc<Known>,
+    /// Of queries over what readers see.
+    plans: Plans,
     store: Box<dyn CatalogStore>,
     /// What is durable.
     snapshot: RwLock<Arc<Snapshot>>,
@@ -107,6 +113,8 @@ pub struct Snapshot {
     tables: BTreeMap<String, Arc<Table>>,
     /// Commits before it, since the database was opened.
     number: u64,
+    /// How often writers had gone on from what the store has when it was made.
+    epoch: u64,
 }
 
 /// A table as of one moment.
@@ -122,6 +130,8 @@ pub struct Table {
     pub segments: Vec<TableSegment>,
     /// Rows that no segment holds yet.
     pub fresh: Arc<FreshRows>,
+    /// What its scans read.
+    pub(crate) scans: ScanPlans,
 }
 
 /// A segment of a table as of one moment.
@@ -248,6 +258,11 @@ impl Drop for SegmentFile {
 }
 
 impl Snapshot {
+    /// Whether writers have gone on from what the store has since `earlier` was made, which may thus have what never happened.
+    pub(crate) fn is_of_later_epoch(&self, earlier: &Snapshot) -> bool {
+        self.epoch != earlier.epoch
+    }
+
     /// A table by its exact name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
         self.tables.get(name)
@@ -322,7 +337,7 @@ impl Database {
         let next_id = AtomicU64::new(catalog.next_id);
         let cache = BlockCache::new(usize::try_from(settings.cache_bytes()).unwrap_or(usize::MAX));
         let cache = Arc::new(cache);
-        let (snapshot, next_row) = load(catalog, &*store, &segments)?;
+        let (snapshot, next_row) = load(catalog, None, &*store, &segments)?;
         let snapshot = Arc::new(snapshot);
         Ok(Self {
             inner: Arc::new(Inner {
@@ -333,6 +348,7 @@ impl Database {
                 cache,
                 history: Arc::default(),
                 known: Arc::default(),
+                plans: Plans::default(),
                 store,
                 head: Mutex::new(Arc::clone(&snapshot)),
                 snapshot: RwLock::new(snapshot),
@@ -382,6 +398,11 @@ impl Database {
         &self.inner.cache
     }
 
+    /// Plans of queries over [`snapshot`](Self::snapshot).
+    pub(crate) fn plans(&self) -> &Plans {
+        &self.inner.plans
+    }
+
     /// What ran last.
     pub(crate) fn history(&self) -> &Arc<History> {
         &self.inner.history
@@ -426,8 +447,26 @@ impl Database {
     }
 
     /// What a writer goes on from: all that is in order, durable or not yet.
-    pub(crate) fn head(&self, _writing: &Writing) -> Arc<Snapshot> {
-        Arc::clone(&self.inner.head.lock().unwrap_or_else(PoisonError::into_inner))
+    ///
+    /// # Errors
+    /// Those of reading the store, which is done if commits have been taken back.
+    pub(crate) fn head(&self, _writing: &Writing) -> Result<Arc<Snapshot>> {
+        let mut head = self.inner.head.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where it is not known what is durable, no file may go that what is there may mention.
+        if self.inner.store.is_behind() && !self.is_in_doubt() {
+            let store = &*self.inner.store;
+            let loaded = store.load().and_then(|catalog| load(catalog, Some(&head), store, &self.inner.segments));
+            // What cannot be read cannot be gone on from.
+            let loaded = loaded.inspect_err(|_| self.inner.is_in_doubt.store(true, SeqCst));
+            let (mut durable, next_row) = loaded?;
+            (durable.number, durable.epoch) = (head.number + 1, head.epoch + 1);
+            self.inner.next_row.fetch_max(next_row, SeqCst);
+            // Files that nobody will ever mention make room.
+            self.drop_segments(&head, &durable);
+            *head = Arc::new(durable);
+            self.publish(Arc::clone(&head));
+        }
+        Ok(Arc::clone(&head))
     }
 
     /// Changes the catalog: `change` edits a copy and says what it did. If it fails, nothing happened.
@@ -436,7 +475,7 @@ impl Database {
         writing: Writing,
         change: impl FnOnce(&mut Catalog) -> Result<(T, Vec<Change>)>,
     ) -> Result<(T, Commit)> {
-        let before = self.head(&writing);
+        let before = self.head(&writing)?;
         let mut next = Catalog::clone(&before.catalog);
         let (result, changes) = change(&mut next)?;
         // A statement looks before it works; somebody may have been faster since.
@@ -454,14 +493,14 @@ impl Database {
         mut change: impl FnMut(&Table, &Writing) -> Result<Option<Table>>,
     ) -> Result<()> {
         let writing = self.writing_blocking(&self.inner.settings)?;
-        let before = self.head(&writing);
+        let before = self.head(&writing)?;
         let (catalog, mut tables) = (Arc::clone(&before.catalog), before.tables.clone());
         for table in tables.values_mut() {
             if let Some(changed) = change(table, &writing)? {
                 *table = Arc::new(changed);
             }
         }
-        let after = Arc::new(Snapshot { catalog, tables, number: before.number + 1 });
+        let after = Arc::new(Snapshot { catalog, tables, number: before.number + 1, epoch: before.epoch });
         *self.inner.head.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&after);
         self.publish(after);
         Ok(())
@@ -473,7 +512,7 @@ impl Database {
     /// [`ErrorKind::NotFound`] if a table is gone; [`ErrorKind::Conflict`] if rows are to be removed of one that is not what it
     /// was in `seen`.
     pub(crate) fn edit(&self, writing: Writing, edits: &[(String, TableEdit)], seen: &Snapshot) -> Result<Commit> {
-        let before = self.head(&writing);
+        let before = self.head(&writing)?;
         let (after, changes) = before.edited(edits, seen)?;
         self.hand_over(writing, &before, after, &changes)
     }
@@ -522,6 +561,7 @@ impl Database {
             self.drop_segments(&before, &after);
         }
         *self.inner.snapshot.write().unwrap_or_else(PoisonError::into_inner) = after;
+        self.inner.plans.forget();
     }
 
     /// Lets go of segments that are no longer mentioned: their files with the last reader, device memory now.
@@ -568,21 +608,38 @@ impl Commit {
     /// Waits until it is durable, and shows it to readers.
     pub fn wait_blocking(self) -> Result<()> {
         let Self { database, pending, after } = self;
-        pending.wait().inspect_err(|_| database.inner.is_in_doubt.store(true, SeqCst))?;
+        pending.wait().inspect_err(|e| {
+            // Without room, nothing has happened.
+            if e.kind() != ErrorKind::Resources {
+                database.inner.is_in_doubt.store(true, SeqCst);
+            }
+        })?;
         database.publish(after);
         Ok(())
     }
 
-    /// The same beside the runtime's threads. Dropped, it is still done.
+    /// The same without keeping the runtime's threads from other work. Dropped, it is still done.
     pub async fn wait(self) -> Result<()> {
+        // A thread that came from outside to wait for one future is none of these: another would only have to be woken, which
+        // takes as long as some devices take for a commit.
+        let is_from_outside = tokio::task::try_id().is_none()
+            && Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        if is_from_outside {
+            return self.wait_blocking();
+        }
         let waiting = tokio::task::spawn_blocking(move || self.wait_blocking()).await;
         waiting.map_err(|e| Error::new(ErrorKind::Internal, format!("a committing task died: {e}")))?
     }
 }
 
-/// Reads the tables of a catalog; and the id that the next row gets.
-fn load(catalog: Catalog, store: &dyn CatalogStore, volume: &Arc<dyn Volume>) -> Result<(Snapshot, u64)> {
-    let mut snapshot = Snapshot::build(catalog, None, volume)?;
+/// Reads the tables of a catalog; and the id that the next row gets. Files that `before` has open stay so.
+fn load(
+    catalog: Catalog,
+    before: Option<&Snapshot>,
+    store: &dyn CatalogStore,
+    volume: &Arc<dyn Volume>,
+) -> Result<(Snapshot, u64)> {
+    let mut snapshot = Snapshot::build(catalog, before, volume)?;
     let mut next_row = 0;
     for table in snapshot.tables.values_mut() {
         let table = Arc::make_mut(table);
@@ -592,9 +649,7 @@ fn load(catalog: Catalog, store: &dyn CatalogStore, volume: &Arc<dyn Volume>) ->
                 vectors.push((vector, rows));
                 Ok(())
             })?;
-            if !vectors.is_empty() {
-                segment.deleted = Some(Arc::new(edit::deleted_rows(vectors)));
-            }
+            segment.deleted = (!vectors.is_empty()).then(|| Arc::new(edit::deleted_rows(vectors)));
         }
         let (mut decoder, mut ids) = (row::Decoder::new(&table.schema)?, Vec::new());
         store.rows(table.entry.id, &mut |id, bytes| {
@@ -606,9 +661,10 @@ fn load(catalog: Catalog, store: &dyn CatalogStore, volume: &Arc<dyn Volume>) ->
             Ok(())
         })?;
         next_row = next_row.max(ids.last().map_or(0, |last| last + 1));
-        if !ids.is_empty() {
-            table.fresh = Arc::new(FreshRows::default().with(&decoder.finish()?, &ids)?);
-        }
+        table.fresh = match ids.is_empty() {
+            true => Arc::default(),
+            false => Arc::new(FreshRows::default().with(&decoder.finish()?, &ids)?),
+        };
     }
     Ok((snapshot, next_row))
 }
@@ -642,15 +698,18 @@ impl Snapshot {
                 segments: segments.collect(),
                 entry: Arc::new(entry.clone()),
                 fresh: same.map(|table| Arc::clone(&table.fresh)).unwrap_or_default(),
+                scans: ScanPlans::default(),
             };
             tables.insert(name.clone(), Arc::new(table));
         }
-        Ok(Self { catalog: Arc::new(catalog), tables, number: before.map_or(0, |before| before.number) })
+        let (number, epoch) = before.map_or((0, 0), |before| (before.number, before.epoch));
+        Ok(Self { catalog: Arc::new(catalog), tables, number, epoch })
     }
 
     /// A snapshot with edited tables, and what makes it durable. See [`Database::edit`].
     pub(crate) fn edited(&self, edits: &[(String, TableEdit)], seen: &Snapshot) -> Result<(Snapshot, Vec<Change>)> {
-        let mut next = Self { catalog: Arc::clone(&self.catalog), tables: self.tables.clone(), number: self.number };
+        let Self { number, epoch, .. } = *self;
+        let mut next = Self { catalog: Arc::clone(&self.catalog), tables: self.tables.clone(), number, epoch };
         let mut changes = Vec::new();
         for (name, edit) in edits {
             let unchanged = self.unchanged(name, edit, seen)?;

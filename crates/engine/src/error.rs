@@ -182,7 +182,7 @@ impl From<onehop_store::Error> for Error {
                 "restore the database directory from a backup; a newer onehop may know a format that this one does not",
             ),
             ErrorKind::Io => Some("close the database and open it again"),
-            ErrorKind::Resources => Some("make room, close the database and open it again"),
+            ErrorKind::Resources => Some("make room on its disk: nothing of this has happened, and commits go on then"),
             _ => None,
         };
         let error = Self::new(kind, e.to_string()).with_source(e);

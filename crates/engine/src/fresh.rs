@@ -1,12 +1,13 @@
 //! Rows of a table that are in no segment yet, and how rows are addressed by who deletes them.
 //!
 //! ```text
-//! chunks   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇▇▇▇▇  ▇▇▇  ▇      each at least twice the next
-//! + ▇      ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇▇▇▇▇  ▇▇▇▇▇       put together with those that are not
+//! chunks   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇ ▇▇▇  ▇ ▇ ▇ ▇ ▇ ▇ ▇      fewer than eight of a size
+//! + ▇      ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇ ▇▇▇ ▇▇▇                 eight are put together
 //! ```
 //! A version of a table's fresh rows never changes; the next one shares the chunks that it has in common with it, and what
-//! pipelines have made of their columns. Every row is copied some log n times until n rows are there, and a version has
-//! some log n chunks. Rows that are deleted are marked, and left out when their chunk is put together with others.
+//! pipelines have made of their columns. Sizes are powers of eight: every row is copied some log8 n times until n rows are there,
+//! and a version has up to seven times as many chunks. Rows that are deleted are marked, and left out when their chunk is put
+//! together with others.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -75,6 +76,16 @@ struct Chunk {
     run: FreshRun,
     /// Of each row, ascending over all chunks.
     ids: Arc<[u64]>,
+    /// Memory that they take, deleted ones among them.
+    bytes: u64,
+}
+
+/// Chunks of one size are put together when there are so many.
+const FAN_OUT: usize = 8;
+
+/// The size of a chunk of so many rows: its logarithm.
+fn size_of(rows: usize) -> u32 {
+    rows.max(1).ilog(FAN_OUT)
 }
 
 impl Chunk {
@@ -106,7 +117,7 @@ impl FreshRows {
 
     /// Bytes of memory that they take.
     pub fn bytes(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.run.chunk.batch().get_array_memory_size() as u64).sum()
+        self.chunks.iter().map(|chunk| chunk.bytes).sum()
     }
 
     /// For pipelines.
@@ -150,18 +161,25 @@ impl FreshRows {
         let mut chunks = self.chunks.clone();
         let (mut all_ids, mut batches) = (vec![ids.to_vec()], vec![batch.clone()]);
         let mut rows = ids.len();
-        while let Some(last) = chunks.pop_if(|last| last.live_rows() < 2 * rows) {
-            let (ids, batch) = last.live()?;
-            rows += ids.len();
-            all_ids.push(ids);
-            batches.push(batch);
+        loop {
+            let kept = chunks.len() - to_be_added(&chunks, rows);
+            if kept == chunks.len() {
+                break;
+            }
+            for chunk in chunks.drain(kept..).rev() {
+                let (ids, batch) = chunk.live()?;
+                rows += ids.len();
+                all_ids.push(ids);
+                batches.push(batch);
+            }
         }
         let ids = all_ids.into_iter().rev().flatten().collect();
         let batch = match batches.len() {
             1 => batch.clone(),
             _ => compacted(concat_batches(batch.schema_ref(), batches.iter().rev())?)?,
         };
-        chunks.push(Chunk { run: FreshRun { chunk: Arc::new(FreshChunk::new(batch)), deleted: None }, ids });
+        let bytes = batch.get_array_memory_size() as u64;
+        chunks.push(Chunk { run: FreshRun { chunk: Arc::new(FreshChunk::new(batch)), deleted: None }, ids, bytes });
         Ok(Self { chunks })
     }
 
@@ -187,6 +205,15 @@ impl FreshRows {
         let chunks = self.chunks.iter().zip(gone).map(marked).filter(|chunk| chunk.live_rows() > 0);
         Self { chunks: chunks.collect() }
     }
+}
+
+/// How many of the last chunks a chunk of so many rows after them is put together with: the smaller ones, and those of its size if
+/// there are enough.
+fn to_be_added(chunks: &[Chunk], rows: usize) -> usize {
+    let sizes = || chunks.iter().rev().map(|chunk| size_of(chunk.live_rows()));
+    let smaller = sizes().take_while(|size| *size < size_of(rows)).count();
+    let alike = sizes().skip(smaller).take_while(|size| *size == size_of(rows)).count();
+    if alike + 1 < FAN_OUT { smaller } else { smaller + alike }
 }
 
 /// A part of the fresh rows.
@@ -312,7 +339,7 @@ mod tests {
         for (rows, version) in versions.iter().enumerate().step_by(37) {
             assert!(all(version).into_iter().eq(0..rows as u64));
             assert_eq!(version.rows(), rows as u64);
-            assert!(version.chunks.len() <= 11, "{} chunks", version.chunks.len());
+            assert!(version.chunks.len() <= 4 * (FAN_OUT - 1), "{} chunks", version.chunks.len());
         }
         let buffers = |chunk: &Chunk| chunk.run.chunk.batch().column(1).as_string_view().data_buffers().len();
         assert!(versions.last().unwrap().chunks.iter().all(|chunk| buffers(chunk) <= 8));
@@ -329,7 +356,7 @@ mod tests {
         assert_eq!((before.rows(), after.rows()), (100, 97));
         let more = after.with(&batch(&(400..700).collect::<Vec<_>>()), &(400..700).collect::<Vec<_>>()).unwrap();
         assert!(all(&more).into_iter().eq(left.into_iter().chain(400..700)));
-        assert_eq!(more.chunks.len(), 1);
+        assert_eq!(more.chunks.len(), 2);
         assert!(more.without(0..700).is_empty());
         assert!(more.without(0..700).runs().is_empty());
     }

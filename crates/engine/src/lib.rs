@@ -33,6 +33,7 @@ mod load;
 mod lower;
 mod place;
 mod planner;
+mod plans;
 mod query;
 mod resolve;
 mod scan;
@@ -55,7 +56,7 @@ pub use explain::{
     DevicePipeline, DeviceScan, EstimateFacts, ExplainMode, Explanation, Facts, GroupFacts, JoinFacts, Node,
     PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts, Totals as ExplainTotals,
 };
-pub use query::{Done, Engine, Output, Progress, Query, QueryState, Rows};
+pub use query::{Done, Engine, Output, Progress, Query, QueryState, Rows, STACK_BYTES};
 pub use script::{Script, is_complete};
 pub use session::{Names, Session};
 pub use settings::{Setting, SettingSource, parse_size};

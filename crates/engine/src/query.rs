@@ -28,8 +28,13 @@ use crate::{Error, ErrorKind, Result};
 const BATCHES_AHEAD: usize = 1;
 
 /// Stack for planning. Trees of the depth that is allowed, merged some dozens of times, are cloned, compared and
-/// dropped on it; what is not touched costs nothing.
+/// dropped on it.
 const PLANNING_STACK_BYTES: usize = 128 << 20;
+
+/// Stack for the threads of a runtime that statements run on. A statement that finds less gets one of its own to be planned on,
+/// and gives it back: some tenths of a millisecond, most of them for telling all processors that it is gone. What of a stack is
+/// not touched is no memory.
+pub const STACK_BYTES: usize = PLANNING_STACK_BYTES + (4 << 20);
 
 /// How far a statement is, in rows: rows that scans and loads have dealt with, of those that they will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use crate::database::{Snapshot, Table};
 use crate::history::History;
 use crate::place::Known;
 use crate::scan::SegmentTable;
-use crate::settings::Setting;
+use crate::settings::Settings;
 use crate::{Error, ErrorKind, files, planner, system};
 
 /// The catalog's name in three-part names.
@@ -36,7 +36,7 @@ const MAX_VIEW_DEPTH: usize = 32;
 #[derive(Clone)]
 pub(crate) struct Names {
     snapshot: Arc<Snapshot>,
-    settings: Arc<Vec<Setting>>,
+    settings: Settings,
     history: Arc<History>,
     known: Arc<Known>,
     /// To plan views and open files with. Its own catalog is not used.
@@ -57,7 +57,7 @@ impl Names {
     pub fn bind(
         mut state: SessionState,
         snapshot: Arc<Snapshot>,
-        settings: Arc<Vec<Setting>>,
+        settings: Settings,
         history: Arc<History>,
         known: Arc<Known>,
     ) -> SessionState {

@@ -10,7 +10,7 @@ use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
 
 use crate::catalog::{Definition, definition};
-use crate::database::Database;
+use crate::database::{Database, Snapshot};
 use crate::explain::{ExplainMode, Explanation};
 use crate::files::CountingRegistry;
 use crate::lower::Fusing;
@@ -74,7 +74,7 @@ impl Session {
 
     /// Runs one statement. Must be called within a tokio runtime. Dropping the future (or the rows) cancels it.
     pub async fn sql(&self, statement: &str) -> Result<Output> {
-        let context = self.context(statement)?;
+        let context = self.context(statement);
         let output = watched(&context.query, statement::run(statement, &context)).await?;
         if let Output::Done(done) = &output {
             context.query.made_rows(done.rows.unwrap_or(0));
@@ -89,7 +89,7 @@ impl Session {
     /// # Errors
     /// Those of the query; [`crate::ErrorKind::Invalid`] for what is no query.
     pub async fn explain(&self, statement: &str, mode: ExplainMode) -> Result<Explanation> {
-        let context = self.context(statement)?;
+        let context = self.context(statement);
         let explained = watched(&context.query, statement::explain(statement, mode, &context)).await?;
         context.query.made_rows(1);
         context.query.done();
@@ -97,19 +97,14 @@ impl Session {
     }
 
     /// What a statement that begins now is carried out with.
-    fn context(&self, statement: &str) -> Result<Context<'_>> {
+    fn context(&self, statement: &str) -> Context<'_> {
         let limit = self.current_settings().statement_timeout().map(TimeLimit::from_now);
         let query = self.start_query(statement, limit);
         let snapshot = match self.transaction.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             Some(transaction) => Arc::clone(transaction.look(|| self.database.snapshot())),
             None => self.database.snapshot(),
         };
-        let settings = Arc::new(self.settings());
-        let state = self.state(&query).inspect_err(|e| query.failed(e))?;
-        let (history, known) = (Arc::clone(self.database.history()), Arc::clone(self.database.known()));
-        let state = Arc::new(BoundNames::bind(state, Arc::clone(&snapshot), settings, history, known));
-        let (settings, transaction) = (&self.settings, &self.transaction);
-        Ok(Context { database: &self.database, snapshot, state, settings, query, transaction })
+        Context::new(self, &self.settings, &self.transaction, snapshot, query)
     }
 
     /// Whether it is in a transaction.
@@ -171,28 +166,48 @@ impl Session {
         query
     }
 
-    /// The base state with what belongs to one statement: its ledger in the scans' reach and before the object stores.
-    fn state(&self, query: &Arc<Query>) -> Result<SessionState> {
+    /// The base state with what belongs to one statement: the names that it knows, its ledger in the scans' reach and before
+    /// the object stores.
+    pub(crate) fn state(&self, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> Result<SessionState> {
         let settings = self.current_settings();
-        let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
-        if base.made_for != Base::key(&settings) {
-            *base = Base::new(&settings)?;
-        }
-        let state = base.state.clone();
+        let state = self.base_state(&settings)?;
         let runtime = state.runtime_env();
         let registry =
             CountingRegistry::new(Arc::clone(&runtime.object_store_registry), Arc::clone(query.shared_ledger()));
         let runtime =
             RuntimeEnvBuilder::from_runtime_env(runtime).with_object_store_registry(Arc::new(registry)).build_arc()?;
-        let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
+        let state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
+        let state = self.of_statement(state, query, &settings);
+        let (history, known) = (Arc::clone(self.database.history()), Arc::clone(self.database.known()));
+        Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, history, known))
+    }
+
+    /// What is enough for a plan that names tables of the database alone, and has been optimized: no names, no other files. Made
+    /// in a small part of the time.
+    pub(crate) fn state_of_known_plan(&self, query: &Arc<Query>) -> Result<SessionState> {
+        let settings = self.current_settings();
+        let state = self.base_state(&settings)?;
+        Ok(self.of_statement(state, query, &settings))
+    }
+
+    fn base_state(&self, settings: &Settings) -> Result<SessionState> {
+        let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        if base.made_for != Base::key(settings) {
+            *base = Base::new(settings)?;
+        }
+        Ok(base.state.clone())
+    }
+
+    /// A state in which a statement's scans find its ledger, and how it is to be run.
+    fn of_statement(&self, mut state: SessionState, query: &Arc<Query>, settings: &Settings) -> SessionState {
         state.config_mut().set_extension(Arc::clone(query));
         let cache = Arc::new(self.database.cache().by_path(settings.io_path()));
-        let placing = Placing::new(self.database.known(), &settings);
+        let placing = Placing::new(self.database.known(), settings);
         let fusing = Fusing { mode: settings.exec_mode(), cache, fallback: settings.exec_fallback(), placing };
         state.config_mut().set_extension(Arc::new(fusing));
         // now() and current_date are the same throughout the statement, and fail without this.
         state.mark_start_execution();
-        Ok(state)
+        state
     }
 }
 

@@ -19,7 +19,7 @@ use crate::database::{Snapshot, Table, TableSegment};
 use crate::history::History;
 use crate::place::Known;
 use crate::query::Lowering;
-use crate::settings::Setting;
+use crate::settings::{Setting, Settings};
 
 /// Their names.
 pub(crate) const NAMES: [&str; 6] =
@@ -29,7 +29,7 @@ pub(crate) const NAMES: [&str; 6] =
 pub(crate) fn table(
     name: &str,
     snapshot: &Snapshot,
-    settings: &[Setting],
+    settings: &Settings,
     history: &History,
     known: &Known,
 ) -> Result<Option<Arc<dyn TableProvider>>> {
@@ -37,7 +37,7 @@ pub(crate) fn table(
         "onehop_tables" => tables(snapshot)?,
         "onehop_columns" => columns(snapshot)?,
         "onehop_segments" => segments(snapshot)?,
-        "onehop_settings" => settings_table(settings)?,
+        "onehop_settings" => settings_table(&settings.list())?,
         "onehop_queries" => queries(history)?,
         "onehop_resident" => resident(snapshot, known)?,
         _ => return Ok(None),

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use crate::catalog::stands_on_nothing;
 use crate::database::{Database, Snapshot};
 use crate::edit::TableEdit;
 use crate::load::Target;
@@ -25,6 +26,8 @@ pub(crate) struct Transaction {
     begun: Arc<Snapshot>,
     /// No statement has looked at `begun` yet.
     is_untouched: bool,
+    /// Whether `begun` was in order, and perhaps not durable, when it began: it stands and falls with that.
+    stands_on_head: bool,
     writing: Option<Writing>,
     work: Work,
     savepoints: Vec<(String, Work)>,
@@ -51,11 +54,12 @@ pub(crate) enum Ended {
 }
 
 impl Transaction {
-    /// One that sees `begun`, in the writer's place or not.
+    /// One that sees `begun`: what is durable or, in the writer's place, all that is in order.
     pub fn new(begun: Arc<Snapshot>, writing: Option<Writing>) -> Self {
+        let stands_on_head = writing.is_some();
         let work = Work { view: Arc::clone(&begun), edits: Vec::new() };
         let (savepoints, files) = (Vec::new(), Vec::new());
-        Self { begun, is_untouched: true, writing, work, savepoints, files, is_failed: false }
+        Self { begun, is_untouched: true, stands_on_head, writing, work, savepoints, files, is_failed: false }
     }
 
     /// What its next statement sees.
@@ -97,11 +101,13 @@ impl Transaction {
     }
 
     /// It is in the writer's place from now on. If nothing has been looked at before, it sees what is newest there.
-    pub fn begin_writing(&mut self, writing: Writing, database: &Database) {
+    pub fn begin_writing(&mut self, writing: Writing, database: &Database) -> Result<()> {
         if self.is_untouched {
-            self.begin_at(database.head(&writing));
+            self.begin_at(database.head(&writing)?);
+            self.stands_on_head = true;
         }
         self.writing = Some(writing);
+        Ok(())
     }
 
     /// The writer's place.
@@ -120,7 +126,7 @@ impl Transaction {
     /// [`ErrorKind::Conflict`] if rows are to be removed of a table that others have changed since it began. Nothing is
     /// changed then.
     pub fn edit(&mut self, database: &Database, name: &str, edit: TableEdit, files: Option<Target>) -> Result<()> {
-        database.head(self.writing()?).unchanged(name, &edit, &self.begun)?;
+        database.head(self.writing()?)?.unchanged(name, &edit, &self.begun)?;
         let edit = [(name.to_string(), edit)];
         let (view, _) = self.work.view.edited(&edit, &self.work.view)?;
         self.work.view = Arc::new(view);
@@ -161,8 +167,11 @@ impl Transaction {
 
     /// Makes its changes durable.
     pub async fn commit(self, database: &Database) -> Result<Ended> {
-        let Self { begun, writing, work, files, .. } = self;
+        let Self { begun, writing, work, files, stands_on_head, .. } = self;
         let (Some(writing), false) = (writing, work.edits.is_empty()) else { return Ok(Ended::Unchanged) };
+        if stands_on_head && database.head(&writing)?.is_of_later_epoch(&begun) {
+            return Err(stands_on_nothing());
+        }
         let commit = database.edit(writing, &work.edits, &begun)?;
         // Those that were undone to a savepoint are orphans, which the next open collects.
         files.iter().for_each(Target::keep_files);

@@ -58,11 +58,5 @@ fn moved(table: &Table, moves: &impl Fn(u64) -> bool, new_ids: impl Fn(usize) ->
         let deleted = Some(deleted).filter(|deleted| deleted.count() > 0).map(Arc::new);
         segments.push(TableSegment { file: Arc::clone(&file.file), deleted });
     }
-    Ok(Table {
-        name: table.name.clone(),
-        entry: Arc::clone(&table.entry),
-        schema: Arc::clone(&table.schema),
-        segments,
-        fresh: Arc::new(fresh),
-    })
+    Ok(Table { segments, fresh: Arc::new(fresh), ..Table::clone(table) })
 }

@@ -15,10 +15,17 @@ use crate::{Error, ErrorKind, Result};
 /// The writer's place of a database.
 #[derive(Debug, Default)]
 pub(crate) struct WriterPlace {
-    is_taken: Mutex<bool>,
+    place: Mutex<Place>,
     /// Wakes a thread that waits, `notify` a task: whoever of the two is first has the place, the other waits on.
     left: Condvar,
     notify: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    is_taken: bool,
+    /// Threads that wait.
+    threads: usize,
 }
 
 /// Somebody's being in the writer's place.
@@ -29,8 +36,8 @@ pub(crate) struct Writing {
 
 impl WriterPlace {
     fn try_take(self: &Arc<Self>) -> Option<Writing> {
-        let mut is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
-        (!std::mem::replace(&mut *is_taken, true)).then(|| Writing { place: Arc::clone(self) })
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        (!std::mem::replace(&mut place.is_taken, true)).then(|| Writing { place: Arc::clone(self) })
     }
 
     /// Waits for it, for `limit` at most; `None` is for ever.
@@ -58,23 +65,33 @@ impl WriterPlace {
     /// As [`take`](Self::take), for threads outside of a runtime.
     pub fn take_blocking(self: &Arc<Self>, limit: Option<Duration>) -> Result<Writing> {
         let until = limit.map(|limit| Instant::now() + limit);
-        let mut is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
-        while *is_taken {
-            is_taken = match until.map(|until| until.saturating_duration_since(Instant::now())) {
-                None => self.left.wait(is_taken).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => return Err(taken(limit.unwrap_or_default())),
-                Some(rest) => self.left.wait_timeout(is_taken, rest).unwrap_or_else(PoisonError::into_inner).0,
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        while place.is_taken {
+            let rest = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if rest == Some(Duration::ZERO) {
+                return Err(taken(limit.unwrap_or_default()));
+            }
+            place.threads += 1;
+            place = match rest {
+                None => self.left.wait(place).unwrap_or_else(PoisonError::into_inner),
+                Some(rest) => self.left.wait_timeout(place, rest).unwrap_or_else(PoisonError::into_inner).0,
             };
+            place.threads -= 1;
         }
-        *is_taken = true;
+        place.is_taken = true;
         Ok(Writing { place: Arc::clone(self) })
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        *self.place.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.place.left.notify_one();
+        let mut place = self.place.place.lock().unwrap_or_else(PoisonError::into_inner);
+        place.is_taken = false;
+        // To wake a thread is a call of the system, also where there is none.
+        if place.threads > 0 {
+            self.place.left.notify_one();
+        }
+        drop(place);
         self.place.notify.notify_one();
     }
 }

@@ -174,8 +174,13 @@ impl Ledger {
 
     /// A block was read, and `rows` rows of it handed on.
     pub fn read_block(&self, rows: u64) {
+        self.read_blocks(1, rows);
+    }
+
+    /// Blocks were read, and `rows` rows of them handed on.
+    pub fn read_blocks(&self, blocks: u64, rows: u64) {
         self.count(|ledger| {
-            ledger.blocks_read.add(1);
+            ledger.blocks_read.add(blocks);
             ledger.rows_scanned.add(rows);
         });
     }

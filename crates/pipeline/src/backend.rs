@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use onehop_io::Ledger;
-use onehop_segment::Segment;
+use onehop_segment::{BlockList, BlockRun, Segment};
 
 use crate::cpu::{Execution, ResultColumn, Skipped, StepRows, TableFacts, TopFacts};
 use crate::{Error, Result, Source};
@@ -150,7 +150,7 @@ impl Default for MemoryLimit {
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// The block that each of its morsels is.
-    pub blocks: Vec<(Arc<Segment>, usize)>,
+    pub blocks: Arc<BlockList>,
     /// The place in the segments of each of its columns.
     pub columns: Vec<usize>,
 }
@@ -158,30 +158,17 @@ pub struct Stored {
 impl Stored {
     /// Bytes of all of its columns' blocks, as they are stored.
     pub fn bytes(&self) -> u64 {
-        let of_run = |run: &SegmentRun| self.columns.iter().map(|column| self.run_bytes(run, *column)).sum::<u64>();
-        self.runs().iter().map(of_run).sum()
+        self.columns.iter().map(|column| self.blocks.stored_bytes(*column)).sum()
     }
 
     /// The runs of morsels that are of one segment.
     pub fn runs(&self) -> Vec<SegmentRun> {
-        let mut runs: Vec<SegmentRun> = Vec::new();
-        for (morsel, (segment, block)) in self.blocks.iter().enumerate() {
-            match runs.last_mut() {
-                Some(run) if Arc::ptr_eq(&run.segment, segment) => {
-                    run.is_whole &= *block == run.morsels.len();
-                    run.morsels.end = morsel + 1;
-                }
-                _ => runs.push(SegmentRun {
-                    segment: Arc::clone(segment),
-                    morsels: morsel..morsel + 1,
-                    is_whole: *block == 0,
-                }),
-            }
-        }
-        for run in &mut runs {
-            run.is_whole &= run.morsels.len() == run.segment.blocks();
-        }
-        runs
+        let run = |run: &BlockRun| SegmentRun {
+            segment: Arc::clone(&self.blocks.segments()[run.segment]),
+            morsels: run.places.clone(),
+            is_whole: self.blocks.is_whole(run),
+        };
+        self.blocks.runs().iter().map(run).collect()
     }
 
     /// Bytes of one column of a run of its, by the column's place in the segments.
@@ -189,8 +176,8 @@ impl Stored {
         match run.is_whole {
             true => run.segment.all_stored_bytes(column),
             false => {
-                let blocks = self.blocks[run.morsels.clone()].iter();
-                blocks.map(|(segment, block)| segment.stored_bytes(column, *block)).sum()
+                let blocks = run.morsels.clone().map(|morsel| self.blocks.at(morsel));
+                blocks.map(|(segment, block)| segment.stored_bytes(column, block)).sum()
             }
         }
     }

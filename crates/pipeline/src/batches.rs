@@ -61,11 +61,6 @@ impl BatchSource {
             _ => Err(Error::Invalid(format!("the only column of {}", self.name))),
         }
     }
-
-    /// Rows of all morsels.
-    pub fn all_rows(&self) -> usize {
-        self.rows
-    }
 }
 
 impl Source for BatchSource {
@@ -83,6 +78,10 @@ impl Source for BatchSource {
 
     fn rows(&self, morsel: usize) -> usize {
         self.rows.saturating_sub(morsel * MORSEL_ROWS).min(MORSEL_ROWS)
+    }
+
+    fn all_rows(&self) -> u64 {
+        self.rows as u64
     }
 
     fn interval(&self, _morsel: usize, _column: usize) -> Option<Interval> {
@@ -487,7 +486,7 @@ mod tests {
         let rows = MORSEL_ROWS + 1500;
         let numbers: ArrayRef = Arc::new((0..rows as i64).map(|v| (v % 9 > 0).then_some(v)).collect::<Int64Array>());
         let all = source(&[numbers.slice(0, 5), numbers.slice(5, rows - 5)]);
-        assert_eq!((all.morsels(), all.all_rows()), (2, rows));
+        assert_eq!((all.morsels(), all.all_rows()), (2, rows as u64));
         assert_eq!((Source::rows(&all, 0), Source::rows(&all, 1)), (MORSEL_ROWS, 1500));
         let expected = (0..rows as i128).map(|v| (v % 9 > 0).then_some(v));
         assert!(integers(&all).into_iter().eq(expected));

@@ -8,14 +8,14 @@
 //! Two numbers may stand for equal texts, and their order means nothing: nobody may take them for codes. What compares
 //! texts asks for them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::builder::make_view;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, StringViewArray};
 use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 use onehop_io::Ledger;
-use onehop_segment::{BlockCache, BlockColumn, Segment};
+use onehop_segment::{BlockCache, BlockColumn, BlockList};
 
 use crate::fresh::FreshMorsel;
 use crate::{DictionaryFunction, Error, Interval, Result, VECTOR_ROWS};
@@ -27,32 +27,39 @@ const BUFFER_BYTES: usize = 1 << 22;
 /// last.
 #[derive(Debug)]
 pub(crate) struct NumberedBlocks {
-    pub blocks: Arc<Vec<(Arc<Segment>, usize)>>,
+    pub blocks: Arc<BlockList>,
     pub fresh: Vec<FreshMorsel>,
-    firsts: Vec<u64>,
+    /// Made when somebody asks: who reads no text late needs none of it.
+    firsts: OnceLock<Vec<u64>>,
 }
 
 impl NumberedBlocks {
-    pub fn new(blocks: Vec<(Arc<Segment>, usize)>, fresh: Vec<FreshMorsel>) -> Self {
-        let mut firsts = Vec::with_capacity(blocks.len() + fresh.len() + 1);
-        let mut next = 0;
-        let of_blocks = blocks.iter().map(|(segment, block)| segment.block_rows(*block));
-        for rows in of_blocks.chain(fresh.iter().map(FreshMorsel::rows)) {
+    pub fn new(blocks: Arc<BlockList>, fresh: Vec<FreshMorsel>) -> Self {
+        Self { blocks, fresh, firsts: OnceLock::new() }
+    }
+
+    fn firsts(&self) -> &[u64] {
+        self.firsts.get_or_init(|| {
+            let mut firsts = Vec::with_capacity(self.morsels() + 1);
+            let mut next = 0;
+            let of_blocks = self.blocks.iter().map(|(segment, block)| segment.block_rows(block));
+            for rows in of_blocks.chain(self.fresh.iter().map(FreshMorsel::rows)) {
+                firsts.push(next);
+                next += rows as u64;
+            }
             firsts.push(next);
-            next += rows as u64;
-        }
-        firsts.push(next);
-        Self { blocks: Arc::new(blocks), fresh, firsts }
+            firsts
+        })
     }
 
     /// The number of a morsel's first row.
     pub fn first(&self, block: usize) -> u64 {
-        self.firsts[block]
+        self.firsts()[block]
     }
 
     /// What rows are numbered with.
     pub fn numbers(&self) -> Interval {
-        Interval::new(0, i128::from(self.firsts[self.morsels()]) - 1)
+        Interval::new(0, i128::from(self.firsts()[self.morsels()]) - 1)
     }
 
     fn morsels(&self) -> usize {
@@ -61,7 +68,7 @@ impl NumberedBlocks {
 
     /// The morsel of a row.
     fn block_of(&self, row: u64) -> Option<usize> {
-        let block = self.firsts.partition_point(|first| *first <= row).checked_sub(1)?;
+        let block = self.firsts().partition_point(|first| *first <= row).checked_sub(1)?;
         (block < self.morsels()).then_some(block)
     }
 
@@ -203,7 +210,7 @@ impl LateTexts {
             let block = self.rows.block_of(rest[most].0).unwrap_or(0);
             let first = self.rows.first(block);
             let cut = rest.partition_point(|(row, _)| *row < first);
-            let next = self.rows.firsts.get(block + 1).copied().unwrap_or(u64::MAX);
+            let next = self.rows.firsts().get(block + 1).copied().unwrap_or(u64::MAX);
             let cut = if cut == 0 { rest.partition_point(|(row, _)| *row < next) } else { cut };
             let (share, others) = rest.split_at(cut.max(1));
             shares.push(share);
@@ -319,8 +326,8 @@ impl LateTexts {
 
     fn block<'r>(&self, block: usize, last: &'r mut Option<(usize, Arc<BlockColumn>)>) -> Result<&'r BlockColumn> {
         if last.as_ref().is_none_or(|(held, _)| *held != block) {
-            let (segment, number) = &self.rows.blocks[block];
-            *last = Some((block, self.cache.load(segment, self.column, *number, &self.ledger)?));
+            let (segment, number) = self.rows.blocks.at(block);
+            *last = Some((block, self.cache.load(segment, self.column, number, &self.ledger)?));
         }
         match last {
             Some((_, loaded)) => Ok(loaded),

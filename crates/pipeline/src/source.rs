@@ -10,7 +10,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, StringViewArray};
 use onehop_io::Ledger;
 use onehop_segment::{
-    BlockCache, BlockColumn, BlockScan, CodeTable, ColumnType, DeletedBlock, EncodingCode, Segment, Zone,
+    BlockCache, BlockColumn, BlockList, BlockRun, BlockScan, CodeTable, ColumnType, DeletedBlock, EncodingCode,
+    Segment, Zone,
 };
 
 use crate::block::{Block, Decoding};
@@ -47,8 +48,29 @@ pub trait Source: fmt::Debug + Send + Sync {
         true
     }
 
+    /// Rows of all morsels, deleted ones among them.
+    fn all_rows(&self) -> u64 {
+        (0..self.morsels()).map(|morsel| self.rows(morsel) as u64).sum()
+    }
+
+    /// Those of them that are not deleted.
+    fn all_live_rows(&self) -> u64 {
+        (0..self.morsels()).map(|morsel| self.live_rows(morsel) as u64).sum()
+    }
+
+    /// Whether it is blocks as they were written: none of their rows is deleted, and there are no others.
+    fn is_settled(&self) -> bool {
+        (0..self.morsels()).all(|morsel| self.deleted(morsel).is_none() && self.is_block(morsel))
+    }
+
     /// What an integer or text column can hold in a morsel, where that is known before reading it.
     fn interval(&self, morsel: usize, column: usize) -> Option<Interval>;
+
+    /// Takes away the morsels in which no value of a column lies within `wanted`, as far as that is known before reading them.
+    fn retain_within(&self, column: usize, wanted: Interval, morsels: &mut Vec<u32>) {
+        let may_have = |held: Interval| !held.intersection(wanted).is_empty();
+        morsels.retain(|morsel| self.interval(*morsel as usize, column).is_none_or(may_have));
+    }
 
     /// Whether rows of a column may be NULL in a morsel.
     fn may_have_nulls(&self, _morsel: usize, column: usize) -> bool {
@@ -87,6 +109,11 @@ pub trait Source: fmt::Debug + Send + Sync {
 
     /// A morsel has been read: for progress and ledgers.
     fn finished(&self, _morsel: usize) {}
+
+    /// The same of many morsels at once.
+    fn all_finished(&self, morsels: &mut dyn Iterator<Item = usize>) {
+        morsels.for_each(|morsel| self.finished(morsel));
+    }
 }
 
 /// What makes the rows of a table others than those of its segments.
@@ -106,8 +133,6 @@ pub struct SegmentSource {
     /// Of each block, as far as any is.
     deleted: Vec<Option<Arc<DeletedBlock>>>,
     most_texts: u64,
-    /// Which segment each block is of, counted from 0.
-    segment_of: Vec<usize>,
     columns: Vec<SegmentColumn>,
     domains: Vec<Domain>,
     cache: Arc<BlockCache>,
@@ -125,6 +150,14 @@ struct SegmentColumn {
     codes: Vec<Option<CodeTable>>,
     /// Of each chunk of fresh rows.
     fresh: Vec<FreshPart>,
+}
+
+impl SegmentColumn {
+    /// Whether its values are integers, whose ends are known.
+    fn is_integer(&self) -> bool {
+        use ColumnType::{Boolean, Float32, Float64, Varchar};
+        !matches!(self.column_type, Varchar | Float32 | Float64 | Boolean)
+    }
 }
 
 /// A column of a chunk of fresh rows.
@@ -146,7 +179,7 @@ impl SegmentSource {
     /// Those of the storage; [`Error::Unsupported`] for a column that pipelines cannot read.
     pub fn new(
         name: &str,
-        blocks: Vec<(Arc<Segment>, usize)>,
+        blocks: Arc<BlockList>,
         columns: &[(usize, ColumnType, bool)],
         cache: Arc<BlockCache>,
         ledger: Arc<Ledger>,
@@ -161,36 +194,26 @@ impl SegmentSource {
     /// As [`SegmentSource::new`].
     pub fn with_changes(
         name: &str,
-        blocks: Vec<(Arc<Segment>, usize)>,
+        blocks: Arc<BlockList>,
         columns: &[(usize, ColumnType, bool)],
         cache: Arc<BlockCache>,
         ledger: Arc<Ledger>,
         most_texts: u64,
         Changes { deleted, fresh }: Changes,
     ) -> Result<Self> {
-        let mut segments: Vec<Arc<Segment>> = Vec::new();
-        let mut segment_of = Vec::with_capacity(blocks.len());
-        for (segment, _) in &blocks {
-            let known = segments.iter().rposition(|other| Arc::ptr_eq(other, segment));
-            segment_of.push(known.unwrap_or_else(|| {
-                segments.push(Arc::clone(segment));
-                segments.len() - 1
-            }));
-        }
-        let rows = Arc::new(NumberedBlocks::new(blocks, FreshMorsel::of(&fresh)));
+        let rows = Arc::new(NumberedBlocks::new(Arc::clone(&blocks), FreshMorsel::of(&fresh)));
         let mut source = Self {
             name: name.into(),
             rows,
             deleted,
             most_texts,
-            segment_of,
             columns: Vec::with_capacity(columns.len()),
             domains: Vec::with_capacity(columns.len()),
             cache,
             ledger,
         };
         for (index, column_type, nullable) in columns {
-            let (column, domain) = source.column(&segments, &fresh, *index, column_type, *nullable)?;
+            let (column, domain) = source.column(blocks.segments(), &fresh, *index, column_type, *nullable)?;
             source.columns.push(column);
             source.domains.push(domain);
         }
@@ -218,8 +241,7 @@ impl SegmentSource {
             fresh: parts.iter().map(part).collect::<Result<_>>()?,
         };
         let may_be_null = || {
-            self.zones(segments, index).any(|zone| zone.null_count > 0)
-                || fresh.iter().any(|run| run.chunk.null_count(index) > 0)
+            self.zones(index).any(|zone| zone.null_count > 0) || fresh.iter().any(|run| run.chunk.null_count(index) > 0)
         };
         let nullable = nullable && may_be_null();
         let domain = match column_type {
@@ -240,7 +262,7 @@ impl SegmentSource {
                 for (segment, table) in segments.iter().zip(&mut column.codes) {
                     *table = self.integers(segment, index, bias(column_type))?;
                 }
-                let zones = self.zones(segments, index).map(|zone| interval(zone.keys(), column_type));
+                let zones = self.zones(index).map(|zone| interval(zone.keys(), column_type));
                 let all = zones.chain(column.fresh.iter().map(|part| part.column.domain.interval));
                 Domain::int(all.fold(Interval::EMPTY, Interval::union), nullable)
             }
@@ -250,16 +272,13 @@ impl SegmentSource {
 
     /// What a column can hold: of each segment that is read whole, which has hundreds of blocks, and of each block of the
     /// others.
-    fn zones(&self, segments: &[Arc<Segment>], index: usize) -> impl Iterator<Item = Zone> {
-        let mut blocks_of = vec![0; segments.len()];
-        self.segment_of.iter().for_each(|segment| blocks_of[*segment] += 1);
-        let is_whole: Vec<bool> =
-            segments.iter().zip(blocks_of).map(|(segment, blocks)| blocks == segment.blocks()).collect();
-        let whole = segments.iter().zip(is_whole.clone()).filter(|(_, is_whole)| *is_whole);
-        let blocks = self.rows.blocks.iter().zip(&self.segment_of);
-        let blocks = blocks.filter(move |(_, segment)| !is_whole[**segment]);
-        let of_blocks = blocks.map(move |((segment, block), _)| segment.zone(index, *block));
-        whole.map(move |(segment, _)| segment.column(index).zone).chain(of_blocks)
+    fn zones(&self, index: usize) -> impl Iterator<Item = Zone> {
+        let blocks = &*self.rows.blocks;
+        let is_whole = |run: &&BlockRun| blocks.is_whole(run);
+        let whole =
+            blocks.runs().iter().filter(is_whole).map(move |run| blocks.segments()[run.segment].column(index).zone);
+        let parts = blocks.runs().iter().filter(move |run| !is_whole(run)).flat_map(|run| blocks.of_run(run));
+        whole.chain(parts.map(move |(segment, block)| segment.zone(index, block)))
     }
 
     /// What the codes of a segment stand for, if it stores integers as codes.
@@ -381,14 +400,14 @@ impl SegmentSource {
         }
         let SegmentColumn { index, column_type, is_late, codes: tables, .. } = &self.columns[column];
         if *is_late {
-            let (segment, block) = &self.rows.blocks[morsel];
+            let (segment, block) = self.rows.blocks.at(morsel);
             // The numbers of rows take no reading; which of them are NULL does.
-            let has_nulls = segment.zone(*index, *block).null_count > 0;
+            let has_nulls = segment.zone(*index, block).null_count > 0;
             let column = has_nulls.then(load).transpose()?;
             return Ok(Block::of_rows(self.rows.first(morsel), column));
         }
         let loaded = load()?;
-        let decoding = match &tables[self.segment_of[morsel]] {
+        let decoding = match &tables[self.rows.blocks.segment_at(morsel)] {
             _ if column_type.is_text() && loaded.stored().is_none() => Decoding::Codes(self.codes_of(column, &loaded)?),
             Some(table) => Decoding::Table(table.clone()),
             None if stored_as_integers(column_type, &loaded) => Decoding::Biased(bias(column_type)),
@@ -430,37 +449,68 @@ impl Source for SegmentSource {
         }
     }
 
+    fn all_rows(&self) -> u64 {
+        self.rows.blocks.rows() + self.rows.fresh.iter().map(|fresh| fresh.rows() as u64).sum::<u64>()
+    }
+
+    fn all_live_rows(&self) -> u64 {
+        match self.is_settled() {
+            true => self.all_rows(),
+            false => (0..self.morsels()).map(|morsel| self.live_rows(morsel) as u64).sum(),
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.rows.fresh.is_empty() && self.deleted.iter().all(Option::is_none)
+    }
+
     fn rows(&self, morsel: usize) -> usize {
         if let Some(fresh) = self.fresh(morsel) {
             return fresh.rows();
         }
-        let (segment, block) = &self.rows.blocks[morsel];
-        segment.block_rows(*block)
+        let (segment, block) = self.rows.blocks.at(morsel);
+        segment.block_rows(block)
     }
 
     fn interval(&self, morsel: usize, column: usize) -> Option<Interval> {
         let column = &self.columns[column];
-        let is_integer = !matches!(
-            column.column_type,
-            ColumnType::Varchar | ColumnType::Float32 | ColumnType::Float64 | ColumnType::Boolean
-        );
+        let is_integer = column.is_integer();
         if let Some(fresh) = self.fresh(morsel) {
             let part = column.fresh.get(fresh.number).filter(|_| is_integer);
             return part.map(|part| fresh.interval(&part.column));
         }
-        let (segment, block) = &self.rows.blocks[morsel];
+        let (segment, block) = self.rows.blocks.at(morsel);
         match is_integer {
             false => None,
-            true => Some(interval(segment.key_ends(column.index, *block), &column.column_type)),
+            true => Some(interval(segment.key_ends(column.index, block), &column.column_type)),
         }
+    }
+
+    fn retain_within(&self, column: usize, wanted: Interval, morsels: &mut Vec<u32>) {
+        let of = &self.columns[column];
+        if !of.is_integer() {
+            return;
+        }
+        // There are thousands of blocks: their ends are compared as they are stored.
+        let bias = bias(&of.column_type);
+        let (min, max) = (wanted.min.saturating_sub(bias), wanted.max.saturating_sub(bias));
+        morsels.retain(|morsel| match self.rows.blocks.get(*morsel as usize) {
+            Some((segment, block)) => {
+                segment.key_ends(of.index, block).is_some_and(|(least, greatest)| least <= max && greatest >= min)
+            }
+            None => {
+                let held = self.interval(*morsel as usize, column);
+                held.is_none_or(|held| !held.intersection(wanted).is_empty())
+            }
+        });
     }
 
     fn may_have_nulls(&self, morsel: usize, column: usize) -> bool {
         if let Some(fresh) = self.fresh(morsel) {
             return fresh.chunk.null_count(self.columns[column].index) > 0;
         }
-        let (segment, block) = &self.rows.blocks[morsel];
-        segment.zone(self.columns[column].index, *block).null_count > 0
+        let (segment, block) = self.rows.blocks.at(morsel);
+        segment.zone(self.columns[column].index, block).null_count > 0
     }
 
     fn is_coded(&self, column: usize) -> bool {
@@ -469,13 +519,14 @@ impl Source for SegmentSource {
     }
 
     fn code_table(&self, morsel: usize, column: usize) -> Option<&CodeTable> {
-        self.columns[column].codes.get(*self.segment_of.get(morsel)?)?.as_ref()
+        let segment = (morsel < self.rows.blocks.len()).then(|| self.rows.blocks.segment_at(morsel))?;
+        self.columns[column].codes.get(segment)?.as_ref()
     }
 
     fn load(&self, morsel: usize, column: usize) -> Result<Block> {
         self.block(morsel, column, || {
-            let (segment, block) = &self.rows.blocks[morsel];
-            Ok(self.cache.load(segment, self.columns[column].index, *block, &self.ledger)?)
+            let (segment, block) = self.rows.blocks.at(morsel);
+            Ok(self.cache.load(segment, self.columns[column].index, block, &self.ledger)?)
         })
     }
 
@@ -495,5 +546,13 @@ impl Source for SegmentSource {
             true => self.ledger.read_block(rows),
             false => self.ledger.rows_in(rows),
         }
+    }
+
+    fn all_finished(&self, morsels: &mut dyn Iterator<Item = usize>) {
+        let add = |(blocks, rows): (u64, u64), morsel| {
+            (blocks + u64::from(self.is_block(morsel)), rows + self.live_rows(morsel) as u64)
+        };
+        let (blocks, rows) = morsels.fold((0, 0), add);
+        self.ledger.read_blocks(blocks, rows);
     }
 }

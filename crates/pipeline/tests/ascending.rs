@@ -11,7 +11,7 @@ use onehop_io::{Ledger, MemoryFile, MemoryVolume};
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
 use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink, Step};
 use onehop_pipeline::{Budget, CompareOp, Expr, SegmentSource, Source, Value};
-use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
+use onehop_segment::{BlockCache, BlockList, ColumnType, Segment, SegmentOptions, SegmentWriter};
 
 const ROWS: i64 = 400_000;
 const SEGMENT_ROWS: usize = 100_000;
@@ -29,7 +29,7 @@ fn source(rows: &[Row]) -> Arc<dyn Source> {
     let ledger = Arc::new(Ledger::default());
     let names = ["k", "p", "v"];
     let schema = Arc::new(Schema::new(names.map(|name| Field::new(name, DataType::Int64, true)).to_vec()));
-    let mut blocks = Vec::new();
+    let mut blocks = BlockList::default();
     for rows in rows.chunks(SEGMENT_ROWS) {
         let key = rows.iter().map(|row| row.0).collect::<Int64Array>();
         let part = rows.iter().map(|row| row.1).collect::<Int64Array>();
@@ -41,10 +41,12 @@ fn source(rows: &[Row]) -> Arc<dyn Source> {
         let file = MemoryFile::new("t.seg", Vec::new());
         writer.finish(&file, &ledger).unwrap();
         let segment = Arc::new(Segment::open(Arc::new(file), &ledger).unwrap());
-        blocks.extend((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)));
+        blocks.push_all(&segment, 0..segment.blocks());
     }
     let columns: Vec<_> = (0..names.len()).map(|column| (column, ColumnType::Int64, true)).collect();
-    Arc::new(SegmentSource::new("t", blocks, &columns, Arc::new(BlockCache::new(64 << 20)), ledger, 0).unwrap())
+    Arc::new(
+        SegmentSource::new("t", Arc::new(blocks), &columns, Arc::new(BlockCache::new(64 << 20)), ledger, 0).unwrap(),
+    )
 }
 
 /// `SELECT k[, p], count(*), count(v), min(v)[, count(DISTINCT v)] WHERE v <> 7 GROUP BY k[, p]`

@@ -26,7 +26,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use onehop_io::{
     Advance, Direction, Ledger, LocalFile, Pool, Queue, ReadAt, RequestedPath, Slab, Transfer, UringQueue,
 };
-use onehop_segment::{BlockCache, BlockScan, BlockStream, Segment, SegmentOptions, SegmentWriter};
+use onehop_segment::{BlockCache, BlockList, BlockScan, BlockStream, Segment, SegmentOptions, SegmentWriter};
 use rustix::fs::{Advice, fadvise};
 
 const COLUMNS: usize = 8;
@@ -169,7 +169,7 @@ fn stream(segment: &Arc<Segment>, streams: usize) -> Result<String> {
     let part = |n: usize| n * segment.blocks() / streams..(n + 1) * segment.blocks() / streams;
     let ways = thread::scope(|scope| {
         let read = |n| {
-            let blocks: Vec<_> = part(n).map(|block| (Arc::clone(segment), block)).collect();
+            let blocks = part(n).map(|block| (Arc::clone(segment), block)).collect();
             let columns = (0..COLUMNS).collect();
             let budget = AHEAD_BYTES / streams;
             let mut stream = BlockStream::new(RequestedPath::HostDirect, blocks, columns, &Arc::default(), budget);
@@ -206,7 +206,7 @@ fn next(stream: &mut BlockStream) -> Result<bool> {
 fn block_scan(segment: &Arc<Segment>, streams: usize) -> Result<String> {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     let cache = Arc::new(BlockCache::new(0).by_path(RequestedPath::HostDirect));
-    let blocks: Arc<Vec<_>> = Arc::new((0..segment.blocks()).map(|block| (Arc::clone(segment), block)).collect());
+    let blocks: Arc<BlockList> = Arc::new((0..segment.blocks()).map(|block| (Arc::clone(segment), block)).collect());
     let columns: Vec<usize> = (0..COLUMNS).collect();
     let order = (0..blocks.len()).collect();
     let scan = BlockScan::new(&cache, &Arc::default(), &blocks, order, columns.clone(), &columns, AHEAD_BYTES);

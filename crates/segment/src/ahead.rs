@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use onehop_io::{Extent, Ledger, LocalFile, ReadAhead};
 
-use crate::queues::{Queues, Wanted, numbered};
-use crate::{BlockCache, BlockColumn, Result, Segment};
+use crate::queues::{Queues, Wanted};
+use crate::{BlockCache, BlockColumn, BlockList, Result, Segment};
 
 /// Each time that a column was wanted again is worth so many blocks of it.
 const REACH: usize = 4;
@@ -62,7 +62,7 @@ impl AheadFacts {
 pub struct BlockScan {
     cache: Arc<BlockCache>,
     ledger: Arc<Ledger>,
-    blocks: Arc<Vec<(Arc<Segment>, usize)>>,
+    blocks: Arc<BlockList>,
     /// The order in which they are taken: what is *at* a place here is a block's number.
     order: Vec<usize>,
     /// By their place in the segments.
@@ -85,8 +85,6 @@ pub struct BlockScan {
 struct Reading {
     io: ReadAhead,
     way: String,
-    /// Of each block, the number of its segment's file.
-    file_of: Vec<usize>,
     /// The files, to ask the page cache.
     buffered: Vec<Arc<LocalFile>>,
     /// Of each column, the first place that it has not been asked for at.
@@ -100,7 +98,7 @@ impl BlockScan {
     pub fn new(
         cache: &Arc<BlockCache>,
         ledger: &Arc<Ledger>,
-        blocks: &Arc<Vec<(Arc<Segment>, usize)>>,
+        blocks: &Arc<BlockList>,
         order: Vec<usize>,
         columns: Vec<usize>,
         sure: &[usize],
@@ -144,7 +142,7 @@ impl BlockScan {
     /// Nobody wants anything of a block, which says nothing about others.
     pub fn skip(&self, at: usize) {
         if let Some(Some(reading)) = self.reading.get() {
-            reading.io.forget((0..self.columns.len()).flat_map(|column| self.extents(reading, at, column)));
+            reading.io.forget((0..self.columns.len()).flat_map(|column| self.extents(at, column)));
         }
     }
 
@@ -155,8 +153,7 @@ impl BlockScan {
     pub fn load(&self, at: usize, column: usize) -> Result<Arc<BlockColumn>> {
         self.wanted[column].fetch_add(1, Relaxed);
         self.wanted_at[at].fetch_or(bit(column), Relaxed);
-        let (segment, block) = &self.blocks[self.order[at]];
-        let block = *block;
+        let (segment, block) = self.blocks.at(self.order[at]);
         let (cache, index) = (&self.cache, self.columns[column]);
         if let Some(cached) = cache.get(segment, index, block, &self.ledger) {
             return Ok(cached);
@@ -166,7 +163,7 @@ impl BlockScan {
         };
         self.plan(reading);
         self.ask_for_companions(reading, at, column);
-        let file = reading.file_of[self.order[at]];
+        let file = self.blocks.segment_at(self.order[at]);
         cache.read(segment, index, block, &self.ledger, |offset, bytes| {
             let buffer = reading.io.take(&Extent { file, offset, bytes });
             let counter = if buffer.is_some() { &self.ahead_bytes } else { &self.late_bytes };
@@ -186,14 +183,17 @@ impl BlockScan {
 
     /// The block at a place; `None` if nothing is read there.
     fn block(&self, at: usize) -> Option<(&Arc<Segment>, usize)> {
-        let (segment, block) = self.blocks.get(self.order[at])?;
-        Some((segment, *block))
+        self.blocks.get(self.order[at])
     }
 
-    fn extents(&self, reading: &Reading, at: usize, column: usize) -> impl Iterator<Item = Extent> + use<> {
-        let chunks = self.block(at).map(|(segment, block)| segment.chunks(self.columns[column], block));
-        let file = reading.file_of.get(self.order[at]).copied().unwrap_or(usize::MAX);
-        chunks.into_iter().flatten().map(move |(offset, bytes)| Extent { file, offset, bytes })
+    /// A segment's file has the segment's number.
+    fn extents(&self, at: usize, column: usize) -> impl Iterator<Item = Extent> + use<> {
+        let chunks = self.block(at).map(|(segment, block)| {
+            let file = self.blocks.segment_at(self.order[at]);
+            let chunks = segment.chunks(self.columns[column], block);
+            chunks.map(move |(offset, bytes)| Extent { file, offset, bytes })
+        });
+        chunks.into_iter().flatten()
     }
 
     /// How many blocks of a column are likely to be wanted next.
@@ -261,7 +261,7 @@ impl BlockScan {
             let cached = file.and_then(|file| file.page_cache_has(extent.offset, extent.bytes));
             cached.is_none_or(|cached| cached < extent.bytes as u64)
         };
-        asked.extend(self.extents(reading, at, column).filter(is_on_storage).map(|extent| (at, extent)));
+        asked.extend(self.extents(at, column).filter(is_on_storage).map(|extent| (at, extent)));
     }
 
     /// Sets threads to it, if what is left is worth it. Whoever calls is about to read a column by itself.
@@ -274,15 +274,14 @@ impl BlockScan {
         if left < WORTH_BYTES || self.order.len() < 2 || self.horizon_bytes == 0 {
             return None;
         }
-        let (segments, file_of) = numbered(&self.blocks);
         let has_room = self.cache.bytes() as u64 + left <= self.cache.budget() as u64;
         let (path, ledger) = (self.cache.path(), &self.ledger);
         let wanted = Wanted { path, left, is_kept: has_room, threads: THREADS, ledger };
         // What is not to be had is an error of who reads a block by itself.
-        let Queues { queues, way, cached, .. } = Queues::of(&segments, &wanted).ok()??;
+        let Queues { queues, way, cached, .. } = Queues::of(self.blocks.segments(), &wanted).ok()??;
         let io = ReadAhead::start(queues, self.cache.allowance().clone());
         let next = self.next.load(Relaxed).max(from + 1);
-        let reading = Reading { io, way, file_of, buffered: cached, asked: Mutex::new(vec![next; self.columns.len()]) };
+        let reading = Reading { io, way, buffered: cached, asked: Mutex::new(vec![next; self.columns.len()]) };
         // The blocks that are worked on already: one read after the other, behind all that is read ahead from now on, they
         // would hold up everything.
         let mut extents = Vec::new();

@@ -13,6 +13,7 @@
 //! - Zones may be wider than the values they stand for, never narrower.
 
 mod ahead;
+mod blocks;
 mod cache;
 mod check;
 mod code_table;
@@ -34,6 +35,7 @@ mod writer;
 mod zone;
 
 pub use ahead::{AheadFacts, BlockScan};
+pub use blocks::{BlockList, BlockRun};
 pub use cache::BlockCache;
 pub use check::{Checked, check};
 pub use code_table::CodeTable;

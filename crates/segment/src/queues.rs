@@ -34,26 +34,12 @@ pub(crate) struct Wanted<'a> {
     pub ledger: &'a Arc<Ledger>,
 }
 
-/// The segments of blocks, each once, and for each block the number of its own: that of its file in [`Queues`].
-pub(crate) fn numbered(blocks: &[(Arc<Segment>, usize)]) -> (Vec<&Arc<Segment>>, Vec<usize>) {
-    let mut segments: Vec<&Arc<Segment>> = Vec::new();
-    let mut number_of = Vec::with_capacity(blocks.len());
-    for (segment, _) in blocks {
-        let known = segments.iter().rposition(|other| Arc::ptr_eq(other, segment));
-        number_of.push(known.unwrap_or_else(|| {
-            segments.push(segment);
-            segments.len() - 1
-        }));
-    }
-    (segments, number_of)
-}
-
 impl Queues {
     /// `None` where there is nothing to be read: the files are in memory.
     ///
     /// # Errors
     /// For a path that was asked for by name and is not to be had.
-    pub fn of(segments: &[&Arc<Segment>], wanted: &Wanted<'_>) -> Result<Option<Self>> {
+    pub fn of(segments: &[Arc<Segment>], wanted: &Wanted<'_>) -> Result<Option<Self>> {
         let files = segments.iter().map(|segment| segment.file_by(wanted.path)).collect::<Result<Vec<_>>>()?;
         let Some(path) = files.first().map(|file| file.hints().path).filter(|path| *path != Path::Memory) else {
             return Ok(None);

@@ -23,9 +23,9 @@ use onehop_io::{
     StreamReader,
 };
 
-use crate::queues::{Queues, Wanted, numbered};
+use crate::queues::{Queues, Wanted};
 use crate::stored_bytes::StoredBytes;
-use crate::{AheadFacts, BlockColumn, Result, Segment};
+use crate::{AheadFacts, BlockColumn, BlockList, Result};
 
 /// A read is so long, where neighbours are wanted.
 const REQUEST_BYTES: usize = 1 << 20;
@@ -39,7 +39,7 @@ const THREADS: usize = 2;
 #[derive(Debug)]
 pub struct BlockStream {
     path: RequestedPath,
-    blocks: Vec<(Arc<Segment>, usize)>,
+    blocks: BlockList,
     /// By their place in the segments.
     columns: Vec<usize>,
     ledger: Arc<Ledger>,
@@ -77,7 +77,7 @@ impl BlockStream {
     /// Of these columns of blocks. Reads so many bytes ahead, at most; with 0, none.
     pub fn new(
         path: RequestedPath,
-        blocks: Vec<(Arc<Segment>, usize)>,
+        blocks: BlockList,
         columns: Vec<usize>,
         ledger: &Arc<Ledger>,
         budget_bytes: usize,
@@ -120,10 +120,10 @@ impl BlockStream {
     }
 
     fn load(&mut self, at: usize) -> Result<Vec<BlockColumn>> {
-        let (segment, block) = &self.blocks[at];
+        let (segment, block) = self.blocks.at(at);
         let (come, facts) = (&mut self.come, &mut self.facts);
         let load = |column: &usize| {
-            segment.load_by(self.path, *column, *block, &self.ledger, |offset, bytes| {
+            segment.load_by(self.path, *column, block, &self.ledger, |offset, bytes| {
                 let found = come.remove(&(at, offset));
                 let counter = if found.is_some() { &mut facts.ahead_bytes } else { &mut facts.late_bytes };
                 *counter += bytes as u64;
@@ -141,8 +141,8 @@ impl BlockStream {
     }
 
     fn stored_bytes(&self, at: usize) -> u64 {
-        let (segment, block) = &self.blocks[at];
-        self.columns.iter().map(|column| segment.stored_bytes(*column, *block)).sum()
+        let (segment, block) = self.blocks.at(at);
+        self.columns.iter().map(|column| segment.stored_bytes(*column, block)).sum()
     }
 
     /// Sets threads to it, if it is worth it.
@@ -151,12 +151,13 @@ impl BlockStream {
         if left == 0 || self.budget_bytes == 0 {
             return Ok(None);
         }
-        let (segments, file_of) = numbered(&self.blocks);
         let wanted = Wanted { path: self.path, left, is_kept: false, threads: THREADS, ledger: &self.ledger };
-        let Some(Queues { queues, way, cached, names }) = Queues::of(&segments, &wanted)? else { return Ok(None) };
+        let Some(Queues { queues, way, cached, names }) = Queues::of(self.blocks.segments(), &wanted)? else {
+            return Ok(None);
+        };
         let (mut block_of, mut extents) = (Vec::new(), Vec::new());
         for group in self.groups() {
-            for (at, extent) in self.extents(group, &file_of) {
+            for (at, extent) in self.extents(group) {
                 block_of.push(at);
                 extents.push(extent);
             }
@@ -191,7 +192,7 @@ impl BlockStream {
         for at in 0..self.blocks.len() {
             let more = self.stored_bytes(at);
             match groups.last_mut() {
-                Some(group) if bytes + more <= most && Arc::ptr_eq(&self.blocks[at - 1].0, &self.blocks[at].0) => {
+                Some(group) if bytes + more <= most && self.blocks.segment_at(at - 1) == self.blocks.segment_at(at) => {
                     group.end += 1;
                     bytes += more;
                 }
@@ -204,12 +205,13 @@ impl BlockStream {
         groups
     }
 
-    /// What is read of a group, in the order of the file.
-    fn extents(&self, group: Range<usize>, file_of: &[usize]) -> Vec<(usize, Extent)> {
+    /// What is read of a group, in the order of the file, which has the number of its segment.
+    fn extents(&self, group: Range<usize>) -> Vec<(usize, Extent)> {
         let of_block = |at: usize| {
-            let (segment, block) = &self.blocks[at];
-            let chunks = self.columns.iter().flat_map(|column| segment.chunks(*column, *block));
-            chunks.map(move |(offset, bytes)| (at, Extent { file: file_of[at], offset, bytes }))
+            let (segment, block) = self.blocks.at(at);
+            let chunks = self.columns.iter().flat_map(move |column| segment.chunks(*column, block));
+            let file = self.blocks.segment_at(at);
+            chunks.map(move |(offset, bytes)| (at, Extent { file, offset, bytes }))
         };
         let mut extents: Vec<(usize, Extent)> = group.flat_map(of_block).collect();
         extents.sort_by_key(|(_, extent)| extent.offset);

@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use onehop_io::{Ledger, LocalFile, RequestedPath};
 use onehop_segment::{
-    AheadFacts, BlockCache, BlockColumn, BlockScan, BlockStream, Segment, SegmentOptions, SegmentWriter,
+    AheadFacts, BlockCache, BlockColumn, BlockList, BlockScan, BlockStream, Segment, SegmentOptions, SegmentWriter,
 };
 
 const COLUMNS: usize = 3;
@@ -85,7 +85,7 @@ fn streams_hand_out_what_is_there() {
 fn scans_hand_out_what_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let segment = segment(folder.path());
-    let blocks: Arc<Vec<_>> = Arc::new((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)).collect());
+    let blocks: Arc<BlockList> = Arc::new((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)).collect());
     for path in [RequestedPath::PreferHostDirect, RequestedPath::Buffered] {
         for (threads, horizon_bytes) in [(1, 0), (1, 1 << 20), (1, 32 << 20), (4, 32 << 20)] {
             let cache = Arc::new(BlockCache::new(0).by_path(path));

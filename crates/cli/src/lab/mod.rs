@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onehop_engine::{DatabaseOptions, Session};
+use onehop_engine::{DatabaseOptions, STACK_BYTES, Session};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -29,7 +29,8 @@ struct Bench {
 
 impl Bench {
     fn open(path: &Path, settings: Vec<(String, String)>, threads: usize) -> Result<Self, Stop> {
-        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+        let runtime =
+            Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build();
         let runtime = runtime.map_err(|e| Stop::System("cannot start worker threads".into(), e))?;
         let options = DatabaseOptions { settings, ..DatabaseOptions::default() };
         let (_, session) = client::open(Some(path), &options)?;

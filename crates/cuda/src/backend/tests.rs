@@ -8,7 +8,7 @@ use onehop_io::{Ledger, MemoryFile};
 use onehop_pipeline::cpu::ResultValues;
 use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink};
 use onehop_pipeline::{Changes, Expr, FreshChunk, FreshRun, SegmentSource};
-use onehop_segment::{BlockCache, ColumnType, DeletedRows, Segment, SegmentOptions, SegmentWriter};
+use onehop_segment::{BlockCache, BlockList, ColumnType, DeletedRows, Segment, SegmentOptions, SegmentWriter};
 
 use super::*;
 use crate::fake;
@@ -25,9 +25,10 @@ fn stored() -> (Arc<dyn Source>, Stored) {
     let file = MemoryFile::new("t.seg", Vec::new());
     writer.finish(&file, &Ledger::default()).unwrap();
     let segment = Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap());
-    let blocks: Vec<_> = (0..segment.blocks()).map(|block| (Arc::clone(&segment), block)).collect();
+    let blocks = Arc::new((0..segment.blocks()).map(|block| (&segment, block)).collect::<BlockList>());
     let (cache, ledger) = (Arc::new(BlockCache::new(1 << 24)), Arc::new(Ledger::default()));
-    let source = SegmentSource::new("t", blocks.clone(), &[(0, ColumnType::Int64, false)], cache, ledger, 0).unwrap();
+    let source =
+        SegmentSource::new("t", Arc::clone(&blocks), &[(0, ColumnType::Int64, false)], cache, ledger, 0).unwrap();
     (Arc::new(source), Stored { blocks, columns: vec![0] })
 }
 
@@ -75,7 +76,8 @@ fn rows_that_have_changed_are_refused() {
     ] {
         let (cache, ledger) = (Arc::new(BlockCache::new(1 << 24)), Arc::new(Ledger::default()));
         let columns = [(0, ColumnType::Int64, false)];
-        let source = SegmentSource::with_changes("t", blocks.clone(), &columns, cache, ledger, 0, changes).unwrap();
+        let source =
+            SegmentSource::with_changes("t", Arc::clone(&blocks), &columns, cache, ledger, 0, changes).unwrap();
         let prepared = device.prepare(&summing(&(Arc::new(source) as Arc<dyn Source>)), &Hints::default());
         assert_eq!(
             prepared.err().map(|Refusal(why)| why.contains("fresh and deleted rows of t")),

@@ -36,7 +36,7 @@ pub(super) fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>>
     for (number, (pipeline, shape)) in execution.program().pipelines.iter().zip(execution.shapes()).enumerate() {
         let source = &*execution.sources()[pipeline.source];
         let plan = Plan::new(pipeline, shape, &shapes, source, dry.counts)?;
-        let rows = rows_of(source);
+        let rows = source.all_rows();
         let mut built = table_shape(execution, number, pipeline, shape, rows)?;
         if let Some(shape) = &mut built {
             shape.rows = if shape.rows == Rows::Unique { dry.rows } else { shape.rows };
@@ -96,10 +96,6 @@ pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
         Some(error) => Err(error),
         None => Ok(all),
     }
-}
-
-pub(super) fn rows_of(source: &dyn Source) -> u64 {
-    (0..source.morsels()).map(|morsel| source.rows(morsel) as u64).sum()
 }
 
 /// The shape of the table that a pipeline builds, if it builds one.

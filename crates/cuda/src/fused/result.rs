@@ -2,7 +2,7 @@
 
 use onehop_pipeline::cpu::{Kind, ResultColumn, ResultValues};
 use onehop_pipeline::ir::{Direction, Nulls, SortKey};
-use onehop_pipeline::{Domain, Interval, Type};
+use onehop_pipeline::{Domain, Type};
 
 use super::codegen::{Groups, Output, Slot, SlotKind};
 
@@ -154,9 +154,4 @@ fn comparable(column: &ResultColumn) -> Vec<Option<i128>> {
     };
     let is_valid = |row: usize| column.valid.as_ref().is_none_or(|valid| valid[row]);
     (0..column.len()).map(|row| is_valid(row).then(|| value(row))).collect()
-}
-
-/// The values of an interval, as what a source says of a morsel: whether both have any in common.
-pub(super) fn may_meet(held: Option<Interval>, wanted: Interval) -> bool {
-    held.is_none_or(|held| !held.intersection(wanted).is_empty())
 }

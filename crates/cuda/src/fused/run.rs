@@ -23,7 +23,7 @@ use onehop_pipeline::{Error as PipelineError, Source};
 use super::built::{Built, TableFacts, filled};
 use super::codegen::{Generated, Groups, PartitionWord, SinkShape};
 use super::compile::Compiler;
-use super::dry::{Dry, rows_of, texts};
+use super::dry::{Dry, texts};
 use super::image::{ColumnImage, Images};
 use super::launch::{Reading, Sinks};
 use super::memory::{Arena, Piece, Pool};
@@ -382,7 +382,7 @@ impl Run<'_> {
         let Attempt { number, plan, shapes, built, partition, room, .. } = *attempt;
         let source = &self.execution.sources()[plan.pipeline.source];
         let splits_groups = self.partitions.of(number) > 1;
-        let reading = Reading { plan, source, morsels, tables: shapes, built, splits_groups, rows: rows_of(&**source) };
+        let reading = Reading { plan, source, morsels, tables: shapes, built, splits_groups, rows: source.all_rows() };
         if morsels.is_empty() && self.sinks[number].is_none() {
             // Constants that leave nothing to be read have no kernel compiled, nor columns brought.
             let generated = self.text(&reading)?;
@@ -454,7 +454,7 @@ impl Run<'_> {
                 table.has_keyless = keyless != 0;
                 table.has_rows(rows);
                 let ends = &status[STATUS_WORDS + generated.counted.len()..];
-                let known = filled(generated, &table.shape, rows, rows_of(&**source), ends);
+                let known = filled(generated, &table.shape, rows, source.all_rows(), ends);
                 table.keys = known.key;
                 if !table.shape.is_split {
                     table.shape.filled = Some(known);

@@ -26,10 +26,10 @@ use onehop_pipeline::ir::{JoinKind, Pipeline, Sink, Step};
 use onehop_pipeline::{Error as PipelineError, Expr, Interval, Source};
 
 use super::built::Built;
-use super::dry::{rows_of, table_shape};
+use super::dry::table_shape;
 use super::partition::{Partition, Partitions, Passes, Thing};
 use super::plan::{ActKind, Plan};
-use super::result::{first_rows, may_meet};
+use super::result::first_rows;
 use super::run::{Answer, Attempt, Executor, Outcome, PipelineFacts, Run, WhenFull};
 use super::table::{Rows, TableShape};
 use super::{Error, Result};
@@ -54,7 +54,7 @@ impl Executor {
         let shapes = pipelines.iter().zip(execution.shapes()).enumerate();
         let tables: Vec<Thing> = shapes
             .filter_map(|(number, (pipeline, shape))| {
-                let rows = rows_of(&*execution.sources()[pipeline.source]);
+                let rows = execution.sources()[pipeline.source].all_rows();
                 let table = table_shape(execution, number, pipeline, shape, rows).ok()??;
                 Some(Thing { pipeline: number, bytes: table.bytes(rows), how: table.how() })
             })
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
             Sink::Collect { .. } | Sink::Top { .. } => chunks.push(self.carry(number, Partition::ALL)?),
         }
         let source = &self.execution.sources()[pipeline.source];
-        self.scans[number].iter().for_each(|(morsel, _)| source.finished(*morsel as usize));
+        source.all_finished(&mut self.scans[number].iter().map(|(morsel, _)| *morsel as usize));
         Ok(chunks)
     }
 
@@ -391,11 +391,10 @@ impl<'a> Run<'a> {
         }
         // What the whole column lies within is asked of no block.
         wanted.retain(|(column, interval)| !interval.contains(source.columns()[*column].interval));
-        let may_pass = |morsel: &usize| {
-            wanted.iter().all(|(column, interval)| may_meet(source.interval(*morsel, *column), *interval))
-        };
-        let all = (0..source.morsels()).filter(|morsel| source.rows(*morsel) > 0);
-        all.filter(may_pass).map(|morsel| (morsel as u32, source.rows(morsel) as u32)).collect()
+        let mut left: Vec<u32> = (0..source.morsels() as u32).collect();
+        wanted.iter().for_each(|(column, interval)| source.retain_within(*column, *interval, &mut left));
+        let with_rows = left.into_iter().map(|morsel| (morsel, source.rows(morsel as usize) as u32));
+        with_rows.filter(|(_, rows)| *rows > 0).collect()
     }
 
     /// The column that is the key of a table that is built, and the values of a partition, if rows of others need not be

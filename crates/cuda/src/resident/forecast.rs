@@ -22,7 +22,7 @@ pub fn foreseen(
 ) -> Outlook {
     let place = stored.columns[column];
     let of = OfColumn { domain: &source.columns()[column], place };
-    let blocks = || morsels.iter().map(|(morsel, _)| &stored.blocks[*morsel as usize]);
+    let blocks = || morsels.iter().map(|(morsel, _)| stored.blocks.at(*morsel as usize));
     let mut known: Option<(&CodeTable, u32)> = None;
     let mut codes = |morsel: usize| match (source.code_table(morsel, column), known) {
         // Codes of texts, of which there is but one dictionary.
@@ -37,10 +37,10 @@ pub fn foreseen(
     let forms = morsels
         .iter()
         .zip(blocks())
-        .map(|((morsel, _), (segment, block))| of.form(segment, *block, codes(*morsel as usize)));
+        .map(|((morsel, _), (segment, block))| of.form(segment, block, codes(*morsel as usize)));
     Outlook {
         forms: by_frequency(forms),
-        bytes: blocks().map(|(segment, block)| of.bytes(segment, *block)).collect(),
+        bytes: blocks().map(|(segment, block)| of.bytes(segment, block)).collect(),
         codes: runs.iter().map(|run| run.segment.column(place).dictionary_entries as usize).max().unwrap_or(0),
     }
 }

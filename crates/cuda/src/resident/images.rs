@@ -313,7 +313,7 @@ impl<'a> ResidentImages<'a> {
         for (SegmentRun { segment, morsels, .. }, kept) in runs.iter().zip(columns) {
             let mut codes: Option<Codes> = None;
             for morsel in morsels.clone() {
-                let Some(block) = kept.block(stored.blocks[morsel].1) else { return Ok(None) };
+                let Some(block) = kept.block(stored.blocks.at(morsel).1) else { return Ok(None) };
                 let (low, high) = block.widths;
                 let mut part = Part { low: block.low, high: block.high, valid: block.valid, ..Part::default() };
                 part.width = low + high;
@@ -455,7 +455,7 @@ impl ResidentImages<'_> {
         let kept = &self.sources[number];
         let Some((stored, runs)) = kept.stays(column) else { return Ok(None) };
         let segments = runs.iter().map(|run| {
-            let blocks = || stored.blocks[run.morsels.clone()].iter().map(|(_, block)| *block).collect();
+            let blocks = || run.morsels.clone().map(|morsel| stored.blocks.at(morsel).1).collect();
             (SegmentKey::of(&run.segment), (!run.is_whole).then(blocks))
         });
         let (segments, place) = (segments.collect(), stored.columns[column]);

@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field, Schema};
 use onehop_io::{Ledger, MemoryFile};
 use onehop_pipeline::ir::{Aggregate, JoinKind, Pipeline, Probe, Program, Sink, Step};
 use onehop_pipeline::{ArithmeticOp, Block, Bounds, CompareOp, Domain, Expr, Interval, Result, SegmentSource, Source};
-use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
+use onehop_segment::{BlockCache, BlockList, ColumnType, Segment, SegmentOptions, SegmentWriter};
 
 const BIGINT: Bounds = Bounds { min: i64::MIN as i128, max: i64::MAX as i128, type_name: "BIGINT" };
 /// Rows of a segment, at most.
@@ -45,7 +45,7 @@ pub fn stored(name: &str, columns: Vec<Vec<i64>>) -> Arc<dyn Source> {
     let fields = (0..columns.len()).map(|n| Field::new(format!("c{n}"), DataType::Int64, false));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let rows = columns[0].len();
-    let mut blocks = Vec::new();
+    let mut blocks = BlockList::default();
     for from in (0..rows).step_by(SEGMENT_ROWS) {
         let to = (from + SEGMENT_ROWS).min(rows);
         let mut writer = SegmentWriter::new(&schema, SegmentOptions::default()).unwrap();
@@ -57,11 +57,11 @@ pub fn stored(name: &str, columns: Vec<Vec<i64>>) -> Arc<dyn Source> {
         let file = MemoryFile::new("star.seg", Vec::new());
         writer.finish(&file, &ledger).unwrap();
         let segment = Arc::new(Segment::open(Arc::new(file), &ledger).unwrap());
-        blocks.extend((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)));
+        blocks.push_all(&segment, 0..segment.blocks());
     }
     let types: Vec<_> = (0..columns.len()).map(|n| (n, ColumnType::Int64, false)).collect();
     let cache = Arc::new(BlockCache::new(1 << 32));
-    Arc::new(SegmentSource::new(name, blocks, &types, cache, ledger, 0).unwrap())
+    Arc::new(SegmentSource::new(name, Arc::new(blocks), &types, cache, ledger, 0).unwrap())
 }
 
 /// Days of seven years as numbers like 19920131.

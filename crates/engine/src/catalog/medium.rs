@@ -1,6 +1,7 @@
 //! A store in a file of a [`Volume`]: for databases on volumes that are no directories of the operating system's, those of
 //! tests of crashes above all, where every write and every sync is an operation that may fail.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -61,9 +62,11 @@ impl Medium for VolumeMedium {
         if len <= self.len() {
             return Ok(());
         }
-        let failed = |e| self.failed("grow", e);
-        self.file.write_at(len - 1, &[0], &Ledger::default()).map_err(failed)?;
-        self.file.sync().map_err(failed)?;
+        self.file.write_at(len - 1, &[0], &Ledger::default()).map_err(|e| match e.source.kind() {
+            ErrorKind::StorageFull => Error::Full { object: self.name().into(), reason: e.to_string() },
+            _ => self.failed("grow", e),
+        })?;
+        self.file.sync().map_err(|e| self.failed("grow", e))?;
         self.len.store(len, SeqCst);
         Ok(())
     }

@@ -29,7 +29,7 @@ pub use definition::Definition;
 pub(crate) use deleted::{VECTOR_ROWS, VectorRows};
 pub(crate) use manifest::FILE as MANIFEST_FILE;
 pub(crate) use migrate::{Place, open};
-pub(crate) use store::{NEW_FILE, STORE_FILE};
+pub(crate) use store::{NEW_FILE, STORE_FILE, stands_on_nothing};
 
 use crate::Result;
 
@@ -296,6 +296,10 @@ pub type Hear<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<()>;
 pub trait CatalogStore: Send + Sync + fmt::Debug {
     /// The last committed catalog.
     fn load(&self) -> Result<Catalog>;
+
+    /// Whether commits that were in order have been taken back since the last [`load`](Self::load): nothing of them has
+    /// happened, and no commit is accepted before there is another.
+    fn is_behind(&self) -> bool;
 
     /// The rows of a table that are in no segment, by id: ascending.
     fn rows(&self, table: u64, hear: Hear<'_>) -> Result<()>;

@@ -4,6 +4,8 @@
 //! A commit is handed over under the next number of the store's, and made durable afterwards, by whoever waits for it
 //! first, for all who wait: one flush for many.
 
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
 use onehop_store::{ReadTransaction, Store, WriteTransaction};
 
 use super::records::{
@@ -26,6 +28,8 @@ pub(crate) struct StoreCatalog {
     store: Store,
     /// What messages call it.
     name: String,
+    /// That of the store when the catalog was last loaded: what is to be committed stands on it.
+    epoch: AtomicU64,
 }
 
 impl StoreCatalog {
@@ -34,7 +38,7 @@ impl StoreCatalog {
     /// # Errors
     /// [`ErrorKind::TooNew`] for a later version, [`ErrorKind::Corrupt`] for a store that has none.
     pub fn open(store: Store, name: String) -> Result<Self> {
-        let opened = Self { store, name };
+        let opened = Self { store, name, epoch: AtomicU64::new(0) };
         let tree = opened.store.read()?.tree(DATABASE)?;
         let Some(format) = tree.get(FORMAT_KEY)? else {
             return Err(opened.corrupt("it holds no catalog"));
@@ -51,7 +55,7 @@ impl StoreCatalog {
 
     /// Puts a whole catalog into an empty store. Durable when it returns.
     pub fn create(store: Store, name: String, catalog: &Catalog) -> Result<Self> {
-        let made = Self { store, name };
+        let made = Self { store, name, epoch: AtomicU64::new(0) };
         let transaction = made.store.write()?;
         transaction.tree(DATABASE)?.insert(FORMAT_KEY, FORMAT.to_le_bytes())?;
         put_numbers(&transaction, catalog)?;
@@ -114,6 +118,8 @@ impl StoreCatalog {
 
 impl CatalogStore for StoreCatalog {
     fn load(&self) -> Result<Catalog> {
+        // Nothing is in order that is not durable: what was is taken back, or was waited for, and commits are refused.
+        self.epoch.store(self.store.epoch(), SeqCst);
         let mut catalog = Catalog {
             generation: self.number(GENERATION_KEY)?,
             next_id: self.number(NEXT_ID_KEY)?,
@@ -161,6 +167,9 @@ impl CatalogStore for StoreCatalog {
 
     fn commit(&self, next: &Catalog, changes: &[Change]) -> Result<Pending> {
         let mut transaction = self.store.write()?;
+        if transaction.epoch() != self.epoch.load(SeqCst) {
+            return Err(stands_on_nothing());
+        }
         if changes.iter().any(is_of_catalog) {
             put_numbers(&transaction, next)?;
         }
@@ -172,10 +181,20 @@ impl CatalogStore for StoreCatalog {
         Ok(Pending::new(move || Ok(pending.wait()?)))
     }
 
+    fn is_behind(&self) -> bool {
+        self.store.epoch() != self.epoch.load(SeqCst)
+    }
+
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
         self.store.check()?.findings.into_iter().for_each(found);
         Ok(())
     }
+}
+
+/// The error of who has looked at a commit that has not happened.
+pub(crate) fn stands_on_nothing() -> Error {
+    Error::new(ErrorKind::Resources, "a commit of another session, which this one would stand on, found no room")
+        .with_hint("make room on the disk, and try again")
 }
 
 /// Whether a change is one of the catalog, not of rows.

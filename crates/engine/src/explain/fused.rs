@@ -280,8 +280,7 @@ impl Subtree<'_> {
 /// Counts blocks that a join rules out, by the partitions that they are in.
 fn count_partitions(facts: &mut ScanFacts, scan: &Scan, morsels: &[usize]) {
     for morsel in morsels {
-        let block = scan.plan.blocks.get(*morsel);
-        let partition = block.and_then(|block| facts.partitions.get_mut(block.partition as usize));
+        let partition = scan.plan.partition_of(*morsel).and_then(|number| facts.partitions.get_mut(number));
         partition.into_iter().for_each(|partition| partition.skipped_by_joins += 1);
     }
 }

@@ -130,9 +130,6 @@ fn partition_facts(plan: &PartitionPlan) -> PartitionFacts {
 
 /// A scan as planned. `columns` are the places in the table of those that are read.
 pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> ScanFacts {
-    let bytes_of = |segment: &onehop_segment::Segment, block| -> u64 {
-        columns.iter().map(|column| segment.stored_bytes(*column, block)).sum()
-    };
     // Segments that cannot be opened have failed the plan before.
     let segments = table.segments.iter().filter_map(|file| file.segment().ok());
     ScanFacts {
@@ -141,10 +138,9 @@ pub(crate) fn scan_facts(table: &Table, plan: &ScanPlan, columns: &[usize]) -> S
         columns: columns.iter().map(|column| table.schema.field(*column).name().clone()).collect(),
         late_columns: Vec::new(),
         stored_bytes: segments
-            .flat_map(|segment| (0..segment.blocks()).map(move |block| (segment, block)))
-            .map(|(segment, block)| bytes_of(segment, block))
+            .map(|segment| columns.iter().map(|column| segment.all_stored_bytes(*column)).sum::<u64>())
             .sum(),
-        planned_bytes: plan.blocks.iter().map(|block| bytes_of(&block.segment, block.block)).sum(),
+        planned_bytes: columns.iter().map(|column| plan.blocks.stored_bytes(*column)).sum(),
         blocks: plan.blocks_considered as u64,
         skipped_by_zone_map: plan.skipped_by_zone as u64,
         skipped_by_partition: plan.skipped_by_partition as u64,

@@ -5,8 +5,6 @@
 //! are read late, when their rows are known. Where pipelines cannot do without one, the columns of small tables get theirs.
 
 use std::cell::Cell;
-use std::collections::HashMap;
-use std::sync::Arc;
 
 use onehop_pipeline::{SegmentSource, Source, Type};
 
@@ -72,6 +70,5 @@ impl Dictionaries {
 
 /// Rows of the segments that are read, also of those of their blocks that are not: a dictionary is of whole segments.
 fn rows_of(plan: &ScanPlan) -> u64 {
-    let blocks = plan.blocks.iter().map(|block| (Arc::as_ptr(&block.segment), block.segment.rows()));
-    blocks.collect::<HashMap<_, _>>().values().sum()
+    plan.blocks.segments().iter().map(|segment| segment.rows()).sum()
 }

@@ -29,7 +29,7 @@ use onehop_pipeline::cpu::{
     Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StageTimes, StepRows,
     TableFacts, TopFacts, Worker,
 };
-use onehop_pipeline::{BatchSource, BatchSourceBuilder};
+use onehop_pipeline::{BatchSource, BatchSourceBuilder, Source};
 use onehop_segment::AheadFacts;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
@@ -496,7 +496,7 @@ impl Run {
             let Input::Derived(input) = input else { continue };
             let began = Instant::now();
             let (derived, reservation) = self.derive(number, input).await?;
-            let (rows, bytes) = (derived.all_rows() as u64, derived.bytes() as u64);
+            let (rows, bytes) = (derived.all_rows(), derived.bytes() as u64);
             if let Some(query) = &query {
                 query.expect_rows(rows);
             }

@@ -52,6 +52,7 @@ pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan, StopOnDrop};
 pub(crate) use self::input::{DerivedInput, Input, Scan};
 use self::node::FusedNode;
 pub(crate) use self::node::{Fused, FusedPlanner};
+pub(crate) use self::relation::is_of_database;
 
 use crate::place::Placing;
 use crate::query::Query;

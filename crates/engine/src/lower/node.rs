@@ -88,8 +88,7 @@ impl Fused {
     pub fn stored(&self) -> Vec<Option<Stored>> {
         let stored = |input: &Input| match input {
             Input::Table(Scan { plan, columns, .. }) => {
-                let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
-                Some(Stored { blocks, columns: columns.clone() })
+                Some(Stored { blocks: Arc::clone(&plan.blocks), columns: columns.clone() })
             }
             Input::Derived(_) => None,
         };

@@ -236,6 +236,11 @@ pub(super) fn table_of(node: &LogicalPlan) -> DataFusionResult<Option<Arc<Table>
     Ok(ours.map(|table| Arc::clone(table.table())))
 }
 
+/// Whether a node scans a table of the database.
+pub(crate) fn is_of_database(node: &LogicalPlan) -> DataFusionResult<bool> {
+    Ok(table_of(node)?.is_some())
+}
+
 /// The tables of the database below a node, sorted, those in pipelines included or not.
 pub(super) fn tables_below(node: &LogicalPlan, includes_fused: bool) -> DataFusionResult<Vec<String>> {
     let mut tables = Vec::new();

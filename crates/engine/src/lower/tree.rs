@@ -489,7 +489,7 @@ impl<'a> Planner<'a> {
             let column_type = column_type.map_err(|e| DataFusionError::from(Error::from(e)))?;
             typed.push((*place, column_type, field.is_nullable()));
         }
-        let blocks = plan.blocks.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
+        let blocks = Arc::clone(&plan.blocks);
         let ledger = Arc::new(Ledger::below(&self.ledger));
         let (cache, most_texts) = (Arc::clone(&self.cache), self.dictionaries.most_texts(&plan));
         let (of_source, changes) = (Arc::clone(&ledger), plan.changes());

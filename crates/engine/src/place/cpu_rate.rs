@@ -9,7 +9,7 @@ use onehop_io::{Ledger, MemoryFile};
 use onehop_pipeline::cpu::{self, Execution};
 use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink, Step};
 use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Expr, SegmentSource, Value};
-use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
+use onehop_segment::{BlockCache, BlockList, ColumnType, Segment, SegmentOptions, SegmentWriter};
 
 use crate::Result;
 
@@ -39,13 +39,12 @@ fn measure() -> Result<f64> {
     let file = MemoryFile::new("rows to measure with", Vec::new());
     writer.finish(&file, &ledger)?;
     let segment = Arc::new(Segment::open(Arc::new(file), &ledger)?);
-    let blocks: Vec<_> = (0..segment.blocks()).map(|block| (Arc::clone(&segment), block)).collect();
-    let bytes =
-        (0..3).flat_map(|column| blocks.iter().map(move |(segment, block)| segment.stored_bytes(column, *block)));
-    let bytes: u64 = bytes.sum();
+    let mut blocks = BlockList::default();
+    blocks.push_all(&segment, 0..segment.blocks());
+    let bytes: u64 = (0..3).map(|column| blocks.stored_bytes(column)).sum();
     let typed = [0, 1, 2].map(|column| (column, ColumnType::Int64, false));
     let cache = Arc::new(BlockCache::new(16 << 20));
-    let source = SegmentSource::new("rows to measure with", blocks, &typed, cache, ledger, 0)?;
+    let source = SegmentSource::new("rows to measure with", Arc::new(blocks), &typed, cache, ledger, 0)?;
     let execution = Execution::new(program(), vec![Arc::new(source)], 16 << 20)?;
     let mut best = f64::INFINITY;
     for _ in 0..RUNS {

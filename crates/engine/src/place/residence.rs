@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use onehop_pipeline::backend::{Backend, Control, Loaded, SegmentKey, Stored};
 use onehop_pipeline::{Error as PipelineError, SegmentSource, Source};
-use onehop_segment::{BlockCache, ColumnType};
+use onehop_segment::{BlockCache, BlockList, ColumnType};
 
 use super::Placing;
 use crate::database::Table;
@@ -59,12 +59,12 @@ pub(crate) fn device_name(text: &str) -> Result<String> {
 
 /// All blocks of a table, and some of its columns.
 pub(crate) fn stored(table: &Table, columns: Vec<usize>) -> Result<Stored> {
-    let mut blocks = Vec::new();
+    let mut blocks = BlockList::default();
     for file in &table.segments {
         let segment = file.segment()?;
-        blocks.extend((0..segment.blocks()).map(|block| (Arc::clone(segment), block)));
+        blocks.push_all(segment, 0..segment.blocks());
     }
-    Ok(Stored { blocks, columns })
+    Ok(Stored { blocks: Arc::new(blocks), columns })
 }
 
 /// Loads columns of a table, to stay. Blocks until that is done.
@@ -94,11 +94,11 @@ pub(crate) fn load(
         let field = table.schema.field(*column);
         let typed = [(*column, ColumnType::of(field.name(), field.data_type())?, field.is_nullable())];
         let (cache, ledger) = (Arc::clone(cache), Arc::clone(&ledgers[0]));
-        let loaded =
-            SegmentSource::new(&table.name, stored.blocks.clone(), &typed, cache, ledger, 0).and_then(|source| {
-                let source: Arc<dyn Source> = Arc::new(source);
-                residency.load(&source, &stored, placing.memory, &control)
-            });
+        let source = SegmentSource::new(&table.name, Arc::clone(&stored.blocks), &typed, cache, ledger, 0);
+        let loaded = source.and_then(|source| {
+            let source: Arc<dyn Source> = Arc::new(source);
+            residency.load(&source, &stored, placing.memory, &control)
+        });
         match loaded {
             Ok(Loaded { bytes, moved_bytes }) => {
                 done.loaded.bytes += bytes;

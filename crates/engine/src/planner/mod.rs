@@ -175,6 +175,22 @@ pub(crate) async fn plan_text(state: &SessionState, text: &str) -> DataFusionRes
     plan(state, parse_statement(text)?).await
 }
 
+/// A plan as the optimizer leaves it.
+pub(crate) fn optimized(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<LogicalPlan> {
+    state.optimize(plan).map_err(|e| subquery_errors::explained(e, plan))
+}
+
+/// An [`optimized`] plan as operators that are about to run for `query`. `asked` is what it was before: what an error is about.
+pub(crate) async fn physical_plan_of_optimized(
+    state: &SessionState,
+    plan: &LogicalPlan,
+    asked: &LogicalPlan,
+    query: &Arc<query::Query>,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let operators = Planner.create_physical_plan(plan, state).await;
+    runnable(operators.map_err(|e| subquery_errors::explained(e, asked))?, query)
+}
+
 /// A plan as operators that are about to run for `query`.
 pub(crate) async fn physical_plan(
     state: &SessionState,

@@ -65,8 +65,12 @@ const MAX_INTERVALS: usize = 4;
 /// Tokens that may follow each other without a comma: the stack for the tree of more would not be had.
 const MAX_CHAIN: usize = 2_000_000;
 
-/// Stack for parsing what does not nest.
+/// Stack for parsing what nests as deeply as it may.
 const BASE_STACK_BYTES: usize = 4 << 20;
+/// Stack for parsing a short statement: this, and so much for each token, which begins a level at most. Such a statement is parsed
+/// on the stack that is there: to get another one takes longer than to parse it.
+const SHORT_STACK_BYTES: usize = 512 << 10;
+const LEVEL_STACK_BYTES: usize = 48 << 10;
 /// Stack for visiting and dropping one level. An operator has at least two tokens.
 const STACK_BYTES_PER_TOKEN: usize = 512;
 
@@ -74,8 +78,10 @@ const STACK_BYTES_PER_TOKEN: usize = 512;
 pub(super) fn of_tokens(tokens: &[TokenWithSpan]) -> crate::Result<usize> {
     let mut chains = Chains { open: vec![0], sum: 0, longest: 0 };
     let mut repeated = Repeated::default();
+    let mut words = 0;
     for token in tokens {
         if !matches!(token.token, Token::Whitespace(_)) {
+            words += 1;
             chains.add(&token.token);
             repeated.add(&token.token)?;
         }
@@ -83,7 +89,8 @@ pub(super) fn of_tokens(tokens: &[TokenWithSpan]) -> crate::Result<usize> {
     if chains.longest > MAX_CHAIN {
         return Err(too_much("the statement has an expression", chains.longest, "tokens without a comma", MAX_CHAIN));
     }
-    Ok(BASE_STACK_BYTES + chains.longest * STACK_BYTES_PER_TOKEN)
+    let for_parser = (SHORT_STACK_BYTES + words * LEVEL_STACK_BYTES).min(BASE_STACK_BYTES);
+    Ok(for_parser + chains.longest * STACK_BYTES_PER_TOKEN)
 }
 
 /// Tokens since the last comma, in all brackets that are open.

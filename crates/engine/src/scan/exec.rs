@@ -112,16 +112,16 @@ impl SegmentScanExec {
         reservation
     }
 
-    /// The first blocks of a partition that have as many rows as are wanted.
-    fn wanted(&self, share: Range<usize>) -> &[BlockRef] {
-        let blocks = &self.plan.blocks[share];
+    /// The first blocks of a partition that have as many rows as are wanted; all but those that have none left.
+    fn wanted(&self, share: Range<usize>) -> Vec<BlockRef> {
         let mut rows = 0;
-        let is_wanted = |block: &&BlockRef| {
+        let is_wanted = |block: &BlockRef| {
             let is_wanted = rows < self.limit.unwrap_or(usize::MAX);
             rows += block.live_rows();
             is_wanted
         };
-        &blocks[..blocks.iter().take_while(is_wanted).count()]
+        let blocks = share.map(|at| self.plan.block(at)).take_while(is_wanted);
+        blocks.filter(|block| block.live_rows() > 0).collect()
     }
 
     /// The wanted columns that are the table's own.
@@ -206,9 +206,8 @@ impl ExecutionPlan for SegmentScanExec {
         }
         let ledger = query.as_ref().map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()));
         let memory = self.ahead_memory(&context);
-        let wanted: Vec<BlockRef> =
-            self.wanted(share.clone()).iter().filter(|block| block.live_rows() > 0).cloned().collect();
-        let blocks = wanted.iter().map(|block| (Arc::clone(&block.segment), block.block)).collect();
+        let wanted = self.wanted(share.clone());
+        let blocks = wanted.iter().map(|block| (&block.segment, block.block)).collect();
         let fresh: Vec<FreshSlice> = self.fresh.iter().skip(partition).step_by(self.shares.len()).cloned().collect();
         let (requested, columns) = (self.plan.requested, self.columns());
         Ok(Box::pin(ScanStream {

@@ -12,8 +12,9 @@ mod prune;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
@@ -24,7 +25,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use onehop_io::RequestedPath;
 use onehop_pipeline::Changes;
-use onehop_segment::{ColumnType, DeletedBlock, Predicate, Segment};
+use onehop_segment::{BlockList, ColumnType, DeletedBlock, DeletedRows, Predicate, Segment};
 
 use crate::Result;
 use crate::catalog::definition::quoted;
@@ -74,8 +75,6 @@ impl SegmentTable {
 pub(crate) struct BlockRef {
     pub segment: Arc<Segment>,
     pub block: usize,
-    /// The partition it is in; 0 where there are none.
-    pub partition: u32,
     /// The place of the segment in the table.
     pub place: usize,
     /// Its rows that are deleted, if any are.
@@ -88,6 +87,17 @@ impl BlockRef {
         let deleted = self.deleted.as_ref().map_or(0, |deleted| deleted.count());
         self.segment.block_rows(self.block).saturating_sub(deleted)
     }
+}
+
+/// A segment that is read, or a part of it.
+#[derive(Clone, Debug)]
+struct SegmentPart {
+    /// The partition it is in; 0 where there are none.
+    partition: u32,
+    /// The place of the segment in the table.
+    place: usize,
+    /// Its rows that are deleted, if any of those that are read are.
+    deleted: Option<Arc<DeletedRows>>,
 }
 
 /// What of a partition will be read, and what of it is got around.
@@ -107,10 +117,43 @@ impl PartitionPlan {
     }
 }
 
+/// Plans of scans of one version of a table: a query asks several times, and is often asked again itself.
+#[derive(Debug, Default)]
+pub(crate) struct ScanPlans(Mutex<VecDeque<(Predicate, ScanPlan)>>);
+
+impl ScanPlans {
+    /// Plans that are kept, the last ones.
+    const KEPT: usize = 8;
+
+    fn find(&self, predicate: &Predicate) -> Option<ScanPlan> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|(of, _)| of == predicate).map(|(_, plan)| plan.clone())
+    }
+
+    fn keep(&self, predicate: Predicate, plan: &ScanPlan) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.truncate(Self::KEPT - 1);
+        kept.push_front((predicate, plan.clone()));
+    }
+}
+
+/// Who makes another version of a table begins with a copy of this one, whose scans are not its own.
+impl Clone for ScanPlans {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
 /// What a scan will read, and what it got around.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScanPlan {
-    pub blocks: Vec<BlockRef>,
+    pub blocks: Arc<BlockList>,
+    /// Of each segment of these.
+    parts: Arc<[SegmentPart]>,
+    /// Rows of the blocks, deleted ones among them.
+    block_rows: u64,
+    /// Those of them that are deleted.
+    deleted_rows: u64,
     pub blocks_considered: usize,
     /// Blocks in partitions that cannot match.
     pub skipped_by_partition: usize,
@@ -129,6 +172,9 @@ pub(crate) struct ScanPlan {
 impl ScanPlan {
     pub fn new(table: &Table, filters: &[Expr]) -> Result<Self> {
         let predicate = prune::predicate(filters, &table.schema);
+        if let Some(known) = table.scans.find(&predicate) {
+            return Ok(known);
+        }
         let prunes = predicate != Predicate::Unknown;
         let condition = prunes.then(|| tested(filters, &table.schema));
         let wanted = partition::matching(&table.entry, &table.schema, &predicate)?;
@@ -137,6 +183,7 @@ impl ScanPlan {
         let partitions = by.into_iter().flat_map(|by| (0..by.count()).map(|number| partition(by.name(number as u32))));
         let fresh = Arc::clone(&table.fresh);
         let mut plan = Self { partitions: partitions.collect(), condition, fresh, ..Self::default() };
+        let (mut blocks, mut parts) = (BlockList::default(), Vec::new());
         for (place, file) in table.segments.iter().enumerate() {
             let segment = file.segment()?;
             let partition = file.entry.partition;
@@ -147,21 +194,50 @@ impl ScanPlan {
             } else if prunes && !segment.any_may_match(&predicate) {
                 of_segment.skipped_by_zone = segment.blocks();
             } else {
-                let may_match = segment.may_match(&predicate);
-                of_segment.skipped_by_zone = may_match.iter().filter(|may_match| !**may_match).count();
-                plan.blocks.reserve(may_match.len() - of_segment.skipped_by_zone);
-                let left = may_match.iter().enumerate().filter(|(_, may_match)| **may_match);
-                plan.blocks.extend(left.map(|(block, _)| BlockRef {
-                    segment: Arc::clone(segment),
-                    block,
-                    partition,
-                    place,
-                    deleted: file.deleted.as_ref().and_then(|deleted| deleted.block(block).cloned()),
-                }));
+                let before = blocks.len();
+                match prunes {
+                    false => blocks.push_all(segment, 0..segment.blocks()),
+                    true => {
+                        let may_match = segment.may_match(&predicate);
+                        let left = may_match.into_iter().enumerate().filter(|(_, may_match)| *may_match);
+                        blocks.push_all(segment, left.map(|(block, _)| block));
+                    }
+                }
+                of_segment.skipped_by_zone = segment.blocks() - (blocks.len() - before);
+                if blocks.len() > before {
+                    let in_blocks = |deleted: &&Arc<DeletedRows>| {
+                        let read = (before..blocks.len()).filter_map(|at| deleted.block(blocks.at(at).1));
+                        read.map(|deleted| deleted.count() as u64).sum::<u64>()
+                    };
+                    let gone = file.deleted.as_ref().map_or(0, |deleted| in_blocks(&deleted));
+                    let deleted = file.deleted.clone().filter(|_| gone > 0);
+                    plan.deleted_rows += gone;
+                    parts.push(SegmentPart { partition, place, deleted });
+                }
             }
             plan.count(partition, &of_segment);
         }
+        plan.block_rows = blocks.rows();
+        (plan.blocks, plan.parts) = (Arc::new(blocks), parts.into());
+        table.scans.keep(predicate, &plan);
         Ok(plan)
+    }
+
+    /// A block that is read.
+    ///
+    /// # Panics
+    /// If there are not so many, as indexing does.
+    pub fn block(&self, at: usize) -> BlockRef {
+        let (segment, block) = self.blocks.at(at);
+        let SegmentPart { place, deleted, .. } = &self.parts[self.blocks.segment_at(at)];
+        let deleted = deleted.as_ref().and_then(|deleted| deleted.block(block).cloned());
+        BlockRef { segment: Arc::clone(segment), block, place: *place, deleted }
+    }
+
+    /// The partition that a block is in; `None` if there are not so many.
+    pub fn partition_of(&self, at: usize) -> Option<usize> {
+        self.blocks.get(at)?;
+        Some(self.parts[self.blocks.segment_at(at)].partition as usize)
     }
 
     fn count(&mut self, partition: u32, of_segment: &PartitionPlan) {
@@ -184,8 +260,8 @@ impl ScanPlan {
 
     /// How bytes travel, from the first file that is read.
     pub fn path(&self) -> String {
-        let Some(first) = self.blocks.first() else { return "none".into() };
-        let file = first.segment.file_by(self.requested);
+        let Some((first, _)) = self.blocks.get(0) else { return "none".into() };
+        let file = first.file_by(self.requested);
         file.map_or_else(|_| "not to be had".into(), |file| file.hints().path.to_string())
     }
 
@@ -221,7 +297,7 @@ impl ScanPlan {
 
     /// Rows to read, fresh ones among them and deleted ones not.
     pub fn rows(&self) -> usize {
-        self.blocks.iter().map(BlockRef::live_rows).sum::<usize>() + self.fresh_rows() as usize
+        (self.block_rows - self.deleted_rows + self.fresh_rows()) as usize
     }
 
     /// Those of them that no segment holds.
@@ -231,7 +307,7 @@ impl ScanPlan {
 
     /// Rows of the blocks that are deleted.
     pub fn deleted_rows(&self) -> u64 {
-        self.blocks.iter().filter_map(|block| block.deleted.as_ref()).map(|deleted| deleted.count() as u64).sum()
+        self.deleted_rows
     }
 
     /// Whether what it reads is what segments hold, neither more nor less.
@@ -241,9 +317,8 @@ impl ScanPlan {
 
     /// What it reads besides, or not, for a pipeline's source.
     pub fn changes(&self) -> Changes {
-        let has_deleted = self.blocks.iter().any(|block| block.deleted.is_some());
-        let blocks = self.blocks.iter().filter(|_| has_deleted);
-        Changes { deleted: blocks.map(|block| block.deleted.clone()).collect(), fresh: self.fresh.runs() }
+        let blocks = 0..if self.deleted_rows > 0 { self.blocks.len() } else { 0 };
+        Changes { deleted: blocks.map(|at| self.block(at).deleted).collect(), fresh: self.fresh.runs() }
     }
 }
 
@@ -318,10 +393,7 @@ impl SegmentTable {
                 false => ColumnStatistics::new_unknown(),
             });
         }
-        let bytes_of = |block: &BlockRef| -> u64 {
-            projection.iter().filter(stored).map(|column| block.segment.stored_bytes(*column, block.block)).sum()
-        };
-        let bytes: u64 = plan.blocks.iter().map(bytes_of).sum();
+        let bytes: u64 = projection.iter().filter(stored).map(|column| plan.blocks.stored_bytes(*column)).sum();
         Ok(Statistics {
             num_rows: exactly(rows),
             // What operators above will hold is decoded, about three times as large as what is stored.

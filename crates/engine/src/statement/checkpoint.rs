@@ -78,7 +78,7 @@ const MOST_BYTES: u64 = 256 << 20;
 
 async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
     let writing = context.database.writing(&context.settings()).await?;
-    let seen = context.database.head(&writing);
+    let seen = context.database.head(&writing)?;
     // Somebody may have dropped it meanwhile.
     let Some(table) = seen.table(name) else { return Ok(()) };
     let segments: Vec<TableSegment> =
@@ -92,7 +92,7 @@ async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
         edit.gone_rows.extend(part?.0);
     }
     let moved = Arc::new(Table { segments, fresh: Arc::clone(&table.fresh), ..Table::clone(table) });
-    let of_target = context.of_target(&seen, &moved);
+    let of_target = context.of_target(&seen, &moved)?;
     let columns: Vec<String> = table.entry.columns.iter().map(|column| quoted(&column.name)).collect();
     let plan = of_target.plan_query(modify::target_query(&columns.join(", "))?).await?;
     let target = context.load_target(table);

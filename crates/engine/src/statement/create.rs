@@ -308,7 +308,7 @@ impl CreateTable {
         let casts =
             self.columns.iter().map(|c| format!("CAST(NULL AS {}) AS {}", c.data_type, quoted(&normal(&c.name))));
         let text = format!("SELECT {}", casts.collect::<Vec<_>>().join(", "));
-        let plan = planner::plan_text(&context.state, &text).await?;
+        let plan = planner::plan_text(context.state()?, &text).await?;
         let fields = plan.schema().fields().iter().zip(&self.columns).map(|(field, column)| {
             let is_nullable = !column.options.iter().any(|option| matches!(option.option, ColumnOption::NotNull));
             field.as_ref().clone().with_nullable(is_nullable)

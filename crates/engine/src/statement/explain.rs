@@ -155,7 +155,7 @@ async fn explained(
         _ => return Err(no_query()),
     }
     let sql = text.map_or_else(|| query.to_string(), |text| text.trim().trim_end_matches(';').trim_end().into());
-    let settled = (mode == ExplainMode::Plan).then(|| planning(context));
+    let settled = (mode == ExplainMode::Plan).then(|| planning(context)).transpose()?;
     let context = settled.as_ref().unwrap_or(context);
     let plan = context.plan(query).await?;
     let physical = context.physical_plan(plan).await?;
@@ -186,27 +186,20 @@ async fn explained(
 }
 
 /// A context in which a statement is planned and not run: what would fail it then is told, and fails nothing.
-pub(super) fn planning<'a>(context: &Context<'a>) -> Context<'a> {
-    let mut state = context.state.as_ref().clone();
+pub(super) fn planning<'a>(context: &Context<'a>) -> Result<Context<'a>> {
+    let mut state = context.state()?.as_ref().clone();
     let fusing = state.config().get_extension::<Fusing>();
     if let Some(fusing) = fusing.filter(|fusing| fusing.fallback == Fallback::Error) {
         let told = Fusing { fallback: Fallback::Warn, ..fusing.as_ref().clone() };
         state.config_mut().set_extension(Arc::new(told));
     }
-    Context {
-        database: context.database,
-        snapshot: Arc::clone(&context.snapshot),
-        state: Arc::new(state),
-        settings: context.settings,
-        query: Arc::clone(&context.query),
-        transaction: context.transaction,
-    }
+    Ok(context.with_state(&context.snapshot, state))
 }
 
 /// Runs a plan to its end.
 async fn run(physical: &Arc<dyn ExecutionPlan>, context: &Context<'_>) -> Result<Totals> {
     let began = Instant::now();
-    let mut stream = execute_stream(Arc::clone(physical), context.state.task_ctx())?;
+    let mut stream = execute_stream(Arc::clone(physical), context.state()?.task_ctx())?;
     let work = async move {
         let (mut rows, mut bytes) = (0, 0);
         while let Some(batch) = stream.next().await {

@@ -158,9 +158,9 @@ pub(super) async fn load(
         [] => plan,
         columns => sorted(plan, columns, target, first)?,
     };
-    let physical = files::spread(context.physical_plan(plan).await?, context.state.config().target_partitions())?;
+    let physical = files::spread(context.physical_plan(plan).await?, context.state()?.config().target_partitions())?;
     context.query.planned();
-    load::load(physical, context.state.task_ctx(), target, most_rows, addresses).await
+    load::load(physical, context.state()?.task_ctx(), target, most_rows, addresses).await
 }
 
 /// Columns go by position: the plan's names need not be the table's.

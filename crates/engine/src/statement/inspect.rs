@@ -60,7 +60,7 @@ fn create(name: &ObjectName, context: &Context<'_>) -> Result<RecordBatch> {
 async fn describe(name: &ObjectName, context: &Context<'_>) -> Result<RecordBatch> {
     let name = table_name(name)?;
     let reference = datafusion::common::TableReference::bare(name);
-    let schema = context.state.schema_for_ref(reference.clone())?;
+    let schema = context.state()?.schema_for_ref(reference.clone())?;
     let Some(table) = schema.table(reference.table()).await? else {
         return Err(crate::Error::unknown_table(reference.table(), []));
     };

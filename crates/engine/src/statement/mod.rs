@@ -18,7 +18,7 @@ mod values;
 mod view;
 mod write;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
@@ -36,11 +36,12 @@ pub(crate) use self::insert::{add_segments, writable_table};
 use crate::database::{Database, Snapshot, Table};
 use crate::load::Target;
 use crate::planner;
+use crate::plans;
 use crate::query::{Done, Output, Query};
 use crate::resolve::Names;
 use crate::settings::Settings;
 use crate::transaction::{Transaction, refuse_failed};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Session};
 
 /// A parsed statement.
 #[derive(Debug)]
@@ -63,10 +64,11 @@ enum Statement {
 
 /// What carrying out a statement needs.
 pub(crate) struct Context<'a> {
+    session: &'a Session,
     pub database: &'a Database,
     pub snapshot: Arc<Snapshot>,
-    /// Resolves names in the snapshot, counts into the query's ledger.
-    pub state: Arc<SessionState>,
+    /// See [`state`](Self::state).
+    state: OnceLock<Arc<SessionState>>,
     pub settings: &'a Mutex<Settings>,
     pub query: Arc<Query>,
     /// The session's, if it is in one.
@@ -74,17 +76,61 @@ pub(crate) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// With another snapshot, and a table of it, or a part of one, under the name [`crate::resolve::TARGET`].
-    fn of_target(&self, snapshot: &Arc<Snapshot>, target: &Arc<Table>) -> Context<'a> {
-        let state = Names::rebind(&self.state, snapshot, target);
-        Context {
+    /// What a statement that sees `snapshot` is carried out with.
+    pub fn new(
+        session: &'a Session,
+        settings: &'a Mutex<Settings>,
+        transaction: &'a Mutex<Option<Transaction>>,
+        snapshot: Arc<Snapshot>,
+        query: Arc<Query>,
+    ) -> Self {
+        let database = session.database();
+        Self { session, database, snapshot, state: OnceLock::new(), settings, query, transaction }
+    }
+
+    /// What DataFusion plans and runs with: it resolves names in the snapshot, and counts into the query's ledger. Made when it
+    /// is first asked for: that takes longer than what a statement without a plan does.
+    ///
+    /// # Errors
+    /// The directory for what is spilled cannot be used.
+    fn state(&self) -> Result<&Arc<SessionState>> {
+        if let Some(state) = self.state.get() {
+            return Ok(state);
+        }
+        let state = self.session.state(&self.query, &self.snapshot)?;
+        Ok(self.state.get_or_init(|| Arc::new(state)))
+    }
+
+    /// The optimized plan of a text that was asked before, with a state that is enough for it.
+    fn known_plan(&self, text: &str) -> Result<Option<Arc<LogicalPlan>>> {
+        // A transaction sees what it has changed itself, and may have failed.
+        if self.transaction().is_some() {
+            return Ok(None);
+        }
+        let plan = self.database.plans().find(text, self.settings().threads(), &self.snapshot);
+        if plan.is_some() {
+            let state = self.session.state_of_known_plan(&self.query)?;
+            self.state.get_or_init(|| Arc::new(state));
+        }
+        Ok(plan)
+    }
+
+    /// The same with another state, and what that sees.
+    fn with_state(&self, snapshot: &Arc<Snapshot>, state: SessionState) -> Self {
+        Self {
+            session: self.session,
             database: self.database,
             snapshot: Arc::clone(snapshot),
-            state: Arc::new(state),
+            state: OnceLock::from(Arc::new(state)),
             settings: self.settings,
             query: Arc::clone(&self.query),
             transaction: self.transaction,
         }
+    }
+
+    /// With another snapshot, and a table of it, or a part of one, under the name [`crate::resolve::TARGET`].
+    fn of_target(&self, snapshot: &Arc<Snapshot>, target: &Arc<Table>) -> Result<Self> {
+        Ok(self.with_state(snapshot, Names::rebind(self.state()?, snapshot, target)))
     }
 
     /// Where rows for a table are written.
@@ -98,14 +144,39 @@ impl<'a> Context<'a> {
     }
 
     async fn plan(&self, statement: DataFusionStatement) -> Result<LogicalPlan> {
-        let state = Arc::clone(&self.state);
+        let state = Arc::clone(self.state()?);
         self.query.apart(async move { Ok(planner::plan(&state, statement).await?) }).await
     }
 
     /// Operators that are about to run.
     async fn physical_plan(&self, plan: LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
-        let (state, query) = (Arc::clone(&self.state), Arc::clone(&self.query));
+        let (state, query) = (Arc::clone(self.state()?), Arc::clone(&self.query));
         self.query.apart(async move { Ok(planner::physical_plan(&state, &plan, &query).await?) }).await
+    }
+
+    /// The operators of a plan that was optimized already.
+    async fn physical_plan_of_optimized(&self, plan: Arc<LogicalPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let (state, query) = (Arc::clone(self.state()?), Arc::clone(&self.query));
+        // It was made into operators before: it has no error of its own.
+        let work = async move { Ok(planner::physical_plan_of_optimized(&state, &plan, &plan, &query).await?) };
+        self.query.apart(work).await
+    }
+
+    /// As [`physical_plan`](Self::physical_plan), of the statement's own text: what can be asked again is kept.
+    async fn physical_plan_to_keep(&self, plan: LogicalPlan, text: &str) -> Result<Arc<dyn ExecutionPlan>> {
+        let (state, query, database) = (Arc::clone(self.state()?), Arc::clone(&self.query), self.database.clone());
+        let (text, threads, snapshot) = (text.to_string(), self.settings().threads(), Arc::clone(&self.snapshot));
+        let work = async move {
+            let is_repeatable = plans::is_repeatable(&plan)?;
+            let optimized = Arc::new(planner::optimized(&state, &plan)?);
+            let physical = planner::physical_plan_of_optimized(&state, &optimized, &plan, &query).await?;
+            if is_repeatable {
+                let is_current = || Arc::ptr_eq(&database.snapshot(), &snapshot);
+                database.plans().keep(&text, threads, &snapshot, optimized, is_current);
+            }
+            Ok(physical)
+        };
+        self.query.apart(work).await
     }
 
     fn settings(&self) -> Settings {
@@ -115,9 +186,12 @@ impl<'a> Context<'a> {
 
 /// Parses and carries out one statement. If it fails in a transaction, that has failed.
 pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
+    if let Some(plan) = context.known_plan(text)? {
+        return select::known(plan, context).await.map(Output::Rows);
+    }
     let in_transaction = context.transaction().is_some();
     let outcome = match parse(text) {
-        Ok(statement) => carry_out(statement, context).await,
+        Ok(statement) => carry_out(statement, text, context).await,
         Err(e) => Err(e),
     };
     if let (true, Some(transaction)) = (in_transaction, context.transaction().as_mut()) {
@@ -129,7 +203,7 @@ pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
     outcome
 }
 
-async fn carry_out(statement: Statement, context: &Context<'_>) -> Result<Output> {
+async fn carry_out(statement: Statement, text: &str, context: &Context<'_>) -> Result<Output> {
     // How a transaction ends does not depend on how it went.
     if !matches!(statement, Statement::Transaction(_)) {
         let is_failed = context.transaction().as_ref().map(Transaction::is_failed);
@@ -155,7 +229,7 @@ async fn carry_out(statement: Statement, context: &Context<'_>) -> Result<Output
         Statement::Transaction(control) => control.run(context).await.map(Output::Done),
         // In a format of DataFusion's.
         Statement::Other(statement) if matches!(&*statement, DataFusionStatement::Explain(e) if !e.options.analyze) => {
-            select::run(*statement, &explain::planning(context)).await
+            select::run(*statement, text, &explain::planning(context)?).await
         }
         Statement::Other(statement) => {
             if let Some((table, rows)) = values::rows_of(&statement, &context.snapshot)
@@ -163,7 +237,7 @@ async fn carry_out(statement: Statement, context: &Context<'_>) -> Result<Output
             {
                 return Ok(Output::Done(done));
             }
-            select::run(*statement, context).await
+            select::run(*statement, text, context).await
         }
     }
 }

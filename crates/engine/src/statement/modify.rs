@@ -160,7 +160,7 @@ impl Modify {
             write.edit(&table.name, edit, None, context).await?;
             return Ok(done("DELETE", Some(rows)));
         }
-        let of_target = context.of_target(&write.seen, &table);
+        let of_target = context.of_target(&write.seen, &table)?;
         let query = self.query(&table)?;
         let plan = of_target.plan_query(query).await?;
         let addresses = Addresses::default();
@@ -168,7 +168,7 @@ impl Modify {
             Kind::Delete => {
                 let physical = of_target.physical_plan(plan).await?;
                 context.query.planned();
-                load::addresses(physical, of_target.state.task_ctx(), &addresses).await?;
+                load::addresses(physical, of_target.state()?.task_ctx(), &addresses).await?;
                 ("DELETE", None)
             }
             Kind::Update(_) => ("UPDATE", Some(insert::load_rows(plan, &table, Some(&addresses), &of_target).await?)),

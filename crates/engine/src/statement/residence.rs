@@ -226,12 +226,8 @@ async fn set(table: &Arc<Table>, device: Option<String>, context: &Context<'_>) 
 /// Loads what belongs on a device, as it is committed now.
 pub(super) async fn follow(name: &str, context: &Context<'_>) -> Result<()> {
     let snapshot = context.database.snapshot();
-    let (Some(table), Some(fusing)) = (
-        snapshot.table(name).filter(|table| table.entry.residence.is_some()),
-        context.state.config().get_extension::<Fusing>(),
-    ) else {
-        return Ok(());
-    };
+    let Some(table) = snapshot.table(name).filter(|table| table.entry.residence.is_some()) else { return Ok(()) };
+    let Some(fusing) = context.state()?.config().get_extension::<Fusing>() else { return Ok(()) };
     let (table, query) = (Arc::clone(table), Arc::clone(&context.query));
     let stop = crate::lower::StopOnDrop::default();
     let cancelled = Arc::clone(&stop.0);
@@ -240,7 +236,7 @@ pub(super) async fn follow(name: &str, context: &Context<'_>) -> Result<()> {
 }
 
 async fn load(table: &Arc<Table>, columns: Vec<usize>, device: String, context: &Context<'_>) -> Result<LoadedTable> {
-    let Some(fusing) = context.state.config().get_extension::<Fusing>() else {
+    let Some(fusing) = context.state()?.config().get_extension::<Fusing>() else {
         return Err(Error::new(ErrorKind::Internal, "a session without pipelines"));
     };
     let (table, query) = (Arc::clone(table), Arc::clone(&context.query));

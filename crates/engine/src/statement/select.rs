@@ -1,14 +1,17 @@
 //! Queries, EXPLAIN, and whatever else DataFusion plans.
 
+use std::sync::Arc;
+
 use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 
 use super::{Context, insert};
 use crate::query::{Output, Rows};
 use crate::{Error, ErrorKind, Result};
 
-pub(super) async fn run(statement: DataFusionStatement, context: &Context<'_>) -> Result<Output> {
+/// `text` is the statement's.
+pub(super) async fn run(statement: DataFusionStatement, text: &str, context: &Context<'_>) -> Result<Output> {
     let plan = context.plan(statement).await?;
     match plan {
         LogicalPlan::Dml(dml) => insert::run(dml, context).await.map(Output::Done),
@@ -23,7 +26,15 @@ pub(super) async fn run(statement: DataFusionStatement, context: &Context<'_>) -
             }
             other => unsupported(other.name()),
         },
-        plan => query(plan, context).await.map(Output::Rows),
+        plan => {
+            // In a transaction, it is about what that has changed.
+            let in_transaction = context.transaction().is_some();
+            let physical = match in_transaction {
+                true => context.physical_plan(plan).await?,
+                false => context.physical_plan_to_keep(plan, text).await?,
+            };
+            rows(physical, context).map(Output::Rows)
+        }
     }
 }
 
@@ -33,7 +44,15 @@ fn unsupported(what: &str) -> Result<Output> {
 
 /// Runs a plan as a stream.
 pub(super) async fn query(plan: LogicalPlan, context: &Context<'_>) -> Result<Rows> {
-    let physical = context.physical_plan(plan).await?;
+    rows(context.physical_plan(plan).await?, context)
+}
+
+/// Runs a plan that was optimized before.
+pub(super) async fn known(plan: Arc<LogicalPlan>, context: &Context<'_>) -> Result<Rows> {
+    rows(context.physical_plan_of_optimized(plan).await?, context)
+}
+
+fn rows(physical: Arc<dyn ExecutionPlan>, context: &Context<'_>) -> Result<Rows> {
     context.query.planned();
-    Rows::new(execute_stream(physical, context.state.task_ctx())?, &context.query)
+    Rows::new(execute_stream(physical, context.state()?.task_ctx())?, &context.query)
 }

@@ -113,7 +113,7 @@ async fn begin(is_immediate: bool, context: &Context<'_>) -> Result<Done> {
     }
     let transaction = if is_immediate {
         let writing = context.database.writing(&context.settings()).await?;
-        Transaction::new(context.database.head(&writing), Some(writing))
+        Transaction::new(context.database.head(&writing)?, Some(writing))
     } else {
         Transaction::new(context.database.snapshot(), None)
     };

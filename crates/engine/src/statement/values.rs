@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewArray, new_null_array};
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewBuilder, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::sql::parser::Statement as DataFusionStatement;
@@ -168,8 +168,17 @@ fn is_date(text: &str) -> bool {
     text.len() == 10 && text.bytes().enumerate().all(is_right)
 }
 
+/// What literals of one kind stand for; `None` if one is of another.
+fn values<'a, T>(literals: &[Literal<'a>], value: impl Fn(&Literal<'a>) -> Option<T>) -> Option<Vec<Option<T>>> {
+    let of = |literal: &Literal<'a>| match literal {
+        Literal::Null => Some(None),
+        other => value(other).map(Some),
+    };
+    literals.iter().map(of).collect()
+}
+
 /// The literals of a column in its type: by the cast that the plan would carry out.
-fn column(literals: &[Literal<'_>], field: &Field) -> Option<ArrayRef> {
+fn column<'a>(literals: &[Literal<'a>], field: &Field) -> Option<ArrayRef> {
     if !field.is_nullable() && literals.iter().any(|literal| matches!(literal, Literal::Null)) {
         return None;
     }
@@ -180,29 +189,25 @@ fn column(literals: &[Literal<'_>], field: &Field) -> Option<ArrayRef> {
     use DataType::{Boolean, Date32, Decimal128, Float64, Int8, Int16, Int32, Int64, Utf8View};
     let array: ArrayRef = match field.data_type() {
         Int8 | Int16 | Int32 | Int64 | Float64 | Decimal128(..) => {
-            let whole = |literal: &Literal<'_>| match literal {
-                Literal::Whole(number) => Some(Some(*number)),
-                Literal::Null => Some(None),
-                _ => None,
-            };
-            Arc::new(Int64Array::from(literals.iter().map(whole).collect::<Option<Vec<_>>>()?))
+            let whole = |literal: &Literal<'_>| if let Literal::Whole(number) = literal { Some(*number) } else { None };
+            Arc::new(Int64Array::from(values(literals, whole)?))
         }
         ty @ (Utf8View | Date32) => {
-            let text = |literal: &Literal<'_>| match literal {
-                Literal::Text(text) if *ty == Date32 && !is_date(text) => None,
-                Literal::Text(text) => Some(Some(text.to_string())),
-                Literal::Null => Some(None),
+            let text = |literal: &Literal<'a>| match literal {
+                Literal::Text(text) if *ty == Utf8View || is_date(text) => Some(*text),
                 _ => None,
             };
-            Arc::new(literals.iter().map(text).collect::<Option<StringViewArray>>()?)
+            let texts = values(literals, text)?;
+            // As much memory as they take, and no more: there may be many such rows.
+            let bytes = texts.iter().flatten().map(|text| text.len()).sum::<usize>();
+            let block = u32::try_from(bytes).ok()?.max(1);
+            let mut array = StringViewBuilder::with_capacity(texts.len()).with_fixed_block_size(block);
+            array.extend(texts);
+            Arc::new(array.finish())
         }
         Boolean => {
-            let truth = |literal: &Literal<'_>| match literal {
-                Literal::Truth(truth) => Some(Some(*truth)),
-                Literal::Null => Some(None),
-                _ => None,
-            };
-            Arc::new(BooleanArray::from(literals.iter().map(truth).collect::<Option<Vec<_>>>()?))
+            let truth = |literal: &Literal<'_>| if let Literal::Truth(truth) = literal { Some(*truth) } else { None };
+            Arc::new(BooleanArray::from(values(literals, truth)?))
         }
         _ => return None,
     };

@@ -36,7 +36,7 @@ impl Context<'_> {
     pub(super) async fn write_what_it_sees(&self) -> Result<Write> {
         let writing = self.take_place().await?;
         let seen = match (&writing, self.transaction().as_ref()) {
-            (Some(writing), _) => self.database.head(writing),
+            (Some(writing), _) => self.database.head(writing)?,
             (None, Some(transaction)) => Arc::clone(transaction.view()),
             (None, None) => return Err(no_transaction()),
         };
@@ -53,7 +53,7 @@ impl Context<'_> {
         match self.transaction().as_mut() {
             None => Ok(Some(writing)),
             Some(transaction) => {
-                transaction.begin_writing(writing, self.database);
+                transaction.begin_writing(writing, self.database)?;
                 Ok(None)
             }
         }

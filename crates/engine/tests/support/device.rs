@@ -266,7 +266,7 @@ impl Ready {
         ran.moved_bytes = stored.bytes() - ran.resident_bytes;
         control.ledgers[source].moved(Hop::HostToDevice, ran.moved_bytes as usize);
         let mut resident = self.device.resident.lock().unwrap();
-        for (segment, _) in &stored.blocks {
+        for (segment, _) in stored.blocks.iter() {
             for column in &stored.columns {
                 if let Some((_, hits, _)) = resident.get_mut(&(SegmentKey::of(segment), *column)) {
                     *hits += 1;
@@ -289,8 +289,8 @@ impl Residency for Fake {
         let mut resident = self.resident.lock().unwrap();
         for column in &stored.columns {
             let mut of_segment: HashMap<SegmentKey, u64> = HashMap::new();
-            for (segment, block) in &stored.blocks {
-                *of_segment.entry(SegmentKey::of(segment)).or_default() += segment.stored_bytes(*column, *block);
+            for (segment, block) in stored.blocks.iter() {
+                *of_segment.entry(SegmentKey::of(segment)).or_default() += segment.stored_bytes(*column, block);
             }
             for (segment, bytes) in of_segment {
                 loaded.bytes += bytes;
@@ -315,7 +315,7 @@ impl Residency for Fake {
         let bytes = |column: &usize| -> u64 {
             let blocks = stored.blocks.iter();
             let there = blocks.filter(|(segment, _)| resident.contains_key(&(SegmentKey::of(segment), *column)));
-            there.map(|(segment, block)| segment.stored_bytes(*column, *block)).sum()
+            there.map(|(segment, block)| segment.stored_bytes(*column, block)).sum()
         };
         stored.columns.iter().map(bytes).sum()
     }

@@ -105,7 +105,7 @@ impl Execution {
         for (pipeline, shape) in self.program.pipelines.iter().zip(&self.shapes) {
             let source = Arc::clone(&self.sources[pipeline.source]);
             // An empty table's keys rule every morsel out: steps are compiled for it, and rows counted without it.
-            let rows = (0..source.morsels()).map(|morsel| source.live_rows(morsel) as u64).sum();
+            let rows = source.all_live_rows();
             let stage = Stage::new(pipeline, shape, source, &tables, &self.budget)?;
             planned.push(stage.planned(rows));
             if let CompiledSink::Build { layout, payload, .. } = &stage.sink {

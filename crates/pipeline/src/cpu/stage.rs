@@ -370,8 +370,10 @@ fn morsels(pipeline: &Pipeline, source: &dyn Source, tables: &Tables) -> (Vec<us
         let Step::Probe(Probe { table, kind: JoinKind::Inner | JoinKind::Semi, keys, .. }) = step else { continue };
         let [Expr::Register(register)] = keys.as_slice() else { continue };
         let (Some(column), Some(wanted)) = (pipeline.columns.get(*register), tables[*table].interval) else { continue };
-        let may_match =
-            |morsel: &usize| source.interval(*morsel, *column).is_none_or(|held| !held.intersection(wanted).is_empty());
+        let may_match = |morsel: &usize| {
+            !wanted.is_empty()
+                && source.interval(*morsel, *column).is_none_or(|held| !held.intersection(wanted).is_empty())
+        };
         let (left, mut ruled_out): (Vec<usize>, Vec<usize>) = morsels.into_iter().partition(may_match);
         morsels = left;
         ruled_out.retain(|morsel| source.is_block(*morsel));

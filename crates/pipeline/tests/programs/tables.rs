@@ -10,7 +10,7 @@ use onehop_pipeline::{
     BatchSourceBuilder, Bounds, Changes, DictionaryFunction, Error, Expr, FreshChunk, FreshRun, Interval,
     SegmentSource, Source,
 };
-use onehop_segment::{BlockCache, DeletedRows, Segment, SegmentOptions, SegmentWriter};
+use onehop_segment::{BlockCache, BlockList, DeletedRows, Segment, SegmentOptions, SegmentWriter};
 use proptest::prelude::*;
 
 /// A row: booleans are 0 and 1, texts are numbers in their order ([`text_of`]).
@@ -156,7 +156,7 @@ fn gone(kind: usize) -> Row {
 /// Rows in segments, those among them that are deleted, and fresh ones.
 fn stored(rows: &[Row], is_deleted: impl Fn(usize) -> bool, fresh: Vec<FreshRun>) -> Arc<dyn Source> {
     let ledger = Arc::new(Ledger::default());
-    let (mut blocks, mut deleted) = (Vec::new(), Vec::new());
+    let (mut blocks, mut deleted) = (BlockList::default(), Vec::new());
     // Blocks of one vector, and of a whole one and a short one: rows of both may end up in one frame.
     let (segment_rows, block_rows) = if rows.len().is_multiple_of(2) { (1500, 1024) } else { (1124, 2048) };
     for (number, rows) in rows.chunks(segment_rows).enumerate() {
@@ -169,7 +169,7 @@ fn stored(rows: &[Row], is_deleted: impl Fn(usize) -> bool, fresh: Vec<FreshRun>
         let gone = (0..rows.len()).filter(|row| is_deleted(number * segment_rows + row));
         let gone = DeletedRows::new(gone.map(|row| (row / block_rows, (row % block_rows) as u16)));
         deleted.extend((0..segment.blocks()).map(|block| gone.block(block).cloned()));
-        blocks.extend((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)));
+        blocks.push_all(&segment, 0..segment.blocks());
     }
     let types = [
         onehop_segment::ColumnType::Int32,
@@ -182,7 +182,7 @@ fn stored(rows: &[Row], is_deleted: impl Fn(usize) -> bool, fresh: Vec<FreshRun>
     let columns: Vec<_> = types.into_iter().enumerate().map(|(i, t)| (i, t, true)).collect();
     let cache = Arc::new(BlockCache::new(1 << 20));
     let changes = Changes { deleted, fresh };
-    Arc::new(SegmentSource::with_changes("t", blocks, &columns, cache, ledger, 0, changes).unwrap())
+    Arc::new(SegmentSource::with_changes("t", Arc::new(blocks), &columns, cache, ledger, 0, changes).unwrap())
 }
 
 /// What is computed from a text: whether its number is a multiple of 3, the same where NULL is one, its number, and a

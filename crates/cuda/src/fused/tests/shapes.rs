@@ -10,7 +10,7 @@ use onehop_io::{Ledger, MemoryFile};
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues};
 use onehop_pipeline::ir::Program;
 use onehop_pipeline::{Bounds, Expr, SegmentSource, Source};
-use onehop_segment::{BlockCache, ColumnType, Segment, SegmentOptions, SegmentWriter};
+use onehop_segment::{BlockCache, BlockList, ColumnType, Segment, SegmentOptions, SegmentWriter};
 
 use super::star::Star;
 use crate::fake;
@@ -35,18 +35,18 @@ pub fn stored_batch(
     block_rows: usize,
 ) -> Arc<dyn Source> {
     let ledger = Arc::new(Ledger::default());
-    let mut blocks = Vec::new();
+    let mut blocks = BlockList::default();
     for from in (0..batch.num_rows()).step_by(segment_rows) {
         let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows }).unwrap();
         writer.append(&batch.slice(from, segment_rows.min(batch.num_rows() - from))).unwrap();
         let file = MemoryFile::new("t.seg", Vec::new());
         writer.finish(&file, &ledger).unwrap();
         let segment = Arc::new(Segment::open(Arc::new(file), &ledger).unwrap());
-        blocks.extend((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)));
+        blocks.push_all(&segment, 0..segment.blocks());
     }
     let cache = Arc::new(BlockCache::new(1 << 24));
     // Texts get a dictionary, however many.
-    Arc::new(SegmentSource::new("t", blocks, types, cache, ledger, u64::MAX).unwrap())
+    Arc::new(SegmentSource::new("t", Arc::new(blocks), types, cache, ledger, u64::MAX).unwrap())
 }
 
 pub fn options() -> Options {

@@ -60,7 +60,7 @@ impl CopyFrom {
         self.options.check(source.format)?;
         let rows = match source.format {
             Format::Csv => self.open_csv(&source, &wanted, context).await?,
-            _ => source.table(&*context.state, &self.options.csv, None).await?,
+            _ => source.table(&**context.state()?, &self.options.csv, None).await?,
         };
         let plan = LogicalPlanBuilder::scan(TableReference::bare("file"), provider_as_source(rows), None)?.build()?;
         let plan = fit(plan, &wanted, &table, &self.path)?;
@@ -114,7 +114,7 @@ impl CopyFrom {
         if shape.has_trailing_delimiter {
             fields.push(Field::new(TRAILING, DataType::Utf8View, true));
         }
-        source.table(&*context.state, &csv, Some(Arc::new(Schema::new(fields)))).await
+        source.table(&**context.state()?, &csv, Some(Arc::new(Schema::new(fields)))).await
     }
 
     fn shape(&self, name: &str, mut record: Vec<String>, wanted: &[Field]) -> Result<Shape> {

@@ -129,7 +129,7 @@ async fn write(
     context: &Context<'_>,
 ) -> Result<u64> {
     let (url, store) = export.store()?;
-    context.state.runtime_env().register_object_store(&url, store);
+    context.state()?.runtime_env().register_object_store(&url, store);
     let statement = DataFusionStatement::CopyTo(CopyToStatement {
         source,
         target: url.to_string(),

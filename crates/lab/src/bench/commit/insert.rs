@@ -44,6 +44,8 @@ pub struct Inserts {
     data: Data,
     next: AtomicU64,
     runs: u32,
+    /// Of all sessions.
+    runtime: tokio::runtime::Runtime,
     /// Goes last.
     _folder: Folder,
 }
@@ -61,7 +63,6 @@ struct Bare<'a>(&'a Inserts);
 struct SqlWorker<'a> {
     inserts: &'a Inserts,
     session: Session,
-    runtime: tokio::runtime::Runtime,
 }
 
 impl Inserts {
@@ -81,9 +82,10 @@ impl Inserts {
         let store = Store::open(&store, &Options::default())?;
         let database = Database::open(&path.join("rows.onehop"), &DatabaseOptions::default()).map_err(sql)?;
         let session = database.session().map_err(sql)?;
-        let made = runtime()?.block_on(session.sql("CREATE TABLE pairs (id BIGINT, value VARCHAR)"));
+        let runtime = runtime()?;
+        let made = runtime.block_on(session.sql("CREATE TABLE pairs (id BIGINT, value VARCHAR)"));
         made.map_err(sql)?;
-        Ok(Self { database, store, data, next: AtomicU64::new(1), runs: 0, _folder: folder })
+        Ok(Self { database, store, data, next: AtomicU64::new(1), runs: 0, runtime, _folder: folder })
     }
 
     /// Both in turns, each for `runtime` in all, by so many threads.
@@ -149,7 +151,7 @@ impl Worker for Bare<'_> {
 
 impl drive::Store for Sql<'_> {
     fn worker(&self) -> Result<Box<dyn Worker + '_>, Failure> {
-        Ok(Box::new(SqlWorker { inserts: self.0, session: self.0.database.session()?, runtime: runtime()? }))
+        Ok(Box::new(SqlWorker { inserts: self.0, session: self.0.database.session()? }))
     }
 }
 
@@ -157,7 +159,7 @@ impl Worker for SqlWorker<'_> {
     fn commit(&mut self, pairs: &[(Key, Vec<u8>)]) -> Result<(), Failure> {
         for (_, value) in pairs {
             let insert = format!("INSERT INTO pairs VALUES ({}, '{}')", self.inserts.id(), text(value));
-            self.runtime.block_on(self.session.sql(&insert))?;
+            self.inserts.runtime.block_on(self.session.sql(&insert))?;
         }
         Ok(())
     }
@@ -169,7 +171,8 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| Error::Driver(e.into()))
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().map_err(|e| Error::Driver(e.into()))
 }
 
 fn sql(error: onehop_engine::Error) -> Error {
