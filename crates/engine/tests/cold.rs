@@ -42,7 +42,7 @@ fn sample(runtime: &Runtime) -> (tempfile::TempDir, PathBuf) {
     made_by(runtime, sql)
 }
 
-/// What comes of a query when segments misbehave, and how often they were called.
+/// What comes of a query when segments misbehave, and how often the one that was called most often was.
 fn with_faults(
     runtime: &Runtime,
     path: &Path,
@@ -59,7 +59,7 @@ fn with_faults(
     });
     let database = Database::on_volume(Arc::new(volume), &options(&[("threads", "2"), ("exec.mode", mode)])).unwrap();
     let outcome = runtime.block_on(rows(&database.session().unwrap(), sql));
-    let calls = opened.lock().unwrap().iter().map(|file| file.calls()).sum();
+    let calls = opened.lock().unwrap().iter().map(|file| file.calls()).max().unwrap_or(0);
     (outcome, calls)
 }
 
@@ -73,14 +73,14 @@ fn an_error_at_every_read_is_that_error() {
         let (outcome, calls) = with_faults(&runtime, &path, mode, &[], sql);
         let answer = outcome.unwrap();
         assert!(sql == join || answer == [answer_of_all()]);
-        // A scan of DataFusion's reads neighbours at once.
-        assert!(calls >= 8, "only {calls} reads");
-        let mut elsewhere = 0;
+        // The first page, the trailer, the footer, and each column: neighbours are read at once.
+        assert!(calls >= 6, "only {calls} reads");
+        let (mut elsewhere, mut errors) = (0, 0);
         for at in 0..calls {
-            let (outcome, _) = with_faults(&runtime, &path, mode, &[Fault::FailFrom(at)], sql);
-            // How many reads there are depends on who was faster.
+            let (outcome, reached) = with_faults(&runtime, &path, mode, &[Fault::FailFrom(at)], sql);
+            // How many reads there are depends on who was faster: there may have been none that failed.
             let error = match outcome {
-                Ok(rows) if at + 4 > calls => {
+                Ok(rows) if reached <= at => {
                     assert!(rows == answer);
                     continue;
                 }
@@ -90,7 +90,9 @@ fn an_error_at_every_read_is_that_error() {
             assert_eq!(error.kind(), ErrorKind::Io, "{said}");
             assert!(said.contains(".seg (") && said.contains("bytes at offset"), "{mode}: {said}");
             elsewhere += usize::from(!said.contains("(column \"") || !said.contains("block "));
+            errors += 1;
         }
+        assert!(errors >= 5, "{mode}: only {errors} errors");
         // The first page, the trailer and the footer are no column's.
         assert!(elsewhere <= 3, "{mode}: {elsewhere} errors name no column and block");
     }

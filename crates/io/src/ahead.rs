@@ -7,11 +7,13 @@
 //! Invariants:
 //! - Nobody waits for memory. A read begins when the [`Allowance`] has its buffer; one that is wanted and has not begun is
 //!   withdrawn, and whoever wants it reads it themselves. So many may share an allowance, however slow one of them is.
+//! - But for a device that has as much to do as it should: it would be slower with more. Then what is wanted begins next.
 //! - It never fails. What could not be read is not there: whoever wants it reads it themselves, and gets the error.
-//! - What is asked for is read once, at most, and kept until it is taken or forgotten.
+//! - What is asked for is read once, at most, and kept until it is taken or forgotten; with what waits behind it in the
+//!   file, up to a length from which a longer read is no faster. Each part is then a buffer of its own.
 //! - Dropping it lets nothing more begin, and waits for what is in flight; [`ReadAhead::abandon`] does not wait.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -36,6 +38,7 @@ struct Shared {
     /// Something that was in flight is not any more.
     arrived: Condvar,
     allowance: Allowance,
+    request_bytes: usize,
     is_over: AtomicBool,
 }
 
@@ -49,15 +52,24 @@ impl fmt::Debug for Shared {
 struct State {
     /// What has not begun, the least rank first.
     waiting: BTreeSet<(usize, Extent)>,
-    reads: HashMap<Extent, Read>,
+    /// By where they are.
+    reads: BTreeMap<Extent, Read>,
     /// Of all that was asked for and is neither taken nor forgotten.
     bytes: usize,
+    /// Threads that begin what waits, and how many of them have as much in flight as their device wants.
+    lanes: usize,
+    busy_lanes: usize,
+    /// How many of them wait for something to be asked for.
+    idle_lanes: usize,
 }
 
 #[derive(Debug)]
 enum Read {
-    /// By its rank.
-    Waiting(usize),
+    /// By its rank, and whether somebody waits for it already.
+    Waiting {
+        rank: usize,
+        is_awaited: bool,
+    },
     /// In flight, and whether somebody waits for it.
     Flying {
         is_awaited: bool,
@@ -69,23 +81,26 @@ enum Read {
 }
 
 impl ReadAhead {
-    /// A thread for each queue, which knows the files by their numbers. Their buffers are of the allowance.
-    pub fn start(queues: Vec<Box<dyn Queue<LentBuf>>>, allowance: Allowance) -> Self {
+    /// A thread for each queue, which knows the files by their numbers. Their buffers are of the allowance. What follows
+    /// each other in a file is read at once, up to so many bytes.
+    pub fn start(queues: Vec<Box<dyn Queue<LentBuf>>>, allowance: Allowance, request_bytes: usize) -> Self {
         let path = queues.first().map(|queue| queue.path());
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             asked: Condvar::new(),
             arrived: Condvar::new(),
             allowance,
+            request_bytes,
             is_over: AtomicBool::new(false),
         });
         let spawn = |queue: Box<dyn Queue<LentBuf>>| {
-            let lane = Lane { shared: Arc::clone(&shared), flying: HashMap::new(), begun: 0 };
+            let lane = Lane { shared: Arc::clone(&shared), flying: HashMap::new(), begun: 0, is_busy: false };
             // Where there is no thread to be had, nothing is read ahead.
             thread::Builder::new().name("onehop-read".into()).spawn(move || lane.run(queue)).ok()
         };
-        let threads = queues.into_iter().filter_map(spawn).collect();
-        Self { shared, threads, path }
+        shared.lock().lanes = queues.len();
+        let threads: Vec<_> = queues.into_iter().map(spawn).collect();
+        Self { shared, threads: threads.into_iter().flatten().collect(), path }
     }
 
     /// The path of what is read.
@@ -105,28 +120,36 @@ impl ReadAhead {
         for (rank, extent) in extents {
             debug_assert!(extent.offset.is_multiple_of(PAGE_BYTES as u64));
             if extent.bytes > 0 && !state.reads.contains_key(&extent) {
-                state.reads.insert(extent, Read::Waiting(rank));
+                state.reads.insert(extent, Read::Waiting { rank, is_awaited: false });
                 state.waiting.insert((rank, extent));
                 state.bytes += extent.bytes;
             }
         }
+        let is_awaited = state.idle_lanes > 0;
         drop(state);
-        self.shared.asked.notify_all();
+        if is_awaited {
+            self.shared.asked.notify_all();
+        }
     }
 
-    /// What was asked for, if it has been read or is being read: then it is waited for. From now on the buffer is the
-    /// caller's to account for.
+    /// What was asked for, if it has been read, or is being read or about to be: then it is waited for. From now on the
+    /// buffer is the caller's to account for.
     pub fn take(&self, extent: &Extent) -> Option<AlignedBuf> {
         let mut state = self.shared.lock();
         loop {
+            let is_busy = state.lanes > 0 && state.busy_lanes == state.lanes;
             match state.reads.get_mut(extent)? {
-                Read::Flying { is_awaited } => {
+                Read::Flying { is_awaited } => *is_awaited = true,
+                Read::Waiting { rank, is_awaited } if is_busy => {
                     *is_awaited = true;
-                    state = self.shared.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    let before = std::mem::take(rank);
+                    state.waiting.remove(&(before, *extent));
+                    state.waiting.insert((0, *extent));
                 }
                 Read::Unwanted => return None,
-                Read::Waiting(_) | Read::Ready(_) | Read::Failed => break,
+                Read::Waiting { .. } | Read::Ready(_) | Read::Failed => break,
             }
+            state = self.shared.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let Some(Read::Ready(lent)) = state.remove(extent) else { return None };
         drop(state);
@@ -147,7 +170,10 @@ impl ReadAhead {
                     *flying = Read::Unwanted;
                     state.bytes -= extent.bytes;
                 }
-                Some(_) => dropped.extend(state.remove(&extent)),
+                Some(other) => {
+                    is_any_awaited |= matches!(other, Read::Waiting { is_awaited: true, .. });
+                    dropped.extend(state.remove(&extent));
+                }
             }
         }
         // Freed where nobody waits for it.
@@ -216,15 +242,19 @@ impl Shared {
 /// One thread's part.
 struct Lane {
     shared: Arc<Shared>,
-    /// What is in flight, by its tag.
-    flying: HashMap<u64, Extent>,
+    /// What is in flight, by its tag: of a file, one behind the other.
+    flying: HashMap<u64, Vec<Extent>>,
     begun: u64,
+    is_busy: bool,
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
         // Also when its queue has failed, or it has panicked: nobody waits for what does not come.
-        self.shared.tell(self.flying.drain().map(|(_, extent)| (extent, Read::Failed)));
+        self.shared.tell(self.flying.drain().flat_map(|(_, run)| run).map(|extent| (extent, Read::Failed)));
+        self.busy(false);
+        self.shared.lock().lanes -= 1;
+        self.shared.arrived.notify_all();
     }
 }
 
@@ -241,6 +271,7 @@ impl Lane {
             if queue.is_idle() && come.is_empty() {
                 return;
             }
+            self.busy(queue.is_busy());
             self.shared.tell(come.drain(..));
             if queue.is_idle() {
                 continue;
@@ -249,16 +280,32 @@ impl Lane {
                 return;
             }
             for one in done.drain(..) {
-                let (tag, outcome) = match one.advance() {
+                let (tag, buffer) = match one.advance() {
                     Advance::Rest(transfer) => {
                         queue.submit(transfer);
                         continue;
                     }
-                    Advance::Whole(transfer) => (transfer.tag, Read::Ready(transfer.buffer)),
-                    Advance::Failed(transfer, _) => (transfer.tag, Read::Failed),
+                    Advance::Whole(transfer) => (transfer.tag, Some(transfer.buffer)),
+                    Advance::Failed(transfer, _) => (transfer.tag, None),
                 };
-                come.extend(self.flying.remove(&tag).map(|extent| (extent, outcome)));
+                come.extend(parts(self.flying.remove(&tag).unwrap_or_default(), buffer));
             }
+        }
+    }
+
+    /// Whether its device has enough to do. Who waits for something to begin looks again when it has not.
+    fn busy(&mut self, is_busy: bool) {
+        if is_busy == self.is_busy {
+            return;
+        }
+        self.is_busy = is_busy;
+        let mut state = self.shared.lock();
+        if is_busy {
+            state.busy_lanes += 1;
+        } else {
+            state.busy_lanes -= 1;
+            drop(state);
+            self.shared.arrived.notify_all();
         }
     }
 
@@ -271,40 +318,91 @@ impl Lane {
             if shared.is_over.load(Acquire) {
                 return None;
             }
-            let Some((rank, extent)) = state.waiting.first().copied() else {
+            let Some((_, extent)) = state.waiting.first().copied() else {
                 if !may_wait {
                     return None;
                 }
+                state.idle_lanes += 1;
                 state = shared.asked.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle_lanes -= 1;
                 continue;
             };
-            let bytes = extent.bytes.next_multiple_of(PAGE_BYTES);
-            let Some(buffer) = shared.allowance.take(bytes) else {
+            let run = state.run_from(extent, shared.request_bytes);
+            let (run, buffer) = match shared.allowance.take(run.iter().map(padded).sum()) {
+                Some(buffer) => (run, Some(buffer)),
+                None => (vec![extent], shared.allowance.take(padded(&extent))),
+            };
+            let Some(buffer) = buffer else {
                 if !may_wait {
                     return None;
                 }
                 drop(state);
-                shared.allowance.wait_for(bytes, &shared.is_over);
+                shared.allowance.wait_for(padded(&extent), &shared.is_over);
                 state = shared.lock();
                 continue;
             };
-            state.waiting.remove(&(rank, extent));
-            state.reads.insert(extent, Read::Flying { is_awaited: false });
+            for extent in &run {
+                if let Some(Read::Waiting { rank, is_awaited }) = state.reads.remove(extent) {
+                    state.waiting.remove(&(rank, *extent));
+                    state.reads.insert(*extent, Read::Flying { is_awaited });
+                }
+            }
             let tag = self.begun;
             self.begun += 1;
-            self.flying.insert(tag, extent);
-            let Extent { file, offset, bytes: needed } = extent;
+            let Extent { file, offset, .. } = extent;
+            let bytes: usize = run.iter().map(padded).sum();
+            // Behind the last there may be nothing, at the end of the file.
+            let needed = bytes - run.last().map_or(0, |last| padded(last) - last.bytes);
+            self.flying.insert(tag, run);
             return Some(Transfer { direction: Direction::Read, file, offset, at: 0, bytes, needed, buffer, tag });
         }
     }
 }
 
+/// Whole pages.
+fn padded(extent: &Extent) -> usize {
+    extent.bytes.next_multiple_of(PAGE_BYTES)
+}
+
+/// What has become of each part of what was read at once, or of nothing.
+fn parts(run: Vec<Extent>, buffer: Option<LentBuf>) -> impl Iterator<Item = (Extent, Read)> {
+    let (mut rest, mut left) = (buffer, run.len());
+    run.into_iter().map(move |extent| {
+        left -= 1;
+        let mut part = rest.take();
+        if left > 0 {
+            // Memory that cannot be parted is of no use to anybody: those who want it read it themselves.
+            rest = part.as_mut().and_then(|buffer| buffer.split_off(padded(&extent)));
+            part = part.filter(|_| rest.is_some());
+        }
+        (extent, part.map_or(Read::Failed, Read::Ready))
+    })
+}
+
 impl State {
+    /// What waits, from an extent that does on, as far as one follows the other in the file: so many bytes in all, or the
+    /// one extent.
+    fn run_from(&self, first: Extent, most_bytes: usize) -> Vec<Extent> {
+        let (mut run, mut bytes) = (vec![first], padded(&first));
+        loop {
+            let from = Extent { file: first.file, offset: first.offset + bytes as u64, bytes: 0 };
+            match self.reads.range(from..).next() {
+                Some((next, Read::Waiting { .. }))
+                    if (next.file, next.offset) == (from.file, from.offset) && bytes + padded(next) <= most_bytes =>
+                {
+                    run.push(*next);
+                    bytes += padded(next);
+                }
+                _ => return run,
+            }
+        }
+    }
+
     /// Takes out what is not in flight.
     fn remove(&mut self, extent: &Extent) -> Option<Read> {
         let read = self.reads.remove(extent)?;
         self.bytes -= extent.bytes;
-        if let Read::Waiting(rank) = read {
+        if let Read::Waiting { rank, .. } = read {
             self.waiting.remove(&(rank, *extent));
         }
         Some(read)

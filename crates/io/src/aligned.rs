@@ -95,6 +95,19 @@ impl AlignedBuf {
         self.len = self.len.min(len);
     }
 
+    /// Leaves the first `at` bytes, whole pages and not all, and hands out what is behind them, which from now on is a buffer
+    /// of its own. `None`, and nothing has happened, if there is no such place, and for memory of the allocator, which takes
+    /// back only all that it gave.
+    pub(crate) fn split_off(&mut self, at: usize) -> Option<Self> {
+        let is_within = at > 0 && at.is_multiple_of(PAGE_BYTES) && at < self.capacity;
+        let slab = Arc::clone(self.slab.as_ref().filter(|_| is_within)?);
+        // SAFETY: `at` is within the buffer's bytes.
+        let start = unsafe { self.start.add(at) };
+        let behind = Self { start, len: self.len.saturating_sub(at), capacity: self.capacity - at, slab: Some(slab) };
+        (self.len, self.capacity) = (self.len.min(at), at);
+        Some(behind)
+    }
+
     /// The contents as 32-bit words in the machine's order. The length in bytes must be a multiple of four.
     #[inline]
     pub fn words(&self) -> &[u32] {

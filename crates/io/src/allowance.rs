@@ -6,7 +6,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Acquire;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::AlignedBuf;
 
@@ -19,22 +19,31 @@ pub struct Allowance {
 #[derive(Debug)]
 struct Shared {
     limit: usize,
-    left: Mutex<usize>,
+    state: Mutex<State>,
     returned: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Bytes that nobody has.
+    left: usize,
+    /// Who waits for some: to wake nobody is a call of the system's as well.
+    waiting: usize,
 }
 
 impl Allowance {
     /// So many bytes.
     pub fn new(limit: usize) -> Self {
-        Self { shared: Arc::new(Shared { limit, left: Mutex::new(limit), returned: Condvar::new() }) }
+        let state = Mutex::new(State { left: limit, waiting: 0 });
+        Self { shared: Arc::new(Shared { limit, state, returned: Condvar::new() }) }
     }
 
     /// A buffer, if that leaves the sum within the limit. Its contents are what its last owner left, or zeroes.
     pub fn take(&self, bytes: usize) -> Option<LentBuf> {
         let credit = bytes.min(self.shared.limit);
         {
-            let mut left = self.shared.left.lock().unwrap_or_else(PoisonError::into_inner);
-            *left = left.checked_sub(credit)?;
+            let mut state = self.shared.lock();
+            state.left = state.left.checked_sub(credit)?;
         }
         // If this ends the process, nobody asks any more.
         Some(LentBuf {
@@ -46,16 +55,24 @@ impl Allowance {
     /// Waits until so many bytes are left, or it is over.
     pub fn wait_for(&self, bytes: usize, is_over: &AtomicBool) {
         let credit = bytes.min(self.shared.limit);
-        let mut left = self.shared.left.lock().unwrap_or_else(PoisonError::into_inner);
-        while *left < credit && !is_over.load(Acquire) {
-            left = self.shared.returned.wait(left).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.lock();
+        state.waiting += 1;
+        while state.left < credit && !is_over.load(Acquire) {
+            state = self.shared.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.waiting -= 1;
     }
 
     /// Has everybody who waits look whether it is over.
     pub fn wake(&self) {
-        let _left = self.shared.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let _state = self.shared.lock();
         self.shared.returned.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,6 +88,14 @@ impl LentBuf {
     pub fn into_inner(self) -> AlignedBuf {
         drop(self.credit);
         self.buffer
+    }
+
+    /// As [`AlignedBuf::split_off`]: each part counts for itself.
+    pub(crate) fn split_off(&mut self, at: usize) -> Option<Self> {
+        let buffer = self.buffer.split_off(at)?;
+        let behind = self.credit.bytes.saturating_sub(at);
+        self.credit.bytes -= behind;
+        Some(Self { buffer, credit: Credit { bytes: behind, of: Arc::clone(&self.credit.of) } })
     }
 }
 
@@ -96,8 +121,13 @@ struct Credit {
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        *self.of.left.lock().unwrap_or_else(PoisonError::into_inner) += self.bytes;
-        self.of.returned.notify_all();
+        let mut state = self.of.lock();
+        state.left += self.bytes;
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.of.returned.notify_all();
+        }
     }
 }
 

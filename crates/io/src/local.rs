@@ -7,7 +7,7 @@
 //! Direct transfers need offset, length and address in whole pages. What is not aligned goes through a page-aligned
 //! bounce buffer, and the ledger sees the second copy.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -75,20 +75,16 @@ impl LocalFile {
         if mode == Mode::Create {
             options.create(true).truncate(true);
         }
-        // Opening a pipe waits for its other end, without this; regular files do not look at it.
-        options.custom_flags(OFlags::NONBLOCK.bits() as i32);
         let wants_direct = matches!(requested, RequestedPath::HostDirect | RequestedPath::PreferHostDirect);
         if wants_direct {
-            let mut direct = options.clone();
-            direct.custom_flags((OFlags::DIRECT | OFlags::NONBLOCK).bits() as i32);
-            match direct.open(path).and_then(|file| try_direct(&file).map(|()| file)) {
+            match open(&options, OFlags::DIRECT, path).and_then(|file| try_direct(&file).map(|()| file)) {
                 Ok(file) => return Ok(Self::of(file, name, Path::HostDirect)),
                 Err(e) if requested == RequestedPath::HostDirect => return Err(failed(e)),
                 // The buffered open below has its own say, and its own error.
                 Err(_) => {}
             }
         }
-        let file = options.open(path).map_err(failed)?;
+        let file = open(&options, OFlags::empty(), path).map_err(failed)?;
         if !file.metadata().map_err(|e| Error::new(operation, &name, e))?.is_file() {
             return Err(Error::new(operation, name, io::Error::other("not a regular file")));
         }
@@ -200,11 +196,12 @@ pub fn memory_bytes() -> u64 {
 /// How much in flight keeps the device of a file busy.
 ///
 /// One with a single hardware queue works off one transfer after the other, as the disks of virtual machines do: these are
-/// at their best with 2 to 4 MiB, and lose a third of their rate with ten times that. One with many, as NVMe drives have,
-/// or of which nobody knows, as arrays, is to have enough for 50 GB/s at half a millisecond.
+/// at their best with 2 to 4 MiB, of which there is half as much again in case that the next is late, and lose a third of
+/// their rate with ten times that. One with many, as NVMe drives have, or of which nobody knows, as arrays, is to have
+/// enough for 50 GB/s at half a millisecond.
 fn in_flight_bytes(file: &File) -> usize {
     match hardware_queues(file) {
-        Some(1) => 4 << 20,
+        Some(1) => 6 << 20,
         _ => 24 << 20,
     }
 }
@@ -216,6 +213,14 @@ fn hardware_queues(file: &File) -> Option<usize> {
     // A partition's are those of its disk.
     let of = |folder: &str| std::fs::read_dir(format!("/sys/dev/block/{major}:{minor}/{folder}")).ok();
     Some(of("mq").or_else(|| of("../mq"))?.count())
+}
+
+/// Does not wait for the other end if there is a pipe at the path.
+fn open(options: &OpenOptions, flags: OFlags, path: &FsPath) -> io::Result<File> {
+    let file = options.clone().custom_flags((flags | OFlags::NONBLOCK).bits() as i32).open(path)?;
+    // Regular files do not look at the flag, and cuFile refuses those that have it.
+    rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 /// Some file systems take the flag and refuse the transfer.

@@ -8,16 +8,21 @@ mod stuck;
 mod support;
 
 use std::fs;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Condvar, Mutex};
 
 use onehop_io::{
-    Allowance, BlockingQueue, Extent, Fault, FaultyQueue, LentBuf, LocalFile, Queue, ReadAhead, ReadAt, RequestedPath,
-    UringQueue,
+    Allowance, BlockingQueue, Extent, Fault, FaultyQueue, Ledger, LentBuf, LocalFile, Queue, ReadAhead, ReadAt,
+    RequestedPath, UringQueue,
 };
 use stuck::Stuck;
 use support::mix;
 
 const LIMIT: usize = 200_000;
+
+/// Each read by itself, and several at once.
+const REQUEST_BYTES: [usize; 2] = [0, 100_000];
 
 struct Sample {
     _dir: tempfile::TempDir,
@@ -99,11 +104,11 @@ fn take_all(sample: &Sample, ahead: &ReadAhead, seed: u64) -> usize {
 fn what_is_taken_is_what_is_there() {
     for requested in [RequestedPath::Buffered, RequestedPath::PreferHostDirect] {
         let sample = Sample::new(requested);
-        for seed in 0..20 {
+        for (seed, request_bytes) in (0..20).flat_map(|seed| REQUEST_BYTES.map(|bytes| (seed, bytes))) {
             let faults = [Fault::Short(seed), Fault::InterruptAt(seed % 5)];
             for queues in sample.queues(if seed % 2 == 0 { &faults } else { &[] }) {
                 let allowance = Allowance::new(LIMIT);
-                let ahead = ReadAhead::start(queues, allowance.clone());
+                let ahead = ReadAhead::start(queues, allowance.clone(), request_bytes);
                 take_all(&sample, &ahead, seed);
                 drop(ahead);
                 assert!(is_all_back(&allowance));
@@ -118,7 +123,7 @@ fn what_was_asked_for_comes() {
     let sample = Sample::new(RequestedPath::Buffered);
     for queues in sample.queues(&[]) {
         let allowance = Allowance::new(LIMIT);
-        let ahead = ReadAhead::start(queues, allowance.clone());
+        let ahead = ReadAhead::start(queues, allowance.clone(), 0);
         for (n, extent) in sample.extents().into_iter().enumerate() {
             ahead.ask([(n, extent)]);
             // In flight it is waited for; until it is, it may be withdrawn.
@@ -130,6 +135,38 @@ fn what_was_asked_for_comes() {
     }
 }
 
+/// What follows each other in a file comes by fewer reads, each no longer than it may be; each part counts for itself.
+#[test]
+fn neighbours_are_read_at_once() {
+    const ROOM: usize = 1 << 20;
+    let sample = Sample::new(RequestedPath::Buffered);
+    // One that nobody asks for parts those on both sides of it.
+    let is_asked = |n: &u64| *n != 20;
+    let extents = || (0..64).filter(is_asked).map(|n| Extent { file: 0, offset: n * 8192, bytes: 5000 });
+    let bytes = extents().count() as u64 * 8192;
+    for (request_bytes, reads) in [(0, 63), (32 << 10, 5 + 11), (1 << 20, 2)] {
+        let (ledger, allowance) = (Arc::new(Ledger::default()), Allowance::new(ROOM));
+        let queue = BlockingQueue::reader(vec![Arc::clone(&sample.file) as Arc<dyn ReadAt>], Arc::clone(&ledger));
+        let ahead = ReadAhead::start(vec![Box::new(queue)], allowance.clone(), request_bytes);
+        ahead.ask(extents().enumerate());
+        // Looking at the allowance instead would take from it what a read needs.
+        while ledger.snapshot().read_bytes() < bytes {
+            std::thread::yield_now();
+        }
+        for (n, extent) in extents().enumerate() {
+            match n % 3 {
+                0 => ahead.forget([extent]),
+                1 => assert!(&ahead.take(&extent).unwrap()[..] == sample.expected(&extent)),
+                _ => {}
+            }
+        }
+        assert_eq!(ahead.bytes(), 21 * 5000);
+        assert_eq!(ledger.snapshot().read_ops, reads);
+        drop(ahead);
+        assert!(allowance.take(ROOM).is_some());
+    }
+}
+
 /// What fails is not there, what came before is, and nobody waits for ever.
 #[test]
 fn an_error_at_any_transfer_loses_nothing() {
@@ -138,7 +175,7 @@ fn an_error_at_any_transfer_loses_nothing() {
         for queues in sample.queues(&[Fault::FailFrom(at)]) {
             let lanes = queues.len() as u64;
             let allowance = Allowance::new(LIMIT);
-            let ahead = ReadAhead::start(queues, allowance.clone());
+            let ahead = ReadAhead::start(queues, allowance.clone(), 0);
             assert!(take_all(&sample, &ahead, at) as u64 <= at * lanes);
             drop(ahead);
             assert!(is_all_back(&allowance));
@@ -150,22 +187,27 @@ fn an_error_at_any_transfer_loses_nothing() {
 fn a_file_that_was_cut_has_less() {
     let sample = Sample::new(RequestedPath::Buffered);
     fs::OpenOptions::new().write(true).open(sample.file.name()).unwrap().set_len(500_000).unwrap();
-    for queues in sample.queues(&[]) {
-        let ahead = ReadAhead::start(queues, Allowance::new(LIMIT));
-        ahead.ask(sample.extents().into_iter().enumerate());
-        for extent in sample.extents() {
-            let end = extent.offset as usize + extent.bytes;
-            assert!(ahead.take(&extent).is_none_or(|_| end <= 500_000), "{extent:?}");
+    for request_bytes in REQUEST_BYTES {
+        for queues in sample.queues(&[]) {
+            let ahead = ReadAhead::start(queues, Allowance::new(LIMIT), request_bytes);
+            ahead.ask(sample.extents().into_iter().enumerate());
+            for extent in sample.extents() {
+                let end = extent.offset as usize + extent.bytes;
+                assert!(ahead.take(&extent).is_none_or(|_| end <= 500_000), "{extent:?}");
+            }
         }
     }
 }
 
-/// Whoever waits for something that is in flight is not forgotten, whether it comes or is forgotten itself.
+/// Whoever waits for something that is in flight, or would be if the device had not enough to do, is not forgotten, whether
+/// it comes or is forgotten itself.
 #[test]
 fn who_waits_is_woken() {
     let sample = Sample::new(RequestedPath::Buffered);
-    let extent = sample.extents()[0];
-    for is_forgotten in [false, true] {
+    // The first is in flight, the second waits behind it, and the third behind that, until somebody wants it.
+    let extents = &sample.extents()[..3];
+    for (wanted, is_forgotten) in [(0, false), (0, true), (2, false), (2, true)] {
+        let extent = extents[wanted];
         let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
         let open = || {
             *gate.0.lock().unwrap() = true;
@@ -173,11 +215,12 @@ fn who_waits_is_woken() {
         };
         let inner = BlockingQueue::reader(vec![Arc::clone(&sample.file) as Arc<dyn ReadAt>], Arc::default());
         let allowance = Allowance::new(LIMIT);
-        let queue = Box::new(Stuck { inner, gate: Arc::clone(&gate) });
-        let ahead = ReadAhead::start(vec![queue], allowance.clone());
-        ahead.ask([(0, extent)]);
-        // Until it is in flight.
-        while allowance.take(LIMIT).is_some() {
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let queue = Box::new(Stuck { inner, gate: Arc::clone(&gate), is_asked: Arc::clone(&is_asked) });
+        let ahead = ReadAhead::start(vec![queue], allowance.clone(), 0);
+        ahead.ask(extents.iter().copied().enumerate());
+        // Until one is in flight.
+        while !is_asked.load(SeqCst) {
             std::thread::yield_now();
         }
         let taken = std::thread::scope(|scope| {
@@ -198,15 +241,52 @@ fn who_waits_is_woken() {
     }
 }
 
+/// Many want what waits at once, in whatever order, of a device that is always busy: all of it is there, but for what failed.
+#[test]
+fn a_busy_device_is_waited_for() {
+    let sample = Sample::new(RequestedPath::Buffered);
+    let extents = sample.extents();
+    let faults = |n| [(n, Fault::FailFrom(n)), (n, Fault::RefuseFrom(n)), (n, Fault::Short(n))];
+    for (seed, fault) in (0..6).flat_map(faults) {
+        let allowance = Allowance::new(2 << 20);
+        let queue = || {
+            let file = Arc::clone(&sample.file) as Arc<dyn ReadAt>;
+            let inner = BlockingQueue::reader(vec![file], Arc::default());
+            let gate = Arc::new((Mutex::new(true), Condvar::new()));
+            let queue = Stuck { inner, gate, is_asked: Arc::default() };
+            Box::new(FaultyQueue::new(queue, vec![fault])) as Box<dyn Queue<LentBuf>>
+        };
+        let ahead = ReadAhead::start(vec![queue(), queue()], allowance.clone(), REQUEST_BYTES[seed as usize % 2]);
+        ahead.ask(extents.iter().copied().enumerate());
+        std::thread::scope(|scope| {
+            for part in 0..8 {
+                let (ahead, extents, sample) = (&ahead, &extents, &sample);
+                scope.spawn(move || {
+                    let mut mine: Vec<_> = extents.iter().skip(part).step_by(8).collect();
+                    mine.sort_by_key(|extent| mix(seed ^ extent.offset));
+                    for extent in mine {
+                        if let Some(buffer) = ahead.take(extent) {
+                            assert!(&buffer[..] == sample.expected(extent), "{extent:?}");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(ahead.bytes(), 0);
+        drop(ahead);
+        assert!(allowance.take(2 << 20).is_some());
+    }
+}
+
 /// One that is never asked again keeps what it has, and another goes on without it.
 #[test]
 fn many_share_an_allowance_and_none_waits_for_another() {
     let sample = Sample::new(RequestedPath::Buffered);
     for (first, second) in sample.queues(&[]).into_iter().zip(sample.queues(&[])) {
         let allowance = Allowance::new(LIMIT);
-        let idle = ReadAhead::start(first, allowance.clone());
+        let idle = ReadAhead::start(first, allowance.clone(), 0);
         idle.ask(sample.extents().into_iter().enumerate());
-        let busy = ReadAhead::start(second, allowance.clone());
+        let busy = ReadAhead::start(second, allowance.clone(), 0);
         take_all(&sample, &busy, 1);
         drop(idle);
         take_all(&sample, &busy, 2);
@@ -219,10 +299,10 @@ fn many_share_an_allowance_and_none_waits_for_another() {
 fn dropped_at_any_point_it_ends() {
     let sample = Sample::new(RequestedPath::Buffered);
     let extents = sample.extents();
-    for stop in 0..extents.len() {
+    for (stop, request_bytes) in (0..extents.len()).zip(REQUEST_BYTES.into_iter().cycle()) {
         for queues in sample.queues(&[]) {
             let allowance = Allowance::new(LIMIT);
-            let ahead = ReadAhead::start(queues, allowance.clone());
+            let ahead = ReadAhead::start(queues, allowance.clone(), request_bytes);
             ahead.ask(extents.iter().copied().enumerate());
             let held: Vec<_> = extents[..stop].iter().map(|extent| ahead.take(extent)).collect();
             drop(ahead);

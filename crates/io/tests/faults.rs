@@ -430,7 +430,7 @@ fn what_is_read_ahead() {
         for fault in (0..=LAST).flat_map(|n| faults(n, kind)) {
             let allowance = Allowance::new(limit);
             let queues = (0..2).map(|_| kind.queue::<LentBuf>(&[kind.open(&path)], &[fault], None)).collect();
-            let ahead = ReadAhead::start(queues, allowance.clone());
+            let ahead = ReadAhead::start(queues, allowance.clone(), 0);
             ahead.ask(extents.iter().copied().enumerate());
             for extent in &extents {
                 if let Some(buffer) = ahead.take(extent) {

@@ -335,7 +335,8 @@ fn a_device_that_does_not_answer_holds_up_nobody() {
     let options = StreamOptions { request_bytes: 4096, cut: Cut::Anywhere, gap_bytes: None, order: Order::Given };
     let start = |allowance: &Allowance, gate: &Arc<(Mutex<bool>, Condvar)>| {
         let inner = BlockingQueue::reader(files.readers(), Arc::default());
-        let queues = vec![Box::new(Stuck { inner, gate: Arc::clone(gate) }) as Box<dyn Queue<_>>];
+        let queues =
+            vec![Box::new(Stuck { inner, gate: Arc::clone(gate), is_asked: Arc::default() }) as Box<dyn Queue<_>>];
         let reads = Reads { files: vec![0], queues, supply: Box::new(allowance.clone()) };
         StreamReader::start(files.names(), &extents, options, vec![reads])
     };
@@ -403,7 +404,8 @@ fn who_waits_for_many_is_woken_once() {
         let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
         let reads = |n: usize| {
             let inner = BlockingQueue::reader(files.readers(), Arc::default());
-            let queues = vec![Box::new(Stuck { inner, gate: Arc::clone(&gate) }) as Box<dyn Queue<_>>];
+            let queues =
+                vec![Box::new(Stuck { inner, gate: Arc::clone(&gate), is_asked: Arc::default() }) as Box<dyn Queue<_>>];
             Reads { files: vec![n], queues, supply: Box::new(Allowance::new(buffers[n] * 4096)) }
         };
         let reader = StreamReader::start(files.names(), &extents, options, vec![reads(0), reads(1)]);

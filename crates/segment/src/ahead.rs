@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use onehop_io::{Extent, Ledger, LocalFile, ReadAhead};
 
-use crate::queues::{Queues, Wanted};
+use crate::queues::{Queues, REQUEST_BYTES, Wanted};
 use crate::{BlockCache, BlockColumn, BlockList, Result, Segment};
 
 /// Each time that a column was wanted again is worth so many blocks of it.
@@ -32,6 +32,8 @@ const SURE: usize = 16;
 const MEMORY: usize = 64;
 /// With less than this left to read, nothing is read ahead.
 const WORTH_BYTES: u64 = 2 << 20;
+/// Memory that nobody has used yet is found and cleared when a read into it begins: by two threads, side by side.
+const RINGS: usize = 2;
 /// Threads where there is no ring.
 const THREADS: usize = 4;
 
@@ -276,10 +278,10 @@ impl BlockScan {
         }
         let has_room = self.cache.bytes() as u64 + left <= self.cache.budget() as u64;
         let (path, ledger) = (self.cache.path(), &self.ledger);
-        let wanted = Wanted { path, left, is_kept: has_room, threads: THREADS, ledger };
+        let wanted = Wanted { path, left, is_kept: has_room, rings: RINGS, threads: THREADS, ledger };
         // What is not to be had is an error of who reads a block by itself.
         let Queues { queues, way, cached, .. } = Queues::of(self.blocks.segments(), &wanted).ok()??;
-        let io = ReadAhead::start(queues, self.cache.allowance().clone());
+        let io = ReadAhead::start(queues, self.cache.allowance().clone(), REQUEST_BYTES);
         let next = self.next.load(Relaxed).max(from + 1);
         let reading = Reading { io, way, buffered: cached, asked: Mutex::new(vec![next; self.columns.len()]) };
         // The blocks that are worked on already: one read after the other, behind all that is read ahead from now on, they

@@ -1,5 +1,6 @@
 //! What reads the files of segments when many reads are to be in flight: a ring past the page cache, threads elsewhere.
 
+use std::io;
 use std::sync::Arc;
 
 use onehop_io::{
@@ -8,6 +9,8 @@ use onehop_io::{
 
 use crate::{Result, Segment};
 
+/// A read is so long, where neighbours are wanted.
+pub(crate) const REQUEST_BYTES: usize = 1 << 20;
 /// Reads in flight in a ring, if they are short: there are no more of them than their device wants bytes.
 const DEPTH: usize = 64;
 
@@ -29,6 +32,8 @@ pub(crate) struct Wanted<'a> {
     pub left: u64,
     /// Whether what is read stays in memory of ours: then the page cache would have it a second time.
     pub is_kept: bool,
+    /// Rings, with a thread each, that share what the device is to have in flight.
+    pub rings: usize,
     /// Threads where there is no ring, or the page cache is read: a ring reads that no faster than one thread.
     pub threads: usize,
     pub ledger: &'a Arc<Ledger>,
@@ -49,18 +54,15 @@ impl Queues {
         let direct = match (&locals, path) {
             (Some(locals), Path::HostDirect) => Some(locals.clone()),
             (Some(locals), Path::Buffered) if passes_page_cache_by(locals, wanted) => {
-                locals.iter().map(LocalFile::past_page_cache).collect()
+                segments.iter().map(|segment| segment.file_by(RequestedPath::HostDirect).ok()?.as_local()).collect()
             }
             _ => None,
         };
         let cached = locals.filter(|_| path == Path::Buffered).unwrap_or_default();
         let (queues, way) = match direct {
             None => (threads(&files, wanted), format!("{} threads, {path}", wanted.threads)),
-            Some(direct) => match UringQueue::<LentBuf>::new(direct.clone(), DEPTH, None, Arc::clone(wanted.ledger)) {
-                Ok(ring) => (
-                    vec![Box::new(ring.as_hinted()) as Box<dyn Queue<LentBuf>>],
-                    format!("io_uring, {}", Path::HostDirect),
-                ),
+            Some(direct) => match rings(&direct, wanted) {
+                Ok(rings) => (rings, format!("io_uring, {}", Path::HostDirect)),
                 Err(_) => {
                     let direct: Vec<_> = direct.into_iter().map(|file| file as Arc<dyn ReadAt>).collect();
                     (threads(&direct, wanted), format!("{} threads, {}", wanted.threads, Path::HostDirect))
@@ -69,6 +71,14 @@ impl Queues {
         };
         Ok(Some(Self { queues, way, cached, names }))
     }
+}
+
+fn rings(files: &[Arc<LocalFile>], wanted: &Wanted<'_>) -> io::Result<Vec<Box<dyn Queue<LentBuf>>>> {
+    let ring = |_| -> io::Result<Box<dyn Queue<LentBuf>>> {
+        let ring = UringQueue::<LentBuf>::new(files.to_vec(), DEPTH, None, Arc::clone(wanted.ledger))?;
+        Ok(Box::new(ring.as_hinted(wanted.rings)))
+    };
+    (0..wanted.rings).map(ring).collect()
 }
 
 fn threads(files: &[Arc<dyn ReadAt>], wanted: &Wanted<'_>) -> Vec<Box<dyn Queue<LentBuf>>> {

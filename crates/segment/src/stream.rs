@@ -23,12 +23,10 @@ use onehop_io::{
     StreamReader,
 };
 
-use crate::queues::{Queues, Wanted};
+use crate::queues::{Queues, REQUEST_BYTES, Wanted};
 use crate::stored_bytes::StoredBytes;
 use crate::{AheadFacts, BlockColumn, BlockList, Result};
 
-/// A read is so long, where neighbours are wanted.
-const REQUEST_BYTES: usize = 1 << 20;
 /// A group has no more, however large the budget: its first block is handed out when most of it has come, and what a scan
 /// goes through over and over again is better small.
 const GROUP_BYTES: u64 = 4 << 20;
@@ -151,7 +149,7 @@ impl BlockStream {
         if left == 0 || self.budget_bytes == 0 {
             return Ok(None);
         }
-        let wanted = Wanted { path: self.path, left, is_kept: false, threads: THREADS, ledger: &self.ledger };
+        let wanted = Wanted { path: self.path, left, is_kept: false, rings: 1, threads: THREADS, ledger: &self.ledger };
         let Some(Queues { queues, way, cached, names }) = Queues::of(self.blocks.segments(), &wanted)? else {
             return Ok(None);
         };

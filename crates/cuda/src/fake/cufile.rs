@@ -126,6 +126,10 @@ pub fn api() -> cu::Api {
     }
     unsafe extern "C" fn register_file(out: *mut *mut c_void, of: *mut cu::Descriptor) -> cu::Status {
         let fd = unsafe { (*of).handle.fd };
+        if unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_NONBLOCK != 0 {
+            // CU_FILE_INVALID_FILE_OPEN_FLAG, as cuFile 1.15 has it.
+            return cu::Status { code: 5019, cuda: 0 };
+        }
         current().born("a file", fd as usize);
         unsafe { *out = (fd as usize + 1) as *mut c_void };
         FINE

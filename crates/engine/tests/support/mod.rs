@@ -118,8 +118,13 @@ pub async fn rows(session: &Session, sql: &str) -> Result<Vec<String>> {
 
 /// The same in the order in which they come.
 pub async fn rows_as_they_come(session: &Session, sql: &str) -> Result<Vec<String>> {
+    rows_of(session.sql(sql).await?).await
+}
+
+/// The rows of what a statement gave.
+pub async fn rows_of(output: Output) -> Result<Vec<String>> {
     let mut lines = Vec::new();
-    if let Output::Rows(mut stream) = session.sql(sql).await? {
+    if let Output::Rows(mut stream) = output {
         while let Some(batch) = stream.next().await {
             let batch = batch?;
             let options = FormatOptions::default().with_null("NULL");

@@ -21,7 +21,12 @@ impl<B> Metered<B> {
 
     /// Whether another transfer would be of use.
     pub fn has_room(&self) -> bool {
-        self.queue.in_flight() < self.queue.depth() && self.bytes < self.queue.depth_bytes()
+        self.queue.in_flight() < self.queue.depth() && !self.is_busy()
+    }
+
+    /// Whether so much is in flight that the device would not be faster with more.
+    pub fn is_busy(&self) -> bool {
+        self.bytes >= self.queue.depth_bytes()
     }
 
     /// Whether nothing is in flight.
@@ -113,7 +118,7 @@ mod tests {
         while reader.next().unwrap().is_some() {}
         assert_eq!(most_bytes.load(SeqCst), 3 * BYTES);
         let (queues, most_bytes, allowance) = start();
-        let ahead = ReadAhead::start(queues, allowance.clone());
+        let ahead = ReadAhead::start(queues, allowance.clone(), 0);
         ahead.ask(extents.iter().copied().enumerate());
         while allowance.take((1 << 20) - extents.len() * BYTES + 1).is_some() {
             std::thread::yield_now();

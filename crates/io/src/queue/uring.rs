@@ -99,10 +99,12 @@ impl<B: HostBuffer> UringQueue<B> {
         })
     }
 
-    /// The same, for who wants no more in flight than keeps the device busy: as the files' [`IoHints`](crate::IoHints) say.
+    /// The same, for who wants no more in flight than keeps the device busy, as the files' [`IoHints`](crate::IoHints) say, in
+    /// so many rings over the same files.
     #[must_use]
-    pub fn as_hinted(mut self) -> Self {
-        self.depth_bytes = self.files.iter().map(|file| file.hints().in_flight_bytes).max().unwrap_or(usize::MAX);
+    pub fn as_hinted(mut self, rings: usize) -> Self {
+        let most = self.files.iter().map(|file| file.hints().in_flight_bytes).max().unwrap_or(usize::MAX);
+        self.depth_bytes = most / rings.max(1);
         self
     }
 
