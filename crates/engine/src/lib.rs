@@ -34,6 +34,7 @@ mod lower;
 mod place;
 mod planner;
 mod plans;
+mod prepared;
 mod query;
 mod resolve;
 mod scan;
@@ -56,6 +57,7 @@ pub use explain::{
     DevicePipeline, DeviceScan, EstimateFacts, ExplainMode, Explanation, Facts, GroupFacts, JoinFacts, Node,
     PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts, Totals as ExplainTotals,
 };
+pub use prepared::{Prepared, Value};
 pub use query::{Done, Engine, Output, Progress, Query, QueryState, Rows, STACK_BYTES};
 pub use script::{Script, is_complete};
 pub use session::{Names, Session};

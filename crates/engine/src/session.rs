@@ -1,7 +1,8 @@
 //! One client's view of a database: its settings, and the statement that is running.
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -16,6 +17,7 @@ use crate::files::CountingRegistry;
 use crate::lower::Fusing;
 use crate::place::Placing;
 use crate::planner;
+use crate::prepared::{Prepared, Value};
 use crate::query::panicked;
 use crate::resolve::{self, Names as BoundNames};
 use crate::settings::{Setting, Settings};
@@ -34,6 +36,8 @@ pub struct Session {
     base: Mutex<Base>,
     current: Mutex<Arc<Query>>,
     transaction: Mutex<Option<Transaction>>,
+    /// What PREPARE has made, by name.
+    prepared: Mutex<HashMap<String, Arc<Prepared>>>,
 }
 
 struct Base {
@@ -69,6 +73,7 @@ impl Session {
             base: Mutex::new(base),
             current: Mutex::new(Query::start(0, id, "", None)),
             transaction: Mutex::default(),
+            prepared: Mutex::default(),
         })
     }
 
@@ -76,11 +81,22 @@ impl Session {
     pub async fn sql(&self, statement: &str) -> Result<Output> {
         let context = self.context(statement);
         let output = watched(&context.query, statement::run(statement, &context)).await?;
-        if let Output::Done(done) = &output {
-            context.query.made_rows(done.rows.unwrap_or(0));
-            context.query.done();
-        }
-        Ok(output)
+        Ok(told(output, &context))
+    }
+
+    /// Parses one statement, whose parameters, `$1`, `$2` ... or `?`, get values when it is run.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Syntax`] for what cannot be parsed. Whether its tables are there is seen when it is run.
+    pub fn prepare(&self, statement: &str) -> Result<Prepared> {
+        statement::prepare(statement)
+    }
+
+    /// As [`Session::sql`], of a prepared statement, of whatever session, with a value for each of its parameters.
+    pub async fn execute(&self, prepared: &Prepared, values: &[Value]) -> Result<Output> {
+        let context = self.context(prepared.text());
+        let output = watched(&context.query, statement::run_prepared(prepared, values, &context)).await?;
+        Ok(told(output, &context))
     }
 
     /// What a query will do or, if it is to be run for it, what it did. Takes the query, or `EXPLAIN` of it. Dropping
@@ -156,6 +172,11 @@ impl Session {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).list()
     }
 
+    /// What PREPARE has made, by name.
+    pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<String, Arc<Prepared>>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn current_settings(&self) -> Settings {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -209,6 +230,15 @@ impl Session {
         state.mark_start_execution();
         state
     }
+}
+
+/// The output, once its statement knows of it.
+fn told(output: Output, context: &Context<'_>) -> Output {
+    if let Output::Done(done) = &output {
+        context.query.made_rows(done.rows.unwrap_or(0));
+        context.query.done();
+    }
+    output
 }
 
 /// Does a statement's work in its time: its errors are told to it, and so is that nobody waits for it any more.

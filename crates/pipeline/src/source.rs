@@ -55,7 +55,10 @@ pub trait Source: fmt::Debug + Send + Sync {
 
     /// Those of them that are not deleted.
     fn all_live_rows(&self) -> u64 {
-        (0..self.morsels()).map(|morsel| self.live_rows(morsel) as u64).sum()
+        match self.is_settled() {
+            true => self.all_rows(),
+            false => (0..self.morsels()).map(|morsel| self.live_rows(morsel) as u64).sum(),
+        }
     }
 
     /// Whether it is blocks as they were written: none of their rows is deleted, and there are no others.
@@ -451,13 +454,6 @@ impl Source for SegmentSource {
 
     fn all_rows(&self) -> u64 {
         self.rows.blocks.rows() + self.rows.fresh.iter().map(|fresh| fresh.rows() as u64).sum::<u64>()
-    }
-
-    fn all_live_rows(&self) -> u64 {
-        match self.is_settled() {
-            true => self.all_rows(),
-            false => (0..self.morsels()).map(|morsel| self.live_rows(morsel) as u64).sum(),
-        }
     }
 
     fn is_settled(&self) -> bool {

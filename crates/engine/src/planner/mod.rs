@@ -52,7 +52,7 @@ use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::parser::ParserError;
-use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+use datafusion::sql::sqlparser::tokenizer::{TokenWithSpan, Tokenizer};
 
 pub(crate) use self::checked_arithmetic::{MORE_ROOM, Operation, operation_of};
 pub(crate) use self::cooperation::is_yielding;
@@ -117,12 +117,19 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules
 }
 
-/// Parses a text with what `parse` does to the parser, on a stack that the tree fits that comes of it, whole or not.
+/// A text as tokens, and where each stands.
+pub(crate) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
+    let tokens = Tokenizer::new(&Dialect::for_tokens(0), text).tokenize_with_location();
+    Ok(tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?)
+}
+
+/// Parses tokens with what `parse` does to the parser, on a stack that the tree fits that comes of it, whole or not.
 ///
 /// Whoever keeps a tree that comes out of here has it [`settle`]d first, within `parse`.
-pub(crate) fn parse<T>(text: &str, parse: impl FnOnce(&mut DFParser<'_>) -> Result<T>) -> Result<T> {
-    let tokens = Tokenizer::new(&Dialect::for_tokens(0), text).tokenize_with_location();
-    let tokens = tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?;
+pub(crate) fn parse_tokens<T>(
+    tokens: Vec<TokenWithSpan>,
+    parse: impl FnOnce(&mut DFParser<'_>) -> Result<T>,
+) -> Result<T> {
     let stack_bytes = nesting::of_tokens(&tokens)?;
     let dialect = Dialect::for_tokens(tokens.len());
     let parsed = stacker::maybe_grow(stack_bytes, stack_bytes, || {
@@ -138,7 +145,7 @@ pub(crate) fn parse<T>(text: &str, parse: impl FnOnce(&mut DFParser<'_>) -> Resu
 
 /// One statement's text as a tree.
 pub(crate) fn parse_statement(text: &str) -> Result<Statement> {
-    parse(text, |parser| {
+    parse_tokens(tokens(text)?, |parser| {
         let mut statement = parser.parse_statement()?;
         settle_statement(&mut statement)?;
         Ok(statement)

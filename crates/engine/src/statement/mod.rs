@@ -10,6 +10,7 @@ mod explain;
 mod insert;
 mod inspect;
 mod modify;
+mod prepare;
 mod residence;
 mod select;
 mod set;
@@ -29,7 +30,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::Token;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 pub(crate) use self::explain::explain;
 pub(crate) use self::insert::{add_segments, writable_table};
@@ -37,6 +38,7 @@ use crate::database::{Database, Snapshot, Table};
 use crate::load::Target;
 use crate::planner;
 use crate::plans;
+use crate::prepared::{self, Prepared, Value};
 use crate::query::{Done, Output, Query};
 use crate::resolve::Names;
 use crate::settings::Settings;
@@ -59,6 +61,7 @@ enum Statement {
     Truncate(modify::TruncateTables),
     Transaction(transaction::Control),
     Checkpoint(checkpoint::Checkpoint),
+    Prepared(prepare::Control),
     Other(Box<DataFusionStatement>),
 }
 
@@ -189,8 +192,33 @@ pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
     if let Some(plan) = context.known_plan(text)? {
         return select::known(plan, context).await.map(Output::Rows);
     }
+    run_parsed(parse(text), Some(text), context).await
+}
+
+/// As [`run`], of a prepared statement with values.
+pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context: &Context<'_>) -> Result<Output> {
+    // With values it is another query each time.
+    let text = (prepared.parameters() == 0).then(|| prepared.text());
+    if let Some(text) = text
+        && values.is_empty()
+        && let Some(plan) = context.known_plan(text)?
+    {
+        return select::known(plan, context).await.map(Output::Rows);
+    }
+    run_parsed(prepared.bind(values).and_then(parse_tokens), text, context).await
+}
+
+/// Parses a statement with parameters, to run it later.
+pub(crate) fn prepare(text: &str) -> Result<Prepared> {
+    let prepared = Prepared::new(text)?;
+    prepare::check(&prepared)?;
+    Ok(prepared)
+}
+
+/// `text` is the statement's, if it says all.
+async fn run_parsed(parsed: Result<Statement>, text: Option<&str>, context: &Context<'_>) -> Result<Output> {
     let in_transaction = context.transaction().is_some();
-    let outcome = match parse(text) {
+    let outcome = match parsed {
         Ok(statement) => carry_out(statement, text, context).await,
         Err(e) => Err(e),
     };
@@ -203,14 +231,22 @@ pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
     outcome
 }
 
-async fn carry_out(statement: Statement, text: &str, context: &Context<'_>) -> Result<Output> {
+async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &Context<'_>) -> Result<Output> {
     // How a transaction ends does not depend on how it went.
     if !matches!(statement, Statement::Transaction(_)) {
         let is_failed = context.transaction().as_ref().map(Transaction::is_failed);
-        match is_failed {
-            Some(true) => return Err(refuse_failed()),
-            Some(false) => refuse_in_transactions(&statement)?,
-            None => {}
+        if is_failed == Some(true) {
+            return Err(refuse_failed());
+        }
+        if let Statement::Prepared(control) = statement {
+            match control.run(context)? {
+                prepare::Outcome::Done(done) => return Ok(Output::Done(done)),
+                // Under the same name it may be another one the next time.
+                prepare::Outcome::Instead(prepared) => (statement, text) = (*prepared, None),
+            }
+        }
+        if is_failed.is_some() {
+            refuse_in_transactions(&statement)?;
         }
     }
     match statement {
@@ -227,6 +263,7 @@ async fn carry_out(statement: Statement, text: &str, context: &Context<'_>) -> R
         Statement::Truncate(truncate) => truncate.run(context).await.map(Output::Done),
         Statement::Checkpoint(checkpoint) => checkpoint.run(context).await.map(Output::Done),
         Statement::Transaction(control) => control.run(context).await.map(Output::Done),
+        Statement::Prepared(_) => Err(Error::new(ErrorKind::Internal, "a prepared statement came of one")),
         // In a format of DataFusion's.
         Statement::Other(statement) if matches!(&*statement, DataFusionStatement::Explain(e) if !e.options.analyze) => {
             select::run(*statement, text, &explain::planning(context)?).await
@@ -261,7 +298,16 @@ fn done(tag: &'static str, rows: Option<u64>) -> Done {
 }
 
 fn parse(text: &str) -> Result<Statement> {
-    planner::parse(text, |parser| {
+    let tokens = planner::tokens(text)?;
+    if let Some((name, prepared)) = prepared::of_prepare(&tokens)? {
+        return Ok(Statement::Prepared(prepare::Control::Prepare(name, Box::new(prepared))));
+    }
+    prepared::refuse_parameters(&tokens)?;
+    parse_tokens(tokens)
+}
+
+fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<Statement> {
+    planner::parse_tokens(tokens, |parser| {
         let mut statement = parse_statement(parser)?;
         while parser.parser.consume_token(&Token::SemiColon) {}
         let next = parser.parser.peek_token();
@@ -280,11 +326,17 @@ impl Statement {
             Self::CreateTable(create) => create.settle(),
             Self::CreateView(create) => create.settle(),
             Self::CopyTo(copy) => copy.settle(),
-            Self::Explain(explain) => planner::settle_statement(&mut explain.query),
-            Self::Other(statement) => planner::settle_statement(statement),
+            Self::Explain(explain) => {
+                prepare::refuse_explained(&explain.query)?;
+                planner::settle_statement(&mut explain.query)
+            }
+            Self::Other(statement) => {
+                prepare::refuse_explained(statement)?;
+                planner::settle_statement(statement)
+            }
             Self::Modify(modify) => modify.settle(),
             Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) | Self::Show(_) | Self::Residence(_) => Ok(()),
-            Self::Truncate(_) | Self::Transaction(_) | Self::Checkpoint(_) => Ok(()),
+            Self::Truncate(_) | Self::Transaction(_) | Self::Checkpoint(_) | Self::Prepared(_) => Ok(()),
         }
     }
 }
@@ -349,6 +401,9 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
 fn convert(sql: Sql) -> Result<Statement> {
     if let Some(control) = transaction::convert(&sql)? {
         return Ok(Statement::Transaction(control));
+    }
+    if let Some(control) = prepare::convert(&sql)? {
+        return Ok(Statement::Prepared(control));
     }
     Ok(match sql {
         Sql::CreateView(create) => Statement::CreateView(Box::new(view::convert(create)?)),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 
@@ -10,8 +10,8 @@ use super::{Context, insert};
 use crate::query::{Output, Rows};
 use crate::{Error, ErrorKind, Result};
 
-/// `text` is the statement's.
-pub(super) async fn run(statement: DataFusionStatement, text: &str, context: &Context<'_>) -> Result<Output> {
+/// `text` is the statement's, if it says all: then it may be asked again.
+pub(super) async fn run(statement: DataFusionStatement, text: Option<&str>, context: &Context<'_>) -> Result<Output> {
     let plan = context.plan(statement).await?;
     match plan {
         LogicalPlan::Dml(dml) => insert::run(dml, context).await.map(Output::Done),
@@ -20,18 +20,13 @@ pub(super) async fn run(statement: DataFusionStatement, text: &str, context: &Co
         LogicalPlan::Analyze(analyze) if matches!(*analyze.input, LogicalPlan::Copy(_)) => {
             unsupported("EXPLAIN ANALYZE of COPY")
         }
-        LogicalPlan::Statement(statement) => match statement {
-            PlanStatement::Prepare(_) | PlanStatement::Execute(_) | PlanStatement::Deallocate(_) => {
-                unsupported("prepared statements")
-            }
-            other => unsupported(other.name()),
-        },
+        LogicalPlan::Statement(statement) => unsupported(statement.name()),
         plan => {
             // In a transaction, it is about what that has changed.
             let in_transaction = context.transaction().is_some();
-            let physical = match in_transaction {
-                true => context.physical_plan(plan).await?,
-                false => context.physical_plan_to_keep(plan, text).await?,
+            let physical = match text {
+                Some(text) if !in_transaction => context.physical_plan_to_keep(plan, text).await?,
+                _ => context.physical_plan(plan).await?,
             };
             rows(physical, context).map(Output::Rows)
         }

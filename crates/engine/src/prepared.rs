@@ -1,0 +1,324 @@
+//! Statements with parameters, `$1`, `$2` ... or `?`: parsed once for their syntax, run with other values each time.
+//!
+//! What is kept are the statement's tokens. A value takes the place of its parameter as the literal that it is: one token, or a
+//! few in brackets. So it means what this literal would mean there, and may stand wherever a literal may; and a text is one
+//! text, whatever is in it. Nothing is put together as text.
+
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
+
+use crate::{Error, ErrorKind, Result, planner};
+
+/// As many as PostgreSQL's protocol has numbers for.
+const MOST_PARAMETERS: usize = 65_535;
+
+/// A value for a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// NULL, of whatever type is wanted.
+    Null,
+    /// TRUE or FALSE.
+    Boolean(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A number of type DOUBLE.
+    Double(f64),
+    /// A number in digits, exactly: `12.50`, `-3`.
+    Decimal(String),
+    /// A text; also a date or a time, where one is wanted.
+    Text(String),
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Boolean(value)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<i32> for Value {
+    fn from(value: i32) -> Self {
+        Self::Integer(value.into())
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Double(value)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Self::Text(value.to_string())
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Self::Text(value)
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+impl Value {
+    /// As a literal.
+    fn tokens(&self) -> Result<Vec<Token>> {
+        Ok(match self {
+            Self::Null => vec![Token::make_keyword("NULL")],
+            Self::Boolean(true) => vec![Token::make_keyword("TRUE")],
+            Self::Boolean(false) => vec![Token::make_keyword("FALSE")],
+            Self::Integer(number) => signed(*number < 0, number.unsigned_abs().to_string()),
+            Self::Decimal(text) => {
+                let digits = text.strip_prefix('-').unwrap_or(text);
+                let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+                    && digits.bytes().filter(|byte| *byte == b'.').count() <= 1
+                    && digits.bytes().any(|byte| byte.is_ascii_digit());
+                if !is_number {
+                    return Err(Error::new(ErrorKind::Invalid, format!("'{text}' is no decimal number"))
+                        .with_hint("such a value has digits and up to one point: -12.50"));
+                }
+                signed(digits.len() < text.len(), digits.to_string())
+            }
+            // Digits alone would be a decimal.
+            Self::Double(number) => {
+                let text = match *number {
+                    number if number.is_nan() => "NaN".to_string(),
+                    f64::INFINITY => "Infinity".to_string(),
+                    f64::NEG_INFINITY => "-Infinity".to_string(),
+                    number => format!("{number:e}"),
+                };
+                cast(vec![Token::SingleQuotedString(text)], &[Token::make_keyword("DOUBLE")])
+            }
+            Self::Text(text) => vec![Token::SingleQuotedString(text.clone())],
+        })
+    }
+}
+
+fn signed(is_negative: bool, digits: String) -> Vec<Token> {
+    let number = Token::Number(digits, false);
+    match is_negative {
+        true => vec![Token::LParen, Token::Minus, number, Token::RParen],
+        false => vec![number],
+    }
+}
+
+fn cast(value: Vec<Token>, to: &[Token]) -> Vec<Token> {
+    let mut tokens = vec![Token::make_keyword("CAST"), Token::LParen];
+    tokens.extend(value);
+    tokens.extend([space(), Token::make_keyword("AS"), space()]);
+    tokens.extend_from_slice(to);
+    tokens.push(Token::RParen);
+    tokens
+}
+
+fn space() -> Token {
+    Token::Whitespace(Whitespace::Space)
+}
+
+/// A statement whose parameters are given values each time that it runs ([`Session::execute`](crate::Session::execute)).
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    text: String,
+    tokens: Vec<TokenWithSpan>,
+    /// Which token is a parameter, and which it is, from 0.
+    places: Vec<(usize, usize)>,
+    parameters: usize,
+    /// Types that values are cast to, of the first so many parameters.
+    types: Vec<Vec<Token>>,
+}
+
+impl Prepared {
+    /// Of a statement's text.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Syntax`] for what cannot be parsed; [`ErrorKind::Invalid`] if both kinds of parameters are in it.
+    pub(crate) fn new(text: &str) -> Result<Self> {
+        Self::of_tokens(text.to_string(), planner::tokens(text)?, Vec::new())
+    }
+
+    /// Of the tokens of a text, with types that values are cast to.
+    pub(crate) fn of_tokens(text: String, tokens: Vec<TokenWithSpan>, types: Vec<Vec<Token>>) -> Result<Self> {
+        let (mut places, mut marks, mut is_numbered) = (Vec::new(), 0, false);
+        for (at, token) in tokens.iter().enumerate() {
+            match parameter(&token.token)? {
+                None => continue,
+                Some(Parameter::Next) => {
+                    places.push((at, marks));
+                    marks += 1;
+                }
+                Some(Parameter::Number(number)) => {
+                    is_numbered = true;
+                    places.push((at, number - 1));
+                }
+            }
+        }
+        if is_numbered && marks > 0 {
+            return Err(Error::new(ErrorKind::Invalid, "a statement has parameters either by number or by ?")
+                .with_hint("write all of them as $1, $2 ..."));
+        }
+        let parameters = places.iter().map(|(_, parameter)| parameter + 1).max().unwrap_or(0).max(types.len());
+        if parameters > MOST_PARAMETERS {
+            let message = format!("a statement can have {MOST_PARAMETERS} parameters, and this one has {parameters}");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(Self { text, tokens, places, parameters, types })
+    }
+
+    /// The statement, with its parameters.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// How many values it takes.
+    pub fn parameters(&self) -> usize {
+        self.parameters
+    }
+
+    /// The statement with values in place of its parameters.
+    ///
+    /// # Errors
+    /// There are more values than parameters, or fewer; one is no literal.
+    pub(crate) fn bind(&self, values: &[Value]) -> Result<Vec<TokenWithSpan>> {
+        if values.len() != self.parameters {
+            let (takes, given) = (self.parameters, values.len());
+            let message =
+                format!("the statement takes {takes} value{}, and {given} came", if takes == 1 { "" } else { "s" });
+            return Err(Error::new(ErrorKind::Invalid, message).with_hint("each of its parameters needs one"));
+        }
+        self.with(&values.iter().map(Value::tokens).collect::<Result<Vec<_>>>()?)
+    }
+
+    /// The statement as it is parsed to see whether it can be.
+    pub(crate) fn unbound(&self) -> Result<Vec<TokenWithSpan>> {
+        self.with(
+            &(1..=self.parameters).map(|number| vec![Token::Placeholder(format!("${number}"))]).collect::<Vec<_>>(),
+        )
+    }
+
+    fn with(&self, values: &[Vec<Token>]) -> Result<Vec<TokenWithSpan>> {
+        let mut bound = Vec::with_capacity(self.tokens.len() + 4 * self.places.len());
+        let mut from = 0;
+        for (at, parameter) in &self.places {
+            bound.extend_from_slice(&self.tokens[from..*at]);
+            let value = values[*parameter].clone();
+            let value = match self.types.get(*parameter) {
+                Some(to) => cast(value, to),
+                None => value,
+            };
+            // Errors are about where the parameter stands.
+            let span = self.tokens[*at].span;
+            bound.extend(value.into_iter().map(|token| TokenWithSpan::new(token, span)));
+            from = at + 1;
+        }
+        bound.extend_from_slice(&self.tokens[from..]);
+        Ok(bound)
+    }
+}
+
+enum Parameter {
+    /// The one after those that came so far.
+    Next,
+    /// From 1.
+    Number(usize),
+}
+
+/// What a token stands for.
+fn parameter(token: &Token) -> Result<Option<Parameter>> {
+    let name = match token {
+        Token::Question => return Ok(Some(Parameter::Next)),
+        Token::Placeholder(name) if name == "?" => return Ok(Some(Parameter::Next)),
+        Token::Placeholder(name) => name,
+        _ => return Ok(None),
+    };
+    match name[1..].parse() {
+        Ok(number) if (1..=MOST_PARAMETERS).contains(&number) => Ok(Some(Parameter::Number(number))),
+        _ => Err(Error::new(ErrorKind::Invalid, format!("{name} is no parameter"))
+            .with_hint(format!("parameters are $1 to ${MOST_PARAMETERS}, or ?"))),
+    }
+}
+
+/// Says so if a statement has parameters that nobody gives values for.
+pub(crate) fn refuse_parameters(tokens: &[TokenWithSpan]) -> Result<()> {
+    for token in tokens {
+        if parameter(&token.token)?.is_some() {
+            let message = format!("nothing is given for the parameter {}", token.token);
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .with_hint("PREPARE name AS ... makes a statement with parameters, and EXECUTE name(...) runs it"));
+        }
+    }
+    Ok(())
+}
+
+/// `PREPARE name [(type, ...)] AS statement`: the name, and the statement; `None` for any other.
+pub(crate) fn of_prepare(tokens: &[TokenWithSpan]) -> Result<Option<(String, Prepared)>> {
+    let mut rest = tokens;
+    if !matches!(next(&mut rest), Some(Token::Word(word)) if word.keyword == Keyword::PREPARE) {
+        return Ok(None);
+    }
+    let wrong = |what: &str| {
+        let error = Error::new(ErrorKind::Syntax, format!("PREPARE without {what}"));
+        error.with_hint("PREPARE name AS statement, or PREPARE name (type, ...) AS statement")
+    };
+    let name = match next(&mut rest) {
+        Some(Token::Word(word)) if word.quote_style.is_some() => word.value.clone(),
+        Some(Token::Word(word)) => word.value.to_lowercase(),
+        _ => return Err(wrong("a name")),
+    };
+    let (mut types, mut token) = (Vec::new(), next(&mut rest));
+    if token == Some(&Token::LParen) {
+        types = types_of(&mut rest).ok_or_else(|| wrong("the end of its types"))?;
+        let is_space = |token: &Token| matches!(token, Token::Whitespace(_));
+        if types.iter().any(|one| one.iter().all(is_space)) {
+            return Err(wrong("one of its types"));
+        }
+        token = next(&mut rest);
+    }
+    if !matches!(token, Some(Token::Word(word)) if word.keyword == Keyword::AS) {
+        return Err(wrong("AS"));
+    }
+    let text = rest.iter().map(|token| token.token.to_string()).collect::<String>();
+    Ok(Some((name, Prepared::of_tokens(text.trim().to_string(), rest.to_vec(), types)?)))
+}
+
+/// The next token that is not a space.
+fn next<'a>(rest: &mut &'a [TokenWithSpan]) -> Option<&'a Token> {
+    while let [first, others @ ..] = rest {
+        *rest = others;
+        if !matches!(first.token, Token::Whitespace(_)) {
+            return Some(&first.token);
+        }
+    }
+    None
+}
+
+/// What is between commas up to the bracket's end.
+fn types_of(rest: &mut &[TokenWithSpan]) -> Option<Vec<Vec<Token>>> {
+    let (mut types, mut depth) = (vec![Vec::new()], 0);
+    loop {
+        let [first, others @ ..] = *rest else { return None };
+        *rest = others;
+        match &first.token {
+            Token::RParen if depth == 0 => return Some(types),
+            Token::Comma if depth == 0 => types.push(Vec::new()),
+            token => {
+                match token {
+                    Token::LParen => depth += 1,
+                    Token::RParen => depth -= 1,
+                    _ => {}
+                }
+                types.last_mut()?.push(token.clone());
+            }
+        }
+    }
+}
