@@ -26,8 +26,10 @@ fi
 ONEHOP_CEPH_CONF=$("$cluster" up "$scratch/cluster")
 export ONEHOP_CEPH_CONF
 export ONEHOP_CEPH_SCRIPT=$PWD/$cluster
-cargo test --locked -p onehop-io --test rados -- --ignored --test-threads 2 "${not_here[@]}" 2>&1 | tee "$scratch/log"
-cargo test --locked -p onehop-io --test rados_faults -- --ignored --test-threads 1 "${not_here[@]}" 2>&1 | tee -a "$scratch/log"
+cargo test --locked --workspace --test rados --test store --test on_ceph -- --ignored --test-threads 2 \
+    "${not_here[@]}" 2>&1 | tee "$scratch/log"
+cargo test --locked --workspace --test rados_faults -- --ignored --test-threads 1 "${not_here[@]}" 2>&1 |
+    tee -a "$scratch/log"
 # Tests that did not run have not passed.
 awk '/^test result: ok\./ {passed += $4; failed += $6}
      END {print "ceph: " passed + 0 " passed, " failed + 0 " failed"; exit passed == 0}' "$scratch/log"

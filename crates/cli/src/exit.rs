@@ -1,7 +1,6 @@
 //! How the process ends: the exit codes, and what leads to which.
 
 use std::io;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use onehop_engine::arrow::error::ArrowError;
@@ -22,12 +21,6 @@ pub enum Exit {
     Unmet = 4,
     /// Interrupted by Ctrl-C, as shells count it: 128 + SIGINT.
     Interrupted = 130,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        ExitCode::from(exit as u8)
-    }
 }
 
 /// Why work stopped before its end.

@@ -13,9 +13,14 @@ use crate::exit::Stop;
 
 /// Lets a database's queries run on this machine's GPUs.
 pub fn register(database: &Database) -> Arc<dyn Devices> {
-    let devices: Arc<dyn Devices> = onehop_cuda::devices(kernels());
+    let devices = devices();
     database.register_devices(Arc::clone(&devices));
     devices
+}
+
+/// This machine's GPUs.
+pub fn devices() -> Arc<dyn Devices> {
+    onehop_cuda::devices(kernels())
 }
 
 /// Makes sure that there is a GPU, or the one of that name.

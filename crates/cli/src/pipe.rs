@@ -31,7 +31,7 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type, Schema};
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::StreamExt;
-use onehop_engine::{Error, ErrorKind, LedgerSnapshot, Output, Script, Session};
+use onehop_engine::{Error, LedgerSnapshot, Output, Script, Session};
 use serde_json::{Value, json};
 
 use crate::exit::Stop;
@@ -132,30 +132,8 @@ impl Failure {
     fn to_json(&self) -> Value {
         match self {
             Self::Request(message) => json!({ "kind": "request", "message": message, "hint": null }),
-            Self::Statement(e) => json!({ "kind": kind_name(e.kind()), "message": e.message(), "hint": e.hint() }),
+            Self::Statement(e) => json!({ "kind": e.kind().name(), "message": e.message(), "hint": e.hint() }),
         }
-    }
-}
-
-fn kind_name(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Syntax => "syntax",
-        ErrorKind::NotFound => "not_found",
-        ErrorKind::AlreadyExists => "already_exists",
-        ErrorKind::Invalid => "invalid",
-        ErrorKind::Data => "data",
-        ErrorKind::Corrupt => "corrupt",
-        ErrorKind::TooNew => "too_new",
-        ErrorKind::Locked => "locked",
-        ErrorKind::Conflict => "conflict",
-        ErrorKind::Io => "io",
-        ErrorKind::Resources => "resources",
-        ErrorKind::Cancelled => "cancelled",
-        ErrorKind::Timeout => "timeout",
-        ErrorKind::ReadOnly => "read_only",
-        ErrorKind::Unmet => "unmet",
-        ErrorKind::Device => "device",
-        ErrorKind::Internal => "internal",
     }
 }
 

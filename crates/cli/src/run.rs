@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure, Stop};
 use crate::shell::dot::Flow;
 use crate::terminal::Terminal;
 use crate::view::View;
-use crate::{check, doctor, explain, gpu, lab, message, pipe, script, settings, shell, store};
+use crate::{check, doctor, explain, gpu, lab, message, pipe, rados, script, settings, shell, store};
 
 /// Does it; says what went wrong.
 pub fn run(args: Args) -> Exit {
@@ -24,6 +24,7 @@ pub fn run(args: Args) -> Exit {
         Some(Command::Bench(what)) => bench(what, &terminal).map_err(Failure::from),
         Some(Command::Explain(args)) => explain::run(&args).map_err(Failure::from),
         Some(Command::Store(command)) => store::run(&command).map_err(Failure::from),
+        Some(Command::Rados(command)) => rados::run(&command).map_err(Failure::from),
         Some(Command::Pipe(args)) => pipe(args).map_err(Failure::from),
         Some(Command::Completions { shell }) => completions(shell).map_err(Failure::from),
         None => sql(&args.sql, terminal),

@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use arrow::datatypes::{FieldRef, SchemaRef};
+use onehop_ceph::{Authority, Connections};
+use onehop_io::rados::FileSystem;
 use onehop_io::{Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
 use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::{BlockCache, DeletedRows, Segment};
@@ -87,6 +89,8 @@ struct Inner {
     history: Arc<History>,
     /// Devices that queries may run on.
     known: Arc<Known>,
+    /// File systems of clusters that statements have asked for.
+    connections: Arc<Connections>,
     /// Of queries over what readers see.
     plans: Plans,
     store: Box<dyn CatalogStore>,
@@ -348,6 +352,7 @@ impl Database {
                 cache,
                 history: Arc::default(),
                 known: Arc::default(),
+                connections: Arc::default(),
                 plans: Plans::default(),
                 store,
                 head: Mutex::new(Arc::clone(&snapshot)),
@@ -376,6 +381,17 @@ impl Database {
     /// Devices that queries may run on.
     pub(crate) fn known(&self) -> &Arc<Known> {
         &self.inner.known
+    }
+
+    /// Has statements find a file system under `rados://POOL[.NAMESPACE]`, in place of what the cluster of the setting
+    /// `ceph.conf` has there: one that is connected to in another way, or in memory.
+    pub fn mount(&self, authority: Authority, fs: FileSystem) {
+        self.inner.connections.mount(authority, fs);
+    }
+
+    /// File systems of clusters.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.inner.connections
     }
 
     /// A new session on it.

@@ -10,6 +10,7 @@ use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
 
 pub(crate) use self::suggest::nearest;
+use crate::files;
 use crate::planner::MAX_NESTED;
 
 /// The result of anything the engine does.
@@ -52,6 +53,31 @@ pub enum ErrorKind {
     Device,
     /// A broken invariant of ours.
     Internal,
+}
+
+impl ErrorKind {
+    /// The stable word for it in JSON and in other languages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Syntax => "syntax",
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+            Self::Invalid => "invalid",
+            Self::Data => "data",
+            Self::Corrupt => "corrupt",
+            Self::TooNew => "too_new",
+            Self::Locked => "locked",
+            Self::Conflict => "conflict",
+            Self::Io => "io",
+            Self::Resources => "resources",
+            Self::Cancelled => "cancelled",
+            Self::Timeout => "timeout",
+            Self::ReadOnly => "read_only",
+            Self::Unmet => "unmet",
+            Self::Device => "device",
+            Self::Internal => "internal",
+        }
+    }
 }
 
 /// What to do about what a newer version has stored.
@@ -233,6 +259,11 @@ impl From<arrow::error::ArrowError> for Error {
 
 impl From<DataFusionError> for Error {
     fn from(e: DataFusionError) -> Self {
+        if let DataFusionError::ObjectStore(e) = &e
+            && let Some(gone) = files::gone(e)
+        {
+            return gone;
+        }
         match e {
             DataFusionError::External(inner) => match inner.downcast::<Error>() {
                 Ok(own) => *own,

@@ -36,6 +36,7 @@ mod planner;
 mod plans;
 mod prepared;
 mod query;
+mod relation;
 mod resolve;
 mod scan;
 mod script;
@@ -51,14 +52,16 @@ mod writer;
 
 pub use bulk::{BulkLoad, BulkWriter};
 pub use catalog::Definition;
+pub use catalog::names::sql_name;
 pub use database::{Access, Database, DatabaseOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{
     DevicePipeline, DeviceScan, EstimateFacts, ExplainMode, Explanation, Facts, GroupFacts, JoinFacts, Node,
     PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts, Totals as ExplainTotals,
 };
-pub use prepared::{Prepared, Value};
+pub use prepared::{Prepared, Temporal, Value};
 pub use query::{Done, Engine, Output, Progress, Query, QueryState, Rows, STACK_BYTES};
+pub use relation::Relation;
 pub use script::{Script, is_complete};
 pub use session::{Names, Session};
 pub use settings::{Setting, SettingSource, parse_size};

@@ -1,4 +1,4 @@
-//! Statements with parameters, `$1`, `$2` ... or `?`: parsed once for their syntax, run with other values each time.
+//! Statements with parameters, `$1`, `$2` ..., `?` or `$name`: parsed once for their syntax, run with other values each time.
 //!
 //! What is kept are the statement's tokens. A value takes the place of its parameter as the literal that it is: one token, or a
 //! few in brackets. So it means what this literal would mean there, and may stand wherever a literal may; and a text is one
@@ -27,6 +27,39 @@ pub enum Value {
     Decimal(String),
     /// A text; also a date or a time, where one is wanted.
     Text(String),
+    /// Bytes, whatever they are.
+    Binary(Vec<u8>),
+    /// A text that is a date or a time wherever it stands.
+    Temporal(Temporal, String),
+}
+
+/// A type that says what a text is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Temporal {
+    /// `2024-02-29`.
+    Date,
+    /// `12:34:56.789`.
+    Time,
+    /// `2024-02-29 12:34:56.789`.
+    Timestamp,
+    /// A timestamp with its offset to UTC: `2024-02-29 12:34:56.789+01:00`.
+    TimestampTz,
+    /// `-3 days 12.5 seconds`.
+    Interval,
+}
+
+impl Temporal {
+    /// As SQL has it.
+    fn tokens(self) -> Vec<Token> {
+        let word = match self {
+            Self::Date => "DATE",
+            Self::Time => "TIME",
+            Self::Timestamp => "TIMESTAMP",
+            Self::TimestampTz => "TIMESTAMPTZ",
+            Self::Interval => "INTERVAL",
+        };
+        vec![Token::make_keyword(word)]
+    }
 }
 
 impl From<bool> for Value {
@@ -101,6 +134,11 @@ impl Value {
                 cast(vec![Token::SingleQuotedString(text)], &[Token::make_keyword("DOUBLE")])
             }
             Self::Text(text) => vec![Token::SingleQuotedString(text.clone())],
+            Self::Binary(bytes) => {
+                let digits = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                vec![Token::HexStringLiteral(digits)]
+            }
+            Self::Temporal(what, text) => cast(vec![Token::SingleQuotedString(text.clone())], &what.tokens()),
         })
     }
 }
@@ -134,6 +172,8 @@ pub struct Prepared {
     /// Which token is a parameter, and which it is, from 0.
     places: Vec<(usize, usize)>,
     parameters: usize,
+    /// Names of the parameters, if they have any, in the order in which they are first mentioned.
+    names: Vec<String>,
     /// Types that values are cast to, of the first so many parameters.
     types: Vec<Vec<Token>>,
 }
@@ -142,14 +182,14 @@ impl Prepared {
     /// Of a statement's text.
     ///
     /// # Errors
-    /// [`ErrorKind::Syntax`] for what cannot be parsed; [`ErrorKind::Invalid`] if both kinds of parameters are in it.
+    /// [`ErrorKind::Syntax`] for what cannot be parsed; [`ErrorKind::Invalid`] if several kinds of parameters are in it.
     pub(crate) fn new(text: &str) -> Result<Self> {
         Self::of_tokens(text.to_string(), planner::tokens(text)?, Vec::new())
     }
 
     /// Of the tokens of a text, with types that values are cast to.
     pub(crate) fn of_tokens(text: String, tokens: Vec<TokenWithSpan>, types: Vec<Vec<Token>>) -> Result<Self> {
-        let (mut places, mut marks, mut is_numbered) = (Vec::new(), 0, false);
+        let (mut places, mut marks, mut is_numbered, mut names) = (Vec::new(), 0, false, Vec::new());
         for (at, token) in tokens.iter().enumerate() {
             match parameter(&token.token)? {
                 None => continue,
@@ -161,10 +201,17 @@ impl Prepared {
                     is_numbered = true;
                     places.push((at, number - 1));
                 }
+                Some(Parameter::Name(name)) => {
+                    let known = names.iter().position(|known| known == name);
+                    places.push((at, known.unwrap_or(names.len())));
+                    if known.is_none() {
+                        names.push(name.to_string());
+                    }
+                }
             }
         }
-        if is_numbered && marks > 0 {
-            return Err(Error::new(ErrorKind::Invalid, "a statement has parameters either by number or by ?")
+        if [is_numbered, marks > 0, !names.is_empty()].into_iter().filter(|is_used| *is_used).count() > 1 {
+            return Err(Error::new(ErrorKind::Invalid, "a statement has parameters by number, by ? or by name")
                 .with_hint("write all of them as $1, $2 ..."));
         }
         let parameters = places.iter().map(|(_, parameter)| parameter + 1).max().unwrap_or(0).max(types.len());
@@ -172,7 +219,7 @@ impl Prepared {
             let message = format!("a statement can have {MOST_PARAMETERS} parameters, and this one has {parameters}");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        Ok(Self { text, tokens, places, parameters, types })
+        Ok(Self { text, tokens, places, parameters, names, types })
     }
 
     /// The statement, with its parameters.
@@ -183,6 +230,11 @@ impl Prepared {
     /// How many values it takes.
     pub fn parameters(&self) -> usize {
         self.parameters
+    }
+
+    /// Names of the parameters, in the order of the values; none if they have numbers or are `?`.
+    pub fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// The statement with values in place of its parameters.
@@ -226,25 +278,31 @@ impl Prepared {
     }
 }
 
-enum Parameter {
+enum Parameter<'a> {
     /// The one after those that came so far.
     Next,
     /// From 1.
     Number(usize),
+    /// The one of that name.
+    Name(&'a str),
 }
 
 /// What a token stands for.
-fn parameter(token: &Token) -> Result<Option<Parameter>> {
+fn parameter(token: &Token) -> Result<Option<Parameter<'_>>> {
     let name = match token {
         Token::Question => return Ok(Some(Parameter::Next)),
         Token::Placeholder(name) if name == "?" => return Ok(Some(Parameter::Next)),
         Token::Placeholder(name) => name,
         _ => return Ok(None),
     };
+    if let Some(name) = name.strip_prefix('$').filter(|name| name.starts_with(|c: char| c.is_alphabetic() || c == '_'))
+    {
+        return Ok(Some(Parameter::Name(name)));
+    }
     match name[1..].parse() {
         Ok(number) if (1..=MOST_PARAMETERS).contains(&number) => Ok(Some(Parameter::Number(number))),
         _ => Err(Error::new(ErrorKind::Invalid, format!("{name} is no parameter"))
-            .with_hint(format!("parameters are $1 to ${MOST_PARAMETERS}, or ?"))),
+            .with_hint(format!("parameters are $1 to ${MOST_PARAMETERS}, ? or $name"))),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What names mean in a statement: tables and views of one snapshot, system tables, and files by path.
+//! What names mean in a statement: tables and views of one snapshot, relations of the session, system tables, and files by
+//! path.
 //!
 //! Each statement gets a catalog of its own over the snapshot it began with, so that two mentions of a table are the
 //! same table. A name that is nothing is an error here, where the other names are at hand to suggest the nearest: also
@@ -17,6 +18,7 @@ use datafusion::execution::SessionState;
 use crate::database::{Snapshot, Table};
 use crate::history::History;
 use crate::place::Known;
+use crate::relation::Relations;
 use crate::scan::SegmentTable;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, files, planner, system};
@@ -39,6 +41,7 @@ pub(crate) struct Names {
     settings: Settings,
     history: Arc<History>,
     known: Arc<Known>,
+    relations: Arc<Relations>,
     /// To plan views and open files with. Its own catalog is not used.
     state: SessionState,
     depth: usize,
@@ -60,8 +63,10 @@ impl Names {
         settings: Settings,
         history: Arc<History>,
         known: Arc<Known>,
+        relations: Arc<Relations>,
     ) -> SessionState {
-        let names = Self { snapshot, settings, history, known, state: state.clone(), depth: 0, target: None };
+        let names =
+            Self { snapshot, settings, history, known, relations, state: state.clone(), depth: 0, target: None };
         state.register_catalog_list(Arc::new(List(Arc::new(names))));
         state
     }
@@ -79,12 +84,24 @@ impl Names {
         state
     }
 
+    /// A state like `state`, which [`bind`](Self::bind) made, to which names mean what they mean to all sessions.
+    pub fn of_database(state: &SessionState) -> SessionState {
+        let mut state = state.clone();
+        let list: &dyn Any = state.catalog_list().as_ref();
+        let bound = list.downcast_ref::<List>().map(|list| Arc::clone(&list.0));
+        if let Some(names) = bound {
+            let names = Self { relations: Arc::default(), ..Self::clone(&names) };
+            state.register_catalog_list(Arc::new(List(Arc::new(names))));
+        }
+        state
+    }
+
     async fn view(&self, name: &str, text: &str) -> crate::Result<Arc<dyn TableProvider>> {
         if self.depth >= MAX_VIEW_DEPTH {
             let message = format!("view \"{name}\" stands on too many other views, or on itself");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let below = Self { depth: self.depth + 1, target: None, ..self.clone() };
+        let below = Self { depth: self.depth + 1, target: None, relations: Arc::default(), ..self.clone() };
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(List(Arc::new(below))));
         let plan = planner::plan_text(&state, text).await.map_err(|e| {
@@ -99,6 +116,12 @@ impl Names {
     }
 
     async fn find(&self, name: &str) -> crate::Result<Arc<dyn TableProvider>> {
+        if let Some(relation) = self.relations.get(name) {
+            return match self.is_in_catalog(name) {
+                true => Err(is_both(name)),
+                false => relation.table(name),
+            };
+        }
         if let Some(table) = self.snapshot.table(name) {
             return Ok(Arc::new(SegmentTable::new(Arc::clone(table))));
         }
@@ -115,8 +138,13 @@ impl Names {
             return files::open(&self.state, name).await;
         }
         let catalog = &self.snapshot.catalog;
-        let names = catalog.tables.keys().chain(catalog.views.keys()).map(String::as_str);
+        let names = catalog.tables.keys().chain(catalog.views.keys()).chain(self.relations.keys()).map(String::as_str);
         Err(Error::unknown_table(name, names.chain(system::NAMES.iter().copied())))
+    }
+
+    fn is_in_catalog(&self, name: &str) -> bool {
+        let catalog = &self.snapshot.catalog;
+        catalog.tables.contains_key(name) || catalog.views.contains_key(name)
     }
 }
 
@@ -175,8 +203,7 @@ impl SchemaProvider for Schema {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        let catalog = &self.0.snapshot.catalog;
-        catalog.tables.contains_key(name) || catalog.views.contains_key(name)
+        self.0.is_in_catalog(name) || self.0.relations.contains_key(name)
     }
 }
 
@@ -207,6 +234,12 @@ impl SchemaProvider for Elsewhere {
     fn table_exist(&self, _name: &str) -> bool {
         false
     }
+}
+
+/// A table was made of a relation's name, by another session most likely.
+fn is_both(name: &str) -> Error {
+    let message = format!("\"{name}\" is a table of the database, and registered by this session as well");
+    Error::new(ErrorKind::Invalid, message).with_hint("unregister it, and register the rows under another name")
 }
 
 /// A name of several words that stand for nothing.

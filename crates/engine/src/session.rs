@@ -9,16 +9,18 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
+use onehop_io::rados::ClusterOptions;
 
 use crate::catalog::{Definition, definition};
 use crate::database::{Database, Snapshot};
 use crate::explain::{ExplainMode, Explanation};
-use crate::files::CountingRegistry;
+use crate::files::{CountingRegistry, Sites};
 use crate::lower::Fusing;
 use crate::place::Placing;
 use crate::planner;
 use crate::prepared::{Prepared, Value};
 use crate::query::panicked;
+use crate::relation::{Relation, Relations};
 use crate::resolve::{self, Names as BoundNames};
 use crate::settings::{Setting, Settings};
 use crate::statement::{self, Context};
@@ -38,6 +40,8 @@ pub struct Session {
     transaction: Mutex<Option<Transaction>>,
     /// What PREPARE has made, by name.
     prepared: Mutex<HashMap<String, Arc<Prepared>>>,
+    /// Rows from outside, by name.
+    relations: Mutex<Arc<Relations>>,
 }
 
 struct Base {
@@ -74,6 +78,7 @@ impl Session {
             current: Mutex::new(Query::start(0, id, "", None)),
             transaction: Mutex::default(),
             prepared: Mutex::default(),
+            relations: Mutex::default(),
         })
     }
 
@@ -121,6 +126,43 @@ impl Session {
             None => self.database.snapshot(),
         };
         Context::new(self, &self.settings, &self.transaction, snapshot, query)
+    }
+
+    /// Makes rows from outside a table of this session, for statements that begin from now on. The name is as in quotes:
+    /// statements that do not write any give it in small letters.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyExists`] if something of that name is there; [`ErrorKind::Invalid`] if it can be no name.
+    pub fn register(&self, name: &str, relation: Relation) -> Result<()> {
+        statement::check_new_name(name)?;
+        let exists = |what: &str| {
+            Error::new(ErrorKind::AlreadyExists, format!("there is a {what} \"{name}\""))
+                .with_hint("register the rows under another name")
+        };
+        let snapshot = self.database.snapshot();
+        if snapshot.table(name).is_some() {
+            return Err(exists("table"));
+        }
+        if snapshot.catalog.views.contains_key(name) {
+            return Err(exists("view"));
+        }
+        let mut relations = self.relations.lock().unwrap_or_else(PoisonError::into_inner);
+        if relations.contains_key(name) {
+            return Err(exists("registered table"));
+        }
+        Arc::make_mut(&mut relations).insert(name.to_string(), relation);
+        Ok(())
+    }
+
+    /// Takes away what was registered under a name; whether there was anything. Statements that have begun keep it.
+    pub fn unregister(&self, name: &str) -> bool {
+        let mut relations = self.relations.lock().unwrap_or_else(PoisonError::into_inner);
+        relations.contains_key(name) && Arc::make_mut(&mut relations).remove(name).is_some()
+    }
+
+    /// What is registered now.
+    pub(crate) fn relations(&self) -> Arc<Relations> {
+        Arc::clone(&self.relations.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether it is in a transaction.
@@ -172,6 +214,11 @@ impl Session {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).list()
     }
 
+    /// How it finds the cluster of `rados://` paths.
+    pub fn ceph(&self) -> ClusterOptions {
+        self.current_settings().ceph()
+    }
+
     /// What PREPARE has made, by name.
     pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<String, Arc<Prepared>>> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -197,10 +244,12 @@ impl Session {
             CountingRegistry::new(Arc::clone(&runtime.object_store_registry), Arc::clone(query.shared_ledger()));
         let runtime =
             RuntimeEnvBuilder::from_runtime_env(runtime).with_object_store_registry(Arc::new(registry)).build_arc()?;
-        let state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
+        let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
+        let sites = Sites::new(Arc::clone(self.database.connections()), &settings);
+        state.config_mut().set_extension(Arc::new(sites));
         let state = self.of_statement(state, query, &settings);
         let (history, known) = (Arc::clone(self.database.history()), Arc::clone(self.database.known()));
-        Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, history, known))
+        Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, history, known, self.relations()))
     }
 
     /// What is enough for a plan that names tables of the database alone, and has been optimized: no names, no other files. Made

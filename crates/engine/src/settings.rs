@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use onehop_io::RequestedPath;
+use onehop_io::rados::ClusterOptions;
 use onehop_pipeline::backend::{MemoryLimit, Residence};
 
 use crate::error::nearest;
@@ -64,6 +65,9 @@ struct Definition {
     parse: fn(&str) -> Parsed,
     description: &'static str,
 }
+
+/// The least that a connection to a cluster takes for a timeout.
+const MIN_CEPH_TIMEOUT: Duration = Duration::from_secs(2);
 
 const DEFINITIONS: &[Definition] = &[
     Definition {
@@ -151,6 +155,27 @@ const DEFINITIONS: &[Definition] = &[
         default: || "auto".into(),
         parse: parse_path,
         description: "How segments are read: auto, buffered (page cache), direct (past it, O_DIRECT)",
+    },
+    Definition {
+        name: "ceph.conf",
+        default: String::new,
+        parse: |text| Ok(text.to_string()),
+        description: "Configuration of the cluster of rados:// paths; empty for where Ceph looks (CEPH_CONF, /etc/ceph/ceph.conf)",
+    },
+    Definition {
+        name: "ceph.user",
+        default: || "admin".into(),
+        parse: |text| if text.is_empty() { Err("a name, without \"client.\"".into()) } else { Ok(text.to_string()) },
+        description: "Who we are to the cluster, without \"client.\"",
+    },
+    Definition {
+        name: "ceph.timeout",
+        default: || "30s".into(),
+        parse: |text| match parse_duration(text) {
+            Ok(limit) if limit >= MIN_CEPH_TIMEOUT => Ok(format_duration(limit)),
+            _ => Err("a duration of two seconds or more (30s, 2min)".into()),
+        },
+        description: "How long the cluster may take to answer before that is an error",
     },
     Definition {
         name: "storage.block_rows",
@@ -370,6 +395,13 @@ impl Settings {
     /// Bytes for hot blocks.
     pub fn cache_bytes(&self) -> u64 {
         parse_cache(&self.value("io.cache")).unwrap_or(0)
+    }
+
+    /// How to find the cluster of `rados://` paths.
+    pub fn ceph(&self) -> ClusterOptions {
+        let conf = Some(self.value("ceph.conf")).filter(|conf| !conf.is_empty()).map(PathBuf::from);
+        let timeout = parse_duration(&self.value("ceph.timeout")).unwrap_or(MIN_CEPH_TIMEOUT);
+        ClusterOptions { conf, user: self.value("ceph.user"), timeout, settings: Vec::new() }
     }
 
     /// Rows in a new block.

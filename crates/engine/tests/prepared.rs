@@ -10,7 +10,7 @@
 
 mod support;
 
-use onehop_engine::{Database, DatabaseOptions, ErrorKind, Output, Prepared, Session, Value};
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, Output, Prepared, Session, Temporal, Value};
 use support::{fails, rows_of, run};
 
 async fn session() -> Session {
@@ -145,10 +145,11 @@ async fn what_cannot_be_is_said() {
         ("EXECUTE none(1)", ErrorKind::NotFound, "no prepared statement \"none\""),
         ("DEALLOCATE none", ErrorKind::NotFound, "no prepared statement \"none\""),
         ("PREPARE two AS SELECT 1", ErrorKind::AlreadyExists, "\"two\" already"),
-        ("PREPARE x AS SELECT $1, ?", ErrorKind::Invalid, "either by number or by ?"),
+        ("PREPARE x AS SELECT $1, ?", ErrorKind::Invalid, "by number, by ? or by name"),
+        ("PREPARE x AS SELECT $1, $n", ErrorKind::Invalid, "by number, by ? or by name"),
         ("PREPARE x AS SELECT $0", ErrorKind::Invalid, "$0 is no parameter"),
         ("PREPARE x AS SELECT $99999", ErrorKind::Invalid, "$99999 is no parameter"),
-        ("PREPARE x AS SELECT $n", ErrorKind::Invalid, "$n is no parameter"),
+        ("SELECT $n", ErrorKind::Invalid, "nothing is given for the parameter $n"),
         ("PREPARE x AS SELEC 1", ErrorKind::Syntax, "SELEC"),
         ("PREPARE x AS", ErrorKind::Syntax, "there is no statement here"),
         ("PREPARE x SELECT 1", ErrorKind::Syntax, "PREPARE without AS"),
@@ -181,4 +182,33 @@ async fn what_cannot_be_is_said() {
     assert_eq!(session.execute(&later, &[0.into()]).await.unwrap_err().kind(), ErrorKind::NotFound);
     run(&session, "CREATE TABLE later AS SELECT 1 AS n").await;
     assert_eq!(execute(&session, &later, &[0.into()]).await, ["1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_with_names() {
+    let session = session().await;
+    let of = session.prepare("SELECT $b || $a || $b, '$c', $tag$ $d $tag$").unwrap();
+    assert_eq!((of.names(), of.parameters()), (["b".to_string(), "a".to_string()].as_slice(), 2));
+    assert_eq!(execute(&session, &of, &["x".into(), "y".into()]).await, ["xyx|$c| $d "]);
+    assert!(session.prepare("SELECT $1").unwrap().names().is_empty());
+    run(&session, "PREPARE named AS SELECT $n + 1").await;
+    assert_eq!(run(&session, "EXECUTE named(2)").await, ["3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_that_are_times_and_bytes_that_are_none() {
+    let session = session().await;
+    let of = session.prepare("SELECT arrow_typeof($1), $1").unwrap();
+    for (what, text, expected) in [
+        (Temporal::Date, "2024-02-29", "Date32|2024-02-29"),
+        (Temporal::Time, "23:59:59.999999", "Time64(ns)|23:59:59.999999"),
+        (Temporal::Timestamp, "0001-01-01 00:00:00.000001", "Timestamp(µs)|0001-01-01T00:00:00.000001"),
+        (Temporal::TimestampTz, "2024-02-29 12:00:00+01:00", "Timestamp(µs, \"UTC\")|2024-02-29T11:00:00Z"),
+        (Temporal::Interval, "-3 days -1.5 seconds", "Interval(MonthDayNano)|-3 days -1.500000000 secs"),
+    ] {
+        assert_eq!(execute(&session, &of, &[Value::Temporal(what, text.into())]).await, [expected]);
+    }
+    assert_eq!(execute(&session, &of, &[Value::Binary(vec![0, 0xff])]).await, ["Binary|00ff"]);
+    let wrong = session.execute(&of, &[Value::Temporal(Temporal::Date, "yesterday'".into())]).await;
+    assert!(wrong.is_err());
 }

@@ -113,7 +113,7 @@ fn read_files(fs: &FileSystem, settings: &Settings) -> Result<f64> {
     let mut buf = vec![0; piece.len()];
     let begin = Instant::now();
     for n in 0..settings.files {
-        let mut reader = fs.open_file(&format!("/files/{n}"))?.reader(Arc::default());
+        let mut reader = fs.open_file(&format!("/files/{n}"))?.reader(0..u64::MAX, Arc::default());
         let mut left = settings.file_bytes;
         while left > 0 {
             let now = left.min(buf.len());

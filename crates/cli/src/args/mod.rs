@@ -4,6 +4,7 @@ mod commit;
 mod io;
 mod osp;
 mod q6;
+mod rados;
 mod report;
 mod store;
 
@@ -23,6 +24,7 @@ pub use commit::CommitArgs;
 pub use io::{Emit, IoArgs};
 pub use osp::OspArgs;
 pub use q6::{CufileFlight, DeviceThreads, Q6Args};
+pub use rados::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosCommand, RmArgs};
 pub use report::ReportArgs;
 pub use store::{BackupArgs, DumpArgs, StoreArgs, StoreCommand};
 
@@ -102,6 +104,9 @@ pub enum Command {
     /// Check, print, copy or shrink the file of a store
     #[command(subcommand, after_help = store::EXAMPLES)]
     Store(StoreCommand),
+    /// Files on a Ceph cluster: make a file system, list, rename, check, collect
+    #[command(subcommand, after_help = rados::EXAMPLES)]
+    Rados(RadosCommand),
     /// Answer requests: one JSON object a line in, one a line out, for programs in any language
     Pipe(PipeArgs),
     /// Print a completion script for a shell

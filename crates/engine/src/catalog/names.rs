@@ -43,7 +43,7 @@ pub(crate) fn type_name(column_type: &ColumnType) -> String {
 }
 
 /// The SQL name of any Arrow type, as near as there is one.
-pub(crate) fn sql_name(data_type: &DataType) -> String {
+pub fn sql_name(data_type: &DataType) -> String {
     match ColumnType::of("", data_type) {
         Ok(column_type) => type_name(&column_type),
         Err(_) => data_type.to_string(),

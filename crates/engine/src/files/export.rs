@@ -5,6 +5,9 @@
 //! 2. At the end the bytes are synced, the name is changed to the target's in one step, and the directory is synced.
 //! 3. Dropping an [`Export`] before that removes what was written. The file that was there stays as it was.
 //!
+//! On a cluster a file is visible when it is closed, and a directory as well, so neither has another name before; closing it is
+//! step 2. Directories above that are missing are made there, and stay.
+//!
 //! Pipes and devices (`/dev/stdout`) have no such name and are written to directly. DataFusion's encoders write to object
 //! stores, so the target is one, registered for the statement: each of its objects is written front to back by a thread
 //! of its own, and the first thing the system refuses is kept in the system's words, which encoders lose.
@@ -25,13 +28,17 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
     PutOptions, PutPayload, PutResult, UploadPart,
 };
+use onehop_io::rados::fs::{Replace, TreeWriter, Writer};
+use onehop_io::rados::{self, FileSystem, Problem};
 use onehop_io::{Ledger, Operation};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use url::Url;
 
+use super::site::{self, Site};
 use super::store::count_write;
-use super::{absolute, local_path};
+use super::{Sites, absolute, blocking};
 use crate::{Error, ErrorKind, Result};
 
 /// Streams of the process, wherever they lead.
@@ -60,6 +67,20 @@ enum Place {
     },
     /// A pipe or a device.
     Stream,
+    /// A file of a cluster.
+    ClusterFile,
+    /// Several files, in a directory of a cluster.
+    ClusterDirectory {
+        fs: FileSystem,
+        target: String,
+    },
+}
+
+/// What an object is written to.
+#[derive(Debug)]
+enum Sink {
+    File(File),
+    Cluster(Box<Writer>),
 }
 
 #[derive(Debug)]
@@ -74,58 +95,97 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     /// The one file, until its writer takes it.
-    file: Option<File>,
+    sink: Option<Sink>,
+    /// The one file of a cluster, once all of it is written.
+    whole: Option<Box<Writer>>,
+    /// The directory of a cluster that has no name yet.
+    tree: Option<Arc<TreeWriter>>,
     /// The target is committed or given up: a task that comes late makes nothing any more.
     is_over: bool,
-    refused: Option<onehop_io::Error>,
+    refused: Option<Error>,
 }
 
 impl Export {
     /// Prepares to write `path`; one that ends in a slash is a directory. `database` is no place for that.
-    pub fn start(path: &str, database: Option<&Path>, ledger: Arc<Ledger>) -> Result<Self> {
-        let name = local_path(path)?;
-        if name.is_empty() {
+    pub async fn start(path: &str, database: Option<&Path>, sites: Arc<Sites>, ledger: Arc<Ledger>) -> Result<Self> {
+        if path.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "the path to write to is empty"));
         }
-        let (place, file) = place(&name, database)?;
-        let state = Mutex::new(State { file, ..State::default() });
-        Ok(Self { target: Arc::new(Shared { name, place, ledger, state }) })
+        let (path, database) = (path.to_string(), database.map(Path::to_path_buf));
+        let start = move || {
+            let (site, path) = sites.resolve(&path)?;
+            let name = site.shown(&path);
+            let (place, state) = match &site {
+                Site::Local => local_place(&path, database.as_deref())?,
+                Site::Cluster { files, .. } => cluster_place(files.fs(), &path, &name, &ledger)?,
+            };
+            let state = Mutex::new(state);
+            Ok(Self { target: Arc::new(Shared { name, place, ledger, state }) })
+        };
+        blocking(start).await?
     }
 
     /// The store to write to, and the URL in it.
     pub fn store(&self) -> Result<(Url, Arc<dyn ObjectStore>)> {
-        let object = if matches!(self.target.place, Place::Directory { .. }) { "files/" } else { "file.out" };
+        let is_directory = matches!(self.target.place, Place::Directory { .. } | Place::ClusterDirectory { .. });
+        let object = if is_directory { "files/" } else { "file.out" };
         let url = Url::parse(&format!("{SCHEME}://target/{object}"));
         let url = url.map_err(|e| Error::new(ErrorKind::Internal, "a target has no URL").with_source(e))?;
         Ok((url, Arc::new(TargetStore(Arc::clone(&self.target)))))
     }
 
-    /// What the system refused, if it did: the cause of whatever else failed.
+    /// What the system or the cluster refused, if it did: the cause of whatever else failed.
     pub fn refusal(&self) -> Option<Error> {
-        let refused = self.target.state().refused.clone()?;
-        Some(explained(refused))
+        self.target.state().refused.take()
     }
 
     /// Everything is written: the target is what was written.
     pub async fn commit(self) -> Result<()> {
-        let commit = tokio::task::spawn_blocking(move || self.commit_blocking()).await;
-        commit.map_err(|e| Error::new(ErrorKind::Internal, format!("a task that ends an export died: {e}")))?
+        blocking(move || self.commit_blocking()).await?
     }
 
     fn commit_blocking(self) -> Result<()> {
-        let failed = |operation| {
-            let name = self.target.name.clone();
-            move |e: io::Error| explained(onehop_io::Error::new(operation, name, e))
-        };
-        let (Place::File { aside, target } | Place::Directory { aside, target }) = &self.target.place else {
-            return Ok(());
-        };
-        if matches!(self.target.place, Place::Directory { .. }) {
-            sync_directory(aside).map_err(failed(Operation::Sync))?;
+        let name = &self.target.name;
+        let failed = |operation| move |e: io::Error| refused(operation, name, e);
+        match &self.target.place {
+            Place::Stream => self.target.state().is_over = true,
+            Place::File { aside, target } | Place::Directory { aside, target } => {
+                if matches!(self.target.place, Place::Directory { .. }) {
+                    sync_directory(aside).map_err(failed(Operation::Sync))?;
+                }
+                fs::rename(aside, target).map_err(failed(Operation::Rename))?;
+                self.target.state().is_over = true;
+                sync_directory(target.parent().unwrap_or(Path::new("/"))).map_err(failed(Operation::Sync))?;
+            }
+            Place::ClusterFile => {
+                let whole = self.target.state().whole.take();
+                let whole = whole.ok_or_else(|| Error::new(ErrorKind::Internal, "a file ends that was not written"))?;
+                whole.close().map_err(|e| failed(Operation::Write)(e.into()))?;
+            }
+            Place::ClusterDirectory { fs, target } => {
+                // Writers that are left are those of tasks that come late.
+                let tree = self.target.state().tree.take().and_then(Arc::into_inner);
+                let tree =
+                    tree.ok_or_else(|| Error::new(ErrorKind::Internal, "a directory ends that is written to"))?;
+                // One that is empty is replaced.
+                let emptied = match fs.remove_directory(target) {
+                    Err(e) if e.problem() != Some(Problem::NotFound) => Err(e),
+                    _ => Ok(()),
+                };
+                let made = match emptied {
+                    Ok(()) => tree.close(),
+                    Err(e) => {
+                        tree.abort();
+                        Err(e)
+                    }
+                };
+                made.map_err(|e| match e.problem() {
+                    Some(Problem::Exists | Problem::NotEmpty) => not_empty(name),
+                    _ => failed(Operation::Create)(e.into()),
+                })?;
+            }
         }
-        fs::rename(aside, target).map_err(failed(Operation::Rename))?;
-        self.target.state().is_over = true;
-        sync_directory(target.parent().unwrap_or(Path::new("/"))).map_err(failed(Operation::Sync))
+        Ok(())
     }
 }
 
@@ -140,6 +200,31 @@ impl Drop for Export {
             Place::File { aside, .. } => _ = fs::remove_file(aside),
             Place::Directory { aside, .. } => _ = fs::remove_dir_all(aside),
             Place::Stream => {}
+            Place::ClusterFile => {
+                let writers = [state.whole.take(), state.sink.take().and_then(Sink::of_cluster)];
+                writers.into_iter().flatten().for_each(|writer| later(move || writer.abort()));
+            }
+            Place::ClusterDirectory { .. } => {
+                if let Some(tree) = state.tree.take().and_then(Arc::into_inner) {
+                    later(move || tree.abort());
+                }
+            }
+        }
+    }
+}
+
+/// Cleans up on a cluster, which may not answer, where nobody waits for it. What is not cleaned up its collector finds.
+fn later(work: impl FnOnce() + Send + 'static) {
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn_blocking(work);
+    }
+}
+
+impl Sink {
+    fn of_cluster(self) -> Option<Box<Writer>> {
+        match self {
+            Self::File(_) => None,
+            Self::Cluster(writer) => Some(writer),
         }
     }
 }
@@ -148,19 +233,59 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-fn explained(e: onehop_io::Error) -> Error {
-    let hint = match e.source.kind() {
+/// What was refused, and what to do about it.
+fn refused(operation: Operation, name: &str, e: io::Error) -> Error {
+    let hint = match e.kind() {
         IoErrorKind::StorageFull | IoErrorKind::QuotaExceeded => "make room there, or write somewhere else",
         IoErrorKind::NotFound => "COPY makes no directories: make it first",
         IoErrorKind::PermissionDenied => "the file and its directory have to be writable for the user that runs this",
-        _ => return e.into(),
+        _ => return site::refused(operation, name, e),
     };
-    Error::from(e).with_hint(hint)
+    site::refused(operation, name, e).with_hint(hint)
+}
+
+/// Looks at the target on a cluster.
+fn cluster_place(fs: &FileSystem, path: &str, name: &str, ledger: &Arc<Ledger>) -> Result<(Place, State)> {
+    let failed = |e: rados::Error| refused(Operation::Create, name, e.into());
+    let target = path.trim_end_matches('/');
+    let Some((parent, _)) = target.rsplit_once('/') else {
+        let error = Error::new(ErrorKind::Invalid, format!("cannot write '{name}': it is the root of a file system"));
+        return Err(error.with_hint("name a file or a directory in it"));
+    };
+    fs.create_directory_all(parent).map_err(failed)?;
+    if path.ends_with('/') {
+        match fs.list_page(path, None) {
+            Ok(page) if page.entries.is_empty() => {}
+            Err(e) if e.problem() == Some(Problem::NotFound) => {}
+            Ok(_) => return Err(not_empty(name)),
+            Err(e) => return Err(failed(e)),
+        }
+        let tree = Some(Arc::new(fs.create_tree(target).map_err(failed)?));
+        let place = Place::ClusterDirectory { fs: fs.clone(), target: target.to_string() };
+        return Ok((place, State { tree, ..State::default() }));
+    }
+    let writer = fs.create_file(path, Replace::File, Arc::clone(ledger));
+    let writer = writer.map_err(|e| match e.problem() {
+        Some(Problem::IsADirectory) => is_a_directory(name),
+        _ => failed(e),
+    })?;
+    Ok((Place::ClusterFile, State { sink: Some(Sink::Cluster(Box::new(writer))), ..State::default() }))
+}
+
+fn is_a_directory(name: &str) -> Error {
+    let error = Error::new(ErrorKind::Io, format!("cannot write '{name}': it is a directory"));
+    error.with_hint("to make a directory of several files, name a new one with a slash at its end")
+}
+
+fn not_empty(name: &str) -> Error {
+    let error = Error::new(ErrorKind::AlreadyExists, format!("cannot write '{name}': the directory is not empty"));
+    error.with_hint("COPY makes a directory as a whole: name a new one, or an empty one")
 }
 
 /// Looks at the target, and makes what is written instead of it at first.
-fn place(name: &str, database: Option<&Path>) -> Result<(Place, Option<File>)> {
-    let failed = |e: io::Error| explained(onehop_io::Error::new(Operation::Create, name, e));
+fn local_place(name: &str, database: Option<&Path>) -> Result<(Place, State)> {
+    let of = |file: Option<File>| State { sink: file.map(Sink::File), ..State::default() };
+    let failed = |e: io::Error| refused(Operation::Create, name, e);
     let is_directory = name.ends_with('/');
     let existing = match fs::metadata(name) {
         Ok(metadata) => Some(metadata),
@@ -169,11 +294,10 @@ fn place(name: &str, database: Option<&Path>) -> Result<(Place, Option<File>)> {
     };
     if let Some(existing) = existing.as_ref().filter(|_| !is_directory) {
         if existing.is_dir() {
-            let error = Error::new(ErrorKind::Io, format!("cannot write '{name}': it is a directory"));
-            return Err(error.with_hint("to make a directory of several files, name a new one with a slash at its end"));
+            return Err(is_a_directory(name));
         }
         if !existing.is_file() || STANDARD.contains(&name) {
-            return Ok((Place::Stream, Some(stream(name, existing.file_type()).map_err(failed)?)));
+            return Ok((Place::Stream, of(Some(stream(name, existing.file_type()).map_err(failed)?))));
         }
         // The file would be replaced, writable or not.
         OpenOptions::new().write(true).open(name).map_err(failed)?;
@@ -191,14 +315,13 @@ fn place(name: &str, database: Option<&Path>) -> Result<(Place, Option<File>)> {
         if let Some(existing) = existing {
             file.set_permissions(existing.permissions()).map_err(failed)?;
         }
-        return Ok((Place::File { aside, target }, Some(file)));
+        return Ok((Place::File { aside, target }, of(Some(file))));
     }
     if existing.is_some() && fs::read_dir(&target).map_err(failed)?.next().is_some() {
-        let error = Error::new(ErrorKind::AlreadyExists, format!("cannot write '{name}': the directory is not empty"));
-        return Err(error.with_hint("COPY makes a directory as a whole: name a new one, or an empty one"));
+        return Err(not_empty(name));
     }
     let (aside, ()) = aside(&target, |path| fs::create_dir(path)).map_err(failed)?;
-    Ok((Place::Directory { aside, target }, None))
+    Ok((Place::Directory { aside, target }, of(None)))
 }
 
 /// Makes something beside the target, under a name that nothing has.
@@ -248,60 +371,90 @@ impl Shared {
     }
 
     fn refuse(&self, operation: Operation, e: io::Error) -> object_store::Error {
-        let refused = onehop_io::Error::new(operation, self.name.clone(), e);
-        let source = Box::new(refused.clone());
+        let refused = refused(operation, &self.name, e);
+        let source = refused.message().into();
         self.state().refused.get_or_insert(refused);
         object_store::Error::Generic { store: "export", source }
     }
 
-    /// The file of an object.
-    fn create(&self, location: &StorePath) -> io::Result<File> {
+    /// What an object is written to.
+    fn create(&self, location: &StorePath) -> io::Result<Sink> {
+        // Random letters, a number, an extension: the number is enough.
+        let object = location.filename().unwrap_or_default();
+        let part = format!("part-{}", object.split_once('_').map_or(object, |(_, part)| part));
         // Held meanwhile, so that what is made is there for whoever gives up the target.
         let mut state = self.state();
-        if state.is_over {
+        // After a first refusal each further file would take its own time to be refused.
+        if state.is_over || state.refused.is_some() {
             return Err(io::Error::other("the export has ended"));
         }
         match &self.place {
-            Place::File { .. } | Place::Stream => {
-                state.file.take().ok_or_else(|| io::Error::other("a second file for one target"))
+            Place::File { .. } | Place::Stream | Place::ClusterFile => {
+                state.sink.take().ok_or_else(|| io::Error::other("a second file for one target"))
             }
             Place::Directory { aside, .. } => {
-                // Random letters, a number, an extension: the number is enough.
-                let object = location.filename().unwrap_or_default();
-                let object = object.split_once('_').map_or(object, |(_, part)| part);
-                OpenOptions::new().write(true).create_new(true).open(aside.join(format!("part-{object}")))
+                Ok(Sink::File(OpenOptions::new().write(true).create_new(true).open(aside.join(part))?))
+            }
+            Place::ClusterDirectory { .. } => {
+                let tree = state.tree.clone().ok_or_else(|| io::Error::other("the export has ended"))?;
+                // Who gives up must not wait for a cluster.
+                drop(state);
+                Ok(Sink::Cluster(Box::new(tree.create_file(&part, Arc::clone(&self.ledger))?)))
             }
         }
     }
 
-    fn write(&self, file: &mut File, data: &PutPayload) -> object_store::Result<()> {
+    fn write(&self, sink: &mut Sink, data: &PutPayload) -> object_store::Result<()> {
         for bytes in data.iter() {
-            file.write_all(bytes).map_err(|e| self.refuse(Operation::Write, e))?;
-            count_write(&self.ledger, bytes.len());
+            match sink {
+                Sink::File(file) => {
+                    file.write_all(bytes).map_err(|e| self.refuse(Operation::Write, e))?;
+                    count_write(&self.ledger, bytes.len());
+                }
+                // Which counts what it moves itself.
+                Sink::Cluster(writer) => {
+                    writer.append(bytes).map_err(|e| self.refuse(Operation::Write, e.into()))?;
+                }
+            }
         }
         Ok(())
     }
 
-    fn finish(&self, file: &File) -> object_store::Result<()> {
-        if matches!(self.place, Place::Stream) {
-            return Ok(());
+    fn finish(&self, sink: Sink) -> object_store::Result<()> {
+        match sink {
+            Sink::File(_) if matches!(self.place, Place::Stream) => Ok(()),
+            Sink::File(file) => file.sync_all().map_err(|e| self.refuse(Operation::Sync, e)),
+            // It is visible at the end of all.
+            Sink::Cluster(writer) if matches!(self.place, Place::ClusterFile) => {
+                let mut state = self.state();
+                if state.is_over {
+                    drop(state);
+                    writer.abort();
+                } else {
+                    state.whole = Some(writer);
+                }
+                Ok(())
+            }
+            Sink::Cluster(writer) => writer.close().map(drop).map_err(|e| self.refuse(Operation::Write, e.into())),
         }
-        file.sync_all().map_err(|e| self.refuse(Operation::Sync, e))
     }
 
     /// Writes what comes, in its order, until nothing more can come.
     fn write_parts(&self, location: &StorePath, parts: mpsc::Receiver<Part>) -> object_store::Result<()> {
-        let mut file = self.create(location).map_err(|e| self.refuse(Operation::Create, e))?;
+        let mut sink = self.create(location).map_err(|e| self.refuse(Operation::Create, e))?;
         for part in parts {
-            let written = self.write(&mut file, &part.data);
+            let written = self.write(&mut sink, &part.data);
             let is_refused = written.is_err();
             // Who gave up waiting has given up the target.
             let _ = part.written.send(written);
             if is_refused {
+                if let Sink::Cluster(writer) = sink {
+                    writer.abort();
+                }
                 return Err(gone());
             }
         }
-        self.finish(&file)
+        self.finish(sink)
     }
 }
 

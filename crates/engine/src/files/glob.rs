@@ -8,25 +8,28 @@
 //! `**` and directories do not follow symbolic links to directories: those may lead back up. As in a shell, names that
 //! begin with a dot match only where the pattern says the dot. Files come in the order of their names.
 
-use std::fs::{self, Metadata};
 use std::io::ErrorKind as IoErrorKind;
-use std::path::Path;
 
 use onehop_io::Operation;
 
+use super::site::{DirectoryEntry, Site, Stat, StatKind, refused};
 use crate::{Error, ErrorKind, Result};
 
-/// A file that is there: its path as the statement would write it.
+/// A file that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
+    /// As the statement would write it.
     pub name: String,
+    /// Where it is at its site.
+    pub path: String,
     pub bytes: u64,
 }
 
 impl Found {
-    fn new(name: String, metadata: &Metadata) -> Result<Self> {
-        if metadata.is_file() {
-            return Ok(Self { name, bytes: metadata.len() });
+    fn new(site: &Site, path: String, stat: &Stat) -> Result<Self> {
+        let name = site.shown(&path);
+        if stat.kind == StatKind::File {
+            return Ok(Self { name, path, bytes: stat.bytes });
         }
         let message = format!("cannot read '{name}': it is a pipe or a device");
         Err(Error::new(ErrorKind::Invalid, message).with_hint("put what it gives into a file first"))
@@ -37,33 +40,43 @@ pub(super) fn is_pattern(path: &str) -> bool {
     path.contains(['*', '?', '['])
 }
 
-/// All files that `path` stands for; never none.
-pub(super) fn find(path: &str) -> Result<Vec<Found>> {
-    let mut found = Vec::new();
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => {
+/// The files that a path stands for.
+#[derive(Debug)]
+pub(super) struct Match {
+    /// Never none.
+    pub files: Vec<Found>,
+    /// The path is that of a directory.
+    pub is_directory: bool,
+}
+
+/// All files that `path` stands for.
+pub(super) fn find(site: &Site, path: &str) -> Result<Match> {
+    let (mut found, mut is_directory) = (Vec::new(), false);
+    match site.stat(path) {
+        Ok(stat) if stat.kind == StatKind::Directory => {
+            is_directory = true;
             let directory = match path.trim_end_matches('/') {
                 "" => "/",
                 directory => directory,
             };
-            walk(directory, &["**"], &mut found)?;
-            let below = |file: &Found| file.name.strip_prefix(directory).is_some_and(|name| !has_mark(name));
+            walk(site, directory, &["**"], &mut found)?;
+            let below = |file: &Found| file.path.strip_prefix(directory).is_some_and(|name| !has_mark(name));
             found.retain(below);
         }
-        Ok(metadata) => return Ok(vec![Found::new(path.to_string(), &metadata)?]),
-        Err(_) if is_pattern(path) => expand(path, &mut found)?,
-        Err(e) => return Err(onehop_io::Error::new(Operation::Open, path, e).into()),
+        Ok(stat) => found.push(Found::new(site, path.to_string(), &stat)?),
+        Err(_) if is_pattern(path) => expand(site, path, &mut found)?,
+        Err(e) => return Err(refused(Operation::Open, &site.shown(path), e)),
     }
     if found.is_empty() {
         let message = match is_pattern(path) {
-            true => format!("no file matches '{path}'"),
-            false => format!("there are no files in the directory '{path}'"),
+            true => format!("no file matches '{}'", site.shown(path)),
+            false => format!("there are no files in the directory '{}'", site.shown(path)),
         };
         return Err(Error::new(ErrorKind::NotFound, message));
     }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found.sort_by(|a, b| a.path.cmp(&b.path));
     found.dedup();
-    Ok(found)
+    Ok(Match { files: found, is_directory })
 }
 
 /// Whether a component of a path begins as Spark's marks and unfinished files do.
@@ -71,71 +84,61 @@ fn has_mark(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with('_'))
 }
 
-fn expand(pattern: &str, found: &mut Vec<Found>) -> Result<()> {
+fn expand(site: &Site, pattern: &str, found: &mut Vec<Found>) -> Result<()> {
     let mut parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
     // `**/**` is `**`, and would visit every directory once for each way to split the path.
     parts.dedup_by(|a, b| *a == "**" && *b == "**");
     let fixed = parts.iter().take_while(|part| !is_pattern(part)).count();
     let root = if pattern.starts_with('/') { "/" } else { "" };
     let directory = format!("{root}{}", parts[..fixed].join("/"));
-    walk(&directory, &parts[fixed..], found)
+    walk(site, &directory, &parts[fixed..], found)
 }
 
 /// Files below `directory` that match the rest of a pattern. The directory was named or listed: it has to be there.
-fn walk(directory: &str, pattern: &[&str], found: &mut Vec<Found>) -> Result<()> {
+fn walk(site: &Site, directory: &str, pattern: &[&str], found: &mut Vec<Found>) -> Result<()> {
     let Some((part, rest)) = pattern.split_first() else { return Ok(()) };
     if *part == "**" {
-        walk(directory, if rest.is_empty() { &["*"] } else { rest }, found)?;
-        for (name, kind) in entries(directory)? {
-            if kind.is_dir() && !name.starts_with('.') {
-                walk(&join(directory, &name), pattern, found)?;
+        walk(site, directory, if rest.is_empty() { &["*"] } else { rest }, found)?;
+        for entry in entries(site, directory)? {
+            if entry.is_directory && !entry.name.starts_with('.') {
+                walk(site, &join(directory, &entry.name), pattern, found)?;
             }
         }
         return Ok(());
     }
     if !is_pattern(part) {
-        return visit(join(directory, part), rest, found);
+        return visit(site, join(directory, part), rest, found);
     }
     let letters: Vec<char> = part.chars().collect();
-    for (name, _) in entries(directory)? {
+    for DirectoryEntry { name, .. } in entries(site, directory)? {
         if matches(&letters, &name.chars().collect::<Vec<_>>()) {
-            visit(join(directory, &name), rest, found)?;
+            visit(site, join(directory, &name), rest, found)?;
         }
     }
     Ok(())
 }
 
 /// A path that matches as far as the pattern goes down to it.
-fn visit(path: String, rest: &[&str], found: &mut Vec<Found>) -> Result<()> {
-    match fs::metadata(&path) {
-        Ok(metadata) if !rest.is_empty() && metadata.is_dir() => walk(&path, rest, found),
-        Ok(metadata) if rest.is_empty() && !metadata.is_dir() => {
-            found.push(Found::new(path, &metadata)?);
+fn visit(site: &Site, path: String, rest: &[&str], found: &mut Vec<Found>) -> Result<()> {
+    match site.stat(&path) {
+        Ok(stat) if stat.kind == StatKind::Directory => match rest {
+            [] => Ok(()),
+            rest => walk(site, &path, rest, found),
+        },
+        Ok(stat) if rest.is_empty() => {
+            found.push(Found::new(site, path, &stat)?);
             Ok(())
         }
         Ok(_) => Ok(()),
         // Another directory of the pattern may have it. (A link that leads nowhere is one, too.)
         Err(e) if matches!(e.kind(), IoErrorKind::NotFound | IoErrorKind::NotADirectory) => Ok(()),
-        Err(e) => Err(onehop_io::Error::new(Operation::Open, path, e).into()),
+        Err(e) => Err(refused(Operation::Open, &site.shown(&path), e)),
     }
 }
 
-fn entries(directory: &str) -> Result<Vec<(String, fs::FileType)>> {
-    let failed = |e| Error::from(onehop_io::Error::new(Operation::List, shown(directory), e));
-    let mut entries = Vec::new();
-    for entry in fs::read_dir(Path::new(shown(directory))).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        // Paths are SQL text. A name that is none cannot be meant by any.
-        if let Ok(name) = entry.file_name().into_string() {
-            entries.push((name, entry.file_type().map_err(failed)?));
-        }
-    }
-    entries.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(entries)
-}
-
-fn shown(directory: &str) -> &str {
-    if directory.is_empty() { "." } else { directory }
+fn entries(site: &Site, directory: &str) -> Result<Vec<DirectoryEntry>> {
+    let directory = if directory.is_empty() { "." } else { directory };
+    site.entries(directory).map_err(|e| refused(Operation::List, &site.shown(directory), e))
 }
 
 fn join(directory: &str, name: &str) -> String {
@@ -202,6 +205,8 @@ fn class(pattern: &[char], letter: char) -> Option<usize> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -250,7 +255,8 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", at("a/dangling.csv")).unwrap();
         let names = |pattern: &str| -> Vec<String> {
             let base = format!("{}/", folder.path().display());
-            let found = find(&format!("{base}{pattern}")).unwrap_or_default();
+            let found =
+                find(&Site::Local, &format!("{base}{pattern}")).map_or_else(|_| Vec::new(), |found| found.files);
             found.iter().map(|file| file.name.replacen(&base, "", 1)).collect()
         };
         assert_eq!(names("*.csv"), ["1.csv", "[x].csv"]);
@@ -265,10 +271,10 @@ mod tests {
         assert_eq!(names("a/deep/////////////////////////"), names("a/deep"));
         assert_eq!(names("b/loop/*.csv"), ["b/loop/1.csv", "b/loop/[x].csv"]);
 
-        let e = find(&format!("{}/absent/*.csv", folder.path().display())).unwrap_err();
+        let e = find(&Site::Local, &format!("{}/absent/*.csv", folder.path().display())).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::NotFound);
         assert!(e.message().contains("/absent:"), "{e}");
-        let e = find(&format!("{}/*.nothing", folder.path().display())).unwrap_err();
+        let e = find(&Site::Local, &format!("{}/*.nothing", folder.path().display())).unwrap_err();
         assert!(e.kind() == ErrorKind::NotFound && e.message().contains("no file matches"), "{e}");
     }
 }

@@ -2,25 +2,29 @@
 //!
 //! The format follows from the name: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`, `x.tbl`, `x.json`, `x.jsonl`, the text
 //! ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says which files a path stands for, [`agree`] that they are of
-//! one table. Text is read by [`csv`], the rest by DataFusion under [`named`]. [`export`] writes files.
+//! one table. Text is read by [`csv`], the rest by DataFusion under [`named`]. [`export`] writes files. All of them lie at a
+//! [`site`]: the local file system, or a cluster.
 //!
 //! Invariant: an error that a file is to blame for names the file as the statement did.
 
 mod agree;
+mod arrow_schema;
 mod csv;
 pub(crate) mod export;
 mod glob;
 mod named;
+mod site;
 mod store;
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use datafusion::catalog::{Session as DataFusionSession, TableProvider};
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::arrow::ArrowFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
@@ -34,13 +38,15 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitio
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt};
-use url::Url;
+use onehop_io::Operation;
 
 use self::csv::{CsvFormat, Types};
 pub(crate) use self::csv::{Dialect, TRAILING};
-use self::glob::Found;
+use self::glob::{Found, Match};
 use self::named::NamedFormat;
-pub(crate) use self::store::CountingRegistry;
+pub(crate) use self::site::Sites;
+use self::site::{Site, refused};
+pub(crate) use self::store::{CountingRegistry, gone};
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
@@ -139,19 +145,6 @@ pub(crate) fn is_path(name: &str) -> bool {
     name.contains('/') || name.contains('*') || Format::parse(parse_name(name).extension).is_ok()
 }
 
-/// A path of the local file system, also where it is written as a URL.
-pub(crate) fn local_path(path: &str) -> Result<String> {
-    let Some((scheme, _)) = path.split_once("://") else { return Ok(path.to_string()) };
-    if scheme != "file" {
-        let message = format!("cannot use '{path}': {scheme} is not a place that files are read from or written to");
-        return Err(Error::new(ErrorKind::Invalid, message).with_hint("use local paths"));
-    }
-    let path_of_url = Url::parse(path).ok().and_then(|url| url.to_file_path().ok());
-    path_of_url.and_then(|path| path.into_os_string().into_string().ok()).ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, format!("'{path}' is not the URL of a local file")).with_hint("use a plain path")
-    })
-}
-
 /// The files of a statement by where DataFusion finds them, as the statement calls them.
 #[derive(Clone, Debug, Default)]
 struct Names(Arc<HashMap<StorePath, String>>);
@@ -165,9 +158,11 @@ impl Names {
 }
 
 /// Files that are there and go together, of one format.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Source {
-    path: String,
+    site: Site,
+    /// The path as the statement has it.
+    name: String,
     pub format: Format,
     /// That of text says the delimiter.
     pub extension: String,
@@ -175,15 +170,23 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The files that a path stands for. `format` is what the statement says they are.
-    pub fn find(path: &str, format: Option<Format>) -> Result<Self> {
-        let path = local_path(path)?;
-        let mut files = glob::find(&path)?;
-        let own = parse_name(&path).extension;
-        if !Path::new(&path).is_dir()
-            && let Some(format) = format.or_else(|| Format::parse(own).ok())
-        {
-            return Ok(Self { extension: own.to_string(), path, format, files });
+    /// The files that a path stands for. `format` is what the statement says they are, `unnamed` what a file is whose name does
+    /// not say it.
+    pub async fn find(path: &str, format: Option<Format>, unnamed: Option<Format>, sites: Arc<Sites>) -> Result<Self> {
+        let path = path.to_string();
+        let find = move || {
+            let (site, path) = sites.resolve(&path)?;
+            Self::find_at(site, &path, format, unnamed)
+        };
+        blocking(find).await?
+    }
+
+    fn find_at(site: Site, path: &str, format: Option<Format>, unnamed: Option<Format>) -> Result<Self> {
+        let name = site.shown(path);
+        let Match { mut files, is_directory } = glob::find(&site, path)?;
+        let own = parse_name(path).extension;
+        if !is_directory && let Some(format) = format.or_else(|| Format::parse(own).ok()).or(unnamed) {
+            return Ok(Self { extension: own.to_string(), site, name, format, files });
         }
         // A directory, or a pattern that says nothing: the files do, and have to agree.
         let is_wanted = |file: &Found| {
@@ -195,16 +198,16 @@ impl Source {
             files.iter().map(|file| parse_name(&file.name).extension.to_string()).collect();
         let mut extensions = extensions.into_iter();
         match (extensions.next(), extensions.next()) {
-            (Some(extension), None) => Ok(Self { format: Format::parse(&extension)?, extension, path, files }),
+            (Some(extension), None) => Ok(Self { format: Format::parse(&extension)?, extension, site, name, files }),
             (Some(one), Some(other)) => {
-                let message = format!("'{path}' has files of several formats, among them .{one} and .{other}");
-                let hint = format!("say which: '{}/*.{one}'", path.trim_end_matches('/'));
+                let message = format!("'{name}' has files of several formats, among them .{one} and .{other}");
+                let hint = format!("say which: '{}/*.{one}'", name.trim_end_matches('/'));
                 Err(Error::new(ErrorKind::Invalid, message).with_hint(hint))
             }
             (None, _) => {
-                let (kind, message) = match Path::new(&path).is_dir() {
-                    true => (ErrorKind::NotFound, format!("there are no files of a known format in '{path}'")),
-                    false => (ErrorKind::Invalid, format!("the name of '{path}' does not say its format")),
+                let (kind, message) = match is_directory {
+                    true => (ErrorKind::NotFound, format!("there are no files of a known format in '{name}'")),
+                    false => (ErrorKind::Invalid, format!("the name of '{name}' does not say its format")),
                 };
                 Err(Error::new(kind, message).with_hint("formats go by extension: .parquet, .arrow, .csv, .json"))
             }
@@ -212,15 +215,19 @@ impl Source {
     }
 
     /// The first line of each text file that has one, with the file's name.
-    pub fn first_records(&self, csv: &CsvOptions, query: &Arc<Query>) -> Result<Vec<(&str, Vec<String>)>> {
-        let mut records = Vec::new();
+    pub async fn first_records(&self, csv: &CsvOptions, query: &Arc<Query>) -> Result<Vec<(String, Vec<String>)>> {
         let format = self.csv_format(csv, Types::Declared, Names::default(), Some(Arc::clone(query)));
-        for file in &self.files {
-            if let Some(record) = format.first_record(&file.name)? {
-                records.push((file.name.as_str(), record));
+        let files = self.files.clone();
+        let read = move || {
+            let mut records = Vec::new();
+            for file in files {
+                if let Some(record) = format.first_record(&file)? {
+                    records.push((file.name, record));
+                }
             }
-        }
-        Ok(records)
+            Ok(records)
+        };
+        blocking(read).await?
     }
 
     /// The files as a table. `schema` is what text files hold, where that is known.
@@ -231,18 +238,19 @@ impl Source {
         schema: Option<SchemaRef>,
     ) -> Result<Arc<dyn TableProvider>> {
         if let Some(query) = state.config().get_extension::<Query>() {
-            query.reads_file(&self.path);
+            query.reads_file(&self.name);
+            self.site.register(state, Arc::clone(query.shared_ledger()));
         }
         let mut urls = Vec::with_capacity(self.files.len());
         let mut names = HashMap::new();
         for file in &self.files {
-            let url = url_of(&file.name)?;
+            let url = self.site.url_of(&file.path)?;
             names.insert(url.prefix().clone(), file.name.clone());
             urls.push(url);
         }
         let names = Names(Arc::new(names));
         let types = if schema.is_some() { Types::Declared } else { Types::Guessed };
-        let format = self.file_format(state, csv, types, names)?;
+        let format = self.file_format(state, csv, types, names).await?;
         let schema = match schema {
             Some(schema) => schema,
             None => loosened(&*self.schema(state, &*format, &urls).await?),
@@ -254,6 +262,7 @@ impl Source {
 
     fn csv_format(&self, csv: &CsvOptions, types: Types, names: Names, query: Option<Arc<Query>>) -> CsvFormat {
         CsvFormat {
+            site: self.site.clone(),
             dialect: csv.dialect(&self.extension),
             has_header: csv.has_header.unwrap_or(self.extension != "tbl"),
             null: csv.null.clone(),
@@ -263,7 +272,7 @@ impl Source {
         }
     }
 
-    fn file_format(
+    async fn file_format(
         &self,
         state: &dyn DataFusionSession,
         csv: &CsvOptions,
@@ -278,7 +287,8 @@ impl Source {
             Format::Parquet => Arc::new(ParquetFormat::default().with_options(state.default_table_options().parquet)),
             Format::Arrow => Arc::new(ArrowFormat),
             Format::Json => {
-                let lines = !self.is_array()?;
+                let source = self.clone();
+                let lines = !blocking(move || source.is_array()).await??;
                 let format = JsonFormat::default().with_newline_delimited(lines);
                 Arc::new(format.with_file_compression_type(self.compression()?))
             }
@@ -289,8 +299,7 @@ impl Source {
     /// Whether JSON begins as one array of all objects, and not with the first of them.
     fn is_array(&self) -> Result<bool> {
         let Some(first) = self.files.first() else { return Ok(false) };
-        let failed = |e| onehop_io::Error::new(onehop_io::Operation::Read, first.name.clone(), e);
-        let file = File::open(&first.name).map_err(failed)?;
+        let file = self.site.open(&first.path, None).map_err(|e| refused(Operation::Read, &first.name, e))?;
         let text = BufReader::new(parse_name(&first.name).compression.convert_read(file)?);
         // What cannot be read is an error of those who read it all.
         let byte = text.bytes().map_while(std::io::Result::ok).find(|byte| !byte.is_ascii_whitespace());
@@ -303,7 +312,7 @@ impl Source {
         if all.all(|compression| compression == first) {
             return Ok(first);
         }
-        let message = format!("'{}' has files that are compressed, and others that are not", self.path);
+        let message = format!("'{}' has files that are compressed, and others that are not", self.name);
         Err(Error::new(ErrorKind::Invalid, message).with_hint("name them by two patterns"))
     }
 
@@ -320,7 +329,7 @@ impl Source {
         let store = &state.runtime_env().object_store(first)?;
         let mut files = Vec::with_capacity(urls.len());
         for (file, url) in self.files.iter().zip(urls) {
-            files.push(schema_of(file, url, state, store, format));
+            files.push(self.schema_of(file, url, state, store, format));
         }
         let mut files: Vec<(String, SchemaRef)> =
             futures::stream::iter(files).buffered(SCHEMAS_AT_A_TIME).try_collect().await?;
@@ -333,27 +342,42 @@ impl Source {
         files.retain(|(_, schema)| !schema.fields().is_empty());
         agree::agree(&files, self.format)
     }
+
+    /// The columns of a file; none of an empty one.
+    async fn schema_of(
+        &self,
+        file: &Found,
+        url: &ListingTableUrl,
+        state: &dyn DataFusionSession,
+        store: &Arc<dyn ObjectStore>,
+        format: &dyn FileFormat,
+    ) -> Result<(String, SchemaRef)> {
+        let schema = match self.format {
+            _ if file.bytes == 0 => Arc::new(Schema::empty()),
+            Format::Arrow => {
+                let (site, file) = (self.site.clone(), file.clone());
+                blocking(move || arrow_schema::of(&site, &file)).await??
+            }
+            _ => {
+                let object = store.head(url.prefix()).await.map_err(DataFusionError::from);
+                let object = object.map_err(|e| named::named(&file.name, e))?;
+                format.infer_schema(state, store, std::slice::from_ref(&object)).await?
+            }
+        };
+        Ok((file.name.clone(), schema))
+    }
 }
 
 /// The files that a path stands for as a table.
 pub(crate) async fn open(state: &dyn DataFusionSession, path: &str) -> Result<Arc<dyn TableProvider>> {
-    Source::find(path, None)?.table(state, &CsvOptions::default(), None).await
+    let source = Source::find(path, None, None, Sites::of(state)?).await?;
+    source.table(state, &CsvOptions::default(), None).await
 }
 
-/// The columns of a file; none of an empty one.
-async fn schema_of(
-    file: &Found,
-    url: &ListingTableUrl,
-    state: &dyn DataFusionSession,
-    store: &Arc<dyn ObjectStore>,
-    format: &dyn FileFormat,
-) -> Result<(String, SchemaRef)> {
-    if file.bytes == 0 {
-        return Ok((file.name.clone(), Arc::new(Schema::empty())));
-    }
-    let object = store.head(url.prefix()).await.map_err(datafusion::common::DataFusionError::from)?;
-    let schema = format.infer_schema(state, store, std::slice::from_ref(&object)).await?;
-    Ok((file.name.clone(), schema))
+/// Work that waits for storage, on a thread that may.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> DataFusionResult<T> {
+    let done = SpawnedTask::spawn_blocking(work).join_unwind().await;
+    done.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))
 }
 
 /// Gives the rows of a large text file, which come as one stream, to as many as there are threads. Rows in an order that
@@ -376,18 +400,6 @@ fn text_bytes(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     let scan = scan.filter(|scan| scan.file_source().file_type() == "csv");
     let files = scan.into_iter().flat_map(|scan| &scan.file_groups).flat_map(|group| group.files());
     files.map(|file| file.object_meta.size).sum()
-}
-
-/// Where DataFusion finds a file, whatever characters its name has.
-fn url_of(name: &str) -> Result<ListingTableUrl> {
-    let refused = |reason: String| {
-        let message = format!("cannot read '{name}': {reason}");
-        Error::new(ErrorKind::Invalid, message)
-            .with_hint("rename the file, or read it through a link with another name")
-    };
-    let absolute = absolute(Path::new(name)).map_err(|e| onehop_io::Error::new(onehop_io::Operation::Open, name, e))?;
-    let url = Url::from_file_path(&absolute).map_err(|()| refused("its path is not one".into()))?;
-    ListingTableUrl::try_new(url, None).map_err(|e| refused(Error::from(e).message().to_string()))
 }
 
 /// An absolute path without `..`, which follows links in directories but not the last name: a file and a link to it are

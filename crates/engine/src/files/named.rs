@@ -37,6 +37,8 @@ use futures::{FutureExt, StreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 
 use super::Names;
+use super::site::{of_cluster, refused_by_cluster};
+use super::store::Changed;
 use crate::{Error, ErrorKind};
 
 #[derive(Clone, Debug)]
@@ -299,7 +301,8 @@ async fn caught<T>(name: &str, work: impl Future<Output = Result<T>>) -> Result<
     settle(name, AssertUnwindSafe(work).catch_unwind().await)
 }
 
-fn caught_now<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+/// What a reader gives, or why not, with the file's name.
+pub(super) fn caught_now<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     settle(name, catch_unwind(AssertUnwindSafe(work)))
 }
 
@@ -318,10 +321,17 @@ fn damaged(name: &str, reason: &str) -> Error {
     error.with_hint("the file is damaged, or of another format than its name says")
 }
 
-fn named(name: &str, e: DataFusionError) -> DataFusionError {
+/// A reader's error with the file's name.
+pub(super) fn named(name: &str, e: DataFusionError) -> DataFusionError {
     let root = e.find_root();
     if matches!(root, DataFusionError::External(inner) if inner.is::<Error>()) || is_computed(root) {
         return e;
+    }
+    if let Some(refused) = of_cluster(&e) {
+        return refused_by_cluster(onehop_io::Operation::Read, name, refused).into();
+    }
+    if let Some(changed) = within::<Changed>(&e) {
+        return Error::from(changed.named(name)).into();
     }
     let refused = refusal(&e).map(|refused| io::Error::from_raw_os_error(refused.raw_os_error().unwrap_or_default()));
     if let Some(refused) = refused {
@@ -351,14 +361,15 @@ fn is_computed(e: &DataFusionError) -> bool {
 
 /// What the operating system said, if it was the one to refuse.
 fn refusal<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
-    let mut next = Some(e);
-    while let Some(e) = next {
-        if let Some(refused) = e.downcast_ref::<io::Error>()
-            && refused.raw_os_error().is_some()
-        {
-            return Some(refused);
-        }
-        next = e.source();
-    }
-    None
+    causes(e).filter_map(|e| e.downcast_ref::<io::Error>()).find(|e| e.raw_os_error().is_some())
+}
+
+/// A cause of a kind.
+pub(super) fn within<'a, E: std::error::Error + 'static>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a E> {
+    causes(e).find_map(|e| e.downcast_ref())
+}
+
+/// An error and what it was caused by.
+fn causes<'a>(e: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(e), |e| e.source())
 }

@@ -1,43 +1,56 @@
 //! Object stores with a ledger: what DataFusion reads of files is counted where it crosses.
 //!
+//! A file is opened many times by one statement, for its footer and then for its parts. If somebody replaced it meanwhile, parts
+//! of two files would be taken for one: so it is the file that was opened first, or an error.
+//!
 //! A registry belongs to one statement, and so do the stores that are registered with it: see
 //! [`export`](super::export).
 
 use std::collections::HashMap;
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::execution::object_store::ObjectStoreRegistry;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path as StorePath;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, RenameOptions, UploadPart,
+    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, UploadPart,
 };
-use onehop_io::{Hop, Ledger};
-use url::Url;
+use onehop_io::{Hop, Ledger, Operation};
+use url::{Position, Url};
+
+use super::named::within;
+use super::site::count_buffered;
+use crate::{Error, ErrorKind};
 
 /// Gives out the local file system with a ledger, and what was registered for this statement.
 #[derive(Debug)]
 pub(crate) struct CountingRegistry {
     inner: Arc<dyn ObjectStoreRegistry>,
     ledger: Arc<Ledger>,
-    /// By scheme.
+    seen: Arc<Seen>,
+    /// By scheme and authority.
     own: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
 }
 
 impl CountingRegistry {
     pub fn new(inner: Arc<dyn ObjectStoreRegistry>, ledger: Arc<Ledger>) -> Self {
-        Self { inner, ledger, own: Mutex::default() }
+        Self { inner, ledger, seen: Arc::default(), own: Mutex::default() }
     }
 }
 
 impl ObjectStoreRegistry for CountingRegistry {
     fn register_store(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner).insert(url.scheme().to_string(), store)
+        self.own.lock().unwrap_or_else(PoisonError::into_inner).insert(key(url).to_string(), store)
     }
 
     fn deregister_store(&self, url: &Url) -> datafusion::common::Result<Arc<dyn ObjectStore>> {
@@ -45,12 +58,16 @@ impl ObjectStoreRegistry for CountingRegistry {
     }
 
     fn get_store(&self, url: &Url) -> datafusion::common::Result<Arc<dyn ObjectStore>> {
-        if let Some(own) = self.own.lock().unwrap_or_else(PoisonError::into_inner).get(url.scheme()) {
+        if let Some(own) = self.own.lock().unwrap_or_else(PoisonError::into_inner).get(key(url)) {
             return Ok(Arc::clone(own));
         }
         let inner = self.inner.get_store(url)?;
-        Ok(Arc::new(CountingStore { inner, ledger: Arc::clone(&self.ledger) }))
+        Ok(Arc::new(CountingStore { inner, ledger: Arc::clone(&self.ledger), seen: Arc::clone(&self.seen) }))
     }
+}
+
+fn key(url: &Url) -> &str {
+    &url[..Position::BeforePath]
 }
 
 /// Counts the bytes that cross it. Local files come through the page cache, which is a copy more.
@@ -58,14 +75,62 @@ impl ObjectStoreRegistry for CountingRegistry {
 struct CountingStore {
     inner: Arc<dyn ObjectStore>,
     ledger: Arc<Ledger>,
+    seen: Arc<Seen>,
+}
+
+/// Which files a statement has seen.
+#[derive(Debug, Default)]
+struct Seen(Mutex<HashMap<StorePath, Identity>>);
+
+/// What tells one file from another, and from itself after a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+/// A file is not the one that its statement saw before.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cannot read '{name}': it was replaced, changed or removed while it was read")]
+pub(super) struct Changed {
+    name: String,
+}
+
+impl Changed {
+    fn at(location: &StorePath) -> object_store::Error {
+        let name = format!("/{location}");
+        object_store::Error::Generic { store: "local", source: Self { name }.into() }
+    }
+
+    /// Under the name that the statement has for the file.
+    pub fn named(&self, name: &str) -> Self {
+        Self { name: name.into() }
+    }
+}
+
+impl Seen {
+    /// That this is the file that was seen first under this name.
+    fn check(&self, location: &StorePath, file: &File) -> object_store::Result<()> {
+        let failed =
+            |source: Box<dyn std::error::Error + Send + Sync>| object_store::Error::Generic { store: "local", source };
+        let metadata = file.metadata().map_err(|e| failed(e.into()))?;
+        let now = Identity {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        };
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = *seen.entry(location.clone()).or_insert(now);
+        if first == now { Ok(()) } else { Err(Changed::at(location)) }
+    }
 }
 
 impl CountingStore {
     fn count_read(&self, bytes: usize) {
-        self.ledger.read_op();
-        self.ledger.needed(bytes);
-        self.ledger.moved(Hop::StorageToHost, bytes);
-        self.ledger.moved(Hop::HostToHost, bytes);
+        count_buffered(&self.ledger, bytes);
     }
 }
 
@@ -75,9 +140,35 @@ pub(super) fn count_write(ledger: &Ledger, bytes: usize) {
     ledger.moved(Hop::HostToHost, bytes);
 }
 
+fn read_ranges(file: &File, path: &Path, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
+    let read = |range: &Range<u64>| {
+        let mut bytes = vec![0; usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut bytes, range.start)?;
+        Ok(Bytes::from(bytes))
+    };
+    let all = ranges.iter().map(read).collect::<io::Result<_>>();
+    all.map_err(|e| onehop_io::Error::new(Operation::Read, path.display().to_string(), e))
+        .map_err(|e| object_store::Error::Generic { store: "local", source: e.into() })
+}
+
 impl fmt::Display for CountingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
+    }
+}
+
+/// What a store says about a file that has gone since its statement began, of whatever site.
+pub(crate) fn gone(e: &object_store::Error) -> Option<Error> {
+    match (within::<Changed>(e), e) {
+        (Some(changed), _) => Some(changed.clone().into()),
+        (None, object_store::Error::NotFound { path, .. }) => Some(Changed { name: format!("/{path}") }.into()),
+        _ => None,
+    }
+}
+
+impl From<Changed> for Error {
+    fn from(changed: Changed) -> Self {
+        Self::new(ErrorKind::Conflict, changed.to_string()).with_hint("run the statement again").with_source(changed)
     }
 }
 
@@ -104,6 +195,9 @@ impl ObjectStore for CountingStore {
 
     async fn get_opts(&self, location: &StorePath, options: GetOptions) -> object_store::Result<GetResult> {
         let result = self.inner.get_opts(location, options.clone()).await?;
+        if let GetResultPayload::File(file, _) = &result.payload {
+            self.seen.check(location, file)?;
+        }
         if !options.head {
             self.count_read((result.range.end - result.range.start) as usize);
         }
@@ -111,7 +205,16 @@ impl ObjectStore for CountingStore {
     }
 
     async fn get_ranges(&self, location: &StorePath, ranges: &[Range<u64>]) -> object_store::Result<Vec<Bytes>> {
-        let result = self.inner.get_ranges(location, ranges).await?;
+        // Opened once, and looked at, for all of them.
+        let opened = self.inner.get_opts(location, GetOptions::default()).await?;
+        let result = match opened.payload {
+            GetResultPayload::File(file, path) => {
+                self.seen.check(location, &file)?;
+                let ranges = ranges.to_vec();
+                tokio::task::spawn_blocking(move || read_ranges(&file, &path, &ranges)).await??
+            }
+            GetResultPayload::Stream(_) => self.inner.get_ranges(location, ranges).await?,
+        };
         self.count_read(result.iter().map(Bytes::len).sum());
         Ok(result)
     }
@@ -123,8 +226,13 @@ impl ObjectStore for CountingStore {
         self.inner.delete_stream(locations)
     }
 
+    /// Which files a statement reads is known before it is planned. DataFusion lists what has begun with the name of one that
+    /// is not there any more, and would go on without its rows.
     fn list(&self, prefix: Option<&StorePath>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        match prefix {
+            Some(location) => futures::stream::iter([Err(Changed::at(location))]).boxed(),
+            None => self.inner.list(prefix),
+        }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&StorePath>) -> object_store::Result<ListResult> {
@@ -159,5 +267,44 @@ impl MultipartUpload for CountingUpload {
 
     async fn abort(&mut self) -> object_store::Result<()> {
         self.inner.abort().await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use datafusion::execution::object_store::DefaultObjectStoreRegistry;
+    use object_store::ObjectStoreExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_is_replaced_or_changed_is_an_error_to_who_has_seen_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for is_replaced in [true, false] {
+            std::fs::write(at("x"), "0123456789").unwrap();
+            std::fs::write(at("new"), "abcdefghij").unwrap();
+            let inner = Arc::new(DefaultObjectStoreRegistry::new());
+            let registry = |ledger| CountingRegistry::new(Arc::clone(&inner) as _, ledger);
+            let (ledger, url) = (Arc::new(Ledger::default()), Url::parse("file:///").unwrap());
+            let (one, path) = (registry(Arc::clone(&ledger)), StorePath::from_absolute_path(at("x")).unwrap());
+            let read = async |registry: &CountingRegistry| {
+                registry.get_store(&url).unwrap().get_ranges(&path, &[2..4, 0..1, 7..10]).await
+            };
+            assert_eq!(read(&one).await.unwrap(), ["23", "0", "789"]);
+            assert_eq!((ledger.snapshot().read_bytes(), ledger.snapshot().needed_bytes), (6, 6));
+            assert_eq!(one.get_store(&url).unwrap().head(&path).await.unwrap().size, 10);
+            match is_replaced {
+                true => std::fs::rename(at("new"), at("x")).unwrap(),
+                false => std::fs::write(at("x"), "0123456789+").unwrap(),
+            }
+            let e = read(&one).await.unwrap_err();
+            assert!(e.to_string().contains("it was replaced, changed or removed"), "{e}");
+            assert!(one.get_store(&url).unwrap().get(&path).await.is_err());
+            // Another statement sees it as it is.
+            assert!(read(&registry(Arc::default())).await.is_ok());
+            assert!(one.get_store(&url).unwrap().list(Some(&path)).next().await.unwrap().is_err());
+        }
     }
 }

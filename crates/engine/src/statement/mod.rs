@@ -110,6 +110,10 @@ impl<'a> Context<'a> {
         if self.transaction().is_some() {
             return Ok(None);
         }
+        // A name of its text may be a relation's now.
+        if !self.session.relations().is_empty() {
+            return Ok(None);
+        }
         let plan = self.database.plans().find(text, self.settings().threads(), &self.snapshot);
         if plan.is_some() {
             let state = self.session.state_of_known_plan(&self.query)?;
@@ -129,6 +133,11 @@ impl<'a> Context<'a> {
             query: Arc::clone(&self.query),
             transaction: self.transaction,
         }
+    }
+
+    /// Without the session's relations: what is kept means the same to all sessions.
+    fn of_database(&self) -> Result<Self> {
+        Ok(self.with_state(&self.snapshot, Names::of_database(self.state()?)))
     }
 
     /// With another snapshot, and a table of it, or a part of one, under the name [`crate::resolve::TARGET`].
@@ -468,7 +477,16 @@ fn table_name(name: &ObjectName) -> Result<String> {
 /// A name for something new, which must not read as a path or as ours.
 fn new_name(name: &ObjectName) -> Result<String> {
     let name = table_name(name)?;
-    if crate::files::is_path(&name) {
+    check_new_name(&name)?;
+    Ok(name)
+}
+
+/// As [`new_name`], of a name that is no SQL.
+pub(crate) fn check_new_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::new(ErrorKind::Invalid, "a name has at least one letter"));
+    }
+    if crate::files::is_path(name) {
         let error =
             Error::new(ErrorKind::Invalid, format!("\"{name}\" reads as the path of a file, so it cannot be a name"));
         return Err(error.with_hint("names with a slash, a star or the extension of a file format are paths"));
@@ -476,10 +494,10 @@ fn new_name(name: &ObjectName) -> Result<String> {
     if name == crate::resolve::TARGET {
         return Err(Error::new(ErrorKind::Invalid, format!("\"{name}\" is a name of ours, so it cannot be a table's")));
     }
-    if crate::system::NAMES.contains(&name.as_str()) {
+    if crate::system::NAMES.contains(&name) {
         return Err(Error::new(ErrorKind::AlreadyExists, format!("\"{name}\" is a system table")));
     }
-    Ok(name)
+    Ok(())
 }
 
 fn bad_name(name: &ObjectName) -> Error {

@@ -40,7 +40,7 @@ impl CreateView {
         context.database.check_writable()?;
         let text = self.query.to_string();
         let statement = DataFusionStatement::Statement(Box::new(Sql::Query(self.query)));
-        context.plan(statement).await?;
+        context.of_database()?.plan(statement).await?;
         let writing = context.database.writing(&context.settings()).await?;
         let ((), commit) = context.database.change(writing, |catalog| {
             if catalog.tables.contains_key(&self.name) {

@@ -70,7 +70,7 @@ pub fn try_put(fs: &FileSystem, path: &str, content: &[u8], replace: Replace) ->
 
 pub fn get(fs: &FileSystem, path: &str) -> Vec<u8> {
     let mut content = Vec::new();
-    fs.open_file(path).unwrap().reader(Arc::default()).read_to_end(&mut content).unwrap();
+    fs.open_file(path).unwrap().reader(0..u64::MAX, Arc::default()).read_to_end(&mut content).unwrap();
     content
 }
 

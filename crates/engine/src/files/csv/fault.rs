@@ -12,6 +12,7 @@ use arrow::error::ArrowError;
 use super::records::{Chunk, lines};
 use super::{Dialect, Parse, Types};
 use crate::catalog::names::sql_name;
+use crate::files::site::{of_cluster, refused};
 use crate::{Error, ErrorKind};
 
 /// So many letters of a value are shown.
@@ -187,8 +188,8 @@ impl Fault {
     pub fn into_error(self, name: &str, types: Types, has_header: bool) -> Error {
         let data = |message: String| Error::new(ErrorKind::Data, message);
         match self {
-            Self::Io(e) if e.raw_os_error().is_some() => {
-                onehop_io::Error::new(onehop_io::Operation::Read, name, e).into()
+            Self::Io(e) if e.raw_os_error().is_some() || of_cluster(&e).is_some() => {
+                refused(onehop_io::Operation::Read, name, e)
             }
             Self::Io(e) => data(format!("cannot read '{name}': {e}"))
                 .with_hint("the file is damaged, or compressed in another way than its name says"),

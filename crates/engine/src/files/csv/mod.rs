@@ -44,7 +44,9 @@ use regex::Regex;
 
 use self::fault::Fault;
 use self::records::{CHUNK_BYTES, Chunk, Chunks};
-use super::{Names, parse_name};
+use super::glob::Found;
+use super::site::Site;
+use super::{Names, blocking, parse_name};
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
@@ -74,6 +76,7 @@ pub(super) enum Types {
 /// How files of one statement are read.
 #[derive(Clone, Debug)]
 pub(super) struct CsvFormat {
+    pub site: Site,
     pub dialect: Dialect,
     pub has_header: bool,
     /// Beside nothing at all, what stands for NULL.
@@ -87,7 +90,9 @@ pub(super) struct CsvFormat {
 impl CsvFormat {
     fn chunks(&self, name: &str, path: &str, chunk_bytes: usize) -> Result<Chunks> {
         let compression = parse_name(name).compression;
-        Chunks::open(path, compression, self.dialect, chunk_bytes, self.query.clone())
+        let ledger = self.query.as_ref().map(|query| Arc::clone(query.shared_ledger()));
+        let file = self.site.open(path, ledger).map_err(Fault::Io);
+        file.and_then(|file| Chunks::of(file, compression, self.dialect, chunk_bytes))
             .map_err(|fault| fault.into_error(name, self.types, self.has_header))
     }
 
@@ -127,9 +132,11 @@ impl CsvFormat {
     }
 
     /// The fields of the first line that is not empty, if there is one.
-    pub fn first_record(&self, name: &str) -> Result<Option<Vec<String>>> {
-        let failed = |fault: Fault| fault.into_error(name, self.types, self.has_header);
-        let Some(chunk) = self.chunks(name, name, PEEK_BYTES)?.next().map_err(failed)? else { return Ok(None) };
+    pub fn first_record(&self, file: &Found) -> Result<Option<Vec<String>>> {
+        let failed = |fault: Fault| fault.into_error(&file.name, self.types, self.has_header);
+        let Some(chunk) = self.chunks(&file.name, &file.path, PEEK_BYTES)?.next().map_err(failed)? else {
+            return Ok(None);
+        };
         let blank = chunk.bytes.iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
         if blank == chunk.bytes.len() {
             return Ok(None);
@@ -440,9 +447,4 @@ impl From<DataFusionError> for Step {
     fn from(e: DataFusionError) -> Self {
         Self::Died(e)
     }
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> DataFusionResult<T> {
-    let done = SpawnedTask::spawn_blocking(work).join_unwind().await;
-    done.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))
 }

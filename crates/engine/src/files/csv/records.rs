@@ -7,16 +7,12 @@
 //! Invariant: the splitter and arrow's reader (`csv_core`) agree on what is within quotes. A quote opens a value only at
 //! the start of a field, two quotes within are one, and whatever follows a closing quote up to the delimiter is text.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::sync::Arc;
 
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
-use onehop_io::Hop;
 
 use super::Dialect;
 use super::fault::Fault;
-use crate::query::Query;
 
 /// Large enough that handing chunks around costs nothing, small enough that a short file makes work for many threads.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
@@ -110,20 +106,18 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    pub fn open(
-        path: &str,
+    pub fn of(
+        file: Box<dyn Read + Send>,
         compression: FileCompressionType,
         dialect: Dialect,
         chunk_bytes: usize,
-        query: Option<Arc<Query>>,
     ) -> Result<Self, Fault> {
-        let file = Counted { file: File::open(path).map_err(Fault::Io)?, query };
         let reader: Box<dyn Read + Send> = match compression.is_compressed() {
             true => {
                 let file = BufReader::with_capacity(chunk_bytes / 4, file);
                 compression.convert_read(file).map_err(|e| Fault::Io(io::Error::other(e)))?
             }
-            false => Box::new(file),
+            false => file,
         };
         let splitter = Splitter { dialect, position: 0, quoted_from: None, end: 0 };
         let mut chunks = Self { reader, splitter, buffer: Vec::new(), chunk_bytes, next_line: 1, is_at_end: false };
@@ -201,25 +195,6 @@ pub(super) fn lines(bytes: &[u8]) -> u64 {
 }
 
 /// A file whose bytes are counted as they are read, through the page cache.
-struct Counted {
-    file: File,
-    query: Option<Arc<Query>>,
-}
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read(buffer)?;
-        if let Some(query) = self.query.as_ref().filter(|_| read > 0) {
-            let ledger = query.shared_ledger();
-            ledger.read_op();
-            ledger.needed(read);
-            ledger.moved(Hop::StorageToHost, read);
-            ledger.moved(Hop::HostToHost, read);
-        }
-        Ok(read)
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -230,8 +205,8 @@ mod tests {
     fn chunks(text: &[u8], chunk_bytes: usize, dialect: Dialect) -> Result<Vec<(u64, String)>, Fault> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let path = file.path().to_str().unwrap();
-        let mut chunks = Chunks::open(path, FileCompressionType::UNCOMPRESSED, dialect, chunk_bytes, None)?;
+        let mut chunks =
+            Chunks::of(Box::new(file.reopen().unwrap()), FileCompressionType::UNCOMPRESSED, dialect, chunk_bytes)?;
         let mut all = Vec::new();
         while let Some(chunk) = chunks.next()? {
             all.push((chunk.first_line, String::from_utf8(chunk.bytes).unwrap()));

@@ -18,7 +18,7 @@ use datafusion::scalar::ScalarValue;
 use super::Options;
 use crate::database::Table;
 use crate::error::nearest;
-use crate::files::{Format, Source, TRAILING, parse_name};
+use crate::files::{Format, Sites, Source, TRAILING, parse_name};
 use crate::query::Done;
 use crate::statement::{Context, done, insert};
 use crate::{Error, ErrorKind, Result};
@@ -50,13 +50,10 @@ impl CopyFrom {
             let error = Error::new(ErrorKind::Invalid, "COMPRESSION is an option of COPY TO");
             return Err(error.with_hint("files that are read are compressed as their names say: x.csv.gz"));
         }
-        let format = match (self.options.format, Format::parse(parse_name(&self.path).extension)) {
-            (Some(format), _) => Some(format),
-            (None, Ok(format)) => Some(format),
-            // A name that says nothing is that of a text file; a directory's files have names of their own.
-            (None, Err(_)) => (!std::path::Path::new(&self.path).is_dir()).then_some(Format::Csv),
-        };
-        let source = Source::find(&self.path, format)?;
+        let format = self.options.format.or_else(|| Format::parse(parse_name(&self.path).extension).ok());
+        // A name that says nothing is that of a text file; a directory's files have names of their own.
+        let sites = Sites::of(&**context.state()?)?;
+        let source = Source::find(&self.path, format, Some(Format::Csv), sites).await?;
         self.options.check(source.format)?;
         let rows = match source.format {
             Format::Csv => self.open_csv(&source, &wanted, context).await?,
@@ -97,10 +94,10 @@ impl CopyFrom {
         context: &Context<'_>,
     ) -> Result<Arc<dyn TableProvider>> {
         let mut csv = self.options.csv.clone();
-        let records = source.first_records(&csv, &context.query)?;
+        let records = source.first_records(&csv, &context.query).await?;
         let mut shape: Option<(&str, Shape)> = None;
-        for (name, record) in records {
-            let next = self.shape(name, record, wanted)?;
+        for (name, record) in &records {
+            let next = self.shape(name, record.clone(), wanted)?;
             match &shape {
                 Some((first, shape)) if *shape != next => return Err(differ(first, shape, name, &next)),
                 Some(_) => {}

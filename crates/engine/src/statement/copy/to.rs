@@ -12,7 +12,7 @@ use futures::StreamExt;
 
 use super::Options;
 use crate::files::export::Export;
-use crate::files::{Format, parse_name};
+use crate::files::{Format, Sites, parse_name};
 use crate::planner;
 use crate::query::Done;
 use crate::statement::{Context, done, select};
@@ -39,7 +39,8 @@ impl CopyTo {
         let format = self.format()?;
         self.options.check(format)?;
         let options = self.format_options(format)?;
-        let export = Export::start(&self.path, context.database.path(), Arc::clone(context.query.shared_ledger()))?;
+        let (sites, ledger) = (Sites::of(&**context.state()?)?, Arc::clone(context.query.shared_ledger()));
+        let export = Export::start(&self.path, context.database.path(), sites, ledger).await?;
         match write(self.source, format, options, &export, context).await {
             Ok(rows) => {
                 export.commit().await?;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::super::objects::ReadOp;
-use super::super::{Code, Result};
+use super::super::{Code, Error, Result};
 use super::directory::{SHARDS, object_of};
 use super::read::chunk_name;
 use super::record::{Extent, FileNode, GARBAGE, Garbage, INTENTS, Intent, MOVES, NAMES, Node};
@@ -138,22 +138,29 @@ impl FileSystem {
         }
         walk.findings.files += 1;
         walk.findings.bytes += file.len();
+        let known = walk.findings.damage.len();
         for extent in &file.extents {
             self.check_extent(walk, path, extent)?;
         }
-        if depth >= Depth::Bytes
-            && let Err(error) = self.open_file(path).and_then(|file| {
-                let mut reader = file.reader(Ledger::default().into());
-                std::io::copy(&mut reader, &mut std::io::sink()).map_err(|error| super::super::Error::Corrupt {
-                    pool: self.inner.data.name().into(),
-                    object: path.into(),
-                    what: error.to_string(),
-                })
-            })
-        {
-            walk.findings.damage.push(format!("{path}: {error}"));
+        // What is known to be damaged need not be read to be found damaged again.
+        if depth >= Depth::Bytes && walk.findings.damage.len() == known {
+            walk.findings.damage.extend(self.unreadable(path).map(|why| format!("{path}: {why}")));
         }
         Ok(())
+    }
+
+    /// Why a file cannot be read to its end.
+    fn unreadable(&self, path: &str) -> Option<String> {
+        let read = || -> Result<()> {
+            let mut reader = self.open_file(path)?.reader(0..u64::MAX, Ledger::default().into());
+            while reader.next_piece()?.is_some() {}
+            Ok(())
+        };
+        match read() {
+            Ok(()) => None,
+            Err(Error::Corrupt { object, what, .. }) => Some(format!("{object}: {what}")),
+            Err(error) => Some(error.to_string()),
+        }
     }
 
     fn check_extent(&self, walk: &mut Walk, path: &str, extent: &Extent) -> Result<()> {

@@ -11,6 +11,7 @@ use super::{FileSystem, Id, Retry};
 /// Lists of directories with unfinished business.
 pub(super) const SHARDS: u128 = 16;
 
+const OPERATION: &str = "make directory";
 const STATE: &str = "state";
 const HINT: &str = "hint";
 const LIVE: &[u8] = b"live";
@@ -403,7 +404,7 @@ impl FileSystem {
 
     /// Makes a directory, and those above it that are missing. One that is there is well.
     pub fn create_directory_all(&self, path: &str) -> Result<()> {
-        let path = Path::parse("make directory", path)?;
+        let path = Path::parse(OPERATION, path)?;
         self.make_way(&path, &path.names.clone()).map(drop)
     }
 
@@ -412,7 +413,6 @@ impl FileSystem {
     /// # Errors
     /// If anything has this name.
     pub fn create_directory(&self, path: &str) -> Result<()> {
-        const OPERATION: &str = "make directory";
         let path = Path::parse(OPERATION, path)?;
         let (parents, name) = path.split(OPERATION).map_err(|_| path.error(OPERATION, Problem::Exists))?;
         let parent = self.walk(OPERATION, &path, parents)?;
@@ -434,7 +434,7 @@ impl FileSystem {
                     Made::There(node) => node,
                 },
             };
-            let Node::Directory(id) = node else { return Err(path.error("make directory", Problem::NotADirectory)) };
+            let Node::Directory(id) = node else { return Err(path.error(OPERATION, Problem::NotADirectory)) };
             at = id;
         }
         Ok(at)
@@ -442,19 +442,31 @@ impl FileSystem {
 
     /// An intent, the object, the name.
     fn make_directory(&self, path: &Path<'_>, parent: Id, name: &str) -> Result<Made> {
-        const OPERATION: &str = "make directory";
         let mut retry = self.retry(OPERATION, path);
-        let Some(new) = self.promise_directory(parent, name, &mut retry)? else {
+        let Some(new) = self.promise_directory(parent, Some(name), &mut retry)? else {
             // Taken already.
             return self.taken(parent, name)?.map(Made::There).ok_or_else(|| retry.error(Problem::Busy));
         };
+        new.make(self)?;
+        self.link_directory(parent, name, &new, false, &mut retry)
+    }
+
+    /// Gives a directory that has an intent its name. `has_files`: there may be something in it, which the collector is left to
+    /// find; an empty one that is not needed is removed at once.
+    pub(super) fn link_directory(
+        &self,
+        parent: Id,
+        name: &str,
+        new: &NewDirectory,
+        has_files: bool,
+        retry: &mut Retry<'_>,
+    ) -> Result<Made> {
         let (name_key, intent_key) = (name_key(name), id_key(INTENTS, new.id));
-        make_object(&*self.inner.meta, new.id)?;
         let dentry =
             Dentry { stamp: self.new_id()?, mtime_ms: self.now_ms(), node: Node::Directory(new.id), tag: None };
         let mut asked = false;
         loop {
-            let look = self.look_live(parent, vec![name_key.clone(), intent_key.clone()], &mut retry)?;
+            let look = self.look_live(parent, vec![name_key.clone(), intent_key.clone()], retry)?;
             let there = look.dentry(name)?;
             if there.as_ref().is_some_and(|there| there.node == dentry.node) {
                 return Ok(Made::New(new.id));
@@ -464,8 +476,10 @@ impl FileSystem {
                     // It had the name, and somebody has moved or removed it since; or it was condemned.
                     return Err(retry.error(Problem::OutcomeUnknown));
                 }
-                // Condemned, perhaps collected before the object was made.
-                let _ = self.inner.meta.write(&object_of(new.id), WriteOp::new("remove").remove());
+                if !has_files {
+                    // Condemned, perhaps collected before the object was made.
+                    let _ = self.inner.meta.write(&object_of(new.id), WriteOp::new("remove").remove());
+                }
                 return Err(retry.error(Problem::LeaseLost));
             }
             if let Some(there) = there {
@@ -476,7 +490,7 @@ impl FileSystem {
                     }
                     continue;
                 }
-                if asked {
+                if asked || has_files {
                     // Ours may still come, and must find no intent.
                     let _ = self.condemn(parent, new.id, &new.intent, Node::Directory(new.id));
                 } else {
@@ -499,32 +513,40 @@ impl FileSystem {
         }
     }
 
-    /// An intent for a directory; `None`: the name is taken.
-    fn promise_directory(&self, parent: Id, name: &str, retry: &mut Retry<'_>) -> Result<Option<NewDirectory>> {
-        let name_key = name_key(name);
+    /// An intent for a directory; `None`: the name is taken. Without a name, none is looked at.
+    pub(super) fn promise_directory(
+        &self,
+        parent: Id,
+        name: Option<&str>,
+        retry: &mut Retry<'_>,
+    ) -> Result<Option<NewDirectory>> {
+        let keys: Vec<Vec<u8>> = name.map(name_key).into_iter().collect();
         let mut unknown = false;
         loop {
             // A new one each time: an intent that comes late must not be one that was used.
             let id = self.new_id()?;
             let due_ms = self.due_ms(self.inner.options.lease);
             let intent = Intent { stamp: self.new_id()?, due_ms, node: Node::Directory(id) }.encode();
-            let mut look = self.look_live(parent, vec![name_key.clone()], retry)?;
-            if let Some(there) = look.dentry(name)? {
+            let mut look = self.look_live(parent, keys.clone(), retry)?;
+            if let Some(name) = name
+                && let Some(there) = look.dentry(name)?
+            {
                 if there.tag.is_none() || self.visible(parent, name, Some(there.clone()))?.is_some() {
                     return Ok(None);
                 }
-                let raw = look.raw(&name_key).unwrap_or_default();
+                let raw = look.raw(&name_key(name)).unwrap_or_default();
                 if self.settle(parent, name, &raw, &there)? == Settled::Wait {
                     retry.wait()?;
                 }
                 continue;
             }
-            let Some(op) = self.in_listed(look.directory, &mut look.hint, "make directory")? else {
+            let Some(op) = self.in_listed(look.directory, &mut look.hint, OPERATION)? else {
                 retry.again()?;
                 continue;
             };
             let key = id_key(INTENTS, id);
-            let op = op.entry_is(name_key.clone(), None).entry_is(key.clone(), None).set_entry(key, intent.clone());
+            let op = keys.iter().fold(op, |op, key| op.entry_is(key.clone(), None));
+            let op = op.entry_is(key.clone(), None).set_entry(key, intent.clone());
             match self.attempt(&object_of(parent), op)? {
                 Outcome::Done => return Ok(Some(NewDirectory { id, intent })),
                 Outcome::Conflict => retry.again()?,
@@ -544,7 +566,7 @@ impl FileSystem {
     fn forget_directory(&self, parent: Id, id: Id, intent_key: &[u8], intent: &[u8]) {
         let removed = self.inner.meta.write(&object_of(id), WriteOp::new("remove").remove());
         if removed.map_or_else(|error| error.is(Code::NOT_FOUND), |()| true) {
-            let _ = self.swap("make directory", parent, intent_key, intent, None);
+            let _ = self.swap(OPERATION, parent, intent_key, intent, None);
         }
     }
 
@@ -563,12 +585,21 @@ impl FileSystem {
 }
 
 /// A directory that has an intent.
-struct NewDirectory {
-    id: Id,
-    intent: Vec<u8>,
+#[derive(Debug)]
+pub(super) struct NewDirectory {
+    pub id: Id,
+    pub intent: Vec<u8>,
 }
 
-enum Made {
+impl NewDirectory {
+    /// Makes its object.
+    pub fn make(&self, fs: &FileSystem) -> Result<()> {
+        make_object(&*fs.inner.meta, self.id)
+    }
+}
+
+/// What came of a name.
+pub(super) enum Made {
     New(Id),
     There(Node),
 }

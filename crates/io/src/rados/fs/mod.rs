@@ -71,6 +71,7 @@ mod record;
 mod remove;
 mod rename;
 mod superblock;
+mod tree;
 mod write;
 
 #[cfg(test)]
@@ -85,10 +86,11 @@ pub use clock::{Clock, SimClock, SystemClock};
 pub use collect::Collected;
 pub use id::Id;
 pub use list::{Entry, Kind, Page};
-pub use read::{File, Reader};
+pub use read::{File, Piece, Reader};
+pub use tree::TreeWriter;
 pub use write::{Replace, Writer};
 
-use super::{Cluster, Error, Objects, Problem, Result, WriteOp};
+use super::{Cluster, Code, Error, Objects, Problem, ReadOp, Result, WriteOp};
 use budget::Budget;
 use clock::millis;
 use path::Path;
@@ -176,6 +178,12 @@ impl FileSystem {
         // These first: a file system that is there has them.
         directory::make_object(&*meta, Id::ROOT)?;
         meta.write(rename::TURNS, WriteOp::new("make").create())?;
+        let names = ReadOp::new("look at").page(record::NAMES, Vec::new(), 1);
+        let has_names = !meta.read(&directory::object_of(Id::ROOT), names)?.entries.is_empty();
+        if has_names && Superblock::read(&*meta).is_err_and(|error| error.is(Code::NOT_FOUND)) {
+            let what = "it is missing, and there are files that it says how to read".to_string();
+            return Err(Error::Corrupt { pool: meta.name().into(), object: superblock::NAME.into(), what });
+        }
         superblock.write(&*meta)?;
         Ok(Self::assemble(meta, data, clock, options, superblock))
     }
@@ -218,7 +226,7 @@ impl FileSystem {
     fn new_id(&self) -> Result<Id> {
         Id::random().map_err(|error| Error::Cluster {
             what: "get random numbers of the system".into(),
-            code: super::Code(error.raw_os_error().unwrap_or(libc::EIO)),
+            code: Code(error.raw_os_error().unwrap_or(libc::EIO)),
         })
     }
 

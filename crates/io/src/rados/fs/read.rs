@@ -40,6 +40,7 @@ pub struct File {
     path: Arc<str>,
     node: Arc<FileNode>,
     len: u64,
+    mtime_ms: u64,
 }
 
 /// Part of a chunk, in whole blocks.
@@ -61,12 +62,12 @@ impl FileSystem {
     pub fn open_file(&self, path: &str) -> Result<File> {
         let parsed = Path::parse("open", path)?;
         let dentry = self.find("open", &parsed)?;
-        match dentry.map(|dentry: Dentry| dentry.node) {
-            Some(Node::File(node)) => {
+        match dentry {
+            Some(Dentry { node: Node::File(node), mtime_ms, .. }) => {
                 let len = node.len();
-                Ok(File { fs: self.clone(), path: path.into(), node: Arc::new(node), len })
+                Ok(File { fs: self.clone(), path: path.into(), node: Arc::new(node), len, mtime_ms })
             }
-            Some(Node::Directory(_)) => Err(parsed.error("open", Problem::IsADirectory)),
+            Some(_) => Err(parsed.error("open", Problem::IsADirectory)),
             None => Err(parsed.error("open", Problem::NotFound)),
         }
     }
@@ -99,6 +100,11 @@ impl File {
     /// Unlike that of every other file that was ever written.
     pub fn id(&self) -> Id {
         self.node.id
+    }
+
+    /// When it was closed, in milliseconds since 1970.
+    pub fn mtime_ms(&self) -> u64 {
+        self.mtime_ms
     }
 
     /// The requests that make up a range of the file. What is beyond its end is left out.
@@ -146,7 +152,10 @@ impl File {
         let reply = match reply {
             Ok(reply) => reply,
             Err(error) if error.is(Code::NOT_FOUND) => {
-                let what = format!("it is missing; {} has been removed too long ago, or has lost it", self.path);
+                let what = format!(
+                    "it is missing: {} was removed longer ago than the grace time, or its pool has lost it",
+                    self.path
+                );
                 return Err(corrupt(what));
             }
             Err(error) => return Err(error.clone()),
@@ -239,9 +248,18 @@ impl File {
         }
     }
 
-    /// Reads from the beginning to the end, ahead of who reads.
-    pub fn reader(&self, ledger: Arc<Ledger>) -> Reader {
-        Reader { file: self.clone(), next: 0, ahead: VecDeque::new(), current: Vec::new(), at: 0, ledger }
+    /// Reads a range from its beginning to its end, ahead of who reads. What is beyond the end of the file is left out.
+    pub fn reader(&self, range: Range<u64>, ledger: Arc<Ledger>) -> Reader {
+        let end = range.end.min(self.len);
+        Reader {
+            file: self.clone(),
+            next: range.start,
+            end,
+            ahead: VecDeque::new(),
+            current: Vec::new(),
+            at: 0,
+            ledger,
+        }
     }
 }
 
@@ -270,12 +288,13 @@ impl ReadAt for File {
     }
 }
 
-/// A file from the beginning to the end, read ahead by the window of [`super::FsOptions`].
+/// A range of a file from its beginning to its end, read ahead by the window of [`super::FsOptions`].
 #[derive(Debug)]
 pub struct Reader {
     file: File,
     /// Where what was not asked for yet begins.
     next: u64,
+    end: u64,
     ahead: VecDeque<(Request, Pending<Reply>)>,
     current: Vec<u8>,
     at: usize,
@@ -283,11 +302,21 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// What comes next, in the buffer in which it came; `None`: that was all.
+    pub fn next_piece(&mut self) -> Result<Option<Piece>> {
+        if self.at == self.current.len() {
+            self.refill()?;
+        }
+        let skip = std::mem::take(&mut self.at);
+        let bytes = std::mem::take(&mut self.current);
+        Ok((skip < bytes.len()).then_some(Piece { bytes, skip }))
+    }
+
     fn refill(&mut self) -> Result<()> {
         let window = self.file.fs.inner.options.window_bytes as u64;
         let asked = self.ahead.front().map_or(self.next, |(request, _)| request.wanted.start);
-        while self.next < self.file.len && (self.ahead.is_empty() || self.next - asked < window) {
-            for request in self.file.requests(self.next..self.next.saturating_add(REQUEST_BYTES).min(self.file.len)) {
+        while self.next < self.end && (self.ahead.is_empty() || self.next - asked < window) {
+            for request in self.file.requests(self.next..self.next.saturating_add(REQUEST_BYTES).min(self.end)) {
                 self.next = request.wanted.end;
                 let pending = self.file.start(&request, &self.ledger);
                 self.ahead.push_back((request, pending));
@@ -305,6 +334,15 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// Bytes of a file behind some that nobody asked for.
+#[derive(Debug)]
+pub struct Piece {
+    /// All that was read.
+    pub bytes: Vec<u8>,
+    /// How many of them are to be left out.
+    pub skip: usize,
 }
 
 impl io::Read for Reader {

@@ -7,7 +7,7 @@
 use super::super::{Code, Error, Objects, ReadOp, Result, WriteOp};
 use super::read::BLOCK_BYTES;
 
-const NAME: &str = "super";
+pub const NAME: &str = "super";
 const FIRST_LINE: &str = "onehop file system";
 const VERSION: &str = "1";
 

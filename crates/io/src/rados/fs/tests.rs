@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::{Code, Error, Problem, Result, SimClient, SimCluster, SimFault};
-use super::{Clock, Depth, FileSystem, FsOptions, Kind, Replace, SimClock};
+use super::{Clock, Depth, FileSystem, FsOptions, Kind, Replace, SimClock, TreeWriter};
 
 const CHUNK: usize = 64 << 10;
 
@@ -83,7 +83,7 @@ fn tree(fs: &FileSystem) -> Tree {
                 }
                 Kind::File => {
                     let mut bytes = Vec::new();
-                    fs.open_file(&path).unwrap().reader(Arc::default()).read_to_end(&mut bytes).unwrap();
+                    fs.open_file(&path).unwrap().reader(0..u64::MAX, Arc::default()).read_to_end(&mut bytes).unwrap();
                     assert_eq!(bytes.len() as u64, entry.len, "{path}");
                     tree.insert(path, Some(bytes));
                 }
@@ -108,6 +108,27 @@ struct Scenario {
     name: &'static str,
     before: fn(&World, &FileSystem) -> Result<()>,
     change: Change,
+}
+
+fn put_into(tree: &TreeWriter, name: &str, len: usize) -> Result<()> {
+    let mut writer = tree.create_file(name, Arc::default())?;
+    if let Err(error) = writer.append(&content(name, len)) {
+        writer.abort();
+        return Err(error);
+    }
+    writer.close().map(drop)
+}
+
+fn put_tree(fs: &FileSystem) -> Result<()> {
+    let tree = fs.create_tree("/a/c")?;
+    let filled = put_into(&tree, "x", 2 * CHUNK + 3).and_then(|()| put_into(&tree, "y", 0));
+    match filled {
+        Ok(()) => tree.close(),
+        Err(error) => {
+            tree.abort();
+            Err(error)
+        }
+    }
 }
 
 fn base(_: &World, fs: &FileSystem) -> Result<()> {
@@ -157,6 +178,17 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "write an empty one", before: base, change: |fs| put(fs, "/empty", b"") },
     Scenario { name: "overwrite", before: base, change: |fs| put(fs, "/a/b/two", &content("other", CHUNK + 1)) },
     Scenario { name: "make a directory", before: base, change: |fs| fs.create_directory("/a/c") },
+    Scenario { name: "make a directory with files", before: base, change: put_tree },
+    Scenario {
+        name: "give up a directory with files",
+        before: base,
+        change: |fs| {
+            let tree = fs.create_tree("/a/c")?;
+            put_into(&tree, "file", CHUNK)?;
+            tree.abort();
+            Ok(())
+        },
+    },
     Scenario { name: "rename a file here", before: base, change: |fs| fs.rename("/a/one", "/a/uno", Replace::Never) },
     Scenario { name: "rename a directory here", before: base, change: |fs| fs.rename("/a", "/y", Replace::Never) },
     Scenario {
@@ -574,5 +606,17 @@ fn a_reader_goes_on_with_a_file_that_was_replaced_until_the_grace_time_ends() {
     assert_eq!(buf, content("old", CHUNK));
     world.recover();
     let error = file.read_into(0, &mut buf, &crate::Ledger::default()).unwrap_err().to_string();
-    assert!(error.contains("it is missing; /f has been removed too long ago"), "{error}");
+    assert!(error.contains("it is missing: /f was removed longer ago than the grace time"), "{error}");
+}
+
+#[test]
+fn a_file_system_is_not_made_over_files_whose_superblock_is_lost() {
+    let (world, fs) = World::new();
+    base(&world, &fs).unwrap();
+    let client = world.cluster.client();
+    let (meta, data) = (client.replicated("meta"), client.erasure_coded("data"));
+    let make = || FileSystem::create_on(meta.clone(), data.clone(), "other", world.clock.clone(), options());
+    assert!(make().unwrap_err().is(Code::EXISTS));
+    super::super::Objects::write(&*meta, "super", super::super::WriteOp::new("lose").remove()).unwrap();
+    assert!(matches!(make(), Err(Error::Corrupt { .. })));
 }

@@ -72,8 +72,21 @@ impl FileSystem {
     /// Begins a file, in a directory that is there. What is moved is counted in `ledger`.
     pub fn create_file(&self, path: &str, replace: Replace, ledger: Arc<Ledger>) -> Result<Writer> {
         let parsed = Path::parse(OPERATION, path)?;
-        let (parents, name) = parsed.split(OPERATION)?;
+        let (parents, _) = parsed.split(OPERATION)?;
         let directory = self.walk(OPERATION, &parsed, parents)?;
+        self.create_file_in(directory, path, replace, ledger)
+    }
+
+    /// The same in a directory by its identity, which may have no name. The last name of the path is the file's.
+    pub(super) fn create_file_in(
+        &self,
+        directory: Id,
+        path: &str,
+        replace: Replace,
+        ledger: Arc<Ledger>,
+    ) -> Result<Writer> {
+        let parsed = Path::parse(OPERATION, path)?;
+        let (_, name) = parsed.split(OPERATION)?;
         let mut retry = self.retry(OPERATION, &parsed);
         let look = self.look_live(directory, vec![name_key(name)], &mut retry)?;
         let seen = look.raw(&name_key(name)).zip(look.dentry(name)?);

@@ -1,0 +1,113 @@
+//! The words of `onehop rados`.
+
+use clap::Subcommand;
+
+use super::setting;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  onehop rados mkfs rados://meta.sales --data bytes        a file system: names in the pool meta, bytes in the pool bytes
+  onehop rados ls rados://meta.sales/2026                  a directory
+  onehop rados mv rados://meta.sales/new rados://meta.sales/2026/11     any directory, whatever is in it, without a copy
+  onehop rados fsck rados://meta.sales --deep              every byte against its checksum; exit code 3 if anything is damaged
+  onehop rados gc rados://meta.sales                       what nobody needs any more, removed
+
+The cluster is that of the settings: --set ceph.conf=/etc/ceph/ceph.conf --set ceph.user=sales --set ceph.timeout=10s, or
+ONEHOP_CEPH_CONF and so on. SQL reads and writes the same paths: FROM 'rados://meta.sales/2026/*.parquet'.";
+
+/// What to do with files on a Ceph cluster.
+#[derive(Debug, Subcommand)]
+pub enum RadosCommand {
+    /// Make a file system in a pool
+    Mkfs(MkfsArgs),
+    /// List a directory
+    Ls(PathArgs),
+    /// Say what is known of a file or a directory
+    Stat(PathArgs),
+    /// Make a directory, and those above it
+    Mkdir(PathArgs),
+    /// Give a file or a directory another name; nothing is copied
+    Mv(MvArgs),
+    /// Remove a file, or a directory with --recursive
+    Rm(RmArgs),
+    /// Look for damage; changes nothing
+    Fsck(FsckArgs),
+    /// Remove what nobody needs any more
+    Gc(PathArgs),
+}
+
+/// What all of them take.
+#[derive(Debug, clap::Args)]
+pub struct Common {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Change a setting, as SET does (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+}
+
+/// A path.
+#[derive(Debug, clap::Args)]
+pub struct PathArgs {
+    /// rados://POOL[.NAMESPACE]/PATH
+    pub url: String,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `onehop rados mkfs`.
+#[derive(Debug, clap::Args)]
+pub struct MkfsArgs {
+    /// rados://POOL[.NAMESPACE]: the replicated pool of the names
+    pub url: String,
+    /// The pool of the bytes, of any kind; the same without it
+    #[arg(long, value_name = "POOL")]
+    pub data: Option<String>,
+    /// Bytes of an object, 64KiB to 64MiB
+    #[arg(long, value_name = "SIZE", default_value = "8MiB")]
+    pub chunk: String,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `onehop rados mv`.
+#[derive(Debug, clap::Args)]
+pub struct MvArgs {
+    /// rados://POOL[.NAMESPACE]/PATH
+    pub url: String,
+    /// The new name, in the same file system
+    pub to: String,
+    /// Replace a file that has the new name
+    #[arg(long)]
+    pub replace: bool,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `onehop rados rm`.
+#[derive(Debug, clap::Args)]
+pub struct RmArgs {
+    /// rados://POOL[.NAMESPACE]/PATH
+    pub url: String,
+    /// A directory with all that is in it, at one moment
+    #[arg(short, long)]
+    pub recursive: bool,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `onehop rados fsck`.
+#[derive(Debug, clap::Args)]
+pub struct FsckArgs {
+    /// rados://POOL[.NAMESPACE]
+    pub url: String,
+    /// Look for objects that nobody knows as well: lists both pools
+    #[arg(long)]
+    pub objects: bool,
+    /// Read every byte as well
+    #[arg(long)]
+    pub deep: bool,
+    #[command(flatten)]
+    pub common: Common,
+}

@@ -1,0 +1,50 @@
+//! The `onehop` command: what was typed ([`args`]) becomes something to do ([`run`]), which ends in an exit code
+//! ([`exit`]). Results go to standard output; everything said about them goes to standard error.
+//!
+//! A library, so that the command can come along with what is loaded anyway: the wheel of the Python package has no other
+//! binary.
+
+mod args;
+mod check;
+mod client;
+mod doctor;
+mod exit;
+mod explain;
+mod footer;
+mod format;
+mod gpu;
+mod interrupt;
+mod lab;
+mod message;
+mod pipe;
+mod progress;
+mod rados;
+mod run;
+mod script;
+mod settings;
+mod shell;
+mod source;
+mod statement;
+mod store;
+mod terminal;
+mod version;
+mod view;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use onehop_engine::backend::Devices;
+
+/// Does what was typed, the command's name first, and says how that ended: the exit code.
+pub fn command(words: impl IntoIterator<Item = OsString>) -> u8 {
+    let exit = match args::parse(words) {
+        Ok(args) => run::run(args),
+        Err(exit) => exit,
+    };
+    exit as u8
+}
+
+/// The GPUs of this machine, which are looked for when a query is worth one.
+pub fn devices() -> Arc<dyn Devices> {
+    gpu::devices()
+}

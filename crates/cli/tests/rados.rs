@@ -1,0 +1,82 @@
+//! `onehop rados`, and SQL over its paths, as processes. `make test-ceph` has a cluster for those that need one.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+struct Said {
+    exit: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn onehop(words: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onehop"));
+    let output = command.args(words).stdin(Stdio::null()).env("NO_COLOR", "1").output();
+    let output = output.unwrap_or_else(|e| panic!("{words:?}: {e}"));
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Said { exit: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+#[track_caller]
+fn says(words: &[&str], exit: i32, wanted: &str) {
+    let Said { exit: found, out, err } = onehop(words);
+    assert!(found == Some(exit) && err.contains(wanted), "{words:?}: {found:?} {out} {err}");
+}
+
+#[track_caller]
+fn done(words: &[&str]) -> String {
+    let said = onehop(words);
+    assert_eq!(said.exit, Some(0), "{words:?}: {}", said.err);
+    said.out
+}
+
+#[test]
+fn what_makes_no_sense_is_wrong_usage() {
+    says(&["rados", "ls", "/tmp"], 2, "'/tmp' does not name a pool and a path: rados://POOL[.NAMESPACE]/PATH");
+    says(&["rados", "mkfs", "rados://meta/x"], 2, "has a path");
+    says(&["rados", "mkfs", "rados://meta", "--chunk", "100KB"], 2, "--chunk cannot be '100KB'");
+    says(&["rados", "ls", "rados://meta", "--set", "ceph.timeout=1s"], 2, "ceph.timeout cannot be '1s'");
+    says(&["rados", "ls", "rados://meta", "--set", "ceph.conf=/none/ceph.conf"], 1, "");
+    says(&["-c", "SET ceph.conf = '/none/ceph.conf'; FROM 'rados://meta/x.csv'"], 1, "cannot use rados://meta");
+}
+
+#[test]
+#[ignore = "needs a Ceph cluster: make test-ceph"]
+fn files_are_made_moved_checked_and_collected_on_a_cluster() {
+    let fs = format!("rados://meta.cli-{}", std::process::id());
+    let at = |path: &str| format!("{fs}{path}");
+    says(&["rados", "ls", &fs], 1, "onehop rados mkfs");
+    done(&["rados", "mkfs", &fs, "--data", "data", "--chunk", "4MiB"]);
+    says(&["rados", "mkfs", &fs], 1, "there is a file system");
+    done(&["-c", &format!("COPY (SELECT unnest(range(0, 1000)) AS x) TO '{fs}/a b/ü.parquet'")]);
+    assert_eq!(done(&["-c", &format!("SELECT sum(x) AS s FROM '{fs}/a b/*.parquet'")]), "s\n499500\n");
+    assert!(done(&["rados", "ls", &at("/a b")]).trim_end().ends_with("ü.parquet"));
+    says(&["rados", "ls", &at("/none")], 1, "nothing has this name");
+    done(&["rados", "mkdir", &at("/c/d")]);
+    done(&["rados", "mv", &at("/a b"), &at("/c/d/e")]);
+    says(&["rados", "mv", &at("/c/d/e"), &at("/c")], 1, "cannot");
+    let stat: Value =
+        serde_json::from_str(&done(&["rados", "stat", &at("/c/d/e/ü.parquet"), "--json"])).unwrap_or_default();
+    assert!(stat["kind"] == "file" && stat["bytes"].as_u64().is_some_and(|bytes| bytes > 100), "{stat}");
+    says(&["rados", "rm", &at("/c")], 1, "--recursive");
+    let fsck: Value = serde_json::from_str(&done(&["rados", "fsck", &fs, "--deep", "--json"])).unwrap_or_default();
+    assert_eq!((&fsck["files"], &fsck["damage"]), (&1.into(), &Vec::<Value>::new().into()), "{fsck}");
+    done(&["rados", "rm", "--recursive", &at("/c")]);
+    done(&["rados", "gc", &fs]);
+    assert_eq!(done(&["rados", "ls", &fs]), "");
+}
+
+/// Nobody listens there: an error within the time that was set, from the command and from SQL.
+#[test]
+#[ignore = "needs librados: make test-ceph"]
+fn a_cluster_that_is_down_is_said_in_time() {
+    let folder = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
+    let conf = folder.path().join("ceph.conf").display().to_string();
+    let text = "[global]\nmon_host = 127.0.0.1:1\nauth_client_required = none\nauth_cluster_required = none\n";
+    std::fs::write(&conf, text).unwrap_or_else(|e| panic!("{e}"));
+    let set = format!("ceph.conf={conf}");
+    let words = ["--set", &set, "--set", "ceph.timeout=3s"];
+    says(&[&["rados", "ls", "rados://meta/"][..], &words].concat(), 1, "no answer within the time");
+    says(&[&["-c", "FROM 'rados://meta/x.csv'"][..], &words].concat(), 1, "no answer within the time");
+}

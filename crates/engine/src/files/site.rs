@@ -1,0 +1,357 @@
+//! Where files lie: on the local file system, or on a Ceph cluster.
+//!
+//! A statement names a file on a cluster by a URL, `rados://POOL[.NAMESPACE]/PATH`; every other path is a local one. Patterns,
+//! directories and formats are the same in both places. Waiting for a cluster is waiting for a disk, and may take as long as
+//! the setting `ceph.timeout`: everything here blocks, and is called from threads that may.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::catalog::Session as DataFusionSession;
+use datafusion::datasource::listing::ListingTableUrl;
+use onehop_ceph::{Authority, Connections, Location, Pinned, RadosStore, SCHEME};
+use onehop_io::rados::fs::Kind;
+use onehop_io::rados::{self, ClusterOptions, Code, Problem};
+use onehop_io::{Hop, Ledger, Operation};
+use url::Url;
+
+use super::absolute;
+use crate::settings::Settings;
+use crate::{Error, ErrorKind, Result};
+
+/// Where the files of a statement can be.
+#[derive(Debug)]
+pub(crate) struct Sites {
+    connections: Arc<Connections>,
+    options: ClusterOptions,
+    /// Of which a statement sees each file as it was when it first looked.
+    pinned: Mutex<HashMap<Authority, Pinned>>,
+}
+
+/// Where files lie. Paths in it are absolute, or those of the local file system.
+#[derive(Clone)]
+pub(crate) enum Site {
+    Local,
+    Cluster {
+        /// What a statement wrote before the path.
+        root: String,
+        /// The same as a URL of DataFusion's: what it finds the store by.
+        url: Url,
+        files: Pinned,
+    },
+}
+
+/// What there is to know about a path before it is opened.
+pub(super) struct Stat {
+    pub bytes: u64,
+    pub kind: StatKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatKind {
+    File,
+    Directory,
+    /// A pipe or a device.
+    Other,
+}
+
+/// A name in a directory.
+pub(super) struct DirectoryEntry {
+    pub name: String,
+    /// Links to directories are none.
+    pub is_directory: bool,
+}
+
+impl Sites {
+    pub fn new(connections: Arc<Connections>, settings: &Settings) -> Self {
+        Self { connections, options: settings.ceph(), pinned: Mutex::default() }
+    }
+
+    /// Those of a statement's state.
+    pub fn of(state: &dyn DataFusionSession) -> Result<Arc<Self>> {
+        let sites = state.config().get_extension::<Self>();
+        sites.ok_or_else(|| Error::new(ErrorKind::Internal, "a state that knows no files"))
+    }
+
+    /// Where a path of a statement leads, and the path there. Connects to the cluster.
+    pub fn resolve(&self, path: &str) -> Result<(Site, String)> {
+        let Some((scheme, _)) = path.split_once("://") else { return Ok((Site::Local, path.to_string())) };
+        match scheme {
+            "file" => {
+                let local = Url::parse(path).ok().and_then(|url| url.to_file_path().ok());
+                let local = local.and_then(|path| path.into_os_string().into_string().ok());
+                let local = local.ok_or_else(|| {
+                    let error = Error::new(ErrorKind::Invalid, format!("'{path}' is not the URL of a local file"));
+                    error.with_hint("use a plain path")
+                })?;
+                Ok((Site::Local, local))
+            }
+            SCHEME => {
+                let location = Location::parse(path).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
+                // URLs, by which scans find files, have none, and some of their parsers leave them out.
+                if path.chars().any(char::is_control) {
+                    let message = format!("cannot use '{}': it has a control character", path.escape_debug());
+                    return Err(
+                        Error::new(ErrorKind::Invalid, message).with_hint("`onehop rados mv` gives it another name")
+                    );
+                }
+                let files = self.files(&location.authority)?;
+                let url = Url::parse(&location.authority.to_string());
+                let url = url.map_err(|e| Error::new(ErrorKind::Internal, "a pool has no URL").with_source(e))?;
+                let root = path.strip_suffix(&location.path).unwrap_or(path).to_string();
+                Ok((Site::Cluster { root, url, files }, location.path))
+            }
+            _ => {
+                let message =
+                    format!("cannot use '{path}': {scheme} is not a place that files are read from or written to");
+                Err(Error::new(ErrorKind::Invalid, message).with_hint("use local paths, or rados://POOL/PATH"))
+            }
+        }
+    }
+
+    fn files(&self, authority: &Authority) -> Result<Pinned> {
+        let known = || self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(files) = known().get(authority) {
+            return Ok(files.clone());
+        }
+        let fs = self.connections.file_system(&self.options, authority).map_err(|e| self.refuse(e))?;
+        Ok(known().entry(authority.clone()).or_insert_with(|| Pinned::new(fs)).clone())
+    }
+
+    fn refuse(&self, e: onehop_ceph::NotMounted) -> Error {
+        let (kind, hint) = match (&e.source, &self.options.conf) {
+            (rados::Error::Corrupt { .. }, _) => (ErrorKind::Corrupt, "see `ceph health detail`".into()),
+            (rados::Error::Unknown { .. }, _) => (ErrorKind::TooNew, "use a newer version".into()),
+            (rados::Error::Object { code: Code::NOT_FOUND, .. }, _) => {
+                (ErrorKind::NotFound, format!("`onehop rados mkfs {} --data POOL` makes a file system", e.authority))
+            }
+            (_, Some(conf)) => (ErrorKind::Io, format!("ceph.conf is {}", conf.display())),
+            (_, None) => (ErrorKind::Io, "SET \"ceph.conf\" says where the cluster's configuration is".into()),
+        };
+        Error::new(kind, e.to_string()).with_hint(hint).with_source(e)
+    }
+}
+
+impl Site {
+    /// A path as the statement would write it.
+    pub fn shown(&self, path: &str) -> String {
+        match self {
+            Self::Local => path.to_string(),
+            Self::Cluster { root, .. } => format!("{root}{path}"),
+        }
+    }
+
+    /// What is there, links followed.
+    pub(super) fn stat(&self, path: &str) -> io::Result<Stat> {
+        match self {
+            Self::Local => {
+                let metadata = fs::metadata(path)?;
+                let kind = match metadata.file_type() {
+                    kind if kind.is_file() => StatKind::File,
+                    kind if kind.is_dir() => StatKind::Directory,
+                    _ => StatKind::Other,
+                };
+                Ok(Stat { bytes: metadata.len(), kind })
+            }
+            Self::Cluster { files, .. } => {
+                let entry = files.fs().stat(path)?;
+                let kind = match entry.kind {
+                    Kind::File => StatKind::File,
+                    Kind::Directory => StatKind::Directory,
+                };
+                Ok(Stat { bytes: entry.len, kind })
+            }
+        }
+    }
+
+    /// The names in a directory, in their order.
+    pub(super) fn entries(&self, directory: &str) -> io::Result<Vec<DirectoryEntry>> {
+        match self {
+            Self::Local => {
+                let mut entries = Vec::new();
+                for entry in fs::read_dir(directory)? {
+                    let entry = entry?;
+                    // Paths are SQL text. A name that is none cannot be meant by any.
+                    if let Ok(name) = entry.file_name().into_string() {
+                        entries.push(DirectoryEntry { name, is_directory: entry.file_type()?.is_dir() });
+                    }
+                }
+                entries.sort_by(|a, b| a.name.cmp(&b.name));
+                Ok(entries)
+            }
+            Self::Cluster { files, .. } => {
+                let entries = files.fs().list(directory)?.into_iter();
+                let entry = |entry: rados::fs::Entry| DirectoryEntry {
+                    is_directory: entry.kind == Kind::Directory,
+                    name: entry.name,
+                };
+                Ok(entries.map(entry).collect())
+            }
+        }
+    }
+
+    /// Reads a file from its beginning, counted in a ledger.
+    pub fn open(&self, path: &str, ledger: Option<Arc<Ledger>>) -> io::Result<Box<dyn Read + Send>> {
+        let reader: Box<dyn Read + Send> = match self {
+            Self::Local => Box::new(File::open(path)?),
+            Self::Cluster { files, .. } => {
+                let file = files.open(path)?;
+                Box::new(file.reader(0..file.size(), ledger.clone().unwrap_or_default()))
+            }
+        };
+        let count: fn(&Ledger, usize) = match self {
+            Self::Local => count_buffered,
+            // What it moves the reader itself counts.
+            Self::Cluster { .. } => Ledger::needed,
+        };
+        Ok(Box::new(Counted { reader, ledger, count }))
+    }
+
+    /// Where DataFusion finds a file, whatever characters its name has.
+    pub fn url_of(&self, path: &str) -> Result<ListingTableUrl> {
+        let refused = |reason: String| {
+            let message = format!("cannot read '{}': {reason}", self.shown(path));
+            Error::new(ErrorKind::Invalid, message)
+                .with_hint("rename the file, or read it through a link with another name")
+        };
+        let url = match self {
+            Self::Local => {
+                let path = absolute(path.as_ref()).map_err(|e| onehop_io::Error::new(Operation::Open, path, e))?;
+                Url::from_file_path(&path).map_err(|()| refused("its path is not one".into()))?
+            }
+            Self::Cluster { url, .. } => {
+                let mut url = url.clone();
+                let names = path.split('/').filter(|name| !name.is_empty());
+                url.path_segments_mut().map_err(|()| refused("its path is not one".into()))?.extend(names);
+                url
+            }
+        };
+        let found = ListingTableUrl::try_new(url, None).map_err(|e| refused(Error::from(e).message().to_string()))?;
+        // What a parser has left out would be another file's name.
+        match self {
+            Self::Cluster { .. } if found.prefix().as_ref() != path.trim_matches('/') => {
+                Err(refused("its name cannot be part of a URL".into()))
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// Reads a file from wherever one wants to.
+    pub(super) fn open_anywhere(&self, path: &str) -> io::Result<Box<dyn ReadSeek>> {
+        Ok(match self {
+            Self::Local => Box::new(File::open(path)?),
+            Self::Cluster { files, .. } => Box::new(Cursor { file: files.open(path)?, at: 0 }),
+        })
+    }
+
+    /// Has a statement's scans find the files.
+    pub fn register(&self, state: &dyn DataFusionSession, ledger: Arc<Ledger>) {
+        if let Self::Cluster { url, files, .. } = self {
+            state.runtime_env().register_object_store(url, Arc::new(RadosStore::pinned(files.clone(), ledger)));
+        }
+    }
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Cluster { root, .. } => root,
+        })
+    }
+}
+
+/// What the system or the cluster has refused, about a file as the statement calls it.
+pub(super) fn refused(operation: Operation, name: &str, e: io::Error) -> Error {
+    match of_cluster(&e).cloned() {
+        Some(e) => refused_by_cluster(operation, name, &e),
+        None => onehop_io::Error::new(operation, name, e).into(),
+    }
+}
+
+/// The same in the cluster's own words, without a name that the statement does not know.
+pub(super) fn refused_by_cluster(operation: Operation, name: &str, e: &rados::Error) -> Error {
+    let (kind, reason) = match e {
+        rados::Error::Path { problem, .. } => match problem {
+            Problem::NotFound => (ErrorKind::NotFound, problem.to_string()),
+            Problem::Exists => (ErrorKind::AlreadyExists, problem.to_string()),
+            _ => (ErrorKind::Io, problem.to_string()),
+        },
+        rados::Error::Corrupt { .. } => (ErrorKind::Corrupt, e.to_string()),
+        rados::Error::Unknown { .. } => (ErrorKind::TooNew, e.to_string()),
+        _ => (ErrorKind::Io, e.to_string()),
+    };
+    Error::new(kind, format!("cannot {operation} '{name}': {reason}")).with_source(e.clone())
+}
+
+/// What a cluster has said, if it is the cause of an error.
+pub(super) fn of_cluster<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a rados::Error> {
+    let mut next = Some(e);
+    while let Some(e) = next {
+        // What is within an I/O error is not its source.
+        let inner = e.downcast_ref::<io::Error>().and_then(|e| e.get_ref()).and_then(|e| e.downcast_ref());
+        if let Some(found) = inner.or_else(|| e.downcast_ref::<rados::Error>()) {
+            return Some(found);
+        }
+        next = e.source();
+    }
+    None
+}
+
+/// Bytes that come through the page cache, which is a copy more.
+pub(super) fn count_buffered(ledger: &Ledger, bytes: usize) {
+    ledger.read_op();
+    ledger.needed(bytes);
+    ledger.moved(Hop::StorageToHost, bytes);
+    ledger.moved(Hop::HostToHost, bytes);
+}
+
+/// A file of which any part can be read.
+pub(super) trait ReadSeek: Read + Seek {}
+
+impl<T: Read + Seek> ReadSeek for T {}
+
+/// A file of a cluster's, and a place in it.
+struct Cursor {
+    file: rados::fs::File,
+    at: u64,
+}
+
+impl Read for Cursor {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_into(self.at, buffer, &Ledger::default())?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for Cursor {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let to = match to {
+            SeekFrom::Start(to) => Some(to),
+            SeekFrom::End(by) => self.file.size().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = to.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}
+
+struct Counted {
+    reader: Box<dyn Read + Send>,
+    ledger: Option<Arc<Ledger>>,
+    count: fn(&Ledger, usize),
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| read > 0) {
+            (self.count)(ledger, read);
+        }
+        Ok(read)
+    }
+}
