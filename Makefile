@@ -5,12 +5,13 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release/onehop
 DEBUG := $(TARGET)/debug/onehop
 PYTHON := bench/peers/.venv/bin/python
+WHEELS := $(TARGET)/wheels
 SF ?= 1
 RUNS ?= 5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-rust test-crash test-crash-images test-sanitize test-ceph test-nvrtc test-gpu \
-    test-differential test-tbl test-answers lint bench clean-data
+    test-differential test-tbl test-answers test-python wheel test-wheel lint bench clean-data
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -28,7 +29,7 @@ demo: build ## Build, generate SSB SF 1, run its 13 queries, show answers and fi
 build: ## Build the release binary
 	cargo build --release --locked -p onehop
 
-test: test-rust test-crash-images test-sanitize test-nvrtc test-answers test-tbl test-differential ## Everything that CI tests
+test: test-rust test-crash-images test-sanitize test-nvrtc test-answers test-tbl test-differential test-python ## Everything that CI tests
 
 test-rust: ## Unit, property, corruption, crash and golden SQL tests
 	cargo test --locked --workspace
@@ -92,10 +93,20 @@ test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB and SQLit
 	$(PYTHON) tests/differential/changes.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/changes.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 
+# The library that Python loads is built along with the tests as well: see python/Cargo.toml.
+test-python: $(DEBUG) ## The Python package, over the debug build, and a client of it under mypy --strict
+	python/tests/run.sh $(TARGET)/debug/deps/lib_onehop.so
+
+wheel: ## A wheel of the Python package, for Python 3.10 and later; builds with optimisations
+	python/wheel.sh build $(WHEELS)
+
+test-wheel: ## The guide's tutorial over the wheel that `make wheel` made, in an empty environment
+	python/wheel.sh test $(WHEELS)
+
 lint: ## rustfmt, clippy, and that the Python parses
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	python3 -m compileall -q bench tests -x '\.venv'
+	python3 -m compileall -q bench tests python -x '\.venv'
 
 bench: build $(PYTHON) ## SSB and TPC-H beside DuckDB, alternating, answers compared (SF=1 RUNS=5)
 	$(PYTHON) bench/peers/compare.py ssb --sf $(SF) --runs $(RUNS) --onehop $(RELEASE)

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Makes the virtual environment of bench/peers/ and tests/, beside this file, or mends it. Nothing of it ships.
+# Makes the virtual environment of bench/peers/ and tests/, beside this file, or mends it; given a folder, that of the
+# requirements.txt there. Nothing of it ships.
 #
 # 1. It is whole if its Python runs and has the very versions of requirements.txt: asked of it each time, because a
 #    stamp file would not know of a half-made environment, of one that was moved, or of a Python that was upgraded.
 # 2. One that is not whole is removed and made anew. What an interruption leaves is removed as well, or else is not
 #    whole, by 1.
 set -eu
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "${1:-$(dirname "$0")}" && pwd)
 venv="$here/.venv"
 python="${PYTHON:-python3}"
 

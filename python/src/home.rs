@@ -1,0 +1,71 @@
+//! An open database and the threads that its statements run on: there as long as a connection or a result needs them.
+
+use std::path::Path;
+
+use onehop_engine::{Database, DatabaseOptions, Error, ErrorKind, Result, STACK_BYTES, Session};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// A database with its threads.
+pub struct Home {
+    // Before the threads: what is dropped with it may still need them.
+    database: Database,
+    workers: Workers,
+}
+
+impl Home {
+    /// Opens the database at `path`, or one in memory.
+    pub fn open(path: Option<&Path>, options: &DatabaseOptions) -> Result<Self> {
+        let database = match path {
+            Some(path) => Database::open(path, options)?,
+            None => Database::memory(options)?,
+        };
+        database.register_devices(onehop::devices());
+        let workers = Workers::start(threads(&database.session()?))?;
+        Ok(Self { database, workers })
+    }
+
+    /// A new session.
+    pub fn session(&self) -> Result<Session> {
+        self.database.session()
+    }
+
+    /// Where statements run.
+    pub fn workers(&self) -> &Handle {
+        self.workers.handle()
+    }
+}
+
+/// As many as the engine has been told to use.
+fn threads(session: &Session) -> Option<usize> {
+    session.settings().iter().find(|setting| setting.name == "threads").and_then(|setting| setting.value.parse().ok())
+}
+
+/// Threads that nobody waits for when they are no longer needed: what is cancelled may take a while to notice.
+struct Workers(Option<Runtime>, Handle);
+
+impl Workers {
+    fn start(threads: Option<usize>) -> Result<Self> {
+        let mut builder = Builder::new_multi_thread();
+        if let Some(threads) = threads {
+            builder.worker_threads(threads);
+        }
+        let started = builder.thread_name("onehop").thread_stack_size(STACK_BYTES).enable_all().build();
+        let runtime = started
+            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start worker threads: {e}")).with_source(e))?;
+        let handle = runtime.handle().clone();
+        Ok(Self(Some(runtime), handle))
+    }
+
+    fn handle(&self) -> &Handle {
+        &self.1
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // Waiting is not allowed on these threads, which may be the last to need them.
+            runtime.shutdown_background();
+        }
+    }
+}
