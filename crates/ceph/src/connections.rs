@@ -15,20 +15,11 @@ use crate::Authority;
 /// File systems that have been asked for.
 #[derive(Debug, Default)]
 pub struct Connections {
-    clusters: Mutex<HashMap<ClusterKey, Arc<Cluster>>>,
-    file_systems: Mutex<HashMap<(ClusterKey, Authority), FileSystem>>,
+    /// Another one for other options: another configuration, user or time to wait.
+    clusters: Mutex<HashMap<ClusterOptions, Arc<Cluster>>>,
+    file_systems: Mutex<HashMap<(ClusterOptions, Authority), FileSystem>>,
     /// Of no cluster that could be connected to.
     mounted: Mutex<HashMap<Authority, FileSystem>>,
-}
-
-/// What makes a cluster another one: where its configuration is, who we are, how long we wait.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ClusterKey(String);
-
-impl ClusterKey {
-    fn of(options: &ClusterOptions) -> Self {
-        Self(format!("{options:?}"))
-    }
 }
 
 /// A file system that could not be had.
@@ -56,14 +47,13 @@ impl Connections {
             return Ok(fs);
         }
         let failed = |source| NotMounted { authority: authority.to_string(), source };
-        let key = ClusterKey::of(options);
-        let name = (key.clone(), authority.clone());
+        let name = (options.clone(), authority.clone());
         if let Some(fs) = known(&self.file_systems, &name) {
             return Ok(fs);
         }
-        let cluster = match known(&self.clusters, &key) {
+        let cluster = match known(&self.clusters, options) {
             Some(cluster) => cluster,
-            None => keep(&self.clusters, key, Cluster::connect(options).map_err(failed)?),
+            None => keep(&self.clusters, options.clone(), Cluster::connect(options).map_err(failed)?),
         };
         let fs = FileSystem::open(&cluster, &authority.pool, &authority.namespace, FsOptions::default());
         Ok(keep(&self.file_systems, name, fs.map_err(failed)?))

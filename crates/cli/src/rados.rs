@@ -116,7 +116,7 @@ fn rm(args: &RmArgs) -> Result<(), Stop> {
     let removed = if args.recursive { fs.remove_all(&path) } else { fs.remove_file(&path) };
     removed.map_err(|e| match e.problem() {
         Some(Problem::IsADirectory) => {
-            Stop::from(error(e).with_hint("--recursive removes a directory with all that is in it"))
+            Stop::from(Error::from(e).with_hint("--recursive removes a directory with all that is in it"))
         }
         _ => stop(e),
     })?;
@@ -217,20 +217,8 @@ fn open(url: &str, set: &[(String, String)]) -> Result<(FileSystem, Location), S
     Ok((fs, location))
 }
 
-fn error(e: rados::Error) -> Error {
-    let kind = match &e {
-        rados::Error::Corrupt { .. } => ErrorKind::Corrupt,
-        rados::Error::Unknown { .. } => ErrorKind::TooNew,
-        rados::Error::Path { problem: Problem::NotFound, .. } => ErrorKind::NotFound,
-        rados::Error::Path { problem: Problem::Exists, .. } => ErrorKind::AlreadyExists,
-        rados::Error::Path { problem: Problem::BadName | Problem::Impossible, .. } => ErrorKind::Invalid,
-        _ => ErrorKind::Io,
-    };
-    Error::new(kind, e.to_string())
-}
-
 fn stop(e: rados::Error) -> Stop {
-    error(e).into()
+    Error::from(e).into()
 }
 
 /// Prints what was done: as figures, or as a line.

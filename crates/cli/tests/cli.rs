@@ -1,32 +1,12 @@
 //! The binary from outside: what it prints where, and how it exits.
 
+mod support;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::json;
-
-fn onehop(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onehop"));
-    command.args(words).stdin(Stdio::null()).env_remove("ONEHOP_FORMAT").env("NO_COLOR", "1");
-    command
-}
-
-struct Said {
-    exit: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl From<Output> for Said {
-    fn from(output: Output) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Said { exit: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-    }
-}
-
-fn run(words: &[&str]) -> Said {
-    onehop(words).output().unwrap_or_else(|e| panic!("{words:?}: {e}")).into()
-}
+use support::{Said, onehop, run};
 
 fn run_with_input(words: &[&str], input: &str) -> io::Result<Said> {
     let mut child = onehop(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;

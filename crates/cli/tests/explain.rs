@@ -1,37 +1,25 @@
 //! `onehop explain` from outside: text, JSON, and a page that is well-formed, stands by itself, and has nothing of the
 //! query as markup.
 
+mod support;
+
 use std::io;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-
-fn onehop(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onehop"));
-    let output = command.args(words).stdin(Stdio::null()).env("NO_COLOR", "1").output();
-    output.unwrap_or_else(|e| panic!("{words:?}: {e}"))
-}
-
-/// Standard output of what must work.
-#[track_caller]
-fn out(words: &[&str]) -> String {
-    let output = onehop(words);
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{words:?}: {err}");
-    out.into_owned()
-}
+use support::{done, run};
 
 /// Exit code and standard error of what must not.
 fn refused(words: &[&str]) -> (Option<i32>, String) {
-    let output = onehop(words);
-    assert!(output.stdout.is_empty(), "{words:?} prints");
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let said = run(words);
+    assert!(said.out.is_empty(), "{words:?} prints");
+    (said.exit, said.err)
 }
 
 fn database(folder: &Path) -> String {
     let path = folder.join("db").display().to_string();
-    out(&[
+    done(&[
         &path,
         "-c",
         "CREATE TABLE t AS SELECT v, v % 10 AS k FROM (SELECT unnest(range(0, 5000)) AS v); \
@@ -68,7 +56,7 @@ fn a_page_stands_by_itself() -> io::Result<()> {
     let (query, page) = (folder.path().join("q.sql"), folder.path().join("q.html"));
     std::fs::write(&query, SQL)?;
     let (query, page) = (query.display().to_string(), page.display().to_string());
-    assert_eq!(out(&["explain", &path, "--html", &query, "-o", &page]), "");
+    assert_eq!(done(&["explain", &path, "--html", &query, "-o", &page]), "");
     let text = std::fs::read_to_string(&page)?;
     let tags = tags(&text);
     for wanted in ["svg", "path", "rect", "title", "details", "summary", "table", "section"] {
@@ -85,7 +73,7 @@ fn a_page_stands_by_itself() -> io::Result<()> {
     // The time of each step, as a bar.
     assert!(text.contains("<span class=\"share\""));
     // Without -o it goes to standard output.
-    assert!(out(&["explain", &path, "--html", &query]).starts_with("<!DOCTYPE html>"));
+    assert!(done(&["explain", &path, "--html", &query]).starts_with("<!DOCTYPE html>"));
     Ok(())
 }
 
@@ -97,7 +85,7 @@ fn nothing_of_names_and_literals_is_markup() -> io::Result<()> {
     // Names of tables have no slashes.
     let names = ["<img src=x onerror=alert(1)>", "</title><b onmouseover=alert(2)>", "\"><svg onload=alert(3)>"];
     let [table, column, alias] = names.map(|name| format!("\"{}\"", name.replace('"', "\"\"")));
-    out(&[
+    done(&[
         &path,
         "-c",
         &format!("CREATE TABLE {table} AS SELECT v AS {column} FROM (SELECT unnest(range(0, 100)) AS v)"),
@@ -109,7 +97,7 @@ fn nothing_of_names_and_literals_is_markup() -> io::Result<()> {
     );
     let query = folder.path().join("q.sql");
     std::fs::write(&query, &sql)?;
-    let text = out(&["explain", &path, "--html", &query.display().to_string()]);
+    let text = done(&["explain", &path, "--html", &query.display().to_string()]);
     let tags = tags(&text);
     for unwanted in ["script", "img", "iframe", "object", "a"] {
         assert!(!tags.iter().any(|tag| tag == unwanted), "{unwanted}");
@@ -126,7 +114,7 @@ fn a_page_of_no_bytes_says_so() -> io::Result<()> {
     let folder = tempfile::tempdir()?;
     let query = folder.path().join("q.sql");
     std::fs::write(&query, "SELECT\n  1")?;
-    let text = out(&["explain", "--html", &query.display().to_string()]);
+    let text = done(&["explain", "--html", &query.display().to_string()]);
     tags(&text);
     assert!(text.contains("nothing was read") && !text.contains("<svg"), "{text}");
     // The query is there as it was written.
@@ -141,13 +129,13 @@ fn text_and_json_come_from_a_file_or_the_command_line() -> io::Result<()> {
     let query = folder.path().join("q.sql");
     std::fs::write(&query, format!("-- a comment\n{SQL};\n"))?;
     let query = query.display().to_string();
-    let plan = out(&["explain", &path, &query]);
+    let plan = done(&["explain", &path, &query]);
     assert!(plan.contains("CpuJoin inner on t.k = d.k") && !plan.contains(" -> "), "{plan}");
-    assert!(out(&["explain", &path, "-c", SQL, "--analyze"]).contains("bytes moved for a byte needed"));
-    let json: Value = serde_json::from_str(&out(&["explain", &path, "--analyze", "--format", "json", &query]))?;
+    assert!(done(&["explain", &path, "-c", SQL, "--analyze"]).contains("bytes moved for a byte needed"));
+    let json: Value = serde_json::from_str(&done(&["explain", &path, "--analyze", "--format", "json", &query]))?;
     assert_eq!((json["analyzed"].as_bool(), json["rows"].as_u64()), (Some(true), Some(5)));
     // Without a database: values, files.
-    assert!(out(&["explain", "-c", "SELECT 1"]).contains("Exec"));
+    assert!(done(&["explain", "-c", "SELECT 1"]).contains("Exec"));
     Ok(())
 }
 

@@ -1,34 +1,14 @@
 //! `onehop rados`, and SQL over its paths, as processes. `make test-ceph` has a cluster for those that need one.
 
-use std::process::{Command, Stdio};
+mod support;
 
 use serde_json::Value;
-
-struct Said {
-    exit: Option<i32>,
-    out: String,
-    err: String,
-}
-
-fn onehop(words: &[&str]) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onehop"));
-    let output = command.args(words).stdin(Stdio::null()).env("NO_COLOR", "1").output();
-    let output = output.unwrap_or_else(|e| panic!("{words:?}: {e}"));
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Said { exit: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-}
+use support::{Said, done, run};
 
 #[track_caller]
 fn says(words: &[&str], exit: i32, wanted: &str) {
-    let Said { exit: found, out, err } = onehop(words);
+    let Said { exit: found, out, err } = run(words);
     assert!(found == Some(exit) && err.contains(wanted), "{words:?}: {found:?} {out} {err}");
-}
-
-#[track_caller]
-fn done(words: &[&str]) -> String {
-    let said = onehop(words);
-    assert_eq!(said.exit, Some(0), "{words:?}: {}", said.err);
-    said.out
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::fmt;
 
 use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
+use onehop_io::rados::{self, Problem};
 
 pub(crate) use self::suggest::nearest;
 use crate::files;
@@ -169,6 +170,19 @@ impl From<onehop_io::Error> for Error {
     }
 }
 
+impl From<rados::Error> for Error {
+    fn from(e: rados::Error) -> Self {
+        let kind = match &e {
+            rados::Error::Path { problem: Problem::NotFound, .. } => ErrorKind::NotFound,
+            rados::Error::Path { problem: Problem::Exists, .. } => ErrorKind::AlreadyExists,
+            rados::Error::Corrupt { .. } => ErrorKind::Corrupt,
+            rados::Error::Unknown { .. } => ErrorKind::TooNew,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, e.to_string()).with_source(e)
+    }
+}
+
 impl From<onehop_segment::Error> for Error {
     fn from(e: onehop_segment::Error) -> Self {
         use onehop_segment::Error as Segment;
@@ -302,12 +316,8 @@ impl From<DataFusionError> for Error {
 /// A shared error cannot be taken apart by value: find our own inside, or describe it. The outermost of ours says what
 /// it means; what it stands on may be DataFusion's again.
 fn shared_error(shared: &DataFusionError) -> Error {
-    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(shared);
-    while let Some(e) = next {
-        if let Some(own) = e.downcast_ref::<Error>() {
-            return Error { kind: own.kind, message: own.message.clone(), hint: own.hint.clone(), source: None };
-        }
-        next = e.source();
+    if let Some(own) = within::<Error>(shared) {
+        return Error { kind: own.kind, message: own.message.clone(), hint: own.hint.clone(), source: None };
     }
     let root = shared.find_root();
     let kind = kind_of(root);
@@ -382,15 +392,24 @@ fn plain_message(e: &DataFusionError) -> String {
 /// A source chain on one line.
 fn chain(e: &(dyn std::error::Error + 'static)) -> String {
     let mut text = e.to_string();
-    let mut next = e.source();
-    while let Some(source) = next {
-        let part = source.to_string();
+    for part in causes(e).skip(1).map(ToString::to_string) {
         if !text.contains(&part) {
             text = format!("{text}: {part}");
         }
-        next = source.source();
     }
     text
+}
+
+/// The outermost cause of a kind, or the error itself.
+pub(crate) fn within<'a, E: std::error::Error + 'static>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a E> {
+    causes(e).find_map(|e| e.downcast_ref())
+}
+
+/// An error and what it was caused by.
+pub(crate) fn causes<'a>(
+    e: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(e), |e| e.source())
 }
 
 trait StripBacktrace {

@@ -39,6 +39,7 @@ use object_store::{ObjectMeta, ObjectStore};
 use super::Names;
 use super::site::{of_cluster, refused_by_cluster};
 use super::store::Changed;
+use crate::error::{causes, within};
 use crate::{Error, ErrorKind};
 
 #[derive(Clone, Debug)]
@@ -362,14 +363,4 @@ fn is_computed(e: &DataFusionError) -> bool {
 /// What the operating system said, if it was the one to refuse.
 fn refusal<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
     causes(e).filter_map(|e| e.downcast_ref::<io::Error>()).find(|e| e.raw_os_error().is_some())
-}
-
-/// A cause of a kind.
-pub(super) fn within<'a, E: std::error::Error + 'static>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a E> {
-    causes(e).find_map(|e| e.downcast_ref())
-}
-
-/// An error and what it was caused by.
-fn causes<'a>(e: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
-    std::iter::successors(Some(e), |e| e.source())
 }

@@ -14,11 +14,12 @@ use datafusion::catalog::Session as DataFusionSession;
 use datafusion::datasource::listing::ListingTableUrl;
 use onehop_ceph::{Authority, Connections, Location, Pinned, RadosStore, SCHEME};
 use onehop_io::rados::fs::Kind;
-use onehop_io::rados::{self, ClusterOptions, Code, Problem};
+use onehop_io::rados::{self, ClusterOptions, Code};
 use onehop_io::{Hop, Ledger, Operation};
 use url::Url;
 
 use super::absolute;
+use crate::error::causes;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
@@ -122,14 +123,19 @@ impl Sites {
     }
 
     fn refuse(&self, e: onehop_ceph::NotMounted) -> Error {
-        let (kind, hint) = match (&e.source, &self.options.conf) {
-            (rados::Error::Corrupt { .. }, _) => (ErrorKind::Corrupt, "see `ceph health detail`".into()),
-            (rados::Error::Unknown { .. }, _) => (ErrorKind::TooNew, "use a newer version".into()),
+        let hint = match (&e.source, &self.options.conf) {
+            (rados::Error::Corrupt { .. }, _) => "see `ceph health detail`".into(),
+            (rados::Error::Unknown { .. }, _) => "use a newer version".into(),
             (rados::Error::Object { code: Code::NOT_FOUND, .. }, _) => {
-                (ErrorKind::NotFound, format!("`onehop rados mkfs {} --data POOL` makes a file system", e.authority))
+                format!("`onehop rados mkfs {} --data POOL` makes a file system", e.authority)
             }
-            (_, Some(conf)) => (ErrorKind::Io, format!("ceph.conf is {}", conf.display())),
-            (_, None) => (ErrorKind::Io, "SET \"ceph.conf\" says where the cluster's configuration is".into()),
+            (_, Some(conf)) => format!("ceph.conf is {}", conf.display()),
+            (_, None) => "SET \"ceph.conf\" says where the cluster's configuration is".into(),
+        };
+        let kind = match &e.source {
+            // The superblock: there is no file system.
+            rados::Error::Object { code: Code::NOT_FOUND, .. } => ErrorKind::NotFound,
+            other => Error::from(other.clone()).kind(),
         };
         Error::new(kind, e.to_string()).with_hint(hint).with_source(e)
     }
@@ -274,31 +280,21 @@ pub(super) fn refused(operation: Operation, name: &str, e: io::Error) -> Error {
 
 /// The same in the cluster's own words, without a name that the statement does not know.
 pub(super) fn refused_by_cluster(operation: Operation, name: &str, e: &rados::Error) -> Error {
-    let (kind, reason) = match e {
-        rados::Error::Path { problem, .. } => match problem {
-            Problem::NotFound => (ErrorKind::NotFound, problem.to_string()),
-            Problem::Exists => (ErrorKind::AlreadyExists, problem.to_string()),
-            _ => (ErrorKind::Io, problem.to_string()),
-        },
-        rados::Error::Corrupt { .. } => (ErrorKind::Corrupt, e.to_string()),
-        rados::Error::Unknown { .. } => (ErrorKind::TooNew, e.to_string()),
-        _ => (ErrorKind::Io, e.to_string()),
+    let reason = match e {
+        rados::Error::Path { problem, .. } => problem.to_string(),
+        _ => e.to_string(),
     };
+    let kind = Error::from(e.clone()).kind();
     Error::new(kind, format!("cannot {operation} '{name}': {reason}")).with_source(e.clone())
 }
 
 /// What a cluster has said, if it is the cause of an error.
 pub(super) fn of_cluster<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a rados::Error> {
-    let mut next = Some(e);
-    while let Some(e) = next {
+    causes(e).find_map(|e| {
         // What is within an I/O error is not its source.
         let inner = e.downcast_ref::<io::Error>().and_then(|e| e.get_ref()).and_then(|e| e.downcast_ref());
-        if let Some(found) = inner.or_else(|| e.downcast_ref::<rados::Error>()) {
-            return Some(found);
-        }
-        next = e.source();
-    }
-    None
+        inner.or_else(|| e.downcast_ref())
+    })
 }
 
 /// Bytes that come through the page cache, which is a copy more.

@@ -28,8 +28,8 @@ use object_store::{
 use onehop_io::{Hop, Ledger, Operation};
 use url::{Position, Url};
 
-use super::named::within;
 use super::site::count_buffered;
+use crate::error::within;
 use crate::{Error, ErrorKind};
 
 /// Gives out the local file system with a ledger, and what was registered for this statement.
@@ -128,12 +128,6 @@ impl Seen {
     }
 }
 
-impl CountingStore {
-    fn count_read(&self, bytes: usize) {
-        count_buffered(&self.ledger, bytes);
-    }
-}
-
 pub(super) fn count_write(ledger: &Ledger, bytes: usize) {
     ledger.write_op();
     ledger.moved(Hop::HostToStorage, bytes);
@@ -199,7 +193,7 @@ impl ObjectStore for CountingStore {
             self.seen.check(location, file)?;
         }
         if !options.head {
-            self.count_read((result.range.end - result.range.start) as usize);
+            count_buffered(&self.ledger, (result.range.end - result.range.start) as usize);
         }
         Ok(result)
     }
@@ -215,7 +209,7 @@ impl ObjectStore for CountingStore {
             }
             GetResultPayload::Stream(_) => self.inner.get_ranges(location, ranges).await?,
         };
-        self.count_read(result.iter().map(Bytes::len).sum());
+        count_buffered(&self.ledger, result.iter().map(Bytes::len).sum());
         Ok(result)
     }
 

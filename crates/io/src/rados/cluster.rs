@@ -21,7 +21,7 @@ use super::library::{Handle, Rados};
 use super::{Code, Error, Pool, Result};
 
 /// How to find a cluster and how long to wait for it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClusterOptions {
     /// The configuration file; `None`: where Ceph looks (`CEPH_CONF`, `/etc/ceph/ceph.conf`, ...).
     pub conf: Option<PathBuf>,

@@ -95,11 +95,11 @@ impl CopyFrom {
     ) -> Result<Arc<dyn TableProvider>> {
         let mut csv = self.options.csv.clone();
         let records = source.first_records(&csv, &context.query).await?;
-        let mut shape: Option<(&str, Shape)> = None;
-        for (name, record) in &records {
-            let next = self.shape(name, record.clone(), wanted)?;
+        let mut shape: Option<(String, Shape)> = None;
+        for (name, record) in records {
+            let next = self.shape(&name, record, wanted)?;
             match &shape {
-                Some((first, shape)) if *shape != next => return Err(differ(first, shape, name, &next)),
+                Some((first, shape)) if *shape != next => return Err(differ(first, shape, &name, &next)),
                 Some(_) => {}
                 None => shape = Some((name, next)),
             }

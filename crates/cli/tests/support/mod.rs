@@ -1,0 +1,40 @@
+//! The binary as a process: what it says, and how it exits.
+
+// Every test binary uses a part of this.
+#![allow(dead_code)]
+
+use std::process::{Command, Output, Stdio};
+
+/// The command with these words, no input, and none of the settings that change how it prints.
+pub fn onehop(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onehop"));
+    command.args(words).stdin(Stdio::null()).env_remove("ONEHOP_FORMAT").env("NO_COLOR", "1");
+    command
+}
+
+/// What it has said.
+pub struct Said {
+    pub exit: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Said { exit: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// What it says to these words.
+pub fn run(words: &[&str]) -> Said {
+    onehop(words).output().unwrap_or_else(|e| panic!("{words:?}: {e}")).into()
+}
+
+/// Standard output of what must work.
+#[track_caller]
+pub fn done(words: &[&str]) -> String {
+    let said = run(words);
+    assert_eq!(said.exit, Some(0), "{words:?}: {}", said.err);
+    said.out
+}
