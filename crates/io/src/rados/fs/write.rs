@@ -95,17 +95,34 @@ impl FileSystem {
         if let Some(problem) = refused(there.as_ref(), replace) {
             return Err(parsed.error(OPERATION, problem));
         }
-        let chunk_bytes = self.inner.superblock.chunk_bytes as usize;
-        Ok(Writer {
-            fs: self.clone(),
+        Writer::begin(self, path, directory, name.into(), replace, look.hint, seen, ledger)
+    }
+}
+
+impl Writer {
+    /// A file that is to have a name in a directory, which was last seen like this.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn begin(
+        fs: &FileSystem,
+        path: &str,
+        directory: Id,
+        name: String,
+        replace: Replace,
+        hint: Vec<u8>,
+        seen: Option<(Vec<u8>, Dentry)>,
+        ledger: Arc<Ledger>,
+    ) -> Result<Self> {
+        let chunk_bytes = fs.inner.superblock.chunk_bytes as usize;
+        Ok(Self {
+            fs: fs.clone(),
             path: path.into(),
             directory,
-            name: name.into(),
+            name,
             replace,
-            hint: look.hint,
+            hint,
             seen,
             // Another one with each intent.
-            id: self.new_id()?,
+            id: fs.new_id()?,
             intent: None,
             reserved: 0,
             renew_at_ms: 0,
@@ -115,7 +132,7 @@ impl FileSystem {
             chunks: 0,
             len: 0,
             in_flight: VecDeque::new(),
-            window: (self.inner.options.window_bytes / chunk_bytes).max(1),
+            window: (fs.inner.options.window_bytes / chunk_bytes).max(1),
             unanswered: false,
             failed: None,
             ledger,
@@ -123,7 +140,7 @@ impl FileSystem {
     }
 }
 
-fn refused(there: Option<&Dentry>, replace: Replace) -> Option<Problem> {
+pub(super) fn refused(there: Option<&Dentry>, replace: Replace) -> Option<Problem> {
     match (there.map(|dentry| &dentry.node), replace) {
         (None, Replace::Only(_)) => Some(Problem::Changed),
         (None, _) => None,
@@ -320,7 +337,7 @@ impl Writer {
         let (key, intent_key, own_garbage) = (name_key(&self.name), id_key(INTENTS, self.id), id_key(GARBAGE, self.id));
         let node = Node::File(FileNode { id: self.id, extents: self.extents(self.len) });
         let dentry = Dentry { stamp: fs.new_id()?, mtime_ms: fs.now_ms(), node, tag: None };
-        let entry = Entry::of(&self.name, &dentry);
+        let entry = Entry::of(path.names.last().copied().unwrap_or_default(), &dentry);
         let mut asked = false;
         // First as it was when the file was begun, without looking.
         let mut known = true;
@@ -343,8 +360,8 @@ impl Writer {
             }
             known = false;
             if let Some((raw, there)) = self.seen.as_ref().filter(|(_, there)| there.tag.is_some()) {
-                if fs.settle(self.directory, &self.name, raw, there)? == Settled::Wait {
-                    retry.wait()?;
+                if let Settled::Wait(holder) = fs.settle(self.directory, &self.name, raw, there)? {
+                    retry.wait(holder)?;
                 }
                 continue;
             }
