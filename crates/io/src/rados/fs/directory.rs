@@ -266,9 +266,21 @@ impl FileSystem {
         old: &[u8],
         new: Option<&[u8]>,
     ) -> Result<bool> {
+        self.swap_in(WriteOp::new(operation).assert_exists(), directory, key, old, new)
+    }
+
+    /// The same, as long as what the beginning of the operation compares holds.
+    pub(super) fn swap_in(
+        &self,
+        begin: WriteOp,
+        directory: Id,
+        key: &[u8],
+        old: &[u8],
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
         let mut unknown = None;
         for _ in 0..3 {
-            let op = WriteOp::new(operation).assert_exists().entry_is(key, Some(old.to_vec()));
+            let op = begin.clone().entry_is(key, Some(old.to_vec()));
             let op = match new {
                 Some(new) => op.set_entry(key, new),
                 None => op.remove_entry(key),

@@ -1,7 +1,8 @@
 //! Writing a file: an intent, chunks in parallel, a name.
 //!
 //! 1. Before the first chunk the directory has an intent, with a lease and the number of chunks that there may be. It is
-//!    renewed, with more chunks, before a chunk beyond them is sent, and when half of the lease is over.
+//!    renewed, with more chunks, before a chunk beyond them is sent, and when half of the lease is over. That of a file of a task
+//!    attempt is renewed when half of the grace time is over as well, if the attempt goes on.
 //! 2. Full chunks are sent as they come. A writer waits when its window is full, or all writers' budget.
 //! 3. [`Writer::close`] waits for all of them, then one operation takes the intent away and puts the name in its place.
 //!
@@ -14,11 +15,11 @@ use std::sync::Arc;
 
 use super::super::objects::{Pending, Spare, WriteOp};
 use super::super::{Code, Error, Problem, Result};
-use super::directory::{Outcome, Settled, object_of};
+use super::directory::{OF_TRANSACTION, Outcome, Settled, object_of};
 use super::path::Path;
 use super::read::{BLOCK_BYTES, CRCS, chunk_name};
 use super::record::{Dentry, Extent, FileNode, GARBAGE, Garbage, INTENTS, Intent, Node, Record, id_key, name_key};
-use super::{Entry, FileSystem, Id};
+use super::{Entry, FileSystem, FsOptions, Id};
 use crate::{Hop, Ledger};
 
 const OPERATION: &str = "write";
@@ -266,16 +267,23 @@ impl Writer {
             return Ok(());
         }
         let reserved = if self.chunks < self.reserved { self.reserved } else { (self.reserved * 2).max(FIRST_CHUNKS) };
-        let lease = self.fs.inner.options.lease;
+        let FsOptions { lease, grace, .. } = self.fs.inner.options;
+        // What a task attempt has written goes a grace time after it has ended: it must have heard of that before.
+        let good_for = if self.is_staged() { (lease / 2).min(grace / 2) } else { lease / 2 };
         match self.store_intent(reserved, self.fs.due_ms(lease)) {
             Ok(intent) => {
                 self.intent = Some(intent);
                 self.reserved = reserved;
-                self.renew_at_ms = now_ms.saturating_add(super::millis(lease / 2));
+                self.renew_at_ms = now_ms.saturating_add(super::millis(good_for));
                 Ok(())
             }
             Err(error) => self.fail(error),
         }
+    }
+
+    /// Whether it is a task attempt's.
+    fn is_staged(&self) -> bool {
+        self.hint.starts_with(OF_TRANSACTION)
     }
 
     /// The file, if it has all chunks that are promised.
@@ -294,9 +302,15 @@ impl Writer {
         if let Some(old) = &self.intent {
             let intent = Intent { stamp: self.fs.new_id()?, due_ms, node: self.node(reserved) }.encode();
             let key = id_key(INTENTS, self.id);
-            return match self.fs.swap(OPERATION, self.directory, &key, old, Some(&intent))? {
+            // A directory with files being written may be about to be removed, and stay; an attempt that has ended has ended.
+            let (begin, problem) = if self.is_staged() {
+                (self.fs.in_live(OPERATION), Problem::AttemptEnded)
+            } else {
+                (WriteOp::new(OPERATION).assert_exists(), Problem::LeaseLost)
+            };
+            return match self.fs.swap_in(begin, self.directory, &key, old, Some(&intent))? {
                 true => Ok(intent),
-                false => Err(self.error(Problem::LeaseLost)),
+                false => Err(self.error(problem)),
             };
         }
         let (fs, path_text) = (self.fs.clone(), self.path.clone());

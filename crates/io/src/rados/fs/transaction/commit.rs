@@ -20,8 +20,8 @@ use super::plan::{Branch, Goal, Item, Made, Step, make, step_for_directory, step
 use super::{Transaction, error, or_gone};
 
 const OPERATION: &str = "commit";
-/// Names in one operation.
-pub(super) const BATCH: usize = 1000;
+/// Names in one operation. Few in tests, so that they have more than one.
+pub(super) const BATCH: usize = if cfg!(test) { 3 } else { 1000 };
 
 /// A directory that is there, and what is to be put into it.
 struct Job<'b> {
@@ -45,39 +45,49 @@ impl Transaction {
     /// aborted, if that could be done; else its lease ends it. After [`TransactionProblem::OutcomeUnknown`] only
     /// [`Self::state`] tells, and [`Self::abort`] makes it certain. One that is committed may be committed again.
     pub fn commit(&self) -> Result<()> {
+        if let Some(committer) = self.make_visible()? {
+            // It has happened: what is left, others do as well.
+            let _ = committer.finish();
+        }
+        Ok(())
+    }
+
+    /// Steps 1 to 6; `None`: it was committed before.
+    pub(super) fn make_visible(&self) -> Result<Option<Committer<'_>>> {
         let fs = &self.fs;
         let look = self.look(OPERATION, Vec::new())?;
         match look.state {
             State::Pending => {}
-            State::Committed { .. } => return fs.settle_transaction(self.id, Settling::Keep),
+            State::Committed { .. } => {
+                let _ = fs.settle_transaction(self.id, Settling::Keep);
+                return Ok(None);
+            }
             state => return Err(self.ended(OPERATION, state)),
         }
         let committer = match Committer::begin(self) {
             Ok(Some(committer)) => committer,
             Ok(None) => return Err(self.not_pending(OPERATION)),
-            Err(error) => return self.give_up(error),
+            Err(error) => return Err(self.give_up(error)),
         };
         if let Err(error) = committer.stage() {
-            let _ = self.give_up(error.clone());
+            let error = self.give_up(error);
             // Who has ended the transaction may not have seen them.
             committer.unmake_all();
             return Err(error);
         }
         committer.flip()?;
-        // It has happened: what is left, others do as well.
-        let _ = committer.finish();
-        Ok(())
+        Ok(Some(committer))
     }
 
-    fn give_up(&self, why: Error) -> Result<()> {
+    fn give_up(&self, why: Error) -> Error {
         // If this fails as well, the lease ends it.
         let _ = self.abort();
-        Err(why)
+        why
     }
 }
 
 /// Who commits a transaction. There is one at most.
-struct Committer<'t> {
+pub(super) struct Committer<'t> {
     transaction: &'t Transaction,
     fs: &'t FileSystem,
     state: State,
@@ -403,7 +413,7 @@ impl<'t> Committer<'t> {
             // Nobody else brings it out of this state but who aborts it.
             Ok(false) => Err(error(OPERATION, id, TransactionProblem::Aborted)),
             // Refused: it has not happened.
-            Err(why) if !why.is(super::Code::TIMED_OUT) => self.transaction.give_up(why),
+            Err(why) if !why.is(super::Code::TIMED_OUT) => Err(self.transaction.give_up(why)),
             Err(_) => Err(error(OPERATION, id, TransactionProblem::OutcomeUnknown)),
         }
     }

@@ -32,8 +32,8 @@
 //! - *No T means not committed*: T goes only after the marks have gone from all directories that step 3 has named. Whoever saw a
 //!   staged dentry and then no T looks at the dentry again, or changes it by comparing it.
 //! - *Zombies*: an attempt that goes on after T has ended, or after it has itself been committed or aborted, finds its
-//!   directory sealed, dead or gone, and T not pending. What it still sends to the cluster has the grace time to arrive before it is
-//!   removed.
+//!   directory sealed, dead or gone, and T not pending. A writer asks before it sends more, when half of the grace time is over;
+//!   what it has sent until then is removed when all of it is over.
 //! - *Operations without an answer*: one of steps 1 and 6 is asked for again, and looked for: states are never come back to.
 //!   One of steps 3 to 5 ends the commit: T is aborted, and **never** committed, so that a dentry that is staged late, even in
 //!   the place of nothing, which is there again and again, is one of an aborted transaction. It comes with its mark, and D is listed,
@@ -57,8 +57,11 @@
 //! - What is put into a directory that is being replaced goes with it.
 //! - Whoever writes, renames or removes a *staged name* waits for the transaction, for as long as its patience lasts. Transactions
 //!   that stage the same names wait for each other; two that do so in both directions end when the patience of one does.
-//! - A client that has stood still for longer than lease and grace time, between finding out that T is pending and making an
-//!   attempt's directory, leaves an empty object that only [`FileSystem::check`] finds.
+//! - Attempts are told that they have ended when somebody carries out what follows from that. If the committer dies after step 6
+//!   and nobody collects for a grace time, a zombie may send a chunk that only [`FileSystem::check`] finds.
+//! - A client that has stood still for longer than lease and grace time, between finding out how T stands and making a
+//!   directory of an attempt or of the commit, may leave an object that only [`FileSystem::check`] finds; so may an operation
+//!   that makes one, has no answer, and comes as late as that.
 
 mod attempt;
 mod commit;

@@ -445,6 +445,144 @@ fn the_first_attempt_that_is_committed_wins_and_says_so_again() {
     clean(&world, &world.recover(), "first wins");
 }
 
+#[test]
+fn two_attempts_that_are_committed_at_once_agree_on_one_of_them() {
+    let mut said = [0, 0];
+    for number in 0.. {
+        let (world, fs) = World::new();
+        let (client, other) = world.client();
+        let transaction = begin(&fs).unwrap();
+        let first = other.transaction(transaction.id()).attempt("t", "0").unwrap();
+        let second = transaction.attempt("t", "1").unwrap();
+        stage(&first, "/f", Replace::Never, b"first").unwrap();
+        stage(&second, "/f", Replace::Never, b"second").unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        client.pause_at(number, move || drop(tell.send(second.commit())));
+        let ours = first.commit();
+        let Ok(theirs) = told.try_recv() else { break };
+        assert!(ours.is_ok() != theirs.is_ok(), "before operation {number}: {ours:?}, {theirs:?}");
+        transaction.commit().unwrap();
+        let winner: &[u8] = if ours.is_ok() { b"first" } else { b"second" };
+        assert_eq!(tree(&fs)["/f"].as_deref(), Some(winner));
+        said[usize::from(theirs.is_ok())] += 1;
+        clean(&world, &world.recover(), "two attempts");
+    }
+    assert!(said[1] > 0, "{said:?}");
+}
+
+/// An operation of a commit that has no answer may come when nobody knows the transaction any more. It finds the directories
+/// listed, for others have unfinished business in them.
+#[test]
+fn what_comes_when_the_transaction_is_forgotten_counts_for_nothing() {
+    let flip = operations_to_the_flip(filled);
+    let mut staged = 0;
+    for number in 0..flip {
+        let what = format!("operation {number} of {flip}");
+        let (world, fs) = World::new();
+        filled(&world, &fs).unwrap();
+        let open: Vec<_> = ["/open", "/a/open", "/a/b/open", "/z/open"]
+            .into_iter()
+            .map(|path| {
+                let mut writer = fs.create_file(path, Replace::Never, Arc::default()).unwrap();
+                writer.append(&content("open", CHUNK)).unwrap();
+                writer
+            })
+            .collect();
+        let before = tree(&fs);
+        let (client, late) = world.client();
+        let transaction = there(&late).unwrap();
+        client.fail_at(number, SimFault::Late(1_000_000));
+        if transaction.commit().is_ok() {
+            continue;
+        }
+        for _ in 0..3 {
+            world.clock.sleep(Duration::from_secs(4000));
+            fs.collect().unwrap();
+        }
+        // The flip itself is not asked for again before it is known that it has not happened.
+        assert!(fs.transactions().unwrap().is_empty(), "{what}");
+        world.cluster.settle();
+        let (_, other) = world.client();
+        let is_staged = other.check(Depth::Chunks).unwrap().unfinished > 4;
+        staged += usize::from(is_staged);
+        assert_eq!(tree(&other), before, "{what}");
+        let found = other.check(Depth::Bytes).unwrap();
+        assert!(found.damage.is_empty(), "{what}: {found:?}");
+        // Names can be given and taken as if nothing were there.
+        put(&other, "/a/new", b"theirs").unwrap();
+        other.rename("/a/b/two", "/z/part", Replace::Never).unwrap();
+        other.create_directory("/a/deep").unwrap();
+        drop(open);
+        let fs = world.recover();
+        let found = fs.check(Depth::Bytes).unwrap();
+        assert!(found.damage.is_empty() && found.unfinished == 0, "{what}: {found:?}");
+        // A directory that is made when nobody remembers what for.
+        let is_made = |object: &String| object.starts_with("pool meta/d.");
+        assert!(found.unknown.len() <= 1 && found.unknown.iter().all(is_made), "{what}: {found:?}");
+        assert_eq!(tree(&fs)["/a/new"].as_deref(), Some(&b"theirs"[..]), "{what}");
+        assert_eq!(tree(&fs)["/z/part"], before["/a/b/two"], "{what}");
+    }
+    assert!(staged > 2, "{staged}");
+}
+
+/// Names that are staged late, in a directory that is just being brought back, are found by the mark that comes with them.
+#[test]
+fn what_comes_late_into_a_directory_that_is_being_settled_is_found() {
+    let setup: Before = |world, fs| {
+        base(world, fs)?;
+        task(&begin(fs)?, "t", &["/z/1", "/z/2", "/z/3", "/z/4", "/z/5", "/z/6", "/z/7"])
+    };
+    let flip = operations_to_the_flip(setup);
+    for number in 5..flip {
+        for late in 1..24 {
+            let (world, fs) = World::new();
+            setup(&world, &fs).unwrap();
+            let before = tree(&fs);
+            let (client, fs) = world.client();
+            let transaction = there(&fs).unwrap();
+            client.fail_at(number, SimFault::Late(late));
+            let is_committed = transaction.commit().is_ok();
+            let (_, other) = world.client();
+            assert_eq!(tree(&other) == before, !is_committed, "operation {number} comes {late} late");
+            clean(&world, &world.recover(), &format!("operation {number} comes {late} late"));
+        }
+    }
+}
+
+/// Marks become garbage while the collector finds out that a directory need not be listed any more.
+#[test]
+fn a_directory_stays_listed_whatever_is_staged_and_settled_while_it_is_collected() {
+    const OPERATIONS: u64 = 90;
+    let setup: Before = |world, fs| {
+        base(world, fs)?;
+        let transaction = begin(fs)?;
+        let attempt = transaction.attempt("t", "0")?;
+        stage(&attempt, "/a/b/two", Replace::File, &content("instead", CHUNK))?;
+        attempt.commit()
+    };
+    for first in 0..OPERATIONS {
+        for second in 1..12 {
+            let (world, fs) = World::new();
+            setup(&world, &fs).unwrap();
+            let (client, collector) = world.client();
+            let (again, theirs) = (client.clone(), world.clone());
+            client.pause_at(first, move || {
+                let (_, fs) = theirs.client();
+                assert!(there(&fs).unwrap().make_visible().unwrap().is_some());
+                again.pause_at(second - 1, move || {
+                    let (_, fs) = theirs.client();
+                    // Unless the collector has.
+                    if let Ok(transaction) = there(&fs) {
+                        transaction.commit().unwrap();
+                    }
+                });
+            });
+            collector.collect().unwrap();
+            clean(&world, &world.recover(), &format!("staged before operation {first}, settled {second} later"));
+        }
+    }
+}
+
 /// Nothing that an attempt does after it has ended, or its transaction has, is ever seen.
 #[test]
 fn zombies_are_fenced() {
@@ -851,6 +989,42 @@ fn random_clients_and_transactions_in_the_middle_of_each_other_lose_nothing() {
     if std::env::var_os("ONEHOP_RADOS_SEED").is_none() {
         assert!(outcomes["visible"] > 100 && outcomes["never"] > 20, "{outcomes:?}");
     }
+}
+
+/// They are handed from thread to thread, and used by several.
+#[test]
+fn handles_are_anybodys() {
+    fn shared<T: Send + Sync + Clone + 'static>() {}
+    fn sent<T: Send + 'static>() {}
+    shared::<Transaction>();
+    shared::<TaskAttempt>();
+    sent::<super::super::Writer>();
+}
+
+/// An attempt that goes on writing hears of its end in time.
+#[test]
+fn a_writer_whose_attempt_has_ended_is_told_before_what_it_has_written_goes() {
+    let (world, fs) = World::new();
+    let transaction = begin(&fs).unwrap();
+    let attempt = transaction.attempt("t", "0").unwrap();
+    let mut writer = attempt.create("/f", Replace::Never, Arc::default()).unwrap();
+    writer.append(&content("f", CHUNK)).unwrap();
+    world.clock.sleep(Duration::from_secs(1799));
+    writer.append(&content("f", CHUNK)).unwrap();
+    transaction.abort().unwrap();
+    let mut refused = None;
+    // A chunk every ten minutes: there are fewer than were promised at first.
+    for minutes in 0..6 {
+        world.clock.sleep(Duration::from_secs(599));
+        if let Err(error) = writer.append(&content("f", CHUNK)) {
+            refused = Some((minutes, error.problem()));
+            break;
+        }
+    }
+    assert_eq!(refused, Some((0, Some(Problem::AttemptEnded))));
+    drop(writer);
+    let fs = world.recover();
+    clean(&world, &fs, "told in time");
 }
 
 /// What is about to be committed is said by errors with what to do.
