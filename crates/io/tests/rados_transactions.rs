@@ -172,7 +172,8 @@ fn a_committer_that_is_killed_has_made_all_visible_or_nothing() {
                 let late = files_below(&fs, "/table");
                 assert!(seen == 0 || late == FILES, "{seen}, then {late}");
                 nothing += 1;
-                wait = wait * 3 / 2;
+                // However slow this machine is, it is committed in the end.
+                wait = if all == 0 { wait * 2 } else { wait * 3 / 2 };
             }
         }
         // Whoever comes brings it to its end; only a lease is waited for.
