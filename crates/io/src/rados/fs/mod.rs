@@ -62,6 +62,7 @@ pub(super) mod budget;
 mod check;
 pub(super) mod clock;
 mod collect;
+mod concat;
 mod directory;
 mod id;
 mod list;
@@ -71,6 +72,7 @@ mod record;
 mod remove;
 mod rename;
 mod superblock;
+mod times;
 mod tree;
 mod write;
 
