@@ -11,7 +11,7 @@ RUNS ?= 5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-rust test-crash test-crash-images test-sanitize test-ceph test-nvrtc test-gpu \
-    test-differential test-tbl test-answers test-python wheel test-wheel lint bench clean-data
+    test-differential test-tbl test-answers test-python wheel test-wheel test-jvm test-jvm-ceph jar lint bench clean-data
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -29,7 +29,7 @@ demo: build ## Build, generate SSB SF 1, run its 13 queries, show answers and fi
 build: ## Build the release binary
 	cargo build --release --locked -p onehop
 
-test: test-rust test-crash-images test-sanitize test-nvrtc test-answers test-tbl test-differential test-python ## Everything that CI tests
+test: test-rust test-crash-images test-sanitize test-nvrtc test-answers test-tbl test-differential test-python test-jvm ## Everything that CI tests
 
 test-rust: ## Unit, property, corruption, crash and golden SQL tests
 	cargo test --locked --workspace
@@ -103,10 +103,21 @@ wheel: ## A wheel of the Python package, for Python 3.10 and later; builds with 
 test-wheel: ## The guide's tutorial over the wheel that `make wheel` made, in an empty environment
 	python/wheel.sh test $(WHEELS)
 
-lint: ## rustfmt, clippy, and that the Python parses
+# Installs a JDK and Maven if they are missing, as root.
+test-jvm: $(DEBUG) ## rados:// for Hadoop: Hadoop's own contract suites and ours, over pools in memory
+	@jvm/build.sh test $(TARGET)/debug/deps/libonehop_jni.so
+
+test-jvm-ceph: $(DEBUG) ## The same on a Ceph cluster that is made for it
+	@tests/ceph/jvm.sh $(TARGET)/debug/deps/libonehop_jni.so
+
+jar: ## rados:// for Hadoop and Spark, with the native library of this platform; builds with optimisations
+	jvm/build.sh jar
+
+lint: ## rustfmt, clippy, that the Python parses, and that the Java compiles without a warning
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	python3 -m compileall -q bench tests python -x '\.venv'
+	jvm/build.sh check
 
 bench: build $(PYTHON) ## SSB and TPC-H beside DuckDB, alternating, answers compared (SF=1 RUNS=5)
 	$(PYTHON) bench/peers/compare.py ssb --sf $(SF) --runs $(RUNS) --onehop $(RELEASE)

@@ -11,12 +11,12 @@
 
 mod connections;
 mod error;
-mod location;
 mod pinned;
 mod store;
 mod upload;
 
 pub use connections::{Connections, NotMounted};
-pub use location::{Authority, BadUrl, Location, SCHEME};
+/// What a URL names.
+pub use onehop_io::rados::{Authority, BadUrl, Location, SCHEME};
 pub use pinned::Pinned;
 pub use store::RadosStore;

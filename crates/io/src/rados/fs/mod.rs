@@ -65,6 +65,7 @@ pub(super) mod budget;
 mod check;
 pub(super) mod clock;
 mod collect;
+mod concat;
 mod directory;
 mod id;
 mod list;
@@ -75,7 +76,11 @@ mod remove;
 mod rename;
 mod side_by_side;
 mod superblock;
+<<<<<<< HEAD
 mod transaction;
+=======
+mod times;
+>>>>>>> d3ef8e04be1dff256594d12f8d575671d9b91963
 mod tree;
 mod write;
 

@@ -191,12 +191,31 @@ impl File {
             ledger.moved(Hop::HostToHost, bytes.len());
             done += bytes.len();
         };
-        self.each(std::iter::once(offset..end), ledger, |_, bytes| copy(bytes))?;
+        self.each(std::iter::once(offset..end), ledger, |_, bytes| {
+            copy(bytes);
+            Ok::<(), Error>(())
+        })?;
         Ok(done)
     }
 
     /// Reads ranges, all side by side. Those that are close to each other are read as one. Short at the end of the file.
     pub fn read_ranges(&self, ranges: &[Range<u64>], ledger: &Ledger) -> Result<Vec<Vec<u8>>> {
+        let mut read: Vec<Vec<u8>> = ranges.iter().map(|_| Vec::new()).collect();
+        self.visit_ranges(ranges, ledger, |at, part| {
+            read[at].extend_from_slice(part);
+            Ok(())
+        })?;
+        Ok(read)
+    }
+
+    /// The same for who has a place for the bytes: hands over the number of a range and what comes next of it. The parts of
+    /// one range come in order; those of ranges that overlap or are close to each other take turns.
+    pub fn visit_ranges<E: From<Error>>(
+        &self,
+        ranges: &[Range<u64>],
+        ledger: &Ledger,
+        mut take: impl FnMut(usize, &[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         let mut order: Vec<usize> = (0..ranges.len()).filter(|&at| ranges[at].start < ranges[at].end).collect();
         order.sort_by_key(|&at| ranges[at].start);
         let mut merged: Vec<Range<u64>> = Vec::new();
@@ -207,7 +226,6 @@ impl File {
                 _ => merged.push(range.clone()),
             }
         }
-        let mut read: Vec<Vec<u8>> = ranges.iter().map(|_| Vec::new()).collect();
         self.each(merged, ledger, |start, bytes| {
             let piece = start..start + bytes.len() as u64;
             // Those that begin behind the piece have nothing of it.
@@ -217,20 +235,20 @@ impl File {
                     let (from, to) = (from - piece.start, to - piece.start);
                     let part = &bytes[usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0)];
                     ledger.moved(Hop::HostToHost, part.len());
-                    read[at].extend_from_slice(part);
+                    take(at, part)?;
                 }
             }
-        })?;
-        Ok(read)
+            Ok(())
+        })
     }
 
     /// Hands over the pieces of ranges, in order, while as many are in flight as the window has room for.
-    fn each(
+    fn each<E: From<Error>>(
         &self,
         ranges: impl IntoIterator<Item = Range<u64>>,
         ledger: &Ledger,
-        mut take: impl FnMut(u64, &[u8]),
-    ) -> Result<()> {
+        mut take: impl FnMut(u64, &[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         let window = self.fs.inner.options.window_bytes as u64;
         let mut waiting: VecDeque<Request> = ranges.into_iter().flat_map(|range| self.requests(range)).collect();
         let mut in_flight: VecDeque<(Request, Pending<Reply>)> = VecDeque::new();
@@ -244,15 +262,21 @@ impl File {
             let Some((request, pending)) = in_flight.pop_front() else { return Ok(()) };
             bytes -= request.blocks.end - request.blocks.start;
             let reply = pending.wait();
-            take(request.wanted.start, self.finish(&request, &reply, ledger)?);
+            take(request.wanted.start, self.finish(&request, &reply, ledger)?)?;
         }
     }
 
     /// Reads a range from its beginning to its end, ahead of who reads. What is beyond the end of the file is left out.
     pub fn reader(&self, range: Range<u64>, ledger: Arc<Ledger>) -> Reader {
+        self.cautious_reader(range, self.fs.inner.options.window_bytes as u64, ledger)
+    }
+
+    /// The same for one who may soon go elsewhere: asks for so many bytes at first, then for twice as many each time.
+    pub fn cautious_reader(&self, range: Range<u64>, first_bytes: u64, ledger: Arc<Ledger>) -> Reader {
         let end = range.end.min(self.len);
         Reader {
             file: self.clone(),
+            window: first_bytes.max(1),
             next: range.start,
             end,
             ahead: VecDeque::new(),
@@ -292,6 +316,8 @@ impl ReadAt for File {
 #[derive(Debug)]
 pub struct Reader {
     file: File,
+    /// Bytes ahead of who reads, next time.
+    window: u64,
     /// Where what was not asked for yet begins.
     next: u64,
     end: u64,
@@ -313,10 +339,13 @@ impl Reader {
     }
 
     fn refill(&mut self) -> Result<()> {
-        let window = self.file.fs.inner.options.window_bytes as u64;
+        let window = self.window;
+        self.window = (window * 2).min(self.file.fs.inner.options.window_bytes as u64);
         let asked = self.ahead.front().map_or(self.next, |(request, _)| request.wanted.start);
         while self.next < self.end && (self.ahead.is_empty() || self.next - asked < window) {
-            for request in self.file.requests(self.next..self.next.saturating_add(REQUEST_BYTES).min(self.end)) {
+            for request in
+                self.file.requests(self.next..self.next.saturating_add(window.min(REQUEST_BYTES)).min(self.end))
+            {
                 self.next = request.wanted.end;
                 let pending = self.file.start(&request, &self.ledger);
                 self.ahead.push_back((request, pending));

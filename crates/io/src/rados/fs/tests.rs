@@ -205,6 +205,24 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "move a directory", before: base, change: |fs| fs.rename("/a/b", "/z/b", Replace::Never) },
     Scenario { name: "move a directory up", before: base, change: |fs| fs.rename("/a/b", "/b", Replace::Never) },
+    Scenario {
+        name: "concatenate",
+        before: |world, fs| {
+            base(world, fs)?;
+            put(fs, "/a/b/part", &content("part", CHUNK + 1))?;
+            put(fs, "/a/b/none", b"")
+        },
+        change: |fs| fs.concat("/a/b", &["two", "none", "part"]).map(drop),
+    },
+    Scenario {
+        name: "concatenate and remove",
+        before: |world, fs| {
+            base(world, fs)?;
+            put(fs, "/a/b/part", &content("part", CHUNK + 1))?;
+            fs.concat("/a/b", &["part", "two"]).map(drop)
+        },
+        change: |fs| fs.remove_file("/a/b/part"),
+    },
     Scenario { name: "remove a file", before: base, change: |fs| fs.remove_file("/a/b/two") },
     Scenario { name: "remove a tree", before: base, change: |fs| fs.remove_all("/a") },
     Scenario {
@@ -451,6 +469,8 @@ fn two_clients_at_once_lose_nothing_whichever_operation_the_other_comes_before()
 fn takes(ours: &str, theirs: &str, path: &str) -> bool {
     let ours_removes = matches!(ours, "remove a tree" | "overwrite")
         || ours.starts_with("remove a file")
+        // It is part of another file then.
+        || (ours.starts_with("concatenate") && path.starts_with("/a/b/"))
         || (ours == "move a file over one" && path == "/z/three")
         || (ours == "rename over a file here" && path == "/a/other");
     let theirs_removes = theirs.starts_with("remove all of") || theirs.starts_with("overwrite") || theirs == "remove a/b/two"
@@ -628,4 +648,48 @@ fn a_file_system_is_not_made_over_files_whose_superblock_is_lost() {
     assert!(make().unwrap_err().is(Code::EXISTS));
     super::super::Objects::write(&*meta, "super", super::super::WriteOp::new("lose").remove()).unwrap();
     assert!(matches!(make(), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn concatenation_moves_chunks_and_refuses_what_is_no_file() {
+    let (_, fs) = World::new();
+    let parts = [content("a", 3 * CHUNK + 17), Vec::new(), content("b", 5), content("c", CHUNK)];
+    for (name, bytes) in ["a", "empty", "b", "c"].iter().zip(&parts) {
+        put(&fs, name, bytes).unwrap();
+    }
+    fs.create_directory("/d").unwrap();
+    for (names, problem) in [
+        (&["a", "gone"][..], Problem::NotFound),
+        (&["a", "b", "b"], Problem::NotFound),
+        (&["a", "d"], Problem::IsADirectory),
+        (&[], Problem::NotFound),
+    ] {
+        assert_eq!(fs.concat("/", names).unwrap_err().problem(), Some(problem), "{names:?}");
+    }
+    let old = fs.stat("a").unwrap();
+    let reader = fs.open_file("b").unwrap();
+    let entry = fs.concat("/", &["a", "empty", "b", "c"]).unwrap();
+    assert_eq!(entry, fs.stat("a").unwrap());
+    assert_ne!(entry.id, old.id);
+    let now = tree(&fs);
+    assert_eq!(now.keys().collect::<Vec<_>>(), ["/a", "/d"]);
+    assert_eq!(now["/a"], Some(parts.concat()));
+    // Somebody still has a part open.
+    let mut bytes = Vec::new();
+    reader.reader(0..5, Arc::default()).read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, parts[2]);
+}
+
+#[test]
+fn times_can_be_set() {
+    let (_, fs) = World::new();
+    put(&fs, "f", b"x").unwrap();
+    fs.create_directory("d").unwrap();
+    for path in ["f", "d"] {
+        let before = fs.stat(path).unwrap();
+        fs.set_modified(path, 12_345).unwrap();
+        assert_eq!(fs.stat(path).unwrap(), super::Entry { mtime_ms: 12_345, ..before });
+    }
+    assert_eq!(fs.set_modified("gone", 1).unwrap_err().problem(), Some(Problem::NotFound));
+    assert_eq!(fs.set_modified("/", 1).unwrap_err().problem(), Some(Problem::Impossible));
 }

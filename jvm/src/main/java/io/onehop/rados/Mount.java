@@ -1,0 +1,121 @@
+package io.onehop.rados;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.net.URI;
+import org.apache.hadoop.fs.Path;
+
+/**
+ * A file system of the native library: what {@link Native} does, with paths and exceptions of Hadoop's. May be used from many threads.
+ */
+final class Mount implements Closeable {
+    private final URI uri;
+    private final long handle;
+
+    Mount(URI uri, Settings settings) throws IOException {
+        this.uri = uri;
+        String[] options = settings.mountOptions();
+        try {
+            this.handle = Native.mount(uri.getRawAuthority(), options);
+        } catch (NativeException e) {
+            throw Failures.translate(uri + " (" + settings.cluster() + ")", e);
+        }
+    }
+
+    /** The pool that a URI names. */
+    static String pool(URI uri) throws IOException {
+        if (uri.getRawAuthority() == null) {
+            throw new IOException(uri + " names no pool: rados://POOL[.NAMESPACE]/PATH");
+        }
+        return Failures.of(uri, () -> Native.authority(uri.getRawAuthority())[0]);
+    }
+
+    /** The path as the native library has it; it begins with a slash. */
+    private static byte[] bytes(Path path) throws NativeException {
+        return Native.utf8(path.toUri().getPath());
+    }
+
+    Entry stat(Path path) throws IOException {
+        return Failures.of(path, () -> {
+            try {
+                return Entry.decode(Native.stat(handle, bytes(path)));
+            } catch (NativeException e) {
+                throw absent(e);
+            }
+        });
+    }
+
+    /** A page of a directory, behind a name. */
+    Entry.Page list(Path path, String after) throws IOException {
+        return Failures.of(path,
+                () -> Entry.decodePage(Native.list(handle, bytes(path), after == null ? null : Native.utf8(after))));
+    }
+
+    void makeDirectories(Path path) throws IOException {
+        Failures.ofAction(path, () -> Native.makeDirectories(handle, bytes(path)));
+    }
+
+    void rename(Path from, Path to, boolean replace) throws IOException {
+        Failures.ofAction(from + " -> " + to, () -> Native.rename(handle, bytes(from), bytes(to), replace));
+    }
+
+    void concat(Path directory, String[] names) throws IOException {
+        Failures.ofAction(directory, () -> {
+            byte[][] encoded = new byte[names.length][];
+            for (int i = 0; i < names.length; i++) {
+                encoded[i] = Native.utf8(names[i]);
+            }
+            Native.concat(handle, bytes(directory), encoded);
+        });
+    }
+
+    void setModified(Path path, long millis) throws IOException {
+        Failures.ofAction(path, () -> Native.setModified(handle, bytes(path), millis));
+    }
+
+    void removeFile(Path path) throws IOException {
+        Failures.ofAction(path, () -> Native.removeFile(handle, bytes(path)));
+    }
+
+    void removeEmptyDirectory(Path path) throws IOException {
+        Failures.ofAction(path, () -> Native.removeEmptyDirectory(handle, bytes(path)));
+    }
+
+    void removeAll(Path path) throws IOException {
+        Failures.ofAction(path, () -> Native.removeAll(handle, bytes(path)));
+    }
+
+    /** A handle for {@link RadosInputStream}. */
+    long open(Path path, ReadPolicy policy) throws IOException {
+        return Failures.of(path, () -> {
+            try {
+                return Native.open(handle, bytes(path), policy.nativeName());
+            } catch (NativeException e) {
+                // A directory is no file that could be opened, and that is all that Hadoop's contract has to say.
+                throw e.problem() == Problem.IS_A_DIRECTORY
+                        ? new NativeException(Problem.NOT_FOUND.name(), e.getMessage()) : absent(e);
+            }
+        });
+    }
+
+    /** A handle for {@link RadosOutputStream}. */
+    long create(Path path, boolean replace, boolean parents) throws IOException {
+        return Failures.of(path, () -> Native.create(handle, bytes(path), replace, parents));
+    }
+
+    /** What was moved: see {@link Native#moved}. */
+    long[] moved() throws IOException {
+        return Failures.of(uri, () -> Native.moved(handle));
+    }
+
+    /** Nothing is below a file: who only asks is told that nothing is there. */
+    private static NativeException absent(NativeException e) {
+        return e.problem() == Problem.NOT_A_DIRECTORY
+                ? new NativeException(Problem.NOT_FOUND.name(), e.getMessage()) : e;
+    }
+
+    @Override
+    public void close() throws IOException {
+        Failures.ofAction(uri, () -> Native.unmount(handle));
+    }
+}

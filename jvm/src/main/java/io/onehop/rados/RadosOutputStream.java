@@ -1,0 +1,168 @@
+package io.onehop.rados;
+
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.ByteBuffer;
+import java.util.Locale;
+import java.util.Objects;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Consumer;
+import org.apache.hadoop.fs.Abortable;
+import org.apache.hadoop.fs.FSExceptionMessages;
+import org.apache.hadoop.fs.StreamCapabilities;
+import org.apache.hadoop.fs.statistics.IOStatistics;
+import org.apache.hadoop.fs.statistics.IOStatisticsSource;
+import org.apache.hadoop.fs.statistics.StreamStatisticNames;
+import org.apache.hadoop.fs.statistics.impl.IOStatisticsStore;
+
+/**
+ * A file that is being written. It is visible, whole, once {@link #close} has returned; before that, and after {@link #abort}, there is
+ * nothing. A write that has failed makes closing fail.
+ *
+ * <p>There is no {@code hflush} and no {@code hsync}: part of a file is never visible or durable, and {@link #flush} sends nothing.
+ */
+final class RadosOutputStream extends OutputStream implements Abortable, StreamCapabilities, IOStatisticsSource {
+    /** What is counted. */
+    static final String[] COUNTERS = {
+        StreamStatisticNames.STREAM_WRITE_BYTES, StreamStatisticNames.STREAM_WRITE_EXCEPTIONS,
+        StreamStatisticNames.STREAM_WRITE_EXCEPTIONS_COMPLETING_UPLOADS,
+    };
+
+    private final String path;
+    private final long handle;
+    private final Leaks.Guard guard;
+    private final IOStatisticsStore statistics;
+    private final AtomicLong bytesWritten;
+    private final Consumer<IOStatistics> onClose;
+    /** What the native library has not got yet. */
+    private final ByteBuffer buffer;
+    private boolean closed;
+    private boolean aborted;
+
+    RadosOutputStream(
+            String path, long handle, int bufferBytes, IOStatisticsStore statistics, Consumer<IOStatistics> onClose) {
+        this.path = path;
+        this.handle = handle;
+        this.guard = Leaks.watch(this, "an output stream of " + path, () -> Native.closeOutput(handle));
+        this.statistics = statistics;
+        this.bytesWritten = statistics.getCounterReference(StreamStatisticNames.STREAM_WRITE_BYTES);
+        this.onClose = onClose;
+        this.buffer = ByteBuffer.allocateDirect(bufferBytes);
+    }
+
+    private void checkOpen() throws IOException {
+        if (closed) {
+            throw new IOException(path + ": " + FSExceptionMessages.STREAM_IS_CLOSED);
+        }
+    }
+
+    @Override
+    public synchronized void write(int value) throws IOException {
+        checkOpen();
+        if (!buffer.hasRemaining()) {
+            send();
+        }
+        buffer.put((byte) value);
+        bytesWritten.incrementAndGet();
+    }
+
+    @Override
+    public synchronized void write(byte[] bytes, int offset, int length) throws IOException {
+        checkOpen();
+        Objects.checkFromIndexSize(offset, length, bytes.length);
+        int at = offset;
+        int end = offset + length;
+        while (at < end) {
+            if (!buffer.hasRemaining()) {
+                send();
+            }
+            int now = Math.min(buffer.remaining(), end - at);
+            buffer.put(bytes, at, now);
+            at += now;
+        }
+        bytesWritten.addAndGet(length);
+    }
+
+    /** Hands over what is in the buffer, which may wait for the cluster. */
+    private void send() throws IOException {
+        int length = buffer.position();
+        if (length == 0) {
+            return;
+        }
+        // A failed stream stays failed: what is in the buffer will never be part of a file.
+        buffer.clear();
+        try {
+            Failures.ofAction(path, () -> Native.write(handle, buffer, 0, length));
+        } catch (IOException e) {
+            statistics.incrementCounter(StreamStatisticNames.STREAM_WRITE_EXCEPTIONS);
+            throw e;
+        }
+    }
+
+    @Override
+    public void flush() {
+        // Nothing that could be seen would come of it.
+    }
+
+    @Override
+    public synchronized void close() throws IOException {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        try {
+            send();
+            Failures.of(path, () -> Native.commit(handle));
+        } catch (IOException e) {
+            statistics.incrementCounter(StreamStatisticNames.STREAM_WRITE_EXCEPTIONS_COMPLETING_UPLOADS);
+            throw e;
+        } finally {
+            release();
+        }
+    }
+
+    /** Gives the file up, and makes it impossible that it becomes visible. Never throws. */
+    @Override
+    public synchronized AbortableResult abort() {
+        boolean again = closed;
+        IOException failed = null;
+        if (!closed) {
+            closed = true;
+            aborted = true;
+            try {
+                Failures.of(path, () -> Native.abort(handle));
+                release();
+            } catch (IOException e) {
+                failed = e;
+            }
+        }
+        return new Aborted(again, failed);
+    }
+
+    private void release() throws IOException {
+        Failures.ofAction(path, guard::release);
+        onClose.accept(statistics);
+    }
+
+    @Override
+    public boolean hasCapability(String capability) {
+        return switch (capability.toLowerCase(Locale.ROOT)) {
+            case StreamCapabilities.ABORTABLE_STREAM, StreamCapabilities.IOSTATISTICS,
+                    StreamCapabilities.IOSTATISTICS_CONTEXT -> true;
+            default -> false;
+        };
+    }
+
+    @Override
+    public IOStatistics getIOStatistics() {
+        return statistics;
+    }
+
+    @Override
+    public synchronized String toString() {
+        return "RadosOutputStream{" + path + ", " + (aborted ? "given up" : closed ? "closed" : "open") + "}";
+    }
+
+    /** What came of giving a file up. */
+    private record Aborted(boolean alreadyClosed, IOException anyCleanupException) implements AbortableResult {}
+}

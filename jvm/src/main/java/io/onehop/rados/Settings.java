@@ -1,0 +1,174 @@
+package io.onehop.rados;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
+
+/**
+ * The {@code fs.rados.*} settings of one pool. {@code fs.rados.pool.POOL.NAME} goes before {@code fs.rados.NAME}, for every name; POOL
+ * is the pool as it is called in the cluster, without any encoding.
+ *
+ * <p>The key of the cluster's user is a secret: it is asked for by {@link Configuration#getPassword}, which looks into the credential
+ * providers first, and it is in no message.
+ */
+final class Settings {
+    static final String PREFIX = "fs.rados.";
+    static final String POOL_PREFIX = PREFIX + "pool.";
+
+    /** The cluster's configuration file; without it, where Ceph looks. */
+    static final String CONF = "conf";
+    /** Who we are in the cluster, without "client.". */
+    static final String USER = "user";
+    /** The user's key: better in a credential provider than in a file. */
+    static final String KEY = "key";
+    /** A file with the user's key; without it {@code CEPH_KEYRING} of the environment, then where Ceph looks. */
+    static final String KEYRING = "keyring";
+    /** How long anything may take before it is an error. */
+    static final String TIMEOUT = "timeout";
+    /** Before the names of Ceph's own options. */
+    static final String OPTION = "option.";
+    /** Bytes that a stream has in flight. */
+    static final String WINDOW = "window.bytes";
+    /** Bytes that all streams of a file system have in flight, that write. */
+    static final String IN_FLIGHT = "in-flight.bytes";
+    /** Bytes that a stream gathers before the native library gets them, or has it hand over at once. */
+    static final String BUFFER = "buffer.bytes";
+    /** What is said to be the size of a block: Spark and MapReduce cut files into splits by it. */
+    static final String BLOCK_SIZE = "block.size";
+    /** Threads for reads of several ranges and removals of several files. */
+    static final String THREADS = "threads";
+    /** What to expect of readers who do not say: adaptive, sequential or random. */
+    static final String READ_POLICY = "read.policy";
+    /** Makes the file system if there is none, with this pool for its bytes. */
+    static final String CREATE = "create.data-pool";
+    /** Bytes of a chunk of a file system that is made. */
+    static final String CHUNK = "create.chunk.bytes";
+    /** No cluster: files in this process's memory. For tests. */
+    static final String MEMORY = "memory";
+
+    private final Configuration conf;
+    private final String pool;
+
+    Settings(Configuration conf, String pool) {
+        this.conf = conf;
+        this.pool = pool;
+    }
+
+    /** The full name of the key that counts: the pool's own if it is set. */
+    String key(String name) {
+        String own = POOL_PREFIX + pool + "." + name;
+        return conf.get(own) != null ? own : PREFIX + name;
+    }
+
+    String get(String name) {
+        String value = conf.getTrimmed(key(name));
+        return value == null || value.isEmpty() ? null : value;
+    }
+
+    boolean isSet(String name) {
+        return conf.getBoolean(key(name), false);
+    }
+
+    long bytes(String name, long otherwise, long least, long most) {
+        long bytes = conf.getLongBytes(key(name), otherwise);
+        if (bytes < least || bytes > most) {
+            throw new IllegalArgumentException(key(name) + " is " + bytes + ": it must be from " + least + " to " + most);
+        }
+        return bytes;
+    }
+
+    int threads() {
+        int threads = conf.getInt(key(THREADS), 16);
+        if (threads < 1) {
+            throw new IllegalArgumentException(key(THREADS) + " is " + threads + ": it must be 1 or more");
+        }
+        return threads;
+    }
+
+    int bufferBytes() {
+        return Math.toIntExact(bytes(BUFFER, 64 << 10, 512, 64 << 20));
+    }
+
+    long blockBytes() {
+        return bytes(BLOCK_SIZE, 128 << 20, 1, Long.MAX_VALUE);
+    }
+
+    ReadPolicy readPolicy() {
+        String name = get(READ_POLICY);
+        if (name == null) {
+            return ReadPolicy.ADAPTIVE;
+        }
+        return ReadPolicy.of(List.of(name)).orElseThrow(() -> new IllegalArgumentException(
+                key(READ_POLICY) + " is '" + name + "': it must be one of "
+                        + Arrays.toString(ReadPolicy.values()).toLowerCase(Locale.ROOT)));
+    }
+
+    /** What to call the cluster in messages. */
+    String cluster() {
+        if (isSet(MEMORY)) {
+            return "memory of this process";
+        }
+        String file = get(CONF);
+        String user = get(USER);
+        return "cluster of " + (file == null ? "Ceph's default configuration" : file) + " as client."
+                + (user == null ? "admin" : user);
+    }
+
+    /** Names and values by turns, as {@link Native#mount} has them. */
+    String[] mountOptions() throws IOException {
+        List<String> options = new ArrayList<>();
+        copy(options, CONF, "conf");
+        copy(options, USER, "user");
+        copy(options, CREATE, "create");
+        add(options, "memory", Boolean.toString(isSet(MEMORY)));
+        add(options, "timeout_ms", Long.toString(conf.getTimeDuration(key(TIMEOUT), 60_000, TimeUnit.MILLISECONDS)));
+        copyBytes(options, WINDOW, "window_bytes", 64 << 10);
+        copyBytes(options, IN_FLIGHT, "in_flight_bytes", 64 << 10);
+        copyBytes(options, CHUNK, "chunk_bytes", 64 << 10);
+        // What is set last counts.
+        String keyring = get(KEYRING) != null ? get(KEYRING) : System.getenv("CEPH_KEYRING");
+        if (keyring != null) {
+            add(options, "ceph.keyring", keyring);
+        }
+        // A provider may have the pool's own key without the configuration saying so.
+        char[] own = conf.getPassword(POOL_PREFIX + pool + "." + KEY);
+        char[] secret = own != null ? own : conf.getPassword(PREFIX + KEY);
+        if (secret != null && secret.length > 0) {
+            add(options, "ceph.key", new String(secret).trim());
+        }
+        for (Map.Entry<String, String> option : cephOptions().entrySet()) {
+            add(options, "ceph." + option.getKey(), option.getValue());
+        }
+        return options.toArray(new String[0]);
+    }
+
+    private Map<String, String> cephOptions() {
+        Map<String, String> options = new TreeMap<>(conf.getPropsWithPrefix(PREFIX + OPTION));
+        options.putAll(conf.getPropsWithPrefix(POOL_PREFIX + pool + "." + OPTION));
+        return options;
+    }
+
+    private void copy(List<String> to, String name, String as) {
+        String value = get(name);
+        if (value != null) {
+            add(to, as, value);
+        }
+    }
+
+    private void copyBytes(List<String> to, String name, String as, long least) {
+        if (get(name) != null) {
+            add(to, as, Long.toString(bytes(name, least, least, 64L << 30)));
+        }
+    }
+
+    private static void add(List<String> to, String name, String value) {
+        to.add(name);
+        to.add(value);
+    }
+}

@@ -1,0 +1,84 @@
+package io.onehop.rados;
+
+import static org.apache.hadoop.test.LambdaTestUtils.intercept;
+import static org.assertj.core.api.Assertions.assertThat;
+
+import java.io.File;
+import java.io.IOException;
+import java.net.URI;
+import java.util.Arrays;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.security.alias.CredentialProvider;
+import org.apache.hadoop.security.alias.CredentialProviderFactory;
+import org.junit.Test;
+
+/** Settings of pools, secrets, and what is said when a cluster cannot be used. */
+public final class SettingsTest {
+    private static String option(Settings settings, String name) throws IOException {
+        String[] options = settings.mountOptions();
+        int at = Arrays.asList(options).lastIndexOf(name);
+        return at < 0 ? null : options[at + 1];
+    }
+
+    @Test
+    public void a_pools_own_settings_go_first() throws IOException {
+        Configuration conf = new Configuration(false);
+        conf.set("fs.rados.user", "all");
+        conf.set("fs.rados.timeout", "30s");
+        conf.set("fs.rados.option.ms_mode", "crc");
+        conf.set("fs.rados.pool.hot_pool.user", "one");
+        conf.set("fs.rados.pool.hot_pool.option.ms_mode", "secure");
+        conf.set("fs.rados.pool.hot_pool.window.bytes", "16M");
+        Settings hot = new Settings(conf, "hot_pool");
+        Settings cold = new Settings(conf, "cold");
+        assertThat(option(hot, "user")).isEqualTo("one");
+        assertThat(option(cold, "user")).isEqualTo("all");
+        assertThat(option(hot, "timeout_ms")).isEqualTo("30000");
+        assertThat(option(hot, "ceph.ms_mode")).isEqualTo("secure");
+        assertThat(option(cold, "ceph.ms_mode")).isEqualTo("crc");
+        assertThat(option(hot, "window_bytes")).isEqualTo(Long.toString(16 << 20));
+        assertThat(option(cold, "window_bytes")).isNull();
+    }
+
+    @Test
+    public void keys_come_from_credential_providers() throws Exception {
+        File store = File.createTempFile("onehop", ".jceks");
+        assertThat(store.delete()).isTrue();
+        Configuration conf = new Configuration(false);
+        conf.set(CredentialProviderFactory.CREDENTIAL_PROVIDER_PATH, "localjceks://file" + store);
+        CredentialProvider provider = CredentialProviderFactory.getProviders(conf).get(0);
+        provider.createCredentialEntry("fs.rados.key", "for all".toCharArray());
+        provider.createCredentialEntry("fs.rados.pool.hot.key", "for one".toCharArray());
+        provider.flush();
+        try {
+            assertThat(option(new Settings(conf, "cold"), "ceph.key")).isEqualTo("for all");
+            assertThat(option(new Settings(conf, "hot"), "ceph.key")).isEqualTo("for one");
+        } finally {
+            assertThat(store.delete()).isTrue();
+        }
+    }
+
+    @Test
+    public void what_makes_no_sense_is_said_by_its_name() throws Exception {
+        Configuration conf = new Configuration();
+        conf.setBoolean("fs.rados.memory", true);
+        conf.set("fs.rados.pool.odd.buffer.bytes", "1");
+        intercept(IllegalArgumentException.class, "fs.rados.pool.odd.buffer.bytes",
+                () -> FileSystem.newInstance(URI.create("rados://odd"), conf));
+        conf.set("fs.rados.read.policy", "wild");
+        intercept(IllegalArgumentException.class, "fs.rados.read.policy",
+                () -> FileSystem.newInstance(URI.create("rados://even"), conf));
+    }
+
+    @Test
+    public void a_cluster_that_cannot_be_used_is_named() throws Exception {
+        Configuration conf = new Configuration();
+        conf.set("fs.rados.conf", "/nowhere/ceph.conf");
+        conf.set("fs.rados.user", "spark");
+        conf.set("fs.rados.key", "do not tell");
+        IOException e = intercept(IOException.class, () -> FileSystem.newInstance(URI.create("rados://my_pool.x"), conf));
+        assertThat(e.toString()).contains("rados://my_pool.x", "/nowhere/ceph.conf", "client.spark")
+                .doesNotContain("do not tell");
+    }
+}
