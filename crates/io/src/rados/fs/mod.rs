@@ -76,11 +76,8 @@ mod remove;
 mod rename;
 mod side_by_side;
 mod superblock;
-<<<<<<< HEAD
-mod transaction;
-=======
 mod times;
->>>>>>> d3ef8e04be1dff256594d12f8d575671d9b91963
+mod transaction;
 mod tree;
 mod write;
 
