@@ -11,7 +11,7 @@ RUNS ?= 5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-rust test-crash test-crash-images test-sanitize test-ceph test-nvrtc test-gpu \
-    test-differential test-tbl test-answers test-python wheel test-wheel test-jvm test-jvm-ceph jar lint bench clean-data
+    test-differential test-tbl test-answers test-python wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -109,6 +109,11 @@ test-jvm: $(DEBUG) ## rados:// for Hadoop: Hadoop's own contract suites and ours
 
 test-jvm-ceph: $(DEBUG) ## The same on a Ceph cluster that is made for it
 	@tests/ceph/jvm.sh $(TARGET)/debug/deps/libonehop_jni.so
+
+# Downloads PySpark if it is missing: half a gigabyte.
+test-spark: ## Spark on rados:// on a Ceph cluster that is made for it, with the committers that it comes with and no settings
+	jvm/build.sh jar
+	tests/spark/run.sh $(TARGET)/jvm/onehop-hadoop-0.1.0.jar
 
 jar: ## rados:// for Hadoop and Spark, with the native library of this platform; builds with optimisations
 	jvm/build.sh jar

@@ -3,7 +3,7 @@
 #
 #   build.sh check            compile, all warnings being errors
 #   build.sh test [LIBRARY]   the suites, in memory; ONEHOP_CEPH_CONF=FILE: on that cluster. LIBRARY: a native library that
-#                             is built already
+#                             is built already. In memory without the manifest committer's, most of which is waiting: with ALL=1
 #   build.sh jar              the jar, with the native library for this platform in it; prints its path
 #
 # From the environment: CARGO_TARGET_DIR, for what is built (./target); PROFILE=dev|release for a native library that is built
@@ -69,7 +69,10 @@ case ${1:-} in
         library=${2:-$(native "${PROFILE:-dev}" | tail -n 1)}
         rm -rf "$build/surefire-reports"
         failed=0
-        maven test "-Donehop.library=$(realpath "$library")" "-Donehop.conf=${ONEHOP_CEPH_CONF:-}" || failed=1
+        # Not where it is run with every change.
+        some=()
+        [ -n "${ALL:-}${ONEHOP_CEPH_CONF:-}" ] || some=('-Donehop.excluded=**/ManifestCommitterTest.java')
+        maven test "${some[@]}" "-Donehop.library=$(realpath "$library")" "-Donehop.conf=${ONEHOP_CEPH_CONF:-}" || failed=1
         count || failed=1
         exit "$failed"
         ;;

@@ -23,31 +23,33 @@ final class Failures {
     }
 
     /** Does something on a path, with errors that name it. */
-    static <T> T of(Object path, Call<T> call) throws IOException {
+    static <T> T of(Where where, Call<T> call) throws IOException {
         try {
             return call.run();
         } catch (NativeException e) {
-            throw translate(path, e);
+            throw translate(where, e);
         }
     }
 
-    static void ofAction(Object path, Action action) throws IOException {
-        of(path, () -> {
+    static void ofAction(Where where, Action action) throws IOException {
+        of(where, () -> {
             action.run();
             return null;
         });
     }
 
-    static IOException translate(Object path, NativeException cause) {
-        String text = path + ": " + cause.getMessage();
+    private static IOException translate(Where where, NativeException cause) {
+        String path = where.path();
+        String said = cause.getMessage() + (cause.problem().isOfCluster() ? " [" + where.cluster() + "]" : "");
+        String text = path + ": " + said;
         IOException thrown = switch (cause.problem()) {
             case NOT_FOUND -> new FileNotFoundException(text);
             case EXISTS, IS_A_DIRECTORY -> new FileAlreadyExistsException(text);
             case NOT_A_DIRECTORY -> new ParentNotDirectoryException(text);
-            case NOT_EMPTY -> new PathIsNotEmptyDirectoryException(path.toString());
-            case DENIED -> new AccessDeniedException(path.toString(), null, cause.getMessage());
-            case CLOSED -> new PathIOException(path.toString(), cause.getMessage());
-            default -> new RadosException(path.toString(), cause);
+            case NOT_EMPTY -> new PathIsNotEmptyDirectoryException(path);
+            case DENIED -> new AccessDeniedException(path, null, said);
+            case CLOSED -> new PathIOException(path, said);
+            default -> new RadosException(path, said, cause);
         };
         if (thrown.getCause() == null) {
             thrown.initCause(cause);

@@ -9,17 +9,20 @@ import org.apache.hadoop.fs.Path;
  * A file system of the native library: what {@link Native} does, with paths and exceptions of Hadoop's. May be used from many threads.
  */
 final class Mount implements Closeable {
-    private final URI uri;
+    private final String cluster;
+    private final Where root;
     private final long handle;
 
     Mount(URI uri, Settings settings) throws IOException {
-        this.uri = uri;
+        this.cluster = settings.cluster();
+        this.root = new Where(uri.toString(), cluster);
         String[] options = settings.mountOptions();
-        try {
-            this.handle = Native.mount(uri.getRawAuthority(), options);
-        } catch (NativeException e) {
-            throw Failures.translate(uri + " (" + settings.cluster() + ")", e);
-        }
+        this.handle = Failures.of(root, () -> Native.mount(uri.getRawAuthority(), options));
+    }
+
+    /** What errors about a path are about. */
+    Where where(Path path) {
+        return new Where(path.toString(), cluster);
     }
 
     /** The pool that a URI names. */
@@ -27,7 +30,7 @@ final class Mount implements Closeable {
         if (uri.getRawAuthority() == null) {
             throw new IOException(uri + " names no pool: rados://POOL[.NAMESPACE]/PATH");
         }
-        return Failures.of(uri, () -> Native.authority(uri.getRawAuthority())[0]);
+        return Failures.of(new Where(uri.toString(), null), () -> Native.authority(uri.getRawAuthority())[0]);
     }
 
     /** The path as the native library has it; it begins with a slash. */
@@ -36,7 +39,7 @@ final class Mount implements Closeable {
     }
 
     Entry stat(Path path) throws IOException {
-        return Failures.of(path, () -> {
+        return Failures.of(where(path), () -> {
             try {
                 return Entry.decode(Native.stat(handle, bytes(path)));
             } catch (NativeException e) {
@@ -47,20 +50,20 @@ final class Mount implements Closeable {
 
     /** A page of a directory, behind a name. */
     Entry.Page list(Path path, String after) throws IOException {
-        return Failures.of(path,
+        return Failures.of(where(path),
                 () -> Entry.decodePage(Native.list(handle, bytes(path), after == null ? null : Native.utf8(after))));
     }
 
     void makeDirectories(Path path) throws IOException {
-        Failures.ofAction(path, () -> Native.makeDirectories(handle, bytes(path)));
+        Failures.ofAction(where(path), () -> Native.makeDirectories(handle, bytes(path)));
     }
 
     void rename(Path from, Path to, boolean replace) throws IOException {
-        Failures.ofAction(from + " -> " + to, () -> Native.rename(handle, bytes(from), bytes(to), replace));
+        Failures.ofAction(new Where(from + " -> " + to, cluster), () -> Native.rename(handle, bytes(from), bytes(to), replace));
     }
 
     void concat(Path directory, String[] names) throws IOException {
-        Failures.ofAction(directory, () -> {
+        Failures.ofAction(where(directory), () -> {
             byte[][] encoded = new byte[names.length][];
             for (int i = 0; i < names.length; i++) {
                 encoded[i] = Native.utf8(names[i]);
@@ -70,24 +73,24 @@ final class Mount implements Closeable {
     }
 
     void setModified(Path path, long millis) throws IOException {
-        Failures.ofAction(path, () -> Native.setModified(handle, bytes(path), millis));
+        Failures.ofAction(where(path), () -> Native.setModified(handle, bytes(path), millis));
     }
 
     void removeFile(Path path) throws IOException {
-        Failures.ofAction(path, () -> Native.removeFile(handle, bytes(path)));
+        Failures.ofAction(where(path), () -> Native.removeFile(handle, bytes(path)));
     }
 
     void removeEmptyDirectory(Path path) throws IOException {
-        Failures.ofAction(path, () -> Native.removeEmptyDirectory(handle, bytes(path)));
+        Failures.ofAction(where(path), () -> Native.removeEmptyDirectory(handle, bytes(path)));
     }
 
     void removeAll(Path path) throws IOException {
-        Failures.ofAction(path, () -> Native.removeAll(handle, bytes(path)));
+        Failures.ofAction(where(path), () -> Native.removeAll(handle, bytes(path)));
     }
 
     /** A handle for {@link RadosInputStream}. */
     long open(Path path, ReadPolicy policy) throws IOException {
-        return Failures.of(path, () -> {
+        return Failures.of(where(path), () -> {
             try {
                 return Native.open(handle, bytes(path), policy.nativeName());
             } catch (NativeException e) {
@@ -100,12 +103,12 @@ final class Mount implements Closeable {
 
     /** A handle for {@link RadosOutputStream}. */
     long create(Path path, boolean replace, boolean parents) throws IOException {
-        return Failures.of(path, () -> Native.create(handle, bytes(path), replace, parents));
+        return Failures.of(where(path), () -> Native.create(handle, bytes(path), replace, parents));
     }
 
     /** What was moved: see {@link Native#moved}. */
     long[] moved() throws IOException {
-        return Failures.of(uri, () -> Native.moved(handle));
+        return Failures.of(root, () -> Native.moved(handle));
     }
 
     /** Nothing is below a file: who only asks is told that nothing is there. */
@@ -116,6 +119,6 @@ final class Mount implements Closeable {
 
     @Override
     public void close() throws IOException {
-        Failures.ofAction(uri, () -> Native.unmount(handle));
+        Failures.ofAction(root, () -> Native.unmount(handle));
     }
 }

@@ -45,5 +45,14 @@ enum Problem {
     /** The stream or the file system is closed, or was given up. */
     CLOSED,
     /** The two halves of this library misunderstand each other. */
-    MISUSE
+    MISUSE;
+
+    /** Whether it has to do with the cluster, whatever the path: then messages say which cluster. */
+    boolean isOfCluster() {
+        return switch (this) {
+            case OUTCOME_UNKNOWN, NO_SPACE, TIMED_OUT, DENIED, SHUT_OUT, NO_FILE_SYSTEM, NO_LIBRARY, CLUSTER, CORRUPT,
+                    UNKNOWN_VERSION -> true;
+            default -> false;
+        };
+    }
 }

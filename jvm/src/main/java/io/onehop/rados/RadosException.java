@@ -12,8 +12,8 @@ public final class RadosException extends PathIOException {
     /** What went wrong. */
     private final Problem problem;
 
-    RadosException(String path, NativeException cause) {
-        super(path, cause.getMessage(), cause);
+    RadosException(String path, String said, NativeException cause) {
+        super(path, said);
         this.problem = cause.problem();
     }
 

@@ -4,10 +4,14 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.net.URI;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Deque;
+import java.util.EnumSet;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
+import java.util.NoSuchElementException;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
@@ -222,9 +226,10 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         checkPath(path);
         count(StoreStatisticNames.OP_OPEN);
         statistics.incrementReadOps(1);
+        Where where = mount().where(path);
         long handle = mount().open(path, policy);
-        Entry entry = Failures.of(path, () -> Entry.decode(Native.opened(handle)));
-        RadosInputStream stream = new RadosInputStream(path.toString(), handle, entry, bufferBytes, statistics,
+        Entry entry = Failures.of(where, () -> Entry.decode(Native.opened(handle)));
+        RadosInputStream stream = new RadosInputStream(where, handle, entry, bufferBytes, statistics,
                 IOStatisticsBinding.iostatisticsStore().withCounters(RadosInputStream.COUNTERS).build(),
                 collector(), executor);
         if (id != null && !id.equals(entry.id())) {
@@ -294,7 +299,7 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
 
     @Override
     public FSDataOutputStream createNonRecursive(
-            Path path, FsPermission permission, java.util.EnumSet<CreateFlag> flags, int bufferSize, short replication,
+            Path path, FsPermission permission, EnumSet<CreateFlag> flags, int bufferSize, short replication,
             long blockSize, Progressable progress) throws IOException {
         count(StoreStatisticNames.OP_CREATE_NON_RECURSIVE);
         return create(path, flags.contains(CreateFlag.OVERWRITE), false);
@@ -308,7 +313,7 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
             throw new FileAlreadyExistsException(path + ": it is a directory");
         }
         long handle = mount().create(path, overwrite, parents);
-        RadosOutputStream stream = new RadosOutputStream(path.toString(), handle, bufferBytes,
+        RadosOutputStream stream = new RadosOutputStream(mount().where(path), handle, bufferBytes,
                 IOStatisticsBinding.iostatisticsStore().withCounters(RadosOutputStream.COUNTERS).build(), collector());
         // This one counts the bytes written for FileSystem.Statistics.
         return new FSDataOutputStream(stream, statistics);
@@ -495,7 +500,7 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
     public FileStatus[] listStatus(Path path) throws IOException {
         count(StoreStatisticNames.OP_LIST_STATUS);
         Listing listing = new Listing(makeQualified(path));
-        List<FileStatus> all = new java.util.ArrayList<>();
+        List<FileStatus> all = new ArrayList<>();
         while (listing.hasNext()) {
             all.add(listing.next());
         }
@@ -538,7 +543,7 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
             @Override
             public LocatedFileStatus next() throws IOException {
                 if (!hasNext()) {
-                    throw new java.util.NoSuchElementException(path.toString());
+                    throw new NoSuchElementException(path.toString());
                 }
                 RadosFileStatus status = next;
                 next = null;
@@ -584,7 +589,7 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
 
         RadosFileStatus next() throws IOException {
             if (!hasNext()) {
-                throw new java.util.NoSuchElementException(directory.toString());
+                throw new NoSuchElementException(directory.toString());
             }
             return page.remove();
         }
@@ -615,9 +620,9 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
      * @return bytes by the names of Onehop's ledger, among them those copied by renames: none, ever
      * @throws IOException if the file system is closed
      */
-    public java.util.Map<String, Long> getLedger() throws IOException {
+    public Map<String, Long> getLedger() throws IOException {
         long[] moved = mount().moved();
-        return java.util.Map.of("storage_to_host_bytes", moved[0], "host_to_storage_bytes", moved[1],
+        return Map.of("storage_to_host_bytes", moved[0], "host_to_storage_bytes", moved[1],
                 "read_ops", moved[2], "write_ops", moved[3], "rename_copy_bytes", moved[4]);
     }
 

@@ -42,7 +42,7 @@ final class RadosInputStream extends FSInputStream
         StreamStatisticNames.STREAM_READ_VECTORED_OPERATIONS, StreamStatisticNames.STREAM_READ_VECTORED_INCOMING_RANGES,
     };
 
-    private final String path;
+    private final Where path;
     private final long handle;
     private final Leaks.Guard guard;
     private final long length;
@@ -63,7 +63,7 @@ final class RadosInputStream extends FSInputStream
     private volatile boolean closed;
 
     RadosInputStream(
-            String path, long handle, Entry entry, int bufferBytes, FileSystem.Statistics counted,
+            Where path, long handle, Entry entry, int bufferBytes, FileSystem.Statistics counted,
             IOStatisticsStore statistics, Consumer<IOStatistics> onClose, Executor executor) {
         this.path = path;
         this.handle = handle;

@@ -28,7 +28,7 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
         StreamStatisticNames.STREAM_WRITE_EXCEPTIONS_COMPLETING_UPLOADS,
     };
 
-    private final String path;
+    private final Where path;
     private final long handle;
     private final Leaks.Guard guard;
     private final IOStatisticsStore statistics;
@@ -40,7 +40,7 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
     private boolean aborted;
 
     RadosOutputStream(
-            String path, long handle, int bufferBytes, IOStatisticsStore statistics, Consumer<IOStatistics> onClose) {
+            Where path, long handle, int bufferBytes, IOStatisticsStore statistics, Consumer<IOStatistics> onClose) {
         this.path = path;
         this.handle = handle;
         this.guard = Leaks.watch(this, "an output stream of " + path, () -> Native.closeOutput(handle));

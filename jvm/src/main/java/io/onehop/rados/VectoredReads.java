@@ -29,7 +29,7 @@ final class VectoredReads {
 
     /** Starts reading; the bytes that there will be. */
     static long start(
-            String path, long handle, long length, List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate,
+            Where path, long handle, long length, List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate,
             Consumer<ByteBuffer> release, Executor executor) throws IOException {
         List<? extends FileRange> sorted = VectoredReadUtils.validateAndSortRanges(ranges, Optional.of(length));
         for (FileRange range : sorted) {
@@ -60,7 +60,7 @@ final class VectoredReads {
     }
 
     private static void submit(
-            String path, long handle, List<FileRange> group, IntFunction<ByteBuffer> allocate,
+            Where path, long handle, List<FileRange> group, IntFunction<ByteBuffer> allocate,
             Consumer<ByteBuffer> release, Executor executor) {
         executor.execute(() -> {
             List<ByteBuffer> buffers = new ArrayList<>(group.size());
@@ -80,7 +80,7 @@ final class VectoredReads {
         });
     }
 
-    private static void read(String path, long handle, List<FileRange> group, List<ByteBuffer> buffers)
+    private static void read(Where path, long handle, List<FileRange> group, List<ByteBuffer> buffers)
             throws IOException {
         int count = group.size();
         long[] positions = new long[count];

@@ -6,7 +6,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 import java.io.File;
 import java.io.IOException;
 import java.net.URI;
+import java.nio.file.Files;
 import java.util.Arrays;
+import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.security.alias.CredentialProvider;
@@ -69,6 +71,23 @@ public final class SettingsTest {
         conf.set("fs.rados.read.policy", "wild");
         intercept(IllegalArgumentException.class, "fs.rados.read.policy",
                 () -> FileSystem.newInstance(URI.create("rados://even"), conf));
+    }
+
+    @Test
+    public void a_cluster_that_does_not_answer_is_named_within_the_time() throws Exception {
+        File file = File.createTempFile("onehop", ".conf");
+        // Nobody listens there.
+        Files.writeString(file.toPath(), "[global]\nmon_host = [v2:127.0.0.1:1]\nauth_client_required = none\nkeyring = /dev/null\n");
+        Configuration conf = new Configuration();
+        conf.set("fs.rados.conf", file.toString());
+        conf.set("fs.rados.timeout", "3s");
+        long began = System.nanoTime();
+        RadosException e = intercept(RadosException.class, file.toString(),
+                () -> FileSystem.newInstance(URI.create("rados://my_pool"), conf));
+        // The machines of some tests have no librados.
+        assertThat(e.getKind()).isIn("TIMED_OUT", "CLUSTER", "NO_LIBRARY");
+        assertThat(TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - began)).isLessThan(15);
+        assertThat(file.delete()).isTrue();
     }
 
     @Test
