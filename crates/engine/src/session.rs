@@ -16,6 +16,7 @@ use crate::catalog::{Definition, definition};
 use crate::database::{Database, Snapshot};
 use crate::explain::{ExplainMode, Explanation};
 use crate::files::{CountingRegistry, Sites};
+use crate::learn::Learning;
 use crate::lower::Fusing;
 use crate::place::Placing;
 use crate::planner;
@@ -248,7 +249,14 @@ impl Session {
         let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
         let sites = Sites::new(Arc::clone(self.database.connections()), &settings);
         state.config_mut().set_extension(Arc::new(sites));
-        let state = self.of_statement(state, query, &settings);
+        let mut state = self.of_statement(state, query, &settings);
+        let learning = Learning {
+            database: self.database.clone(),
+            settings: settings.clone(),
+            catalog: Arc::clone(&snapshot.catalog),
+            in_transaction: self.in_transaction(),
+        };
+        learning.bind(&mut state)?;
         let (history, known) = (Arc::clone(self.database.history()), Arc::clone(self.database.known()));
         Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, history, known, self.relations()))
     }

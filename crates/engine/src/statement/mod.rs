@@ -405,6 +405,11 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
                     return Ok(residence);
                 }
             }
+            Keyword::DROP => {
+                if let Some(drop) = drop::parse_model(inner)? {
+                    return Ok(Statement::Drop(drop));
+                }
+            }
             Keyword::EXPLAIN => {
                 if let Some(explain) = explain::parse(parser)? {
                     return Ok(explain);
