@@ -73,8 +73,8 @@ mod tests {
                 "SELECT * FROM logregr_train('patients', 'm', named_struct('label', 'a'), named_struct('features', ['b']))",
             ),
             (
-                "SELECT * FROM logregr_evaluate('m', (SELECT 'it''s' AS a FROM t))",
-                "SELECT * FROM logregr_evaluate('m', '(SELECT ''it''''s'' AS a FROM t)')",
+                "SELECT * FROM logregr_evaluate('m', (SELECT 'b' AS a FROM t))",
+                "SELECT * FROM logregr_evaluate('m', '(SELECT ''b'' AS a FROM t)')",
             ),
             ("SELECT * FROM range(1, 2)", "SELECT * FROM range(1, 2)"),
         ] {
