@@ -302,6 +302,9 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
             Path path, FsPermission permission, EnumSet<CreateFlag> flags, int bufferSize, short replication,
             long blockSize, Progressable progress) throws IOException {
         count(StoreStatisticNames.OP_CREATE_NON_RECURSIVE);
+        if (flags.contains(CreateFlag.APPEND)) {
+            return append(path, bufferSize, progress);
+        }
         return create(path, flags.contains(CreateFlag.OVERWRITE), false);
     }
 

@@ -242,6 +242,9 @@ public final class RadosFileSystemTest {
                 in.unbuffer();
                 intercept(ReadOnlyBufferException.class, () -> in.read(ByteBuffer.allocate(1).asReadOnlyBuffer()));
                 intercept(EOFException.class, () -> in.readFully(bytes.length - 1, new byte[2]));
+                in.seek(bytes.length - 10);
+                assertThat(in.skip(3) + in.skip(-1) + in.skip(100)).isEqualTo(10);
+                assertThat(in.read()).isEqualTo(-1);
                 intercept(EOFException.class, () -> in.readFully(bytes.length - 1, ByteBuffer.allocate(2)));
             }
         }
@@ -403,6 +406,21 @@ public final class RadosFileSystemTest {
     private void forgetStreams(Path path) throws IOException {
         fs.open(path).read();
         fs.create(new Path(folder, "lost")).write(SMALL);
+    }
+
+    @Test
+    public void file_systems_that_nobody_can_close_are_given_back() throws Exception {
+        long before = Leaks.found();
+        for (int i = 0; i < 20; i++) {
+            FileContext.getFileContext(TestPool.uri("own"), conf).util().exists(folder);
+        }
+        int open = Leaks.followed();
+        assertThat(open).isGreaterThan(20);
+        eventually(30_000, 100, () -> {
+            System.gc();
+            assertThat(Leaks.followed()).isLessThan(open - 10);
+        });
+        assertThat(Leaks.found()).as("streams").isEqualTo(before);
     }
 
     @Test
