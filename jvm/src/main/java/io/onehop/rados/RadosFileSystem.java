@@ -137,7 +137,10 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         executor = executor(settings.threads());
     }
 
-    /** Threads that are there while they are needed; when all are busy and enough waits, whoever asks does it. */
+    /**
+     * Threads that are there while they are needed. When all are busy and enough waits, whoever asks does it; and when the file system is
+     * closed and its streams are not, where {@link ThreadPoolExecutor.CallerRunsPolicy} would do nothing, and have them wait for ever.
+     */
     private static ThreadPoolExecutor executor(int threads) {
         AtomicInteger number = new AtomicInteger();
         ThreadPoolExecutor pool = new ThreadPoolExecutor(threads, threads, 30, TimeUnit.SECONDS,
@@ -145,7 +148,7 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
                     Thread thread = new Thread(task, "rados-" + number.incrementAndGet());
                     thread.setDaemon(true);
                     return thread;
-                }, new ThreadPoolExecutor.CallerRunsPolicy());
+                }, (task, full) -> task.run());
         pool.allowCoreThreadTimeOut(true);
         return pool;
     }

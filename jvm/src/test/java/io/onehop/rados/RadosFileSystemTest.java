@@ -20,6 +20,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CreateFlag;
@@ -435,6 +436,10 @@ public final class RadosFileSystemTest {
         intercept(IOException.class, "Filesystem closed", () -> other.exists(path));
         intercept(IOException.class, "Filesystem closed", () -> other.open(path));
         assertThat(in.readAllBytes()).isEqualTo(random(600_000));
+        FileRange range = FileRange.createFileRange(100, 1000);
+        in.readVectored(List.of(range), ByteBuffer::allocate);
+        assertThat(range.getData().get(30, TimeUnit.SECONDS).array())
+                .isEqualTo(Arrays.copyOfRange(random(600_000), 100, 1100));
         in.close();
         out.close();
         assertThat(read(new Path(folder, "g"))).isEqualTo(SMALL);
