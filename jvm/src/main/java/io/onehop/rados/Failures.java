@@ -42,18 +42,14 @@ final class Failures {
         String path = where.path();
         String said = cause.getMessage() + (cause.problem().isOfCluster() ? " [" + where.cluster() + "]" : "");
         String text = path + ": " + said;
-        IOException thrown = switch (cause.problem()) {
+        return switch (cause.problem()) {
             case NOT_FOUND -> new FileNotFoundException(text);
             case EXISTS, IS_A_DIRECTORY -> new FileAlreadyExistsException(text);
             case NOT_A_DIRECTORY -> new ParentNotDirectoryException(text);
             case NOT_EMPTY -> new PathIsNotEmptyDirectoryException(path);
             case DENIED -> new AccessDeniedException(path, null, said);
             case CLOSED -> new PathIOException(path, said);
-            default -> new RadosException(path, said, cause);
+            default -> new RadosException(path, said, cause.problem());
         };
-        if (thrown.getCause() == null) {
-            thrown.initCause(cause);
-        }
-        return thrown;
     }
 }

@@ -1,18 +1,20 @@
 package io.onehop.rados;
 
 import java.lang.ref.Cleaner;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Handles of streams that nobody refers to any more and that nobody has closed: they are given back, and the log says where the stream
- * was opened. A file that was being written is given up: nothing of it was visible, and nothing will be.
+ * Handles that nobody has closed, of what nobody refers to any more: they are given back. Of a stream the log says where it was opened.
+ * A file that was being written is given up: nothing of it was visible, and nothing will be.
  */
 final class Leaks {
     private static final Logger LOG = LoggerFactory.getLogger(Leaks.class);
     private static final Cleaner CLEANER = Cleaner.create();
     private static final AtomicLong FOUND = new AtomicLong();
+    private static final AtomicInteger FOLLOWED = new AtomicInteger();
 
     private Leaks() {}
 
@@ -25,20 +27,23 @@ final class Leaks {
     static final class Guard implements Runnable {
         private final String what;
         private final Release release;
-        /** Where the stream was opened. Its cost is that of a stack trace, next to a question to a cluster. */
+        /** Where it was opened, or null: that it is not closed is nobody's fault. */
         private final Throwable opened;
         private boolean released;
 
-        private Guard(String what, Release release) {
+        private Guard(String what, Release release, Throwable opened) {
             this.what = what;
             this.release = release;
-            this.opened = new Throwable(what + " was opened here");
+            this.opened = opened;
         }
 
         /** Gives the handle back; the second time does nothing. */
         synchronized void release() throws NativeException {
             if (!released) {
                 released = true;
+                if (opened == null) {
+                    FOLLOWED.decrementAndGet();
+                }
                 release.run();
             }
         }
@@ -47,14 +52,16 @@ final class Leaks {
             return released;
         }
 
-        /** Nobody refers to the stream any more. */
+        /** Nobody refers to it any more. */
         @Override
         public synchronized void run() {
             if (released) {
                 return;
             }
-            FOUND.incrementAndGet();
-            LOG.warn("{} was never closed: close it where it is opened", what, opened);
+            if (opened != null) {
+                FOUND.incrementAndGet();
+                LOG.warn("{} was never closed: close it where it is opened", what, opened);
+            }
             try {
                 release();
             } catch (NativeException e) {
@@ -65,13 +72,28 @@ final class Leaks {
 
     /** Watches over a stream; {@code release} must not refer to it. */
     static Guard watch(Object stream, String what, Release release) {
-        Guard guard = new Guard(what, release);
-        CLEANER.register(stream, guard);
+        // The cost is that of a stack trace, next to a question to a cluster.
+        return register(stream, new Guard(what, release, new Throwable(what + " was opened here")));
+    }
+
+    /** The same for what many never close, and cannot: Hadoop's {@code FileContext} has no way to. */
+    static Guard follow(Object owner, String what, Release release) {
+        FOLLOWED.incrementAndGet();
+        return register(owner, new Guard(what, release, null));
+    }
+
+    private static Guard register(Object owner, Guard guard) {
+        CLEANER.register(owner, guard);
         return guard;
     }
 
-    /** How many were found. */
+    /** How many streams were found. */
     static long found() {
         return FOUND.get();
+    }
+
+    /** How many that are followed are not given back yet. */
+    static int followed() {
+        return FOLLOWED.get();
     }
 }

@@ -12,12 +12,15 @@ final class Mount implements Closeable {
     private final String cluster;
     private final Where root;
     private final long handle;
+    private final Leaks.Guard guard;
 
     Mount(URI uri, Settings settings) throws IOException {
         this.cluster = settings.cluster();
         this.root = new Where(uri.toString(), cluster);
         String[] options = settings.mountOptions();
-        this.handle = Failures.of(root, () -> Native.mount(uri.getRawAuthority(), options));
+        long mounted = Failures.of(root, () -> Native.mount(uri.getRawAuthority(), options));
+        this.handle = mounted;
+        this.guard = Leaks.follow(this, "the file system " + uri, () -> Native.unmount(mounted));
     }
 
     /** What errors about a path are about. */
@@ -119,6 +122,6 @@ final class Mount implements Closeable {
 
     @Override
     public void close() throws IOException {
-        Failures.ofAction(root, () -> Native.unmount(handle));
+        Failures.ofAction(root, guard::release);
     }
 }

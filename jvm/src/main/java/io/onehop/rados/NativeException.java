@@ -11,7 +11,8 @@ final class NativeException extends Exception {
 
     /** Called by the native library. */
     NativeException(String problem, String message) {
-        super(message);
+        // Thrown where it is translated, which has the trace; and often, for what just is not there.
+        super(message, null, false, false);
         this.problem = Problem.valueOf(problem);
     }
 

@@ -41,7 +41,7 @@ final class NativeLibrary {
 
     static void load() {
         String named = System.getProperty(KEY, configured);
-        if (named != null) {
+        if (named != null && !named.isBlank()) {
             System.load(Path.of(named).toAbsolutePath().toString());
             return;
         }

@@ -12,9 +12,9 @@ public final class RadosException extends PathIOException {
     /** What went wrong. */
     private final Problem problem;
 
-    RadosException(String path, String said, NativeException cause) {
+    RadosException(String path, String said, Problem problem) {
         super(path, said);
-        this.problem = cause.problem();
+        this.problem = problem;
     }
 
     boolean is(Problem other) {

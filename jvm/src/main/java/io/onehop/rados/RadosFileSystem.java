@@ -137,7 +137,10 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         executor = executor(settings.threads());
     }
 
-    /** Threads that are there while they are needed; when all are busy and enough waits, whoever asks does it. */
+    /**
+     * Threads that are there while they are needed. When all are busy and enough waits, whoever asks does it; and when the file system is
+     * closed and its streams are not, where {@link ThreadPoolExecutor.CallerRunsPolicy} would do nothing, and have them wait for ever.
+     */
     private static ThreadPoolExecutor executor(int threads) {
         AtomicInteger number = new AtomicInteger();
         ThreadPoolExecutor pool = new ThreadPoolExecutor(threads, threads, 30, TimeUnit.SECONDS,
@@ -145,7 +148,7 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
                     Thread thread = new Thread(task, "rados-" + number.incrementAndGet());
                     thread.setDaemon(true);
                     return thread;
-                }, new ThreadPoolExecutor.CallerRunsPolicy());
+                }, (task, full) -> task.run());
         pool.allowCoreThreadTimeOut(true);
         return pool;
     }
@@ -302,6 +305,9 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
             Path path, FsPermission permission, EnumSet<CreateFlag> flags, int bufferSize, short replication,
             long blockSize, Progressable progress) throws IOException {
         count(StoreStatisticNames.OP_CREATE_NON_RECURSIVE);
+        if (flags.contains(CreateFlag.APPEND)) {
+            return append(path, bufferSize, progress);
+        }
         return create(path, flags.contains(CreateFlag.OVERWRITE), false);
     }
 

@@ -115,6 +115,14 @@ final class RadosInputStream extends FSInputStream
         return position;
     }
 
+    @Override
+    public synchronized long skip(long bytes) throws IOException {
+        checkOpen();
+        long skipped = Math.max(0, Math.min(bytes, length - position));
+        seek(position + skipped);
+        return skipped;
+    }
+
     /** There is one place that a file is at. */
     @Override
     public boolean seekToNewSource(long target) {

@@ -20,6 +20,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.CreateFlag;
@@ -242,6 +243,9 @@ public final class RadosFileSystemTest {
                 in.unbuffer();
                 intercept(ReadOnlyBufferException.class, () -> in.read(ByteBuffer.allocate(1).asReadOnlyBuffer()));
                 intercept(EOFException.class, () -> in.readFully(bytes.length - 1, new byte[2]));
+                in.seek(bytes.length - 10);
+                assertThat(in.skip(3) + in.skip(-1) + in.skip(100)).isEqualTo(10);
+                assertThat(in.read()).isEqualTo(-1);
                 intercept(EOFException.class, () -> in.readFully(bytes.length - 1, ByteBuffer.allocate(2)));
             }
         }
@@ -406,6 +410,21 @@ public final class RadosFileSystemTest {
     }
 
     @Test
+    public void file_systems_that_nobody_can_close_are_given_back() throws Exception {
+        long before = Leaks.found();
+        for (int i = 0; i < 20; i++) {
+            FileContext.getFileContext(TestPool.uri("own"), conf).util().exists(folder);
+        }
+        int open = Leaks.followed();
+        assertThat(open).isGreaterThan(20);
+        eventually(30_000, 100, () -> {
+            System.gc();
+            assertThat(Leaks.followed()).isLessThan(open - 10);
+        });
+        assertThat(Leaks.found()).as("streams").isEqualTo(before);
+    }
+
+    @Test
     public void a_closed_file_system_says_so_and_its_streams_go_on() throws Exception {
         Path path = write(new Path(folder, "f"), random(600_000));
         RadosFileSystem other = open(conf);
@@ -417,6 +436,10 @@ public final class RadosFileSystemTest {
         intercept(IOException.class, "Filesystem closed", () -> other.exists(path));
         intercept(IOException.class, "Filesystem closed", () -> other.open(path));
         assertThat(in.readAllBytes()).isEqualTo(random(600_000));
+        FileRange range = FileRange.createFileRange(100, 1000);
+        in.readVectored(List.of(range), ByteBuffer::allocate);
+        assertThat(range.getData().get(30, TimeUnit.SECONDS).array())
+                .isEqualTo(Arrays.copyOfRange(random(600_000), 100, 1100));
         in.close();
         out.close();
         assertThat(read(new Path(folder, "g"))).isEqualTo(SMALL);
