@@ -2,7 +2,7 @@
 //!
 //! | tree | key | value |
 //! |---|---|---|
-//! | `database` | `format` | 4 bytes, little-endian: [`FORMAT`] |
+//! | `database` | `format` | 4 bytes, little-endian: [`FORMAT`], or from the first model on [`FORMAT_WITH_MODELS`] |
 //! | | `generation`, `next_id` | 8 bytes, little-endian |
 //! | `tables` | name ([`name_key`]) | version, [`TableRecord`] as JSON |
 //! | `views` | name ([`name_key`]) | version, text |
@@ -23,6 +23,9 @@ use crate::{Error, ErrorKind, Result};
 
 /// The version of all this. What reads it knows all that it may find, or refuses the database.
 pub(super) const FORMAT: u32 = 1;
+/// The same with models. A build that knows none refuses the database instead of showing it without them; one that never had a
+/// model is for older builds as well.
+pub(super) const FORMAT_WITH_MODELS: u32 = 2;
 
 pub(super) const DATABASE: &str = "database";
 pub(super) const TABLES: &str = "tables";

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use onehop_store::{ReadTransaction, Store, WriteTransaction};
 
 use super::records::{
-    DATABASE, DELETED, FORMAT, FORMAT_KEY, GENERATION_KEY, MODELS, NAMES, NEXT_ID_KEY, SEGMENTS, SegmentRecord, TABLES,
-    TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode, encode_text, is_long, name_key,
-    rows_of, segment_key,
+    DATABASE, DELETED, FORMAT, FORMAT_KEY, FORMAT_WITH_MODELS, GENERATION_KEY, MODELS, NAMES, NEXT_ID_KEY, SEGMENTS,
+    SegmentRecord, TABLES, TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode, encode_text,
+    is_long, name_key, rows_of, segment_key,
 };
 use super::{Catalog, CatalogStore, Change, Hear, Pending, SegmentEntry, TableEntry, VectorRows};
 use crate::error::NEWER;
@@ -45,9 +45,12 @@ impl StoreCatalog {
             return Err(opened.corrupt("it holds no catalog"));
         };
         match <[u8; 4]>::try_from(&format[..]).map(u32::from_le_bytes) {
-            Ok(FORMAT) => Ok(opened),
+            Ok(FORMAT | FORMAT_WITH_MODELS) => Ok(opened),
             Ok(later) => {
-                let message = format!("{} is of format {later}, and this build reads format {FORMAT}", opened.name);
+                let message = format!(
+                    "{} is of format {later}, and this build reads formats up to {FORMAT_WITH_MODELS}",
+                    opened.name
+                );
                 Err(Error::new(ErrorKind::TooNew, message).with_hint(NEWER))
             }
             Err(_) => Err(opened.corrupt("the version of its catalog is no number")),
@@ -67,7 +70,7 @@ impl StoreCatalog {
             put_named(&transaction, VIEWS, name, encode_text(text))?;
         }
         for (name, text) in &catalog.models {
-            put_named(&transaction, MODELS, name, encode_text(text))?;
+            put_model(&transaction, name, text)?;
         }
         transaction.commit()?;
         Ok(made)
@@ -314,7 +317,7 @@ fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, in
         }
         Change::PutModel { name } => {
             if let Some(text) = next.models.get(name) {
-                put_named(transaction, MODELS, name, encode_text(text))?;
+                put_model(transaction, name, text)?;
             }
         }
         Change::DropModel { name } => {
@@ -487,12 +490,25 @@ mod tests {
         let error = StoreCatalog::open(store.clone(), "x/store".into()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         let transaction = store.write().unwrap();
-        transaction.tree(DATABASE).unwrap().insert(FORMAT_KEY, 2u32.to_le_bytes()).unwrap();
+        transaction.tree(DATABASE).unwrap().insert(FORMAT_KEY, 3u32.to_le_bytes()).unwrap();
         transaction.commit().unwrap();
         let error = StoreCatalog::open(store, "x/store".into()).unwrap_err();
         assert_eq!(
             (error.kind(), error.message()),
-            (ErrorKind::TooNew, "x/store is of format 2, and this build reads format 1")
+            (ErrorKind::TooNew, "x/store is of format 3, and this build reads formats up to 2")
         );
+    }
+
+    #[test]
+    fn a_store_with_models_is_not_for_builds_that_know_none() {
+        let mut catalog = catalog();
+        let inner = Store::memory().unwrap();
+        let store = StoreCatalog::create(inner.clone(), "test".into(), &catalog).unwrap();
+        let format = || inner.read().unwrap().tree(DATABASE).unwrap().get(FORMAT_KEY).unwrap();
+        assert_eq!(format().as_deref(), Some(&FORMAT.to_le_bytes()[..]));
+        catalog.models.insert("m".into(), "{}".into());
+        commit(&store, &mut catalog, &[Change::PutModel { name: "m".into() }]);
+        assert_eq!(format().as_deref(), Some(&FORMAT_WITH_MODELS.to_le_bytes()[..]));
+        assert_eq!(StoreCatalog::open(inner.clone(), "test".into()).unwrap().load().unwrap(), catalog);
     }
 }
