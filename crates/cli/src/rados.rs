@@ -7,11 +7,13 @@ use std::sync::Arc;
 use arrow::temporal_conversions::timestamp_ms_to_datetime;
 use onehop_ceph::{Authority, Location};
 use onehop_engine::{Database, DatabaseOptions, Error, ErrorKind, parse_size, units};
-use onehop_io::rados::fs::{Depth, Entry, FsOptions, Kind, Replace};
+use onehop_io::rados::fs::{
+    Depth, Entry, FsOptions, Id, Kind, Replace, Transaction, TransactionState, TransactionStatus,
+};
 use onehop_io::rados::{self, Cluster, FileSystem, Problem};
 use serde_json::{Value, json};
 
-use crate::args::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosCommand, RmArgs};
+use crate::args::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosCommand, RmArgs, TxnArgs, TxnCommand};
 use crate::exit::Stop;
 use crate::settings;
 
@@ -26,6 +28,9 @@ pub fn run(command: &RadosCommand) -> Result<(), Stop> {
         RadosCommand::Rm(args) => rm(args),
         RadosCommand::Fsck(args) => fsck(args),
         RadosCommand::Gc(args) => gc(args),
+        RadosCommand::Txn(TxnCommand::Ls(args)) => transactions(args),
+        RadosCommand::Txn(TxnCommand::Show(args)) => show(args),
+        RadosCommand::Txn(TxnCommand::Abort(args)) => abort(args),
     }
 }
 
@@ -139,6 +144,7 @@ fn fsck(args: &FsckArgs) -> Result<(), Stop> {
         "files": found.files,
         "bytes": found.bytes,
         "unfinished": found.unfinished,
+        "transactions": found.transactions,
         "damage": found.damage,
         "unknown_objects": found.unknown,
     });
@@ -170,6 +176,7 @@ fn gc(args: &PathArgs) -> Result<(), Stop> {
         "directories": done.directories,
         "condemned": done.condemned,
         "moves": done.moves,
+        "transactions": done.transactions,
         "removed": done.removed,
         "waiting": done.waiting,
     });
@@ -178,6 +185,71 @@ fn gc(args: &PathArgs) -> Result<(), Stop> {
         done.removed, done.condemned, done.moves, done.waiting
     );
     say(args.common.json, figures, &text)
+}
+
+fn transactions(args: &PathArgs) -> Result<(), Stop> {
+    let (fs, Location { path, .. }) = open(&args.url, &args.common.set)?;
+    refuse_path(&args.url, &path)?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    for status in fs.transactions().map_err(stop)? {
+        match args.common.json {
+            true => writeln!(out, "{}", status_as_json(&status))?,
+            false => writeln!(out, "{}  {:<10}  {}", status.id, status.state, of_tasks(&status))?,
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn show(args: &TxnArgs) -> Result<(), Stop> {
+    let status = transaction(args)?.status().map_err(stop)?;
+    let mut text = format!("{}\n  {}, {}", status.id, status.state, of_tasks(&status));
+    if status.state == TransactionState::Pending {
+        let _ = write!(text, "\n  may be aborted by others after {}", time(status.due_ms));
+    }
+    status.replaced.iter().for_each(|path| _ = write!(text, "\n  replaces {}", path.escape_debug()));
+    let attempts = |(task, attempt): &(String, String)| {
+        let _ = write!(text, "\n  task {}: attempt {}", task.escape_debug(), attempt.escape_debug());
+    };
+    status.committed.iter().for_each(attempts);
+    say(args.common.json, status_as_json(&status), &text)
+}
+
+fn abort(args: &TxnArgs) -> Result<(), Stop> {
+    let transaction = transaction(args)?;
+    transaction.abort().map_err(stop)?;
+    let id = transaction.id().to_string();
+    say(
+        args.common.json,
+        json!({ "id": id, "state": TransactionState::Aborted.to_string() }),
+        &format!("{id} is aborted"),
+    )
+}
+
+fn transaction(args: &TxnArgs) -> Result<Transaction, Stop> {
+    let id = Id::parse(&args.id)
+        .ok_or_else(|| misuse(format!("'{}' is no id of a transaction: it has 32 hexadecimal digits", args.id)))?;
+    let (fs, Location { path, .. }) = open(&args.url, &args.common.set)?;
+    refuse_path(&args.url, &path)?;
+    Ok(fs.transaction(id))
+}
+
+fn of_tasks(status: &TransactionStatus) -> String {
+    let committed = units::plural(status.committed.len() as u64, "task");
+    format!("{committed} committed, {} begun", units::plural(status.attempts, "attempt"))
+}
+
+fn status_as_json(status: &TransactionStatus) -> Value {
+    let committed = status.committed.iter().map(|(task, attempt)| json!({ "task": task, "attempt": attempt }));
+    json!({
+        "id": status.id.to_string(),
+        "state": status.state.to_string(),
+        "due_ms": status.due_ms,
+        "attempts": status.attempts,
+        "committed": committed.collect::<Vec<_>>(),
+        "replaced": status.replaced,
+        "touched": status.touched,
+        "schema_version": 1,
+    })
 }
 
 fn location(url: &str) -> Result<Location, Stop> {

@@ -18,6 +18,7 @@ fn what_makes_no_sense_is_wrong_usage() {
     says(&["rados", "mkfs", "rados://meta", "--chunk", "100KB"], 2, "--chunk cannot be '100KB'");
     says(&["rados", "ls", "rados://meta", "--set", "ceph.timeout=1s"], 2, "ceph.timeout cannot be '1s'");
     says(&["rados", "ls", "rados://meta", "--set", "ceph.conf=/none/ceph.conf"], 1, "");
+    says(&["rados", "txn", "show", "rados://meta", "12"], 2, "'12' is no id of a transaction");
     says(&["-c", "SET ceph.conf = '/none/ceph.conf'; FROM 'rados://meta/x.csv'"], 1, "cannot use rados://meta");
 }
 
@@ -44,6 +45,8 @@ fn files_are_made_moved_checked_and_collected_on_a_cluster() {
     assert_eq!((&fsck["files"], &fsck["damage"]), (&1.into(), &Vec::<Value>::new().into()), "{fsck}");
     done(&["rados", "rm", "--recursive", &at("/c")]);
     done(&["rados", "gc", &fs]);
+    assert_eq!(done(&["rados", "txn", "ls", &fs]), "");
+    says(&["rados", "txn", "show", &fs, &"12".repeat(16)], 1, "transaction");
     assert_eq!(done(&["rados", "ls", &fs]), "");
 }
 

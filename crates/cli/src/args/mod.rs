@@ -26,7 +26,7 @@ pub use io::{Emit, IoArgs};
 pub use logreg::LogregArgs;
 pub use osp::OspArgs;
 pub use q6::{CufileFlight, DeviceThreads, Q6Args};
-pub use rados::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosCommand, RmArgs};
+pub use rados::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosCommand, RmArgs, TxnArgs, TxnCommand};
 pub use report::ReportArgs;
 pub use store::{BackupArgs, DumpArgs, StoreArgs, StoreCommand};
 

@@ -11,6 +11,7 @@ Examples:
   onehop rados mv rados://meta.sales/new rados://meta.sales/2026/11     any directory, whatever is in it, without a copy
   onehop rados fsck rados://meta.sales --deep              every byte against its checksum; exit code 3 if anything is damaged
   onehop rados gc rados://meta.sales                       what nobody needs any more, removed
+  onehop rados txn ls rados://meta.sales                   transactions over many files, such as those of Spark's jobs
 
 The cluster is that of the settings: --set ceph.conf=/etc/ceph/ceph.conf --set ceph.user=sales --set ceph.timeout=10s, or
 ONEHOP_CEPH_CONF and so on. SQL reads and writes the same paths: FROM 'rados://meta.sales/2026/*.parquet'.";
@@ -34,6 +35,31 @@ pub enum RadosCommand {
     Fsck(FsckArgs),
     /// Remove what nobody needs any more
     Gc(PathArgs),
+    /// Look at transactions over many files, and abort them
+    #[command(subcommand)]
+    Txn(TxnCommand),
+}
+
+/// What to do with transactions.
+#[derive(Debug, Subcommand)]
+pub enum TxnCommand {
+    /// List those that have not ended
+    Ls(PathArgs),
+    /// Say what is known of one
+    Show(TxnArgs),
+    /// Abort one: nothing of it will be visible. One that is committed stays so
+    Abort(TxnArgs),
+}
+
+/// A transaction.
+#[derive(Debug, clap::Args)]
+pub struct TxnArgs {
+    /// rados://POOL[.NAMESPACE]
+    pub url: String,
+    /// Its id
+    pub id: String,
+    #[command(flatten)]
+    pub common: Common,
 }
 
 /// What all of them take.

@@ -132,7 +132,7 @@ impl From<State> for TransactionState {
 
 impl fmt::Display for TransactionState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::Pending => "pending",
             Self::Committing => "committing",
             Self::Committed => "committed",
