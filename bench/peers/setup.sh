@@ -15,9 +15,10 @@ is_whole() {
     "$1/bin/python" - "$here/requirements.txt" 2>/dev/null <<'PYTHON'
 import sys
 from importlib import import_module, metadata
+modules = {"scikit-learn": "sklearn"}
 for line in open(sys.argv[1]):
     name, _, version = line.strip().partition("==")
-    if name and (metadata.version(name) != version or not import_module(name.split("-")[0])):
+    if name and (metadata.version(name) != version or not import_module(modules.get(name, name.split("-")[0]))):
         sys.exit(f"{name} is not {version}")
 PYTHON
 }

@@ -45,6 +45,7 @@ fn bench(what: BenchCommand, terminal: &Terminal) -> Result<(), Stop> {
         BenchCommand::Io(args) => lab::io::run(&args, terminal),
         BenchCommand::Q6(args) => lab::q6::run(&args, terminal),
         BenchCommand::Commit(args) => lab::commit::run(&args, terminal),
+        BenchCommand::Logreg(args) => lab::logreg::run(&args, terminal),
         BenchCommand::Osp(args) => lab::osp::run(&args, terminal),
     }
 }

@@ -116,6 +116,12 @@ impl Error {
         self
     }
 
+    /// The same, of something that is named first.
+    pub(crate) fn about(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
     /// Whose fault it was.
     pub fn kind(&self) -> ErrorKind {
         self.kind

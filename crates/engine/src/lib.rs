@@ -29,6 +29,7 @@ mod explain;
 mod files;
 mod fresh;
 mod history;
+mod learn;
 mod load;
 mod lower;
 mod place;

@@ -4,9 +4,12 @@
 //! few in brackets. So it means what this literal would mean there, and may stand wherever a literal may; and a text is one
 //! text, whatever is in it. Nothing is put together as text.
 
+use std::sync::Arc;
+
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
+use crate::statement::Template;
 use crate::{Error, ErrorKind, Result, planner};
 
 /// As many as PostgreSQL's protocol has numbers for.
@@ -176,6 +179,8 @@ pub struct Prepared {
     names: Vec<String>,
     /// Types that values are cast to, of the first so many parameters.
     types: Vec<Vec<Token>>,
+    /// If it puts values into a table, as they are.
+    template: Option<Arc<Template>>,
 }
 
 impl Prepared {
@@ -219,7 +224,7 @@ impl Prepared {
             let message = format!("a statement can have {MOST_PARAMETERS} parameters, and this one has {parameters}");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        Ok(Self { text, tokens, places, parameters, names, types })
+        Ok(Self { text, tokens, places, parameters, names, types, template: None })
     }
 
     /// The statement, with its parameters.
@@ -249,6 +254,16 @@ impl Prepared {
             return Err(Error::new(ErrorKind::Invalid, message).with_hint("each of its parameters needs one"));
         }
         self.with(&values.iter().map(Value::tokens).collect::<Result<Vec<_>>>()?)
+    }
+
+    /// The same, parsed: what its values do is known before there are any.
+    pub(crate) fn with_template(self, template: Option<Template>) -> Self {
+        Self { template: template.map(Arc::new), ..self }
+    }
+
+    /// What it puts into a table, if it takes so many values and does nothing else.
+    pub(crate) fn template(&self, values: &[Value]) -> Option<&Template> {
+        self.template.as_deref().filter(|_| values.len() == self.parameters)
     }
 
     /// The statement as it is parsed to see whether it can be.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
@@ -15,6 +16,7 @@ use crate::catalog::{Definition, definition};
 use crate::database::{Database, Snapshot};
 use crate::explain::{ExplainMode, Explanation};
 use crate::files::{CountingRegistry, Sites};
+use crate::learn::Learning;
 use crate::lower::Fusing;
 use crate::place::Placing;
 use crate::planner;
@@ -23,7 +25,7 @@ use crate::query::panicked;
 use crate::relation::{Relation, Relations};
 use crate::resolve::{self, Names as BoundNames};
 use crate::settings::{Setting, Settings};
-use crate::statement::{self, Context};
+use crate::statement::{self, Context, Work};
 use crate::timeout::TimeLimit;
 use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, Output, Query, Result};
@@ -85,7 +87,7 @@ impl Session {
     /// Runs one statement. Must be called within a tokio runtime. Dropping the future (or the rows) cancels it.
     pub async fn sql(&self, statement: &str) -> Result<Output> {
         let context = self.context(statement);
-        let output = watched(&context.query, statement::run(statement, &context)).await?;
+        let output = watched(&context.query, pin!(statement::run(statement, &context))).await?;
         Ok(told(output, &context))
     }
 
@@ -100,7 +102,7 @@ impl Session {
     /// As [`Session::sql`], of a prepared statement, of whatever session, with a value for each of its parameters.
     pub async fn execute(&self, prepared: &Prepared, values: &[Value]) -> Result<Output> {
         let context = self.context(prepared.text());
-        let output = watched(&context.query, statement::run_prepared(prepared, values, &context)).await?;
+        let output = watched(&context.query, pin!(statement::run_prepared(prepared, values, &context))).await?;
         Ok(told(output, &context))
     }
 
@@ -111,7 +113,7 @@ impl Session {
     /// Those of the query; [`crate::ErrorKind::Invalid`] for what is no query.
     pub async fn explain(&self, statement: &str, mode: ExplainMode) -> Result<Explanation> {
         let context = self.context(statement);
-        let explained = watched(&context.query, statement::explain(statement, mode, &context)).await?;
+        let explained = watched(&context.query, pin!(statement::explain(statement, mode, &context))).await?;
         context.query.made_rows(1);
         context.query.done();
         Ok(explained)
@@ -247,7 +249,14 @@ impl Session {
         let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
         let sites = Sites::new(Arc::clone(self.database.connections()), &settings);
         state.config_mut().set_extension(Arc::new(sites));
-        let state = self.of_statement(state, query, &settings);
+        let mut state = self.of_statement(state, query, &settings);
+        let learning = Learning {
+            database: self.database.clone(),
+            settings: settings.clone(),
+            catalog: Arc::clone(&snapshot.catalog),
+            in_transaction: self.in_transaction(),
+        };
+        learning.bind(&mut state)?;
         let (history, known) = (Arc::clone(self.database.history()), Arc::clone(self.database.known()));
         Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, history, known, self.relations()))
     }
@@ -291,7 +300,7 @@ fn told(output: Output, context: &Context<'_>) -> Output {
 }
 
 /// Does a statement's work in its time: its errors are told to it, and so is that nobody waits for it any more.
-async fn watched<T>(query: &Arc<Query>, work: impl Future<Output = Result<T>>) -> Result<T> {
+async fn watched<T>(query: &Arc<Query>, work: Work<'_, T>) -> Result<T> {
     let guard = CancelOnDrop::new(query);
     let work = AssertUnwindSafe(work).catch_unwind();
     let work = work.map(|outcome| outcome.unwrap_or_else(|panic| Err(panicked(&*panic))));

@@ -317,8 +317,8 @@ impl Settings {
         Setting { name: definition.name, value, default, source, description: definition.description }
     }
 
-    fn value(&self, name: &str) -> String {
-        self.values.get(name).map_or_else(|| default(name), |(value, _)| value.as_str()).to_string()
+    fn value(&self, name: &str) -> &str {
+        self.values.get(name).map_or_else(|| default(name), |(value, _)| value.as_str())
     }
 
     /// Threads a statement may use.
@@ -328,7 +328,7 @@ impl Settings {
 
     /// Bytes for operators before they spill.
     pub fn memory_limit_bytes(&self) -> u64 {
-        parse_memory(&self.value("memory_limit")).unwrap_or_else(|_| default_memory_limit())
+        parse_memory(self.value("memory_limit")).unwrap_or_else(|_| default_memory_limit())
     }
 
     /// Where they spill to.
@@ -338,17 +338,17 @@ impl Settings {
 
     /// How long a statement may take.
     pub fn statement_timeout(&self) -> Option<Duration> {
-        parse_duration(&self.value("statement_timeout")).ok().filter(|limit| !limit.is_zero())
+        parse_duration(self.value("statement_timeout")).ok().filter(|limit| !limit.is_zero())
     }
 
     /// How long to wait for the writer's place; `None` is for ever.
     pub fn lock_timeout(&self) -> Option<Duration> {
-        parse_duration(&self.value("lock_timeout")).ok().filter(|limit| !limit.is_zero())
+        parse_duration(self.value("lock_timeout")).ok().filter(|limit| !limit.is_zero())
     }
 
     /// Whether pipelines run what they can.
     pub fn exec_mode(&self) -> ExecMode {
-        match self.value("exec.mode").as_str() {
+        match self.value("exec.mode") {
             "datafusion" => ExecMode::DataFusion,
             _ => ExecMode::Fused,
         }
@@ -356,7 +356,7 @@ impl Settings {
 
     /// What to do about what they cannot.
     pub fn exec_fallback(&self) -> Fallback {
-        match self.value("exec.fallback").as_str() {
+        match self.value("exec.fallback") {
             "silent" => Fallback::Silent,
             "error" => Fallback::Error,
             _ => Fallback::Warn,
@@ -365,7 +365,7 @@ impl Settings {
 
     /// Where pipelines run.
     pub fn gpu_mode(&self) -> GpuMode {
-        match self.value("gpu.mode").as_str() {
+        match self.value("gpu.mode") {
             "off" => GpuMode::Off,
             "require" => GpuMode::Require,
             _ => GpuMode::Auto,
@@ -374,17 +374,17 @@ impl Settings {
 
     /// On which devices.
     pub fn gpu_devices(&self) -> DeviceNames {
-        DeviceNames::parse(&self.value("gpu.devices")).unwrap_or(DeviceNames::All)
+        DeviceNames::parse(self.value("gpu.devices")).unwrap_or(DeviceNames::All)
     }
 
     /// How much of their memory may be used.
     pub fn gpu_memory_limit(&self) -> MemoryLimit {
-        parse_device_memory(&self.value("gpu.memory_limit")).unwrap_or_default()
+        parse_device_memory(self.value("gpu.memory_limit")).unwrap_or_default()
     }
 
     /// Stored bytes below which nothing is worth a device; `None` if the estimate decides alone.
     pub fn gpu_min_bytes(&self) -> Option<u64> {
-        parse_min_bytes(&self.value("gpu.min_bytes")).unwrap_or(None)
+        parse_min_bytes(self.value("gpu.min_bytes")).unwrap_or(None)
     }
 
     /// Whether what queries bring to a device stays there.
@@ -394,14 +394,14 @@ impl Settings {
 
     /// Bytes for hot blocks.
     pub fn cache_bytes(&self) -> u64 {
-        parse_cache(&self.value("io.cache")).unwrap_or(0)
+        parse_cache(self.value("io.cache")).unwrap_or(0)
     }
 
     /// How to find the cluster of `rados://` paths.
     pub fn ceph(&self) -> ClusterOptions {
         let conf = Some(self.value("ceph.conf")).filter(|conf| !conf.is_empty()).map(PathBuf::from);
-        let timeout = parse_duration(&self.value("ceph.timeout")).unwrap_or(MIN_CEPH_TIMEOUT);
-        ClusterOptions { conf, user: self.value("ceph.user"), timeout, settings: Vec::new() }
+        let timeout = parse_duration(self.value("ceph.timeout")).unwrap_or(MIN_CEPH_TIMEOUT);
+        ClusterOptions { conf, user: self.value("ceph.user").to_string(), timeout, settings: Vec::new() }
     }
 
     /// Rows in a new block.
@@ -426,7 +426,7 @@ impl Settings {
 
     /// The path asked for.
     pub fn io_path(&self) -> RequestedPath {
-        match self.value("io.path").as_str() {
+        match self.value("io.path") {
             "buffered" => RequestedPath::Buffered,
             "direct" => RequestedPath::HostDirect,
             _ => RequestedPath::Auto,

@@ -1,5 +1,5 @@
 //! System tables: what the engine knows of itself, as rows. `onehop_tables`, `onehop_columns`, `onehop_segments`,
-//! `onehop_settings`, `onehop_queries`, `onehop_resident`.
+//! `onehop_settings`, `onehop_queries`, `onehop_resident`, `onehop_models`, `onehop_model_terms`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +17,22 @@ use onehop_segment::EncodingCode;
 use crate::Result;
 use crate::database::{Snapshot, Table, TableSegment};
 use crate::history::History;
+use crate::learn;
 use crate::place::Known;
 use crate::query::Lowering;
 use crate::settings::{Setting, Settings};
 
 /// Their names.
-pub(crate) const NAMES: [&str; 6] =
-    ["onehop_columns", "onehop_queries", "onehop_resident", "onehop_segments", "onehop_settings", "onehop_tables"];
+pub(crate) const NAMES: [&str; 8] = [
+    "onehop_columns",
+    "onehop_model_terms",
+    "onehop_models",
+    "onehop_queries",
+    "onehop_resident",
+    "onehop_segments",
+    "onehop_settings",
+    "onehop_tables",
+];
 
 /// A system table, if that is one's name.
 pub(crate) fn table(
@@ -40,6 +49,8 @@ pub(crate) fn table(
         "onehop_settings" => settings_table(&settings.list())?,
         "onehop_queries" => queries(history)?,
         "onehop_resident" => resident(snapshot, known)?,
+        "onehop_models" => learn::models(&snapshot.catalog)?,
+        "onehop_model_terms" => learn::model_terms(&snapshot.catalog)?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))

@@ -69,6 +69,56 @@ async fn values_are_what_their_literals_are() {
     assert_eq!(execute(&session, &twice, &[1.into(), "b".into()]).await, ["b|1|b"]);
 }
 
+/// Values go into a table as they are, and their literals by a plan.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_are_put_as_a_plan_puts_their_literals() {
+    let types = "BOOLEAN TINYINT SMALLINT INTEGER BIGINT REAL DOUBLE DECIMAL(9,2) DECIMAL(38,0) DATE TIMESTAMP VARCHAR";
+    let double = |number: f64| (Value::from(number), format!("CAST('{number:e}' AS DOUBLE)"));
+    let values = [
+        (Value::Null, "NULL".into()),
+        (true.into(), "TRUE".into()),
+        (0.into(), "0".into()),
+        ((-1).into(), "-1".into()),
+        (128.into(), "128".into()),
+        (i64::MAX.into(), i64::MAX.to_string()),
+        (i64::MIN.into(), format!("({})", i64::MIN)),
+        double(1.5),
+        double(-0.0),
+        double(1e300),
+        (f64::NAN.into(), "CAST('NaN' AS DOUBLE)".into()),
+        ("".into(), "''".into()),
+        ("7".into(), "'7'".into()),
+        ("2024-02-29".into(), "'2024-02-29'".into()),
+        ("2023-02-29".into(), "'2023-02-29'".into()),
+        ("it's".into(), "'it''s'".into()),
+        (Value::Decimal("1.25".into()), "1.25".into()),
+    ];
+    let session = session().await;
+    let mut were_put = 0;
+    for ty in types.split(' ') {
+        for nullable in ["", " NOT NULL"] {
+            run(&session, &format!("CREATE OR REPLACE TABLE given (v {ty}{nullable}, n BIGINT)")).await;
+            run(&session, &format!("CREATE OR REPLACE TABLE written (v {ty}{nullable}, n BIGINT)")).await;
+            let given = session.prepare("INSERT INTO given (n, v) VALUES (1, $1)").unwrap();
+            for (value, literal) in &values {
+                let outcome = session.execute(&given, std::slice::from_ref(value)).await;
+                let planned = format!("INSERT INTO written (n, v) VALUES (1, {literal}) LIMIT 1");
+                match session.sql(&planned).await {
+                    Ok(_) => assert!(outcome.is_ok(), "{ty}{nullable} {literal}: {outcome:?}"),
+                    Err(expected) => {
+                        let error = outcome.err().unwrap_or_else(|| panic!("{ty}{nullable} {literal}: {expected}"));
+                        assert_eq!(error.kind(), expected.kind(), "{ty}{nullable} {literal}: {error}, {expected}");
+                    }
+                }
+            }
+            let rows = run(&session, "SELECT v, n FROM given").await;
+            assert_eq!(rows, run(&session, "SELECT v, n FROM written").await, "{ty}{nullable}");
+            were_put += rows.len();
+        }
+    }
+    assert!(were_put > 150, "{were_put}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn other_values_and_other_statements_are_others() {
     let session = session().await;

@@ -47,6 +47,8 @@ fn word(error: &Error) -> &'static str {
         Error::NoLibrary { .. } => "NO_LIBRARY",
         Error::Corrupt { .. } => "CORRUPT",
         Error::Unknown { .. } => "UNKNOWN_VERSION",
+        // It has ended, or another attempt counts.
+        Error::Transaction { .. } => "CHANGED",
         Error::Cluster { code, .. } | Error::Object { code, .. } => match *code {
             Code::TIMED_OUT => "TIMED_OUT",
             Code::NO_SPACE => "NO_SPACE",
@@ -65,9 +67,10 @@ fn word(error: &Error) -> &'static str {
             Problem::NotEmpty => "NOT_EMPTY",
             Problem::BadName => "BAD_NAME",
             Problem::Impossible => "IMPOSSIBLE",
-            Problem::Busy => "BUSY",
+            Problem::Busy | Problem::InTransaction(_) => "BUSY",
             Problem::Changed => "CHANGED",
-            Problem::LeaseLost => "LEASE_LOST",
+            Problem::LeaseLost | Problem::AttemptEnded => "LEASE_LOST",
+            Problem::WrittenTwice => "EXISTS",
             Problem::OutcomeUnknown => "OUTCOME_UNKNOWN",
         },
     }

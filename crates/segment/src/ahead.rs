@@ -10,8 +10,10 @@
 //! 2. A column is read ahead while it is wanted of every other block, at least, of those that were worked on; the further,
 //!    the more often it was wanted. One that few rows get to, behind filters, is read when it is wanted, and those that
 //!    are wanted together with it are asked for at the same time.
-//! 3. What is in the page cache already is left to whoever wants it: that copies it.
-//! 4. What has been read belongs to nobody until it is wanted: then its checksums are verified and the cache has it. What
+//! 3. Of a block that somebody begins to work on, all of these are asked for, however much was before: where many threads work
+//!    on large blocks, the horizon ends before the last of them, and a column read alone, by who waits for it, is a short read.
+//! 4. What is in the page cache already is left to whoever wants it: that copies it.
+//! 5. What has been read belongs to nobody until it is wanted: then its checksums are verified and the cache has it. What
 //!    was not wanted after all is forgotten when its block ends.
 //!
 //! Reading ahead never fails ([`ReadAhead`]): errors come to who wants a block, from a read of their own.
@@ -128,6 +130,7 @@ impl BlockScan {
     pub fn begin(&self, at: usize) {
         self.next.fetch_max(at + 1, Relaxed);
         if let Some(Some(reading)) = self.reading.get() {
+            self.ask_for_block(reading, at);
             self.plan(reading);
         }
     }
@@ -232,6 +235,17 @@ impl BlockScan {
         }
     }
 
+    /// Asks for what is likely to be wanted of a block that nobody has worked on before, but for what was asked for already.
+    fn ask_for_block(&self, reading: &Reading, at: usize) {
+        let mut extents = Vec::new();
+        for column in (0..self.columns.len()).filter(|column| self.reach(*column) > 0) {
+            self.add(reading, at, column, &mut extents);
+        }
+        if !extents.is_empty() {
+            reading.io.ask(extents);
+        }
+    }
+
     /// Asks for what is wanted as often as a column of the same block that nobody has asked for.
     fn ask_for_companions(&self, reading: &Reading, at: usize, column: usize) {
         if self.reach(column) > 0 {
@@ -308,4 +322,49 @@ impl Drop for BlockScan {
 
 fn bit(column: usize) -> u64 {
     1u64.checked_shl(column as u32).unwrap_or(0)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+    use onehop_io::{LocalFile, RequestedPath};
+
+    use super::*;
+    use crate::{SegmentOptions, SegmentWriter};
+
+    #[test]
+    fn of_a_block_that_is_worked_on_all_is_asked_for_whatever_the_horizon() {
+        const BLOCK_ROWS: usize = 64 << 10;
+        let rows = (0..12 * BLOCK_ROWS as i64).map(|row| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64));
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(rows));
+        let batch = RecordBatch::try_from_iter([("a", Arc::clone(&column)), ("b", column)]).unwrap();
+        let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows: BLOCK_ROWS }).unwrap();
+        writer.append(&batch).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("segment");
+        let file = LocalFile::create(&path, RequestedPath::PreferHostDirect).unwrap();
+        writer.finish(&file, &Ledger::default()).unwrap();
+        let file = LocalFile::open(&path, RequestedPath::Buffered).unwrap();
+        let segment = Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap());
+        let blocks: Arc<BlockList> =
+            Arc::new((0..segment.blocks()).map(|block| (Arc::clone(&segment), block)).collect());
+
+        // A horizon that the first block alone goes beyond.
+        let cache = Arc::new(BlockCache::new(0).by_path(RequestedPath::PreferHostDirect));
+        let order = (0..blocks.len()).collect();
+        let scan = BlockScan::new(&cache, &Arc::default(), &blocks, order, vec![0, 1], &[0, 1], 1);
+        scan.begin(0);
+        scan.load(0, 0).unwrap();
+        let Some(Some(reading)) = scan.reading.get() else { panic!("nothing is read ahead") };
+        let of = |at: usize| (0..2).map(|column| segment.stored_bytes(column, at) as usize).sum::<usize>();
+        let before = reading.io.bytes();
+        scan.begin(7);
+        assert_eq!(reading.io.bytes(), before + of(7));
+        // Once.
+        scan.begin(7);
+        assert_eq!(reading.io.bytes(), before + of(7));
+        scan.skip(7);
+        assert_eq!(reading.io.bytes(), before);
+    }
 }

@@ -2,6 +2,7 @@
 
 mod commit;
 mod io;
+mod logreg;
 mod osp;
 mod q6;
 mod rados;
@@ -22,6 +23,7 @@ use crate::{message, version};
 
 pub use commit::CommitArgs;
 pub use io::{Emit, IoArgs};
+pub use logreg::LogregArgs;
 pub use osp::OspArgs;
 pub use q6::{CufileFlight, DeviceThreads, Q6Args};
 pub use rados::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosCommand, RmArgs};
@@ -229,6 +231,9 @@ pub enum BenchCommand {
     /// Small transactions on the store: rates, latencies, bytes written, recovery
     #[command(after_help = commit::EXAMPLES)]
     Commit(CommitArgs),
+    /// Logistic regression by SQL: whole statements, passes, models checked
+    #[command(after_help = logreg::EXAMPLES)]
+    Logreg(LogregArgs),
     /// Optimized shadow paging against undo and redo logging: flushes of persistent memory, simulated
     #[command(after_help = osp::EXAMPLES)]
     Osp(OspArgs),

@@ -5,6 +5,7 @@ pub mod commit;
 mod environment;
 pub mod generate;
 pub mod io;
+pub mod logreg;
 pub mod osp;
 mod output;
 pub mod q6;

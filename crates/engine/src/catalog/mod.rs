@@ -1,4 +1,4 @@
-//! What a database holds: tables, their columns and segments, views. Values, not handles.
+//! What a database holds: tables, their columns and segments, views, models. Values, not handles.
 //!
 //! A [`Catalog`] is a plain value. Statements change a copy of it and hand the new copy and the list of [`Change`]s to a
 //! [`CatalogStore`], which makes them durable, atomically: after a crash at any instruction the store holds what was
@@ -45,6 +45,9 @@ pub struct Catalog {
     /// The text of views by name.
     #[serde(default)]
     pub views: BTreeMap<String, String>,
+    /// Trained models by name, as [`learn`](crate::learn) writes them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<String, String>,
 }
 
 /// A table.
@@ -238,6 +241,16 @@ pub enum Change {
     },
     /// A view is gone.
     DropView {
+        /// Its name.
+        name: String,
+    },
+    /// A model is new, or was trained again.
+    PutModel {
+        /// Its name.
+        name: String,
+    },
+    /// A model is gone.
+    DropModel {
         /// Its name.
         name: String,
     },

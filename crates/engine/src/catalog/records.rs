@@ -6,6 +6,7 @@
 //! | | `generation`, `next_id` | 8 bytes, little-endian |
 //! | `tables` | name ([`name_key`]) | version, [`TableRecord`] as JSON |
 //! | `views` | name ([`name_key`]) | version, text |
+//! | `models` | name ([`name_key`]) | version, JSON of [`learn`](crate::learn) |
 //! | `names` | key of a long name | version, the whole name |
 //! | `segments` | table id, file | version, [`SegmentRecord`] as JSON |
 //! | `deleted` | table id, file, 0, vector (4 bytes) | [`VectorRows`](super::VectorRows) |
@@ -26,6 +27,7 @@ pub(super) const FORMAT: u32 = 1;
 pub(super) const DATABASE: &str = "database";
 pub(super) const TABLES: &str = "tables";
 pub(super) const VIEWS: &str = "views";
+pub(super) const MODELS: &str = "models";
 pub(super) const NAMES: &str = "names";
 pub(super) const SEGMENTS: &str = "segments";
 pub(super) const DELETED: &str = "deleted";

@@ -4,12 +4,13 @@
 //! A commit is handed over under the next number of the store's, and made durable afterwards, by whoever waits for it
 //! first, for all who wait: one flush for many.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use onehop_store::{ReadTransaction, Store, WriteTransaction};
 
 use super::records::{
-    DATABASE, DELETED, FORMAT, FORMAT_KEY, GENERATION_KEY, NAMES, NEXT_ID_KEY, SEGMENTS, SegmentRecord, TABLES,
+    DATABASE, DELETED, FORMAT, FORMAT_KEY, GENERATION_KEY, MODELS, NAMES, NEXT_ID_KEY, SEGMENTS, SegmentRecord, TABLES,
     TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode, encode_text, is_long, name_key,
     rows_of, segment_key,
 };
@@ -65,6 +66,9 @@ impl StoreCatalog {
         for (name, text) in &catalog.views {
             put_named(&transaction, VIEWS, name, encode_text(text))?;
         }
+        for (name, text) in &catalog.models {
+            put_named(&transaction, MODELS, name, encode_text(text))?;
+        }
         transaction.commit()?;
         Ok(made)
     }
@@ -101,6 +105,18 @@ impl StoreCatalog {
         if name_key(&name) == key { Ok(name) } else { Err(self.bad_record(tree, key, "its name is another's")) }
     }
 
+    /// The texts of a tree, by name.
+    fn texts(&self, read: &ReadTransaction, tree: &str) -> Result<BTreeMap<String, String>> {
+        let mut texts = BTreeMap::new();
+        for entry in read.tree(tree)?.iter() {
+            let entry = entry?;
+            let name = self.name_of(read, tree, entry.key())?;
+            let text = decode_text(entry.value()).map_err(|reason| self.bad_record(tree, entry.key(), &reason))?;
+            texts.insert(name, text);
+        }
+        Ok(texts)
+    }
+
     /// The segments of a table, in order.
     fn segments(&self, table: u64) -> Result<Vec<SegmentEntry>> {
         let mut segments = Vec::new();
@@ -134,12 +150,8 @@ impl CatalogStore for StoreCatalog {
             let segments = self.segments(record.id)?;
             catalog.tables.insert(name, record.with_segments(segments));
         }
-        for entry in read.tree(VIEWS)?.iter() {
-            let entry = entry?;
-            let name = self.name_of(&read, VIEWS, entry.key())?;
-            let text = decode_text(entry.value()).map_err(|reason| self.bad_record(VIEWS, entry.key(), &reason))?;
-            catalog.views.insert(name, text);
-        }
+        catalog.views = self.texts(&read, VIEWS)?;
+        catalog.models = self.texts(&read, MODELS)?;
         Ok(catalog)
     }
 
@@ -209,7 +221,7 @@ fn put_numbers(transaction: &WriteTransaction, catalog: &Catalog) -> Result<()> 
     Ok(())
 }
 
-/// Puts the record of a table or a view.
+/// Puts the record of a table, a view or a model.
 fn put_named(transaction: &WriteTransaction, tree: &str, name: &str, record: Vec<u8>) -> Result<()> {
     let key = name_key(name);
     if is_long(&key) {
@@ -225,7 +237,7 @@ fn put_named(transaction: &WriteTransaction, tree: &str, name: &str, record: Vec
     Ok(())
 }
 
-/// Removes the record of a table or a view.
+/// Removes the record of a table, a view or a model.
 fn remove_named(transaction: &WriteTransaction, tree: &str, name: &str) -> Result<()> {
     let key = name_key(name);
     if is_long(&key) {
@@ -299,6 +311,14 @@ fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, in
         }
         Change::DropView { name } => {
             remove_named(transaction, VIEWS, name)?;
+        }
+        Change::PutModel { name } => {
+            if let Some(text) = next.models.get(name) {
+                put_named(transaction, MODELS, name, encode_text(text))?;
+            }
+        }
+        Change::DropModel { name } => {
+            remove_named(transaction, MODELS, name)?;
         }
         Change::AddRows { table, rows } => {
             let mut tree = transaction.tree(rows_of(*table))?;

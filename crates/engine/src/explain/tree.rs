@@ -13,6 +13,7 @@ use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
 use super::{ExplainMode, Facts, Node, PartitionFacts, ScanFacts, fused};
 use crate::database::Table;
+use crate::learn::LearnExec;
 use crate::lower::{FusedExec, Refusal, Refused};
 use crate::planner;
 use crate::scan::{PartitionPlan, ScanPlan, SegmentScanExec};
@@ -30,7 +31,9 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
     }
     let reason = reason_of(plan, refused);
     let metrics = plan.metrics().filter(|_| mode.runs());
-    let inputs = plan.children().into_iter().map(|child| node_of(child, refused, mode)).collect::<Vec<_>>();
+    let learnt_from = plan.downcast_ref::<LearnExec>().map(LearnExec::input);
+    let children = plan.children().into_iter().chain(learnt_from);
+    let inputs = children.map(|child| node_of(child, refused, mode)).collect::<Vec<_>>();
     let facts = match plan.downcast_ref::<SegmentScanExec>() {
         Some(scan) => {
             let mut facts = scan.facts();

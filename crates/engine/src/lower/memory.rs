@@ -25,7 +25,7 @@ struct SessionResources {
 }
 
 /// The budget of a statement.
-pub(super) fn budget(context: &TaskContext) -> Budget {
+pub(crate) fn budget(context: &TaskContext) -> Budget {
     let query = context.session_config().get_extension::<Query>();
     Budget(Arc::new(SessionResources {
         pool: Arc::clone(context.memory_pool()),

@@ -21,6 +21,7 @@ mod functions;
 mod in_lists;
 mod list_lengths;
 mod literals;
+mod named_arguments;
 mod nesting;
 mod null_in_subqueries;
 mod outer_constants;
@@ -59,7 +60,7 @@ pub(crate) use self::cooperation::is_yielding;
 use self::dialect::Dialect;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
-use crate::{Error, ErrorKind, Result, lower, query};
+use crate::{Error, ErrorKind, Result, learn, lower, query};
 
 /// Our rules and options, added to DataFusion's defaults.
 pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -83,7 +84,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     planners.push(Arc::new(decimal_division::DecimalDivision));
     planners.push(Arc::new(using_joins::MergedColumns));
     builder.relation_planners().get_or_insert_default().push(Arc::new(using_joins::UsingJoins));
-    builder
+    learn::configure(builder)
 }
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
@@ -289,6 +290,7 @@ impl VisitorMut for Rewriter {
     }
 
     fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
+        named_arguments::rewrite_table(table);
         timestamps::rewrite_table(table);
         ControlFlow::Continue(())
     }

@@ -1,8 +1,11 @@
-//! `DROP TABLE | VIEW [IF EXISTS] name, ...`: all of them or none.
+//! `DROP TABLE | VIEW | MODEL [IF EXISTS] name, ...`: all of them or none.
 
 use datafusion::sql::sqlparser::ast::{ObjectName, ObjectType};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{Context, done, table_name};
+use super::{Context, done, syntax, table_name};
 use crate::catalog::Change;
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
@@ -11,6 +14,33 @@ use crate::{Error, ErrorKind, Result};
 enum Kind {
     Table,
     View,
+    Model,
+}
+
+impl Kind {
+    /// The word for it in messages.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::View => "view",
+            Self::Model => "model",
+        }
+    }
+}
+
+/// `DROP MODEL`; `None`, with nothing consumed, if it is another statement.
+pub(super) fn parse_model(parser: &mut Parser<'_>) -> Result<Option<Drop>> {
+    let is_model =
+        matches!(&parser.peek_nth_token(1).token, Token::Word(word) if word.value.eq_ignore_ascii_case("model"));
+    if !is_model {
+        return Ok(None);
+    }
+    parser.next_token();
+    parser.next_token();
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false));
+    let names = names.map_err(|e| syntax::<()>(Err(e)))?;
+    Ok(Some(Drop { kind: Kind::Model, if_exists, names: names.iter().map(table_name).collect::<Result<_>>()? }))
 }
 
 /// The parsed statement.
@@ -36,16 +66,19 @@ impl Drop {
                 let was_there = match self.kind {
                     Kind::Table => catalog.tables.remove(name).is_some(),
                     Kind::View => catalog.views.remove(name).is_some(),
+                    Kind::Model => catalog.models.remove(name).is_some(),
                 };
                 if was_there {
                     changes.push(match self.kind {
                         Kind::Table => Change::DropTable { name: name.clone() },
                         Kind::View => Change::DropView { name: name.clone() },
+                        Kind::Model => Change::DropModel { name: name.clone() },
                     });
                     continue;
                 }
                 let other = match self.kind {
                     Kind::Table => catalog.views.contains_key(name).then_some("view"),
+                    Kind::Model => None,
                     Kind::View => catalog.tables.contains_key(name).then_some("table"),
                 };
                 if let Some(other) = other {
@@ -55,13 +88,20 @@ impl Drop {
                 if !self.if_exists {
                     return Err(match self.kind {
                         Kind::Table => Error::unknown_table(name, catalog.tables.keys().map(String::as_str)),
-                        Kind::View => Error::new(ErrorKind::NotFound, format!("there is no view \"{name}\"")),
+                        Kind::View | Kind::Model => {
+                            Error::new(ErrorKind::NotFound, format!("there is no {} \"{name}\"", self.kind.name()))
+                        }
                     });
                 }
             }
             Ok(((), changes))
         })?;
         commit.wait().await?;
-        Ok(done(if self.kind == Kind::View { "DROP VIEW" } else { "DROP TABLE" }, None))
+        let tag = match self.kind {
+            Kind::Table => "DROP TABLE",
+            Kind::View => "DROP VIEW",
+            Kind::Model => "DROP MODEL",
+        };
+        Ok(done(tag, None))
     }
 }

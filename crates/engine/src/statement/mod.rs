@@ -19,6 +19,7 @@ mod values;
 mod view;
 mod write;
 
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use datafusion::execution::SessionState;
@@ -34,6 +35,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 pub(crate) use self::explain::explain;
 pub(crate) use self::insert::{add_segments, writable_table};
+pub(crate) use self::values::Template;
 use crate::database::{Database, Snapshot, Table};
 use crate::load::Target;
 use crate::planner;
@@ -196,12 +198,16 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Parses and carries out one statement. If it fails in a transaction, that has failed.
+/// A statement's work, where it is: who is given it to wait for does not move it, and is no larger for it.
+pub(crate) type Work<'a, T> = Pin<&'a mut (dyn Future<Output = Result<T>> + Send)>;
+
+/// Parses and carries out one statement.
 pub(crate) async fn run(text: &str, context: &Context<'_>) -> Result<Output> {
     if let Some(plan) = context.known_plan(text)? {
-        return select::known(plan, context).await.map(Output::Rows);
+        return Box::pin(select::known(plan, context)).await.map(Output::Rows);
     }
-    run_parsed(parse(text), Some(text), context).await
+    let work = pin!(async { carry_out(parse(text)?, Some(text), context).await });
+    in_transaction(work, context).await
 }
 
 /// As [`run`], of a prepared statement with values.
@@ -212,26 +218,31 @@ pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context:
         && values.is_empty()
         && let Some(plan) = context.known_plan(text)?
     {
-        return select::known(plan, context).await.map(Output::Rows);
+        return Box::pin(select::known(plan, context)).await.map(Output::Rows);
     }
-    run_parsed(prepared.bind(values).and_then(parse_tokens), text, context).await
+    let work = pin!(async {
+        let template = prepared.template(values);
+        if let Some((table, rows)) = template.and_then(|template| template.rows(values, &context.snapshot)) {
+            refuse_if_failed(context)?;
+            if let Some(done) = insert::put(&table, rows, context).await? {
+                return Ok(Output::Done(done));
+            }
+        }
+        Box::pin(carry_out(parse_tokens(prepared.bind(values)?)?, text, context)).await
+    });
+    in_transaction(work, context).await
 }
 
 /// Parses a statement with parameters, to run it later.
 pub(crate) fn prepare(text: &str) -> Result<Prepared> {
-    let prepared = Prepared::new(text)?;
-    prepare::check(&prepared)?;
-    Ok(prepared)
+    prepare::checked(Prepared::new(text)?)
 }
 
-/// `text` is the statement's, if it says all.
-async fn run_parsed(parsed: Result<Statement>, text: Option<&str>, context: &Context<'_>) -> Result<Output> {
-    let in_transaction = context.transaction().is_some();
-    let outcome = match parsed {
-        Ok(statement) => carry_out(statement, text, context).await,
-        Err(e) => Err(e),
-    };
-    if let (true, Some(transaction)) = (in_transaction, context.transaction().as_mut()) {
+/// Does a statement's work: if it fails in a transaction, that has failed.
+async fn in_transaction(work: Work<'_, Output>, context: &Context<'_>) -> Result<Output> {
+    let was_in_one = context.transaction().is_some();
+    let outcome = work.await;
+    if let (true, Some(transaction)) = (was_in_one, context.transaction().as_mut()) {
         match &outcome {
             Ok(_) => transaction.succeeded(),
             Err(_) => transaction.failed(),
@@ -240,13 +251,11 @@ async fn run_parsed(parsed: Result<Statement>, text: Option<&str>, context: &Con
     outcome
 }
 
+/// `text` is the statement's, if it says all.
 async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &Context<'_>) -> Result<Output> {
     // How a transaction ends does not depend on how it went.
     if !matches!(statement, Statement::Transaction(_)) {
-        let is_failed = context.transaction().as_ref().map(Transaction::is_failed);
-        if is_failed == Some(true) {
-            return Err(refuse_failed());
-        }
+        let is_in_transaction = refuse_if_failed(context)?;
         if let Statement::Prepared(control) = statement {
             match control.run(context)? {
                 prepare::Outcome::Done(done) => return Ok(Output::Done(done)),
@@ -254,28 +263,30 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
                 prepare::Outcome::Instead(prepared) => (statement, text) = (*prepared, None),
             }
         }
-        if is_failed.is_some() {
+        if is_in_transaction {
             refuse_in_transactions(&statement)?;
         }
     }
+    // In memory of their own: what they keep while they wait is large, and whoever waits for one of them has room for any, and
+    // is moved with it.
     match statement {
-        Statement::CreateTable(create) => create.run(context).await.map(Output::Done),
-        Statement::CreateView(create) => create.run(context).await.map(Output::Done),
-        Statement::Drop(drop) => drop.run(context).await.map(Output::Done),
-        Statement::CopyFrom(copy) => copy.run(context).await.map(Output::Done),
-        Statement::CopyTo(copy) => copy.run(context).await.map(Output::Done),
+        Statement::CreateTable(create) => Box::pin(create.run(context)).await.map(Output::Done),
+        Statement::CreateView(create) => Box::pin(create.run(context)).await.map(Output::Done),
+        Statement::Drop(drop) => Box::pin(drop.run(context)).await.map(Output::Done),
+        Statement::CopyFrom(copy) => Box::pin(copy.run(context)).await.map(Output::Done),
+        Statement::CopyTo(copy) => Box::pin(copy.run(context)).await.map(Output::Done),
         Statement::Set(set) => set.run(context).map(Output::Done),
-        Statement::Show(show) => show.run(context).await,
-        Statement::Residence(residence) => residence.run(context).await.map(Output::Done),
-        Statement::Explain(explain) => explain.run(context).await,
-        Statement::Modify(modify) => modify.run(context).await.map(Output::Done),
-        Statement::Truncate(truncate) => truncate.run(context).await.map(Output::Done),
-        Statement::Checkpoint(checkpoint) => checkpoint.run(context).await.map(Output::Done),
-        Statement::Transaction(control) => control.run(context).await.map(Output::Done),
+        Statement::Show(show) => Box::pin(show.run(context)).await,
+        Statement::Residence(residence) => Box::pin(residence.run(context)).await.map(Output::Done),
+        Statement::Explain(explain) => Box::pin(explain.run(context)).await,
+        Statement::Modify(modify) => Box::pin(modify.run(context)).await.map(Output::Done),
+        Statement::Truncate(truncate) => Box::pin(truncate.run(context)).await.map(Output::Done),
+        Statement::Checkpoint(checkpoint) => Box::pin(checkpoint.run(context)).await.map(Output::Done),
+        Statement::Transaction(control) => Box::pin(control.run(context)).await.map(Output::Done),
         Statement::Prepared(_) => Err(Error::new(ErrorKind::Internal, "a prepared statement came of one")),
         // In a format of DataFusion's.
         Statement::Other(statement) if matches!(&*statement, DataFusionStatement::Explain(e) if !e.options.analyze) => {
-            select::run(*statement, text, &explain::planning(context)?).await
+            Box::pin(select::run(*statement, text, &explain::planning(context)?)).await
         }
         Statement::Other(statement) => {
             if let Some((table, rows)) = values::rows_of(&statement, &context.snapshot)
@@ -283,8 +294,16 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
             {
                 return Ok(Output::Done(done));
             }
-            select::run(*statement, text, context).await
+            Box::pin(select::run(*statement, text, context)).await
         }
+    }
+}
+
+/// Whether the statement is in a transaction, which has not failed.
+fn refuse_if_failed(context: &Context<'_>) -> Result<bool> {
+    match context.transaction().as_ref().map(Transaction::is_failed) {
+        Some(true) => Err(refuse_failed()),
+        is_failed => Ok(is_failed.is_some()),
     }
 }
 
@@ -384,6 +403,11 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
             _ if word.value.eq_ignore_ascii_case("evict") => {
                 if let Some(residence) = residence::parse(inner)? {
                     return Ok(residence);
+                }
+            }
+            Keyword::DROP => {
+                if let Some(drop) = drop::parse_model(inner)? {
+                    return Ok(Statement::Drop(drop));
                 }
             }
             Keyword::EXPLAIN => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Statement as Sql, UnaryOperator, Value as Literal};
 
-use super::{Context, Statement, done, normal, parse_tokens};
+use super::{Context, Statement, Template, done, normal, parse_tokens};
 use crate::prepared::{Prepared, Value};
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
@@ -106,8 +106,7 @@ impl Control {
                         Error::new(ErrorKind::AlreadyExists, error).with_hint(format!("DEALLOCATE {name} first"))
                     );
                 }
-                check(&prepared)?;
-                all.insert(name, Arc::new(*prepared));
+                all.insert(name, Arc::new(checked(*prepared)?));
                 Ok(Outcome::Done(done("PREPARE", None)))
             }
             Self::Execute(name, values) => {
@@ -138,13 +137,14 @@ pub(super) enum Outcome {
 /// # Errors
 /// It cannot be parsed, is about prepared statements itself, or begins or ends a transaction: in one that has failed only what
 /// ends it is carried out, and EXECUTE might do anything.
-pub(super) fn check(prepared: &Prepared) -> Result<()> {
+pub(super) fn checked(prepared: Prepared) -> Result<Prepared> {
     match parse_tokens(prepared.unbound()?)? {
         Statement::Prepared(_) => Err(about_another()),
         Statement::Transaction(_) => {
             Err(Error::new(ErrorKind::Invalid, "what begins or ends a transaction cannot be prepared"))
         }
-        _ => Ok(()),
+        Statement::Other(statement) => Ok(prepared.with_template(Template::of(&statement))),
+        _ => Ok(prepared),
     }
 }
 

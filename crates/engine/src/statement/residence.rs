@@ -226,9 +226,16 @@ async fn set(table: &Arc<Table>, device: Option<String>, context: &Context<'_>) 
 /// Loads what belongs on a device, as it is committed now.
 pub(super) async fn follow(name: &str, context: &Context<'_>) -> Result<()> {
     let snapshot = context.database.snapshot();
-    let Some(table) = snapshot.table(name).filter(|table| table.entry.residence.is_some()) else { return Ok(()) };
+    match snapshot.table(name).filter(|table| table.entry.residence.is_some()) {
+        // Few tables do: who asks for the others keeps no room for this.
+        Some(table) => Box::pin(bring(Arc::clone(table), context)).await,
+        None => Ok(()),
+    }
+}
+
+async fn bring(table: Arc<Table>, context: &Context<'_>) -> Result<()> {
     let Some(fusing) = context.state()?.config().get_extension::<Fusing>() else { return Ok(()) };
-    let (table, query) = (Arc::clone(table), Arc::clone(&context.query));
+    let query = Arc::clone(&context.query);
     let stop = crate::lower::StopOnDrop::default();
     let cancelled = Arc::clone(&stop.0);
     let work = spawn_blocking(move || residence::follow(&fusing.placing, &fusing.cache, &table, &query, &cancelled));

@@ -4,10 +4,12 @@
 //! Only what cannot mean anything else than its plan would: whole numbers for numbers, texts for texts, truth values, and NULL
 //! where it may be; in each column one kind of them. Whatever else there is in the statement, and whatever might be an error, is
 //! left to the plan, and so are its words.
+//!
+//! A prepared statement is looked at once: its [`Template`] takes the values of its parameters as they are.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewBuilder, new_null_array};
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringViewBuilder, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::sql::parser::Statement as DataFusionStatement;
@@ -17,21 +19,95 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::database::{Snapshot, Table};
+use crate::prepared;
 
 /// The rows that a statement puts into a table, in its schema.
 pub(super) fn rows_of(statement: &DataFusionStatement, snapshot: &Snapshot) -> Option<(Arc<Table>, RecordBatch)> {
+    let Plain { table, columns, rows } = plain(insert_of(statement)?)?;
+    let rows: Vec<Vec<Literal<'_>>> =
+        rows.iter().map(|row| row.content.iter().map(literal).collect()).collect::<Option<_>>()?;
+    rows_for(&table, &columns, &rows, snapshot)
+}
+
+/// An `INSERT` of literals and parameters.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    table: String,
+    /// Those that are named; none: all of the table.
+    columns: Vec<String>,
+    rows: Vec<Vec<Slot>>,
+}
+
+/// A place in a row of a template.
+#[derive(Clone, Debug)]
+enum Slot {
+    /// From 0.
+    Parameter(usize),
+    Fixed(prepared::Value),
+}
+
+impl Template {
+    /// Of a statement whose parameters are `$1`, `$2` ...; `None` for any that is no such `INSERT`.
+    pub fn of(statement: &DataFusionStatement) -> Option<Self> {
+        let Plain { table, columns, rows } = plain(insert_of(statement)?)?;
+        let rows = rows.iter().map(|row| row.content.iter().map(slot).collect()).collect::<Option<_>>()?;
+        Some(Self { table, columns, rows })
+    }
+
+    /// The rows with values in place of the parameters, as [`rows_of`] has those of the statement with these values in it.
+    pub fn rows(&self, values: &[prepared::Value], snapshot: &Snapshot) -> Option<(Arc<Table>, RecordBatch)> {
+        rows_for(&self.table, &self.columns, &self.literals(values)?, snapshot)
+    }
+
+    fn literals<'a>(&'a self, values: &'a [prepared::Value]) -> Option<Vec<Vec<Literal<'a>>>> {
+        self.rows.iter().map(|row| row.iter().map(|slot| slot.value(values)).collect()).collect()
+    }
+}
+
+impl Slot {
+    fn value<'a>(&'a self, values: &'a [prepared::Value]) -> Option<Literal<'a>> {
+        match self {
+            Self::Parameter(number) => given(values.get(*number)?),
+            Self::Fixed(value) => given(value),
+        }
+    }
+}
+
+fn slot(expr: &Expr) -> Option<Slot> {
+    if let Expr::Value(value) = expr
+        && let Value::Placeholder(name) = &value.value
+    {
+        return name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1).map(Slot::Parameter);
+    }
+    Some(Slot::Fixed(match literal(expr)? {
+        Literal::Null => prepared::Value::Null,
+        Literal::Whole(number) => number.into(),
+        Literal::Double(number) => number.into(),
+        Literal::Text(text) => text.into(),
+        Literal::Truth(truth) => truth.into(),
+    }))
+}
+
+fn insert_of(statement: &DataFusionStatement) -> Option<&Insert> {
     let DataFusionStatement::Statement(sql) = statement else { return None };
-    let Sql::Insert(insert) = &**sql else { return None };
-    let Plain { table, columns, rows } = plain(insert)?;
-    let table = snapshot.table(&simple_name(table)?)?;
+    if let Sql::Insert(insert) = &**sql { Some(insert) } else { None }
+}
+
+fn rows_for(
+    table: &str,
+    columns: &[String],
+    rows: &[Vec<Literal<'_>>],
+    snapshot: &Snapshot,
+) -> Option<(Arc<Table>, RecordBatch)> {
+    let table = snapshot.table(table)?;
     let batch = batch(rows, &places(columns, &table.schema)?, &table.schema)?;
     Some((Arc::clone(table), batch))
 }
 
 /// An INSERT that has nothing else.
 struct Plain<'a> {
-    table: &'a ObjectName,
-    columns: &'a [ObjectName],
+    table: String,
+    columns: Vec<String>,
     rows: &'a [Parens<Vec<Expr>>],
 }
 
@@ -91,7 +167,11 @@ fn plain(insert: &Insert) -> Option<Plain<'_>> {
         && multi_table_when_clauses.is_empty()
         && locks.is_empty()
         && pipe_operators.is_empty();
-    is_plain.then_some(Plain { table, columns, rows })
+    if !is_plain {
+        return None;
+    }
+    let columns = columns.iter().map(simple_name).collect::<Option<_>>()?;
+    Some(Plain { table: simple_name(table)?, columns, rows })
 }
 
 /// A name of one word, as names are compared: in lower case unless it is in quotes.
@@ -104,13 +184,13 @@ fn simple_name(name: &ObjectName) -> Option<String> {
 }
 
 /// Which value of a row is each column's.
-fn places(columns: &[ObjectName], schema: &Schema) -> Option<Vec<Option<usize>>> {
+fn places(columns: &[String], schema: &Schema) -> Option<Vec<Option<usize>>> {
     if columns.is_empty() {
         return Some((0..schema.fields().len()).map(Some).collect());
     }
     let mut places = vec![None; schema.fields().len()];
     for (value, name) in columns.iter().enumerate() {
-        let (column, _) = schema.column_with_name(&simple_name(name)?)?;
+        let (column, _) = schema.column_with_name(name)?;
         if places[column].replace(value).is_some() {
             return None;
         }
@@ -118,26 +198,39 @@ fn places(columns: &[ObjectName], schema: &Schema) -> Option<Vec<Option<usize>>>
     Some(places)
 }
 
-fn batch(rows: &[Parens<Vec<Expr>>], places: &[Option<usize>], schema: &Arc<Schema>) -> Option<RecordBatch> {
+fn batch(rows: &[Vec<Literal<'_>>], places: &[Option<usize>], schema: &Arc<Schema>) -> Option<RecordBatch> {
     let values = places.iter().flatten().count();
-    if rows.is_empty() || rows.iter().any(|row| row.content.len() != values) {
+    if rows.is_empty() || rows.iter().any(|row| row.len() != values) {
         return None;
     }
     let columns = schema.fields().iter().zip(places).map(|(field, place)| match place {
-        Some(value) => {
-            column(&rows.iter().map(|row| literal(&row.content[*value])).collect::<Option<Vec<_>>>()?, field)
-        }
+        Some(value) => column(&rows.iter().map(|row| row[*value]).collect::<Vec<_>>(), field),
         None => field.is_nullable().then(|| new_null_array(field.data_type(), rows.len())),
     });
     RecordBatch::try_new(Arc::clone(schema), columns.collect::<Option<Vec<_>>>()?).ok()
 }
 
-/// A literal that is handled here.
+/// A value that is handled here.
+#[derive(Clone, Copy)]
 enum Literal<'a> {
     Null,
     Whole(i64),
+    /// Given, not written: digits with a point are a decimal number.
+    Double(f64),
     Text(&'a str),
     Truth(bool),
+}
+
+/// What a parameter is given.
+fn given(value: &prepared::Value) -> Option<Literal<'_>> {
+    match value {
+        prepared::Value::Null => Some(Literal::Null),
+        prepared::Value::Integer(number) => Some(Literal::Whole(*number)),
+        prepared::Value::Double(number) => Some(Literal::Double(*number)),
+        prepared::Value::Text(text) => Some(Literal::Text(text)),
+        prepared::Value::Boolean(truth) => Some(Literal::Truth(*truth)),
+        prepared::Value::Decimal(_) | prepared::Value::Binary(_) | prepared::Value::Temporal(..) => None,
+    }
 }
 
 fn literal(expr: &Expr) -> Option<Literal<'_>> {
@@ -188,6 +281,11 @@ fn column<'a>(literals: &[Literal<'a>], field: &Field) -> Option<ArrayRef> {
     }
     use DataType::{Boolean, Date32, Decimal128, Float64, Int8, Int16, Int32, Int64, Utf8View};
     let array: ArrayRef = match field.data_type() {
+        Float64 if literals.iter().any(|literal| matches!(literal, Literal::Double(_))) => {
+            let double =
+                |literal: &Literal<'_>| if let Literal::Double(number) = literal { Some(*number) } else { None };
+            Arc::new(Float64Array::from(values(literals, double)?))
+        }
         Int8 | Int16 | Int32 | Int64 | Float64 | Decimal128(..) => {
             let whole = |literal: &Literal<'_>| if let Literal::Whole(number) = literal { Some(*number) } else { None };
             Arc::new(Int64Array::from(values(literals, whole)?))
@@ -211,6 +309,9 @@ fn column<'a>(literals: &[Literal<'a>], field: &Field) -> Option<ArrayRef> {
         }
         _ => return None,
     };
+    if array.data_type() == field.data_type() {
+        return Some(array);
+    }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(&array, field.data_type(), &strict).ok()
 }
@@ -223,26 +324,48 @@ mod tests {
 
     use super::*;
 
-    fn rows(text: &str) -> Option<RecordBatch> {
+    fn rows_of_text(text: &str) -> Option<RecordBatch> {
         let statement = DFParser::parse_sql(text).unwrap().pop_front().unwrap();
-        let DataFusionStatement::Statement(sql) = statement else { return None };
-        let Sql::Insert(insert) = &*sql else { return None };
-        let schema = Arc::new(Schema::new(vec![
+        let schema = schema();
+        let Plain { columns, rows, .. } = plain(insert_of(&statement)?)?;
+        let rows: Vec<Vec<Literal<'_>>> =
+            rows.iter().map(|row| row.content.iter().map(literal).collect()).collect::<Option<_>>()?;
+        batch(&rows, &places(&columns, &schema)?, &schema)
+    }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::new(vec![
             Field::new("a", DataType::Int32, false),
             Field::new("t", DataType::Utf8View, true),
             Field::new("D", DataType::Decimal128(5, 2), true),
-        ]));
-        let Plain { columns, rows, .. } = plain(insert)?;
-        batch(rows, &places(columns, &schema)?, &schema)
+        ]))
     }
 
     #[test]
     fn literals_need_no_plan() {
-        let batch = rows("INSERT INTO x (\"D\", A) VALUES (-12, 1), (NULL, 2)").unwrap();
+        let batch = rows_of_text("INSERT INTO x (\"D\", A) VALUES (-12, 1), (NULL, 2)").unwrap();
         let shown = pretty_format_batches(&[batch]).unwrap().to_string();
         let lines: Vec<String> = shown.lines().map(|line| line.replace(' ', "")).collect();
         assert_eq!(lines[3..5], ["|1||-12.00|", "|2|||"]);
-        assert_eq!(rows("INSERT INTO x VALUES (1, 'one', 5)").unwrap().num_rows(), 1);
+        assert_eq!(rows_of_text("INSERT INTO x VALUES (1, 'one', 5)").unwrap().num_rows(), 1);
+    }
+
+    #[test]
+    fn parameters_are_where_they_are_mentioned() {
+        let of = |text: &str| Template::of(&DFParser::parse_sql(text).unwrap().pop_front().unwrap());
+        let template = of("INSERT INTO x (t, a) VALUES ($2, $1), ('b', -3), ($2, $3)").unwrap();
+        let given = [1.into(), "one".into(), 2.into()];
+        let rows = template.literals(&given).unwrap();
+        let batch = batch(&rows, &places(&template.columns, &schema()).unwrap(), &schema()).unwrap();
+        let same = rows_of_text("INSERT INTO x (t, a) VALUES ('one', 1), ('b', -3), ('one', 2)").unwrap();
+        assert_eq!(batch, same);
+        assert!(template.literals(&given[..2]).is_none());
+        assert!(template.literals(&[1.into(), prepared::Value::Decimal("1.5".into()), 2.into()]).is_none());
+        for text in
+            ["INSERT INTO x VALUES ($1 + 1)", "INSERT INTO x SELECT $1", "INSERT INTO x VALUES (CAST($1 AS INT))"]
+        {
+            assert!(of(text).is_none(), "{text}");
+        }
     }
 
     #[test]
@@ -266,7 +389,7 @@ mod tests {
             "INSERT INTO x VALUES (1, 'one', 5) ON CONFLICT DO NOTHING",
             "INSERT OVERWRITE x VALUES (1, 'one', 5)",
         ] {
-            assert!(rows(text).is_none(), "{text}");
+            assert!(rows_of_text(text).is_none(), "{text}");
         }
     }
 }

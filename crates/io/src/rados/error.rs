@@ -5,6 +5,8 @@
 use std::fmt;
 use std::io;
 
+use super::fs::Id;
+
 /// The result of an operation on a cluster.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -100,6 +102,16 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+    /// A transaction that is not as the operation needs it.
+    #[error("cannot {operation} transaction {transaction}: {problem}")]
+    Transaction {
+        /// What was attempted.
+        operation: &'static str,
+        /// On which transaction.
+        transaction: Id,
+        /// Why not.
+        problem: TransactionProblem,
+    },
     /// A file system of another version.
     #[error("the file system in {pool} has {what}, which this version of Onehop does not know; use a newer one")]
     Unknown {
@@ -108,6 +120,53 @@ pub enum Error {
         /// What it has.
         what: String,
     },
+}
+
+/// What is wrong with a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TransactionProblem {
+    /// It was never begun here, or it ended, and all of it is dealt with.
+    NotThere,
+    /// Somebody is committing it.
+    Committing,
+    /// It is committed.
+    Committed,
+    /// It was aborted, by somebody who had the say or because nobody had renewed it.
+    Aborted,
+    /// Another attempt of the task has been committed: this one.
+    OtherAttempt(String),
+    /// The task attempt was aborted.
+    AttemptAborted,
+    /// The task attempt is committed: it cannot be aborted any more.
+    AttemptCommitted,
+    /// A task or an attempt has a name that cannot be had.
+    BadName,
+    /// The cluster did not answer: it may be committed or not.
+    OutcomeUnknown,
+}
+
+impl fmt::Display for TransactionProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotThere => {
+                "there is none of this identity: it was never begun in this file system, or ended long ago"
+            }
+            Self::Committing => "it is being committed; if who does it has died, it is aborted when its lease is over",
+            Self::Committed => "it is committed",
+            Self::Aborted => {
+                "it was aborted, or was not renewed within its lease: nothing of it is visible; begin another one"
+            }
+            Self::OtherAttempt(name) => {
+                return write!(f, "attempt {name} of this task is committed; what this one has written is discarded");
+            }
+            Self::AttemptAborted => "the task attempt was aborted; begin another one",
+            Self::AttemptCommitted => "the task attempt is committed; abort the transaction to discard it",
+            Self::BadName => "tasks and attempts have names of 1 to 256 bytes without '/' and zero bytes",
+            Self::OutcomeUnknown => {
+                "the cluster did not answer in time: it may be committed or not; ask for its state, or commit it again"
+            }
+        })
+    }
 }
 
 /// What is wrong with a path.
@@ -129,6 +188,12 @@ pub enum Problem {
     Impossible,
     /// Somebody else has changed it, again and again, or holds it for longer than we wait.
     Busy,
+    /// A transaction is about to change it, for longer than we wait.
+    InTransaction(Id),
+    /// The task attempt that the file is of has ended: nothing can be added to it.
+    AttemptEnded,
+    /// Two files of one transaction have this name.
+    WrittenTwice,
     /// The file is not the one that the condition was about.
     Changed,
     /// The writer was taken for dead, and what it had written is garbage: write it again.
@@ -148,6 +213,14 @@ impl fmt::Display for Problem {
             Self::BadName => "names have 1 to 1024 bytes, no '/', no zero byte, and are not '.' or '..'",
             Self::Impossible => "the root cannot be moved or removed, nor a directory be put into itself",
             Self::Busy => "others keep changing it; try again",
+            Self::InTransaction(id) => {
+                return write!(
+                    f,
+                    "transaction {id} is changing it; wait until it ends, or abort it (onehop rados txn abort)"
+                );
+            }
+            Self::AttemptEnded => "the task attempt or its transaction has ended; what it has written is discarded",
+            Self::WrittenTwice => "two committed tasks of the transaction have written it",
             Self::Changed => "it has been changed meanwhile",
             Self::LeaseLost => "the writer was silent for longer than its lease and was taken for dead; write it again",
             Self::OutcomeUnknown => {
@@ -169,6 +242,14 @@ impl Error {
     /// Whether an operation on an object failed for this reason.
     pub fn is(&self, code: Code) -> bool {
         self.code() == Some(code)
+    }
+
+    /// What is wrong with a transaction, if the error is about one.
+    pub fn transaction_problem(&self) -> Option<&TransactionProblem> {
+        match self {
+            Self::Transaction { problem, .. } => Some(problem),
+            _ => None,
+        }
     }
 
     /// What is wrong with a path, if the error is about one.
@@ -194,9 +275,20 @@ impl From<Error> for io::Error {
                 Problem::IsADirectory => Kind::IsADirectory,
                 Problem::NotEmpty => Kind::DirectoryNotEmpty,
                 Problem::BadName | Problem::Impossible => Kind::InvalidInput,
-                Problem::Busy | Problem::Changed => Kind::ResourceBusy,
-                Problem::LeaseLost => Kind::BrokenPipe,
+                Problem::Busy | Problem::Changed | Problem::InTransaction(_) => Kind::ResourceBusy,
+                Problem::LeaseLost | Problem::AttemptEnded => Kind::BrokenPipe,
+                Problem::WrittenTwice => Kind::AlreadyExists,
                 Problem::OutcomeUnknown => Kind::TimedOut,
+            },
+            Error::Transaction { problem, .. } => match problem {
+                TransactionProblem::NotThere => Kind::NotFound,
+                TransactionProblem::Committing | TransactionProblem::Committed => Kind::ResourceBusy,
+                TransactionProblem::Aborted
+                | TransactionProblem::OtherAttempt(_)
+                | TransactionProblem::AttemptAborted
+                | TransactionProblem::AttemptCommitted => Kind::BrokenPipe,
+                TransactionProblem::BadName => Kind::InvalidInput,
+                TransactionProblem::OutcomeUnknown => Kind::TimedOut,
             },
         };
         io::Error::new(kind, error)

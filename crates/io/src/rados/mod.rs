@@ -18,7 +18,7 @@ mod pool;
 mod sim;
 
 pub use cluster::{Cluster, ClusterOptions};
-pub use error::{Code, Error, Problem, Result};
+pub use error::{Code, Error, Problem, Result, TransactionProblem};
 pub use fs::{FileSystem, FsOptions};
 pub use location::{Authority, BadUrl, Location, SCHEME};
 pub use objects::{Done, Objects, Pending, ReadOp, Reply, WriteOp};

@@ -8,6 +8,7 @@ pub mod answers;
 pub(crate) mod chart;
 pub mod commit;
 pub mod io;
+pub mod logreg;
 pub mod q6;
 pub mod report;
 

@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 
 use super::super::objects::ReadOp;
 use super::super::{Code, Error, Result};
+use super::collect::UNFINISHED;
 use super::directory::{SHARDS, object_of};
 use super::read::chunk_name;
-use super::record::{Extent, FileNode, GARBAGE, Garbage, INTENTS, Intent, MOVES, NAMES, Node};
+use super::record::{Dentry, Extent, FileNode, GARBAGE, Garbage, INTENTS, Intent, NAMES, Node, STAGED, Tag, key_id};
+use super::transaction::{Fate, object};
 use super::{FileSystem, Id};
 use crate::Ledger;
 
@@ -32,8 +34,11 @@ pub struct Findings {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files and directories without a name that the collector knows of.
+    /// Files and directories without a name that the collector knows of, those of transactions that are not dealt with among
+    /// them.
     pub unfinished: u64,
+    /// Transactions that are not dealt with.
+    pub transactions: u64,
     /// What is wrong, a line each.
     pub damage: Vec<String>,
     /// Objects that nobody knows, as POOL/OBJECT.
@@ -61,11 +66,14 @@ impl FileSystem {
         let listed = (depth >= Depth::Objects).then(|| Ok((self.inner.meta.list()?, self.inner.data.list()?)));
         let listed: Option<(Vec<String>, Vec<String>)> = listed.transpose()?;
         walk.meta.extend((0..SHARDS).map(|shard| format!("g.{shard:x}")));
+        for id in self.transaction_ids()? {
+            self.check_transaction(&mut walk, id)?;
+        }
         while let Some((path, id, named)) = walk.todo.pop() {
             self.check_directory(&mut walk, depth, &path, id, named)?;
         }
         if let Some((meta, data)) = listed {
-            let ours = |name: &String| name.starts_with("d.") || name.starts_with("g.");
+            let ours = |name: &String| ["d.", "g.", "t."].iter().any(|kind| name.starts_with(kind));
             let meta = meta.into_iter().filter(|name| ours(name) && !walk.meta.contains(name));
             let data = data.into_iter().filter(|name| name.starts_with("f.") && !walk.data.contains(name));
             walk.findings.unknown = meta.map(|name| format!("{}/{name}", self.inner.meta.name())).collect();
@@ -74,11 +82,27 @@ impl FileSystem {
         Ok(walk.findings)
     }
 
+    /// What a transaction knows of: the directories of its attempts, and those that its commit has made. The latter have
+    /// nothing of their own as long as it is not committed, and a name once it is.
+    fn check_transaction(&self, walk: &mut Walk, id: Id) -> Result<()> {
+        walk.meta.insert(object::object_of(id));
+        walk.findings.transactions += u64::from(self.look_transaction(id, Vec::new())?.is_some());
+        self.each_record(id, b"", |look, key, value| {
+            if key.starts_with(object::ATTEMPTS) {
+                walk.findings.unfinished += 1;
+                walk.todo.push((String::new(), look.decode::<object::Attempt>(key, value)?.directory, false));
+            }
+            walk.meta.extend(key_id(object::MADE, key).map(object_of));
+            Ok(())
+        })
+    }
+
     fn check_directory(&self, walk: &mut Walk, depth: Depth, path: &str, id: Id, named: bool) -> Result<()> {
         walk.meta.insert(object_of(id));
         let shown = if path.is_empty() { "/" } else { path };
-        let mut after = Vec::new();
-        let mut first = true;
+        let (mut after, mut first) = (Vec::new(), true);
+        // Transactions whose names the directory says it has. Marks come behind the names.
+        let (mut staged, mut marks) = (BTreeSet::new(), BTreeSet::new());
         loop {
             let Some(look) = self.look_page(id, b"", &after, 1024)? else {
                 if named {
@@ -89,43 +113,60 @@ impl FileSystem {
             walk.findings.directories += u64::from(first && named);
             first = false;
             for (key, value) in look.entries() {
-                let unfinished = [INTENTS, GARBAGE, MOVES].iter().any(|prefix| key.starts_with(prefix));
+                let unfinished = UNFINISHED.iter().any(|prefix| key.starts_with(prefix));
+                marks.extend(key_id(STAGED, key));
                 if unfinished && look.hint.starts_with(b"-") {
                     walk.findings
                         .damage
                         .push(format!("{shown}: unfinished business that the collector does not know of"));
                 }
+                let mut before_it = None;
                 let node = if let Some(name) = key.strip_prefix(NAMES) {
                     let name = String::from_utf8_lossy(name).into_owned();
                     let child = format!("{path}/{name}");
-                    match look.decode(key, value).map(|dentry| self.visible(id, &name, Some(dentry))) {
+                    let dentry: Dentry = match look.decode(key, value) {
+                        Ok(dentry) => dentry,
                         Err(error) => {
                             walk.findings.damage.push(format!("{child}: {error}"));
                             continue;
                         }
-                        Ok(dentry) => dentry?.map(|dentry| (child, dentry.node, named)),
+                    };
+                    if let Some(Tag::Staged { transaction, before }) = &dentry.tag {
+                        staged.insert(*transaction);
+                        if self.fate(*transaction)? == Fate::Committed {
+                            before_it = before.clone().map(|before| (String::new(), before.node, false));
+                        }
                     }
+                    self.visible(id, &name, Some(dentry))?.map(|dentry| (child, dentry.node, named))
                 } else if key.starts_with(INTENTS) {
                     Some((String::new(), look.decode::<Intent>(key, value)?.node, false))
                 } else if key.starts_with(GARBAGE) {
                     Some((String::new(), look.decode::<Garbage>(key, value)?.node, false))
                 } else {
+                    walk.findings.unfinished += u64::from(key.starts_with(STAGED));
                     None
                 };
-                match node {
-                    None => {}
-                    Some((child, Node::Directory(below), named)) => {
-                        walk.findings.unfinished += u64::from(!named);
-                        walk.todo.push((child, below, named));
+                for (child, node, named) in node.into_iter().chain(before_it) {
+                    match node {
+                        Node::Directory(below) => {
+                            walk.findings.unfinished += u64::from(!named);
+                            walk.todo.push((child, below, named));
+                        }
+                        Node::File(file) => self.check_file(walk, depth, &child, &file, named)?,
                     }
-                    Some((child, Node::File(file), named)) => self.check_file(walk, depth, &child, &file, named)?,
                 }
             }
             match look.entries().last() {
                 Some((key, _)) if look.more() => after.clone_from(key),
-                _ => return Ok(()),
+                _ => break,
             }
         }
+        for transaction in staged.difference(&marks) {
+            walk.findings
+                .damage
+                .push(format!("{shown}: it has names of transaction {transaction}, and does not say so"));
+        }
+        Ok(())
     }
 
     fn check_file(&self, walk: &mut Walk, depth: Depth, path: &str, file: &FileNode, named: bool) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Collecting garbage, in two phases, from what directories say themselves.
 //!
 //! Phase 1 makes sure that something *is* garbage for good: an intent whose lease is over is condemned (from then on nothing can
-//! get a name by it), a rename whose lease is over is undone or finished. Phase 2, after the grace time, removes chunks and
+//! get a name by it), a rename or a transaction whose lease is over is undone or finished. Phase 2, after the grace time, removes chunks and
 //! directories of what is garbage, and then the entry that says so. Everything can be done twice, by several at once, and can
 //! end anywhere.
 //!
@@ -11,6 +11,10 @@
 //!   more: it is undone first. If there is no record, the tag is looked at *again*: the record goes after the tag.
 //! - A rename into it that is committed may not have taken the old name away yet. That is done before the record goes with the
 //!   directory: without a record the old name would count again.
+//! - A name that is staged is asked about: if its transaction is committed, what is staged is ours, and so is what was before;
+//!   if it is not, and cannot be any more, only what was before is.
+//!
+//! Transactions are listed beside the directories. `transaction::finish` has what is done with them.
 
 use std::collections::VecDeque;
 
@@ -20,13 +24,19 @@ use super::clock::millis;
 use super::directory::{Look, SHARDS, Settled, State, object_of};
 use super::read::chunk_name;
 use super::record::{
-    Dentry, FileNode, GARBAGE, Garbage, INTENTS, Intent, MOVES, Move, NAMES, Node, Tag, Verdict, key_id, name_key,
+    Dentry, FileNode, GARBAGE, Garbage, INTENTS, Intent, MOVES, Move, NAMES, Node, STAGED, Tag, Verdict, key_id,
+    name_key,
 };
+use super::transaction::{Fate, object};
 use super::{FileSystem, Id};
 
 /// Removals in flight.
 const PURGES: usize = 16;
 const PAGE_ENTRIES: u64 = 1024;
+
+/// What directories are listed for. Intents and marks become garbage, so garbage is looked for last: what is gone under one
+/// prefix is found under a later one.
+pub(super) const UNFINISHED: [&[u8]; 4] = [INTENTS, MOVES, STAGED, GARBAGE];
 
 /// What a collection has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +47,8 @@ pub struct Collected {
     pub condemned: u64,
     /// Renames that others had left.
     pub moves: u64,
+    /// Transactions that were aborted because nobody had renewed them.
+    pub transactions: u64,
     /// Files and directories whose chunks and objects were removed.
     pub removed: u64,
     /// What is not due yet.
@@ -45,7 +57,7 @@ pub struct Collected {
 
 /// Whether an entry is dealt with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dealt {
+pub(super) enum Dealt {
     Gone,
     Later,
 }
@@ -54,23 +66,44 @@ impl FileSystem {
     /// Collects what is due. May be run by anybody, at any time.
     pub fn collect(&self) -> Result<Collected> {
         let mut collected = Collected::default();
+        let forget = |object: &str, key: &[u8], listed: &[u8]| {
+            // Unless it has been listed again since.
+            let op = WriteOp::new("forget a directory in").assert_exists();
+            let op = op.entry_is(key, Some(listed.to_vec())).remove_entry(key);
+            self.attempt(object, op).map(drop)
+        };
+        // Transactions first: directories may wait for them.
+        self.each_listed("t.", |at, id, listed| match self.collect_transaction(id, listed, &mut collected)? {
+            Dealt::Gone => forget(at, object::object_of(id).as_bytes(), listed),
+            Dealt::Later => {
+                collected.waiting += 1;
+                Ok(())
+            }
+        })?;
+        self.each_listed("d.", |at, id, ticket| {
+            if self.collect_directory(id, &mut collected)? {
+                forget(at, object_of(id).as_bytes(), ticket)?;
+            }
+            Ok(())
+        })?;
+        Ok(collected)
+    }
+
+    /// Everything of a kind that is listed as unfinished: the list's object, what it is, what the list says of it.
+    pub(super) fn each_listed(&self, prefix: &str, mut each: impl FnMut(&str, Id, &[u8]) -> Result<()>) -> Result<()> {
         for shard in 0..SHARDS {
             let object = format!("g.{shard:x}");
             let mut after = Vec::new();
             loop {
-                let page = ReadOp::new("list").page("d.", after.clone(), PAGE_ENTRIES);
+                let page = ReadOp::new("list").page(prefix, after.clone(), PAGE_ENTRIES);
                 let page = match self.inner.meta.read(&object, page) {
                     Err(error) if error.is(Code::NOT_FOUND) => break,
                     page => page?,
                 };
-                for (key, ticket) in &page.entries {
-                    let id = std::str::from_utf8(key).ok().and_then(|key| Id::parse(key.strip_prefix("d.")?));
-                    let done = id.map_or(Ok(true), |id| self.collect_directory(id, &mut collected))?;
-                    if done {
-                        // Unless it has been listed again since.
-                        let op = WriteOp::new("forget a directory in").assert_exists();
-                        let op = op.entry_is(key.clone(), Some(ticket.clone())).remove_entry(key.clone());
-                        self.attempt(&object, op)?;
+                for (key, listed) in &page.entries {
+                    if let Some(id) = std::str::from_utf8(key).ok().and_then(|key| Id::parse(key.strip_prefix(prefix)?))
+                    {
+                        each(&object, id, listed)?;
                     }
                 }
                 match page.entries.last() {
@@ -79,7 +112,7 @@ impl FileSystem {
                 }
             }
         }
-        Ok(collected)
+        Ok(())
     }
 
     /// Collects in one directory; true: it need not be listed any more.
@@ -90,16 +123,19 @@ impl FileSystem {
             State::Emptying { .. } => {
                 self.revive(&look)?;
             }
-            // It goes with what it is garbage of.
-            State::Dead => return Ok(false),
+            // It goes with what it is garbage of, or with its transaction.
+            State::Sealed | State::Filling | State::Dead => return Ok(false),
         }
         collected.directories += 1;
         let mut left = 0;
-        for prefix in [INTENTS, MOVES, GARBAGE] {
+        for prefix in UNFINISHED {
             self.each_entry(id, prefix, |look, key, value| {
                 let dealt = match prefix {
                     INTENTS => self.collect_intent(look, key, value, collected)?,
                     MOVES => self.collect_move(look, key, value, collected)?,
+                    STAGED => {
+                        key_id(STAGED, key).map_or(Ok(Dealt::Later), |id| self.collect_mark(look.directory, id))?
+                    }
                     _ => self.collect_garbage(look, key, value, collected)?,
                 };
                 left += u64::from(dealt == Dealt::Later);
@@ -112,7 +148,7 @@ impl FileSystem {
         }
         // Nobody can have added anything since, without another ticket; before that somebody may have.
         let mut found = false;
-        for prefix in [INTENTS, MOVES, GARBAGE] {
+        for prefix in UNFINISHED {
             self.each_entry(id, prefix, |_, _, _| {
                 found = true;
                 Ok(())
@@ -125,7 +161,12 @@ impl FileSystem {
     }
 
     /// All entries of a directory with a prefix. Those that are added meanwhile may be among them or not.
-    fn each_entry(&self, id: Id, prefix: &[u8], mut each: impl FnMut(&Look, &[u8], &[u8]) -> Result<()>) -> Result<()> {
+    pub(super) fn each_entry(
+        &self,
+        id: Id,
+        prefix: &[u8],
+        mut each: impl FnMut(&Look, &[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut after = Vec::new();
         while let Some(look) = self.look_page(id, prefix, &after, PAGE_ENTRIES)? {
             for (key, value) in look.entries() {
@@ -206,7 +247,7 @@ impl FileSystem {
     }
 
     /// Removes what garbage is made of.
-    fn purge(&self, node: &Node) -> Result<Dealt> {
+    pub(super) fn purge(&self, node: &Node) -> Result<Dealt> {
         match node {
             Node::File(file) => self.purge_chunks(file).map(|()| Dealt::Gone),
             Node::Directory(id) => self.purge_directory(*id),
@@ -233,7 +274,7 @@ impl FileSystem {
     }
 
     /// Removes a directory that has no name, with all that is in it.
-    fn purge_directory(&self, id: Id) -> Result<Dealt> {
+    pub(super) fn purge_directory(&self, id: Id) -> Result<Dealt> {
         self.kill(id)?;
         // What is read from here on was there when it died, or is less.
         let mut later = false;
@@ -268,17 +309,28 @@ impl FileSystem {
     fn purge_name(&self, directory: Id, name: &str, dentry: Dentry) -> Result<Dealt> {
         let mut now = Some(dentry);
         while let Some(dentry) = now {
-            let Some(Tag::Moving { to, transaction }) = dentry.tag else { return self.purge(&dentry.node) };
-            match self.verdict(to, transaction)? {
-                // It has another name.
-                Some((record, _)) if record.verdict == Verdict::Committed => return Ok(Dealt::Gone),
-                Some((record, stored)) if record.verdict == Verdict::Pending => {
-                    let due = self.now_ms() >= record.due_ms;
-                    if !(due && self.abort_move(to, transaction, &record, &stored)?) {
-                        return Ok(Dealt::Later);
+            match &dentry.tag {
+                None | Some(Tag::Emptying { .. }) => return self.purge(&dentry.node),
+                Some(Tag::Moving { to, transaction }) => match self.verdict(*to, *transaction)? {
+                    // It has another name.
+                    Some((record, _)) if record.verdict == Verdict::Committed => return Ok(Dealt::Gone),
+                    Some((record, stored)) if record.verdict == Verdict::Pending => {
+                        let due = self.now_ms() >= record.due_ms;
+                        if !(due && self.abort_move(*to, *transaction, &record, &stored)?) {
+                            return Ok(Dealt::Later);
+                        }
                     }
+                    _ => {}
+                },
+                Some(Tag::Staged { transaction, before }) => {
+                    if self.fate(*transaction)? == Fate::Committed {
+                        // What was before is garbage of this directory, whether it says so already or not.
+                        let before = before.as_ref().map_or(Ok(Dealt::Gone), |before| self.purge(&before.node))?;
+                        let now = self.purge(&dentry.node)?;
+                        return Ok(if before == Dealt::Gone { now } else { Dealt::Later });
+                    }
+                    // What is staged is the transaction's. What was before is ours, once it cannot be committed any more.
                 }
-                _ => {}
             }
             // It is undone, or it is all over. The tag tells which: it goes before the record does.
             let key = name_key(name);
@@ -288,7 +340,7 @@ impl FileSystem {
                 && again.stamp == dentry.stamp
             {
                 let raw = look.raw(&key).unwrap_or_default();
-                if self.settle(directory, name, &raw, again)? == Settled::Wait {
+                if let Settled::Wait(_) = self.settle(directory, name, &raw, again)? {
                     return Ok(Dealt::Later);
                 }
                 now = self.look(directory, vec![key])?.map(|look| look.dentry(name)).transpose()?.flatten();

@@ -42,8 +42,8 @@ impl FileSystem {
                 };
                 let raw = look.raw(key).unwrap_or_default();
                 if dentry.tag.is_some() {
-                    if self.settle(id, name, &raw, &dentry)? == Settled::Wait {
-                        retry.wait()?;
+                    if let Settled::Wait(holder) = self.settle(id, name, &raw, &dentry)? {
+                        retry.wait(holder)?;
                     }
                     continue 'again;
                 }

@@ -6,6 +6,7 @@ use super::path::Path;
 use super::record::{
     Dentry, GARBAGE, Garbage, INTENTS, Intent, MOVES, Move, Node, Record, Tag, Verdict, id_key, name_key,
 };
+use super::transaction::{Fate, Fates};
 use super::{FileSystem, Id, Retry};
 
 /// Lists of directories with unfinished business.
@@ -16,6 +17,10 @@ const STATE: &str = "state";
 const HINT: &str = "hint";
 const LIVE: &[u8] = b"live";
 const DEAD: &[u8] = b"dead";
+const SEALED: &[u8] = b"sealed";
+const FILLING: &[u8] = b"filling";
+/// What the hint of a task attempt's directory begins with: it is found by its transaction, not by a list.
+pub(super) const OF_TRANSACTION: &[u8] = b"t.";
 
 pub(super) fn object_of(directory: Id) -> String {
     format!("d.{directory}")
@@ -25,10 +30,20 @@ pub(super) fn shard_of(directory: Id) -> String {
     format!("g.{:x}", directory.0 % SHARDS)
 }
 
+/// A new directory, in this state; a hint that begins with `-` says that it may not be listed.
+pub(super) fn new_object(state: &State, hint: &[u8]) -> WriteOp {
+    WriteOp::new("make").create_new().set_attribute(STATE, state.encode()).set_attribute(HINT, hint)
+}
+
+/// A change of a new directory before it has a name: whether anything comes after it.
+pub(super) fn filled(is_last: bool) -> WriteOp {
+    let op = WriteOp::new("fill").assert_exists().attribute_is(STATE, FILLING);
+    if is_last { op.set_attribute(STATE, LIVE) } else { op }
+}
+
 /// A directory's object, empty. Who has made it before us has made the same.
-pub(super) fn make_object(meta: &dyn Objects, directory: Id) -> Result<()> {
-    let op = WriteOp::new("make").create_new().set_attribute(STATE, LIVE).set_attribute(HINT, "-");
-    match meta.write(&object_of(directory), op) {
+pub(super) fn make_object(meta: &dyn Objects, directory: Id, hint: &[u8]) -> Result<()> {
+    match meta.write(&object_of(directory), new_object(&State::Live, hint)) {
         Err(error) if error.is(Code::EXISTS) => Ok(()),
         result => result,
     }
@@ -41,6 +56,10 @@ pub(super) enum State {
     Live,
     /// Nothing for the moment: somebody removes it, if it is empty. Its entry in the parent has the same token.
     Emptying { token: Id, due_ms: u64, parent: Id, name: String },
+    /// Nothing is added any more: a task attempt that is committed.
+    Sealed,
+    /// Nothing but what its maker has begun to put into it, before it has a name.
+    Filling,
     /// Nothing ever again.
     Dead,
 }
@@ -50,6 +69,8 @@ impl State {
         match self {
             Self::Live => LIVE.to_vec(),
             Self::Dead => DEAD.to_vec(),
+            Self::Sealed => SEALED.to_vec(),
+            Self::Filling => FILLING.to_vec(),
             Self::Emptying { token, due_ms, parent, name } => {
                 format!("emptying {token} {due_ms} {parent} {name}").into_bytes()
             }
@@ -60,6 +81,8 @@ impl State {
         match bytes {
             LIVE => Some(Self::Live),
             DEAD => Some(Self::Dead),
+            SEALED => Some(Self::Sealed),
+            FILLING => Some(Self::Filling),
             _ => {
                 let mut words = std::str::from_utf8(bytes).ok()?.strip_prefix("emptying ")?.splitn(4, ' ');
                 Some(Self::Emptying {
@@ -130,8 +153,17 @@ pub(super) enum Outcome {
 pub(super) enum Settled {
     /// Look again.
     Free,
-    /// Its owner may still be at it.
-    Wait,
+    /// Its owner may still be at it: this transaction, or somebody who will soon have done.
+    Wait(Option<Id>),
+}
+
+/// Comparisons are looked at before anything is changed, on every kind of [`Objects`].
+pub(super) fn comparisons_first(mut op: WriteOp) -> WriteOp {
+    use super::super::objects::WriteStep;
+    op.steps.sort_by_key(|step| {
+        !matches!(step, WriteStep::AssertExists | WriteStep::AttributeIs(..) | WriteStep::EntryIs(..))
+    });
+    op
 }
 
 impl FileSystem {
@@ -168,10 +200,13 @@ impl FileSystem {
             let look = self.look(directory, keys.clone())?.ok_or_else(|| retry.error(Problem::NotFound))?;
             match &look.state {
                 State::Live => return Ok(look),
-                State::Dead => return Err(retry.error(Problem::NotFound)),
+                State::Sealed | State::Filling | State::Dead => {
+                    let ended = look.hint.starts_with(OF_TRANSACTION);
+                    return Err(retry.error(if ended { Problem::AttemptEnded } else { Problem::NotFound }));
+                }
                 State::Emptying { .. } => {
-                    if self.revive(&look)? == Settled::Wait {
-                        retry.wait()?;
+                    if let Settled::Wait(holder) = self.revive(&look)? {
+                        retry.wait(holder)?;
                     }
                 }
             }
@@ -231,9 +266,21 @@ impl FileSystem {
         old: &[u8],
         new: Option<&[u8]>,
     ) -> Result<bool> {
+        self.swap_in(WriteOp::new(operation).assert_exists(), directory, key, old, new)
+    }
+
+    /// The same, as long as what the beginning of the operation compares holds.
+    pub(super) fn swap_in(
+        &self,
+        begin: WriteOp,
+        directory: Id,
+        key: &[u8],
+        old: &[u8],
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
         let mut unknown = None;
         for _ in 0..3 {
-            let op = WriteOp::new(operation).assert_exists().entry_is(key, Some(old.to_vec()));
+            let op = begin.clone().entry_is(key, Some(old.to_vec()));
             let op = match new {
                 Some(new) => op.set_entry(key, new),
                 None => op.remove_entry(key),
@@ -288,7 +335,7 @@ impl FileSystem {
             && matches!(dentry.tag, Some(Tag::Emptying { token: seen, .. }) if seen == *token)
         {
             if self.now_ms() < *due_ms {
-                return Ok(Settled::Wait);
+                return Ok(Settled::Wait(None));
             }
             let raw = above.raw(&name_key(name)).unwrap_or_default();
             if !self.untag(*parent, name, &raw, &dentry)? {
@@ -312,56 +359,88 @@ impl FileSystem {
         Ok(look.record::<Move>(&key)?.zip(look.raw(&key)))
     }
 
-    /// What a name stands for at the moment: a dentry that was moved away is none.
-    pub(super) fn visible(&self, directory: Id, name: &str, mut seen: Option<Dentry>) -> Result<Option<Dentry>> {
+    /// What a name stands for at the moment: a dentry that was moved away is none, one that is staged is what its transaction
+    /// says.
+    pub(super) fn visible(&self, directory: Id, name: &str, seen: Option<Dentry>) -> Result<Option<Dentry>> {
+        self.visible_among(directory, name, seen, &mut Fates::default())
+    }
+
+    /// The same, of one of many names, whose transactions are asked once.
+    pub(super) fn visible_among(
+        &self,
+        directory: Id,
+        name: &str,
+        mut seen: Option<Dentry>,
+        fates: &mut Fates,
+    ) -> Result<Option<Dentry>> {
         loop {
             let Some(dentry) = seen else { return Ok(None) };
-            let Some(Tag::Moving { to, transaction }) = dentry.tag else { return Ok(Some(dentry)) };
-            match self.verdict(to, transaction)?.map(|(record, _)| record.verdict) {
-                Some(Verdict::Committed) => return Ok(None),
-                Some(Verdict::Pending) => return Ok(Some(dentry)),
-                Some(Verdict::Aborted) | None => {
-                    // Between our two looks the move may have been committed, carried out and forgotten.
-                    let again = self.look(directory, vec![name_key(name)])?;
-                    let again = again.map(|look| look.dentry(name)).transpose()?.flatten();
-                    if again.as_ref().is_some_and(|again| again.stamp == dentry.stamp) {
-                        return Ok(again);
+            match &dentry.tag {
+                None | Some(Tag::Emptying { .. }) => return Ok(Some(dentry)),
+                Some(Tag::Moving { to, transaction }) => {
+                    match self.verdict(*to, *transaction)?.map(|(record, _)| record.verdict) {
+                        Some(Verdict::Committed) => return Ok(None),
+                        Some(Verdict::Pending) => return Ok(Some(dentry)),
+                        Some(Verdict::Aborted) | None => {}
                     }
-                    seen = again;
                 }
+                Some(Tag::Staged { transaction, .. }) => match fates.of(self, *transaction)? {
+                    Fate::Committed => return Ok(Some(dentry)),
+                    Fate::Open { .. } | Fate::Aborted => return Ok(dentry.before()),
+                    Fate::Gone => {}
+                },
             }
+            // Between our two looks it may have been committed, carried out and forgotten.
+            let again = self.look(directory, vec![name_key(name)])?;
+            let again = again.map(|look| look.dentry(name)).transpose()?.flatten();
+            if let Some(again) = again.as_ref().filter(|again| again.stamp == dentry.stamp) {
+                return Ok(again.before());
+            }
+            seen = again;
         }
     }
 
     /// Gets a tag out of the way of a change.
     pub(super) fn settle(&self, directory: Id, name: &str, raw: &[u8], dentry: &Dentry) -> Result<Settled> {
-        match dentry.tag {
-            None => {}
+        match &dentry.tag {
+            None => Ok(Settled::Free),
             Some(Tag::Emptying { due_ms, .. }) => {
-                if self.now_ms() < due_ms {
-                    return Ok(Settled::Wait);
+                if self.now_ms() < *due_ms {
+                    return Ok(Settled::Wait(None));
                 }
                 self.untag(directory, name, raw, dentry)?;
+                Ok(Settled::Free)
             }
-            Some(Tag::Moving { to, transaction }) => {
-                let record = self.verdict(to, transaction)?;
-                match record.as_ref().map(|(record, _)| record.verdict) {
-                    Some(Verdict::Committed) => {
-                        self.swap("finish moving", directory, &name_key(name), raw, None)?;
-                    }
-                    Some(Verdict::Aborted) | None => {
-                        self.untag(directory, name, raw, dentry)?;
-                    }
-                    Some(Verdict::Pending) => {
-                        let Some((record, stored)) = record else { return Ok(Settled::Free) };
-                        if self.now_ms() < record.due_ms {
-                            return Ok(Settled::Wait);
-                        }
-                        // From here on it cannot be committed, and only then is the tag removed.
-                        if self.abort_move(to, transaction, &record, &stored)? {
-                            self.untag(directory, name, raw, dentry)?;
-                        }
-                    }
+            Some(Tag::Moving { to, transaction }) => self.settle_move(directory, name, raw, dentry, *to, *transaction),
+            Some(Tag::Staged { transaction, .. }) => self.settle_staged(directory, name, raw, dentry, *transaction),
+        }
+    }
+
+    fn settle_move(
+        &self,
+        directory: Id,
+        name: &str,
+        raw: &[u8],
+        dentry: &Dentry,
+        to: Id,
+        transaction: Id,
+    ) -> Result<Settled> {
+        let record = self.verdict(to, transaction)?;
+        match record.as_ref().map(|(record, _)| record.verdict) {
+            Some(Verdict::Committed) => {
+                self.swap("finish moving", directory, &name_key(name), raw, None)?;
+            }
+            Some(Verdict::Aborted) | None => {
+                self.untag(directory, name, raw, dentry)?;
+            }
+            Some(Verdict::Pending) => {
+                let Some((record, stored)) = record else { return Ok(Settled::Free) };
+                if self.now_ms() < record.due_ms {
+                    return Ok(Settled::Wait(None));
+                }
+                // From here on it cannot be committed, and only then is the tag removed.
+                if self.abort_move(to, transaction, &record, &stored)? {
+                    self.untag(directory, name, raw, dentry)?;
                 }
             }
         }
@@ -483,20 +562,20 @@ impl FileSystem {
                 return Err(retry.error(Problem::LeaseLost));
             }
             if let Some(there) = there {
-                if there.tag.is_some() && self.visible(parent, name, Some(there.clone()))?.is_none() {
+                let Some(seen) = self.visible(parent, name, Some(there.clone()))? else {
                     let raw = look.raw(&name_key).unwrap_or_default();
-                    if self.settle(parent, name, &raw, &there)? == Settled::Wait {
-                        retry.wait()?;
+                    if let Settled::Wait(holder) = self.settle(parent, name, &raw, &there)? {
+                        retry.wait(holder)?;
                     }
                     continue;
-                }
+                };
                 if asked || has_files {
                     // Ours may still come, and must find no intent.
                     let _ = self.condemn(parent, new.id, &new.intent, Node::Directory(new.id));
                 } else {
                     self.forget_directory(parent, new.id, &intent_key, &new.intent);
                 }
-                return Ok(Made::There(there.node));
+                return Ok(Made::There(seen.node));
             }
             let op = self
                 .in_live(OPERATION)
@@ -535,8 +614,8 @@ impl FileSystem {
                     return Ok(None);
                 }
                 let raw = look.raw(&name_key(name)).unwrap_or_default();
-                if self.settle(parent, name, &raw, &there)? == Settled::Wait {
-                    retry.wait()?;
+                if let Settled::Wait(holder) = self.settle(parent, name, &raw, &there)? {
+                    retry.wait(holder)?;
                 }
                 continue;
             }
@@ -594,7 +673,7 @@ pub(super) struct NewDirectory {
 impl NewDirectory {
     /// Makes its object.
     pub fn make(&self, fs: &FileSystem) -> Result<()> {
-        make_object(&*fs.inner.meta, self.id)
+        make_object(&*fs.inner.meta, self.id, b"-")
     }
 }
 

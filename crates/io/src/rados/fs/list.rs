@@ -5,6 +5,7 @@ use std::fmt;
 use super::super::{Problem, Result};
 use super::path::Path;
 use super::record::{Dentry, NAMES, Node, name_key};
+use super::transaction::Fates;
 use super::{FileSystem, Id};
 
 /// Entries asked for at once. OSDs give no more than this many, by default.
@@ -90,10 +91,10 @@ impl FileSystem {
         let after = after.map_or_else(Vec::new, name_key);
         let Some(look) = self.look_page(directory, NAMES, &after, PAGE_ENTRIES)? else { return Ok(None) };
         let mut page = Page::default();
-        let mut last = None;
+        let (mut last, mut fates) = (None, Fates::default());
         for (key, value) in look.entries() {
             let name = String::from_utf8_lossy(&key[NAMES.len()..]).into_owned();
-            if let Some(dentry) = self.visible(directory, &name, Some(look.decode(key, value)?))? {
+            if let Some(dentry) = self.visible_among(directory, &name, Some(look.decode(key, value)?), &mut fates)? {
                 page.entries.push(Entry::of(&name, &dentry));
             }
             last = Some(name);

@@ -5,7 +5,8 @@
 //! |---|---|---|
 //! | `super` | names | version, features, chunk size, data pool: text, a line each ([`superblock`]) |
 //! | `d.ID` | names | a directory: its names and its unfinished business as entries ([`record`]), its state as attributes |
-//! | `g.SHARD` | names | which directories have unfinished business |
+//! | `t.ID` | names | a transaction: how it stands, its task attempts, what its commit touches ([`transaction`]) |
+//! | `g.SHARD` | names | which directories have unfinished business, and which transactions there are |
 //! | `moves` | names | whose turn it is to move a directory into another one |
 //! | `f.ID.N` | data | chunk N of what writer ID has written, once, and the CRC-32C of each block of it as an attribute |
 //!
@@ -35,6 +36,8 @@
 //!   removal makes the operation that would give it a name fail for ever (it compares with the intent); or a name, which the
 //!   same operation took away. No clock and no lease has a part in this: a lease only says when it is polite.
 //! - *All garbage is found*: chunks are written only under an intent that is there, and says how many there may be.
+//! - A file that a *transaction* has staged is the one thing that two entries may know: its attempt's and a name that is tagged. Which of
+//!   them counts is what the transaction's state says, and that changes once.
 //! - *An operation that got no answer* may happen later. It compares with bytes that were never there before and never will be
 //!   again, so it happens at most once, and whoever has replaced what it compares with has made it impossible. That *nothing*
 //!   is there is no such comparison: it holds again later. So what begins with nothing, an intent or the record of a move, is
@@ -48,8 +51,8 @@
 //! what it said. A client whose first half is from before that finds another `-`, one whose second half was faster makes the
 //! collector's step fail.
 //!
-//! # Renames, removals, collection
-//! The headers of [`rename`], [`remove`] and [`collect`] have their protocols.
+//! # Renames, removals, collection, transactions
+//! The headers of [`rename`], [`remove`], [`collect`] and [`transaction`] have their protocols.
 //!
 //! # What is not promised
 //! - One listing is not of one moment: pages are.
@@ -71,8 +74,10 @@ mod read;
 mod record;
 mod remove;
 mod rename;
+mod side_by_side;
 mod superblock;
 mod times;
+mod transaction;
 mod tree;
 mod write;
 
@@ -80,7 +85,8 @@ mod write;
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use check::{Depth, Findings};
@@ -89,6 +95,7 @@ pub use collect::Collected;
 pub use id::Id;
 pub use list::{Entry, Kind, Page};
 pub use read::{File, Piece, Reader};
+pub use transaction::{TaskAttempt, Transaction, TransactionOptions, TransactionState, TransactionStatus};
 pub use tree::TreeWriter;
 pub use write::{Replace, Writer};
 
@@ -96,7 +103,7 @@ use super::{Cluster, Code, Error, Objects, Problem, ReadOp, Result, WriteOp};
 use budget::Budget;
 use clock::millis;
 use path::Path;
-use superblock::Superblock;
+use superblock::{Feature, Superblock};
 
 /// How a client works; nothing here is stored, but for `chunk_bytes` when a file system is made.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +122,8 @@ pub struct FsOptions {
     pub move_lease: Duration,
     /// How long to go on trying while others are in the way.
     pub patience: Duration,
+    /// Objects that the commit of a transaction works on at once, each by a thread.
+    pub at_once: usize,
 }
 
 impl Default for FsOptions {
@@ -127,6 +136,7 @@ impl Default for FsOptions {
             grace: Duration::from_secs(3600),
             move_lease: Duration::from_secs(60),
             patience: Duration::from_secs(120),
+            at_once: 32,
         }
     }
 }
@@ -145,6 +155,10 @@ struct Inner {
     budget: Budget,
     options: FsOptions,
     superblock: Superblock,
+    /// Those of the superblock, and those that were added since.
+    features: Mutex<BTreeSet<Feature>>,
+    /// Transactions that are committed, and will not be anything else.
+    committed: Mutex<BTreeSet<Id>>,
 }
 
 impl FileSystem {
@@ -178,7 +192,7 @@ impl FileSystem {
     ) -> Result<Self> {
         let superblock = Superblock::new(data_pool, options.chunk_bytes)?;
         // These first: a file system that is there has them.
-        directory::make_object(&*meta, Id::ROOT)?;
+        directory::make_object(&*meta, Id::ROOT, b"-")?;
         meta.write(rename::TURNS, WriteOp::new("make").create())?;
         let names = ReadOp::new("look at").page(record::NAMES, Vec::new(), 1);
         let has_names = !meta.read(&directory::object_of(Id::ROOT), names)?.entries.is_empty();
@@ -209,7 +223,18 @@ impl FileSystem {
         superblock: Superblock,
     ) -> Self {
         let budget = Budget::new(options.in_flight_bytes);
-        Self { inner: Arc::new(Inner { meta, data, clock, budget, options, superblock }) }
+        let (features, committed) = (Mutex::new(superblock.features.clone()), Mutex::default());
+        Self { inner: Arc::new(Inner { meta, data, clock, budget, options, superblock, features, committed }) }
+    }
+
+    /// Has the superblock say that something is used that not every version knows.
+    fn use_feature(&self, feature: Feature) -> Result<()> {
+        let known = || self.inner.features.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known().contains(&feature) {
+            let now = Superblock::add_feature(&*self.inner.meta, feature)?;
+            *known() = now.features;
+        }
+        Ok(())
     }
 
     /// The name to use in messages.
@@ -250,20 +275,24 @@ struct Retry<'a> {
 impl Retry<'_> {
     /// Somebody was faster.
     fn again(&mut self) -> Result<()> {
+        self.again_behind(None)
+    }
+
+    /// Somebody is in the middle of something: this transaction, or something short.
+    fn wait(&mut self, holder: Option<Id>) -> Result<()> {
+        self.pause_ms = self.pause_ms.max(5);
+        self.again_behind(holder)
+    }
+
+    fn again_behind(&mut self, holder: Option<Id>) -> Result<()> {
         if self.fs.now_ms() >= self.until_ms {
-            return Err(self.error(Problem::Busy));
+            return Err(self.error(holder.map_or(Problem::Busy, Problem::InTransaction)));
         }
         if self.pause_ms > 0 {
             self.fs.inner.clock.sleep(Duration::from_millis(self.pause_ms));
         }
         self.pause_ms = (self.pause_ms * 2).clamp(1, 200);
         Ok(())
-    }
-
-    /// Somebody is in the middle of something.
-    fn wait(&mut self) -> Result<()> {
-        self.pause_ms = self.pause_ms.max(5);
-        self.again()
     }
 
     fn error(&self, problem: Problem) -> Error {

@@ -6,6 +6,9 @@
 //! | `i/ID` | [`Intent`] | somebody is about to give a name to this file or directory |
 //! | `x/ID` | [`Garbage`] | nothing names this file or directory any more |
 //! | `r/ID` | [`Move`] | a rename into this directory from another one |
+//! | `s/ID` | [`Mark`] | names of this directory are staged by this transaction |
+//!
+//! Those of a transaction's object are in `transaction::object`.
 //!
 //! All numbers are little-endian. A value begins with its version and ends with the CRC-32C of all before it. No two values
 //! that were ever stored under one key are equal: each has a random stamp, so that "is still what I have seen" can be asked
@@ -69,13 +72,41 @@ impl Extent {
     }
 }
 
-/// What somebody is doing with a dentry: see `rename` and `remove`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Dentry {
+    /// What this name stood for before it was staged; the same, if it is not staged. It keeps its tag.
+    pub fn before(&self) -> Option<Self> {
+        match &self.tag {
+            Some(Tag::Staged { before, .. }) => {
+                let Before { mtime_ms, node } = before.clone()?;
+                Some(Self { mtime_ms, node, ..self.clone() })
+            }
+            _ => Some(self.clone()),
+        }
+    }
+}
+
+/// What somebody is doing with a dentry: see `rename`, `remove` and `transaction`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// It is being moved into another directory, which has the record of this transaction.
     Moving { to: Id, transaction: Id },
     /// The directory is being removed, if it is empty.
     Emptying { token: Id, due_ms: u64 },
+    /// It counts if this transaction is committed. Else what was before does, if anything was.
+    Staged { transaction: Id, before: Option<Before> },
+}
+
+/// What a staged name stood for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Before {
+    pub mtime_ms: u64,
+    pub node: Node,
+}
+
+/// Something is so, and says no more than that. Its stamp tells this one from any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    pub stamp: Id,
 }
 
 /// A promise to link something soon, or to have it removed.
@@ -119,6 +150,7 @@ pub const NAMES: &[u8] = b"n/";
 pub const INTENTS: &[u8] = b"i/";
 pub const GARBAGE: &[u8] = b"x/";
 pub const MOVES: &[u8] = b"r/";
+pub const STAGED: &[u8] = b"s/";
 
 pub fn name_key(name: &str) -> Vec<u8> {
     [NAMES, name.as_bytes()].concat()
@@ -168,7 +200,7 @@ impl<'a> Bytes<'a> {
         Some(*first)
     }
 
-    fn u8(&mut self) -> Option<u8> {
+    pub fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|[byte]| byte)
     }
 
@@ -176,24 +208,24 @@ impl<'a> Bytes<'a> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn id(&mut self) -> Option<Id> {
+    pub fn id(&mut self) -> Option<Id> {
         self.array().map(u128::from_le_bytes).map(Id)
     }
 
-    fn rest(&mut self) -> &'a [u8] {
+    pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 }
 
-fn put_id(to: &mut Vec<u8>, id: Id) {
+pub fn put_id(to: &mut Vec<u8>, id: Id) {
     to.extend(id.0.to_le_bytes());
 }
 
-fn put_u64(to: &mut Vec<u8>, n: u64) {
+pub fn put_u64(to: &mut Vec<u8>, n: u64) {
     to.extend(n.to_le_bytes());
 }
 
@@ -241,17 +273,26 @@ impl Record for Dentry {
         put_id(to, self.stamp);
         put_u64(to, self.mtime_ms);
         self.node.put(to);
-        match self.tag {
+        match &self.tag {
             None => to.push(0),
             Some(Tag::Moving { to: directory, transaction }) => {
                 to.push(1);
-                put_id(to, directory);
-                put_id(to, transaction);
+                put_id(to, *directory);
+                put_id(to, *transaction);
             }
             Some(Tag::Emptying { token, due_ms }) => {
                 to.push(2);
-                put_id(to, token);
-                put_u64(to, due_ms);
+                put_id(to, *token);
+                put_u64(to, *due_ms);
+            }
+            Some(Tag::Staged { transaction, before }) => {
+                to.push(3);
+                put_id(to, *transaction);
+                to.push(u8::from(before.is_some()));
+                if let Some(before) = before {
+                    put_u64(to, before.mtime_ms);
+                    before.node.put(to);
+                }
             }
         }
     }
@@ -262,6 +303,15 @@ impl Record for Dentry {
             0 => None,
             1 => Some(Tag::Moving { to: from.id()?, transaction: from.id()? }),
             2 => Some(Tag::Emptying { token: from.id()?, due_ms: from.u64()? }),
+            3 => {
+                let transaction = from.id()?;
+                let before = match from.u8()? {
+                    0 => None,
+                    1 => Some(Before { mtime_ms: from.u64()?, node: Node::take(from)? }),
+                    _ => return None,
+                };
+                Some(Tag::Staged { transaction, before })
+            }
             _ => return None,
         };
         Some(Self { stamp, mtime_ms, node, tag })
@@ -321,6 +371,16 @@ impl Record for Move {
     }
 }
 
+impl Record for Mark {
+    fn put(&self, to: &mut Vec<u8>) {
+        put_id(to, self.stamp);
+    }
+
+    fn take(from: &mut Bytes<'_>) -> Option<Self> {
+        Some(Self { stamp: from.id()? })
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -351,10 +411,13 @@ mod tests {
             None,
             Some(Tag::Moving { to: Id(7), transaction: Id(8) }),
             Some(Tag::Emptying { token: Id(9), due_ms: 10 }),
+            Some(Tag::Staged { transaction: Id(11), before: None }),
+            Some(Tag::Staged { transaction: Id(11), before: Some(Before { mtime_ms: 12, node: file() }) }),
         ];
         for tag in tags {
             round_trip(&Dentry { stamp: Id(1), mtime_ms: 5, node: file(), tag });
         }
+        round_trip(&Mark { stamp: Id(1) });
         round_trip(&Intent { stamp: Id(1), due_ms: 5, node: Node::Directory(Id(6)) });
         round_trip(&Garbage { stamp: Id(1), since_ms: 5, condemned: true, node: file() });
         for verdict in [Verdict::Pending, Verdict::Committed, Verdict::Aborted] {

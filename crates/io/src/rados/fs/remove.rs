@@ -69,8 +69,8 @@ impl FileSystem {
             let Some(dentry) = look.dentry(name)? else { return Err(retry.error(Problem::NotFound)) };
             let raw = look.raw(&key).unwrap_or_default();
             if dentry.tag.is_some() {
-                if self.settle(parent, name, &raw, &dentry)? == Settled::Wait {
-                    retry.wait()?;
+                if let Settled::Wait(holder) = self.settle(parent, name, &raw, &dentry)? {
+                    retry.wait(holder)?;
                 }
                 continue;
             }
@@ -95,8 +95,8 @@ impl FileSystem {
             self.revive(&look)?;
             retry.again()?;
         }
-        if !self.is_empty(id)? {
-            return Err(retry.error(Problem::NotEmpty));
+        if let Some(problem) = self.in_the_way(id)? {
+            return Err(retry.error(problem));
         }
         let garbage =
             Garbage { stamp: self.new_id()?, since_ms: self.now_ms(), condemned: false, node: Node::Directory(id) };
@@ -129,20 +129,29 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Whether a directory has no names. Those that were moved away are none.
-    fn is_empty(&self, id: Id) -> Result<bool> {
+    /// Why a directory is not empty. Names that were moved away are none; those that are staged are, until their transaction has
+    /// ended: it may be committed when the directory is gone.
+    fn in_the_way(&self, id: Id) -> Result<Option<Problem>> {
         let mut after = Vec::new();
-        loop {
-            let Some(look) = self.look_page(id, NAMES, &after, 64)? else { return Ok(true) };
+        'page: loop {
+            let Some(look) = self.look_page(id, NAMES, &after, 64)? else { return Ok(None) };
             for (key, value) in look.entries() {
                 let name = String::from_utf8_lossy(&key[NAMES.len()..]).into_owned();
-                if self.visible(id, &name, Some(look.decode(key, value)?))?.is_some() {
-                    return Ok(false);
+                let dentry: Dentry = look.decode(key, value)?;
+                if let Some(Tag::Staged { .. }) = dentry.tag {
+                    match self.settle(id, &name, value, &dentry)? {
+                        Settled::Wait(holder) => return Ok(Some(holder.map_or(Problem::Busy, Problem::InTransaction))),
+                        // It is what it is to be: whether that is anything is to be seen.
+                        Settled::Free => continue 'page,
+                    }
+                }
+                if self.visible(id, &name, Some(dentry))?.is_some() {
+                    return Ok(Some(Problem::NotEmpty));
                 }
             }
             match look.entries().last() {
                 Some((key, _)) if look.more() => after.clone_from(key),
-                _ => return Ok(true),
+                _ => return Ok(None),
             }
         }
     }
@@ -167,8 +176,8 @@ impl FileSystem {
             };
             let raw = look.raw(&key).unwrap_or_default();
             if dentry.tag.is_some() {
-                if self.settle(parent, name, &raw, &dentry)? == Settled::Wait {
-                    retry.wait()?;
+                if let Settled::Wait(holder) = self.settle(parent, name, &raw, &dentry)? {
+                    retry.wait(holder)?;
                 }
                 continue;
             }

@@ -29,7 +29,7 @@
 
 use super::super::objects::{ReadOp, WriteOp};
 use super::super::{Error, Problem, Result};
-use super::directory::{Look, Outcome, Settled, State, object_of};
+use super::directory::{Look, Outcome, Settled, State, comparisons_first, object_of};
 use super::path::Path;
 use super::record::{Dentry, GARBAGE, Garbage, MOVES, Move, Node, Record, Tag, Verdict, id_key, name_key};
 use super::write::Replace;
@@ -51,8 +51,17 @@ enum Attempt {
     Done,
     /// Somebody was faster.
     Again,
-    /// Somebody is in the middle of something.
-    Wait,
+    /// Somebody is in the middle of something: a transaction, or something short.
+    Wait(Option<Id>),
+}
+
+impl From<Settled> for Attempt {
+    fn from(settled: Settled) -> Self {
+        match settled {
+            Settled::Free => Self::Again,
+            Settled::Wait(holder) => Self::Wait(holder),
+        }
+    }
 }
 
 impl FileSystem {
@@ -96,7 +105,7 @@ impl FileSystem {
             match attempt? {
                 Attempt::Done => return Ok(()),
                 Attempt::Again => retry.again()?,
-                Attempt::Wait => retry.wait()?,
+                Attempt::Wait(holder) => retry.wait(holder)?,
             }
         }
     }
@@ -118,8 +127,8 @@ impl FileSystem {
                 return Ok(());
             }
             if let Some(settled) = self.settle_both(&look, &[from.name, to])? {
-                if settled == Settled::Wait {
-                    retry.wait()?;
+                if let Settled::Wait(holder) = settled {
+                    retry.wait(holder)?;
                 }
                 continue;
             }
@@ -210,7 +219,7 @@ impl FileSystem {
         // Step 1. What cannot be is found out before anything is tagged.
         let mut there = self.look_live(to.directory, vec![name_key(to.name)], retry)?;
         if let Some(settled) = self.settle_both(&there, &[to.name])? {
-            return Ok(if settled == Settled::Wait { Attempt::Wait } else { Attempt::Again });
+            return Ok(settled.into());
         }
         if self.replacing(&mut there, to.name, target, replace, node)?.is_none() {
             return Ok(Attempt::Again);
@@ -281,7 +290,7 @@ impl FileSystem {
         let key = name_key(from.name);
         let look = self.look_live(from.directory, vec![key.clone()], retry)?;
         if let Some(settled) = self.settle_both(&look, &[from.name])? {
-            return Ok(Err(if settled == Settled::Wait { Attempt::Wait } else { Attempt::Again }));
+            return Ok(Err(settled.into()));
         }
         // Another one would need another turn.
         let Some(dentry) = look.dentry(from.name)?.filter(|dentry| dentry.node == *node) else {
@@ -328,8 +337,8 @@ impl FileSystem {
                 _ => return Err(retry.error(Problem::Busy)),
             }
             if let Some(settled) = self.settle_both(&look, &[to.name])? {
-                if settled == Settled::Wait {
-                    retry.wait()?;
+                if let Settled::Wait(holder) = settled {
+                    retry.wait(holder)?;
                 }
                 continue;
             }
@@ -369,7 +378,7 @@ impl FileSystem {
             if let Some(theirs) = &now
                 && !self.end_turn(theirs)?
             {
-                retry.wait()?;
+                retry.wait(None)?;
                 continue;
             }
             let op = WriteOp::new("take a turn in").assert_exists().entry_is(TURN, now).set_entry(TURN, turn.clone());
@@ -414,13 +423,4 @@ impl FileSystem {
         // If this fails, it ends with its lease.
         let _: std::result::Result<(), Error> = self.inner.meta.write(TURNS, op);
     }
-}
-
-/// Comparisons are looked at before anything is changed, on every kind of [`Objects`](super::super::Objects).
-fn comparisons_first(mut op: WriteOp) -> WriteOp {
-    use super::super::objects::WriteStep;
-    op.steps.sort_by_key(|step| {
-        !matches!(step, WriteStep::AssertExists | WriteStep::AttributeIs(..) | WriteStep::EntryIs(..))
-    });
-    op
 }

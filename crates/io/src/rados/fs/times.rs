@@ -21,8 +21,8 @@ impl FileSystem {
             let Some(dentry) = look.dentry(name)? else { return Err(retry.error(Problem::NotFound)) };
             let raw = look.raw(&key).unwrap_or_default();
             if dentry.tag.is_some() {
-                if self.settle(parent, name, &raw, &dentry)? == Settled::Wait {
-                    retry.wait()?;
+                if let Settled::Wait(holder) = self.settle(parent, name, &raw, &dentry)? {
+                    retry.wait(holder)?;
                 }
                 continue;
             }

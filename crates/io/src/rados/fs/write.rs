@@ -1,7 +1,8 @@
 //! Writing a file: an intent, chunks in parallel, a name.
 //!
 //! 1. Before the first chunk the directory has an intent, with a lease and the number of chunks that there may be. It is
-//!    renewed, with more chunks, before a chunk beyond them is sent, and when half of the lease is over.
+//!    renewed, with more chunks, before a chunk beyond them is sent, and when half of the lease is over. That of a file of a task
+//!    attempt is renewed when half of the grace time is over as well, if the attempt goes on.
 //! 2. Full chunks are sent as they come. A writer waits when its window is full, or all writers' budget.
 //! 3. [`Writer::close`] waits for all of them, then one operation takes the intent away and puts the name in its place.
 //!
@@ -14,11 +15,11 @@ use std::sync::Arc;
 
 use super::super::objects::{Pending, Spare, WriteOp};
 use super::super::{Code, Error, Problem, Result};
-use super::directory::{Outcome, Settled, object_of};
+use super::directory::{OF_TRANSACTION, Outcome, Settled, object_of};
 use super::path::Path;
 use super::read::{BLOCK_BYTES, CRCS, chunk_name};
 use super::record::{Dentry, Extent, FileNode, GARBAGE, Garbage, INTENTS, Intent, Node, Record, id_key, name_key};
-use super::{Entry, FileSystem, Id};
+use super::{Entry, FileSystem, FsOptions, Id};
 use crate::{Hop, Ledger};
 
 const OPERATION: &str = "write";
@@ -95,17 +96,34 @@ impl FileSystem {
         if let Some(problem) = refused(there.as_ref(), replace) {
             return Err(parsed.error(OPERATION, problem));
         }
-        let chunk_bytes = self.inner.superblock.chunk_bytes as usize;
-        Ok(Writer {
-            fs: self.clone(),
+        Writer::begin(self, path, directory, name.into(), replace, look.hint, seen, ledger)
+    }
+}
+
+impl Writer {
+    /// A file that is to have a name in a directory, which was last seen like this.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn begin(
+        fs: &FileSystem,
+        path: &str,
+        directory: Id,
+        name: String,
+        replace: Replace,
+        hint: Vec<u8>,
+        seen: Option<(Vec<u8>, Dentry)>,
+        ledger: Arc<Ledger>,
+    ) -> Result<Self> {
+        let chunk_bytes = fs.inner.superblock.chunk_bytes as usize;
+        Ok(Self {
+            fs: fs.clone(),
             path: path.into(),
             directory,
-            name: name.into(),
+            name,
             replace,
-            hint: look.hint,
+            hint,
             seen,
             // Another one with each intent.
-            id: self.new_id()?,
+            id: fs.new_id()?,
             intent: None,
             reserved: 0,
             renew_at_ms: 0,
@@ -115,7 +133,7 @@ impl FileSystem {
             chunks: 0,
             len: 0,
             in_flight: VecDeque::new(),
-            window: (self.inner.options.window_bytes / chunk_bytes).max(1),
+            window: (fs.inner.options.window_bytes / chunk_bytes).max(1),
             unanswered: false,
             failed: None,
             ledger,
@@ -123,7 +141,7 @@ impl FileSystem {
     }
 }
 
-fn refused(there: Option<&Dentry>, replace: Replace) -> Option<Problem> {
+pub(super) fn refused(there: Option<&Dentry>, replace: Replace) -> Option<Problem> {
     match (there.map(|dentry| &dentry.node), replace) {
         (None, Replace::Only(_)) => Some(Problem::Changed),
         (None, _) => None,
@@ -249,16 +267,23 @@ impl Writer {
             return Ok(());
         }
         let reserved = if self.chunks < self.reserved { self.reserved } else { (self.reserved * 2).max(FIRST_CHUNKS) };
-        let lease = self.fs.inner.options.lease;
+        let FsOptions { lease, grace, .. } = self.fs.inner.options;
+        // What a task attempt has written goes a grace time after it has ended: it must have heard of that before.
+        let good_for = if self.is_staged() { (lease / 2).min(grace / 2) } else { lease / 2 };
         match self.store_intent(reserved, self.fs.due_ms(lease)) {
             Ok(intent) => {
                 self.intent = Some(intent);
                 self.reserved = reserved;
-                self.renew_at_ms = now_ms.saturating_add(super::millis(lease / 2));
+                self.renew_at_ms = now_ms.saturating_add(super::millis(good_for));
                 Ok(())
             }
             Err(error) => self.fail(error),
         }
+    }
+
+    /// Whether it is a task attempt's.
+    fn is_staged(&self) -> bool {
+        self.hint.starts_with(OF_TRANSACTION)
     }
 
     /// The file, if it has all chunks that are promised.
@@ -277,9 +302,15 @@ impl Writer {
         if let Some(old) = &self.intent {
             let intent = Intent { stamp: self.fs.new_id()?, due_ms, node: self.node(reserved) }.encode();
             let key = id_key(INTENTS, self.id);
-            return match self.fs.swap(OPERATION, self.directory, &key, old, Some(&intent))? {
+            // A directory with files being written may be about to be removed, and stay; an attempt that has ended has ended.
+            let (begin, problem) = if self.is_staged() {
+                (self.fs.in_live(OPERATION), Problem::AttemptEnded)
+            } else {
+                (WriteOp::new(OPERATION).assert_exists(), Problem::LeaseLost)
+            };
+            return match self.fs.swap_in(begin, self.directory, &key, old, Some(&intent))? {
                 true => Ok(intent),
-                false => Err(self.error(Problem::LeaseLost)),
+                false => Err(self.error(problem)),
             };
         }
         let (fs, path_text) = (self.fs.clone(), self.path.clone());
@@ -320,7 +351,7 @@ impl Writer {
         let (key, intent_key, own_garbage) = (name_key(&self.name), id_key(INTENTS, self.id), id_key(GARBAGE, self.id));
         let node = Node::File(FileNode { id: self.id, extents: self.extents(self.len) });
         let dentry = Dentry { stamp: fs.new_id()?, mtime_ms: fs.now_ms(), node, tag: None };
-        let entry = Entry::of(&self.name, &dentry);
+        let entry = Entry::of(path.names.last().copied().unwrap_or_default(), &dentry);
         let mut asked = false;
         // First as it was when the file was begun, without looking.
         let mut known = true;
@@ -343,8 +374,8 @@ impl Writer {
             }
             known = false;
             if let Some((raw, there)) = self.seen.as_ref().filter(|(_, there)| there.tag.is_some()) {
-                if fs.settle(self.directory, &self.name, raw, there)? == Settled::Wait {
-                    retry.wait()?;
+                if let Settled::Wait(holder) = fs.settle(self.directory, &self.name, raw, there)? {
+                    retry.wait(holder)?;
                 }
                 continue;
             }

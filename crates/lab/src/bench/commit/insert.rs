@@ -171,7 +171,9 @@ impl Worker for SqlWorker<'_> {
 
 /// As many characters as there are bytes.
 fn text(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| char::from(b'a' + byte % 26)).collect()
+    let mut text = String::with_capacity(bytes.len());
+    text.extend(bytes.iter().map(|byte| char::from(b'a' + byte % 26)));
+    text
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {

@@ -1,0 +1,199 @@
+//! What is learnt from: features and a label as expressions over a table, a view, a file, what is registered, or a query.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::sqlparser::ast::{Expr, Query as SqlQuery};
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::query::Query;
+use crate::statement::normal;
+use crate::{Error, ErrorKind, Result, files, planner};
+
+/// Where rows come from. All are SQL's texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    /// Names it in messages.
+    pub function: &'static str,
+    /// A name, a path, or a query in brackets.
+    pub table: String,
+    /// Expressions, whose values are numbers.
+    pub features: Vec<String>,
+    pub label: String,
+}
+
+/// Operators that give rows: features, then the label.
+pub(super) struct Planned {
+    pub operators: Arc<dyn ExecutionPlan>,
+    /// What features are called.
+    pub features: Vec<String>,
+    /// And how they are written in SQL.
+    pub expressions: Vec<String>,
+    pub label_is_boolean: bool,
+}
+
+/// All columns but the label.
+const ALL: &str = "*";
+
+impl Source {
+    /// # Errors
+    /// Those of parsing and planning; [`ErrorKind::Invalid`] for columns that are no numbers.
+    pub async fn plan(&self, state: &SessionState, query: &Arc<Query>) -> Result<Planned> {
+        let table = self.from()?;
+        let features = match self.features.as_slice() {
+            [all] if all.trim() == ALL => self.all_columns(state, &table).await?,
+            texts => {
+                let mut features = Vec::new();
+                for text in texts {
+                    features.extend(self.expressions("features", text)?);
+                }
+                features
+            }
+        };
+        let label = match <[Expr; 1]>::try_from(self.expressions("label", &self.label)?) {
+            Ok([label]) => label,
+            Err(several) => {
+                return Err(self.invalid(format!("label is {} expressions, and must be one", several.len())));
+            }
+        };
+        let names = features.iter().map(name_of).collect::<Vec<_>>();
+        // Numbers for names: two features may be the same.
+        let columns = features.iter().chain([&label]).enumerate();
+        let columns = columns.map(|(place, expr)| format!("{expr} AS \"{place}\"")).collect::<Vec<_>>().join(", ");
+        let plan = self.logical(state, &format!("SELECT {columns} FROM {table}")).await?;
+        let label_is_boolean = self.check_types(&plan, &names)?;
+        // Rows are dealt out by hash, or stay where they are: in turns, where they go would depend on who is faster.
+        let mut state = state.clone();
+        state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
+        let operators = planner::physical_plan(&state, &plan, query).await?;
+        let expressions = features.iter().map(ToString::to_string).collect();
+        Ok(Planned { operators, features: names, expressions, label_is_boolean })
+    }
+
+    fn invalid(&self, problem: impl std::fmt::Display) -> Error {
+        Error::new(ErrorKind::Invalid, format!("{}: {problem}", self.function))
+    }
+
+    async fn logical(&self, state: &SessionState, text: &str) -> Result<LogicalPlan> {
+        planner::plan_text(state, text).await.map_err(|e| Error::from(e).about(self.function))
+    }
+
+    /// The table, as it is written after FROM.
+    fn from(&self) -> Result<String> {
+        let text = self.table.trim();
+        if text.starts_with('(') {
+            let query: Box<SqlQuery> = self.parse("table", text, |parser| {
+                parser.expect_token(&Token::LParen)?;
+                let query = parser.parse_query()?;
+                parser.expect_token(&Token::RParen)?;
+                Ok(query)
+            })?;
+            return Ok(format!("({query}) AS source"));
+        }
+        if files::is_path(text) {
+            return Ok(format!("'{}'", text.replace('\'', "''")));
+        }
+        let name = self.parse("table", text, |parser| parser.parse_object_name(false))?;
+        Ok(name.to_string())
+    }
+
+    fn expressions(&self, argument: &str, text: &str) -> Result<Vec<Expr>> {
+        self.parse(argument, text, |parser| parser.parse_comma_separated(Parser::parse_expr))
+    }
+
+    /// All of a text, and nothing but it.
+    fn parse<T>(
+        &self,
+        argument: &str,
+        text: &str,
+        parse: impl FnOnce(&mut Parser<'_>) -> std::result::Result<T, datafusion::sql::sqlparser::parser::ParserError>,
+    ) -> Result<T> {
+        let parsed = planner::tokens(text).and_then(|tokens| {
+            planner::parse_tokens(tokens, |parser| {
+                let parser = &mut parser.parser;
+                let outcome = parse(parser).and_then(|parsed| {
+                    parser.expect_token(&Token::EOF)?;
+                    Ok(parsed)
+                });
+                outcome.map_err(|e| datafusion::common::DataFusionError::from(e).into())
+            })
+        });
+        parsed.map_err(|e| {
+            Error::new(ErrorKind::Invalid, format!("{}: {argument} cannot be parsed: {}", self.function, e.message()))
+                .with_hint(format!("{argument} is SQL: names of columns, or expressions of them"))
+        })
+    }
+
+    /// The columns of the table without the label.
+    async fn all_columns(&self, state: &SessionState, table: &str) -> Result<Vec<Expr>> {
+        let plan = self.logical(state, &format!("SELECT * FROM {table}")).await?;
+        let label = self.expressions("label", &self.label)?.first().map(name_of);
+        let names = plan.schema().fields().iter().map(|field| field.name().clone());
+        let quoted = names.filter(|name| Some(name) != label.as_ref()).map(|name| quoted(&name));
+        let columns = quoted.collect::<Vec<_>>().join(", ");
+        if columns.is_empty() {
+            return Err(self.invalid("the table has no columns beside the label"));
+        }
+        self.expressions("features", &columns)
+    }
+
+    /// Whether the label is a boolean, if all columns are of use.
+    fn check_types(&self, plan: &LogicalPlan, names: &[String]) -> Result<bool> {
+        let fields = plan.schema().fields();
+        for (field, name) in fields.iter().zip(names) {
+            if let Some(hint) = no_number(field.data_type()) {
+                let what = described(field.data_type());
+                return Err(self.invalid(format!("feature {name} is {what}, and must be a number")).with_hint(hint));
+            }
+        }
+        let Some(label) = fields.get(names.len()) else { return Ok(false) };
+        if no_number(label.data_type()).is_some() {
+            let problem = format!("label {} is {}, and must be a number", self.label, described(label.data_type()));
+            let hint = "compare it: label => 'outcome = ''yes''' is a boolean";
+            return Err(self.invalid(problem).with_hint(hint));
+        }
+        Ok(label.data_type() == &DataType::Boolean)
+    }
+}
+
+/// What to do about a type that is none of numbers.
+fn no_number(data_type: &DataType) -> Option<&'static str> {
+    match data_type {
+        DataType::Boolean | DataType::Null => None,
+        number if number.is_numeric() => None,
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {
+            Some("date_part('epoch', d) is a number of seconds, date_part('dow', d) a day of the week")
+        }
+        _ => Some("CASE WHEN c = 'a' THEN 1 ELSE 0 END makes a number of each category"),
+    }
+}
+
+fn described(data_type: &DataType) -> &'static str {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "a text",
+        DataType::Dictionary(..) => "a category",
+        DataType::Date32 | DataType::Date64 => "a date",
+        DataType::Timestamp(..) => "a timestamp",
+        DataType::Time32(_) | DataType::Time64(_) => "a time",
+        DataType::Interval(_) | DataType::Duration(_) => "an interval",
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => "a list",
+        DataType::Struct(_) => "a struct",
+        _ => "no number",
+    }
+}
+
+/// What an expression is called: a column by its name, all else as it is written.
+fn name_of(expr: &Expr) -> String {
+    match expr {
+        Expr::Identifier(ident) => normal(ident),
+        other => other.to_string(),
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,84 @@
+//! Named arguments of table functions: `logregr_train('t', 'm', label => 'y')`.
+//!
+//! DataFusion's planner takes none for table functions. So `name => value` is handed on as a struct of one field,
+//! `named_struct('name', value)`, which is a constant when the function gets it ([`arguments`](crate::learn)). A table may be
+//! given as a query in brackets or by its bare name, which are handed on as their texts. Only functions of ours are
+//! treated so.
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
+    ObjectNamePart, TableFactor, TableFunctionArgs, Value,
+};
+
+use crate::learn;
+use crate::statement::normal;
+
+pub(super) fn rewrite_table(table: &mut TableFactor) {
+    let TableFactor::Table { name, args: Some(TableFunctionArgs { args, .. }), .. } = table else { return };
+    let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else { return };
+    let function = normal(ident);
+    if !learn::is_table_function(&function) {
+        return;
+    }
+    *name = ObjectName::from(vec![Ident::new(function)]);
+    for arg in args {
+        match arg {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => quote_table(expr),
+            FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), .. } => {
+                quote_table(expr);
+                let field = Expr::Value(Value::SingleQuotedString(normal(name)).into());
+                *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(named_struct(field, expr.clone())));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What names a table becomes its text.
+fn quote_table(expr: &mut Expr) {
+    let text = match expr {
+        Expr::Subquery(query) => format!("({query})"),
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => expr.to_string(),
+        _ => return,
+    };
+    *expr = Expr::Value(Value::SingleQuotedString(text).into());
+}
+
+fn named_struct(field: Expr, value: Expr) -> Expr {
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new("named_struct")]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: [field, value].map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))).into(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rewritten;
+
+    #[test]
+    fn names_become_structs_and_tables_texts() {
+        for (text, meant) in [
+            (
+                "SELECT * FROM LogRegr_Train(patients, 'm', label => 'a', features => ['b'])",
+                "SELECT * FROM logregr_train('patients', 'm', named_struct('label', 'a'), named_struct('features', ['b']))",
+            ),
+            (
+                "SELECT * FROM logregr_evaluate('m', (SELECT 'it''s' AS a FROM t))",
+                "SELECT * FROM logregr_evaluate('m', '(SELECT ''it''''s'' AS a FROM t)')",
+            ),
+            ("SELECT * FROM range(1, 2)", "SELECT * FROM range(1, 2)"),
+        ] {
+            assert_eq!(rewritten(text), meant);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Logistic regression by SQL: `logregr_train` over some million rows, whose model is known.
+//!
+//! 1. Rows are a function of their number alone ([`data`]), and are put into a table, or are Arrow batches in memory.
+//! 2. The statement runs once unmeasured, and then as often as asked; what counts is the median of the whole statement, from
+//!    its text to its last row: reading the table, as many passes as it takes, and keeping the model.
+//! 3. A model that is not what the labels were made by has no time: coefficients of noisy labels are within six standard errors,
+//!    and of labels that are separable it must say so, with coefficients in the right proportions.
+
+pub mod data;
+pub mod report;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow::array::{AsArray, RecordBatch, RecordBatchReader};
+use arrow::datatypes::{Float64Type, Int64Type};
+use futures::StreamExt;
+use onehop_engine::{Database, DatabaseOptions, Output, Relation, Session};
+use serde::{Deserialize, Serialize};
+
+use data::{FEATURES, Labels, MODEL, Made};
+use report::Measured;
+
+/// The result of the benchmark's steps.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The engine said no.
+    #[error("{0}")]
+    Engine(#[from] onehop_engine::Error),
+    /// The model is not that of the data.
+    #[error("the model of {labels} labels is wrong: {problem}")]
+    Wrong {
+        /// The labels.
+        labels: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Ended from outside.
+    #[error("the benchmark was cancelled")]
+    Cancelled,
+}
+
+/// Where the rows are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// In a table.
+    Table,
+    /// In Arrow's arrays, as a program has them.
+    Arrow,
+}
+
+/// One thing to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Point {
+    /// What the labels are like.
+    pub labels: Labels,
+    /// What makes the passes.
+    pub device: Device,
+}
+
+/// What makes the passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// The processor.
+    Cpu,
+    /// A GPU.
+    Gpu,
+}
+
+impl Device {
+    /// Why it cannot.
+    pub fn unavailable(self) -> Option<&'static str> {
+        match self {
+            Self::Cpu => None,
+            Self::Gpu => Some("logregr_train makes its passes on the CPU: there is no kernel for them"),
+        }
+    }
+}
+
+/// Rows to learn from, in a database of their own.
+pub struct Bench {
+    session: Session,
+    runtime: tokio::runtime::Runtime,
+    rows: u64,
+}
+
+impl Bench {
+    /// Makes the rows of both kinds of labels that are asked for: in a database at `path`, or in memory.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn new(
+        path: Option<&Path>,
+        settings: Vec<(String, String)>,
+        runtime: tokio::runtime::Runtime,
+        rows: u64,
+        source: Source,
+        labels: &[Labels],
+    ) -> Result<Self> {
+        let options = DatabaseOptions { settings, ..DatabaseOptions::default() };
+        let database = match path {
+            Some(path) => Database::open(path, &options)?,
+            None => Database::memory(&options)?,
+        };
+        let bench = Self { session: database.session()?, runtime, rows };
+        for labels in labels {
+            let (name, made) = (labels.name(), Made::new(rows, *labels));
+            match source {
+                Source::Arrow => {
+                    let schema = made.schema();
+                    let batches: std::result::Result<Vec<_>, _> = made.collect();
+                    let batches = batches.map_err(onehop_engine::Error::from)?;
+                    bench.session.register(name, Relation::of_batches(schema, batches))?;
+                }
+                Source::Table => {
+                    bench.session.register("made", Relation::of_reader(Box::new(made)))?;
+                    bench.all(&format!("CREATE OR REPLACE TABLE {name} AS SELECT * FROM made"))?;
+                    bench.session.unregister("made");
+                }
+            }
+        }
+        Ok(bench)
+    }
+
+    /// Trains so often, after once unmeasured.
+    ///
+    /// # Errors
+    /// The engine's; [`Error::Wrong`]; `cancel` was set.
+    pub fn measure(&self, point: Point, runs: usize, threads: usize, cancel: &AtomicBool) -> Result<Measured> {
+        let features: Vec<String> = (1..=FEATURES).map(|n| format!("x{n}")).collect();
+        let name = point.labels.name();
+        let train = format!(
+            "SELECT * FROM logregr_train('{name}', '{name}', label => 'y', features => '{}')",
+            features.join(", ")
+        );
+        let mut times = Vec::with_capacity(runs);
+        let mut passes = Vec::with_capacity(runs);
+        let mut found = Found::default();
+        for run in 0..=runs {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(Error::Cancelled);
+            }
+            let began = Instant::now();
+            let terms = self.all(&train)?;
+            let elapsed = began.elapsed();
+            if run > 0 {
+                times.push(elapsed);
+            }
+            found = Found::new(&terms, &self.facts(name)?);
+            found.check(point.labels)?;
+            if run > 0 {
+                passes.push(found.pass_seconds);
+            }
+        }
+        times.sort_unstable();
+        passes.sort_unstable_by(f64::total_cmp);
+        let seconds = times[times.len() / 2].as_secs_f64();
+        Ok(Measured {
+            point,
+            rows: self.rows,
+            features: FEATURES as u64,
+            threads: threads as u64,
+            runs: runs as u64,
+            seconds,
+            min_seconds: times.first().map_or(0.0, Duration::as_secs_f64),
+            max_seconds: times.last().map_or(0.0, Duration::as_secs_f64),
+            ms_per_pass: passes[passes.len() / 2] * 1e3 / found.iterations.max(1) as f64,
+            iterations: found.iterations,
+            rows_per_sec: self.rows as f64 / seconds,
+            log_likelihood: found.log_likelihood,
+            converged: found.converged,
+            warnings: found.warnings,
+        })
+    }
+
+    fn facts(&self, model: &str) -> Result<RecordBatch> {
+        let rows = self.all(&format!(
+            "SELECT log_likelihood, num_iterations, converged, coalesce(warnings, '') AS warnings, \
+                    seconds - read_seconds AS pass_seconds \
+             FROM onehop_models WHERE model_name = '{model}'"
+        ))?;
+        rows.into_iter().next().ok_or(Error::Wrong { labels: "these", problem: "there is none".into() })
+    }
+
+    /// The batches of a statement; none of one that has no rows.
+    fn all(&self, sql: &str) -> Result<Vec<RecordBatch>> {
+        self.runtime.block_on(async {
+            let mut batches = Vec::new();
+            if let Output::Rows(mut rows) = self.session.sql(sql).await? {
+                while let Some(batch) = rows.next().await {
+                    batches.push(batch?);
+                }
+            }
+            Ok(batches)
+        })
+    }
+}
+
+impl std::fmt::Debug for Bench {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bench").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+/// A model that was trained.
+#[derive(Debug, Default)]
+struct Found {
+    coefficients: Vec<f64>,
+    errors: Vec<Option<f64>>,
+    log_likelihood: f64,
+    iterations: u64,
+    converged: bool,
+    warnings: String,
+    pass_seconds: f64,
+}
+
+impl Found {
+    fn new(terms: &[RecordBatch], facts: &RecordBatch) -> Self {
+        let column = |place: usize| -> Vec<Option<f64>> {
+            terms.iter().flat_map(|batch| batch.column(place).as_primitive::<Float64Type>().iter()).collect()
+        };
+        let number = |place: usize| facts.column(place).as_primitive::<Float64Type>().value(0);
+        let warnings = arrow::compute::cast(facts.column(3), &arrow::datatypes::DataType::Utf8);
+        Self {
+            coefficients: column(1).into_iter().flatten().collect(),
+            errors: column(2),
+            log_likelihood: number(0),
+            iterations: facts.column(1).as_primitive::<Int64Type>().value(0) as u64,
+            converged: facts.column(2).as_boolean().value(0),
+            warnings: warnings.map_or_else(|e| e.to_string(), |text| text.as_string::<i32>().value(0).to_string()),
+            pass_seconds: number(4),
+        }
+    }
+
+    fn check(&self, labels: Labels) -> Result<()> {
+        const MOST_ERRORS: f64 = 6.0;
+        let wrong = |problem: String| Err(Error::Wrong { labels: labels.name(), problem });
+        if self.coefficients.len() != MODEL.len() {
+            return wrong(format!("it has {} terms", self.coefficients.len()));
+        }
+        match labels {
+            Labels::Noisy => {
+                for ((found, made), error) in self.coefficients.iter().zip(MODEL).zip(&self.errors) {
+                    if error.is_none_or(|error| (found - made).abs() > MOST_ERRORS * error) {
+                        return wrong(format!("a coefficient is {found}, and the labels were made with {made}"));
+                    }
+                }
+                if !self.converged {
+                    return wrong("it has not converged".into());
+                }
+            }
+            Labels::Separable => {
+                let scale = self.coefficients[0] / MODEL[0];
+                let apart = self.coefficients.iter().zip(MODEL).map(|(found, made)| (found / scale - made).abs());
+                if apart.fold(0.0, f64::max) > 0.1 || scale <= 1.0 {
+                    return wrong(format!("the coefficients are {:?}", self.coefficients));
+                }
+                if !self.warnings.contains("separate") {
+                    return wrong("it does not say that the labels are separable".into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_labels_are_learnt_from_tables_and_arrays() {
+        let labels = [Labels::Noisy, Labels::Separable];
+        for source in [Source::Table, Source::Arrow] {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            let threads = vec![("threads".to_string(), "2".to_string())];
+            let bench = Bench::new(None, threads, runtime, 150_000, source, &labels).unwrap();
+            for labels in labels {
+                let point = Point { labels, device: Device::Cpu };
+                let measured = bench.measure(point, 1, 2, &AtomicBool::new(false)).unwrap();
+                assert_eq!(measured.converged, labels == Labels::Noisy);
+                assert!(measured.seconds > 0.0 && measured.ms_per_pass > 0.0, "{measured:?}");
+            }
+            let cancelled =
+                bench.measure(Point { labels: Labels::Noisy, device: Device::Cpu }, 1, 2, &AtomicBool::new(true));
+            assert!(matches!(cancelled, Err(Error::Cancelled)));
+        }
+    }
+
+    #[test]
+    fn a_wrong_model_has_no_time() {
+        let found = Found { coefficients: vec![0.0; 5], errors: vec![Some(0.1); 5], ..Found::default() };
+        assert!(found.check(Labels::Noisy).is_err() && found.check(Labels::Separable).is_err());
+        assert!(Device::Gpu.unavailable().is_some() && Device::Cpu.unavailable().is_none());
+    }
+}

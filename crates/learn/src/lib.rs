@@ -1,0 +1,42 @@
+//! The arithmetic of machine learning in SQL: linear models by least squares and by maximum likelihood. No SQL, no Arrow,
+//! no threads, no I/O.
+//!
+//! Rows come as [`Chunk`]s of columns of doubles, whoever keeps them, and wherever. A method asks for *passes* over all of
+//! them, and says after each whether it wants another:
+//!
+//! ```text
+//!            where the next pass is to be
+//! method ─────────────────────────────────► Pass::add(chunk), chunk by chunk, any number of passes side by side
+//!   ▲                                               │ Pass::merge: always in the same order
+//!   └───────────────────────────────────────────────┘ sums: likelihood, gradient, information
+//! ```
+//!
+//! So a processor's threads, files, and devices with kernels of their own can all make passes, and a method knows none of
+//! them. The same chunks in the same passes, merged in the same order, give the same bits.
+//!
+//! - [`logistic`]: logistic regression, iteratively reweighted least squares.
+//! - [`linear`]: ordinary least squares.
+//! - [`evaluate`]: what a classifier's probabilities are worth.
+
+mod block;
+mod chunk;
+mod error;
+pub mod evaluate;
+mod exp;
+pub mod linear;
+pub mod logistic;
+mod model;
+mod pass;
+mod scaling;
+mod statistic;
+mod sums;
+mod symmetric;
+
+pub use chunk::{CHUNK_ROWS, Chunk};
+pub use error::{Error, Result};
+pub use model::{Aliased, Term, Warning};
+pub use pass::{Family, Pass, linear_predictor};
+pub use scaling::{Extents, Intercept, Scaling};
+
+/// Features that a model may have: the sums of a pass grow with their square.
+pub const MOST_FEATURES: usize = 1000;

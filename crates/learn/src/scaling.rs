@@ -1,0 +1,290 @@
+//! Features as a fit sees them: `z = (x - centre) * scale`.
+//!
+//! Sums of squares of what lies around 2,000, say, and varies by 10, have lost the digits that matter, and a matrix of
+//! features some of which are in thousandths and others in billions cannot be solved. Around its mean, by its deviation,
+//! a feature has neither problem. Any centre and scale gives the same model; so they need not be exact, only near.
+//!
+//! Without an intercept a feature must not be moved: then it is only scaled.
+
+use crate::symmetric::Symmetric;
+use crate::{Chunk, Error, Result};
+
+/// Whether a model has a term that is the same for all rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intercept {
+    /// It has.
+    Fitted,
+    /// It passes through zero.
+    None,
+}
+
+/// What is known of the columns of some rows: those of the features, then the target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Extents {
+    rows: u64,
+    columns: Vec<Extent>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Extent {
+    mean: f64,
+    /// The sum of squares around the mean.
+    squares: f64,
+    least: f64,
+    greatest: f64,
+}
+
+impl Extents {
+    /// Of no rows of so many features.
+    pub fn new(features: usize) -> Self {
+        let none = Extent { mean: 0.0, squares: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
+        Self { rows: 0, columns: vec![none; features + 1] }
+    }
+
+    /// Of a chunk.
+    pub fn of(chunk: &Chunk) -> Self {
+        let columns = (0..=chunk.features()).map(|column| Extent::of(chunk.feature(column))).collect();
+        Self { rows: chunk.rows() as u64, columns }
+    }
+
+    /// Of the rows of both (Chan, Golub and LeVeque 1979).
+    pub fn merge(&mut self, other: &Self) {
+        if other.rows == 0 {
+            return;
+        }
+        if self.rows == 0 {
+            self.clone_from(other);
+            return;
+        }
+        let (here, there) = (self.rows as f64, other.rows as f64);
+        for (own, other) in self.columns.iter_mut().zip(&other.columns) {
+            let apart = other.mean - own.mean;
+            own.mean += apart * (there / (here + there));
+            own.squares += other.squares + apart * apart * (here * there / (here + there));
+            own.least = own.least.min(other.least);
+            own.greatest = own.greatest.max(other.greatest);
+        }
+        self.rows += other.rows;
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Features.
+    pub fn features(&self) -> usize {
+        self.columns.len() - 1
+    }
+
+    /// The least and the greatest value of the target.
+    pub fn target_range(&self) -> (f64, f64) {
+        let target = self.target();
+        (target.least, target.greatest)
+    }
+
+    /// The sum of squares of the target around its mean, or around zero.
+    pub(crate) fn target_squares(&self, intercept: Intercept) -> f64 {
+        let target = self.target();
+        match intercept {
+            Intercept::Fitted => target.squares,
+            Intercept::None => target.squares + self.rows as f64 * target.mean * target.mean,
+        }
+    }
+
+    pub(crate) fn target_mean(&self) -> f64 {
+        self.target().mean
+    }
+
+    fn target(&self) -> &Extent {
+        &self.columns[self.columns.len() - 1]
+    }
+}
+
+impl Extent {
+    fn of(values: &[f64]) -> Self {
+        let Some(first) = values.first() else {
+            return Self { mean: 0.0, squares: 0.0, least: f64::INFINITY, greatest: f64::NEG_INFINITY };
+        };
+        // Around the first value: what rounding costs depends on how far values are from each other.
+        let mean = first + sum(values, |value| value - first) / values.len() as f64;
+        let squares = sum(values, |value| (value - mean) * (value - mean));
+        let (least, greatest) = range(values);
+        Self { mean, squares, least, greatest }
+    }
+}
+
+/// Partial sums, side by side, as a processor's registers have them.
+const LANES: usize = 16;
+
+fn sum(values: &[f64], of: impl Fn(f64) -> f64) -> f64 {
+    let (whole, rest) = values.as_chunks::<LANES>();
+    let mut sums = [0.0; LANES];
+    for values in whole {
+        for (sum, value) in sums.iter_mut().zip(values) {
+            *sum += of(*value);
+        }
+    }
+    sums.iter().sum::<f64>() + rest.iter().map(|value| of(*value)).sum::<f64>()
+}
+
+/// The least and the greatest, of numbers.
+fn range(values: &[f64]) -> (f64, f64) {
+    let (whole, rest) = values.as_chunks::<LANES>();
+    let (mut least, mut greatest) = ([f64::INFINITY; LANES], [f64::NEG_INFINITY; LANES]);
+    for values in whole {
+        for ((least, greatest), value) in least.iter_mut().zip(&mut greatest).zip(values) {
+            *least = if *value < *least { *value } else { *least };
+            *greatest = if *value > *greatest { *value } else { *greatest };
+        }
+    }
+    let least = least.iter().chain(rest).copied().fold(f64::INFINITY, f64::min);
+    (least, greatest.iter().chain(rest).copied().fold(f64::NEG_INFINITY, f64::max))
+}
+
+/// How a fit sees features.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scaling {
+    pub(crate) intercept: Intercept,
+    pub(crate) centres: Vec<f64>,
+    pub(crate) scales: Vec<f64>,
+    /// The greatest less the least value of each feature, scaled.
+    pub(crate) widths: Vec<f64>,
+    /// Whether all values of a feature are the same.
+    pub(crate) is_constant: Vec<bool>,
+    /// What the target is moved by, where a model moves it.
+    pub(crate) target_centre: f64,
+}
+
+/// A deviation that is this small beside the mean is what rounding left of a constant.
+const ROUNDING: f64 = 1e-14;
+
+impl Scaling {
+    /// By what is known of all rows.
+    ///
+    /// # Errors
+    /// [`Error::Range`] and [`Error::TargetRange`] for sums that doubles have no room for.
+    pub fn new(extents: &Extents, intercept: Intercept) -> Result<Self> {
+        let count = extents.features();
+        let mut scaling = Self {
+            intercept,
+            centres: vec![0.0; count],
+            scales: vec![1.0; count],
+            widths: vec![0.0; count],
+            is_constant: vec![false; count],
+            target_centre: if intercept == Intercept::Fitted { extents.target_mean() } else { 0.0 },
+        };
+        if !extents.target_squares(intercept).is_finite() {
+            return Err(Error::TargetRange);
+        }
+        let rows = extents.rows.max(1) as f64;
+        for (feature, extent) in extents.columns[..count].iter().enumerate() {
+            let around_zero = extent.squares + rows * extent.mean * extent.mean;
+            let deviation = (extent.squares / rows).sqrt();
+            if !around_zero.is_finite() {
+                return Err(Error::Range { feature });
+            }
+            let is_constant = extent.least == extent.greatest || deviation <= ROUNDING * extent.mean.abs();
+            let (centre, size) = match intercept {
+                Intercept::Fitted => (extent.mean, deviation),
+                Intercept::None => (0.0, (around_zero / rows).sqrt()),
+            };
+            // Squares of what is smaller are no numbers any more: such a column is as good as none.
+            let is_nothing = size < f64::MIN_POSITIVE.sqrt();
+            scaling.is_constant[feature] = is_nothing || (is_constant && intercept == Intercept::Fitted);
+            scaling.centres[feature] = centre;
+            scaling.scales[feature] = if scaling.is_constant[feature] { 0.0 } else { 1.0 / size };
+            scaling.widths[feature] = (extent.greatest - extent.least) * scaling.scales[feature];
+        }
+        Ok(scaling)
+    }
+
+    /// Features.
+    pub fn features(&self) -> usize {
+        self.centres.len()
+    }
+
+    /// Whether there is an intercept.
+    pub fn intercept(&self) -> Intercept {
+        self.intercept
+    }
+
+    /// A scaled model in the features' own units; both with the intercept first.
+    pub(crate) fn unscaled(&self, coefficients: &[f64]) -> Vec<f64> {
+        let mut own = Vec::with_capacity(coefficients.len());
+        own.push(coefficients[0]);
+        for (feature, coefficient) in coefficients[1..].iter().enumerate() {
+            let slope = coefficient * self.scales[feature];
+            own[0] -= slope * self.centres[feature];
+            own.push(slope);
+        }
+        own
+    }
+
+    /// The variances of terms and the condition number of the information in the features' own units.
+    ///
+    /// A row of own units is one of scaled units times `A`, so the information is `A' H A` and the covariance its inverse.
+    /// The smallest eigenvalue of the one is found as the largest of the other: the small ones of a matrix with large ones
+    /// beside them are mostly rounding.
+    pub(crate) fn in_own_units(
+        &self,
+        terms: &[usize],
+        information: &Symmetric,
+        covariance: &Symmetric,
+    ) -> (Vec<f64>, f64) {
+        let order = terms.len();
+        // The columns of `A`, and of the transpose of its inverse.
+        let mut into = vec![vec![0.0; order]; order];
+        let mut back = into.clone();
+        for (place, &term) in terms.iter().enumerate() {
+            let Some(feature) = term.checked_sub(1) else {
+                (into[place][place], back[place][place]) = (1.0, 1.0);
+                continue;
+            };
+            let (centre, scale) = (self.centres[feature], self.scales[feature]);
+            (into[place][place], back[place][place]) = (1.0 / scale, scale);
+            // The first term is the intercept then.
+            if self.intercept == Intercept::Fitted {
+                (into[place][0], back[0][place]) = (centre, -centre * scale);
+            }
+        }
+        let (information, covariance) = (information.transformed(&into), covariance.transformed(&back));
+        let variances = (0..order).map(|place| covariance.get(place, place)).collect();
+        (variances, (information.largest_eigenvalue() * covariance.largest_eigenvalue()).sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extents(values: &[f64]) -> Extents {
+        Extents::of(&Chunk::of_columns(&[values, &vec![0.0; values.len()]]))
+    }
+
+    #[test]
+    fn parts_together_are_what_the_whole_is() {
+        let values: Vec<f64> = (0..1000).map(|n| 1e9 + f64::from(n * n % 97)).collect();
+        let whole = extents(&values);
+        let mut parts = Extents::new(1);
+        for part in values.chunks(37) {
+            parts.merge(&extents(part));
+        }
+        assert_eq!(parts.rows(), 1000);
+        let (part, whole) = (parts.columns[0], whole.columns[0]);
+        assert!((part.mean - whole.mean).abs() < 1e-5 && (part.squares / whole.squares - 1.0).abs() < 1e-7);
+        assert_eq!((part.least, part.greatest), (whole.least, whole.greatest));
+    }
+
+    #[test]
+    fn constants_are_seen_and_sums_that_are_no_numbers_refused() {
+        for values in [[0.1; 7], [1e300; 7], [0.0; 7]] {
+            let scaling = Scaling::new(&extents(&values), Intercept::Fitted);
+            assert!(scaling.map_or(values[0] > 1e200, |scaling| scaling.is_constant[0]), "{values:?}");
+        }
+        let scaling = Scaling::new(&extents(&[2.0; 7]), Intercept::None);
+        assert!(scaling.is_ok_and(|scaling| !scaling.is_constant[0] && scaling.scales[0] == 0.5));
+        let huge = extents(&[1e200, -1e200]);
+        assert_eq!(Scaling::new(&huge, Intercept::Fitted), Err(Error::Range { feature: 0 }));
+    }
+}
