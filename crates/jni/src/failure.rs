@@ -1,6 +1,6 @@
 //! What went wrong, as a word that Java sorts by and a sentence for people.
 
-use onehop_io::rados::{BadUrl, Code, Error, Problem};
+use onehop_io::rados::{BadUrl, Code, Error, Problem, TransactionProblem};
 
 use crate::handles::BadHandle;
 
@@ -48,7 +48,17 @@ fn word(error: &Error) -> &'static str {
         Error::Corrupt { .. } => "CORRUPT",
         Error::Unknown { .. } => "UNKNOWN_VERSION",
         // It has ended, or another attempt counts.
-        Error::Transaction { .. } => "CHANGED",
+        Error::Transaction { problem, .. } => match problem {
+            TransactionProblem::OutcomeUnknown => "OUTCOME_UNKNOWN",
+            TransactionProblem::BadName => "BAD_NAME",
+            TransactionProblem::OtherAttempt(_) => "OTHER_ATTEMPT",
+            TransactionProblem::Committing => "BUSY",
+            TransactionProblem::NotThere
+            | TransactionProblem::Committed
+            | TransactionProblem::Aborted
+            | TransactionProblem::AttemptAborted
+            | TransactionProblem::AttemptCommitted => "ENDED",
+        },
         Error::Cluster { code, .. } | Error::Object { code, .. } => match *code {
             Code::TIMED_OUT => "TIMED_OUT",
             Code::NO_SPACE => "NO_SPACE",

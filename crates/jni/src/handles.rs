@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use onehop_io::rados::fs::TaskAttempt;
+
 use crate::input::Input;
 use crate::mount::Mount;
 use crate::output::Output;
@@ -21,6 +23,8 @@ pub enum Object {
     Input(Arc<Input>),
     /// A file that is written.
     Output(Arc<Output>),
+    /// An attempt at a task of a transaction.
+    TaskAttempt(Arc<TaskAttempt>),
 }
 
 /// One of the kinds.
@@ -55,7 +59,7 @@ macro_rules! kinds {
     };
 }
 
-kinds!(Mount: "file system", Input: "input stream", Output: "output stream");
+kinds!(Mount: "file system", Input: "input stream", Output: "output stream", TaskAttempt: "task attempt");
 
 /// A number that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jni::errors::ErrorPolicy;
 use jni::objects::{JByteArray, JByteBuffer, JClass, JIntArray, JLongArray, JObjectArray, JString, JValue};
@@ -14,7 +15,7 @@ use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned, jni_sig, jni_str};
 use onehop_io::rados::Location;
 use onehop_io::rados::Problem;
-use onehop_io::rados::fs::{Entry, Kind, Replace};
+use onehop_io::rados::fs::{Entry, Id, Kind, Replace, TaskAttempt, Transaction, TransactionOptions};
 
 use crate::failure::{Failure, Result};
 use crate::handles::Handles;
@@ -385,6 +386,96 @@ native! {
     /// Takes a handle of an output stream away; one that was neither closed nor given up is given up.
     fn Java_io_onehop_rados_Native_closeOutput(_env, handle: jlong) -> () {
         HANDLES.close::<Output>(handle)?.abort();
+        Ok(())
+    }
+}
+
+/// A transaction by the digits of its identity: whoever has these, in any process, has it.
+fn transaction(env: &Env<'_>, handle: jlong, id: &JString<'_>) -> Result<Transaction> {
+    let digits = id.try_to_string(env)?;
+    let id = Id::parse(&digits).ok_or_else(|| Failure::Misuse(format!("{digits} is no identity")))?;
+    Ok(mount(handle)?.fs.transaction(id))
+}
+
+native! {
+    /// Begins a transaction, and says its identity.
+    fn Java_io_onehop_rados_Native_begin(env, handle: jlong, lease_millis: jlong) -> JString<'local> {
+        let options = TransactionOptions { lease: Duration::from_millis(position(lease_millis)?) };
+        let transaction = mount(handle)?.fs.begin(options)?;
+        Ok(JString::new(env, transaction.id().to_string())?)
+    }
+}
+
+native! {
+    fn Java_io_onehop_rados_Native_transactionState(env, handle: jlong, id: JString<'local>) -> JString<'local> {
+        let state = transaction(env, handle, &id)?.state()?;
+        Ok(JString::new(env, state.to_string())?)
+    }
+}
+
+native! {
+    fn Java_io_onehop_rados_Native_renew(env, handle: jlong, id: JString<'local>) -> () {
+        Ok(transaction(env, handle, &id)?.renew()?)
+    }
+}
+
+native! {
+    fn Java_io_onehop_rados_Native_replaceDirectory(
+        env, handle: jlong, id: JString<'local>, path: JByteArray<'local>
+    ) -> () {
+        Ok(transaction(env, handle, &id)?.replace_directory(&text(env, &path)?)?)
+    }
+}
+
+native! {
+    fn Java_io_onehop_rados_Native_commitTransaction(env, handle: jlong, id: JString<'local>) -> () {
+        Ok(transaction(env, handle, &id)?.commit()?)
+    }
+}
+
+native! {
+    fn Java_io_onehop_rados_Native_abortTransaction(env, handle: jlong, id: JString<'local>) -> () {
+        Ok(transaction(env, handle, &id)?.abort()?)
+    }
+}
+
+native! {
+    /// A handle of an attempt at a task.
+    fn Java_io_onehop_rados_Native_attempt(
+        env, handle: jlong, id: JString<'local>, task: JString<'local>, attempt: JString<'local>
+    ) -> jlong {
+        let (task, attempt) = (task.try_to_string(env)?, attempt.try_to_string(env)?);
+        Ok(HANDLES.issue(transaction(env, handle, &id)?.attempt(&task, &attempt)?))
+    }
+}
+
+native! {
+    /// A handle of an output stream, of a file that is visible when the attempt and the transaction are committed.
+    fn Java_io_onehop_rados_Native_createStaged(
+        env, handle: jlong, attempt: jlong, path: JByteArray<'local>, replace: jboolean
+    ) -> jlong {
+        let (mount, path) = (mount(handle)?, text(env, &path)?);
+        let replace = if replace { Replace::File } else { Replace::Never };
+        let writer = HANDLES.get::<TaskAttempt>(attempt)?.create(&path, replace, Arc::clone(&mount.ledger))?;
+        Ok(HANDLES.issue(Output::new(path, writer)))
+    }
+}
+
+native! {
+    fn Java_io_onehop_rados_Native_commitAttempt(_env, attempt: jlong) -> () {
+        Ok(HANDLES.get::<TaskAttempt>(attempt)?.commit()?)
+    }
+}
+
+native! {
+    fn Java_io_onehop_rados_Native_abortAttempt(_env, attempt: jlong) -> () {
+        Ok(HANDLES.get::<TaskAttempt>(attempt)?.abort()?)
+    }
+}
+
+native! {
+    fn Java_io_onehop_rados_Native_closeAttempt(_env, attempt: jlong) -> () {
+        HANDLES.close::<TaskAttempt>(attempt)?;
         Ok(())
     }
 }

@@ -120,6 +120,38 @@ final class Native {
     /** Gives the handle back; a file that was not committed is given up. */
     static native void closeOutput(long output) throws NativeException;
 
+    /**
+     * Begins a transaction: many files, written by many processes, that are visible at one moment or never. Its identity is all that
+     * anybody needs to have it, in whatever process. Who does not renew it within its lease has it aborted.
+     */
+    static native String begin(long mount, long leaseMillis) throws NativeException;
+
+    /** {@code pending}, {@code committing}, {@code committed} or {@code aborted}. */
+    static native String transactionState(long mount, String transaction) throws NativeException;
+
+    static native void renew(long mount, String transaction) throws NativeException;
+
+    /** Has the commit replace a directory, whole, by one that has only what the transaction has written below it. */
+    static native void replaceDirectory(long mount, String transaction, byte[] path) throws NativeException;
+
+    /** Makes all files of all attempts that were committed visible, at one moment. */
+    static native void commitTransaction(long mount, String transaction) throws NativeException;
+
+    static native void abortTransaction(long mount, String transaction) throws NativeException;
+
+    /** A handle of an attempt at a task of a transaction: of a new one, or of the one with these names. */
+    static native long attempt(long mount, String transaction, String task, String attempt) throws NativeException;
+
+    /** A handle of an output stream, of a file that is visible when the attempt and the transaction are committed. */
+    static native long createStaged(long mount, long attempt, byte[] path, boolean replace) throws NativeException;
+
+    /** Makes this attempt the one of its task that counts: the first one wins. Again: nothing happens. */
+    static native void commitAttempt(long attempt) throws NativeException;
+
+    static native void abortAttempt(long attempt) throws NativeException;
+
+    static native void closeAttempt(long attempt) throws NativeException;
+
     /** Panics, for the test that a panic is an exception here. */
     static native void panic(String message);
 }

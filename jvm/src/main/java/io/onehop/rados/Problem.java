@@ -20,6 +20,10 @@ enum Problem {
     BUSY,
     /** It is not the file that was meant. */
     CHANGED,
+    /** Another attempt of the task counts. */
+    OTHER_ATTEMPT,
+    /** The transaction, or the attempt at a task, has ended, one way or the other. */
+    ENDED,
     /** The writer was taken for dead. */
     LEASE_LOST,
     /** No answer: it may have happened or not. */

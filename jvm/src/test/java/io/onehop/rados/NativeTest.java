@@ -4,6 +4,7 @@ import static org.apache.hadoop.test.LambdaTestUtils.intercept;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import java.nio.ByteBuffer;
+import java.util.List;
 import org.junit.Test;
 
 /** The border itself: handles that are misused, arguments that make no sense, panics. Nothing of it ends the virtual machine. */
@@ -89,6 +90,52 @@ public final class NativeTest {
                 input, new long[] {5, 6}, new int[] {1}, new ByteBuffer[1], new byte[1][], new int[1]));
         Native.closeInput(input);
         Native.unmount(mount);
+    }
+
+    @Test
+    public void files_of_a_transaction_are_visible_at_one_moment() throws Exception {
+        long mount = Native.mount("native.transactions", MEMORY);
+        Native.makeDirectories(mount, path("/out/k=1"));
+        write(Native.create(mount, path("/out/k=1/old"), false, true));
+        String id = Native.begin(mount, 60_000);
+        Native.replaceDirectory(mount, id, path("/out/k=1"));
+        long first = Native.attempt(mount, id, "task", "0");
+        long second = Native.attempt(mount, id, "task", "1");
+        write(Native.createStaged(mount, first, path("/out/k=1/new"), false));
+        write(Native.createStaged(mount, second, path("/out/k=1/zombie"), false));
+        Native.commitAttempt(first);
+        Native.commitAttempt(first);
+        refused(Problem.OTHER_ATTEMPT, () -> Native.commitAttempt(second));
+        Native.renew(mount, id);
+        assertThat(Native.transactionState(mount, id)).isEqualTo("pending");
+        assertThat(names(mount, "/out/k=1")).containsExactly("old");
+        Native.commitTransaction(mount, id);
+        assertThat(names(mount, "/out/k=1")).containsExactly("new");
+        refused(Problem.ENDED, () -> Native.attempt(mount, id, "task", "2"));
+        refused(Problem.MISUSE, () -> Native.renew(mount, "no identity"));
+
+        String other = Native.begin(mount, 60_000);
+        long lost = Native.attempt(mount, other, "task", "0");
+        write(Native.createStaged(mount, lost, path("/out/lost"), false));
+        Native.commitAttempt(lost);
+        Native.abortTransaction(mount, other);
+        refused(Problem.ENDED, () -> Native.commitTransaction(mount, other));
+        assertThat(names(mount, "/out")).containsExactly("k=1");
+        for (long attempt : new long[] {first, second, lost}) {
+            Native.closeAttempt(attempt);
+            refused(Problem.CLOSED, () -> Native.commitAttempt(attempt));
+        }
+        Native.unmount(mount);
+    }
+
+    private static void write(long output) throws NativeException {
+        Native.write(output, ByteBuffer.allocateDirect(10), 0, 10);
+        Native.commit(output);
+        Native.closeOutput(output);
+    }
+
+    private static List<String> names(long mount, String path) throws NativeException {
+        return Entry.decodePage(Native.list(mount, path(path), null)).entries().stream().map(Entry::name).toList();
     }
 
     @Test
