@@ -240,6 +240,13 @@ fn put_named(transaction: &WriteTransaction, tree: &str, name: &str, record: Vec
     Ok(())
 }
 
+/// Puts the record of a model. From the first one on the catalog is of a format that builds without
+/// models refuse: they would list a database as whole that has lost its models.
+fn put_model(transaction: &WriteTransaction, name: &str, text: &str) -> Result<()> {
+    transaction.tree(DATABASE)?.insert(FORMAT_KEY, FORMAT_WITH_MODELS.to_le_bytes())?;
+    put_named(transaction, MODELS, name, encode_text(text))
+}
+
 /// Removes the record of a table, a view or a model.
 fn remove_named(transaction: &WriteTransaction, tree: &str, name: &str) -> Result<()> {
     let key = name_key(name);
