@@ -16,7 +16,7 @@ use super::memory::Piece;
 use super::part::bytes_of;
 use super::partition::Partition;
 use super::plan::Plan;
-use super::run::{PipelineFacts, Run};
+use super::run::{Lane, PipelineFacts, Run};
 use super::sinks::SinkMemory;
 use super::table::TableShape;
 use super::{Error, Result};
@@ -198,17 +198,20 @@ impl Run<'_> {
             bytes.extend(constant);
         }
         let piece = self.piece(bytes.len() as u64)?;
-        self.lane.arena.write(piece, &bytes)?;
+        if !self.lane.bounce.put(&self.lane.stream, piece, &bytes)? {
+            self.lane.arena.write(piece, &bytes)?;
+        }
         Ok((piece, places.into_iter().map(|place| piece.address + place).collect()))
     }
 
-    /// One launch over columns that are on the device as a whole, and waits.
+    /// One launch over columns that are on the device as a whole, and waits; for groups, too, if it `is_last`.
     pub fn launch_once(
         &mut self,
         reading: &Reading<'_>,
         columns: &PipelineColumns,
         code: &mut Code,
         sinks: &Sinks<'_>,
+        is_last: bool,
         facts: &mut PipelineFacts,
     ) -> Result<()> {
         let morsels = reading.morsels;
@@ -221,7 +224,12 @@ impl Run<'_> {
         self.make_room_for_codes(code, &reads)?;
         let [before, after] = &self.lane.events;
         self.launch(code, sinks, &reads, [before, after])?;
-        let stream = &self.lane.stream;
+        let SinkMemory { status, targets, .. } = sinks.memory;
+        let groups = [targets.groups, targets.group_keys].into_iter().flatten().filter(|_| is_last);
+        let Lane { stream, bounce, events: [before, after], .. } = &mut *self.lane;
+        for piece in [*status].into_iter().chain(groups) {
+            bounce.fetch(stream, piece)?;
+        }
         stream.synchronize().map_err(|source| Error::Device { attempt: "a pipeline on the GPU".into(), source })?;
         self.held.clear();
         facts.kernel += after.since(before)?;

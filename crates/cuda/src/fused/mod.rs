@@ -18,6 +18,7 @@
 //! - What does not fit in device memory is there one partition of its keys at a time: the answer is the same.
 //! - The text that a device gets is the text that runs in tests, compiled for the host by `host.h`.
 
+mod bounce;
 mod built;
 mod codegen;
 mod compile;

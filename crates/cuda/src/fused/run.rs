@@ -12,6 +12,7 @@
 //! ```
 //! Nothing is left behind by a run that fails: its memory is the arena's, which is taken back when the stream is through.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,7 @@ use std::time::Duration;
 use onehop_pipeline::cpu::{Execution, ResultColumn, StepRows};
 use onehop_pipeline::{Error as PipelineError, Source};
 
+use super::bounce::Bounce;
 use super::built::{Built, TableFacts, filled};
 use super::codegen::{Generated, Groups, PartitionWord, SinkShape};
 use super::compile::Compiler;
@@ -126,6 +128,7 @@ pub struct Executor {
 pub(super) struct Lane {
     pub stream: Stream,
     pub arena: Arena,
+    pub bounce: Bounce,
     pub events: [Event; 2],
 }
 
@@ -317,7 +320,8 @@ impl Executor {
 impl Lane {
     fn new(context: &Arc<Context>, pool: &Pool) -> Result<Self> {
         let events = [Event::timed(context)?, Event::timed(context)?];
-        Ok(Self { stream: Stream::new(context)?, arena: Arena::new(context, pool), events })
+        let (stream, bounce) = (Stream::new(context)?, Bounce::new(context)?);
+        Ok(Self { stream, arena: Arena::new(context, pool), bounce, events })
     }
 }
 
@@ -379,9 +383,10 @@ impl Run<'_> {
         morsels: &[(u32, u32)],
         facts: &mut PipelineFacts,
     ) -> Result<Outcome> {
-        let Attempt { number, plan, shapes, built, partition, room, .. } = *attempt;
+        let Attempt { number, plan, shapes, built, partition, room, is_last } = *attempt;
         let source = &self.execution.sources()[plan.pipeline.source];
         let splits_groups = self.partitions.of(number) > 1;
+        self.lane.bounce.reset(&self.lane.stream)?;
         let reading = Reading { plan, source, morsels, tables: shapes, built, splits_groups, rows: source.all_rows() };
         if morsels.is_empty() && self.sinks[number].is_none() {
             // Constants that leave nothing to be read have no kernel compiled, nor columns brought.
@@ -403,7 +408,7 @@ impl Run<'_> {
         memory.scanned += morsels.iter().map(|(_, rows)| u64::from(*rows)).sum::<u64>();
         let sinks = Sinks { memory: &memory, partition, threshold: room.threshold };
         match is_whole {
-            true => self.launch_once(&reading, &columns, &mut code, &sinks, facts)?,
+            true => self.launch_once(&reading, &columns, &mut code, &sinks, is_last, facts)?,
             false => self.stream(&reading, &columns, &mut code, &sinks, facts)?,
         }
         self.outcome(attempt, &code.generated, memory, facts)
@@ -421,7 +426,7 @@ impl Run<'_> {
         let source = &self.execution.sources()[plan.pipeline.source];
         let SinkMemory { status, table, targets, scanned } = &mut memory;
         let said = *status;
-        let status = words_of(&self.lane.arena.read(said, said.len)?);
+        let status = words_of(&self.read(said)?);
         facts.bytes_down += status.len() as u64 * 8;
         let [failed, rows, keyless, repeated, full] = [0, 1, 2, 3, 4].map(|n: usize| status[n]);
         if failed != 0 && is_last {
@@ -492,6 +497,14 @@ impl Run<'_> {
                 self.sinks[number] = Some(memory);
                 Ok(Outcome::Done(columns))
             }
+        }
+    }
+
+    /// A piece as the last kernel has left it.
+    pub(super) fn read(&self, piece: Piece) -> Result<Cow<'_, [u8]>> {
+        match self.lane.bounce.fetched(piece) {
+            Some(bytes) => Ok(Cow::Borrowed(bytes)),
+            None => self.lane.arena.read(piece, piece.len).map(Cow::Owned),
         }
     }
 

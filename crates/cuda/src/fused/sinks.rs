@@ -201,13 +201,13 @@ impl Run<'_> {
         partition: Partition,
         facts: &mut PipelineFacts,
     ) -> Result<Vec<ResultColumn>> {
-        let mut read = |piece: Option<Piece>| -> Result<Vec<u64>> {
+        let mut words = |piece: Option<Piece>| -> Result<Vec<u64>> {
             let Some(piece) = piece else { return Ok(Vec::new()) };
             facts.bytes_down += piece.len as u64;
-            Ok(words_of(&self.lane.arena.read(piece, piece.len)?))
+            Ok(words_of(&self.read(piece)?))
         };
-        let states = read(targets.groups)?;
-        let keys = read(targets.group_keys)?;
+        let states = words(targets.groups)?;
+        let keys = words(targets.group_keys)?;
         let first = self.group_range(groups, partition).0;
         Ok(of_groups(groups, &states, groups.is_hashed().then_some(&keys), first, targets.group_places as usize))
     }

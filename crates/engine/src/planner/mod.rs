@@ -23,6 +23,7 @@ mod list_lengths;
 mod literals;
 mod named_arguments;
 mod nesting;
+mod nothing_to_optimize;
 mod null_in_subqueries;
 mod outer_constants;
 mod output_names;
@@ -47,6 +48,7 @@ use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
@@ -74,7 +76,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
         .with_config(config)
         .with_analyzer_rules(analyzer_rules())
         .with_optimizer_rules(optimizer_rules())
-        .with_physical_optimizer_rules(outer_constants::hidden_from(filter_pushdown::physical_rules()))
+        .with_physical_optimizer_rules(physical_rules())
         .with_query_planner(Arc::new(Planner))
         .with_default_features();
     // Behind DataFusion's own of that name.
@@ -85,6 +87,10 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     planners.push(Arc::new(using_joins::MergedColumns));
     builder.relation_planners().get_or_insert_default().push(Arc::new(using_joins::UsingJoins));
     learn::configure(builder)
+}
+
+fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    nothing_to_optimize::left_out(outer_constants::hidden_from(filter_pushdown::physical_rules()))
 }
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {

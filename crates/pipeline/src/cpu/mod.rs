@@ -106,7 +106,7 @@ impl Execution {
             let source = Arc::clone(&self.sources[pipeline.source]);
             // An empty table's keys rule every morsel out: steps are compiled for it, and rows counted without it.
             let rows = source.all_live_rows();
-            let stage = Stage::new(pipeline, shape, source, &tables, &self.budget)?;
+            let stage = Stage::unread(pipeline, shape, source, &tables, &self.budget)?;
             planned.push(stage.planned(rows));
             if let CompiledSink::Build { layout, payload, .. } = &stage.sink {
                 let payload: Vec<Domain> = payload.iter().map(|(_, domain)| domain.clone()).collect();

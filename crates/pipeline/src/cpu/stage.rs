@@ -162,6 +162,29 @@ impl Stage {
         tables: &Tables,
         budget: &Budget,
     ) -> Result<Self> {
+        let wanted = morsels(pipeline, &*source, tables);
+        Self::of_morsels(pipeline, shape, source, tables, budget, wanted)
+    }
+
+    /// As [`Stage::new`], without anything to read: for who wants to know whether it can be compiled.
+    pub(super) fn unread(
+        pipeline: &Pipeline,
+        shape: &Shape,
+        source: Arc<dyn Source>,
+        tables: &Tables,
+        budget: &Budget,
+    ) -> Result<Self> {
+        Self::of_morsels(pipeline, shape, source, tables, budget, Default::default())
+    }
+
+    fn of_morsels(
+        pipeline: &Pipeline,
+        shape: &Shape,
+        source: Arc<dyn Source>,
+        tables: &Tables,
+        budget: &Budget,
+        (mut morsels, skipped): (Vec<usize>, Vec<Skipped>),
+    ) -> Result<Self> {
         let mut builder = Builder {
             compiler: Compiler::new(shape.registers.iter().map(Kind::of).collect()),
             domains: &shape.registers,
@@ -185,7 +208,6 @@ impl Stage {
             StepKind::Probe { table, .. } => table.is_part(),
             StepKind::Filter(_) | StepKind::Threshold(_) => false,
         });
-        let (mut morsels, skipped) = morsels(pipeline, &*source, tables);
         if let CompiledSink::Top { plan, .. } = &sink {
             plan.arrange(&mut morsels, &*source);
         }

@@ -362,12 +362,15 @@ impl JoinTable {
         }
         // A key of one part is taken closer, now that its values are known.
         let (mut layout, mut first) = (keys.clone(), 0);
-        if let Some(interval) = keys.single_interval()
-            && let (Some(min), Some(max)) = (all.keys.iter().min(), all.keys.iter().max())
-        {
-            first = *min;
+        if let Some(interval) = keys.single_interval() {
             let base = interval.min;
-            layout = KeyLayout::single(Interval::new(base + i128::from(*min), base + i128::from(*max)))?;
+            if let (Some(min), Some(max)) = (all.keys.iter().min(), all.keys.iter().max()) {
+                first = *min;
+                layout = KeyLayout::single(Interval::new(base + i128::from(*min), base + i128::from(*max)))?;
+            } else if !interval.is_empty() {
+                // Of many places for nothing one will do.
+                layout = KeyLayout::single(Interval::new(base, base))?;
+            }
         }
         let interval = if rows == 0 { Some(Interval::EMPTY) } else { layout.single_interval() };
         let wanted = if all.payload.is_empty() { wanted } else { Wanted::Rows };
