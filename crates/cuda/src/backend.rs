@@ -164,10 +164,15 @@ impl Gpu {
         all - all / FOR_RUNS
     }
 
-    /// Bytes that a run may take beside columns, once those that it reads are there as far as they can be.
-    fn left_for_run(&self, hints: &Hints) -> u64 {
+    /// Stored bytes that a program reads, and how many of them are on the device.
+    fn read_and_resident(&self, hints: &Hints) -> (u64, u64) {
         let stored = || hints.stored.iter().flatten();
-        let to_come = stored().map(|stored| stored.bytes().saturating_sub(self.resident_bytes(stored))).sum::<u64>();
+        (stored().map(Stored::bytes).sum(), stored().map(|stored| self.resident_bytes(stored)).sum())
+    }
+
+    /// Bytes that a run may take beside columns, once those that it reads are there as far as they can be.
+    fn left_for_run(&self, hints: &Hints, (read, resident): (u64, u64)) -> u64 {
+        let to_come = read.saturating_sub(resident);
         let columns = self.columns.bytes().saturating_add(to_come).min(self.limit(hints.memory));
         hints.memory.bytes_of(self.memory_bytes).saturating_sub(columns)
     }
@@ -280,17 +285,18 @@ struct CudaProgram {
 
 impl Prepared for CudaProgram {
     fn estimate(&self) -> Estimate {
-        let stored = || self.hints.stored.iter().flatten();
+        let (read, resident) = self.gpu.read_and_resident(&self.hints);
         // Tables that do not fit are built part by part, and what is read once more is there by then.
-        let passes = self.gpu.executor.expected_passes(&self.execution, self.gpu.left_for_run(&self.hints));
+        let left = self.gpu.left_for_run(&self.hints, (read, resident));
+        let passes = self.gpu.executor.expected_passes(&self.execution, left);
         let again = self.execution.program().pipelines.iter().zip(passes).map(|(pipeline, passes)| {
             let stored = self.hints.stored.get(pipeline.source).and_then(Option::as_ref);
             stored.map_or(0, Stored::bytes).saturating_mul(passes - 1)
         });
         let again: u64 = again.fold(0, u64::saturating_add);
         Estimate {
-            read_bytes: stored().map(Stored::bytes).sum::<u64>().saturating_add(again),
-            resident_bytes: stored().map(|stored| self.gpu.resident_bytes(stored)).sum::<u64>().saturating_add(again),
+            read_bytes: read.saturating_add(again),
+            resident_bytes: resident.saturating_add(again),
             to_compile: self.texts.iter().filter(|text| !self.gpu.is_compiled(**text)).count(),
         }
     }
@@ -308,7 +314,8 @@ impl Prepared for CudaProgram {
             let limit = gpu.limit(self.hints.memory);
             let limit = (limit, self.hints.residence);
             let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.clone());
-            let memory = RunMemory { bytes: gpu.left_for_run(&self.hints), when_full };
+            let memory =
+                RunMemory { bytes: gpu.left_for_run(&self.hints, gpu.read_and_resident(&self.hints)), when_full };
             let (cancelled, counts) = (control.cancelled, control.counts_steps);
             match gpu.executor.run_within(&self.execution, &images, cancelled, counts, memory) {
                 Ok(answer) => break (answer, images),
@@ -417,13 +424,12 @@ impl Residency for Gpu {
     }
 
     fn resident_bytes(&self, stored: &Stored) -> u64 {
-        let mut bytes = 0;
-        for run in stored.runs() {
+        let runs = stored.runs();
+        let columns = runs.iter().flat_map(|run| {
             let key = SegmentKey::of(&run.segment);
-            let columns = stored.columns.iter().filter(|column| self.columns.has(&(key.clone(), **column)));
-            bytes += columns.map(|column| stored.run_bytes(&run, *column)).sum::<u64>();
-        }
-        bytes
+            stored.columns.iter().map(move |column| ((key.clone(), *column), stored.run_bytes(run, *column)))
+        });
+        self.columns.sum_of(columns)
     }
 
     fn sweep(&self) {

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{LogicalPlan, Volatility};
 use datafusion::prelude::Expr;
 
 use crate::database::Snapshot;
-use crate::lower;
+use crate::lower::{self, Optimized};
 
 /// Plans that are kept. The one that was not asked for for the longest time makes room.
 const KEPT: usize = 128;
@@ -36,7 +36,7 @@ struct Kept {
 
 #[derive(Debug)]
 struct Plan {
-    optimized: Arc<LogicalPlan>,
+    optimized: Arc<Optimized>,
     /// Threads that it was made for.
     threads: usize,
     snapshot: Weak<Snapshot>,
@@ -45,7 +45,7 @@ struct Plan {
 
 impl Plans {
     /// The optimized plan of a text for so many threads, if it was kept and is over this snapshot.
-    pub fn find(&self, text: &str, threads: usize, snapshot: &Arc<Snapshot>) -> Option<Arc<LogicalPlan>> {
+    pub fn find(&self, text: &str, threads: usize, snapshot: &Arc<Snapshot>) -> Option<Arc<Optimized>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.clock += 1;
         let clock = kept.clock;
@@ -64,7 +64,7 @@ impl Plans {
         text: &str,
         threads: usize,
         snapshot: &Arc<Snapshot>,
-        optimized: Arc<LogicalPlan>,
+        optimized: Arc<Optimized>,
         is_current: impl FnOnce() -> bool,
     ) {
         if text.len() > MOST_TEXT_BYTES {

@@ -283,7 +283,8 @@ impl Segment {
 
     /// Bytes that reading all blocks of a column takes, not counting its dictionary.
     pub fn all_stored_bytes(&self, column: usize) -> u64 {
-        self.columns[column].block_bytes.iter().sum()
+        let Column { info, record, .. } = &self.columns[column];
+        info.stored_bytes - record.dictionary_bytes
     }
 
     /// Bytes that reading a block of a column takes, not counting its dictionary.

@@ -37,6 +37,9 @@ use super::{Error, Result};
 /// Passes that a pipeline may take. Of more, whoever else can run it is done sooner.
 const MOST_PASSES: u64 = 1 << 8;
 
+/// Of so many values less than one is hardly any.
+const HARDLY_ANY: i128 = 1 << 10;
+
 /// Which of a source's morsels are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scan {
@@ -389,8 +392,9 @@ impl<'a> Run<'a> {
         if let (Scan::Pass(partition), Sink::Build { keys, .. }) = (scan, &plan.pipeline.sink) {
             wanted.extend(self.built_range(number, plan, keys, partition));
         }
-        // What the whole column lies within is asked of no block.
-        wanted.retain(|(column, interval)| !interval.contains(source.columns()[*column].interval));
+        // What the whole column lies within is asked of no block, nor what it lies within but for so little of its ends that
+        // hardly a block could be there.
+        wanted.retain(|(column, interval)| !holds_nearly_all(*interval, source.columns()[*column].interval));
         let mut left: Vec<u32> = (0..source.morsels() as u32).collect();
         wanted.iter().for_each(|(column, interval)| source.retain_within(*column, *interval, &mut left));
         let with_rows = left.into_iter().map(|morsel| (morsel, source.rows(morsel as usize) as u32));
@@ -416,6 +420,13 @@ impl<'a> Run<'a> {
     fn pipeline(&self, number: usize) -> &'a Pipeline {
         &self.execution.program().pipelines[number]
     }
+}
+
+/// Whether an interval has so much of another that of blocks of that, however their values lie, next to none has none of it.
+fn holds_nearly_all(interval: Interval, of: Interval) -> bool {
+    let outside =
+        (interval.min.saturating_sub(of.min).max(0)).saturating_add(of.max.saturating_sub(interval.max).max(0));
+    outside.saturating_mul(HARDLY_ANY) <= of.max.saturating_sub(of.min).max(0)
 }
 
 /// Whether it is known now what was not before, and texts differ for it.

@@ -53,21 +53,30 @@ struct Remembered {
 /// what it is to its reader.
 #[derive(Clone, Debug, PartialEq)]
 struct Identity {
-    segments: Vec<(SegmentKey, Option<Vec<usize>>)>,
     column: usize,
     ty: Type,
+    segments: Vec<(SegmentKey, Option<Vec<usize>>)>,
 }
 
 impl Assembled {
-    /// An image with all that it is made of, if that is still there.
-    fn find(&self, of: &Identity) -> Option<(Arc<ColumnImage>, Vec<Arc<Column>>)> {
+    /// An image, if it was made of these columns.
+    fn find(&self, of: &Identity, columns: &[Arc<Column>]) -> Option<Arc<ColumnImage>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = all.iter().position(|known| known.of == *of)?;
         let known = all.remove(at)?;
-        let columns = known.columns.iter().map(Weak::upgrade).collect::<Option<Vec<_>>>()?;
+        // The address of one that is gone stays taken as long as it is known here.
+        let is_of = known.columns.len() == columns.len()
+            && known
+                .columns
+                .iter()
+                .zip(columns)
+                .all(|(known, column)| std::ptr::eq(known.as_ptr(), &raw const **column));
+        if !is_of {
+            return None;
+        }
         let image = Arc::clone(&known.image);
         all.push_front(known);
-        Some((image, columns))
+        Some(image)
     }
 
     fn remember(&self, of: Identity, image: &Arc<ColumnImage>, columns: &[Arc<Column>]) {
@@ -252,13 +261,14 @@ impl<'a> ResidentImages<'a> {
     /// What there is of a column, and what is missing.
     fn found<'s>(&self, stored: &Stored, runs: &'s [SegmentRun], column: usize, keep: Keep) -> Wanted<'s> {
         let place = stored.columns[column];
-        let columns = Vec::with_capacity(runs.len());
+        let columns = match keep {
+            Keep::WhileThereIsRoom => {
+                self.columns.get_all(runs.iter().map(|run| (SegmentKey::of(&run.segment), place)))
+            }
+            Keep::ToStay => vec![None; runs.len()],
+        };
         let mut wanted = Wanted { place, runs, columns, resident: 0, resident_morsels: 0, missing: 0, is_whole: true };
-        for run in runs {
-            let found = match keep {
-                Keep::WhileThereIsRoom => self.columns.get(&(SegmentKey::of(&run.segment), place)),
-                Keep::ToStay => None,
-            };
+        for (run, found) in runs.iter().zip(&wanted.columns) {
             if found.is_some() {
                 wanted.resident += stored.run_bytes(run, place);
                 wanted.resident_morsels += run.morsels.len() as u64;
@@ -266,7 +276,6 @@ impl<'a> ResidentImages<'a> {
                 wanted.missing += bytes_of_segment(&run.segment, place);
                 wanted.is_whole &= run.is_whole;
             }
-            wanted.columns.push(found);
         }
         wanted
     }
@@ -460,10 +469,8 @@ impl ResidentImages<'_> {
         });
         let (segments, place) = (segments.collect(), stored.columns[column]);
         let identity = Identity { segments, column: place, ty: kept.source.columns()[column].ty };
-        let known = self.assembled.find(&identity);
-        let known = known.filter(|(_, of)| of.iter().zip(&pieces).all(|(a, b)| Arc::ptr_eq(a, b)));
-        let image = match known {
-            Some((image, _)) => image,
+        let image = match self.assembled.find(&identity, &pieces) {
+            Some(image) => image,
             None => {
                 let Some(image) = self.assemble(number, (stored, runs), column, &pieces)? else { return Ok(None) };
                 let image = Arc::new(image);

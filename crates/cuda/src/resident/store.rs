@@ -134,14 +134,17 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thing, if it is there. It stays while it is held.
-    pub fn get(&self, key: &K) -> Option<Arc<M>> {
+    /// Things, those that are there. They stay while they are held.
+    pub fn get_all(&self, keys: impl Iterator<Item = K>) -> Vec<Option<Arc<M>>> {
         let mut state = self.lock();
-        let found = state.find(key, false);
-        if let Some(thing) = found.as_ref().and_then(|_| state.things.get_mut(key)) {
-            thing.hits += 1;
-        }
-        found
+        let State { things, clock, .. } = &mut *state;
+        let get = |key| {
+            *clock += 1;
+            let thing = things.get_mut(&key)?;
+            (thing.used, thing.hits) = (*clock, thing.hits + 1);
+            Some(Arc::clone(&thing.memory))
+        };
+        keys.map(get).collect()
     }
 
     /// A thing that takes so many bytes, `is_kept` to stay: what is there, or a claim to load it. Who wants the same meanwhile
@@ -178,9 +181,10 @@ impl<K: Clone + Debug + Eq + Hash, M> Store<K, M> {
         limit.saturating_sub(state.bytes.saturating_sub(others))
     }
 
-    /// Whether a thing is there: nobody uses it for being asked about.
-    pub fn has(&self, key: &K) -> bool {
-        self.lock().things.contains_key(key)
+    /// The sum of what is said of those things that are there: nobody uses them for being asked about.
+    pub fn sum_of(&self, keys: impl Iterator<Item = (K, u64)>) -> u64 {
+        let state = self.lock();
+        keys.filter(|(key, _)| state.things.contains_key(key)).map(|(_, of)| of).sum()
     }
 
     /// Lets things go, those in use when they are not any more; how many bytes they took.
@@ -323,7 +327,7 @@ mod tests {
         for key in 0..3 {
             put(&store, key, 30, false).unwrap();
         }
-        assert_eq!(store.get(&0).as_deref(), Some(&0));
+        assert_eq!(store.get_all([0, 7].into_iter()), [Some(Arc::new(0)), None]);
         put(&store, 3, 30, false).unwrap();
         assert_eq!((keys(&store), store.bytes()), (vec![0, 2, 3], 90));
         put(&store, 4, 60, false).unwrap();

@@ -38,7 +38,7 @@ mod text;
 mod tree;
 mod words;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
@@ -103,16 +103,42 @@ pub(crate) struct Fusing {
     pub placing: Placing,
 }
 
+/// A plan as the optimizer left it. Whoever keeps it keeps with it what it is [reduced](reduce) to.
+#[derive(Debug)]
+pub(crate) struct Optimized {
+    pub plan: LogicalPlan,
+    /// Once somebody asked; none if there is nothing to gain.
+    reduced: OnceLock<Option<LogicalPlan>>,
+}
+
+impl Optimized {
+    pub fn new(plan: LogicalPlan) -> Self {
+        Self { plan, reduced: OnceLock::new() }
+    }
+
+    fn reduced(&self) -> DataFusionResult<Option<&LogicalPlan>> {
+        let reduced = match self.reduced.get() {
+            Some(reduced) => reduced,
+            None => {
+                let reduced = reduce::reduced(&self.plan)?;
+                self.reduced.get_or_init(|| reduced)
+            }
+        };
+        Ok(reduced.as_ref())
+    }
+}
+
 /// Replaces what pipelines can run.
-pub(crate) fn lower(plan: &LogicalPlan, state: &SessionState) -> DataFusionResult<LogicalPlan> {
+pub(crate) fn lower(optimized: &Optimized, state: &SessionState) -> DataFusionResult<LogicalPlan> {
+    let plan = &optimized.plan;
     let fusing = match state.config().get_extension::<Fusing>() {
         Some(fusing) if fusing.mode == ExecMode::Fused => fusing,
         _ => return Ok(plan.clone()),
     };
     let query = state.config().get_extension::<Query>();
-    let lowered = match reduce::reduced(plan)? {
+    let lowered = match optimized.reduced()? {
         Some(reduced) => {
-            let lowered = lower_plan(&reduced, state, &fusing, query.as_ref())?;
+            let lowered = lower_plan(reduced, state, &fusing, query.as_ref())?;
             // What keeps an aggregate from its pipeline saves nothing.
             match lowered.of_tables().is_empty() {
                 true => lowered,

@@ -62,6 +62,7 @@ pub(crate) use self::cooperation::is_yielding;
 use self::dialect::Dialect;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
+use crate::lower::Optimized;
 use crate::{Error, ErrorKind, Result, learn, lower, query};
 
 /// Our rules and options, added to DataFusion's defaults.
@@ -190,18 +191,18 @@ pub(crate) async fn plan_text(state: &SessionState, text: &str) -> DataFusionRes
 }
 
 /// A plan as the optimizer leaves it.
-pub(crate) fn optimized(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<LogicalPlan> {
-    state.optimize(plan).map_err(|e| subquery_errors::explained(e, plan))
+pub(crate) fn optimized(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Optimized> {
+    state.optimize(plan).map(Optimized::new).map_err(|e| subquery_errors::explained(e, plan))
 }
 
 /// An [`optimized`] plan as operators that are about to run for `query`. `asked` is what it was before: what an error is about.
 pub(crate) async fn physical_plan_of_optimized(
     state: &SessionState,
-    plan: &LogicalPlan,
+    optimized: &Optimized,
     asked: &LogicalPlan,
     query: &Arc<query::Query>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    let operators = Planner.create_physical_plan(plan, state).await;
+    let operators = operators_of_optimized(state, optimized).await;
     runnable(operators.map_err(|e| subquery_errors::explained(e, asked))?, query)
 }
 
@@ -212,6 +213,15 @@ pub(crate) async fn physical_plan(
     query: &Arc<query::Query>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     runnable(operators(state, plan).await?, query)
+}
+
+async fn operators_of_optimized(
+    state: &SessionState,
+    optimized: &Optimized,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    nesting::check_plan(&optimized.plan)?;
+    let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(lower::FusedPlanner)]);
+    planner.create_physical_plan(&lower::lower(optimized, state)?, state).await
 }
 
 async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
@@ -239,12 +249,11 @@ impl QueryPlanner for Planner {
         plan: &LogicalPlan,
         session: &dyn DataFusionSession,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        nesting::check_plan(plan)?;
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(lower::FusedPlanner)]);
-        match session.as_any().downcast_ref::<SessionState>() {
-            Some(state) => planner.create_physical_plan(&lower::lower(plan, state)?, session).await,
-            None => planner.create_physical_plan(plan, session).await,
+        if let Some(state) = session.as_any().downcast_ref::<SessionState>() {
+            return operators_of_optimized(state, &Optimized::new(plan.clone())).await;
         }
+        nesting::check_plan(plan)?;
+        DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) use self::insert::{add_segments, writable_table};
 pub(crate) use self::values::Template;
 use crate::database::{Database, Snapshot, Table};
 use crate::load::Target;
+use crate::lower::Optimized;
 use crate::planner;
 use crate::plans;
 use crate::prepared::{self, Prepared, Value};
@@ -107,7 +108,7 @@ impl<'a> Context<'a> {
     }
 
     /// The optimized plan of a text that was asked before, with a state that is enough for it.
-    fn known_plan(&self, text: &str) -> Result<Option<Arc<LogicalPlan>>> {
+    fn known_plan(&self, text: &str) -> Result<Option<Arc<Optimized>>> {
         // A transaction sees what it has changed itself, and may have failed.
         if self.transaction().is_some() {
             return Ok(None);
@@ -169,10 +170,10 @@ impl<'a> Context<'a> {
     }
 
     /// The operators of a plan that was optimized already.
-    async fn physical_plan_of_optimized(&self, plan: Arc<LogicalPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    async fn physical_plan_of_optimized(&self, plan: Arc<Optimized>) -> Result<Arc<dyn ExecutionPlan>> {
         let (state, query) = (Arc::clone(self.state()?), Arc::clone(&self.query));
         // It was made into operators before: it has no error of its own.
-        let work = async move { Ok(planner::physical_plan_of_optimized(&state, &plan, &plan, &query).await?) };
+        let work = async move { Ok(planner::physical_plan_of_optimized(&state, &plan, &plan.plan, &query).await?) };
         self.query.apart(work).await
     }
 

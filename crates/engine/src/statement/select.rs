@@ -7,6 +7,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 
 use super::{Context, insert};
+use crate::lower::Optimized;
 use crate::query::{Output, Rows};
 use crate::{Error, ErrorKind, Result};
 
@@ -43,7 +44,7 @@ pub(super) async fn query(plan: LogicalPlan, context: &Context<'_>) -> Result<Ro
 }
 
 /// Runs a plan that was optimized before.
-pub(super) async fn known(plan: Arc<LogicalPlan>, context: &Context<'_>) -> Result<Rows> {
+pub(super) async fn known(plan: Arc<Optimized>, context: &Context<'_>) -> Result<Rows> {
     rows(context.physical_plan_of_optimized(plan).await?, context)
 }
 
