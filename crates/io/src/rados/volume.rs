@@ -200,9 +200,7 @@ impl WriteAt for WriteOnce {
 
     fn sync(&self) -> Result<()> {
         match self.with(|state| state.writer.take()) {
-            Some(writer) => {
-                writer.close().map(drop).map_err(|e| Error::new(Operation::Sync, &self.url, e))
-            }
+            Some(writer) => writer.close().map(drop).map_err(|e| Error::new(Operation::Sync, &self.url, e)),
             None => Ok(()),
         }
     }
