@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn a_catalog_comes_back_as_changes_left_it() {
         let mut catalog = catalog();
-        let store = StoreCatalog::create(Store::memory().unwrap(), "test".into(), &catalog).unwrap();
+        let store = StoreCatalog::create(Store::memory().unwrap(), "test".into(), &catalog, None).unwrap();
         assert_eq!(store.load().unwrap(), catalog);
 
         let more = vec![segment("0.seg", 1), segment("9.seg", 0)];
@@ -505,7 +505,7 @@ mod tests {
     #[test]
     fn rows_and_deleted_rows_come_and_go_with_what_they_belong_to() {
         let mut catalog = catalog();
-        let store = StoreCatalog::create(Store::memory().unwrap(), "test".into(), &catalog).unwrap();
+        let store = StoreCatalog::create(Store::memory().unwrap(), "test".into(), &catalog, None).unwrap();
         let all = VectorRows::decode(&[1, 0]).unwrap();
         let some = VectorRows::decode(&[1, 1, 3, 0]).unwrap();
         let changes = [
@@ -543,12 +543,46 @@ mod tests {
         let error = StoreCatalog::open(store.clone(), "x/store".into()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         let transaction = store.write().unwrap();
-        transaction.tree(DATABASE).unwrap().insert(FORMAT_KEY, 3u32.to_le_bytes()).unwrap();
+        transaction.tree(DATABASE).unwrap().insert(FORMAT_KEY, 4u32.to_le_bytes()).unwrap();
         transaction.commit().unwrap();
         let error = StoreCatalog::open(store, "x/store".into()).unwrap_err();
         assert_eq!(
             (error.kind(), error.message()),
-            (ErrorKind::TooNew, "x/store is of format 3, and this build reads formats up to 2")
+            (ErrorKind::TooNew, "x/store is of format 4, and this build reads formats up to 3")
+        );
+    }
+
+    #[test]
+    fn a_store_says_what_it_uses_and_what_is_not_known_is_refused() {
+        let mut catalog = catalog();
+        let inner = Store::memory().unwrap();
+        let mut place = SegmentPlace { url: "rados://pool/x".into(), marks: vec!["a".into()] };
+        let store = StoreCatalog::create(inner.clone(), "x/store".into(), &catalog, Some(&place)).unwrap();
+        assert_eq!(store.segment_place().unwrap().as_ref(), Some(&place));
+        let put = |key: &[u8], value: u32| {
+            let transaction = inner.write().unwrap();
+            transaction.tree(DATABASE).unwrap().insert(key, value.to_le_bytes()).unwrap();
+            transaction.commit().unwrap();
+        };
+        let number =
+            |key: &[u8]| inner.read().unwrap().tree(DATABASE).unwrap().get(key).unwrap().as_deref().and_then(number_of);
+        assert_eq!((number(FORMAT_KEY), number(FEATURES_KEY)), (Some(FORMAT_WITH_FEATURES), Some(FEATURE_PLACE)));
+        // Models are a bit more, and the format stays.
+        catalog.models.insert("m".into(), "{}".into());
+        place.marks.push("b".into());
+        commit(
+            &store,
+            &mut catalog,
+            &[Change::PutModel { name: "m".into() }, Change::PutPlace { place: place.clone() }],
+        );
+        assert_eq!((number(FORMAT_KEY), number(FEATURES_KEY)), (Some(FORMAT_WITH_FEATURES), Some(FEATURES)));
+        let store = StoreCatalog::open(inner.clone(), "x/store".into()).unwrap();
+        assert_eq!((store.load().unwrap(), store.segment_place().unwrap()), (catalog, Some(place)));
+        put(FEATURES_KEY, 0x80 | FEATURE_PLACE);
+        let error = StoreCatalog::open(inner.clone(), "x/store".into()).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::TooNew, "x/store uses features (bits 0x80) that this build does not know")
         );
     }
 
@@ -556,7 +590,7 @@ mod tests {
     fn a_store_with_models_is_not_for_builds_that_know_none() {
         let mut catalog = catalog();
         let inner = Store::memory().unwrap();
-        let store = StoreCatalog::create(inner.clone(), "test".into(), &catalog).unwrap();
+        let store = StoreCatalog::create(inner.clone(), "test".into(), &catalog, None).unwrap();
         let format = || inner.read().unwrap().tree(DATABASE).unwrap().get(FORMAT_KEY).unwrap();
         assert_eq!(format().as_deref(), Some(&FORMAT.to_le_bytes()[..]));
         catalog.models.insert("m".into(), "{}".into());
