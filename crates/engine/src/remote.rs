@@ -156,10 +156,12 @@ impl RemoteSegments {
             return Ok((opened, Orphans::Leave));
         }
         let is_certain = found == first;
-        match opened.advance(record) {
+        let mut is_recorded = true;
+        let mut recorded = |place: &SegmentPlace| record(place).inspect_err(|_| is_recorded = false);
+        match opened.advance(&mut recorded) {
             Ok(place) => record(&place)?,
-            // The mark is ours, and cannot be changed now. What the catalog could not take would be said again.
-            Err(e) if e.kind() == ErrorKind::Io => return Ok((opened, Orphans::Leave)),
+            // The mark is ours, and the cluster cannot change it now. What the catalog has refused is another matter.
+            Err(e) if e.kind() == ErrorKind::Io && is_recorded => return Ok((opened, Orphans::Leave)),
             Err(e) => return Err(e),
         }
         Ok((opened, if is_certain { Orphans::Collect } else { Orphans::Leave }))
