@@ -309,6 +309,40 @@ fn a_directory_has_one_owner() {
     says(&refused(process.open("backup")), ErrorKind::Conflict, &["the directory has no mark of an owner"]);
 }
 
+/// A copy of the local directory from any moment of a commit: it is refused, or it has what it knows of, and removes nothing that
+/// the commit has brought.
+#[test]
+fn a_copy_from_any_moment_removes_nothing() {
+    let (mut opened, mut refused) = (0, 0);
+    for at in 0.. {
+        let place = Place::new();
+        let process = place.process();
+        let session = process.create("db").unwrap();
+        place.run(&session, "CREATE TABLE t AS SELECT unnest(range(0, 3000)) AS x");
+        let before = process.client.operations();
+        let (from, to) = (place.path("db"), place.path("copy"));
+        process.client.pause_at(at, move || copy(&from, &to));
+        place.run(&session, "INSERT INTO t SELECT unnest(range(3000, 6000)) AS x");
+        if process.client.operations() - before <= at {
+            break;
+        }
+        drop(session);
+        let there = process.segments();
+        match process.open("copy") {
+            Ok(session) => {
+                assert_eq!(place.run(&session, "SELECT count(*), sum(x) FROM t"), ["3000|4498500"], "{at}");
+                opened += 1;
+            }
+            Err(e) => {
+                says(&e, ErrorKind::Conflict, &["a copy of before its last commits"]);
+                refused += 1;
+            }
+        }
+        assert_eq!(process.segments(), there, "{at}");
+    }
+    assert!(opened > 0 && refused > opened, "{opened} {refused}");
+}
+
 #[test]
 fn a_database_knows_where_its_segments_are() {
     let place = Place::new();
