@@ -40,7 +40,11 @@ class Rows:
 @final
 class Connection:
     def __new__(
-        cls, path: str | PathLike[str] | None, read_only: bool, config: Sequence[tuple[str, str]]
+        cls,
+        path: str | PathLike[str] | None,
+        read_only: bool,
+        config: Sequence[tuple[str, str]],
+        segments: str | None = None,
     ) -> Connection: ...
     def cursor(self) -> Connection: ...
     def sql(self, text: str, params: Params | None, tables: dict[str, Any] | None) -> Rows: ...

@@ -20,15 +20,17 @@ def connect(
     path: str | os.PathLike[str] = MEMORY,
     read_only: bool = False,
     config: Mapping[str, str | int | float | bool] | None = None,
+    segments: str | None = None,
 ) -> Connection:
     """Opens the database directory at `path`, which is made if it is not there, or one that lives in memory.
 
     A directory that is open for writing is its process's alone; `read_only`, any number of processes may have it.
-    `config` has settings by their SQL names, such as ``{"memory_limit": "4GiB", "threads": 8}``.
+    `config` has settings by their SQL names, such as ``{"memory_limit": "4GiB", "threads": 8}``. `segments` has a new
+    database keep its segments on a Ceph cluster, ``rados://POOL[.NAMESPACE]/PATH``, which it remembers.
     """
     settings = [(name, _setting(value)) for name, value in (config or {}).items()]
     where = None if path == MEMORY else os.fspath(path)
-    return Connection(_onehop.Connection(where, read_only, settings))
+    return Connection(_onehop.Connection(where, read_only, settings, segments))
 
 
 def _setting(value: str | int | float | bool) -> str:

@@ -39,9 +39,16 @@ struct Open {
 impl Connection {
     /// Opens the database at `path`, or one in memory.
     #[new]
-    fn new(py: Python<'_>, path: Option<PathBuf>, read_only: bool, config: Vec<(String, String)>) -> PyResult<Self> {
+    #[pyo3(signature = (path, read_only, config, segments=None))]
+    fn new(
+        py: Python<'_>,
+        path: Option<PathBuf>,
+        read_only: bool,
+        config: Vec<(String, String)>,
+        segments: Option<String>,
+    ) -> PyResult<Self> {
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-        let options = DatabaseOptions { access, settings: config };
+        let options = DatabaseOptions { access, settings: config, segments, ..DatabaseOptions::default() };
         let home = py.detach(|| Home::open(path.as_deref(), &options)).map_err(|e| error::engine(py, &e))?;
         Self::on(py, Arc::new(home))
     }

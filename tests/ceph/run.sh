@@ -26,7 +26,7 @@ fi
 ONEHOP_CEPH_CONF=$("$cluster" up "$scratch/cluster")
 export ONEHOP_CEPH_CONF
 export ONEHOP_CEPH_SCRIPT=$PWD/$cluster
-cargo test --locked --workspace --test rados --test rados_transactions --test store --test on_ceph -- --ignored --test-threads 2 \
+cargo test --locked --workspace --test rados --test rados_transactions --test store --test on_ceph --test on_ceph_segments -- --ignored --test-threads 2 \
     "${not_here[@]}" 2>&1 | tee "$scratch/log"
 cargo test --locked --workspace --test rados_faults -- --ignored --test-threads 1 "${not_here[@]}" 2>&1 |
     tee -a "$scratch/log"

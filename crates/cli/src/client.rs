@@ -54,6 +54,8 @@ impl Client {
 
     /// Goes over to another database; stays with this one if that fails.
     pub fn reopen(&mut self, path: Option<&Path>) -> Result<(), Stop> {
+        // Where the segments of the first one lie says nothing about others.
+        self.options.segments = None;
         (self.database, self.session) = open(path, &self.options)?;
         Ok(())
     }

@@ -53,7 +53,7 @@ fn bench(what: BenchCommand, terminal: &Terminal) -> Result<(), Stop> {
 fn pipe(args: PipeArgs) -> Result<(), Stop> {
     let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
     settings::effective(&args.set)?;
-    let options = DatabaseOptions { access, settings: args.set };
+    let options = DatabaseOptions { access, settings: args.set, ..DatabaseOptions::default() };
     let runtime = client::runtime(&options)?;
     let (_database, session) = client::open(args.path.as_deref(), &options)?;
     // Answers may be large: buffered, and flushed after each.
@@ -70,7 +70,8 @@ fn completions(shell: clap_complete::Shell) -> Result<(), Stop> {
 
 fn sql(args: &SqlArgs, terminal: Terminal) -> Result<(), Failure> {
     let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
-    let options = DatabaseOptions { access, settings: args.settings() };
+    let (settings, segments) = (args.settings(), args.segments.clone());
+    let options = DatabaseOptions { access, settings, segments, ..DatabaseOptions::default() };
     settings::effective(&options.settings)?;
     if args.require_gpu {
         // Before anything is opened or made.

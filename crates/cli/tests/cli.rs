@@ -735,3 +735,18 @@ fn a_schema_can_be_run_again() -> io::Result<()> {
     assert!(run(&[&first, "-c", ".schema onehop_tables"]).out.starts_with("column_name,"));
     Ok(())
 }
+
+#[test]
+fn segments_on_a_cluster_need_a_database_directory_and_a_place_on_a_cluster() -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("db").display().to_string();
+    let said = expect(run(&[&path, "--segments", "/elsewhere", "-c", "SELECT 1"]), 2, "");
+    assert!(said.contains("cannot keep segments under '/elsewhere'") && said.contains("rados://POOL"), "{said}");
+    let said = expect(run(&["--segments", "rados://pool/path", "-c", "SELECT 1"]), 2, "");
+    assert!(said.contains("<PATH>"), "{said}");
+    // Nothing was begun that a later open would go on with.
+    assert_eq!(expect(run(&[&path, "-c", "SELECT 1 AS a"]), 0, "a\n1\n"), "");
+    let said = expect(run(&[&path, "--segments", "rados://pool/path", "-c", "SELECT 1"]), 2, "");
+    assert!(said.contains("lie in its own directory, not in rados://pool/path"), "{said}");
+    Ok(())
+}

@@ -43,7 +43,15 @@ pub struct Problem {
 /// # Errors
 /// If the database cannot be opened at all, a damaged catalog included; what else is damaged is in the report.
 pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
-    let options = DatabaseOptions { access: Access::ReadOnly, ..DatabaseOptions::default() };
+    check_with(path, &DatabaseOptions::default(), progress)
+}
+
+/// The same with settings, as those of the cluster that its segments lie on.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_with(path: &Path, options: &DatabaseOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+    let options = DatabaseOptions { access: Access::ReadOnly, ..options.clone() };
     let database = Database::open(path, &options)?;
     let snapshot = database.snapshot();
     let mut report = CheckReport::default();

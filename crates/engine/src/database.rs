@@ -27,15 +27,19 @@ use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::{BlockCache, DeletedRows, Segment};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::catalog::{self, Catalog, CatalogStore, Change, Pending, Place, SegmentEntry, TableEntry, row};
+use crate::catalog::{
+    self, Catalog, CatalogStore, Change, Pending, Place, SegmentEntry, SegmentPlace, TableEntry, row,
+};
 use crate::directory::{
     Lock, SEGMENTS_FOLDER, cannot_make, collect_orphans, lock, refuse_foreign_directory, refuse_lost_catalog,
+    segment_name,
 };
 use crate::edit::{self, TableEdit};
 use crate::fresh::{self, FreshRows};
 use crate::history::History;
 use crate::place::Known;
 use crate::plans::Plans;
+use crate::remote::{self, Orphans, RemoteSegments};
 use crate::scan::ScanPlans;
 use crate::settings::Settings;
 use crate::writer::{WriterPlace, Writing};
@@ -58,6 +62,11 @@ pub struct DatabaseOptions {
     pub access: Access,
     /// Settings by name, as from the command line (`threads`, `memory_limit` ...).
     pub settings: Vec<(String, String)>,
+    /// Where the segments of a database that is made lie, if not in its directory: `rados://POOL[.NAMESPACE]/PATH`. One that is
+    /// there knows where its are; another place is an error.
+    pub segments: Option<String>,
+    /// File systems of clusters that are known already. Databases that are given the same share connections.
+    pub connections: Arc<Connections>,
 }
 
 /// An open database. Cheap to clone; closed when the last clone and the last session are dropped.
@@ -83,6 +92,8 @@ struct Inner {
     access: Access,
     settings: Settings,
     segments: Arc<dyn Volume>,
+    /// The same, if they lie on a cluster.
+    remote: Option<Arc<RemoteSegments>>,
     /// Hot blocks of all tables, for all sessions.
     cache: Arc<BlockCache>,
     /// What ran last, in all sessions.
@@ -239,6 +250,11 @@ impl SegmentFile {
         Ok(())
     }
 
+    /// Where the file is: a path, or a URL.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.volume.name(), self.entry.file)
+    }
+
     /// The segment, if somebody has opened it.
     pub fn opened(&self) -> Option<&Arc<Segment>> {
         self.open.get()
@@ -297,7 +313,7 @@ impl Database {
         // Each statement says by which path it reads: the session's.
         let root: Arc<dyn Volume> = Arc::new(LocalVolume::open(path, RequestedPath::Auto)?);
         let requested = settings.io_path();
-        let database = Self::with_volume(root, Home::Directory(path.to_path_buf(), lock), options.access, settings)?;
+        let database = Self::with_volume(root, Home::Directory(path.to_path_buf(), lock), options, settings)?;
         if requested == RequestedPath::HostDirect {
             // Where no file can be read past the page cache, no statement could: the first to say so is this.
             let files = [catalog::STORE_FILE, catalog::MANIFEST_FILE].map(|file| path.join(file));
@@ -312,27 +328,59 @@ impl Database {
     pub fn memory(options: &DatabaseOptions) -> Result<Self> {
         let settings = Settings::new(&options.settings)?;
         let root = Arc::new(MemoryVolume::new(":memory:"));
-        Self::with_volume(root, Home::Memory, Access::ReadWrite, settings)
+        if options.segments.is_some() {
+            let message = "a database in memory has no segments on a cluster: nothing would know of them when it ends";
+            return Err(Error::new(ErrorKind::Invalid, message).with_hint("name a directory for the database"));
+        }
+        Self::with_volume(
+            root,
+            Home::Memory,
+            &DatabaseOptions { access: Access::ReadWrite, ..options.clone() },
+            settings,
+        )
     }
 
     /// A database on any volume: for tests of crashes. Nothing keeps two of them apart.
     #[doc(hidden)]
     pub fn on_volume(root: Arc<dyn Volume>, options: &DatabaseOptions) -> Result<Self> {
-        Self::with_volume(root, Home::Volume, options.access, Settings::new(&options.settings)?)
+        Self::with_volume(root, Home::Volume, options, Settings::new(&options.settings)?)
     }
 
-    fn with_volume(root: Arc<dyn Volume>, home: Home, access: Access, settings: Settings) -> Result<Self> {
+    fn with_volume(root: Arc<dyn Volume>, home: Home, options: &DatabaseOptions, settings: Settings) -> Result<Self> {
+        let DatabaseOptions { access, connections, .. } = options;
+        let (access, connections) = (*access, Arc::clone(connections));
+        let wanted = options.segments.as_deref().map(remote::canonical).transpose()?;
         let segments = || root.folder(SEGMENTS_FOLDER);
         let place = match &home {
             Home::Memory => Place::Memory,
             Home::Directory(path, _) => Place::Directory(path),
             Home::Volume => Place::Volume,
         };
-        let store = catalog::open(&root, place, access, || refuse_lost_catalog(&*root, &*segments()?))?;
+        let store = catalog::open(&root, place, access, || {
+            refuse_lost_catalog(&*root, &*segments()?)?;
+            wanted.as_ref().map(|location| remote::prepare(location, &connections, &settings)).transpose()
+        })?;
         let catalog = store.load()?;
-        let segments = segments()?;
-        if access == Access::ReadWrite {
-            collect_orphans(&*segments, &catalog)?;
+        let place = store.segment_place()?;
+        if let Some(wanted) = wanted.filter(|wanted| place.as_ref().is_none_or(|place| place.url != wanted.to_string()))
+        {
+            return Err(remote::lies_elsewhere(root.name(), place.as_ref(), &wanted));
+        }
+        let (segments, remote, orphans): (Arc<dyn Volume>, _, _) = match place {
+            None => (segments()?, None, Orphans::Collect),
+            Some(place) => {
+                let mut record =
+                    |place: &SegmentPlace| store.commit(&catalog, &[Change::PutPlace { place: place.clone() }])?.wait();
+                let opened = RemoteSegments::open(place, &catalog, access, &connections, &settings, &mut record);
+                let (remote, orphans) = opened?;
+                let remote = Arc::new(remote);
+                (Arc::clone(&remote) as _, Some(remote), orphans)
+            }
+        };
+        match collect_orphans(&*segments, &catalog, access, orphans) {
+            // They are found again.
+            Err(_) if remote.is_some() => {}
+            collected => collected?,
         }
         let (path, lock) = match home {
             Home::Directory(path, lock) => (Some(path), Some(lock)),
@@ -349,10 +397,11 @@ impl Database {
                 access,
                 settings,
                 segments,
+                remote,
                 cache,
                 history: Arc::default(),
                 known: Arc::default(),
-                connections: Arc::default(),
+                connections,
                 plans: Plans::default(),
                 store,
                 head: Mutex::new(Arc::clone(&snapshot)),
@@ -427,6 +476,11 @@ impl Database {
     /// An id that no table or segment has or had.
     pub(crate) fn new_id(&self) -> u64 {
         self.inner.next_id.fetch_add(1, SeqCst)
+    }
+
+    /// A name for a segment of a table that no file has or had.
+    pub(crate) fn new_segment_name(&self, table: u64) -> String {
+        segment_name(table, self.new_id(), self.inner.remote.as_ref().map(|remote| remote.writer()))
     }
 
     /// Ids for so many rows that are in no segment, ascending, above all that have been given so far. In the writer's place.
@@ -559,11 +613,29 @@ impl Database {
         let synced = if names_segments { self.inner.segments.sync().map_err(Error::from) } else { Ok(()) };
         // Whether the names are durable is not known: no commit may count on it any more.
         synced.inspect_err(|_| self.inner.is_in_doubt.store(true, SeqCst))?;
-        let pending = self.inner.store.commit(&after.catalog, changes)?;
+        let pending = match self.inner.remote.as_ref().filter(|_| names_segments) {
+            None => self.inner.store.commit(&after.catalog, changes)?,
+            Some(remote) => {
+                let mut record = |place: &SegmentPlace| self.record_place(before, place);
+                let place = remote.advance(&mut record)?;
+                let changes: Vec<Change> = changes.iter().cloned().chain([Change::PutPlace { place }]).collect();
+                self.inner.store.commit(&after.catalog, &changes)?
+            }
+        };
         let after = Arc::new(after);
         *self.inner.head.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&after);
         drop(writing);
         Ok(Commit { database: self.clone(), pending, after })
+    }
+
+    /// Says where segments lie, before anything else is committed that depends on it.
+    fn record_place(&self, before: &Snapshot, place: &SegmentPlace) -> Result<()> {
+        let pending = self.inner.store.commit(&before.catalog, &[Change::PutPlace { place: place.clone() }])?;
+        pending.wait().inspect_err(|e| {
+            if e.kind() != ErrorKind::Resources {
+                self.inner.is_in_doubt.store(true, SeqCst);
+            }
+        })
     }
 
     /// Shows readers a snapshot that is durable, unless they see a later one already.

@@ -5,10 +5,12 @@ use std::io::{Read, Seek, Write};
 use std::path::Path;
 
 use onehop_io::Volume;
+use onehop_io::rados::fs::Id;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::catalog::{self, Catalog};
 use crate::database::Access;
+use crate::remote::Orphans;
 use crate::{Error, ErrorKind, Result};
 
 const SEGMENT_SUFFIX: &str = ".seg";
@@ -17,7 +19,15 @@ pub(crate) const SEGMENTS_FOLDER: &str = "segments";
 const LOCK_FILE: &str = "LOCK";
 
 /// Removes segment files that no catalog mentions: what a crash, or a removal that failed, left behind.
-pub(crate) fn collect_orphans(segments: &dyn Volume, catalog: &Catalog) -> Result<()> {
+pub(crate) fn collect_orphans(
+    segments: &dyn Volume,
+    catalog: &Catalog,
+    access: Access,
+    orphans: Orphans,
+) -> Result<()> {
+    if access == Access::ReadOnly || orphans == Orphans::Leave {
+        return Ok(());
+    }
     let known: std::collections::HashSet<&str> =
         catalog.tables.values().flat_map(|t| &t.segments).map(|s| s.file.as_str()).collect();
     for name in segments.list()? {
@@ -39,16 +49,22 @@ pub(crate) fn refuse_lost_catalog(root: &dyn Volume, segments: &dyn Volume) -> R
         .with_hint("restore that file from a backup; to begin anew, remove the directory"))
 }
 
-/// The file of a segment of a table, by their ids.
-pub(crate) fn segment_name(table: u64, segment: u64) -> String {
-    format!("{table:08}-{segment:08}{SEGMENT_SUFFIX}")
+/// The file of a segment of a table, by their ids; and by who writes it, where others might write there too.
+pub(crate) fn segment_name(table: u64, segment: u64, writer: Option<Id>) -> String {
+    match writer {
+        None => format!("{table:08}-{segment:08}{SEGMENT_SUFFIX}"),
+        Some(writer) => format!("{table:08}-{segment:08}-{writer}{SEGMENT_SUFFIX}"),
+    }
 }
 
 /// Whether a name is one that [`segment_name`] makes: files that are not ours are left alone.
-fn is_segment_name(name: &str) -> bool {
+pub(crate) fn is_segment_name(name: &str) -> bool {
     let is_id = |text: &str| text.len() >= 8 && text.bytes().all(|b| b.is_ascii_digit());
-    let ids = name.strip_suffix(SEGMENT_SUFFIX).and_then(|ids| ids.split_once('-'));
-    ids.is_some_and(|(table, segment)| is_id(table) && is_id(segment))
+    let Some((table, rest)) = name.strip_suffix(SEGMENT_SUFFIX).and_then(|ids| ids.split_once('-')) else {
+        return false;
+    };
+    let (segment, writer) = rest.split_once('-').map_or((rest, None), |(segment, writer)| (segment, Some(writer)));
+    is_id(table) && is_id(segment) && writer.is_none_or(|writer| Id::parse(writer).is_some())
 }
 
 pub(crate) fn cannot_make(path: &Path, e: std::io::Error) -> Error {

@@ -38,6 +38,7 @@ mod plans;
 mod prepared;
 mod query;
 mod relation;
+mod remote;
 mod resolve;
 mod scan;
 mod script;

@@ -175,6 +175,7 @@ fn segments(snapshot: &Snapshot) -> Result<RecordBatch> {
         ("rows", numbers(rows.iter().map(|(_, s)| s.entry.rows))),
         ("size_bytes", numbers(rows.iter().map(|(_, s)| s.entry.bytes))),
         ("deleted_rows", numbers(rows.iter().map(|(_, s)| s.entry.rows - s.live_rows()))),
+        ("path", text(rows.iter().map(|(_, s)| s.path()))),
     ])?)
 }
 

@@ -407,6 +407,10 @@ pub struct SqlArgs {
     #[arg(long)]
     pub readonly: bool,
 
+    /// Have a new database keep its segments on a Ceph cluster (rados://POOL[.NAMESPACE]/PATH); it remembers where
+    #[arg(long, value_name = "URL", requires = "path")]
+    pub segments: Option<String>,
+
     /// Change a setting, as SET does (may be repeated)
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,

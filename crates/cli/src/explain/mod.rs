@@ -27,7 +27,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Stop> {
     let mode = if args.analyze || args.html.is_some() { ExplainMode::Analyze } else { ExplainMode::Plan };
     // What explains changes nothing, so it makes no database either. One in memory is always new.
     let access = if path.is_some() { Access::ReadOnly } else { Access::ReadWrite };
-    let options = DatabaseOptions { access, settings: args.set.clone() };
+    let options = DatabaseOptions { access, settings: args.set.clone(), ..DatabaseOptions::default() };
     let explanation = explained(path.as_deref(), &options, query, mode)?;
     let written = match (&args.html, args.format) {
         (Some(_), _) => html::page(&explanation),

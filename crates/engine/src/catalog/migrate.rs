@@ -18,7 +18,7 @@ use onehop_store::{Options, Store};
 use super::manifest::{FILE as MANIFEST_FILE, Manifest, NEW_FILE as NEW_MANIFEST_FILE};
 use super::medium;
 use super::store::{NEW_FILE, STORE_FILE, StoreCatalog};
-use super::{Catalog, CatalogStore};
+use super::{Catalog, CatalogStore, SegmentPlace};
 use crate::database::Access;
 use crate::{Error, ErrorKind, Result};
 
@@ -33,12 +33,13 @@ pub(crate) enum Place<'a> {
     Volume,
 }
 
-/// Opens the store of a database; makes it if there is none, unless `refuse` has a reason against it.
+/// Opens the store of a database; makes it if there is none, unless `begin` has a reason against it, which says where the new
+/// database's segments lie.
 pub(crate) fn open(
     root: &Arc<dyn Volume>,
     place: Place<'_>,
     access: Access,
-    refuse: impl FnOnce() -> Result<()>,
+    begin: impl FnOnce() -> Result<Option<SegmentPlace>>,
 ) -> Result<Box<dyn CatalogStore>> {
     let database = Files { root, place, access };
     let files = root.list()?;
@@ -51,17 +52,18 @@ pub(crate) fn open(
     } else {
         match (Manifest::new(Arc::clone(root)).load()?, access) {
             (Some(catalog), Access::ReadOnly) => {
-                StoreCatalog::create(Store::memory()?, database.name(MANIFEST_FILE), &catalog)?
+                StoreCatalog::create(Store::memory()?, database.name(MANIFEST_FILE), &catalog, None)?
             }
             (None, Access::ReadOnly) => {
                 return Err(Error::new(ErrorKind::NotFound, format!("there is no database at {}", root.name())));
             }
-            (Some(catalog), Access::ReadWrite) => database.make(&files, &catalog)?,
+            (Some(catalog), Access::ReadWrite) => database.make(&files, &catalog, None)?,
             (None, Access::ReadWrite) => {
-                refuse()?;
+                let place = begin()?;
                 // The folder's own name must be durable before anything in it can be.
                 root.sync()?;
-                database.make(&files, &Catalog { generation: 1, next_id: 1, ..Catalog::default() })?
+                let empty = Catalog { generation: 1, next_id: 1, ..Catalog::default() };
+                database.make(&files, &empty, place.as_ref())?
             }
         }
     };
@@ -99,15 +101,15 @@ impl Files<'_> {
         })
     }
 
-    fn make(&self, files: &[String], catalog: &Catalog) -> Result<StoreCatalog> {
+    fn make(&self, files: &[String], catalog: &Catalog, place: Option<&SegmentPlace>) -> Result<StoreCatalog> {
         if let Place::Memory = self.place {
-            return StoreCatalog::create(Store::memory()?, self.name(STORE_FILE), catalog);
+            return StoreCatalog::create(Store::memory()?, self.name(STORE_FILE), catalog, place);
         }
         // What is left of an attempt that was cut short has no use.
         if files.iter().any(|file| file == NEW_FILE) {
             self.root.remove(NEW_FILE)?;
         }
-        drop(StoreCatalog::create(self.create(NEW_FILE)?, self.name(NEW_FILE), catalog)?);
+        drop(StoreCatalog::create(self.create(NEW_FILE)?, self.name(NEW_FILE), catalog, place)?);
         self.root.rename(NEW_FILE, STORE_FILE)?;
         self.root.sync()?;
         let rest: Vec<String> = files.iter().filter(|file| *file != NEW_FILE).cloned().collect();

@@ -50,6 +50,15 @@ pub struct Catalog {
     pub models: BTreeMap<String, String>,
 }
 
+/// Where the segments of a database lie, if not in its directory. See [`remote`](crate::remote).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentPlace {
+    /// A directory on a cluster.
+    pub url: String,
+    /// By which file in it one knows that it is this catalog's: one of these. The first is the last that was certain.
+    pub marks: Vec<String>,
+}
+
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableEntry {
@@ -254,6 +263,11 @@ pub enum Change {
         /// Its name.
         name: String,
     },
+    /// Segments lie where they lay, under another mark.
+    PutPlace {
+        /// What to say of it.
+        place: SegmentPlace,
+    },
     /// A table has more rows that are in no segment.
     AddRows {
         /// Its id.
@@ -309,6 +323,9 @@ pub type Hear<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<()>;
 pub trait CatalogStore: Send + Sync + fmt::Debug {
     /// The last committed catalog.
     fn load(&self) -> Result<Catalog>;
+
+    /// Where segments lie, if not in the database's directory.
+    fn segment_place(&self) -> Result<Option<SegmentPlace>>;
 
     /// Whether commits that were in order have been taken back since the last [`load`](Self::load): nothing of them has
     /// happened, and no commit is accepted before there is another.

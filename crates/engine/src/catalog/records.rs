@@ -2,8 +2,10 @@
 //!
 //! | tree | key | value |
 //! |---|---|---|
-//! | `database` | `format` | 4 bytes, little-endian: [`FORMAT`], or from the first model on [`FORMAT_WITH_MODELS`] |
+//! | `database` | `format` | 4 bytes, little-endian: [`FORMAT`], or a later one if there is more: see there |
 //! | | `generation`, `next_id` | 8 bytes, little-endian |
+//! | | `features` | 4 bytes, little-endian: bits of what is used, in [`FORMAT_WITH_FEATURES`] |
+//! | | `segments` | version, [`SegmentPlace`](super::SegmentPlace) as JSON, if they do not lie in the database's directory |
 //! | `tables` | name ([`name_key`]) | version, [`TableRecord`] as JSON |
 //! | `views` | name ([`name_key`]) | version, text |
 //! | `models` | name ([`name_key`]) | version, JSON of [`learn`](crate::learn) |
@@ -26,6 +28,16 @@ pub(super) const FORMAT: u32 = 1;
 /// The same with models. A build that knows none refuses the database instead of showing it without them; one that never had a
 /// model is for older builds as well.
 pub(super) const FORMAT_WITH_MODELS: u32 = 2;
+/// The same with bits that say what is used: a build refuses those that it does not know. What comes later is a bit more, and no
+/// format.
+pub(super) const FORMAT_WITH_FEATURES: u32 = 3;
+
+/// The feature bit of models.
+pub(super) const FEATURE_MODELS: u32 = 1;
+/// The feature bit of segments that lie in another place than the database's directory.
+pub(super) const FEATURE_PLACE: u32 = 2;
+/// All bits that this build knows.
+pub(super) const FEATURES: u32 = FEATURE_MODELS | FEATURE_PLACE;
 
 pub(super) const DATABASE: &str = "database";
 pub(super) const TABLES: &str = "tables";
@@ -38,6 +50,8 @@ pub(super) const DELETED: &str = "deleted";
 pub(super) const FORMAT_KEY: &[u8] = b"format";
 pub(super) const GENERATION_KEY: &[u8] = b"generation";
 pub(super) const NEXT_ID_KEY: &[u8] = b"next_id";
+pub(super) const FEATURES_KEY: &[u8] = b"features";
+pub(super) const PLACE_KEY: &[u8] = b"segments";
 
 const VERSION: u8 = 1;
 

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use onehop_store::{ReadTransaction, Store, WriteTransaction};
 
 use super::records::{
-    DATABASE, DELETED, FORMAT, FORMAT_KEY, FORMAT_WITH_MODELS, GENERATION_KEY, MODELS, NAMES, NEXT_ID_KEY, SEGMENTS,
-    SegmentRecord, TABLES, TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode, encode_text,
-    is_long, name_key, rows_of, segment_key,
+    DATABASE, DELETED, FEATURE_MODELS, FEATURE_PLACE, FEATURES, FEATURES_KEY, FORMAT, FORMAT_KEY, FORMAT_WITH_FEATURES,
+    FORMAT_WITH_MODELS, GENERATION_KEY, MODELS, NAMES, NEXT_ID_KEY, PLACE_KEY, SEGMENTS, SegmentRecord, TABLES,
+    TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode, encode_text, is_long, name_key,
+    rows_of, segment_key,
 };
-use super::{Catalog, CatalogStore, Change, Hear, Pending, SegmentEntry, TableEntry, VectorRows};
+use super::{Catalog, CatalogStore, Change, Hear, Pending, SegmentEntry, SegmentPlace, TableEntry, VectorRows};
 use crate::error::NEWER;
 use crate::{Error, ErrorKind, Result};
 
@@ -44,25 +45,41 @@ impl StoreCatalog {
         let Some(format) = tree.get(FORMAT_KEY)? else {
             return Err(opened.corrupt("it holds no catalog"));
         };
-        match <[u8; 4]>::try_from(&format[..]).map(u32::from_le_bytes) {
-            Ok(FORMAT | FORMAT_WITH_MODELS) => Ok(opened),
-            Ok(later) => {
-                let message = format!(
-                    "{} is of format {later}, and this build reads formats up to {FORMAT_WITH_MODELS}",
+        let unknown = |what: String| Err(Error::new(ErrorKind::TooNew, what).with_hint(NEWER));
+        match number_of(&format) {
+            Some(FORMAT | FORMAT_WITH_MODELS) => {}
+            Some(FORMAT_WITH_FEATURES) => match tree.get(FEATURES_KEY)?.as_deref().and_then(number_of) {
+                Some(bits) if bits & !FEATURES == 0 => {}
+                Some(bits) => {
+                    let bits = bits & !FEATURES;
+                    return unknown(format!(
+                        "{} uses features (bits {bits:#x}) that this build does not know",
+                        opened.name
+                    ));
+                }
+                None => return Err(opened.corrupt("what it uses is no number")),
+            },
+            Some(later) => {
+                return unknown(format!(
+                    "{} is of format {later}, and this build reads formats up to {FORMAT_WITH_FEATURES}",
                     opened.name
-                );
-                Err(Error::new(ErrorKind::TooNew, message).with_hint(NEWER))
+                ));
             }
-            Err(_) => Err(opened.corrupt("the version of its catalog is no number")),
+            None => return Err(opened.corrupt("the version of its catalog is no number")),
         }
+        drop(tree);
+        Ok(opened)
     }
 
     /// Puts a whole catalog into an empty store. Durable when it returns.
-    pub fn create(store: Store, name: String, catalog: &Catalog) -> Result<Self> {
+    pub fn create(store: Store, name: String, catalog: &Catalog, place: Option<&SegmentPlace>) -> Result<Self> {
         let made = Self { store, name, epoch: AtomicU64::new(0) };
         let transaction = made.store.write()?;
         transaction.tree(DATABASE)?.insert(FORMAT_KEY, FORMAT.to_le_bytes())?;
         put_numbers(&transaction, catalog)?;
+        if let Some(place) = place {
+            put_place(&transaction, place)?;
+        }
         for (name, table) in &catalog.tables {
             put_table(&transaction, name, table, catalog.generation)?;
         }
@@ -158,6 +175,11 @@ impl CatalogStore for StoreCatalog {
         Ok(catalog)
     }
 
+    fn segment_place(&self) -> Result<Option<SegmentPlace>> {
+        let Some(value) = self.store.read()?.tree(DATABASE)?.get(PLACE_KEY)? else { return Ok(None) };
+        decode(&value).map(Some).map_err(|reason| self.bad_record(DATABASE, PLACE_KEY, &reason))
+    }
+
     fn rows(&self, table: u64, hear: Hear<'_>) -> Result<()> {
         let mut rows = self.store.read()?.tree(rows_of(table))?.iter();
         while let Some((key, value)) = rows.next_ref()? {
@@ -206,6 +228,11 @@ impl CatalogStore for StoreCatalog {
     }
 }
 
+/// A number of 4 bytes.
+fn number_of(value: &[u8]) -> Option<u32> {
+    <[u8; 4]>::try_from(value).ok().map(u32::from_le_bytes)
+}
+
 /// The error of who has looked at a commit that has not happened.
 pub(crate) fn stands_on_nothing() -> Error {
     Error::new(ErrorKind::Resources, "a commit of another session, which this one would stand on, found no room")
@@ -214,7 +241,8 @@ pub(crate) fn stands_on_nothing() -> Error {
 
 /// Whether a change is one of the catalog, not of rows.
 fn is_of_catalog(change: &Change) -> bool {
-    !matches!(change, Change::AddRows { .. } | Change::RemoveRows { .. } | Change::DeleteRows { .. })
+    use Change::{AddRows, DeleteRows, PutPlace, RemoveRows};
+    !matches!(change, AddRows { .. } | RemoveRows { .. } | DeleteRows { .. } | PutPlace { .. })
 }
 
 fn put_numbers(transaction: &WriteTransaction, catalog: &Catalog) -> Result<()> {
@@ -243,8 +271,25 @@ fn put_named(transaction: &WriteTransaction, tree: &str, name: &str, record: Vec
 /// Puts the record of a model. From the first one on the catalog is of a format that builds without
 /// models refuse: they would list a database as whole that has lost its models.
 fn put_model(transaction: &WriteTransaction, name: &str, text: &str) -> Result<()> {
-    transaction.tree(DATABASE)?.insert(FORMAT_KEY, FORMAT_WITH_MODELS.to_le_bytes())?;
+    let mut tree = transaction.tree(DATABASE)?;
+    let features = tree.get(FEATURES_KEY)?.as_deref().and_then(number_of);
+    match features {
+        Some(bits) => tree.insert(FEATURES_KEY, (bits | FEATURE_MODELS).to_le_bytes())?,
+        None => tree.insert(FORMAT_KEY, FORMAT_WITH_MODELS.to_le_bytes())?,
+    };
+    drop(tree);
     put_named(transaction, MODELS, name, encode_text(text))
+}
+
+/// Says where segments lie. The catalog is then of a format that builds refuse which would look for them elsewhere.
+fn put_place(transaction: &WriteTransaction, place: &SegmentPlace) -> Result<()> {
+    let mut tree = transaction.tree(DATABASE)?;
+    // A catalog gets its place when it is made, before its first model.
+    let bits = tree.get(FEATURES_KEY)?.as_deref().and_then(number_of).unwrap_or_default();
+    tree.insert(FORMAT_KEY, FORMAT_WITH_FEATURES.to_le_bytes())?;
+    tree.insert(FEATURES_KEY, (bits | FEATURE_PLACE).to_le_bytes())?;
+    tree.insert(PLACE_KEY, encode(place)?)?;
+    Ok(())
 }
 
 /// Removes the record of a table, a view or a model.
@@ -330,6 +375,7 @@ fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, in
         Change::DropModel { name } => {
             remove_named(transaction, MODELS, name)?;
         }
+        Change::PutPlace { place } => put_place(transaction, place)?,
         Change::AddRows { table, rows } => {
             let mut tree = transaction.tree(rows_of(*table))?;
             for (id, row) in rows {
@@ -428,7 +474,7 @@ mod tests {
     #[test]
     fn a_catalog_comes_back_as_changes_left_it() {
         let mut catalog = catalog();
-        let store = StoreCatalog::create(Store::memory().unwrap(), "test".into(), &catalog).unwrap();
+        let store = StoreCatalog::create(Store::memory().unwrap(), "test".into(), &catalog, None).unwrap();
         assert_eq!(store.load().unwrap(), catalog);
 
         let more = vec![segment("0.seg", 1), segment("9.seg", 0)];
@@ -459,7 +505,7 @@ mod tests {
     #[test]
     fn rows_and_deleted_rows_come_and_go_with_what_they_belong_to() {
         let mut catalog = catalog();
-        let store = StoreCatalog::create(Store::memory().unwrap(), "test".into(), &catalog).unwrap();
+        let store = StoreCatalog::create(Store::memory().unwrap(), "test".into(), &catalog, None).unwrap();
         let all = VectorRows::decode(&[1, 0]).unwrap();
         let some = VectorRows::decode(&[1, 1, 3, 0]).unwrap();
         let changes = [
@@ -497,12 +543,46 @@ mod tests {
         let error = StoreCatalog::open(store.clone(), "x/store".into()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         let transaction = store.write().unwrap();
-        transaction.tree(DATABASE).unwrap().insert(FORMAT_KEY, 3u32.to_le_bytes()).unwrap();
+        transaction.tree(DATABASE).unwrap().insert(FORMAT_KEY, 4u32.to_le_bytes()).unwrap();
         transaction.commit().unwrap();
         let error = StoreCatalog::open(store, "x/store".into()).unwrap_err();
         assert_eq!(
             (error.kind(), error.message()),
-            (ErrorKind::TooNew, "x/store is of format 3, and this build reads formats up to 2")
+            (ErrorKind::TooNew, "x/store is of format 4, and this build reads formats up to 3")
+        );
+    }
+
+    #[test]
+    fn a_store_says_what_it_uses_and_what_is_not_known_is_refused() {
+        let mut catalog = catalog();
+        let inner = Store::memory().unwrap();
+        let mut place = SegmentPlace { url: "rados://pool/x".into(), marks: vec!["a".into()] };
+        let store = StoreCatalog::create(inner.clone(), "x/store".into(), &catalog, Some(&place)).unwrap();
+        assert_eq!(store.segment_place().unwrap().as_ref(), Some(&place));
+        let put = |key: &[u8], value: u32| {
+            let transaction = inner.write().unwrap();
+            transaction.tree(DATABASE).unwrap().insert(key, value.to_le_bytes()).unwrap();
+            transaction.commit().unwrap();
+        };
+        let number =
+            |key: &[u8]| inner.read().unwrap().tree(DATABASE).unwrap().get(key).unwrap().as_deref().and_then(number_of);
+        assert_eq!((number(FORMAT_KEY), number(FEATURES_KEY)), (Some(FORMAT_WITH_FEATURES), Some(FEATURE_PLACE)));
+        // Models are a bit more, and the format stays.
+        catalog.models.insert("m".into(), "{}".into());
+        place.marks.push("b".into());
+        commit(
+            &store,
+            &mut catalog,
+            &[Change::PutModel { name: "m".into() }, Change::PutPlace { place: place.clone() }],
+        );
+        assert_eq!((number(FORMAT_KEY), number(FEATURES_KEY)), (Some(FORMAT_WITH_FEATURES), Some(FEATURES)));
+        let store = StoreCatalog::open(inner.clone(), "x/store".into()).unwrap();
+        assert_eq!((store.load().unwrap(), store.segment_place().unwrap()), (catalog, Some(place)));
+        put(FEATURES_KEY, 0x80 | FEATURE_PLACE);
+        let error = StoreCatalog::open(inner.clone(), "x/store".into()).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::TooNew, "x/store uses features (bits 0x80) that this build does not know")
         );
     }
 
@@ -510,7 +590,7 @@ mod tests {
     fn a_store_with_models_is_not_for_builds_that_know_none() {
         let mut catalog = catalog();
         let inner = Store::memory().unwrap();
-        let store = StoreCatalog::create(inner.clone(), "test".into(), &catalog).unwrap();
+        let store = StoreCatalog::create(inner.clone(), "test".into(), &catalog, None).unwrap();
         let format = || inner.read().unwrap().tree(DATABASE).unwrap().get(FORMAT_KEY).unwrap();
         assert_eq!(format().as_deref(), Some(&FORMAT.to_le_bytes()[..]));
         catalog.models.insert("m".into(), "{}".into());

@@ -14,7 +14,7 @@ use datafusion::catalog::Session as DataFusionSession;
 use datafusion::datasource::listing::ListingTableUrl;
 use onehop_ceph::{Authority, Connections, Location, Pinned, RadosStore, SCHEME};
 use onehop_io::rados::fs::Kind;
-use onehop_io::rados::{self, ClusterOptions, Code};
+use onehop_io::rados::{self, ClusterOptions, Code, FileSystem};
 use onehop_io::{Hop, Ledger, Operation};
 use url::Url;
 
@@ -118,8 +118,13 @@ impl Sites {
         if let Some(files) = known().get(authority) {
             return Ok(files.clone());
         }
-        let fs = self.connections.file_system(&self.options, authority).map_err(|e| self.refuse(e))?;
+        let fs = self.file_system(authority)?;
         Ok(known().entry(authority.clone()).or_insert_with(|| Pinned::new(fs)).clone())
+    }
+
+    /// A file system of a cluster, as it is. Connects to the cluster.
+    pub fn file_system(&self, authority: &Authority) -> Result<FileSystem> {
+        self.connections.file_system(&self.options, authority).map_err(|e| self.refuse(e))
     }
 
     fn refuse(&self, e: onehop_ceph::NotMounted) -> Error {
@@ -279,7 +284,7 @@ pub(super) fn refused(operation: Operation, name: &str, e: io::Error) -> Error {
 }
 
 /// The same in the cluster's own words, without a name that the statement does not know.
-pub(super) fn refused_by_cluster(operation: Operation, name: &str, e: &rados::Error) -> Error {
+pub(crate) fn refused_by_cluster(operation: Operation, name: &str, e: &rados::Error) -> Error {
     let reason = match e {
         rados::Error::Path { problem, .. } => problem.to_string(),
         _ => e.to_string(),

@@ -30,7 +30,6 @@ use tokio::task::JoinSet;
 use self::partition::Router;
 use crate::catalog::{PartitionBy, SegmentEntry, row};
 use crate::database::{Database, SegmentFile};
-use crate::directory::segment_name;
 use crate::lower::FusedExec;
 use crate::query::Query;
 use crate::settings::Settings;
@@ -401,7 +400,7 @@ fn write_all(full: Full, target: &Target) -> Result<Vec<SegmentEntry>> {
 }
 
 fn write_segment(writer: SegmentWriter, partition: u32, target: &Target) -> Result<SegmentEntry> {
-    let name = segment_name(target.table_id, target.database.new_id());
+    let name = target.database.new_segment_name(target.table_id);
     target.files.names.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
     let file = target.database.segments().create(&name)?;
     let written = writer.finish(&*file, target.query.shared_ledger())?;

@@ -5,6 +5,7 @@
 //! 2. [`Cluster`] and [`Pool`]: a connection that never waits for ever; asynchronous compound operations on objects.
 //! 3. [`Objects`]: the seam. What the file layer knows of a cluster; [`SimPool`] is the same in memory, with faults.
 //! 4. [`FileSystem`]: files and directories. [`fs`] has the layout, and the argument why it survives crashes.
+//! 5. [`RadosVolume`]: one of its directories, for whoever writes files once and reads them by position.
 //!
 //! No async runtime: an operation tells whoever started it when it has ended, on a thread of the library's.
 
@@ -16,6 +17,7 @@ mod location;
 mod objects;
 mod pool;
 mod sim;
+mod volume;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use error::{Code, Error, Problem, Result, TransactionProblem};
@@ -24,3 +26,4 @@ pub use location::{Authority, BadUrl, Location, SCHEME};
 pub use objects::{Done, Objects, Pending, ReadOp, Reply, WriteOp};
 pub use pool::Pool;
 pub use sim::{SimClient, SimCluster, SimFault, SimPool};
+pub use volume::RadosVolume;

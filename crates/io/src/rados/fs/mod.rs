@@ -94,7 +94,7 @@ pub use clock::{Clock, SimClock, SystemClock};
 pub use collect::Collected;
 pub use id::Id;
 pub use list::{Entry, Kind, Page};
-pub use read::{File, Piece, Reader};
+pub use read::{BLOCK_BYTES, File, Piece, Reader};
 pub use transaction::{TaskAttempt, Transaction, TransactionOptions, TransactionState, TransactionStatus};
 pub use tree::TreeWriter;
 pub use write::{Replace, Writer};
