@@ -265,7 +265,7 @@ impl Backend for CudaBackend {
         })?;
         let texts = texts.iter().map(|text| hash_of(text)).collect();
         let (gpu, execution, hints) = (Arc::clone(&self.0), execution.clone(), hints.clone());
-        Ok(Arc::new(CudaProgram { gpu, execution, hints, texts }))
+        Ok(Arc::new(CudaProgram { gpu, execution, hints, texts, foreseen: OnceLock::new() }))
     }
 
     fn residency(&self) -> Option<&dyn Residency> {
@@ -281,11 +281,14 @@ struct CudaProgram {
     hints: Hints,
     /// Hashes of its pipelines' texts.
     texts: Vec<u64>,
+    /// Stored bytes that it reads, and how many of them were on the device when it was estimated: with thousands of columns of
+    /// segments nobody wants to ask twice.
+    foreseen: OnceLock<(u64, u64)>,
 }
 
 impl Prepared for CudaProgram {
     fn estimate(&self) -> Estimate {
-        let (read, resident) = self.gpu.read_and_resident(&self.hints);
+        let (read, resident) = *self.foreseen.get_or_init(|| self.gpu.read_and_resident(&self.hints));
         // Tables that do not fit are built part by part, and what is read once more is there by then.
         let left = self.gpu.left_for_run(&self.hints, (read, resident));
         let passes = self.gpu.executor.expected_passes(&self.execution, left);
@@ -310,12 +313,12 @@ impl Prepared for CudaProgram {
         let sources: Vec<_> = sources.collect();
         let began = Instant::now();
         let mut when_full = WhenFull::Fail;
+        let mut foreseen = *self.foreseen.get_or_init(|| gpu.read_and_resident(&self.hints));
         let (answer, images) = loop {
             let limit = gpu.limit(self.hints.memory);
             let limit = (limit, self.hints.residence);
             let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.clone());
-            let memory =
-                RunMemory { bytes: gpu.left_for_run(&self.hints, gpu.read_and_resident(&self.hints)), when_full };
+            let memory = RunMemory { bytes: gpu.left_for_run(&self.hints, foreseen), when_full };
             let (cancelled, counts) = (control.cancelled, control.counts_steps);
             match gpu.executor.run_within(&self.execution, &images, cancelled, counts, memory) {
                 Ok(answer) => break (answer, images),
@@ -333,6 +336,7 @@ impl Prepared for CudaProgram {
                     gpu.columns.evict(&may_go);
                     gpu.assembled.sweep();
                     gpu.executor.stager().trim();
+                    foreseen = gpu.read_and_resident(&self.hints);
                 }
                 Err(e) => return Err(gpu.error(e)),
             }
