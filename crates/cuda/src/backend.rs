@@ -7,11 +7,11 @@
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use onehop_io::Hop;
@@ -20,6 +20,7 @@ use onehop_pipeline::backend::{
     Residence, Residency, Resident, SegmentKey, Stored, Streamed, Take,
 };
 use onehop_pipeline::cpu::{Execution, TableFacts};
+use onehop_pipeline::ir::Program;
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
 use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts, Result as FusedResult, RunMemory, WhenFull};
@@ -121,6 +122,32 @@ struct Gpu {
     rates: OnceLock<PipelineResult<Rates>>,
     /// Texts of pipelines, before anything is known of their columns, that have been compiled; by hash.
     compiled: Mutex<HashSet<u64>>,
+    looked_at: Mutex<LookedAt>,
+}
+
+/// What came of looking at programs that somebody has kept since, by address: what is there for code is known when the same
+/// is asked for again.
+#[derive(Debug, Default)]
+struct LookedAt(HashMap<usize, (Weak<Program>, Arc<[u64]>)>);
+
+impl LookedAt {
+    /// When there are so many, those that nobody has any more are forgotten.
+    const MOST: usize = 256;
+
+    fn find(&self, program: &Arc<Program>) -> Option<Arc<[u64]>> {
+        let (known, texts) = self.0.get(&(Arc::as_ptr(program) as usize))?;
+        // As long as the weak one is there, no other program gets its address.
+        (known.as_ptr() == Arc::as_ptr(program)).then(|| Arc::clone(texts))
+    }
+
+    fn keep(&mut self, program: &Arc<Program>, texts: &Arc<[u64]>) {
+        if self.0.len() >= Self::MOST {
+            self.0.retain(|_, (program, _)| program.strong_count() > 0);
+        }
+        if self.0.len() < Self::MOST {
+            self.0.insert(Arc::as_ptr(program) as usize, (Arc::downgrade(program), Arc::clone(texts)));
+        }
+    }
 }
 
 impl CudaBackend {
@@ -136,6 +163,7 @@ impl CudaBackend {
             assembled: Assembled::default(),
             rates: OnceLock::new(),
             compiled: Mutex::default(),
+            looked_at: Mutex::default(),
         }))
     }
 }
@@ -215,6 +243,17 @@ impl Gpu {
         })
     }
 
+    /// Hashes of the texts of a program's pipelines, before anything is known of their columns.
+    fn texts_of(&self, execution: &Execution) -> FusedResult<Arc<[u64]>> {
+        let looked_at = || self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(texts) = looked_at().find(execution.program()) {
+            return Ok(texts);
+        }
+        let texts: Arc<[u64]> = self.executor.dry_texts(execution)?.iter().map(|text| hash_of(text)).collect();
+        looked_at().keep(execution.program(), &texts);
+        Ok(texts)
+    }
+
     fn is_compiled(&self, text: u64) -> bool {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner).contains(&text)
     }
@@ -259,11 +298,10 @@ impl Backend for CudaBackend {
         if let Some(source) = execution.sources().iter().find(|source| !source.is_settled()) {
             return Err(Refusal(format!("the fresh and deleted rows of {}", source.name())));
         }
-        let texts = self.0.executor.dry_texts(execution).map_err(|e| match e {
+        let texts = self.0.texts_of(execution).map_err(|e| match e {
             FusedError::Refused(what) => Refusal(what),
             other => Refusal(other.to_string()),
         })?;
-        let texts = texts.iter().map(|text| hash_of(text)).collect();
         let (gpu, execution, hints) = (Arc::clone(&self.0), execution.clone(), hints.clone());
         Ok(Arc::new(CudaProgram { gpu, execution, hints, texts, foreseen: OnceLock::new() }))
     }
@@ -280,7 +318,7 @@ struct CudaProgram {
     execution: Execution,
     hints: Hints,
     /// Hashes of its pipelines' texts.
-    texts: Vec<u64>,
+    texts: Arc<[u64]>,
     /// Stored bytes that it reads, and how many of them were on the device when it was estimated: with thousands of columns of
     /// segments nobody wants to ask twice.
     foreseen: OnceLock<(u64, u64)>,
@@ -341,7 +379,7 @@ impl Prepared for CudaProgram {
                 Err(e) => return Err(gpu.error(e)),
             }
         };
-        gpu.compiled.lock().unwrap_or_else(PoisonError::into_inner).extend(&self.texts);
+        gpu.compiled.lock().unwrap_or_else(PoisonError::into_inner).extend(self.texts.iter());
         let ran = self.facts(&answer.pipelines, &images, control, began.elapsed());
         for chunk in answer.chunks {
             if control.cancelled.load(Relaxed) {

@@ -10,7 +10,7 @@
 //! - But for a device that has as much to do as it should: it would be slower with more. Then what is wanted begins next.
 //! - It never fails. What could not be read is not there: whoever wants it reads it themselves, and gets the error.
 //! - What is asked for is read once, at most, and kept until it is taken or forgotten; with what waits behind it in the
-//!   file, up to a length from which a longer read is no faster. Each part is then a buffer of its own.
+//!   file, until the read is so long that a longer one is no faster. Each part is then a buffer of its own.
 //! - Dropping it lets nothing more begin, and waits for what is in flight; [`ReadAhead::abandon`] does not wait.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -81,8 +81,8 @@ enum Read {
 }
 
 impl ReadAhead {
-    /// A thread for each queue, which knows the files by their numbers. Their buffers are of the allowance. What follows
-    /// each other in a file is read at once, up to so many bytes.
+    /// A thread for each queue, which knows the files by their numbers. Their buffers are of the allowance. A read that is
+    /// shorter than `request_bytes` has with it what follows it in the file, up to twice as much.
     pub fn start(queues: Vec<Box<dyn Queue<LentBuf>>>, allowance: Allowance, request_bytes: usize) -> Self {
         let path = queues.first().map(|queue| queue.path());
         let shared = Arc::new(Shared {
@@ -380,22 +380,24 @@ fn parts(run: Vec<Extent>, buffer: Option<LentBuf>) -> impl Iterator<Item = (Ext
 }
 
 impl State {
-    /// What waits, from an extent that does on, as far as one follows the other in the file: so many bytes in all, or the
-    /// one extent.
-    fn run_from(&self, first: Extent, most_bytes: usize) -> Vec<Extent> {
+    /// What waits, from an extent that does on, as far as one follows the other in the file and until it is long enough: at
+    /// most twice as long, or the one extent.
+    fn run_from(&self, first: Extent, enough_bytes: usize) -> Vec<Extent> {
         let (mut run, mut bytes) = (vec![first], padded(&first));
-        loop {
+        while bytes < enough_bytes {
             let from = Extent { file: first.file, offset: first.offset + bytes as u64, bytes: 0 };
             match self.reads.range(from..).next() {
                 Some((next, Read::Waiting { .. }))
-                    if (next.file, next.offset) == (from.file, from.offset) && bytes + padded(next) <= most_bytes =>
+                    if (next.file, next.offset) == (from.file, from.offset)
+                        && bytes + padded(next) <= 2 * enough_bytes =>
                 {
                     run.push(*next);
                     bytes += padded(next);
                 }
-                _ => return run,
+                _ => break,
             }
         }
+        run
     }
 
     /// Takes out what is not in flight.

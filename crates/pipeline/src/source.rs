@@ -66,6 +66,12 @@ pub trait Source: fmt::Debug + Send + Sync {
         (0..self.morsels()).all(|morsel| self.deleted(morsel).is_none() && self.is_block(morsel))
     }
 
+    /// The same rows, for who has what they move counted in another ledger: as little work as that can be. `None` if there is
+    /// something in it that counts for the one who made it.
+    fn for_ledger(&self, _ledger: &Arc<Ledger>) -> Option<Arc<dyn Source>> {
+        None
+    }
+
     /// What an integer or text column can hold in a morsel, where that is known before reading it.
     fn interval(&self, morsel: usize, column: usize) -> Option<Interval>;
 
@@ -129,15 +135,15 @@ pub struct Changes {
 }
 
 /// Blocks of segments, and then fresh rows: the morsels after those of the blocks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SegmentSource {
-    name: String,
+    name: Arc<str>,
     rows: Arc<NumberedBlocks>,
     /// Of each block, as far as any is.
-    deleted: Vec<Option<Arc<DeletedBlock>>>,
+    deleted: Arc<[Option<Arc<DeletedBlock>>]>,
     most_texts: u64,
-    columns: Vec<SegmentColumn>,
-    domains: Vec<Domain>,
+    columns: Arc<[SegmentColumn]>,
+    domains: Arc<[Domain]>,
     cache: Arc<BlockCache>,
     ledger: Arc<Ledger>,
 }
@@ -208,18 +214,19 @@ impl SegmentSource {
         let mut source = Self {
             name: name.into(),
             rows,
-            deleted,
+            deleted: deleted.into(),
             most_texts,
-            columns: Vec::with_capacity(columns.len()),
-            domains: Vec::with_capacity(columns.len()),
+            columns: Arc::default(),
+            domains: Arc::default(),
             cache,
             ledger,
         };
-        for (index, column_type, nullable) in columns {
-            let (column, domain) = source.column(blocks.segments(), &fresh, *index, column_type, *nullable)?;
-            source.columns.push(column);
-            source.domains.push(domain);
-        }
+        let of = |(index, column_type, nullable): &(usize, ColumnType, bool)| {
+            source.column(blocks.segments(), &fresh, *index, column_type, *nullable)
+        };
+        let (columns, domains): (Vec<_>, Vec<_>) =
+            columns.iter().map(of).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        (source.columns, source.domains) = (columns.into(), domains.into());
         Ok(source)
     }
 
@@ -454,6 +461,12 @@ impl Source for SegmentSource {
 
     fn all_rows(&self) -> u64 {
         self.rows.blocks.rows() + self.rows.fresh.iter().map(|fresh| fresh.rows() as u64).sum::<u64>()
+    }
+
+    fn for_ledger(&self, ledger: &Arc<Ledger>) -> Option<Arc<dyn Source>> {
+        // Who reads texts late reads them where the column's domain says.
+        let is_anybodys = self.columns.iter().all(|column| !column.is_late);
+        is_anybodys.then(|| Arc::new(Self { ledger: Arc::clone(ledger), ..self.clone() }) as _)
     }
 
     fn is_settled(&self) -> bool {

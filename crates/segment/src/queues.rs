@@ -9,8 +9,10 @@ use onehop_io::{
 
 use crate::{Result, Segment};
 
-/// A read is so long, where neighbours are wanted.
-pub(crate) const REQUEST_BYTES: usize = 1 << 20;
+/// A read has neighbours with it until it is so long: what comes with it is wanted later than what it is begun for, and a
+/// disk that is at its best with a few MiB in flight has then enough of them (0.96 of the rate of 1 MiB front to back, where
+/// reads of two blocks of 512 KiB each gave 0.86).
+pub(crate) const REQUEST_BYTES: usize = 512 << 10;
 /// Reads in flight in a ring, if they are short: there are no more of them than their device wants bytes.
 const DEPTH: usize = 64;
 

@@ -9,16 +9,34 @@ use crate::database::Table;
 use crate::scan::ScanPlan;
 
 /// What one source reads.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Input {
     /// A table of the database.
     Table(Scan),
     /// The rows of a plan, which takes the place of a source that expects them once it has run.
-    Derived(DerivedInput),
+    Derived(Arc<DerivedInput>),
+}
+
+impl Input {
+    /// The same for another query, which `ledger` is of.
+    pub fn of_query(&self, ledger: &Arc<Ledger>) -> Self {
+        match self {
+            Self::Table(scan) => Self::Table(Scan { ledger: Arc::new(Ledger::below(ledger)), ..scan.clone() }),
+            Self::Derived(input) => Self::Derived(Arc::clone(input)),
+        }
+    }
+
+    /// Where what it moves is counted, if it is a table.
+    pub fn ledger(&self) -> Option<&Arc<Ledger>> {
+        match self {
+            Self::Table(scan) => Some(&scan.ledger),
+            Self::Derived(_) => None,
+        }
+    }
 }
 
 /// A plan that a source gets its rows from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DerivedInput {
     /// What the statement calls it.
     pub name: String,
@@ -30,14 +48,14 @@ pub(crate) struct DerivedInput {
 }
 
 /// What is read of a table, and what was got around.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scan {
     pub table: Arc<Table>,
     /// What the statement calls it.
     pub name: String,
     /// By their place in the table.
     pub columns: Vec<usize>,
-    pub plan: ScanPlan,
+    pub plan: Arc<ScanPlan>,
     /// What it moves, which is counted into the query's ledger as well.
     pub ledger: Arc<Ledger>,
 }

@@ -16,6 +16,7 @@
 //!             ─ distinct ─► one aggregate where DataFusion has two
 //!             ─ aggregate ─► functions, and how their results become DataFusion's types
 //!             ─ words ─► the same in SQL's words, for EXPLAIN
+//!             ─ kept  ─► for whoever asks the same once more
 //!             ─ node  ─► in the plan, and with a place; ─ exec ─► running on the CPU, ─ device ─► or on a device;
 //!               ─ stream ─► rows on their way
 //! ```
@@ -28,6 +29,7 @@ mod exec;
 mod expr;
 mod graph;
 mod input;
+mod kept;
 pub(crate) mod memory;
 mod node;
 mod reduce;
@@ -50,6 +52,7 @@ use onehop_segment::BlockCache;
 pub(crate) use self::device::DeviceTimes;
 pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan, StopOnDrop};
 pub(crate) use self::input::{DerivedInput, Input, Scan};
+use self::kept::KeptLowering;
 use self::node::FusedNode;
 pub(crate) use self::node::{Fused, FusedPlanner};
 pub(crate) use self::relation::is_of_database;
@@ -103,17 +106,30 @@ pub(crate) struct Fusing {
     pub placing: Placing,
 }
 
-/// A plan as the optimizer left it. Whoever keeps it keeps with it what it is [reduced](reduce) to.
+impl Fusing {
+    /// Whether whatever is lowered for one is what is lowered for the other.
+    fn lowers_as(&self, other: &Self) -> bool {
+        let Self { mode, cache, fallback, placing } = self;
+        *mode == other.mode
+            && cache.path() == other.cache.path()
+            && *fallback == other.fallback
+            && placing.places_as(&other.placing)
+    }
+}
+
+/// A plan as the optimizer left it. Whoever keeps it keeps with it what it is [reduced](reduce) to, and what was
+/// [lowered](kept) of it.
 #[derive(Debug)]
 pub(crate) struct Optimized {
     pub plan: LogicalPlan,
     /// Once somebody asked; none if there is nothing to gain.
     reduced: OnceLock<Option<LogicalPlan>>,
+    lowered: KeptLowering,
 }
 
 impl Optimized {
     pub fn new(plan: LogicalPlan) -> Self {
-        Self { plan, reduced: OnceLock::new() }
+        Self { plan, reduced: OnceLock::new(), lowered: KeptLowering::default() }
     }
 
     fn reduced(&self) -> DataFusionResult<Option<&LogicalPlan>> {
@@ -129,23 +145,19 @@ impl Optimized {
 }
 
 /// Replaces what pipelines can run.
-pub(crate) fn lower(optimized: &Optimized, state: &SessionState) -> DataFusionResult<LogicalPlan> {
-    let plan = &optimized.plan;
+pub(crate) fn lower(optimized: &Optimized, state: &Arc<SessionState>) -> DataFusionResult<LogicalPlan> {
     let fusing = match state.config().get_extension::<Fusing>() {
         Some(fusing) if fusing.mode == ExecMode::Fused => fusing,
-        _ => return Ok(plan.clone()),
+        _ => return Ok(optimized.plan.clone()),
     };
     let query = state.config().get_extension::<Query>();
-    let lowered = match optimized.reduced()? {
-        Some(reduced) => {
-            let lowered = lower_plan(reduced, state, &fusing, query.as_ref())?;
-            // What keeps an aggregate from its pipeline saves nothing.
-            match lowered.of_tables().is_empty() {
-                true => lowered,
-                false => fewer_refused(lowered, lower_plan(plan, state, &fusing, query.as_ref())?),
-            }
+    let lowered = match optimized.lowered.find(&fusing, state)? {
+        Some(lowered) => lowered,
+        None => {
+            let lowered = lower_anew(optimized, state, &fusing, query.as_ref())?;
+            optimized.lowered.keep(&fusing, &lowered)?;
+            lowered
         }
-        None => lower_plan(plan, state, &fusing, query.as_ref())?,
     };
     report(&lowered.of_tables(), fusing.fallback, query.as_deref())?;
     if let Some(query) = &query {
@@ -154,7 +166,24 @@ pub(crate) fn lower(optimized: &Optimized, state: &SessionState) -> DataFusionRe
     Ok(lowered.plan)
 }
 
+fn lower_anew(
+    optimized: &Optimized,
+    state: &Arc<SessionState>,
+    fusing: &Fusing,
+    query: Option<&Arc<Query>>,
+) -> DataFusionResult<LoweredPlan> {
+    let plan = &optimized.plan;
+    let Some(reduced) = optimized.reduced()? else { return lower_plan(plan, state, fusing, query) };
+    let lowered = lower_plan(reduced, state, fusing, query)?;
+    // What keeps an aggregate from its pipeline saves nothing.
+    match lowered.of_tables().is_empty() {
+        true => Ok(lowered),
+        false => Ok(fewer_refused(lowered, lower_plan(plan, state, fusing, query)?)),
+    }
+}
+
 /// A plan after lowering, and what came of it.
+#[derive(Debug)]
 struct LoweredPlan {
     plan: LogicalPlan,
     fused_subtrees: u64,
@@ -175,7 +204,7 @@ fn fewer_refused(reduced: LoweredPlan, plain: LoweredPlan) -> LoweredPlan {
 
 fn lower_plan(
     plan: &LogicalPlan,
-    state: &SessionState,
+    state: &Arc<SessionState>,
     fusing: &Fusing,
     query: Option<&Arc<Query>>,
 ) -> DataFusionResult<LoweredPlan> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
-use datafusion::common::{Column, DFSchemaRef, Result};
+use datafusion::common::{Column, DFSchemaRef, Result, internal_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
@@ -31,6 +31,7 @@ use super::exec::FusedExec;
 use super::expr::Translator;
 use super::graph::{Graph, Outputs};
 use super::input::{Input, Scan};
+use super::kept::{self, Binding};
 use super::relation::{Derived, Relation, tables_below};
 use super::tree::{Planned, Planner};
 use super::words::Words;
@@ -45,21 +46,22 @@ pub(crate) struct Fused {
     /// The program, before its first pipeline.
     pub execution: Execution,
     /// What each pipeline does, and what it ends in.
-    pub words: Vec<Words>,
-    pub planned: Vec<SinkFacts>,
+    pub words: Arc<Vec<Words>>,
+    pub planned: Arc<Vec<SinkFacts>>,
     /// What each source reads.
     pub inputs: Vec<Input>,
     /// How the answer's columns are made of the pipeline's.
-    pub(super) finish: Vec<Finish>,
+    pub(super) finish: Arc<Vec<Finish>>,
     pub schema: DFSchemaRef,
     pub fallback: Fallback,
     /// What decides where it runs.
     pub placing: Placing,
     /// What tables are read through.
     pub cache: Arc<BlockCache>,
-    /// What it was made of, and who can plan that.
-    pub unfused: LogicalPlan,
-    pub state: Arc<SessionState>,
+    /// What it was made of.
+    pub unfused: Arc<LogicalPlan>,
+    /// The statement's, which can plan that; none while it is [kept](super::kept) for another one.
+    pub(super) state: Option<Arc<SessionState>>,
 }
 
 impl Fused {
@@ -123,7 +125,29 @@ impl Fused {
 
     /// The operators that DataFusion would have run.
     pub async fn plan_unfused(&self) -> Result<Arc<dyn ExecutionPlan>> {
-        self.state.query_planner().create_physical_plan(&self.unfused, self.state.as_ref()).await
+        let Some(state) = &self.state else { return internal_err!("a plan that is kept does not run") };
+        let unfused = kept::bound(&self.unfused, &Binding::to(state))?;
+        let state = without_fusing(state);
+        state.query_planner().create_physical_plan(&unfused, &state).await
+    }
+
+    /// The same for another statement. `None` if it can be nobody else's.
+    pub(super) fn bound(&self, to: &Binding) -> Option<Self> {
+        let inputs: Vec<Input> = self.inputs.iter().map(|input| input.of_query(&to.ledger)).collect();
+        let execution = self.execution.for_ledgers(|number| inputs.get(number)?.ledger().cloned())?;
+        Some(Self {
+            execution,
+            words: Arc::clone(&self.words),
+            planned: Arc::clone(&self.planned),
+            inputs,
+            finish: Arc::clone(&self.finish),
+            schema: Arc::clone(&self.schema),
+            fallback: self.fallback,
+            placing: self.placing.clone(),
+            cache: Arc::clone(&self.cache),
+            unfused: Arc::clone(&self.unfused),
+            state: to.state.clone(),
+        })
     }
 }
 
@@ -147,10 +171,12 @@ fn ledger_of(query: Option<&Arc<Query>>) -> Arc<Ledger> {
 }
 
 /// A state in which nothing is lowered.
-fn without_fusing(state: &SessionState, fusing: &Fusing) -> Arc<SessionState> {
+fn without_fusing(state: &SessionState) -> SessionState {
     let mut state = state.clone();
-    state.config_mut().set_extension(Arc::new(Fusing { mode: ExecMode::DataFusion, ..fusing.clone() }));
-    Arc::new(state)
+    if let Some(fusing) = state.config().get_extension::<Fusing>() {
+        state.config_mut().set_extension(Arc::new(Fusing { mode: ExecMode::DataFusion, ..(*fusing).clone() }));
+    }
+    state
 }
 
 /// Fused subtrees have no expressions, for there is nothing in them for DataFusion to change; their inputs are the plans
@@ -166,7 +192,7 @@ impl FusedNode {
     /// to `refused`.
     pub fn of_aggregate(
         aggregate: &LogicalAggregate,
-        state: &SessionState,
+        state: &Arc<SessionState>,
         fusing: &Fusing,
         query: Option<&Arc<Query>>,
         refused: &mut Vec<Refusal>,
@@ -188,7 +214,7 @@ impl FusedNode {
     fn of_flat(
         aggregate: &LogicalAggregate,
         unfused: &LogicalAggregate,
-        state: &SessionState,
+        state: &Arc<SessionState>,
         fusing: &Fusing,
         query: Option<&Arc<Query>>,
         dictionaries: &Dictionaries,
@@ -223,7 +249,7 @@ impl FusedNode {
     /// The rows of joins, and of filters and projections above them, that no aggregate is computed of.
     pub fn of_joins(
         plan: &LogicalPlan,
-        state: &SessionState,
+        state: &Arc<SessionState>,
         fusing: &Fusing,
         query: Option<&Arc<Query>>,
         refused: &mut Vec<Refusal>,
@@ -233,7 +259,7 @@ impl FusedNode {
 
     fn of_joins_with(
         plan: &LogicalPlan,
-        state: &SessionState,
+        state: &Arc<SessionState>,
         fusing: &Fusing,
         query: Option<&Arc<Query>>,
         dictionaries: &Dictionaries,
@@ -255,7 +281,7 @@ impl FusedNode {
     /// The first rows in an order, of a table or of joins, and of filters and projections above them.
     pub fn of_sort(
         sort: &Sort,
-        state: &SessionState,
+        state: &Arc<SessionState>,
         fusing: &Fusing,
         query: Option<&Arc<Query>>,
         refused: &mut Vec<Refusal>,
@@ -306,7 +332,7 @@ impl FusedNode {
         (keys, values): (Vec<String>, Vec<String>),
         finish: Vec<Finish>,
         unfused: LogicalPlan,
-        state: &SessionState,
+        state: &Arc<SessionState>,
         fusing: &Fusing,
         refused: &mut Vec<Refusal>,
     ) -> Lowered<Self> {
@@ -318,16 +344,16 @@ impl FusedNode {
         }
         let fused = Fused {
             execution,
-            words,
-            planned,
+            words: Arc::new(words),
+            planned: Arc::new(planned),
             inputs,
-            finish,
+            finish: Arc::new(finish),
             schema: Arc::clone(unfused.schema()),
             fallback: fusing.fallback,
             placing: fusing.placing.clone(),
             cache: Arc::clone(&fusing.cache),
-            unfused,
-            state: without_fusing(state, fusing),
+            unfused: Arc::new(unfused),
+            state: Some(Arc::clone(state)),
         };
         let mut inputs = Vec::new();
         for Derived { plan, reason, .. } in graph.relations.iter().filter_map(Relation::derived) {
@@ -338,6 +364,16 @@ impl FusedNode {
             inputs.push(plan.clone());
         }
         Ok(Self { fused: Arc::new(fused), inputs })
+    }
+
+    /// The same with what it does bound to another statement.
+    pub(super) fn with_fused(&self, fused: Fused) -> Self {
+        Self { fused: Arc::new(fused), inputs: self.inputs.clone() }
+    }
+
+    /// What it does.
+    pub(super) fn fused(&self) -> &Fused {
+        &self.fused
     }
 
     /// Whether there is always one row.
@@ -460,7 +496,7 @@ impl ExtensionPlanner for FusedPlanner {
             let (fused, placement) = (Arc::clone(&node.fused), Arc::clone(&placement));
             Arc::new(FusedExec::new(fused, placement, physical.to_vec(), order))
         };
-        let LogicalPlan::Sort(sort) = &node.fused.unfused else { return Ok(Some(exec(None))) };
+        let LogicalPlan::Sort(sort) = &*node.fused.unfused else { return Ok(Some(exec(None))) };
         let order = create_physical_sort_exprs(&sort.expr, sort.input.schema(), session.execution_props(), context)?;
         let Some(order) = LexOrdering::new(order) else { return Ok(Some(exec(None))) };
         // DataFusion takes it for what settles the order of the answer, sees that its input has it, and removes it.

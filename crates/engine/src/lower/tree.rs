@@ -468,7 +468,7 @@ impl<'a> Planner<'a> {
                     column_names: columns.iter().map(|(_, field)| field.name().clone()).collect(),
                 };
                 let expected = BatchSource::expected(name, derived.expected(&places)?);
-                (Arc::new(expected), Input::Derived(input))
+                (Arc::new(expected), Input::Derived(Arc::new(input)))
             }
         };
         self.planned.sources.push(source);
@@ -496,7 +496,7 @@ impl<'a> Planner<'a> {
         let source = SegmentSource::with_changes(&table.name, blocks, &typed, cache, of_source, most_texts, changes)?;
         self.dictionaries.look_at(&source, &plan);
         let columns = columns.iter().map(|(place, _)| *place).collect();
-        Ok((source, Scan { table: Arc::clone(table), name: name.into(), columns, plan, ledger }))
+        Ok((source, Scan { table: Arc::clone(table), name: name.into(), columns, plan: Arc::new(plan), ledger }))
     }
 }
 

@@ -98,6 +98,14 @@ impl Placing {
         self.mode == GpuMode::Require || self.mode == GpuMode::Auto && is_likely()
     }
 
+    /// Whether both are of one database and of the same settings.
+    pub fn places_as(&self, other: &Self) -> bool {
+        let Self { known, mode, names, memory, residence, min_bytes } = self;
+        Arc::ptr_eq(known, &other.known)
+            && (mode, names, memory, residence, min_bytes)
+                == (&other.mode, &other.names, &other.memory, &other.residence, &other.min_bytes)
+    }
+
     pub fn new(known: &Arc<Known>, settings: &Settings) -> Self {
         Self {
             known: Arc::clone(known),

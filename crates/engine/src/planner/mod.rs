@@ -197,7 +197,7 @@ pub(crate) fn optimized(state: &SessionState, plan: &LogicalPlan) -> DataFusionR
 
 /// An [`optimized`] plan as operators that are about to run for `query`. `asked` is what it was before: what an error is about.
 pub(crate) async fn physical_plan_of_optimized(
-    state: &SessionState,
+    state: &Arc<SessionState>,
     optimized: &Optimized,
     asked: &LogicalPlan,
     query: &Arc<query::Query>,
@@ -216,12 +216,12 @@ pub(crate) async fn physical_plan(
 }
 
 async fn operators_of_optimized(
-    state: &SessionState,
+    state: &Arc<SessionState>,
     optimized: &Optimized,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     nesting::check_plan(&optimized.plan)?;
     let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(lower::FusedPlanner)]);
-    planner.create_physical_plan(&lower::lower(optimized, state)?, state).await
+    planner.create_physical_plan(&lower::lower(optimized, state)?, state.as_ref()).await
 }
 
 async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
@@ -250,7 +250,7 @@ impl QueryPlanner for Planner {
         session: &dyn DataFusionSession,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         if let Some(state) = session.as_any().downcast_ref::<SessionState>() {
-            return operators_of_optimized(state, &Optimized::new(plan.clone())).await;
+            return operators_of_optimized(&Arc::new(state.clone()), &Optimized::new(plan.clone())).await;
         }
         nesting::check_plan(plan)?;
         DefaultPhysicalPlanner::default().create_physical_plan(plan, session).await

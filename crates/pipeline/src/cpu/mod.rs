@@ -47,6 +47,8 @@ pub use table::KeyPart;
 pub use vector::Kind;
 pub use worker::Worker;
 
+use onehop_io::Ledger;
+
 use self::stage::CompiledSink;
 use self::table::{Collected, JoinTable, Tables, Wanted};
 use self::worker::SinkState;
@@ -57,9 +59,9 @@ use crate::{Domain, Error, Result, Source};
 /// A program that is being run.
 #[derive(Clone, Debug)]
 pub struct Execution {
-    program: Program,
+    program: Arc<Program>,
     sources: Vec<Arc<dyn Source>>,
-    shapes: Vec<Shape>,
+    shapes: Arc<[Shape]>,
     tables: Tables,
     /// What the tables take.
     rooms: Vec<Arc<Room>>,
@@ -74,7 +76,7 @@ impl Execution {
     /// [`Error::Invalid`] or [`Error::Unsupported`], before any row is read.
     pub fn new(program: Program, sources: Vec<Arc<dyn Source>>, budget: impl Into<Budget>) -> Result<Self> {
         let columns: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
-        let shapes = validate(&program, &columns)?;
+        let (shapes, program) = (validate(&program, &columns)?.into(), Arc::new(program));
         Ok(Self { program, sources, shapes, tables: Vec::new(), rooms: Vec::new(), budget: budget.into() })
     }
 
@@ -90,7 +92,18 @@ impl Execution {
     /// # Errors
     /// As [`Execution::new`].
     pub fn with_sources(&self, sources: Vec<Arc<dyn Source>>, budget: impl Into<Budget>) -> Result<Self> {
-        Self::new(self.program.clone(), sources, budget)
+        Self::new(Program::clone(&self.program), sources, budget)
+    }
+
+    /// The same program, checked already, from its start, whose bytes are counted elsewhere: source by source, in the ledger
+    /// that `ledger` has for it. `None` if one of them cannot be read for anybody else ([`Source::for_ledger`]).
+    pub fn for_ledgers(&self, ledger: impl Fn(usize) -> Option<Arc<Ledger>>) -> Option<Self> {
+        let sources = self.sources.iter().enumerate().map(|(number, source)| match ledger(number) {
+            Some(ledger) => source.for_ledger(&ledger),
+            None => Some(Arc::clone(source)),
+        });
+        let sources = sources.collect::<Option<_>>()?;
+        Some(Self { sources, tables: Vec::new(), rooms: Vec::new(), ..self.clone() })
     }
 
     /// Compiles every pipeline, with empty tables to probe: what cannot be run is refused here, before any row is read.
@@ -102,7 +115,7 @@ impl Execution {
         let mut tables: Tables = Vec::new();
         let mut unbounded = Budget::from(usize::MAX).room("a join table", Holder::Keeps);
         let mut planned = Vec::with_capacity(self.pipelines());
-        for (pipeline, shape) in self.program.pipelines.iter().zip(&self.shapes) {
+        for (pipeline, shape) in self.program.pipelines.iter().zip(self.shapes.iter()) {
             let source = Arc::clone(&self.sources[pipeline.source]);
             // An empty table's keys rule every morsel out: steps are compiled for it, and rows counted without it.
             let rows = source.all_live_rows();
@@ -117,8 +130,8 @@ impl Execution {
         Ok(planned)
     }
 
-    /// The program.
-    pub fn program(&self) -> &Program {
+    /// The program: one for all executions that were made of one.
+    pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
