@@ -14,7 +14,7 @@ use onehop_io::rados::{FileSystem, Problem, TransactionProblem};
 
 #[path = "support/ceph.rs"]
 mod ceph;
-use ceph::{bytes, clean, cluster, file_system, get, options, put, space};
+use ceph::{bytes, clean, cluster, get, options, put, space};
 
 fn stage(attempt: &TaskAttempt, path: &str, content: &[u8]) {
     let mut writer = attempt.create(path, Replace::Never, Arc::default()).unwrap();
@@ -55,7 +55,10 @@ fn files_below(fs: &FileSystem, path: &str) -> usize {
 #[ignore = "needs a Ceph cluster"]
 fn ten_thousand_files_of_a_hundred_directories_are_committed_at_once() {
     const FILES: usize = 10_000;
-    let fs = file_system("commit");
+    let space = ceph::space("commit");
+    // With grace times as they are: who stages relies on them.
+    let usual = FsOptions { grace: FsOptions::default().grace, ..options() };
+    let fs = FileSystem::create(&cluster(), "meta", "data", &space, usual).unwrap();
     let transaction = fs.begin(TransactionOptions::default()).unwrap();
     let begin = Instant::now();
     stage_many(&fs, &transaction, FILES, 100);
@@ -82,8 +85,9 @@ fn ten_thousand_files_of_a_hundred_directories_are_committed_at_once() {
     attempt.commit().unwrap();
     transaction.abort().unwrap();
     assert_eq!(files_below(&fs, "/table"), 100);
-    fs.collect().unwrap();
-    fs.collect().unwrap();
+    let collector = FileSystem::open(&cluster(), "meta", &space, options()).unwrap();
+    collector.collect().unwrap();
+    collector.collect().unwrap();
     let found = fs.check(Depth::Bytes).unwrap();
     assert_eq!((found.files, found.unfinished, found.transactions), (100, 0, 0), "{found:?}");
     assert_eq!((found.damage.len(), found.unknown.len()), (0, 0), "{found:?}");
@@ -143,7 +147,7 @@ fn child(space: &str, transaction: &Transaction) -> Child {
 #[ignore = "needs a Ceph cluster"]
 fn a_committer_that_is_killed_has_made_all_visible_or_nothing() {
     const FILES: usize = 2_000;
-    let space = space("killed");
+    let space = ceph::space("killed");
     let short = FsOptions { move_lease: Duration::from_secs(3), ..options() };
     let fs = FileSystem::create(&cluster(), "meta", "data", &space, short).unwrap();
     let (mut all, mut nothing, mut wait) = (0, 0, Duration::from_millis(5));

@@ -310,6 +310,15 @@ impl<T: Send + 'static> Pending<T> {
         (Self { answer, nobody }, Box::new(move |result| drop(send.try_send(result))))
     }
 
+    /// The answer, if it has come; then there is no other.
+    pub(crate) fn answer(&self) -> Option<Result<T>> {
+        match self.answer.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(mpsc::TryRecvError::Empty) => None,
+            Err(mpsc::TryRecvError::Disconnected) => Some(Err(self.nobody.clone())),
+        }
+    }
+
     /// Waits for the answer, which comes: a cluster's operations have a time limit.
     pub fn wait(self) -> Result<T> {
         self.answer.recv().unwrap_or(Err(self.nobody))

@@ -318,7 +318,12 @@ impl FileSystem {
 
     /// Changes a directory's state; false: it was not as it was seen.
     pub(super) fn change_state(&self, directory: Id, from: &State, to: &State) -> Result<bool> {
-        let op = WriteOp::new("change").assert_exists().attribute_is(STATE, from.encode());
+        self.change_state_by(WriteOp::new("change"), directory, from, to)
+    }
+
+    /// The same with other changes, in one operation.
+    pub(super) fn change_state_by(&self, op: WriteOp, directory: Id, from: &State, to: &State) -> Result<bool> {
+        let op = comparisons_first(op.assert_exists().attribute_is(STATE, from.encode()));
         match self.attempt(&object_of(directory), op.set_attribute(STATE, to.encode()))? {
             Outcome::Done => Ok(true),
             Outcome::Conflict => Ok(false),

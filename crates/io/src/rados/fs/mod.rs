@@ -74,6 +74,7 @@ mod read;
 mod record;
 mod remove;
 mod rename;
+mod reserve;
 mod side_by_side;
 mod superblock;
 mod times;
@@ -99,6 +100,7 @@ pub use transaction::{TaskAttempt, Transaction, TransactionOptions, TransactionS
 pub use tree::TreeWriter;
 pub use write::{Replace, Writer};
 
+use super::combine::Combined;
 use super::{Cluster, Code, Error, Objects, Problem, ReadOp, Result, WriteOp};
 use budget::Budget;
 use clock::millis;
@@ -224,6 +226,7 @@ impl FileSystem {
     ) -> Self {
         let budget = Budget::new(options.in_flight_bytes);
         let (features, committed) = (Mutex::new(superblock.features.clone()), Mutex::default());
+        let meta = Combined::new(meta);
         Self { inner: Arc::new(Inner { meta, data, clock, budget, options, superblock, features, committed }) }
     }
 
@@ -240,6 +243,16 @@ impl FileSystem {
     /// The name to use in messages.
     pub fn name(&self) -> &str {
         self.inner.meta.name()
+    }
+
+    /// The pool of the bytes.
+    pub fn data_pool(&self) -> &str {
+        &self.inner.superblock.data_pool
+    }
+
+    /// Bytes of a chunk, of files that are written now.
+    pub fn chunk_bytes(&self) -> u32 {
+        self.inner.superblock.chunk_bytes
     }
 
     fn now_ms(&self) -> u64 {

@@ -3,28 +3,31 @@
 //! 1. Before the first chunk the directory has an intent, with a lease and the number of chunks that there may be. It is
 //!    renewed, with more chunks, before a chunk beyond them is sent, and when half of the lease is over. That of a file of a task
 //!    attempt is renewed when half of the grace time is over as well, if the attempt goes on.
-//! 2. Full chunks are sent as they come. A writer waits when its window is full, or all writers' budget.
+//! 2. Full chunks are sent as they come. A writer waits when its window is full, or all writers' budget; whichever chunk is
+//!    answered first makes room for the next.
 //! 3. [`Writer::close`] waits for all of them, then one operation takes the intent away and puts the name in its place.
 //!
 //! A writer that is dropped without being closed leaves its intent: nothing of it is visible, and the collector finds it.
 //! [`Writer::abort`] cleans up at once.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::objects::{Pending, Spare, WriteOp};
 use super::super::{Code, Error, Problem, Result};
+use super::budget::Budget;
 use super::directory::{OF_TRANSACTION, Outcome, Settled, object_of};
 use super::path::Path;
 use super::read::{BLOCK_BYTES, CRCS, chunk_name};
 use super::record::{Dentry, Extent, FileNode, GARBAGE, Garbage, INTENTS, Intent, Node, Record, id_key, name_key};
+use super::reserve::{Reserve, Reserved, Since};
 use super::{Entry, FileSystem, FsOptions, Id};
 use crate::{Hop, Ledger};
 
 const OPERATION: &str = "write";
 /// Chunks that an intent is good for at first; then twice as many each time.
-const FIRST_CHUNKS: u64 = 16;
+pub(super) const FIRST_CHUNKS: u64 = 16;
 
 /// Whether a name that is taken may be given to something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +64,11 @@ pub struct Writer {
     chunk_bytes: usize,
     chunks: u64,
     len: u64,
-    in_flight: VecDeque<Pending<()>>,
-    window: usize,
+    in_flight: Vec<Pending<()>>,
+    /// Chunks that may be in flight.
+    window: Budget,
+    /// Where the intent comes from, if not from an operation of its own.
+    reserve: Option<Arc<Reserve>>,
     /// No answer to something: it may still happen.
     unanswered: bool,
     failed: Option<Error>,
@@ -132,12 +138,20 @@ impl Writer {
             chunk_bytes,
             chunks: 0,
             len: 0,
-            in_flight: VecDeque::new(),
-            window: (fs.inner.options.window_bytes / chunk_bytes).max(1),
+            in_flight: Vec::new(),
+            window: Budget::new((fs.inner.options.window_bytes / chunk_bytes).max(1)),
+            reserve: None,
             unanswered: false,
             failed: None,
             ledger,
         })
+    }
+}
+
+impl Writer {
+    /// Takes its intent from there.
+    pub(super) fn reserved_by(self, reserve: &Arc<Reserve>) -> Self {
+        Self { reserve: Some(Arc::clone(reserve)), ..self }
     }
 }
 
@@ -150,6 +164,18 @@ pub(super) fn refused(there: Option<&Dentry>, replace: Replace) -> Option<Proble
         (Some(Node::File(file)), Replace::Only(id)) if file.id != id => Some(Problem::Changed),
         (Some(Node::File(_)), _) => None,
     }
+}
+
+/// For how long an intent of a task attempt's is good. What an attempt has written goes a grace time after it has ended: who writes
+/// must have heard of that before.
+pub(super) fn good_for_in_attempts(options: &FsOptions) -> Duration {
+    (options.lease / 2).min(options.grace / 2)
+}
+
+/// The file of this identity, as an intent has it: with all chunks that are promised.
+pub(super) fn promised(id: Id, chunks: u64, chunk_bytes: u32) -> Node {
+    let len = chunks.saturating_mul(u64::from(chunk_bytes));
+    Node::File(FileNode { id, extents: vec![Extent { id, len, chunk_bytes }] })
 }
 
 /// The CRC-32C of each block of a chunk, one after the other.
@@ -221,8 +247,14 @@ impl Writer {
         } else {
             self.flush_chunk()?;
         }
-        while self.land_one()? {}
-        self.link()
+        for pending in std::mem::take(&mut self.in_flight) {
+            let answer = pending.wait();
+            self.landed(answer);
+        }
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => self.link(),
+        }
     }
 
     fn fail<T>(&mut self, error: Error) -> Result<T> {
@@ -233,8 +265,17 @@ impl Writer {
 
     /// Sends what is in the buffer.
     fn flush_chunk(&mut self) -> Result<()> {
-        while self.in_flight.len() >= self.window {
-            self.land_one()?;
+        let room = self.window.take(1);
+        // What has failed meanwhile is known now.
+        let in_flight = std::mem::take(&mut self.in_flight);
+        for pending in in_flight {
+            match pending.answer() {
+                Some(answer) => self.landed(answer),
+                None => self.in_flight.push(pending),
+            }
+        }
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
         }
         self.promise()?;
         let chunk = std::mem::take(&mut self.buffer);
@@ -242,7 +283,8 @@ impl Writer {
         let permit = self.fs.inner.budget.take(bytes);
         let op = WriteOp::new(OPERATION).set_attribute(CRCS, crcs_of(&chunk)).write_full_from(chunk, &self.spare);
         let data = &self.fs.inner.data;
-        self.in_flight.push_back(data.submit_write_holding(&chunk_name(self.id, self.chunks), op, Box::new(permit)));
+        let held = Box::new((room, permit));
+        self.in_flight.push(data.submit_write_holding(&chunk_name(self.id, self.chunks), op, held));
         self.chunks += 1;
         self.ledger.write_op();
         // The library makes a copy.
@@ -251,12 +293,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits for the oldest chunk; false: there was none.
-    fn land_one(&mut self) -> Result<bool> {
-        let Some(oldest) = self.in_flight.pop_front() else { return Ok(false) };
-        match oldest.wait() {
-            Ok(()) => Ok(true),
-            Err(error) => self.fail(error),
+    /// A chunk has been answered for.
+    fn landed(&mut self, answer: Result<()>) {
+        if let Err(error) = answer {
+            self.unanswered |= error.is(Code::TIMED_OUT);
+            self.failed.get_or_insert(error);
         }
     }
 
@@ -267,9 +308,22 @@ impl Writer {
             return Ok(());
         }
         let reserved = if self.chunks < self.reserved { self.reserved } else { (self.reserved * 2).max(FIRST_CHUNKS) };
-        let FsOptions { lease, grace, .. } = self.fs.inner.options;
-        // What a task attempt has written goes a grace time after it has ended: it must have heard of that before.
-        let good_for = if self.is_staged() { (lease / 2).min(grace / 2) } else { lease / 2 };
+        if let Some(reserve) = self.reserve.clone().filter(|_| self.intent.is_none()) {
+            return match reserve.take(&self.fs, self.directory, &self.path, &self.hint) {
+                Ok((Reserved { id, intent, renew_at_ms }, since)) => {
+                    (self.id, self.intent, self.reserved) = (id, Some(intent), FIRST_CHUNKS);
+                    self.renew_at_ms = renew_at_ms;
+                    if since == Since::Now { Ok(()) } else { self.promise() }
+                }
+                Err(error) => self.fail(error),
+            };
+        }
+        let good_for = if self.is_staged() {
+            good_for_in_attempts(&self.fs.inner.options)
+        } else {
+            self.fs.inner.options.lease / 2
+        };
+        let lease = self.fs.inner.options.lease;
         match self.store_intent(reserved, self.fs.due_ms(lease)) {
             Ok(intent) => {
                 self.intent = Some(intent);
@@ -288,8 +342,7 @@ impl Writer {
 
     /// The file, if it has all chunks that are promised.
     fn node(&self, chunks: u64) -> Node {
-        let len = chunks.saturating_mul(self.chunk_bytes as u64);
-        Node::File(FileNode { id: self.id, extents: self.extents(len) })
+        promised(self.id, chunks, self.fs.inner.superblock.chunk_bytes)
     }
 
     fn extents(&self, len: u64) -> Vec<Extent> {
@@ -409,10 +462,9 @@ impl Writer {
     }
 
     fn clean_up(&mut self) {
-        while let Some(pending) = self.in_flight.pop_front() {
-            if let Err(error) = pending.wait() {
-                self.unanswered |= error.is(Code::TIMED_OUT);
-            }
+        for pending in std::mem::take(&mut self.in_flight) {
+            let answer = pending.wait();
+            self.landed(answer);
         }
         let Some(intent) = self.intent.take() else { return };
         // Whatever fails from here on, the collector does later.

@@ -14,10 +14,11 @@
 
 use std::sync::Arc;
 
-use super::super::super::{Problem, Result, TransactionProblem};
+use super::super::super::{Problem, Result, TransactionProblem, WriteOp};
 use super::super::directory::{OF_TRANSACTION, Outcome, State as DirectoryState, make_object, object_of};
 use super::super::path::Path;
 use super::super::record::Record;
+use super::super::reserve::Reserve;
 use super::super::write::{Replace, Writer};
 use super::super::{FileSystem, Id};
 use super::object::{self, Attempt, Condition, DUE, State, Winner, attempt_key, winner_key};
@@ -40,6 +41,8 @@ pub struct TaskAttempt {
     directory: Id,
     /// Its record in the transaction, as it was when it was begun.
     record: Arc<[u8]>,
+    /// Intents for the files to come.
+    reserve: Arc<Reserve>,
 }
 
 /// The name of a staged file in its attempt's directory.
@@ -87,7 +90,7 @@ impl Transaction {
             Some(look) if look.state != State::Pending => return Err(self.ended(BEGIN, look.state)),
             Some(_) => return Err(error(BEGIN, self.id, TransactionProblem::AttemptAborted)),
             None => {
-                let remove = super::WriteOp::new("remove").remove();
+                let remove = WriteOp::new("remove").remove();
                 let _ = self.fs.inner.meta.write(&object_of(record.directory), remove);
                 return Err(error(BEGIN, self.id, TransactionProblem::NotThere));
             }
@@ -98,6 +101,7 @@ impl Transaction {
             attempt: attempt.into(),
             directory: record.directory,
             record: raw.into(),
+            reserve: Arc::default(),
         })
     }
 
@@ -146,7 +150,9 @@ impl TaskAttempt {
         let parsed = Path::parse(WRITE, path)?;
         parsed.split(WRITE)?;
         let (fs, name) = (&self.transaction.fs, staged_name(&parsed, replace));
-        Writer::begin(fs, path, self.directory, name, Replace::File, hint_of(self.transaction.id), None, ledger)
+        let hint = hint_of(self.transaction.id);
+        let writer = Writer::begin(fs, path, self.directory, name, Replace::File, hint, None, ledger)?;
+        Ok(writer.reserved_by(&self.reserve))
     }
 
     /// Makes this the attempt of its task that counts. May be called more than once. Files that are not closed are discarded,
@@ -200,7 +206,8 @@ impl TaskAttempt {
     fn seal(&self) -> Result<()> {
         let (fs, (live, sealed)) = (&self.transaction.fs, (DirectoryState::Live, DirectoryState::Sealed));
         for _ in 0..8 {
-            if fs.change_state(self.directory, &live, &sealed)? {
+            let seal = self.reserve.give_back(WriteOp::new("seal"));
+            if fs.change_state_by(seal, self.directory, &live, &sealed)? {
                 return Ok(());
             }
             match fs.look(self.directory, Vec::new())?.map(|look| look.state) {
@@ -251,6 +258,9 @@ impl TaskAttempt {
                 Outcome::Unknown(error) => return Err(error),
             }
         }
+        // Nothing was written under these. If they stay, they go with the directory.
+        let give_back = self.reserve.give_back(WriteOp::new("give back").assert_exists());
+        let _ = fs.attempt(&object_of(self.directory), give_back);
         // Who goes on writing gets to know soon.
         fs.kill(self.directory)
     }

@@ -1,10 +1,10 @@
 //! The commit of a transaction: steps 1 to 6 of the protocol in [`super`], and the fast way through the others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use super::super::super::{Error, Result, TransactionProblem, WriteOp};
+use super::super::super::{Code, Error, Problem, Result, TransactionProblem, WriteOp};
 use super::super::clock::millis;
 use super::super::directory::{
     Outcome, Settled, State as DirectoryState, comparisons_first, filled, new_object, object_of as directory_object,
@@ -15,7 +15,9 @@ use super::super::side_by_side::side_by_side;
 use super::super::{FileSystem, Id, Retry};
 use super::attempt::{Rest, StagedFile};
 use super::finish::{Leftovers, Settling, Touched};
-use super::object::{ATTEMPTS, DUE, Fate, Lease, MADE, REPLACED, STATE, State, TOUCHED, WINNERS, Winner, object_of};
+use super::object::{
+    ATTEMPTS, DUE, Fate, Lease, MADE, REPLACED, STATE, State, TOUCHED, WAITS, WINNERS, Winner, object_of,
+};
 use super::plan::{Branch, Goal, Item, Made, Step, make, step_for_directory, step_for_file};
 use super::{Transaction, error, or_gone};
 
@@ -96,6 +98,12 @@ pub(super) struct Committer<'t> {
     made: Mutex<BTreeSet<Id>>,
     touched: Mutex<BTreeMap<Id, Touched>>,
     leftovers: Mutex<Leftovers>,
+    /// Transactions that this one has said to wait for.
+    waits: Mutex<BTreeSet<Id>>,
+    /// The one that it gives way to.
+    gives_way: Mutex<Option<Id>>,
+    /// Something has got no answer, and may come late: from then on there is no going back but to abort it.
+    is_doubtful: AtomicBool,
 }
 
 impl<'t> Committer<'t> {
@@ -111,6 +119,9 @@ impl<'t> Committer<'t> {
             made: Mutex::default(),
             touched: Mutex::default(),
             leftovers: Mutex::new(Leftovers::default()),
+            waits: Mutex::default(),
+            gives_way: Mutex::default(),
+            is_doubtful: AtomicBool::new(false),
         };
         let lease = committer.lease();
         Ok(fs.decide(transaction.id, State::Pending, state, None, Some(lease))?.then_some(committer))
@@ -142,12 +153,23 @@ impl<'t> Committer<'t> {
         }
     }
 
-    /// Steps 2 to 5.
+    /// Steps 2 to 5; from the beginning again if it had to give way.
     fn stage(&self) -> Result<()> {
         let tree = self.gather()?;
         let root = Path::parse(OPERATION, "/")?;
         let mut retry = self.fs.retry(OPERATION, &root);
-        let mut jobs = vec![Job { branch: &tree, directory: Id::ROOT, path: String::new() }];
+        loop {
+            let Err(why) = self.stage_tree(&tree, &mut retry) else { return Ok(()) };
+            let first = self.gives_way.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match first.filter(|_| !self.is_doubtful.load(Relaxed)) {
+                Some(first) => self.give_way(first, &mut retry)?,
+                None => return Err(why),
+            }
+        }
+    }
+
+    fn stage_tree(&self, tree: &Branch, retry: &mut Retry<'_>) -> Result<()> {
+        let mut jobs = vec![Job { branch: tree, directory: Id::ROOT, path: String::new() }];
         loop {
             let changes = self.plan(jobs)?;
             self.record(&changes)?;
@@ -164,8 +186,62 @@ impl<'t> Committer<'t> {
     fn at_once<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> Result<R> + Sync) -> Result<Vec<R>> {
         side_by_side(self.fs.inner.options.at_once, items, |item| {
             self.go_on()?;
-            work(item)
+            // Of several errors one is seen, so what matters is noted.
+            work(item).inspect_err(|error| {
+                if error.is(Code::TIMED_OUT) {
+                    self.is_doubtful.store(true, Relaxed);
+                }
+            })
         })
+    }
+
+    /// Says that this transaction is held up by another one.
+    ///
+    /// # Errors
+    /// If that one is held up by this one, and this one is to give way.
+    fn wait_for(&self, other: Id) -> Result<()> {
+        let gives_way = || self.gives_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let held_up =
+            |by: Id| Err(Error::Path { operation: OPERATION, path: "/".into(), problem: Problem::InTransaction(by) });
+        if let Some(first) = *gives_way() {
+            return held_up(first);
+        }
+        if self.waits.lock().unwrap_or_else(PoisonError::into_inner).insert(other) {
+            let mark = Mark { stamp: self.fs.new_id()? }.encode();
+            self.change(|op| op.set_entry(id_key(WAITS, other), mark))?;
+        }
+        if !self.fs.has_to_give_way(self.transaction.id, other)? {
+            return Ok(());
+        }
+        *gives_way() = Some(other);
+        held_up(other)
+    }
+
+    /// Brings back all names that are staged, and waits until another transaction has ended.
+    fn give_way(&self, first: Id, retry: &mut Retry<'_>) -> Result<()> {
+        let touched = std::mem::take(&mut *self.touched.lock().unwrap_or_else(PoisonError::into_inner));
+        let busy = retry.error(Problem::Busy);
+        self.at_once(touched.into_iter().collect(), |(directory, touched)| {
+            match self.fs.settle_known_as(self.transaction.id, directory, &touched, Settling::Discard)? {
+                Outcome::Done => Ok(()),
+                Outcome::Unknown(error) => Err(error),
+                // Nobody changes what is staged, unless this transaction or the directory has come to an end.
+                Outcome::Conflict => {
+                    self.change(|op| op)?;
+                    Err(busy.clone())
+                }
+            }
+        })?;
+        let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
+        self.unmake(made.into_iter().collect())?;
+        while let Fate::Open { due_ms } = self.fs.fate(first)? {
+            if self.fs.now_ms() >= due_ms {
+                break;
+            }
+            self.go_on()?;
+            retry.wait(Some(first))?;
+        }
+        Ok(())
     }
 
     /// The files of the attempts that count.
@@ -259,6 +335,10 @@ impl<'t> Committer<'t> {
                 let is_others = dentry.tag.is_some() && !super::plan::is_staged_by(self.transaction.id, Some(&dentry));
                 if is_others {
                     if let Settled::Wait(holder) = self.fs.settle(directory, &name, raw, &dentry)? {
+                        if let Some(holder) = holder {
+                            self.go_on()?;
+                            self.wait_for(holder)?;
+                        }
                         retry.wait(holder)?;
                     }
                     continue 'look;
@@ -374,7 +454,7 @@ impl<'t> Committer<'t> {
                 (Step::Stage, goal) => again.push(Item { name: item.name, seen: now, goal }),
                 (Step::Descend(directory), Goal::Directory { branch, made }) => {
                     jobs.push(Job { branch, directory, path: format!("{}/{}", job.path, item.name) });
-                    self.unmake(made)?;
+                    self.unmake(made.into_iter().map(|made| made.id).collect())?;
                 }
                 (Step::Descend(_) | Step::Done, _) => {}
             }
@@ -383,12 +463,12 @@ impl<'t> Committer<'t> {
     }
 
     /// Removes directories that are not needed after all. The transaction forgets them when they are gone.
-    fn unmake(&self, made: Vec<Made>) -> Result<()> {
-        for made in &made {
-            or_gone(self.fs.inner.meta.write(&directory_object(made.id), WriteOp::new("remove").remove()))?;
-        }
+    fn unmake(&self, made: Vec<Id>) -> Result<()> {
+        self.at_once(made.clone(), |id| {
+            or_gone(self.fs.inner.meta.write(&directory_object(id), WriteOp::new("remove").remove()))
+        })?;
         for made in made.chunks(BATCH) {
-            self.change(|op| made.iter().fold(op, |op, made| op.remove_entry(id_key(MADE, made.id))))?;
+            self.change(|op| made.iter().fold(op, |op, id| op.remove_entry(id_key(MADE, *id))))?;
         }
         Ok(())
     }

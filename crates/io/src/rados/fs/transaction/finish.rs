@@ -1,7 +1,7 @@
 //! What follows from a transaction's end: staged names become plain or what they were, and what is not needed goes. Anybody
 //! may do any of it, at any time, more than once: each operation compares the staged dentries, and no two of these are equal.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::super::{Result, WriteOp};
 use super::super::clock::millis;
@@ -14,9 +14,12 @@ use super::super::side_by_side::side_by_side;
 use super::super::{FileSystem, Id};
 use super::commit::BATCH;
 use super::object::{
-    ATTEMPTS, Attempt, Condition, Fate, Lease, Look, MADE, State, TOUCHED, WINNERS, Winner, object_of, shard_of,
+    ATTEMPTS, Attempt, Condition, Fate, Lease, Look, MADE, State, TOUCHED, WAITS, WINNERS, Winner, object_of, shard_of,
 };
 use super::or_gone;
+
+/// Transactions that are asked whom they wait for, until a circle is found.
+const MOST_WAITING: usize = 256;
 
 /// What becomes of staged names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,20 +127,59 @@ impl FileSystem {
 
     /// Settles what the committer knows to be all staged names of a directory.
     pub(super) fn settle_known(&self, transaction: Id, directory: Id, touched: &Touched) -> Result<()> {
+        match self.settle_known_as(transaction, directory, touched, Settling::Keep)? {
+            Outcome::Done => Ok(()),
+            // Others have been at it.
+            Outcome::Conflict | Outcome::Unknown(_) => self.settle_directory(transaction, directory, Settling::Keep),
+        }
+    }
+
+    /// The same, or the opposite, as far as everything is as the committer has left it.
+    pub(super) fn settle_known_as(
+        &self,
+        transaction: Id,
+        directory: Id,
+        touched: &Touched,
+        settling: Settling,
+    ) -> Result<Outcome> {
         let key = id_key(STAGED, transaction);
         let batches = touched.names.chunks(BATCH);
         let last = batches.len().saturating_sub(1);
         for (number, names) in batches.enumerate() {
             let mark = (number == last).then_some((&key[..], &touched.mark[..]));
-            match self.settle_names("settle", directory, names, Settling::Keep, mark)? {
+            match self.settle_names("settle", directory, names, settling, mark)? {
                 Outcome::Done => {}
-                // Others have been at it.
-                Outcome::Conflict | Outcome::Unknown(_) => {
-                    return self.settle_directory(transaction, directory, Settling::Keep);
+                other => return Ok(other),
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Whether `ours`, which is held up by `other`, is the one that has to give way: because `other` is held up by it, at first or
+    /// second hand, and it is the last in order of those that are in this together. So one of them does, and the others need not.
+    pub(super) fn has_to_give_way(&self, ours: Id, other: Id) -> Result<bool> {
+        // From `other` on: who is held up by whom, and by whom each was reached.
+        let (mut reached, mut waiting) = (BTreeMap::from([(other, ours)]), vec![other]);
+        while let Some(at) = waiting.pop() {
+            let mut holders = Vec::new();
+            self.each_record(at, WAITS, |look, key, _| {
+                if let State::Committing { .. } = look.state {
+                    holders.extend(key_id(WAITS, key));
+                }
+                Ok(())
+            })?;
+            for holder in holders {
+                if holder == ours {
+                    let way = std::iter::successors(Some(at), |at| reached.get(at).copied().filter(|to| *to != ours));
+                    return Ok(way.take(MOST_WAITING).all(|id| id < ours));
+                }
+                if reached.len() < MOST_WAITING && !reached.contains_key(&holder) {
+                    reached.insert(holder, at);
+                    waiting.push(holder);
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Settles all names of a directory that a transaction that has ended has staged, and removes its mark.

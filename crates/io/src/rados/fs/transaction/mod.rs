@@ -23,6 +23,14 @@
 //! lease says how long to wait; then T is **first** aborted (step 6 compares with what it takes away), **then** names are
 //! brought back.
 //!
+//! # Two that hold up each other
+//! Whoever meets, in steps 2 to 5, a name that is staged by a transaction U that is being committed waits for U. Before it waits, T says so: an
+//! entry `w/U`. Each time it looks again it also asks U for its `w/`, and those for theirs: if that leads back to T, none of them
+//! would ever go on. The one of them with the greatest identity *gives way*: it brings back all that it has staged, removes
+//! the directories that it has made, waits until the one that holds it up has ended, and goes on with step 2. It is still being committed
+//! by K, so all that was said of that holds; and it holds up nobody while it waits. An entry `w/U` stays, though T may not be
+//! held up any more: then somebody gives way who need not have, and loses a little time.
+//!
 //! # Why it holds
 //! - *All or nothing*: the one thing that readers ask is T's state, and step 6 changes it once. Step 7 changes nothing that
 //!   anybody sees.
@@ -56,7 +64,7 @@
 //! - A directory that disappears between steps 2 and 5 makes the commit fail. One that appears is used.
 //! - What is put into a directory that is being replaced goes with it.
 //! - Whoever writes, renames or removes a *staged name* waits for the transaction, for as long as its patience lasts. Transactions
-//!   that stage the same names wait for each other; two that do so in both directions end when the patience of one does.
+//!   that stage the same names are committed one after the other, in whatever order they stage them.
 //! - Attempts are told that they have ended when somebody carries out what follows from that. If the committer dies after step 6
 //!   and nobody collects for a grace time, a zombie may send a chunk that only [`FileSystem::check`] finds.
 //! - A client that has stood still for longer than lease and grace time, between finding out how T stands and making a

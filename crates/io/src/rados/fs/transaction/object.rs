@@ -12,6 +12,7 @@
 //! | `p/PATH` | [`Mark`] | the commit replaces this directory |
 //! | `d/ID` | [`Mark`] | the commit may have staged names in this directory |
 //! | `m/ID` | [`Mark`] | the commit may have made this directory |
+//! | `w/ID` | [`Mark`] | the commit is, or was, held up by this transaction |
 //!
 //! Entries are added by operations that compare the state, and no state is ever come back to. The lease is an attribute of
 //! its own, so that renewing it is in nobody's way.
@@ -30,6 +31,7 @@ pub(in super::super) const WINNERS: &[u8] = b"c/";
 pub(in super::super) const REPLACED: &[u8] = b"p/";
 pub(in super::super) const TOUCHED: &[u8] = b"d/";
 pub(in super::super) const MADE: &[u8] = b"m/";
+pub(in super::super) const WAITS: &[u8] = b"w/";
 
 pub(super) const STATE: &str = "state";
 pub(super) const DUE: &str = "due";
