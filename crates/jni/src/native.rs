@@ -70,6 +70,18 @@ fn text(env: &Env<'_>, bytes: &JByteArray<'_>) -> Result<String> {
     String::from_utf8(env.convert_byte_array(bytes)?).map_err(|_| Failure::Misuse("a text is not UTF-8".into()))
 }
 
+/// Some of these.
+fn texts<'local>(env: &mut Env<'local>, array: &JObjectArray<'local, JByteArray<'local>>) -> Result<Vec<String>> {
+    let mut texts = Vec::new();
+    for at in 0..array.len(env)? {
+        let bytes = array.get_element(env, at)?;
+        texts.push(text(env, &bytes)?);
+        // There may be more of them than the virtual machine keeps references for.
+        env.delete_local_ref(bytes);
+    }
+    Ok(texts)
+}
+
 fn mount(handle: jlong) -> Result<Arc<Mount>> {
     Ok(HANDLES.get(handle)?)
 }
@@ -199,11 +211,7 @@ native! {
     fn Java_io_onehop_rados_Native_concat(
         env, handle: jlong, directory: JByteArray<'local>, names: JObjectArray<'local, JByteArray<'local>>
     ) -> () {
-        let mut texts = Vec::new();
-        for at in 0..names.len(env)? {
-            let name = names.get_element(env, at)?;
-            texts.push(text(env, &name)?);
-        }
+        let texts = texts(env, &names)?;
         let names: Vec<&str> = texts.iter().map(String::as_str).collect();
         mount(handle)?.fs.concat(&text(env, &directory)?, &names)?;
         Ok(())
@@ -420,10 +428,20 @@ native! {
 }
 
 native! {
-    fn Java_io_onehop_rados_Native_replaceDirectory(
-        env, handle: jlong, id: JString<'local>, path: JByteArray<'local>
+    fn Java_io_onehop_rados_Native_replaceDirectories(
+        env, handle: jlong, id: JString<'local>, paths: JObjectArray<'local, JByteArray<'local>>
     ) -> () {
-        Ok(transaction(env, handle, &id)?.replace_directory(&text(env, &path)?)?)
+        let texts = texts(env, &paths)?;
+        let paths: Vec<&str> = texts.iter().map(String::as_str).collect();
+        Ok(transaction(env, handle, &id)?.replace_directories(&paths)?)
+    }
+}
+
+native! {
+    /// What the attempts that were committed have written.
+    fn Java_io_onehop_rados_Native_staged(env, handle: jlong, id: JString<'local>) -> JByteArray<'local> {
+        let staged = transaction(env, handle, &id)?.staged()?;
+        Ok(env.byte_array_from_slice(&wire::staged(&staged))?)
     }
 }
 

@@ -96,7 +96,9 @@ pub use collect::Collected;
 pub use id::Id;
 pub use list::{Entry, Kind, Page};
 pub use read::{BLOCK_BYTES, File, Piece, Reader};
-pub use transaction::{TaskAttempt, Transaction, TransactionOptions, TransactionState, TransactionStatus};
+pub use transaction::{
+    Staged, StagedFiles, TaskAttempt, Transaction, TransactionOptions, TransactionState, TransactionStatus,
+};
 pub use tree::TreeWriter;
 pub use write::{Replace, Writer};
 

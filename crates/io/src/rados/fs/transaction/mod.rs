@@ -76,6 +76,7 @@ mod commit;
 mod finish;
 pub(super) mod object;
 mod plan;
+mod staged;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
@@ -87,6 +88,7 @@ use std::time::Duration;
 pub use attempt::TaskAttempt;
 pub(super) use finish::Settling;
 pub(super) use object::{Fate, Fates};
+pub use staged::{Staged, StagedFiles};
 
 use super::super::objects::{ReadOp, WriteOp};
 use super::super::{Code, Error, Result, TransactionProblem};
@@ -268,16 +270,28 @@ impl Transaction {
     /// Has the commit replace a directory, whole, by one that has only what this transaction has written below it. One that is
     /// not there then is made. May be called more than once, by anybody, while the transaction is pending.
     pub fn replace_directory(&self, path: &str) -> Result<()> {
+        self.replace_directories(&[path])
+    }
+
+    /// The same for many directories, 1,000 in one operation. After an error some may be replaced by the commit, and others not.
+    pub fn replace_directories(&self, paths: &[&str]) -> Result<()> {
         const OPERATION: &str = "replace directory";
-        let parsed = Path::parse(OPERATION, path)?;
-        parsed.split(OPERATION)?;
-        let mark = Mark { stamp: self.fs.new_id()? }.encode();
-        let op = self.in_pending(OPERATION).set_entry([REPLACED, parsed.names.join("/").as_bytes()].concat(), mark);
-        match self.fs.attempt(&object_of(self.id), op)? {
-            Outcome::Done => Ok(()),
-            Outcome::Conflict => Err(self.not_pending(OPERATION)),
-            Outcome::Unknown(error) => Err(error),
+        let mut keys = Vec::with_capacity(paths.len());
+        for path in paths {
+            let parsed = Path::parse(OPERATION, path)?;
+            parsed.split(OPERATION)?;
+            keys.push([REPLACED, parsed.names.join("/").as_bytes()].concat());
         }
+        for keys in keys.chunks(commit::BATCH) {
+            let mark = Mark { stamp: self.fs.new_id()? }.encode();
+            let op = keys.iter().fold(self.in_pending(OPERATION), |op, key| op.set_entry(key.clone(), mark.clone()));
+            match self.fs.attempt(&object_of(self.id), op)? {
+                Outcome::Done => {}
+                Outcome::Conflict => return Err(self.not_pending(OPERATION)),
+                Outcome::Unknown(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Makes sure that nothing of it ever becomes visible. May be called more than once.

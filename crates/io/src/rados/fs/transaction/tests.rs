@@ -11,7 +11,7 @@ use super::super::tests::{
     much_later, put, tree, undisturbed,
 };
 use super::super::{Clock, Depth, FileSystem, FsOptions, Id, Replace};
-use super::{TaskAttempt, Transaction, TransactionOptions, TransactionState};
+use super::{Staged, StagedFiles, TaskAttempt, Transaction, TransactionOptions, TransactionState};
 
 fn begin(fs: &FileSystem) -> Result<Transaction> {
     fs.begin(TransactionOptions::default())
@@ -808,6 +808,72 @@ fn many_names_many_directories_and_many_at_once() {
     assert_eq!((found.files, found.unfinished, found.damage.len()), (8 * 320 + 5000, 0, 0), "{:?}", found.damage);
     assert_eq!(fs.list("/many").unwrap().len(), 2500);
     clean(&world, &world.recover(), "many");
+}
+
+/// A committer hears of files from nobody but the transaction.
+#[test]
+fn what_is_staged_is_what_the_attempts_that_count_have_written() {
+    let (world, fs) = World::new();
+    let transaction = begin(&fs).unwrap();
+    assert_eq!(transaction.staged().unwrap(), Staged::default());
+    base(&world, &fs).unwrap();
+    fill(&transaction).unwrap();
+    let (_, other) = world.client();
+    let staged = other.transaction(transaction.id()).staged().unwrap();
+    let tasks = [("0", "0"), ("1", "1"), ("driver", "0")];
+    assert_eq!(staged.tasks, tasks.map(|(task, attempt)| (task.to_owned(), attempt.to_owned())));
+    // By path: where, how many files, of how many bytes; nothing of the attempts that failed or were left.
+    let chunk = CHUNK as u64;
+    let directories = [
+        ("", 1, 700),
+        ("a", 1, 2 * chunk + 1),
+        ("a/b", 1, chunk),
+        ("a/deep", 1, 30),
+        ("a/deep/er", 1, 20),
+        ("z", 1, 10),
+    ];
+    let directories = directories.map(|(path, files, bytes)| (path.to_owned(), StagedFiles { files, bytes }));
+    assert_eq!(staged.directories, BTreeMap::from(directories));
+    transaction.commit().unwrap();
+    // Until it is forgotten it can be asked.
+    let recovered = world.recover();
+    let error = recovered.transaction(transaction.id()).staged().unwrap_err();
+    assert!(error.transaction_problem().is_some(), "{error}");
+    clean(&world, &recovered, "staged");
+}
+
+/// More directories than fit into one operation, some of them twice, some not there; those that are not named stay.
+#[test]
+fn many_directories_are_replaced_at_one_moment() {
+    const DIRECTORIES: usize = 11;
+    let (world, fs) = World::new();
+    for n in 0..DIRECTORIES {
+        fs.create_directory_all(&format!("/t/p={n}")).unwrap();
+        put(&fs, &format!("/t/p={n}/old"), b"old").unwrap();
+    }
+    let transaction = begin(&fs).unwrap();
+    let attempt = transaction.attempt("0", "0").unwrap();
+    for n in 0..DIRECTORIES {
+        stage(&attempt, &format!("/t/p={n}/new"), Replace::Never, b"new").unwrap();
+    }
+    attempt.commit().unwrap();
+    transaction.replace_directories(&[]).unwrap();
+    let mut replaced: Vec<String> = (1..DIRECTORIES).map(|n| format!("/t/p={n}")).collect();
+    replaced.extend(["/t/p=1".to_owned(), "/t/empty".to_owned()]);
+    let replaced: Vec<&str> = replaced.iter().map(String::as_str).collect();
+    transaction.replace_directories(&replaced).unwrap();
+    // One that cannot be replaced is refused before any is.
+    assert!(transaction.replace_directories(&["/t/p=0", "/"]).is_err());
+    let names = |path: &str| -> Vec<String> { fs.list(path).unwrap().into_iter().map(|entry| entry.name).collect() };
+    assert_eq!(names("/t/p=3"), ["old"]);
+    transaction.commit().unwrap();
+    assert_eq!(names("/t/p=0"), ["new", "old"]);
+    for n in 1..DIRECTORIES {
+        assert_eq!(names(&format!("/t/p={n}")), ["new"], "{n}");
+    }
+    assert_eq!(names("/t/empty"), [""; 0]);
+    assert!(transaction.replace_directories(&["/t/p=0"]).is_err());
+    clean(&world, &world.recover(), "replaced");
 }
 
 /// The superblock says that there may be transactions since there was one, and nothing else has changed.

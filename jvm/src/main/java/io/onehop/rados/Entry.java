@@ -36,7 +36,8 @@ record Entry(String name, boolean isDirectory, long length, long modified, Strin
         return new Page(entries, next.isEmpty() ? null : next);
     }
 
-    private static String text(ByteBuffer from) {
+    /** A text behind the number of its bytes. */
+    static String text(ByteBuffer from) {
         byte[] bytes = new byte[from.getInt()];
         from.get(bytes);
         return new String(bytes, StandardCharsets.UTF_8);

@@ -3,6 +3,7 @@ package io.onehop.rados;
 import java.io.Closeable;
 import java.io.IOException;
 import java.net.URI;
+import java.util.Collection;
 import org.apache.hadoop.fs.Path;
 
 /**
@@ -107,6 +108,52 @@ final class Mount implements Closeable {
     /** A handle for {@link RadosOutputStream}. */
     long create(Path path, boolean replace, boolean parents) throws IOException {
         return Failures.of(where(path), () -> Native.create(handle, bytes(path), replace, parents));
+    }
+
+    /** Begins a transaction: its identity. */
+    String begin(Path about, long leaseMillis) throws IOException {
+        return Failures.of(where(about), () -> Native.begin(handle, leaseMillis));
+    }
+
+    String transactionState(Path about, String transaction) throws IOException {
+        return Failures.of(where(about), () -> Native.transactionState(handle, transaction));
+    }
+
+    void renew(Path about, String transaction) throws IOException {
+        Failures.ofAction(where(about), () -> Native.renew(handle, transaction));
+    }
+
+    void replaceDirectories(Path about, String transaction, Collection<Path> paths) throws IOException {
+        Failures.ofAction(where(about), () -> {
+            byte[][] encoded = new byte[paths.size()][];
+            int at = 0;
+            for (Path path : paths) {
+                encoded[at++] = bytes(path);
+            }
+            Native.replaceDirectories(handle, transaction, encoded);
+        });
+    }
+
+    Staged staged(Path about, String transaction) throws IOException {
+        return Failures.of(where(about), () -> Staged.decode(Native.staged(handle, transaction)));
+    }
+
+    void commitTransaction(Path about, String transaction) throws IOException {
+        Failures.ofAction(where(about), () -> Native.commitTransaction(handle, transaction));
+    }
+
+    void abortTransaction(Path about, String transaction) throws IOException {
+        Failures.ofAction(where(about), () -> Native.abortTransaction(handle, transaction));
+    }
+
+    /** A handle for {@link StagedAttempts}. */
+    long attempt(Where where, String transaction, String task, String attempt) throws IOException {
+        return Failures.of(where, () -> Native.attempt(handle, transaction, task, attempt));
+    }
+
+    /** A handle for {@link RadosOutputStream}, of a file that is visible when its attempt and its transaction are committed. */
+    long createStaged(StagedAttempts.Attempt attempt, Path path, boolean replace) throws IOException {
+        return Failures.of(where(path), () -> Native.createStaged(handle, attempt.handle(), bytes(path), replace));
     }
 
     /** What was moved: see {@link Native#moved}. */

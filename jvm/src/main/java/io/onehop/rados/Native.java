@@ -131,8 +131,11 @@ final class Native {
 
     static native void renew(long mount, String transaction) throws NativeException;
 
-    /** Has the commit replace a directory, whole, by one that has only what the transaction has written below it. */
-    static native void replaceDirectory(long mount, String transaction, byte[] path) throws NativeException;
+    /** Has the commit replace directories, whole, by such as have only what the transaction has written below them. */
+    static native void replaceDirectories(long mount, String transaction, byte[][] paths) throws NativeException;
+
+    /** What the attempts that were committed have written: {@link Staged}. */
+    static native byte[] staged(long mount, String transaction) throws NativeException;
 
     /** Makes all files of all attempts that were committed visible, at one moment. */
     static native void commitTransaction(long mount, String transaction) throws NativeException;

@@ -8,6 +8,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Deque;
 import java.util.EnumSet;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -153,7 +154,13 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         return pool;
     }
 
-    private Mount mount() throws IOException {
+    /** What the settings say about this pool. */
+    Settings settings() {
+        return settings;
+    }
+
+    /** The native library's file system. */
+    Mount mount() throws IOException {
         Mount current = mount;
         if (current == null) {
             throw new IOException("Filesystem closed: " + uri);
@@ -227,6 +234,7 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
     /** Opens a file; {@code id}: which one it must be. */
     private FSDataInputStream open(Path path, ReadPolicy policy, String id) throws IOException {
         checkPath(path);
+        refuseStaged(path);
         count(StoreStatisticNames.OP_OPEN);
         statistics.incrementReadOps(1);
         Where where = mount().where(path);
@@ -318,9 +326,32 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         if (path.isRoot()) {
             throw new FileAlreadyExistsException(path + ": it is a directory");
         }
-        long handle = mount().create(path, overwrite, parents);
+        Optional<StagedPath> staged = StagedPath.of(path);
+        if (staged.isPresent()) {
+            return createStaged(path, staged.get(), overwrite);
+        }
+        return written(path, mount().create(path, overwrite, parents), entry -> {});
+    }
+
+    /** A file of an attempt at a task: it is visible when that and its transaction are committed. */
+    private FSDataOutputStream createStaged(Path path, StagedPath staged, boolean overwrite) throws IOException {
+        if (staged.isDirectory()) {
+            throw new FileAlreadyExistsException(path + ": it is the directory of an attempt at a task");
+        }
+        StagedAttempts.Attempt attempt = StagedAttempts.join(mount(), staged);
+        Path destination = staged.destination();
+        String key = destination.toUri().getPath();
+        if (!overwrite && attempt.file(key).isPresent()) {
+            throw new FileAlreadyExistsException(path + ": this attempt at a task has written it");
+        }
+        long handle = mount().createStaged(attempt, destination, staged.mayReplace());
+        return written(path, handle, entry -> attempt.add(key, entry));
+    }
+
+    private FSDataOutputStream written(Path path, long handle, Consumer<Entry> onCommit) throws IOException {
         RadosOutputStream stream = new RadosOutputStream(mount().where(path), handle, bufferBytes,
-                IOStatisticsBinding.iostatisticsStore().withCounters(RadosOutputStream.COUNTERS).build(), collector());
+                IOStatisticsBinding.iostatisticsStore().withCounters(RadosOutputStream.COUNTERS).build(), collector(),
+                onCommit);
         // This one counts the bytes written for FileSystem.Statistics.
         return new FSDataOutputStream(stream, statistics);
     }
@@ -365,6 +396,8 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
     public boolean rename(Path from, Path to) throws IOException {
         Path source = makeQualified(from);
         Path target = makeQualified(to);
+        refuseStaged(source);
+        refuseStaged(target);
         count(StoreStatisticNames.OP_RENAME);
         statistics.incrementWriteOps(1);
         Optional<Entry> there = find(target);
@@ -396,6 +429,8 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
     protected void rename(Path from, Path to, Options.Rename... options) throws IOException {
         Path source = makeQualified(from);
         Path target = makeQualified(to);
+        refuseStaged(source);
+        refuseStaged(target);
         count(StoreStatisticNames.OP_RENAME);
         statistics.incrementWriteOps(1);
         boolean overwrite = Arrays.asList(options).contains(Options.Rename.OVERWRITE);
@@ -421,6 +456,10 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         statistics.incrementWriteOps(1);
         if (path.isRoot()) {
             return deleteBelowRoot(path, recursive);
+        }
+        if (StagedPath.of(path).isPresent()) {
+            // It goes with its attempt, if that is given up.
+            return false;
         }
         try {
             if (recursive) {
@@ -457,6 +496,10 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         count(StoreStatisticNames.OP_MKDIRS);
         statistics.incrementWriteOps(1);
         Path directory = makeQualified(path);
+        if (StagedPath.of(directory).isPresent()) {
+            // Directories of staged files are made with them.
+            return true;
+        }
         try {
             mount().makeDirectories(directory);
             return true;
@@ -499,7 +542,28 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         Path path = makeQualified(given);
         count(StoreStatisticNames.OP_GET_FILE_STATUS);
         statistics.incrementReadOps(1);
-        return status(mount().stat(path), path);
+        Optional<StagedPath> staged = StagedPath.of(path);
+        return status(staged.isPresent() ? stagedEntry(path, staged.get()) : mount().stat(path), path);
+    }
+
+    /** What has the path of a staged file, or of a directory above one. */
+    private static Entry stagedEntry(Path path, StagedPath staged) throws FileNotFoundException {
+        Optional<StagedAttempts.Attempt> attempt = StagedAttempts.find(staged);
+        String destination = staged.destination().toUri().getPath();
+        Optional<Entry> file = attempt.flatMap(found -> found.file(destination));
+        boolean isDirectory = staged.isDirectory() || attempt.isPresent() && !attempt.get().below(destination).isEmpty();
+        if (file.isEmpty() && !isDirectory) {
+            throw new FileNotFoundException(path + ": this process has staged no such file");
+        }
+        return file.orElse(new Entry("", true, 0, 0, "0".repeat(32)));
+    }
+
+    /** A staged file can be written and looked at; all else it must be visible for. */
+    private static void refuseStaged(Path path) throws PathIOException {
+        if (StagedPath.of(path).isPresent()) {
+            throw new PathIOException(path.toString(), "it is a file of an attempt at a task, which is not visible yet:"
+                    + " it can be written, and given up with its attempt");
+        }
     }
 
     @Override
@@ -569,11 +633,38 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         Listing(Path directory) throws IOException {
             this.directory = directory;
             checkPath(directory);
+            Optional<StagedPath> staged = StagedPath.of(directory);
+            if (staged.isPresent()) {
+                loadStaged(staged.get());
+                return;
+            }
             try {
                 load(null);
             } catch (ParentNotDirectoryException e) {
                 // It is a file, or something above it is, and then it is not there.
                 page.add(status(mount().stat(directory), directory));
+            }
+        }
+
+        /** Files of an attempt at a task that are directly here, and directories of others. */
+        private void loadStaged(StagedPath staged) throws IOException {
+            Entry itself = stagedEntry(directory, staged);
+            if (!itself.isDirectory()) {
+                page.add(status(itself, directory));
+                return;
+            }
+            String above = staged.destination().toUri().getPath();
+            int skip = above.endsWith("/") ? above.length() : above.length() + 1;
+            Map<String, Entry> below = StagedAttempts.find(staged).map(attempt -> attempt.below(above)).orElse(Map.of());
+            Set<String> seen = new HashSet<>();
+            for (Map.Entry<String, Entry> file : below.entrySet()) {
+                String name = file.getKey().substring(skip);
+                int slash = name.indexOf('/');
+                String first = slash < 0 ? name : name.substring(0, slash);
+                if (seen.add(first)) {
+                    Path path = new Path(directory, new Path(null, null, first));
+                    page.add(status(slash < 0 ? file.getValue() : stagedEntry(path, StagedPath.of(path).orElseThrow()), path));
+                }
             }
         }
 

@@ -34,19 +34,23 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
     private final IOStatisticsStore statistics;
     private final AtomicLong bytesWritten;
     private final Consumer<IOStatistics> onClose;
+    private final Consumer<Entry> onCommit;
     /** What the native library has not got yet. */
     private final ByteBuffer buffer;
     private boolean closed;
     private boolean aborted;
 
+    /** {@code onCommit} gets to know what the file is once it is whole. */
     RadosOutputStream(
-            Where path, long handle, int bufferBytes, IOStatisticsStore statistics, Consumer<IOStatistics> onClose) {
+            Where path, long handle, int bufferBytes, IOStatisticsStore statistics, Consumer<IOStatistics> onClose,
+            Consumer<Entry> onCommit) {
         this.path = path;
         this.handle = handle;
         this.guard = Leaks.watch(this, "an output stream of " + path, () -> Native.closeOutput(handle));
         this.statistics = statistics;
         this.bytesWritten = statistics.getCounterReference(StreamStatisticNames.STREAM_WRITE_BYTES);
         this.onClose = onClose;
+        this.onCommit = onCommit;
         this.buffer = ByteBuffer.allocateDirect(bufferBytes);
     }
 
@@ -112,7 +116,10 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
         closed = true;
         try {
             send();
-            Failures.of(path, () -> Native.commit(handle));
+            byte[] entry = Failures.of(path, () -> Native.commit(handle));
+            if (entry != null) {
+                onCommit.accept(Entry.decode(entry));
+            }
         } catch (IOException e) {
             statistics.incrementCounter(StreamStatisticNames.STREAM_WRITE_EXCEPTIONS_COMPLETING_UPLOADS);
             throw e;

@@ -49,6 +49,10 @@ final class Settings {
     static final String CREATE = "create.data-pool";
     /** Bytes of a chunk of a file system that is made. */
     static final String CHUNK = "create.chunk.bytes";
+    /** What a job's commit does with what is where it writes: {@link ConflictMode}. */
+    static final String COMMITTER_CONFLICT = "committer.conflict";
+    /** How long nobody may have heard of a job before others may abort it. */
+    static final String COMMITTER_LEASE = "committer.lease";
     /** No cluster: files in this process's memory. For tests. */
     static final String MEMORY = "memory";
 
@@ -97,6 +101,19 @@ final class Settings {
 
     long blockBytes() {
         return bytes(BLOCK_SIZE, 128 << 20, 1, Long.MAX_VALUE);
+    }
+
+    ConflictMode conflictMode() {
+        String name = get(COMMITTER_CONFLICT);
+        return name == null ? ConflictMode.APPEND : ConflictMode.parse(key(COMMITTER_CONFLICT), name);
+    }
+
+    long committerLeaseMillis() {
+        long millis = conf.getTimeDuration(key(COMMITTER_LEASE), 3_600_000, TimeUnit.MILLISECONDS);
+        if (millis < 1000) {
+            throw new IllegalArgumentException(key(COMMITTER_LEASE) + " is " + millis + " ms: it must be a second or more");
+        }
+        return millis;
     }
 
     ReadPolicy readPolicy() {

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import java.nio.ByteBuffer;
 import java.util.List;
+import java.util.Map;
 import org.junit.Test;
 
 /** The border itself: handles that are misused, arguments that make no sense, panics. Nothing of it ends the virtual machine. */
@@ -98,7 +99,7 @@ public final class NativeTest {
         Native.makeDirectories(mount, path("/out/k=1"));
         write(Native.create(mount, path("/out/k=1/old"), false, true));
         String id = Native.begin(mount, 60_000);
-        Native.replaceDirectory(mount, id, path("/out/k=1"));
+        Native.replaceDirectories(mount, id, new byte[][] {path("/out/k=1")});
         long first = Native.attempt(mount, id, "task", "0");
         long second = Native.attempt(mount, id, "task", "1");
         write(Native.createStaged(mount, first, path("/out/k=1/new"), false));
@@ -107,6 +108,9 @@ public final class NativeTest {
         Native.commitAttempt(first);
         refused(Problem.OTHER_ATTEMPT, () -> Native.commitAttempt(second));
         Native.renew(mount, id);
+        Staged staged = Staged.decode(Native.staged(mount, id));
+        assertThat(staged.tasks()).containsExactly("task");
+        assertThat(staged.directories()).isEqualTo(Map.of("/out/k=1", new Staged.Files(1, 10)));
         assertThat(Native.transactionState(mount, id)).isEqualTo("pending");
         assertThat(names(mount, "/out/k=1")).containsExactly("old");
         Native.commitTransaction(mount, id);
