@@ -53,8 +53,8 @@ pub enum Warning {
     },
     /// The fit ended before it was good enough.
     NotConverged {
-        /// How much the last iteration gained.
-        gain: f64,
+        /// How much the last iteration gained; `None` if it was the first.
+        gain: Option<f64>,
     },
     /// No step made the likelihood larger.
     Stalled,

@@ -196,8 +196,16 @@ fn features_that_say_nothing_new_are_left_out_and_said() {
 fn a_fit_that_ends_too_early_says_so() {
     let options = Options { max_iterations: 2, ..Options::default() };
     let fitted = try_fit(&random(1000, &[0.5, 2.0], 29), Intercept::Fitted, options, CHUNK_ROWS).unwrap();
-    assert!(matches!(fitted.warnings[..], [Warning::NotConverged { gain }] if gain > 1.0), "{:?}", fitted.warnings);
+    assert!(
+        matches!(fitted.warnings[..], [Warning::NotConverged { gain: Some(gain) }] if gain > 1.0),
+        "{:?}",
+        fitted.warnings
+    );
     assert_eq!((fitted.converged, fitted.iterations), (false, 2));
+    // The first iteration has gained nothing that anybody could know of.
+    let options = Options { max_iterations: 1, ..Options::default() };
+    let fitted = try_fit(&random(1000, &[0.5, 2.0], 29), Intercept::Fitted, options, CHUNK_ROWS).unwrap();
+    assert!(matches!(fitted.warnings[..], [Warning::NotConverged { gain: None }]), "{:?}", fitted.warnings);
 }
 
 #[test]

@@ -180,7 +180,10 @@ pub(super) fn described(warning: &Warning, features: &[String], iterations: u32)
              for ever; leave it out, or l2 => 1 makes it finite",
             feature.as_ref().map_or("the intercept", name)
         ),
-        Warning::NotConverged { gain } => format!(
+        Warning::NotConverged { gain: None } => {
+            "not converged: one iteration has nothing to be compared with; max_iter => 20 allows more".into()
+        }
+        Warning::NotConverged { gain: Some(gain) } => format!(
             "not converged: iteration {iterations} still gained {gain:.1e} of log-likelihood; max_iter => {} allows more",
             iterations.saturating_mul(2)
         ),

@@ -184,7 +184,7 @@ impl Irls {
         if self.iterations >= self.options.max_iterations {
             self.warnings.push(match self.steady >= STEADY_ITERATIONS && self.options.l2 == 0.0 {
                 true => Warning::Separating { wrong: last.totals.wrong as u64 },
-                false => Warning::NotConverged { gain: self.gain },
+                false => Warning::NotConverged { gain: Some(self.gain).filter(|gain| gain.is_finite()) },
             });
             return self.done(&last, None, false);
         }
