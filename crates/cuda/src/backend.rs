@@ -20,6 +20,7 @@ use onehop_pipeline::backend::{
     Residence, Residency, Resident, SegmentKey, Stored, Streamed, Take,
 };
 use onehop_pipeline::cpu::{Execution, TableFacts};
+use onehop_pipeline::fit::{Fit, Next, Sums};
 use onehop_pipeline::ir::Program;
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
@@ -306,8 +307,61 @@ impl Backend for CudaBackend {
         Ok(Arc::new(CudaProgram { gpu, execution, hints, texts, foreseen: OnceLock::new() }))
     }
 
+    fn prepare_fit(&self, execution: &Execution, hints: &Hints, sums: &Sums) -> Result<Arc<dyn Fit>, Refusal> {
+        if let Some(source) = execution.sources().iter().find(|source| !source.is_settled()) {
+            return Err(Refusal(format!("the fresh and deleted rows of {}", source.name())));
+        }
+        self.0.executor.check_fold(execution, sums).map_err(|e| match e {
+            FusedError::Refused(what) => Refusal(what),
+            other => Refusal(other.to_string()),
+        })?;
+        Ok(Arc::new(CudaFit { gpu: Arc::clone(&self.0), execution: execution.clone(), hints: hints.clone() }))
+    }
+
     fn residency(&self) -> Option<&dyn Residency> {
         Some(&*self.0)
+    }
+}
+
+/// A program over whose rows a GPU adds up what fits need.
+#[derive(Debug)]
+struct CudaFit {
+    gpu: Arc<Gpu>,
+    execution: Execution,
+    hints: Hints,
+}
+
+impl Fit for CudaFit {
+    fn run(&self, control: &Control<'_>, next: &mut Next<'_>) -> PipelineResult<DeviceRan> {
+        let gpu = &*self.gpu;
+        let stored = self.hints.stored.first().and_then(Option::as_ref);
+        let ledger = control.ledgers.first().cloned().unwrap_or_default();
+        let sources = self.execution.sources().iter().map(|source| (Arc::clone(source), stored, Arc::clone(&ledger)));
+        let began = Instant::now();
+        // What passes read again and again is on the device while they do, whether or not it stays.
+        let limit = (gpu.limit(self.hints.memory), Residence::Auto);
+        let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.collect());
+        let facts = gpu
+            .executor
+            .fold(&self.execution, &images, control.cancelled, RunMemory::default(), next)
+            .map_err(|e| gpu.error(e))?;
+        let bytes = images.bytes(0);
+        ledger.planned_blocks(0, facts.morsels_skipped as u64);
+        ledger.moved(Hop::HostToDevice, facts.bytes_up as usize);
+        ledger.moved(Hop::DeviceToHost, facts.bytes_down as usize);
+        Ok(DeviceRan {
+            rows: facts.rows,
+            morsels_skipped: facts.morsels_skipped as u64,
+            elapsed: began.elapsed(),
+            kernel: facts.kernel,
+            launches: facts.launches as u64,
+            passes: facts.passes,
+            compiled: if facts.compile.is_zero() { Compiled::Before } else { Compiled::Now(facts.compile) },
+            resident_bytes: bytes.resident,
+            moved_bytes: bytes.moved + facts.bytes_up,
+            returned_bytes: facts.bytes_down,
+            ..DeviceRan::default()
+        })
     }
 }
 

@@ -10,11 +10,14 @@ mod star;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use onehop_cuda::Nvrtc;
 use onehop_cuda::fused;
 use onehop_cuda::kernels::q6;
-use onehop_pipeline::Source;
 use onehop_pipeline::cpu::Execution;
+use onehop_pipeline::fit::{Family, Sums, Target};
+use onehop_pipeline::ir::{Pipeline, Program, Sink};
+use onehop_pipeline::{BatchSourceBuilder, Expr, Source};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
@@ -33,12 +36,50 @@ fn wanted() -> usize {
     std::env::var("ONEHOP_GPU_PROGRAMS").ok().and_then(|value| value.parse().ok()).unwrap_or(20)
 }
 
+/// The texts of sums for fits, over doubles and whole numbers: in one kernel, and in several.
+fn folds() -> BTreeSet<String> {
+    let mut texts = BTreeSet::new();
+    for features in [1, 4, 8, fused::MOST_FEATURES] {
+        let columns: Vec<Expr> = (0..=features).map(Expr::Register).collect();
+        let pipeline =
+            Pipeline { source: 0, columns: (0..=features).collect(), steps: vec![], sink: Sink::Collect { columns } };
+        let arrays = (0..=features).map(|column| -> (String, ArrayRef) {
+            let value = |row: i32| f64::from(row * 7 % 13) + f64::from(column as u32);
+            let array: ArrayRef = match column % 3 {
+                2 => Arc::new((0..2000).map(|row| value(row) as i64).collect::<Int64Array>()),
+                1 => Arc::new((0..2000).map(|row| (row % 50 != 0).then(|| value(row))).collect::<Float64Array>()),
+                _ => Arc::new((0..2000).map(|row| Some(value(row) / 3.0)).collect::<Float64Array>()),
+            };
+            (format!("c{column}"), array)
+        });
+        let batch = RecordBatch::try_from_iter(arrays).unwrap();
+        let columns: Vec<_> = batch.columns().iter().map(|column| column.data_type().clone()).enumerate().collect();
+        let mut builder = BatchSourceBuilder::new("t", &columns).unwrap();
+        builder.push(&batch).unwrap();
+        let source: Arc<dyn Source> = Arc::new(builder.finish());
+        let execution = Execution::new(Program { pipelines: vec![pipeline] }, vec![source], 1 << 30).unwrap();
+        let (centres, scales) = (vec![0.0; features], vec![1.0; features]);
+        let coefficients = vec![0.0; features + 1];
+        for family in [Family::Logistic, Family::Gaussian] {
+            let (centres, scales, coefficients) = (centres.clone(), scales.clone(), coefficients.clone());
+            let sums = Sums::Model { family, centres, scales, target_centre: 0.0, coefficients };
+            texts.extend(fused::fold_texts_of(&execution, &sums).unwrap());
+        }
+        for target in [Target::Label, Target::Number] {
+            let sums = Sums::Columns { centres: vec![0.0; features + 1], target };
+            texts.extend(fused::fold_texts_of(&execution, &sums).unwrap());
+        }
+    }
+    texts
+}
+
 /// The texts of the first random programs that are not refused, and of the shapes of star queries.
 fn generated() -> BTreeSet<String> {
     let mut texts = BTreeSet::new();
     for (_, program, sources) in star::Star::new(5000, 0.01).queries() {
         texts.extend(fused::texts_of(&Execution::new(program, sources, 1 << 30).unwrap()).unwrap());
     }
+    texts.extend(folds());
     let mut runner = TestRunner::deterministic();
     let tables = (programs::tables::table(0..40, 12), programs::tables::table(1000..2500, 15));
     let case = (tables, programs::random::program(), proptest::prelude::any::<[bool; 2]>());

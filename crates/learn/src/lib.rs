@@ -35,8 +35,8 @@ mod symmetric;
 pub use chunk::{CHUNK_ROWS, Chunk};
 pub use error::{Error, Result};
 pub use model::{Aliased, Term, Warning};
-pub use pass::{Family, Pass, linear_predictor};
-pub use scaling::{Extents, Intercept, Scaling};
+pub use pass::{Family, Pass, Place, linear_predictor};
+pub use scaling::{Around, Extents, Intercept, Scaling};
 
 /// Features that a model may have: the sums of a pass grow with their square.
 pub const MOST_FEATURES: usize = 1000;

@@ -14,6 +14,21 @@ pub enum Family {
     Gaussian,
 }
 
+/// Where a pass is. Features are seen as `z = (x - centre) * scale`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place<'a> {
+    /// What the target is.
+    pub family: Family,
+    /// Of each feature.
+    pub centres: &'a [f64],
+    /// Of each feature.
+    pub scales: &'a [f64],
+    /// What a target that is a number is moved by.
+    pub target_centre: f64,
+    /// The intercept, and one of each scaled feature.
+    pub coefficients: &'a [f64],
+}
+
 /// The sums of the rows that it has seen, of a fit at one place.
 #[derive(Clone, Debug)]
 pub struct Pass {
@@ -41,6 +56,26 @@ impl Pass {
     pub fn add(&mut self, chunk: &Chunk) {
         let at = At { family: self.family, scaling: &self.scaling, coefficients: &self.coefficients };
         block::add(chunk, at, &mut self.scratch, &mut self.sums);
+    }
+
+    /// Where it is: all that somebody else needs to add up rows.
+    pub fn place(&self) -> Place<'_> {
+        let Scaling { centres, scales, target_centre, .. } = &self.scaling;
+        let (family, coefficients) = (self.family, self.coefficients.as_slice());
+        Place { family, centres, scales, target_centre: *target_centre, coefficients }
+    }
+
+    /// How many numbers its sums are, of so many features.
+    pub fn words(features: usize) -> usize {
+        Layout::new(features).count()
+    }
+
+    /// Adds sums of rows that somebody else has added up at the same place, as many as [`words`](Self::words): the
+    /// log-likelihood or the sum of squares, rows that are not on their side, the gradient, and the lower triangle of the
+    /// information row by row.
+    pub fn add_sums(&mut self, sums: &[f64]) {
+        debug_assert_eq!(sums.len(), Self::words(self.scaling.features()));
+        self.sums.add(sums);
     }
 
     /// Adds what another pass at the same place has seen. In another order the last bits may be others.

@@ -34,6 +34,21 @@ struct Extent {
     greatest: f64,
 }
 
+/// What is known of a column: sums around a number, and its ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Around {
+    /// The number.
+    pub centre: f64,
+    /// Of the values less the number.
+    pub sum: f64,
+    /// Of the squares of that.
+    pub squares: f64,
+    /// The least value.
+    pub least: f64,
+    /// The greatest.
+    pub greatest: f64,
+}
+
 impl Extents {
     /// Of no rows of so many features.
     pub fn new(features: usize) -> Self {
@@ -45,6 +60,24 @@ impl Extents {
     pub fn of(chunk: &Chunk) -> Self {
         let columns = (0..=chunk.features()).map(|column| Extent::of(chunk.feature(column))).collect();
         Self { rows: chunk.rows() as u64, columns }
+    }
+
+    /// Of so many rows of which somebody else knows this, features first. What was summed around a number is as exact as the
+    /// number is near the mean.
+    pub fn around(rows: u64, columns: &[Around]) -> Self {
+        let count = rows.max(1) as f64;
+        let column = |around: &Around| {
+            let apart = around.sum / count;
+            // Rounding must not leave less than nothing.
+            let squares = (around.squares - apart * around.sum).max(0.0);
+            Extent { mean: around.centre + apart, squares, least: around.least, greatest: around.greatest }
+        };
+        Self { rows, columns: columns.iter().map(column).collect() }
+    }
+
+    /// The mean of each column, features first.
+    pub fn means(&self) -> Vec<f64> {
+        self.columns.iter().map(|column| column.mean).collect()
     }
 
     /// Of the rows of both (Chan, Golub and LeVeque 1979).
@@ -274,6 +307,22 @@ mod tests {
         let (part, whole) = (parts.columns[0], whole.columns[0]);
         assert!((part.mean - whole.mean).abs() < 1e-5 && (part.squares / whole.squares - 1.0).abs() < 1e-7);
         assert_eq!((part.least, part.greatest), (whole.least, whole.greatest));
+    }
+
+    #[test]
+    fn sums_around_a_number_near_the_mean_say_the_same() {
+        let values: Vec<f64> = (0..1000).map(|n| 2000.0 + f64::from(n * n % 97) / 97.0).collect();
+        let whole = extents(&values).columns[0];
+        for centre in [2000.0, 2000.5, whole.mean] {
+            let apart = || values.iter().map(|value| value - centre);
+            let (sum, squares) = (apart().sum(), apart().map(|apart| apart * apart).sum());
+            let around = Around { centre, sum, squares, least: whole.least, greatest: whole.greatest };
+            let got = Extents::around(1000, &[around, around]);
+            assert_eq!((got.rows(), got.features()), (1000, 1));
+            let got = got.columns[0];
+            assert!((got.mean / whole.mean - 1.0).abs() < 1e-14, "{got:?} {whole:?}");
+            assert!((got.squares / whole.squares - 1.0).abs() < 1e-12, "{got:?} {whole:?}");
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ use onehop_io::Ledger;
 use onehop_segment::{BlockList, BlockRun, Segment};
 
 use crate::cpu::{Execution, ResultColumn, Skipped, StepRows, TableFacts, TopFacts};
+use crate::fit::{Fit, Sums};
 use crate::{Error, Result, Source};
 
 /// Where devices come from. All methods may be called from many threads.
@@ -72,6 +73,20 @@ pub trait Backend: Debug + Send + Sync {
     /// # Errors
     /// Why this device does not run it.
     fn prepare(&self, execution: &Execution, hints: &Hints) -> std::result::Result<Arc<dyn Prepared>, Refusal>;
+
+    /// Looks at a program that collects rows, and gets ready to add up what fits of models need of them, such as `sums`. Reads
+    /// no row, and compiles nothing.
+    ///
+    /// # Errors
+    /// Why this device does not do it.
+    fn prepare_fit(
+        &self,
+        _execution: &Execution,
+        _hints: &Hints,
+        _sums: &Sums,
+    ) -> std::result::Result<Arc<dyn Fit>, Refusal> {
+        Err(Refusal("fits of models".into()))
+    }
 
     /// What it keeps in its memory, if it keeps anything.
     fn residency(&self) -> Option<&dyn Residency> {

@@ -15,6 +15,7 @@ mod dictionary;
 mod domain;
 mod error;
 mod expr;
+pub mod fit;
 mod fresh;
 pub mod ir;
 mod late;

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 
 use onehop_pipeline::Source;
 use onehop_pipeline::cpu::{Execution, KeyLayout};
+use onehop_pipeline::fit::Sums;
 use onehop_pipeline::ir::{JoinKind, Pipeline, Shape, Sink, Step};
 
-use super::codegen::{Input, generate};
+use super::codegen::{Fold, Input, generate};
 use super::image::forms_of_column;
 use super::plan::Plan;
 use super::run::Options;
@@ -26,6 +27,8 @@ pub(super) struct Dry<'a> {
     pub counts: bool,
     /// As in [`Options::threads`].
     pub threads: [u32; 2],
+    /// What the last pipeline's rows are added up to, if they are.
+    pub fold: Option<Fold>,
 }
 
 /// A program's texts as they would be for tables and columns of some kind. As nothing is known of them but that, this
@@ -54,6 +57,7 @@ pub(super) fn texts(execution: &Execution, dry: &Dry<'_>) -> Result<Vec<String>>
             counts,
             many_rows,
             threads,
+            fold: dry.fold,
         };
         let generated = generate(&input)?;
         if generated.args.len() > ARGUMENT_WORDS {
@@ -80,7 +84,7 @@ pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
     };
     let threads = Options::default().threads();
     let of = |rows, split, many_rows, counts| {
-        texts(execution, &Dry { forms: &forms, rows, split, many_rows, counts, threads })
+        texts(execution, &Dry { forms: &forms, rows, split, many_rows, counts, threads, fold: None })
     };
     let mut all = of(Rows::Unique, false, 0, true)?;
     for (rows, split, many_rows, counts) in
@@ -96,6 +100,26 @@ pub fn texts_of(execution: &Execution) -> Result<Vec<String>> {
         Some(error) => Err(error),
         None => Ok(all),
     }
+}
+
+/// Every text that sums over the rows of a program may get, for columns as its sources have them: for who compiles them
+/// without a device.
+///
+/// # Errors
+/// [`Error::Refused`], and those of the sources.
+pub fn fold_texts_of(execution: &Execution, sums: &Sums) -> Result<Vec<String>> {
+    let failed = RefCell::new(None);
+    let forms = |source: &dyn Source, column: usize| {
+        let forms = forms_of_column(source, column);
+        forms.unwrap_or_else(|error| {
+            failed.replace(Some(error));
+            Vec::new()
+        })
+    };
+    let threads = Options::default().threads();
+    let dry = Dry { forms: &forms, rows: Rows::Unique, split: false, many_rows: 0, counts: false, threads, fold: None };
+    let texts = super::fold::fold_texts(execution, sums, &dry)?;
+    failed.into_inner().map_or(Ok(texts), Err)
 }
 
 /// The shape of the table that a pipeline builds, if it builds one.

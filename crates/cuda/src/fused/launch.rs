@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use onehop_pipeline::{Source, VECTOR_ROWS};
 
-use super::codegen::{Generated, Input, SinkShape, Word, columns_read, generate};
+use super::codegen::{Fold, Generated, Input, SinkShape, Word, columns_read, generate};
 use super::compile::Compiled;
 use super::image::{ColumnImage, Outlook};
 use super::memory::Piece;
@@ -50,6 +50,8 @@ pub(super) struct Reading<'a> {
     pub splits_groups: bool,
     /// Of the source: those that are wanted depend on constants, which are not to be in a text.
     pub rows: u64,
+    /// What rows that would be collected are added up to instead, if they are.
+    pub fold: Option<Fold>,
 }
 
 /// The columns that a pipeline reads, by their numbers in the source.
@@ -89,6 +91,19 @@ pub(super) struct Sinks<'a> {
     pub partition: Partition,
     /// The rank of the last row that may be among the first.
     pub threshold: Option<u64>,
+    /// What rows are added up to, if they are.
+    pub fold: Option<FoldTarget<'a>>,
+}
+
+/// Where rows are added up, for a fit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FoldTarget<'a> {
+    /// Where the sums are.
+    pub numbers: &'a [f64],
+    /// Memory for those of each block.
+    pub sums: Piece,
+    /// The grid's, which says what rows a thread has.
+    pub blocks: u32,
 }
 
 /// What one launch reads.
@@ -100,6 +115,18 @@ pub(super) struct Reads {
     pub morsels_at: Option<u64>,
     pub morsels: u64,
     pub vectors: u64,
+}
+
+impl Reads {
+    /// Of columns that are on the device as a whole, and morsels that came with the code.
+    pub fn of_whole(columns: &PipelineColumns, morsels: &[(u32, u32)]) -> Self {
+        Self {
+            columns: columns.images.iter().map(|(column, image)| (*column, ColumnReads::of(image))).collect(),
+            morsels_at: None,
+            morsels: morsels.len() as u64,
+            vectors: vectors_of(morsels),
+        }
+    }
 }
 
 /// Where a column is that a launch reads.
@@ -135,9 +162,9 @@ impl Run<'_> {
     /// What a pipeline's text is made of, for columns of such forms.
     fn input<'i>(&self, reading: &Reading<'i>, forms: &'i dyn Fn(usize) -> Vec<u32>) -> Input<'i> {
         let options = &self.executor.options;
-        let Reading { plan, tables, built, splits_groups, rows, .. } = *reading;
+        let Reading { plan, tables, built, splits_groups, rows, fold, .. } = *reading;
         let (counts, many_rows, threads) = (self.counts, options.many_rows, options.threads());
-        Input { plan, tables, built, splits_groups, forms, rows, counts, many_rows, threads }
+        Input { plan, tables, built, splits_groups, forms, rows, counts, many_rows, threads, fold }
     }
 
     /// A pipeline's text where there is nothing to be read.
@@ -214,13 +241,7 @@ impl Run<'_> {
         is_last: bool,
         facts: &mut PipelineFacts,
     ) -> Result<()> {
-        let morsels = reading.morsels;
-        let reads = Reads {
-            columns: columns.images.iter().map(|(column, image)| (*column, ColumnReads::of(image))).collect(),
-            morsels_at: None,
-            morsels: morsels.len() as u64,
-            vectors: vectors_of(morsels),
-        };
+        let reads = Reads::of_whole(columns, reading.morsels);
         self.make_room_for_codes(code, &reads)?;
         let [before, after] = &self.lane.events;
         self.launch(code, sinks, &reads, [before, after])?;
@@ -293,6 +314,8 @@ impl Run<'_> {
                 Word::OutputValid(number) => targets.outputs[number].1.map_or(0, |piece| piece.address),
                 Word::Capacity => targets.capacity,
                 Word::Threshold => sinks.threshold.unwrap_or(u64::MAX),
+                Word::FoldNumber(number) => sinks.fold.map_or(0, |fold| fold.numbers[number].to_bits()),
+                Word::FoldSums => sinks.fold.map_or(0, |fold| fold.sums.address),
             });
         }
         words.resize(ARGUMENT_WORDS, 0);
@@ -303,6 +326,7 @@ impl Run<'_> {
         let most = (most / u64::from(generated.threads)).max(1);
         // Most units of a short morsel are beyond its rows.
         let blocks = reads.vectors.div_ceil(unit_vectors * warps).clamp(1, most) as u32;
+        let blocks = sinks.fold.map_or(blocks, |fold| fold.blocks);
         let grid = Grid { blocks, threads: generated.threads };
         let stream = &self.lane.stream;
         before.record(stream)?;
@@ -330,7 +354,7 @@ impl Run<'_> {
 fn copies(generated: &Generated) -> u64 {
     match &generated.sink {
         SinkShape::Groups(groups) => groups.copies(),
-        SinkShape::Table | SinkShape::Rows { .. } => 0,
+        SinkShape::Table | SinkShape::Rows { .. } | SinkShape::Fold => 0,
     }
 }
 

@@ -23,6 +23,7 @@ mod built;
 mod codegen;
 mod compile;
 mod dry;
+mod fold;
 mod image;
 mod launch;
 mod memory;
@@ -41,7 +42,8 @@ mod tests;
 
 pub use built::TableFacts;
 pub use compile::{CompileCounts, Compiled, Compiler, compile};
-pub use dry::texts_of;
+pub use dry::{fold_texts_of, texts_of};
+pub use fold::MOST_FEATURES;
 pub use image::{ColumnImage, Images, Outlook, Streamed, Uploads};
 pub(crate) use part::{CodeMeaning, by_frequency, bytes_of, bytes_of_table};
 pub use part::{Part, form};

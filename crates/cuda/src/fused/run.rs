@@ -224,7 +224,10 @@ impl Executor {
         let forms = |_: &dyn Source, _| Vec::new();
         let counts = self.options.counts;
         let threads = self.options.threads();
-        texts(execution, &Dry { forms: &forms, rows: Rows::Unique, split: false, many_rows: u64::MAX, counts, threads })
+        texts(
+            execution,
+            &Dry { forms: &forms, rows: Rows::Unique, split: false, many_rows: u64::MAX, counts, threads, fold: None },
+        )
     }
 
     /// Runs a program, which stops soon after `cancelled` was set.
@@ -266,6 +269,22 @@ impl Executor {
         memory: RunMemory,
         split: &[u64],
     ) -> Result<Answer> {
+        self.with_run(execution, images, cancelled, counts, memory, |run| {
+            split.iter().enumerate().for_each(|(number, partitions)| run.split(number, *partitions));
+            run.all()
+        })
+    }
+
+    /// Has something done with a stream and memory of its own, and waits until the device is done with them.
+    pub(super) fn with_run<T>(
+        &self,
+        execution: &Execution,
+        images: &dyn Images,
+        cancelled: &AtomicBool,
+        counts: bool,
+        memory: RunMemory,
+        work: impl FnOnce(&mut Run<'_>) -> Result<T>,
+    ) -> Result<T> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut lane = match idle {
             Some(lane) => lane,
@@ -292,8 +311,7 @@ impl Executor {
             group_partitions: None,
             is_full: false,
         };
-        split.iter().enumerate().for_each(|(number, partitions)| run.split(number, *partitions));
-        let outcome = run.all();
+        let outcome = work(&mut run);
         let held = run.held;
         match lane.stream.synchronize() {
             Ok(()) => {
@@ -318,7 +336,7 @@ impl Executor {
 }
 
 impl Lane {
-    fn new(context: &Arc<Context>, pool: &Pool) -> Result<Self> {
+    pub fn new(context: &Arc<Context>, pool: &Pool) -> Result<Self> {
         let events = [Event::timed(context)?, Event::timed(context)?];
         let (stream, bounce) = (Stream::new(context)?, Bounce::new(context)?);
         Ok(Self { stream, arena: Arena::new(context, pool), bounce, events })
@@ -387,7 +405,16 @@ impl Run<'_> {
         let source = &self.execution.sources()[plan.pipeline.source];
         let splits_groups = self.partitions.of(number) > 1;
         self.lane.bounce.reset(&self.lane.stream)?;
-        let reading = Reading { plan, source, morsels, tables: shapes, built, splits_groups, rows: source.all_rows() };
+        let reading = Reading {
+            plan,
+            source,
+            morsels,
+            tables: shapes,
+            built,
+            splits_groups,
+            rows: source.all_rows(),
+            fold: None,
+        };
         if morsels.is_empty() && self.sinks[number].is_none() {
             // Constants that leave nothing to be read have no kernel compiled, nor columns brought.
             let generated = self.text(&reading)?;
@@ -406,7 +433,7 @@ impl Run<'_> {
             None => self.sink_memory(attempt, generated, status_words(generated), facts.rows)?,
         };
         memory.scanned += morsels.iter().map(|(_, rows)| u64::from(*rows)).sum::<u64>();
-        let sinks = Sinks { memory: &memory, partition, threshold: room.threshold };
+        let sinks = Sinks { memory: &memory, partition, threshold: room.threshold, fold: None };
         match is_whole {
             true => self.launch_once(&reading, &columns, &mut code, &sinks, is_last, facts)?,
             false => self.stream(&reading, &columns, &mut code, &sinks, facts)?,
@@ -497,6 +524,7 @@ impl Run<'_> {
                 self.sinks[number] = Some(memory);
                 Ok(Outcome::Done(columns))
             }
+            SinkShape::Fold => Ok(Outcome::Done(Vec::new())),
         }
     }
 

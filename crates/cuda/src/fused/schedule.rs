@@ -42,7 +42,7 @@ const HARDLY_ANY: i128 = 1 << 10;
 
 /// Which of a source's morsels are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scan {
+pub(super) enum Scan {
     /// Those of all passes.
     All,
     /// Those that may have rows for the tables that are there, and this partition of what the pipeline ends in.
@@ -356,7 +356,7 @@ impl<'a> Run<'a> {
     }
 
     /// Morsels that may have rows for the sink, with their rows.
-    fn morsels(&self, number: usize, plan: &Plan<'_>, scan: Scan) -> Vec<(u32, u32)> {
+    pub(super) fn morsels(&self, number: usize, plan: &Plan<'_>, scan: Scan) -> Vec<(u32, u32)> {
         let source = plan.source();
         let mut wanted = Vec::new();
         for act in &plan.acts {

@@ -145,7 +145,7 @@ impl Run<'_> {
         // Tables that come and go need some of it, too.
         let left = self.lane.arena.room() / 4 * 3;
         match &generated.sink {
-            SinkShape::Table => {}
+            SinkShape::Table | SinkShape::Fold => {}
             SinkShape::Groups(groups) => {
                 let place_bytes = groups.words as u64 * 8 + if groups.is_hashed() { 8 } else { 0 };
                 targets.group_places = match groups.is_hashed() {

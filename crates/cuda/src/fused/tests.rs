@@ -3,6 +3,7 @@
 
 mod edges;
 mod faults;
+mod fold;
 #[path = "../../tests/large/mod.rs"]
 mod large;
 #[path = "../../../pipeline/tests/programs/mod.rs"]

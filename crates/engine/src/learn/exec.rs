@@ -23,6 +23,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 
 use super::Learning;
+use super::rows::Target;
 use super::source::{Planned, Source};
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
@@ -35,6 +36,11 @@ pub(super) trait Lesson: fmt::Debug + Send + Sync {
 
     /// Where the rows come from.
     fn source(&self, learning: &Learning) -> Result<Source>;
+
+    /// What is fitted to the rows, if anything is: then a device may do it.
+    fn fits(&self) -> Option<Target> {
+        None
+    }
 
     /// Whether it can be done in this session, before anything is.
     fn check(&self, learning: &Learning) -> Result<()>;
@@ -83,7 +89,7 @@ impl TableProvider for LessonTable {
         let state = session.as_any().downcast_ref::<SessionState>().ok_or_else(missing)?;
         let query = session.config().get_extension::<Query>().ok_or_else(missing)?;
         self.lesson.check(&learning)?;
-        let rows = self.lesson.source(&learning)?.plan(state, &query).await?;
+        let rows = self.lesson.source(&learning)?.plan(state, &query, self.lesson.fits()).await?;
         let schema = match projection {
             Some(columns) => Arc::new(self.schema.project(columns)?),
             None => Arc::clone(&self.schema),
@@ -138,6 +144,9 @@ impl DisplayAs for LearnExec {
             f.write_str("Learn: ")?;
         }
         self.lesson.describe(f)?;
+        if let Some(device) = &self.rows.device {
+            write!(f, ", device={}", device.device())?;
+        }
         match self.happened.get() {
             Some(happened) => write!(f, ", {happened}"),
             None => Ok(()),

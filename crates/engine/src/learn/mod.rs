@@ -8,7 +8,7 @@
 //!      ▼                                               │ batches, by partitions
 //! Learn (operator) ◄── Rows::collect: doubles in chunks, in memory or in a temporary file
 //!      │   ▲
-//!      ▼   │ passes by threads: onehop-learn
+//!      ▼   │ passes by threads: onehop-learn; or by a device, of a table's columns in its memory: lower::DeviceFit
 //! Model ── a commit to the catalog ──► logregr_predict('m', ..), logregr_evaluate('m', 't'), onehop_models
 //! ```
 //!
@@ -19,6 +19,7 @@
 //! those of its snapshot, and training again replaces a model as one commit.
 
 mod arguments;
+mod device;
 mod evaluate;
 mod exec;
 mod model;

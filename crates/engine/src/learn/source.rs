@@ -10,6 +10,9 @@ use datafusion::sql::sqlparser::ast::{Expr, Query as SqlQuery};
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+use super::device;
+use super::rows::Target;
+use crate::lower::{DeviceFit, plan_fit};
 use crate::query::Query;
 use crate::statement::normal;
 use crate::{Error, ErrorKind, Result, files, planner};
@@ -34,6 +37,8 @@ pub(super) struct Planned {
     /// And how they are written in SQL.
     pub expressions: Vec<String>,
     pub label_is_boolean: bool,
+    /// The device that adds them up for a fit, if one does.
+    pub device: Option<DeviceFit>,
 }
 
 /// All columns but the label.
@@ -42,7 +47,7 @@ const ALL: &str = "*";
 impl Source {
     /// # Errors
     /// Those of parsing and planning; [`ErrorKind::Invalid`] for columns that are no numbers.
-    pub async fn plan(&self, state: &SessionState, query: &Arc<Query>) -> Result<Planned> {
+    pub async fn plan(&self, state: &SessionState, query: &Arc<Query>, fits: Option<Target>) -> Result<Planned> {
         let table = self.from()?;
         let features = match self.features.as_slice() {
             [all] if all.trim() == ALL => self.all_columns(state, &table).await?,
@@ -66,12 +71,16 @@ impl Source {
         let columns = columns.map(|(place, expr)| format!("{expr} AS \"{place}\"")).collect::<Vec<_>>().join(", ");
         let plan = self.logical(state, &format!("SELECT {columns} FROM {table}")).await?;
         let label_is_boolean = self.check_types(&plan, &names)?;
+        let device = match fits {
+            Some(target) => plan_fit(&plan, state, query, &device::example(names.len(), target))?,
+            None => None,
+        };
         // Rows are dealt out by hash, or stay where they are: in turns, where they go would depend on who is faster.
         let mut state = state.clone();
         state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
         let operators = planner::physical_plan(&state, &plan, query).await?;
         let expressions = features.iter().map(ToString::to_string).collect();
-        Ok(Planned { operators, features: names, expressions, label_is_boolean })
+        Ok(Planned { operators, features: names, expressions, label_is_boolean, device })
     }
 
     fn invalid(&self, problem: impl std::fmt::Display) -> Error {

@@ -11,14 +11,17 @@ use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::Result as DataFusionResult;
 use datafusion::execution::TaskContext;
 use onehop_learn::{Error as Unfit, Intercept, linear, logistic};
+use onehop_pipeline::backend::Compiled;
 
 use super::Learning;
 use super::arguments::{Call, Signature};
+use super::device::{Learner, Learnt};
 use super::exec::{Lesson, LessonTable};
 use super::model::{self, INTERCEPT, Kind, Model, ModelTerm, Number};
 use super::rows::{Names, Rows, Target};
 use super::source::{Planned, Source};
 use crate::catalog::Change;
+use crate::lower::Fitted;
 use crate::query::Query;
 use crate::statement::check_new_name;
 use crate::{Error, ErrorKind, Result};
@@ -99,6 +102,55 @@ impl Training {
 
     fn names(&self, features: &[String]) -> Names {
         Names { function: self.source.function, features: features.to_vec(), label: self.source.label.clone() }
+    }
+
+    fn target(&self) -> Target {
+        match self.kind {
+            Kind::Logistic => Target::Label,
+            Kind::Linear => Target::Number,
+        }
+    }
+
+    /// The model, if a device has come to one, with what is to be said about how it did.
+    async fn on_device(&self, planned: &Planned, names: &Names, query: &Arc<Query>) -> Result<Option<(Model, String)>> {
+        let Some(device) = &planned.device else { return Ok(None) };
+        let learner = Learner::new(names.features.len(), self.target(), self.intercept, self.options);
+        let Fitted::Done(learner, ran) = device.run(query, learner, Learner::step).await? else { return Ok(None) };
+        let (learnt, skipped) = learner.learnt();
+        let mut model = match learnt {
+            Learnt::Logistic(fit) => self.logistic(&fit, names),
+            Learnt::Linear(fit) => self.linear(&fit, names),
+            Learnt::Unfit(error) => return Err(self.unfit(&error, names, skipped)),
+            // Whoever reads them one by one says what they are.
+            Learnt::OfNoUse => return Ok(None),
+        };
+        model.skipped_rows = skipped;
+        model.device = device.device().into();
+        let (compiled, kernel) = (ran.compiled, ran.kernel.as_secs_f64() * 1e3);
+        let compiled = match compiled {
+            Compiled::Now(elapsed) => format!(", compiled={:.0} ms", elapsed.as_secs_f64() * 1e3),
+            Compiled::Before => String::new(),
+        };
+        let bytes = format!("resident_bytes={}, moved_bytes={}", ran.resident_bytes, ran.moved_bytes);
+        Ok(Some((model, format!("kernels={kernel:.2} ms, launches={}, {bytes}{compiled}", ran.launches))))
+    }
+
+    /// The model of rows that are read by the CPU, and what is to be said about how that was.
+    async fn on_cpu(
+        &self,
+        planned: &Planned,
+        names: &Arc<Names>,
+        context: &Arc<TaskContext>,
+        query: &Arc<Query>,
+    ) -> Result<(Model, Option<String>)> {
+        let started = Instant::now();
+        let rows = Arc::new(Rows::collect(&planned.operators, context, names, self.target(), query).await?);
+        let read = started.elapsed();
+        let mut model = self.fit(&rows, names, context.session_config().target_partitions()).await?;
+        model.skipped_rows = rows.skipped();
+        model.read_seconds = Number(read.as_secs_f64());
+        let spilled = rows.spilled_bytes();
+        Ok((model, (spilled > 0).then(|| format!("spilled_bytes={spilled}"))))
     }
 
     /// Why there is no model.
@@ -244,6 +296,10 @@ impl Lesson for Training {
         Ok(self.source.clone())
     }
 
+    fn fits(&self) -> Option<Target> {
+        Some(self.target())
+    }
+
     fn check(&self, learning: &Learning) -> Result<()> {
         let Some(model) = &self.model else { return Ok(()) };
         let function = self.source.function;
@@ -267,14 +323,12 @@ impl Lesson for Training {
         let missing = || Error::new(ErrorKind::Internal, "a statement does not know itself");
         let query = context.session_config().get_extension::<Query>().ok_or_else(missing)?;
         let names = Arc::new(self.names(&planned.features));
-        let target = if self.kind == Kind::Logistic { Target::Label } else { Target::Number };
-        let rows = Arc::new(Rows::collect(&planned.operators, context, &names, target, &query).await?);
-        let read = started.elapsed();
-        let mut model = self.fit(&rows, &names, context.session_config().target_partitions()).await?;
+        let (mut model, how) = match self.on_device(&planned, &names, &query).await? {
+            Some((model, how)) => (model, Some(how)),
+            None => self.on_cpu(&planned, &names, context, &query).await?,
+        };
         model.label_is_boolean = planned.label_is_boolean;
         model.expressions = planned.expressions.clone();
-        model.skipped_rows = rows.skipped();
-        model.read_seconds = Number(read.as_secs_f64());
         model.seconds = Number(started.elapsed().as_secs_f64());
         for warning in &model.warnings {
             query.notice(format!("{}: {warning}", self.source.function));
@@ -283,8 +337,8 @@ impl Lesson for Training {
             self.keep(name, &model, learning).await?;
         }
         let mut said = format!("rows={}, null_rows={}, passes={}", model.rows, model.skipped_rows, model.iterations);
-        if rows.spilled_bytes() > 0 {
-            said += &format!(", spilled_bytes={}", rows.spilled_bytes());
+        if let Some(how) = how {
+            said += &format!(", {how}");
         }
         Ok((model::coefficients_table(&model)?, said))
     }

@@ -263,7 +263,7 @@ impl Run {
 }
 
 /// Brings columns that belong on a device there, where they are not yet: the database has been opened since.
-fn bring(fused: &Fused, backend: &Arc<dyn Backend>, query: Option<&Query>, cancelled: &AtomicBool) {
+pub(super) fn bring(fused: &Fused, backend: &Arc<dyn Backend>, query: Option<&Query>, cancelled: &AtomicBool) {
     let (Some(query), Some(residency)) = (query, backend.residency()) else { return };
     let belong = fused.scans().filter(|scan| scan.table.entry.residence.as_deref() == Some(backend.name()));
     for scan in belong {

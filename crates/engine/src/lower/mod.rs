@@ -19,6 +19,7 @@
 //!             ─ kept  ─► for whoever asks the same once more
 //!             ─ node  ─► in the plan, and with a place; ─ exec ─► running on the CPU, ─ device ─► or on a device;
 //!               ─ stream ─► rows on their way
+//!             ─ fit   ─► rows that a device adds up, for who learns from them
 //! ```
 
 mod aggregate;
@@ -27,6 +28,7 @@ mod dictionaries;
 mod distinct;
 mod exec;
 mod expr;
+mod fit;
 mod graph;
 mod input;
 mod kept;
@@ -51,6 +53,7 @@ use onehop_segment::BlockCache;
 
 pub(crate) use self::device::DeviceTimes;
 pub(crate) use self::exec::{DerivedRan, FusedExec, PipelineRan, StopOnDrop};
+pub(crate) use self::fit::{DeviceFit, Fitted, plan_fit};
 pub(crate) use self::input::{DerivedInput, Input, Scan};
 use self::kept::KeptLowering;
 use self::node::FusedNode;

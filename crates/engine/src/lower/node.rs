@@ -98,7 +98,7 @@ impl Fused {
     }
 
     /// Where it will run, on so many threads if that is the CPU. Who cannot go on without a device is told so.
-    fn place(&self, threads: usize, query: Option<&Query>) -> Result<Placement> {
+    pub(super) fn place(&self, threads: usize, query: Option<&Query>) -> Result<Placement> {
         // Where there is no device, nobody is kept waiting for a decision.
         if !self.placing.may_use_devices() {
             return Ok(Placement::default());
@@ -166,7 +166,7 @@ impl fmt::Display for Fused {
 }
 
 /// Where what it moves is counted.
-fn ledger_of(query: Option<&Arc<Query>>) -> Arc<Ledger> {
+pub(super) fn ledger_of(query: Option<&Arc<Query>>) -> Arc<Ledger> {
     query.map_or_else(Arc::default, |query| Arc::clone(query.shared_ledger()))
 }
 
@@ -326,7 +326,7 @@ impl FusedNode {
     /// What has been planned, where all that can be refused is refused: DataFusion can still take over. `keys` and
     /// `values` are those of the last pipeline, `unfused` is what it was made of.
     #[allow(clippy::too_many_arguments, reason = "the last step of all of the above")]
-    fn of_planned(
+    pub(super) fn of_planned(
         graph: &Graph,
         planned: Planned,
         (keys, values): (Vec<String>, Vec<String>),
@@ -376,6 +376,11 @@ impl FusedNode {
         &self.fused
     }
 
+    /// The same, for who runs it without a plan around it.
+    pub(super) fn into_fused(self) -> Arc<Fused> {
+        self.fused
+    }
+
     /// Whether there is always one row.
     pub fn has_one_row(&self) -> bool {
         let last = self.fused.execution.program().pipelines.last();
@@ -411,7 +416,7 @@ fn check_memory(graph: &Graph) -> Lowered<()> {
 }
 
 /// What the columns of a plan are.
-fn columns_of(plan: &LogicalPlan, outputs: &Outputs) -> Lowered<Vec<Expr>> {
+pub(super) fn columns_of(plan: &LogicalPlan, outputs: &Outputs) -> Lowered<Vec<Expr>> {
     let known = |column: &Column| match outputs.get(column) {
         Some(known) => Ok(known.clone()),
         None => because(format!("two columns named {}", column.name)),

@@ -144,7 +144,7 @@ impl Placement {
         Self { why: Some(why.into()), ..Self::default() }
     }
 
-    fn refused(why: String) -> Self {
+    pub fn refused(why: String) -> Self {
         Self { why: Some(why.clone()), refused: Some(why), ..Self::default() }
     }
 }

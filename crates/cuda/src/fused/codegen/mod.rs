@@ -17,6 +17,7 @@
 
 mod dense;
 mod expr;
+mod fold;
 mod groups;
 mod passes;
 mod pipeline;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use onehop_pipeline::bind::Check;
 use onehop_pipeline::cpu::Kind;
 
+pub(super) use fold::Fold;
 pub(super) use groups::{Groups, Slot, SlotKind};
 pub(super) use pipeline::{Input, columns_read, generate};
 pub(super) use sink::{Output, SinkShape};
@@ -122,6 +124,9 @@ pub(super) enum Word {
     Capacity,
     /// The rank of the last row in an order that may be among the first.
     Threshold,
+    /// Where sums for a fit are: a double of the launch, and where blocks put theirs.
+    FoldNumber(usize),
+    FoldSums,
 }
 
 /// What a kernel knows a table by.

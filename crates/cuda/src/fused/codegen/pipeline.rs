@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use onehop_pipeline::cpu::Kind;
 
 use super::expr::{Operand, Valid, Writer};
+use super::fold::{FOLD, Fold};
 use super::probes::Found;
 use super::sink::SinkPlan;
 use super::{End, Generated, SharedWords, Word, type_of};
@@ -37,6 +38,8 @@ pub(in crate::fused) struct Input<'a> {
     pub many_rows: u64,
     /// Threads of a block, and of one that has a bitmap in shared memory.
     pub threads: [u32; 2],
+    /// What rows that would be collected are added up to instead, if they are.
+    pub fold: Option<Fold>,
 }
 
 /// What is at hand while a text is written.
@@ -206,8 +209,9 @@ impl<'a> Builder<'a> {
         };
         let threads = self.input.threads[usize::from(!self.shared.bitmaps.is_empty())];
         let threads = sink.dense().map_or(threads, |dense| dense.threads);
+        let fold = if self.input.fold.is_some() { FOLD } else { "" };
         let text = format!(
-            "#define THREADS {threads}\n\nstruct Args {{\n{}}};\n\n{}{codes}KERNEL(run, Args) {{\n{}}}\n",
+            "{fold}#define THREADS {threads}\n\nstruct Args {{\n{}}};\n\n{}{codes}KERNEL(run, Args) {{\n{}}}\n",
             writer.args.declared, self.functions, writer.text
         );
         Generated {

@@ -7,6 +7,7 @@ use onehop_pipeline::{Domain, Interval, Type};
 
 use super::dense::Dense;
 use super::expr::{Operand, Valid};
+use super::fold::Fold;
 use super::groups::{Groups, Place};
 use super::pipeline::Builder;
 use super::{End, PartitionWord, TableWord, Word, type_of};
@@ -26,6 +27,8 @@ pub(in crate::fused) enum SinkShape {
         outputs: Vec<Output>,
         has_threshold: bool,
     },
+    /// Sums of blocks.
+    Fold,
 }
 
 impl SinkShape {
@@ -55,9 +58,26 @@ impl Output {
 
 /// A sink with its expressions bound.
 pub(super) enum SinkPlan {
-    Build { keys: Vec<Bound>, payload: Vec<Option<Bound>>, shape: TableShape },
-    Groups { keys: Vec<Bound>, arguments: Vec<Option<Bound>>, groups: Groups },
-    Rows { columns: Vec<Bound>, outputs: Vec<Output>, threshold: Option<Threshold> },
+    Build {
+        keys: Vec<Bound>,
+        payload: Vec<Option<Bound>>,
+        shape: TableShape,
+    },
+    Groups {
+        keys: Vec<Bound>,
+        arguments: Vec<Option<Bound>>,
+        groups: Groups,
+    },
+    Rows {
+        columns: Vec<Bound>,
+        outputs: Vec<Output>,
+        threshold: Option<Threshold>,
+    },
+    /// The rows of `Collect`, added up.
+    Fold {
+        columns: Vec<Bound>,
+        fold: Fold,
+    },
 }
 
 /// The key of a row for the sink: its parts, and its number, or its place in what is there of all keys.
@@ -78,7 +98,7 @@ impl SinkPlan {
         match self {
             Self::Build { keys, payload, .. } => keys.iter().chain(payload.iter().flatten()).collect(),
             Self::Groups { keys, arguments, .. } => keys.iter().chain(arguments.iter().flatten()).collect(),
-            Self::Rows { columns, .. } => columns.iter().collect(),
+            Self::Rows { columns, .. } | Self::Fold { columns, .. } => columns.iter().collect(),
         }
     }
 
@@ -104,6 +124,7 @@ impl SinkPlan {
             Self::Build { .. } => SinkShape::Table,
             Self::Groups { groups, .. } => SinkShape::Groups(groups),
             Self::Rows { outputs, threshold, .. } => SinkShape::Rows { outputs, has_threshold: threshold.is_some() },
+            Self::Fold { .. } => SinkShape::Fold,
         }
     }
 }
@@ -127,7 +148,10 @@ impl Builder<'_> {
                 let groups = self.groups(&keys, aggregates, &arguments)?;
                 Ok(SinkPlan::Groups { keys, arguments, groups })
             }
-            Sink::Collect { columns } => rows_plan(bind_all(columns)?),
+            Sink::Collect { columns } => match self.input.fold {
+                Some(fold) => Ok(SinkPlan::Fold { columns: bind_all(columns)?, fold }),
+                None => rows_plan(bind_all(columns)?),
+            },
             Sink::Top { keys, columns, .. } => {
                 let exprs: Vec<_> = keys.iter().map(|key| key.expr.clone()).chain(columns.iter().cloned()).collect();
                 let mut sink = rows_plan(bind_all(&exprs)?)?;
@@ -150,6 +174,7 @@ impl Builder<'_> {
         match sink {
             SinkPlan::Groups { groups, .. } => self.begin_groups(groups),
             SinkPlan::Build { shape, .. } if shape.rows != Rows::Chains => self.w.line("u64 built = 0;"),
+            SinkPlan::Fold { fold, .. } => self.begin_fold(*fold),
             _ => {}
         }
         if self.w.text.contains("SHARED(S);") {
@@ -168,6 +193,7 @@ impl Builder<'_> {
             SinkPlan::Build { keys, payload, shape } => self.build_row(keys, payload, shape, key),
             SinkPlan::Groups { keys, arguments, groups } => self.group_row(keys, arguments, groups, key),
             SinkPlan::Rows { columns, outputs, .. } => self.collect_row(columns, outputs),
+            SinkPlan::Fold { columns, fold } => self.fold_row(columns, *fold),
         }
     }
 
@@ -188,7 +214,7 @@ impl Builder<'_> {
         Ok(match sink {
             SinkPlan::Build { shape, .. } => Some(self.build_key(keys, parts, shape)),
             SinkPlan::Groups { groups, .. } => Some(self.group_key(keys, parts, groups)),
-            SinkPlan::Rows { .. } => None,
+            SinkPlan::Rows { .. } | SinkPlan::Fold { .. } => None,
         })
     }
 
@@ -386,6 +412,7 @@ impl Builder<'_> {
                 self.w.line("if (threadIdx.x == 0 && built) add(&A.status->rows, built);");
             }
             SinkPlan::Groups { groups, .. } => self.end_groups(groups),
+            SinkPlan::Fold { fold, .. } => self.end_fold(*fold),
             _ => {}
         }
     }

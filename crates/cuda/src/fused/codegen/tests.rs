@@ -46,6 +46,7 @@ fn text(program: &Program, sources: &[Vec<Domain>], forms: &[u32], rows: Rows) -
         counts: false,
         many_rows: 1 << 20,
         threads: [256, 1024],
+        fold: None,
     };
     generate(&input).unwrap().text
 }
