@@ -15,6 +15,7 @@ Examples:
   onehop bench logreg --rows 1000000 --runs 9 --json logreg.json
   onehop bench logreg --source arrow --threads 2     rows that a program has in memory
   onehop bench logreg --db /data/logreg.onehop       a table on storage; it stays there
+  onehop bench logreg --device cpu,cuda:0            passes by the CPU, and by a GPU over what is in its memory
 
 Labels are noisy, of a known logistic model that must be found again, and separable, of which no best model exists, which must
 be said. 40,000,000 rows take 4 GB of memory, and 8 GB with both kinds of labels.";
@@ -28,9 +29,9 @@ pub struct LogregArgs {
     /// What labels are like
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "noisy,separable")]
     pub labels: Vec<LabelsArg>,
-    /// What makes the passes
+    /// What makes the passes: cpu, or cuda:0, with the table in its memory
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu")]
-    pub device: Vec<DeviceArg>,
+    pub device: Vec<Device>,
     /// Where the rows are: in a table, or in Arrow's arrays
     #[arg(long, value_name = "WHERE", default_value = "table")]
     pub source: SourceArg,
@@ -54,12 +55,6 @@ pub enum LabelsArg {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DeviceArg {
-    Cpu,
-    Gpu,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SourceArg {
     Table,
     Arrow,
@@ -74,11 +69,7 @@ impl LogregArgs {
 
     /// The points to measure, in order.
     pub fn points(&self) -> Vec<Point> {
-        let device = |arg: &DeviceArg| match arg {
-            DeviceArg::Cpu => Device::Cpu,
-            DeviceArg::Gpu => Device::Gpu,
-        };
-        let of = |labels: Labels| self.device.iter().map(move |arg| Point { labels, device: device(arg) });
+        let of = |labels: Labels| self.device.iter().map(move |device| Point { labels, device: *device });
         self.labels().into_iter().flat_map(of).collect()
     }
 

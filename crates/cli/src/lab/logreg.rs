@@ -8,7 +8,7 @@ use std::time::Instant;
 use onehop_engine::{STACK_BYTES, units};
 use onehop_lab::bench::logreg::data::FEATURES;
 use onehop_lab::bench::logreg::report::{Measured, Report, Settings};
-use onehop_lab::bench::logreg::{Bench, Error};
+use onehop_lab::bench::logreg::{Bench, Error, Setup};
 use onehop_lab::bench::report::Unavailable;
 use tokio::runtime::Builder;
 
@@ -17,6 +17,7 @@ use super::output::{head, warn_of_debug_build, write_reports};
 use super::{cancel_on_interrupt, threads};
 use crate::args::LogregArgs;
 use crate::exit::Stop;
+use crate::gpu;
 use crate::terminal::Terminal;
 
 /// Set by Ctrl-C. One benchmark runs per process.
@@ -47,11 +48,12 @@ pub fn run(args: &LogregArgs, terminal: &Terminal) -> Result<(), Stop> {
     // Rows beside their table: more than what is a statement's by default on small machines.
     settings.push(("memory_limit".to_string(), "80%".to_string()));
     let source = args.source();
-    let bench =
-        Bench::new(args.db.as_deref(), settings, runtime, args.rows, source, &args.labels()).map_err(stopped)?;
+    let (path, rows, labels) = (args.db.clone(), args.rows, args.labels());
+    let setup = Setup { path, settings, rows, source, labels, devices: gpu::devices() };
+    let bench = Bench::new(setup, runtime).map_err(stopped)?;
     for point in args.points() {
-        match point.device.unavailable() {
-            Some(reason) => report.unavailable.push(Unavailable { point, reason: reason.into() }),
+        match bench.unavailable(point.device) {
+            Some(reason) => report.unavailable.push(Unavailable { point, reason }),
             None => {
                 let measured = bench.measure(point, args.runs as usize, threads, &CANCEL).map_err(stopped)?;
                 if !is_quiet {
@@ -63,7 +65,8 @@ pub fn run(args: &LogregArgs, terminal: &Terminal) -> Result<(), Stop> {
     }
     if !is_quiet {
         for Unavailable { point, reason } in &report.unavailable {
-            writeln!(io::stdout().lock(), "{:<10} gpu      {reason}", point.labels.name())?;
+            let device = point.device.to_string();
+            writeln!(io::stdout().lock(), "{:<10} {device:<8} {reason}", point.labels.name())?;
         }
     }
     write_reports(&args.reports, None, || report.json(), || report.csv(), String::new)
@@ -92,7 +95,7 @@ fn write_point(one: &Measured) -> Result<(), Stop> {
         out,
         "{:<10} {:<8} {:>7.3} s {:>7.3} s {:>7.3} s {:>10} {:>7.1} ms {:>12} {:>20.6}",
         one.point.labels.name(),
-        "cpu",
+        one.point.device.to_string(),
         one.seconds,
         one.min_seconds,
         one.max_seconds,

@@ -9,13 +9,17 @@
 pub mod data;
 pub mod report;
 
-use std::path::Path;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::{AsArray, RecordBatch, RecordBatchReader};
 use arrow::datatypes::{Float64Type, Int64Type};
 use futures::StreamExt;
+use onehop_engine::backend::Devices;
 use onehop_engine::{Database, DatabaseOptions, Output, Relation, Session};
 use serde::{Deserialize, Serialize};
 
@@ -63,24 +67,66 @@ pub struct Point {
     pub device: Device,
 }
 
-/// What makes the passes.
+/// What makes the passes. Texts are those of `--device`: `cpu`, `cuda:0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(into = "String", try_from = "String")]
 pub enum Device {
     /// The processor.
     Cpu,
-    /// A GPU.
-    Gpu,
+    /// A GPU, by its number, with the table in its memory.
+    Gpu(u32),
 }
 
-impl Device {
-    /// Why it cannot.
-    pub fn unavailable(self) -> Option<&'static str> {
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cpu => None,
-            Self::Gpu => Some("logregr_train makes its passes on the CPU: there is no kernel for them"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Gpu(number) => write!(f, "cuda:{number}"),
         }
     }
+}
+
+impl From<Device> for String {
+    fn from(device: Device) -> Self {
+        device.to_string()
+    }
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let number = || text.strip_prefix("cuda:")?.parse().ok();
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            text => number().map(Self::Gpu).ok_or_else(|| format!("{text:?} is no device: cpu, or cuda:0")),
+        }
+    }
+}
+
+impl TryFrom<String> for Device {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// What a benchmark is of.
+#[derive(Debug)]
+pub struct Setup {
+    /// The database's directory; in memory without it.
+    pub path: Option<PathBuf>,
+    /// Of its sessions.
+    pub settings: Vec<(String, String)>,
+    /// How many.
+    pub rows: u64,
+    /// Where they are.
+    pub source: Source,
+    /// The kinds that there are.
+    pub labels: Vec<Labels>,
+    /// Where GPUs come from.
+    pub devices: Arc<dyn Devices>,
 }
 
 /// Rows to learn from, in a database of their own.
@@ -88,29 +134,26 @@ pub struct Bench {
     session: Session,
     runtime: tokio::runtime::Runtime,
     rows: u64,
+    source: Source,
+    devices: Arc<dyn Devices>,
 }
 
 impl Bench {
-    /// Makes the rows of both kinds of labels that are asked for: in a database at `path`, or in memory.
+    /// Makes the rows of all kinds of labels that are asked for.
     ///
     /// # Errors
     /// The engine's.
-    pub fn new(
-        path: Option<&Path>,
-        settings: Vec<(String, String)>,
-        runtime: tokio::runtime::Runtime,
-        rows: u64,
-        source: Source,
-        labels: &[Labels],
-    ) -> Result<Self> {
+    pub fn new(setup: Setup, runtime: tokio::runtime::Runtime) -> Result<Self> {
+        let Setup { path, settings, rows, source, labels, devices } = setup;
         let options = DatabaseOptions { settings, ..DatabaseOptions::default() };
         let database = match path {
-            Some(path) => Database::open(path, &options)?,
+            Some(path) => Database::open(&path, &options)?,
             None => Database::memory(&options)?,
         };
-        let bench = Self { session: database.session()?, runtime, rows };
+        database.register_devices(Arc::clone(&devices));
+        let bench = Self { session: database.session()?, runtime, rows, source, devices };
         for labels in labels {
-            let (name, made) = (labels.name(), Made::new(rows, *labels));
+            let (name, made) = (labels.name(), Made::new(rows, labels));
             match source {
                 Source::Arrow => {
                     let schema = made.schema();
@@ -128,6 +171,33 @@ impl Bench {
         Ok(bench)
     }
 
+    /// Why a device cannot make the passes, if it cannot.
+    pub fn unavailable(&self, device: Device) -> Option<String> {
+        let Device::Gpu(_) = device else { return None };
+        if self.source == Source::Arrow {
+            return Some("what is in Arrow's arrays is learnt from on the CPU".into());
+        }
+        match self.devices.all() {
+            Err(why) => Some(why),
+            Ok(all) if all.iter().any(|backend| backend.name() == device.to_string()) => None,
+            Ok(all) => Some(format!("there is no {device} among {} GPUs", all.len())),
+        }
+    }
+
+    /// Has what follows run there and nowhere else, over a table that is there.
+    fn settle_on(&self, point: Point) -> Result<()> {
+        match point.device {
+            Device::Cpu => self.all("SET gpu.mode = 'off'").map(drop),
+            device @ Device::Gpu(_) => {
+                let settings = ["gpu.mode = 'require'", "exec.fallback = 'error'"].map(String::from);
+                for setting in settings.into_iter().chain([format!("gpu.devices = '{device}'")]) {
+                    self.all(&format!("SET {setting}"))?;
+                }
+                self.all(&format!("LOAD TABLE {} INTO '{device}'", point.labels.name())).map(drop)
+            }
+        }
+    }
+
     /// Trains so often, after once unmeasured.
     ///
     /// # Errors
@@ -139,6 +209,7 @@ impl Bench {
             "SELECT * FROM logregr_train('{name}', '{name}', label => 'y', features => '{}')",
             features.join(", ")
         );
+        self.settle_on(point)?;
         let mut times = Vec::with_capacity(runs);
         let mut passes = Vec::with_capacity(runs);
         let mut found = Found::default();
@@ -275,13 +346,36 @@ impl Found {
 mod tests {
     use super::*;
 
+    /// Of a machine without a GPU.
+    #[derive(Debug)]
+    struct NoDevices;
+
+    impl Devices for NoDevices {
+        fn all(&self) -> std::result::Result<&[Arc<dyn onehop_engine::backend::Backend>], String> {
+            Err("there are none".into())
+        }
+
+        fn found(&self) -> &[Arc<dyn onehop_engine::backend::Backend>] {
+            &[]
+        }
+    }
+
     #[test]
     fn both_kinds_of_labels_are_learnt_from_tables_and_arrays() {
         let labels = [Labels::Noisy, Labels::Separable];
         for source in [Source::Table, Source::Arrow] {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
             let threads = vec![("threads".to_string(), "2".to_string())];
-            let bench = Bench::new(None, threads, runtime, 150_000, source, &labels).unwrap();
+            let setup = Setup {
+                path: None,
+                settings: threads,
+                rows: 150_000,
+                source,
+                labels: labels.to_vec(),
+                devices: Arc::new(NoDevices),
+            };
+            let bench = Bench::new(setup, runtime).unwrap();
+            assert!(bench.unavailable(Device::Cpu).is_none() && bench.unavailable(Device::Gpu(0)).is_some());
             for labels in labels {
                 let point = Point { labels, device: Device::Cpu };
                 let measured = bench.measure(point, 1, 2, &AtomicBool::new(false)).unwrap();
@@ -298,6 +392,15 @@ mod tests {
     fn a_wrong_model_has_no_time() {
         let found = Found { coefficients: vec![0.0; 5], errors: vec![Some(0.1); 5], ..Found::default() };
         assert!(found.check(Labels::Noisy).is_err() && found.check(Labels::Separable).is_err());
-        assert!(Device::Gpu.unavailable().is_some() && Device::Cpu.unavailable().is_none());
+    }
+
+    #[test]
+    fn devices_are_what_they_are_called() {
+        for device in [Device::Cpu, Device::Gpu(0), Device::Gpu(7)] {
+            assert_eq!(device.to_string().parse(), Ok(device));
+        }
+        for text in ["gpu", "cuda", "cuda:", "cuda:x", "CPU"] {
+            assert!(text.parse::<Device>().is_err(), "{text}");
+        }
     }
 }

@@ -73,13 +73,9 @@ impl Line for Measured {
     ];
 
     fn fields(&self) -> Vec<String> {
-        let device = match self.point.device {
-            super::Device::Cpu => "cpu",
-            super::Device::Gpu => "gpu",
-        };
         vec![
             self.point.labels.name().into(),
-            device.into(),
+            self.point.device.to_string(),
             self.rows.to_string(),
             self.features.to_string(),
             self.threads.to_string(),
