@@ -36,6 +36,7 @@ use crate::directory::{
 };
 use crate::edit::{self, TableEdit};
 use crate::fresh::{self, FreshRows};
+use crate::functions::Helpers;
 use crate::history::History;
 use crate::place::Known;
 use crate::plans::Plans;
@@ -104,6 +105,8 @@ struct Inner {
     connections: Arc<Connections>,
     /// Of queries over what readers see.
     plans: Plans,
+    /// Processes that run functions, for all sessions.
+    helpers: Arc<Helpers>,
     store: Box<dyn CatalogStore>,
     /// What is durable.
     snapshot: RwLock<Arc<Snapshot>>,
@@ -403,6 +406,7 @@ impl Database {
                 known: Arc::default(),
                 connections,
                 plans: Plans::default(),
+                helpers: Arc::default(),
                 store,
                 head: Mutex::new(Arc::clone(&snapshot)),
                 snapshot: RwLock::new(snapshot),
@@ -464,6 +468,10 @@ impl Database {
     }
 
     /// Plans of queries over [`snapshot`](Self::snapshot).
+    pub(crate) fn helpers(&self) -> &Arc<Helpers> {
+        &self.inner.helpers
+    }
+
     pub(crate) fn plans(&self) -> &Plans {
         &self.inner.plans
     }

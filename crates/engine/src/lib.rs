@@ -28,6 +28,7 @@ mod error;
 mod explain;
 mod files;
 mod fresh;
+mod functions;
 mod history;
 mod learn;
 mod load;

@@ -16,6 +16,7 @@ use crate::catalog::{Definition, definition};
 use crate::database::{Database, Snapshot};
 use crate::explain::{ExplainMode, Explanation};
 use crate::files::{CountingRegistry, Sites};
+use crate::functions;
 use crate::learn::Learning;
 use crate::lower::Fusing;
 use crate::place::Placing;
@@ -257,8 +258,22 @@ impl Session {
             in_transaction: self.in_transaction(),
         };
         learning.bind(&mut state)?;
+        if !snapshot.catalog.functions.is_empty() {
+            functions::bind(&snapshot.catalog, self.function_host(query), &mut state)?;
+        }
         let (history, known) = (Arc::clone(self.database.history()), Arc::clone(self.database.known()));
         Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, history, known, self.relations()))
+    }
+
+    /// What a statement runs functions with.
+    pub(crate) fn function_host(&self, query: &Arc<Query>) -> functions::Host {
+        let settings = self.current_settings();
+        functions::Host {
+            helpers: Arc::clone(self.database.helpers()),
+            python: settings.functions_python().into(),
+            allows_python: settings.functions_allow_python(),
+            query: Arc::clone(query),
+        }
     }
 
     /// What is enough for a plan that names tables of the database alone, and has been optimized: no names, no other files. Made

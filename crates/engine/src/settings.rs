@@ -113,6 +113,18 @@ const DEFINITIONS: &[Definition] = &[
         description: "What comes of work that no pipeline, or not the GPU, can do: warn (others do it, with a notice), silent, error",
     },
     Definition {
+        name: "functions.allow_python",
+        default: || "false".into(),
+        parse: |text| parse_word(text, &["true", "false"]),
+        description: "Whether functions in Python may run: with all that the process of the database may do",
+    },
+    Definition {
+        name: "functions.python",
+        default: || "python3".into(),
+        parse: |text| if text.is_empty() { Err("a program".into()) } else { Ok(text.to_string()) },
+        description: "The Python that runs functions: it needs pyarrow and numpy",
+    },
+    Definition {
         name: "gpu.mode",
         default: || "auto".into(),
         parse: |text| parse_word(text, &["auto", "off", "require"]),
@@ -361,6 +373,16 @@ impl Settings {
             "error" => Fallback::Error,
             _ => Fallback::Warn,
         }
+    }
+
+    /// Whether functions in Python may run.
+    pub fn functions_allow_python(&self) -> bool {
+        self.value("functions.allow_python") == "true"
+    }
+
+    /// The Python that runs functions.
+    pub fn functions_python(&self) -> &str {
+        self.value("functions.python")
     }
 
     /// Where pipelines run.

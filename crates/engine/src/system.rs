@@ -1,5 +1,5 @@
 //! System tables: what the engine knows of itself, as rows. `onehop_tables`, `onehop_columns`, `onehop_segments`,
-//! `onehop_settings`, `onehop_queries`, `onehop_resident`, `onehop_models`, `onehop_model_terms`.
+//! `onehop_settings`, `onehop_queries`, `onehop_resident`, `onehop_models`, `onehop_model_terms`, `onehop_functions`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use onehop_segment::EncodingCode;
 
 use crate::Result;
 use crate::database::{Snapshot, Table, TableSegment};
+use crate::functions;
 use crate::history::History;
 use crate::learn;
 use crate::place::Known;
@@ -23,8 +24,9 @@ use crate::query::Lowering;
 use crate::settings::{Setting, Settings};
 
 /// Their names.
-pub(crate) const NAMES: [&str; 8] = [
+pub(crate) const NAMES: [&str; 9] = [
     "onehop_columns",
+    "onehop_functions",
     "onehop_model_terms",
     "onehop_models",
     "onehop_queries",
@@ -49,6 +51,7 @@ pub(crate) fn table(
         "onehop_settings" => settings_table(&settings.list())?,
         "onehop_queries" => queries(history)?,
         "onehop_resident" => resident(snapshot, known)?,
+        "onehop_functions" => functions::functions(&snapshot.catalog)?,
         "onehop_models" => learn::models(&snapshot.catalog)?,
         "onehop_model_terms" => learn::model_terms(&snapshot.catalog)?,
         _ => return Ok(None),

@@ -48,6 +48,9 @@ pub struct Catalog {
     /// Trained models by name, as [`learn`](crate::learn) writes them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<String, String>,
+    /// Functions by name, as [`functions`](crate::functions) writes them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub functions: BTreeMap<String, String>,
 }
 
 /// Where the segments of a database lie, if not in its directory. See [`remote`](crate::remote).
@@ -260,6 +263,16 @@ pub enum Change {
     },
     /// A model is gone.
     DropModel {
+        /// Its name.
+        name: String,
+    },
+    /// A function is new, or another.
+    PutFunction {
+        /// Its name.
+        name: String,
+    },
+    /// A function is gone.
+    DropFunction {
         /// Its name.
         name: String,
     },

@@ -9,6 +9,7 @@
 //! | `tables` | name ([`name_key`]) | version, [`TableRecord`] as JSON |
 //! | `views` | name ([`name_key`]) | version, text |
 //! | `models` | name ([`name_key`]) | version, JSON of [`learn`](crate::learn) |
+//! | `functions` | name ([`name_key`]) | version, JSON of [`functions`](crate::functions) |
 //! | `names` | key of a long name | version, the whole name |
 //! | `segments` | table id, file | version, [`SegmentRecord`] as JSON |
 //! | `deleted` | table id, file, 0, vector (4 bytes) | [`VectorRows`](super::VectorRows) |
@@ -36,13 +37,16 @@ pub(super) const FORMAT_WITH_FEATURES: u32 = 3;
 pub(super) const FEATURE_MODELS: u32 = 1;
 /// The feature bit of segments that lie in another place than the database's directory.
 pub(super) const FEATURE_PLACE: u32 = 2;
+/// The feature bit of functions.
+pub(super) const FEATURE_FUNCTIONS: u32 = 4;
 /// All bits that this build knows.
-pub(super) const FEATURES: u32 = FEATURE_MODELS | FEATURE_PLACE;
+pub(super) const FEATURES: u32 = FEATURE_MODELS | FEATURE_PLACE | FEATURE_FUNCTIONS;
 
 pub(super) const DATABASE: &str = "database";
 pub(super) const TABLES: &str = "tables";
 pub(super) const VIEWS: &str = "views";
 pub(super) const MODELS: &str = "models";
+pub(super) const FUNCTIONS: &str = "functions";
 pub(super) const NAMES: &str = "names";
 pub(super) const SEGMENTS: &str = "segments";
 pub(super) const DELETED: &str = "deleted";

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use onehop_store::{ReadTransaction, Store, WriteTransaction};
 
 use super::records::{
-    DATABASE, DELETED, FEATURE_MODELS, FEATURE_PLACE, FEATURES, FEATURES_KEY, FORMAT, FORMAT_KEY, FORMAT_WITH_FEATURES,
-    FORMAT_WITH_MODELS, GENERATION_KEY, MODELS, NAMES, NEXT_ID_KEY, PLACE_KEY, SEGMENTS, SegmentRecord, TABLES,
-    TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode, encode_text, is_long, name_key,
-    rows_of, segment_key,
+    DATABASE, DELETED, FEATURE_FUNCTIONS, FEATURE_MODELS, FEATURE_PLACE, FEATURES, FEATURES_KEY, FORMAT, FORMAT_KEY,
+    FORMAT_WITH_FEATURES, FORMAT_WITH_MODELS, FUNCTIONS, GENERATION_KEY, MODELS, NAMES, NEXT_ID_KEY, PLACE_KEY,
+    SEGMENTS, SegmentRecord, TABLES, TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode,
+    encode_text, is_long, name_key, rows_of, segment_key,
 };
 use super::{Catalog, CatalogStore, Change, Hear, Pending, SegmentEntry, SegmentPlace, TableEntry, VectorRows};
 use crate::error::NEWER;
@@ -88,6 +88,9 @@ impl StoreCatalog {
         }
         for (name, text) in &catalog.models {
             put_model(&transaction, name, text)?;
+        }
+        for (name, text) in &catalog.functions {
+            put_function(&transaction, name, text)?;
         }
         transaction.commit()?;
         Ok(made)
@@ -172,6 +175,7 @@ impl CatalogStore for StoreCatalog {
         }
         catalog.views = self.texts(&read, VIEWS)?;
         catalog.models = self.texts(&read, MODELS)?;
+        catalog.functions = self.texts(&read, FUNCTIONS)?;
         Ok(catalog)
     }
 
@@ -281,14 +285,28 @@ fn put_model(transaction: &WriteTransaction, name: &str, text: &str) -> Result<(
     put_named(transaction, MODELS, name, encode_text(text))
 }
 
+/// Puts the record of a function, and says that there is one.
+fn put_function(transaction: &WriteTransaction, name: &str, text: &str) -> Result<()> {
+    use_feature(transaction, FEATURE_FUNCTIONS)?;
+    put_named(transaction, FUNCTIONS, name, encode_text(text))
+}
+
+/// Says that something is used: builds that do not know it refuse the database.
+fn use_feature(transaction: &WriteTransaction, feature: u32) -> Result<()> {
+    let mut tree = transaction.tree(DATABASE)?;
+    let format = tree.get(FORMAT_KEY)?.as_deref().and_then(number_of);
+    // Before there were bits the format said whether there are models.
+    let before = if format == Some(FORMAT_WITH_MODELS) { FEATURE_MODELS } else { 0 };
+    let bits = tree.get(FEATURES_KEY)?.as_deref().and_then(number_of).unwrap_or(before);
+    tree.insert(FORMAT_KEY, FORMAT_WITH_FEATURES.to_le_bytes())?;
+    tree.insert(FEATURES_KEY, (bits | feature).to_le_bytes())?;
+    Ok(())
+}
+
 /// Says where segments lie. The catalog is then of a format that builds refuse which would look for them elsewhere.
 fn put_place(transaction: &WriteTransaction, place: &SegmentPlace) -> Result<()> {
-    let mut tree = transaction.tree(DATABASE)?;
-    // A catalog gets its place when it is made, before its first model.
-    let bits = tree.get(FEATURES_KEY)?.as_deref().and_then(number_of).unwrap_or_default();
-    tree.insert(FORMAT_KEY, FORMAT_WITH_FEATURES.to_le_bytes())?;
-    tree.insert(FEATURES_KEY, (bits | FEATURE_PLACE).to_le_bytes())?;
-    tree.insert(PLACE_KEY, encode(place)?)?;
+    use_feature(transaction, FEATURE_PLACE)?;
+    transaction.tree(DATABASE)?.insert(PLACE_KEY, encode(place)?)?;
     Ok(())
 }
 
@@ -374,6 +392,14 @@ fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, in
         }
         Change::DropModel { name } => {
             remove_named(transaction, MODELS, name)?;
+        }
+        Change::PutFunction { name } => {
+            if let Some(text) = next.functions.get(name) {
+                put_function(transaction, name, text)?;
+            }
+        }
+        Change::DropFunction { name } => {
+            remove_named(transaction, FUNCTIONS, name)?;
         }
         Change::PutPlace { place } => put_place(transaction, place)?,
         Change::AddRows { table, rows } => {

@@ -1,6 +1,6 @@
-//! `DROP TABLE | VIEW | MODEL [IF EXISTS] name, ...`: all of them or none.
+//! `DROP TABLE | VIEW | MODEL | FUNCTION [IF EXISTS] name, ...`: all of them or none.
 
-use datafusion::sql::sqlparser::ast::{ObjectName, ObjectType};
+use datafusion::sql::sqlparser::ast::{DropFunction, ObjectName, ObjectType};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -15,6 +15,7 @@ enum Kind {
     Table,
     View,
     Model,
+    Function,
 }
 
 impl Kind {
@@ -24,6 +25,7 @@ impl Kind {
             Self::Table => "table",
             Self::View => "view",
             Self::Model => "model",
+            Self::Function => "function",
         }
     }
 }
@@ -57,6 +59,12 @@ impl Drop {
         Ok(Self { kind, if_exists, names: names.iter().map(table_name).collect::<Result<_>>()? })
     }
 
+    /// Functions by their names: there are never two of one name.
+    pub fn of_functions(dropped: &DropFunction) -> Result<Self> {
+        let names = dropped.func_desc.iter().map(|function| table_name(&function.name));
+        Ok(Self { kind: Kind::Function, if_exists: dropped.if_exists, names: names.collect::<Result<_>>()? })
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         context.database.check_writable()?;
         let writing = context.database.writing(&context.settings()).await?;
@@ -67,18 +75,20 @@ impl Drop {
                     Kind::Table => catalog.tables.remove(name).is_some(),
                     Kind::View => catalog.views.remove(name).is_some(),
                     Kind::Model => catalog.models.remove(name).is_some(),
+                    Kind::Function => catalog.functions.remove(name).is_some(),
                 };
                 if was_there {
                     changes.push(match self.kind {
                         Kind::Table => Change::DropTable { name: name.clone() },
                         Kind::View => Change::DropView { name: name.clone() },
                         Kind::Model => Change::DropModel { name: name.clone() },
+                        Kind::Function => Change::DropFunction { name: name.clone() },
                     });
                     continue;
                 }
                 let other = match self.kind {
                     Kind::Table => catalog.views.contains_key(name).then_some("view"),
-                    Kind::Model => None,
+                    Kind::Model | Kind::Function => None,
                     Kind::View => catalog.tables.contains_key(name).then_some("table"),
                 };
                 if let Some(other) = other {
@@ -88,7 +98,7 @@ impl Drop {
                 if !self.if_exists {
                     return Err(match self.kind {
                         Kind::Table => Error::unknown_table(name, catalog.tables.keys().map(String::as_str)),
-                        Kind::View | Kind::Model => {
+                        Kind::View | Kind::Model | Kind::Function => {
                             Error::new(ErrorKind::NotFound, format!("there is no {} \"{name}\"", self.kind.name()))
                         }
                     });
@@ -101,6 +111,7 @@ impl Drop {
             Kind::Table => "DROP TABLE",
             Kind::View => "DROP VIEW",
             Kind::Model => "DROP MODEL",
+            Kind::Function => "DROP FUNCTION",
         };
         Ok(done(tag, None))
     }

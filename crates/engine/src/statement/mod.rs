@@ -7,6 +7,7 @@ mod copy;
 mod create;
 mod drop;
 mod explain;
+mod function;
 mod insert;
 mod inspect;
 mod modify;
@@ -53,6 +54,7 @@ use crate::{Error, ErrorKind, Result, Session};
 enum Statement {
     CreateTable(Box<create::CreateTable>),
     CreateView(Box<view::CreateView>),
+    CreateFunction(Box<function::CreateFunction>),
     Drop(drop::Drop),
     CopyFrom(copy::CopyFrom),
     CopyTo(copy::CopyTo),
@@ -152,6 +154,17 @@ impl<'a> Context<'a> {
     fn load_target(&self, table: &Table) -> Target {
         let (schema, partition_by) = (Arc::clone(&table.schema), table.entry.partition_by.clone());
         Target::new(self.database, &self.settings(), table.entry.id, schema, partition_by, &self.query)
+    }
+
+    /// Whether there is a function of this name that nobody has made.
+    fn is_own_function(&self, name: &str) -> Result<bool> {
+        let state = self.state()?;
+        let is_scalar =
+            state.scalar_functions().contains_key(name) && !self.snapshot.catalog.functions.contains_key(name);
+        Ok(is_scalar
+            || state.aggregate_functions().contains_key(name)
+            || state.window_functions().contains_key(name)
+            || state.table_functions().contains_key(name))
     }
 
     async fn plan_query(&self, query: Box<SqlQuery>) -> Result<LogicalPlan> {
@@ -273,6 +286,7 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
     match statement {
         Statement::CreateTable(create) => Box::pin(create.run(context)).await.map(Output::Done),
         Statement::CreateView(create) => Box::pin(create.run(context)).await.map(Output::Done),
+        Statement::CreateFunction(create) => Box::pin(create.run(context)).await.map(Output::Done),
         Statement::Drop(drop) => Box::pin(drop.run(context)).await.map(Output::Done),
         Statement::CopyFrom(copy) => Box::pin(copy.run(context)).await.map(Output::Done),
         Statement::CopyTo(copy) => Box::pin(copy.run(context)).await.map(Output::Done),
@@ -313,6 +327,7 @@ fn refuse_in_transactions(statement: &Statement) -> Result<()> {
     let what = match statement {
         Statement::CreateTable(_) => "CREATE TABLE",
         Statement::CreateView(_) => "CREATE VIEW",
+        Statement::CreateFunction(_) => "CREATE FUNCTION",
         Statement::Drop(_) => "DROP",
         Statement::Residence(_) => "what is about the memory of devices",
         Statement::Checkpoint(_) => "CHECKPOINT",
@@ -364,7 +379,8 @@ impl Statement {
                 planner::settle_statement(statement)
             }
             Self::Modify(modify) => modify.settle(),
-            Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) | Self::Show(_) | Self::Residence(_) => Ok(()),
+            Self::CreateFunction(_) | Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) => Ok(()),
+            Self::Show(_) | Self::Residence(_) => Ok(()),
             Self::Truncate(_) | Self::Transaction(_) | Self::Checkpoint(_) | Self::Prepared(_) => Ok(()),
         }
     }
@@ -444,6 +460,8 @@ fn convert(sql: Sql) -> Result<Statement> {
         Sql::Drop { object_type: object @ (ObjectType::Table | ObjectType::View), if_exists, names, .. } => {
             Statement::Drop(drop::Drop::new(object, if_exists, &names)?)
         }
+        Sql::CreateFunction(create) => Statement::CreateFunction(Box::new(function::convert(create)?)),
+        Sql::DropFunction(dropped) => Statement::Drop(drop::Drop::of_functions(&dropped)?),
         Sql::Set(Set::SingleAssignment { variable, values, .. }) => Statement::Set(set::assign(&variable, &values)?),
         Sql::ShowVariable { variable } => Statement::Show(inspect::show_variable(&variable)),
         Sql::ShowTables { .. } => Statement::Show(inspect::Show::Tables),

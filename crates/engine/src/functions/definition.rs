@@ -1,0 +1,167 @@
+//! A function as the catalog keeps it, and the system table of functions.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::datatypes::DataType;
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::Catalog;
+use crate::catalog::definition::quoted;
+use crate::catalog::names::{parse_type, type_name};
+use crate::error::NEWER;
+use crate::{Error, ErrorKind, Result};
+
+/// What it is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Language {
+    Python,
+}
+
+impl Language {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+        }
+    }
+}
+
+/// What becomes of rows with a NULL among the arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OnNull {
+    /// The function does not see them: its value is NULL there.
+    Null,
+    /// It is called with them.
+    Called,
+}
+
+/// Whether equal arguments have equal values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Behavior {
+    /// Always.
+    Immutable,
+    /// Within a statement.
+    Stable,
+    /// Not even there.
+    Volatile,
+}
+
+impl Behavior {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Immutable => "immutable",
+            Self::Stable => "stable",
+            Self::Volatile => "volatile",
+        }
+    }
+}
+
+/// A column: of what is given, or of what comes back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Parameter {
+    pub name: String,
+    /// Its type in SQL's words.
+    #[serde(rename = "type")]
+    pub type_name: String,
+}
+
+impl Parameter {
+    /// Its type as Arrow has it.
+    pub fn data_type(&self) -> Result<DataType> {
+        parse_type(&self.type_name).map(|column_type| column_type.arrow())
+    }
+}
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Function {
+    pub language: Language,
+    pub arguments: Vec<Parameter>,
+    /// Its type in SQL's words.
+    pub returns: String,
+    pub on_null: OnNull,
+    pub behavior: Behavior,
+    pub source: String,
+}
+
+impl Function {
+    /// What comes back, as Arrow has it.
+    pub fn return_type(&self) -> Result<DataType> {
+        parse_type(&self.returns).map(|column_type| column_type.arrow())
+    }
+
+    pub fn encode(&self) -> Result<String> {
+        serde_json::to_string(self)
+            .map_err(|e| Error::new(ErrorKind::Internal, format!("cannot write a function as JSON: {e}")))
+    }
+
+    pub fn decode(name: &str, text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|e| {
+            Error::new(ErrorKind::Corrupt, format!("the function \"{name}\" cannot be read: {e}")).with_hint(NEWER)
+        })
+    }
+
+    /// The statement that makes it.
+    pub fn statement(&self, name: &str) -> String {
+        let arguments: Vec<String> = self
+            .arguments
+            .iter()
+            .map(|argument| format!("{} {}", quoted(&argument.name), argument.type_name))
+            .collect();
+        let mut text = format!(
+            "CREATE FUNCTION {}({}) RETURNS {} LANGUAGE {}",
+            quoted(name),
+            arguments.join(", "),
+            self.returns,
+            self.language.name()
+        );
+        if self.behavior != Behavior::Volatile {
+            let _ = write!(text, " {}", self.behavior.name().to_uppercase());
+        }
+        if self.on_null == OnNull::Called {
+            text += " CALLED ON NULL INPUT";
+        }
+        // A tag that the text does not have.
+        let mut tag = String::new();
+        while self.source.contains(&format!("${tag}$")) {
+            tag.push('f');
+        }
+        let _ = write!(text, " AS ${tag}${}${tag}$", self.source);
+        text
+    }
+}
+
+/// The type of a column as the catalog names it.
+pub(crate) fn type_of(data_type: &DataType) -> Option<String> {
+    onehop_segment::ColumnType::of("", data_type).ok().map(|column_type| type_name(&column_type))
+}
+
+/// `onehop_functions`: a row for each function.
+pub(crate) fn functions(catalog: &Catalog) -> Result<RecordBatch> {
+    let all = catalog.functions.iter().map(|(name, text)| Ok((name, Function::decode(name, text)?)));
+    let all = all.collect::<Result<Vec<_>>>()?;
+    let texts = |of: &dyn Fn(&(&String, Function)) -> String| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(all.iter().map(of)))
+    };
+    let arguments = |(_, function): &(&String, Function)| {
+        let each = function.arguments.iter().map(|argument| format!("{} {}", argument.name, argument.type_name));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    let on_null = |(_, function): &(&String, Function)| match function.on_null {
+        OnNull::Null => "null".into(),
+        OnNull::Called => "called".into(),
+    };
+    Ok(RecordBatch::try_from_iter_with_nullable([
+        ("function_name", texts(&|(name, _)| (*name).clone()), false),
+        ("language", texts(&|(_, function)| function.language.name().into()), false),
+        ("arguments", texts(&arguments), false),
+        ("returns", texts(&|(_, function)| function.returns.clone()), false),
+        ("on_null", texts(&on_null), false),
+        ("behavior", texts(&|(_, function)| function.behavior.name().into()), false),
+        ("definition", texts(&|(name, function)| function.statement(name)), false),
+    ])?)
+}

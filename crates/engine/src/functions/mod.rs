@@ -1,0 +1,49 @@
+//! Functions that somebody has written: kept in the catalog, and called by statements as SQL's own are.
+//!
+//! ```text
+//! CREATE FUNCTION .. LANGUAGE python AS $$ .. $$ ─► Function, in the catalog
+//!                                                       │ of the statement's snapshot
+//! SELECT f(x) FROM t ─► PythonFunction ── batches ──► Helper, a process of its own ── helper.py
+//! ```
+//! What a function may do is what its process may: they are off unless `functions.allow_python` is set.
+
+mod definition;
+mod helper;
+mod python;
+
+use std::sync::Arc;
+
+use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::logical_expr::ScalarUDF;
+
+pub(crate) use self::definition::{Behavior, Function, Language, OnNull, Parameter, functions, type_of};
+pub(crate) use self::helper::{Helpers, Host};
+use self::python::PythonFunction;
+use crate::Result;
+use crate::catalog::Catalog;
+
+/// Makes the functions of a catalog known to a statement.
+///
+/// # Errors
+/// Records that are none.
+pub(crate) fn bind(catalog: &Catalog, host: Host, state: &mut SessionState) -> Result<()> {
+    let host = Arc::new(host);
+    for (name, text) in &catalog.functions {
+        let function = Function::decode(name, text)?;
+        let function = match function.language {
+            Language::Python => PythonFunction::new(name, function, &host)?,
+        };
+        state.register_udf(Arc::new(ScalarUDF::from(function)))?;
+    }
+    Ok(())
+}
+
+/// Whether whoever runs a function takes it.
+///
+/// # Errors
+/// What is wrong with it, with the line.
+pub(crate) fn check(name: &str, function: &Function, host: Host) -> Result<()> {
+    match function.language {
+        Language::Python => PythonFunction::new(name, function.clone(), &Arc::new(host))?.check(),
+    }
+}

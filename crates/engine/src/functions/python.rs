@@ -1,0 +1,236 @@
+//! `LANGUAGE python`: a function of whole batches, as a scalar function of SQL's.
+//!
+//! 1. Rows with a NULL among the arguments are left out, unless the function is to see them.
+//! 2. The arguments go to a process as one batch, in which they are NumPy's arrays, or Arrow's where there may be NULLs.
+//! 3. The result is cast to the type that the function returns; rows that were left out are NULL.
+//!
+//! Whether functions may run is asked when one is called: a statement that was planned before may still not.
+
+use std::hash::{Hash, Hasher};
+use std::io::Cursor;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow::buffer::NullBuffer;
+use arrow::compute::{cast, filter, take};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use datafusion::common::{Result as DataFusionResult, ScalarValue};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use serde_json::json;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use super::definition::{Behavior, Function, OnNull};
+use super::helper::{Helper, Host, Said};
+use crate::{Error, ErrorKind, Result};
+
+/// A function of a statement.
+#[derive(Debug)]
+pub(super) struct PythonFunction {
+    name: String,
+    function: Arc<Function>,
+    types: Vec<DataType>,
+    returns: DataType,
+    signature: Signature,
+    host: Arc<Host>,
+}
+
+impl PythonFunction {
+    pub fn new(name: &str, function: Function, host: &Arc<Host>) -> Result<Self> {
+        let types = function.arguments.iter().map(|argument| argument.data_type()).collect::<Result<Vec<_>>>()?;
+        let returns = function.return_type()?;
+        // None is immutable: plans of those are kept for other statements, which have processes of their own.
+        let volatility = match function.behavior {
+            Behavior::Immutable | Behavior::Stable => Volatility::Stable,
+            Behavior::Volatile => Volatility::Volatile,
+        };
+        let signature = match types.as_slice() {
+            [] => Signature::nullary(volatility),
+            types => Signature::exact(types.to_vec(), volatility),
+        };
+        let (function, host) = (Arc::new(function), Arc::clone(host));
+        Ok(Self { name: name.into(), function, types, returns, signature, host })
+    }
+
+    /// Whether Python takes it.
+    ///
+    /// # Errors
+    /// What it says, with the line.
+    pub fn check(&self) -> Result<()> {
+        let mut helper = self.helper()?;
+        self.number_in(&mut helper)?;
+        self.host.helpers.give(helper);
+        Ok(())
+    }
+
+    fn helper(&self) -> Result<Helper> {
+        if !self.host.allows_python {
+            let error = Error::new(ErrorKind::Invalid, format!("{}: functions in Python are not allowed", self.name));
+            return Err(error.with_hint(
+                "SET functions.allow_python = true lets them run, with all that the process of the database may do",
+            ));
+        }
+        self.host.helpers.take(&self.host.python)
+    }
+
+    fn error(&self, said: &Said) -> Error {
+        let what = said.error.as_deref().unwrap_or("nothing");
+        let line = said.line.map(|line| format!(", line {line}")).unwrap_or_default();
+        let error = Error::new(ErrorKind::Data, format!("function {}{line}: {what}", self.name));
+        match &said.missing {
+            Some(module) => error.with_hint(format!(
+                "{} has no module {module}: install it there (functions need pyarrow and numpy), or SET functions.python = \
+                 '/path/to/python3'",
+                self.host.python
+            )),
+            None => error,
+        }
+    }
+
+    /// By which number a process knows it; it gets to know it, if it does not.
+    fn number_in(&self, helper: &mut Helper) -> Result<u64> {
+        let key = format!("{}\0{}", self.name, self.function.encode()?);
+        if let Some(number) = helper.defined.get(&key) {
+            return Ok(*number);
+        }
+        let number = helper.defined.len() as u64;
+        let arguments: Vec<&str> = self.function.arguments.iter().map(|argument| argument.name.as_str()).collect();
+        let nulls = match self.function.on_null {
+            OnNull::Null => "left out",
+            OnNull::Called => "seen",
+        };
+        let request = json!({
+            "define": number, "name": self.name, "arguments": arguments, "source": self.function.source, "nulls": nulls,
+        });
+        let result = Field::new("result", wire_type(&self.returns), true);
+        let fields: Vec<Field> = self.argument_fields().chain([result]).collect();
+        let writer = StreamWriter::try_new(Vec::new(), &Schema::new(fields))?;
+        let (said, _) = helper.ask(&request, writer.into_inner()?, &self.host.query)?;
+        if said.error.is_some() {
+            return Err(self.error(&said));
+        }
+        helper.defined.insert(key, number);
+        Ok(number)
+    }
+
+    fn argument_fields(&self) -> impl Iterator<Item = Field> {
+        let named = self.function.arguments.iter().zip(&self.types);
+        named.map(|(argument, data_type)| Field::new(&argument.name, wire_type(data_type), true))
+    }
+
+    /// The results of rows.
+    fn call(&self, arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+        let mut helper = self.helper()?;
+        let number = self.number_in(&mut helper)?;
+        let schema: SchemaRef = Arc::new(Schema::new(self.argument_fields().collect::<Vec<_>>()));
+        let request = json!({ "call": number, "rows": rows });
+        let data = match arguments {
+            [] => Vec::new(),
+            arguments => {
+                let columns =
+                    arguments.iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
+                let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+                let options = RecordBatchOptions::new().with_row_count(Some(rows));
+                let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), columns, &options)?;
+                let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
+                writer.write(&batch)?;
+                writer.into_inner()?
+            }
+        };
+        let (said, data) = helper.ask(&request, data, &self.host.query)?;
+        // It has answered, whatever it was: the next call may have it.
+        self.host.helpers.give(helper);
+        if said.error.is_some() {
+            return Err(self.error(&said));
+        }
+        let nonsense = |what: String| Error::new(ErrorKind::Internal, format!("function {}: {what}", self.name));
+        let mut batches = StreamReader::try_new(Cursor::new(data), None)?;
+        let batch = batches.next().ok_or_else(|| nonsense("its process sent no rows".into()))??;
+        match batch.columns() {
+            [result] if result.len() == rows => Ok(cast(result, &self.returns)?),
+            _ => Err(nonsense(format!("its process sent {} rows instead of {rows}", batch.num_rows()))),
+        }
+    }
+
+    /// The results of rows, of which those with a NULL may be left out.
+    fn results(&self, arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+        let nulls = match self.function.on_null {
+            OnNull::Null => arguments
+                .iter()
+                .fold(None, |all, column| NullBuffer::union(all.as_ref(), column.logical_nulls().as_ref())),
+            OnNull::Called => None,
+        };
+        let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return self.call(arguments, rows) };
+        let whole = rows - nulls.null_count();
+        if whole == 0 {
+            return Ok(new_null_array(&self.returns, rows));
+        }
+        let mask = BooleanArray::new(nulls.inner().clone(), None);
+        let arguments = arguments.iter().map(|column| filter(column, &mask));
+        let results = self.call(&arguments.collect::<std::result::Result<Vec<_>, _>>()?, whole)?;
+        let mut next = 0..whole as u32;
+        let places: UInt32Array = nulls.iter().map(|is_whole| if is_whole { next.next() } else { None }).collect();
+        Ok(take(&results, &places, None)?)
+    }
+}
+
+/// Types as every version of Arrow for Python knows them.
+fn wire_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
+        other => other.clone(),
+    }
+}
+
+/// What waits for another process lets the runtime have another thread in place of its own.
+fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current() {
+        Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+impl PartialEq for PythonFunction {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.function == other.function && Arc::ptr_eq(&self.host, &other.host)
+    }
+}
+
+impl Eq for PythonFunction {}
+
+impl Hash for PythonFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.name, &self.function).hash(state);
+    }
+}
+
+impl ScalarUDFImpl for PythonFunction {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
+        Ok(self.returns.clone())
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        let are_constants = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        // Of the same arguments a volatile function has a value for each row all the same.
+        let is_constant = are_constants && self.function.behavior != Behavior::Volatile;
+        let rows = if is_constant { 1 } else { args.number_rows };
+        if rows == 0 {
+            return Ok(ColumnarValue::Array(new_null_array(&self.returns, 0)));
+        }
+        let arguments = args.args.iter().map(|arg| arg.to_array(rows)).collect::<DataFusionResult<Vec<_>>>()?;
+        let results = blocking(|| self.results(&arguments, rows))?;
+        Ok(match is_constant {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&results, 0)?),
+            false => ColumnarValue::Array(results),
+        })
+    }
+}

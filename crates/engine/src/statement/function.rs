@@ -1,0 +1,179 @@
+//! `CREATE [OR REPLACE] FUNCTION name(argument type, ...) RETURNS type LANGUAGE python [IMMUTABLE | STABLE | VOLATILE]
+//! [CALLED ON NULL INPUT | RETURNS NULL ON NULL INPUT | STRICT] AS $$ ... $$`, as PostgreSQL has it.
+//!
+//! The text is given to the language before it is kept: one that it does not take is an error, with the line. So functions are
+//! made only where they may run.
+
+use datafusion::sql::sqlparser::ast::{
+    CreateFunction as SqlCreateFunction, CreateFunctionBody, DataType as SqlType, Expr, FunctionBehavior,
+    FunctionCalledOnNull, FunctionReturnType, OperateFunctionArg, Value,
+};
+
+use super::{Context, done, new_name, normal};
+use crate::catalog::Change;
+use crate::functions::{self, Behavior, Function, Language, OnNull, Parameter};
+use crate::planner;
+use crate::query::Done;
+use crate::{Error, ErrorKind, Result};
+
+/// The parsed statement.
+#[derive(Debug)]
+pub(super) struct CreateFunction {
+    name: String,
+    or_replace: bool,
+    language: Language,
+    arguments: Vec<(String, SqlType)>,
+    returns: SqlType,
+    behavior: Behavior,
+    on_null: OnNull,
+    source: String,
+}
+
+fn invalid(name: &str, problem: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Invalid, format!("function {name}: {problem}"))
+}
+
+pub(super) fn convert(create: SqlCreateFunction) -> Result<CreateFunction> {
+    let name = new_name(&create.name)?;
+    if create.temporary || create.or_alter {
+        return Err(invalid(&name, "it cannot be temporary").with_hint("DROP FUNCTION removes it"));
+    }
+    let language = match &create.language {
+        Some(language) if language.value.eq_ignore_ascii_case("python") => Language::Python,
+        Some(other) => {
+            return Err(invalid(&name, format!("there is no language {}", other.value)).with_hint("LANGUAGE python"));
+        }
+        None => return Err(invalid(&name, "its language is missing").with_hint("LANGUAGE python")),
+    };
+    let returns = match create.return_type {
+        Some(FunctionReturnType::DataType(returns)) => returns,
+        Some(FunctionReturnType::SetOf(_)) => return Err(invalid(&name, "it has one value for each row")),
+        None => return Err(invalid(&name, "the type that it returns is missing").with_hint("RETURNS DOUBLE")),
+    };
+    let arguments = create.args.unwrap_or_default().into_iter().map(|argument| parameter(&name, argument));
+    let arguments = arguments.collect::<Result<Vec<_>>>()?;
+    let behavior = match create.behavior {
+        Some(FunctionBehavior::Immutable) => Behavior::Immutable,
+        Some(FunctionBehavior::Stable) => Behavior::Stable,
+        Some(FunctionBehavior::Volatile) | None => Behavior::Volatile,
+    };
+    let on_null = match create.called_on_null {
+        Some(FunctionCalledOnNull::CalledOnNullInput) => OnNull::Called,
+        Some(FunctionCalledOnNull::ReturnsNullOnNullInput | FunctionCalledOnNull::Strict) | None => OnNull::Null,
+    };
+    let source = match create.function_body {
+        Some(
+            CreateFunctionBody::AsBeforeOptions { body: Expr::Value(value), link_symbol: None }
+            | CreateFunctionBody::AsAfterOptions(Expr::Value(value)),
+        ) => text_of(value.value),
+        _ => None,
+    };
+    let source = source.ok_or_else(|| invalid(&name, "its text is missing").with_hint("AS $$ return x + 1 $$"))?;
+    Ok(CreateFunction {
+        name,
+        or_replace: create.or_replace,
+        language,
+        arguments,
+        returns,
+        behavior,
+        on_null,
+        source: settled(&source),
+    })
+}
+
+fn text_of(value: Value) -> Option<String> {
+    match value {
+        Value::SingleQuotedString(text) => Some(text),
+        Value::DollarQuotedString(text) => Some(text.value),
+        _ => None,
+    }
+}
+
+/// Python's lines begin where the first of them does; that line's number stays what it is.
+fn settled(source: &str) -> String {
+    let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
+    let of_text = || source.lines().filter(|line| !line.trim().is_empty());
+    let first = source.lines().next().unwrap_or_default();
+    let by = match first.trim().is_empty() {
+        true => of_text().map(indent).min().unwrap_or(0),
+        // What follows the quotes has no indentation that says anything.
+        false => return [first.trim_start(), &source[first.len()..]].concat(),
+    };
+    let cut = |line: &str| line.get(by.min(indent(line))..).unwrap_or_default().to_string();
+    source.lines().map(cut).collect::<Vec<_>>().join("\n")
+}
+
+fn parameter(function: &str, argument: OperateFunctionArg) -> Result<(String, SqlType)> {
+    let Some(name) = &argument.name else {
+        return Err(invalid(function, format!("an argument of type {} has no name", argument.data_type)));
+    };
+    if argument.mode.is_some() || argument.default_expr.is_some() {
+        return Err(invalid(function, format!("argument {name} has a mode or a default, which there are none of")));
+    }
+    let name = normal(name);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if !name.chars().all(is_name) || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(invalid(function, format!("\"{name}\" is no name for an argument in Python")));
+    }
+    Ok((name, argument.data_type))
+}
+
+impl CreateFunction {
+    pub async fn run(self, context: &Context<'_>) -> Result<Done> {
+        context.database.check_writable()?;
+        let function = self.function(context).await?;
+        let (name, replaces) = (self.name, self.or_replace);
+        if context.is_own_function(&name)? {
+            return Err(invalid(&name, "a function of SQL's has this name").with_hint("choose another name"));
+        }
+        let host = context.session.function_host(&context.query);
+        let (checked, of) = (function.clone(), name.clone());
+        let check = tokio::task::spawn_blocking(move || functions::check(&of, &checked, host));
+        check.await.map_err(|e| Error::new(ErrorKind::Internal, format!("a thread has ended: {e}")))??;
+        let text = function.encode()?;
+        let writing = context.database.writing(&context.settings()).await?;
+        let ((), commit) = context.database.change(writing, |catalog| {
+            if catalog.functions.contains_key(&name) && !replaces {
+                let error = Error::new(ErrorKind::AlreadyExists, format!("there is a function \"{name}\" already"));
+                return Err(error.with_hint("CREATE OR REPLACE FUNCTION replaces it"));
+            }
+            catalog.functions.insert(name.clone(), text);
+            Ok(((), vec![Change::PutFunction { name: name.clone() }]))
+        })?;
+        commit.wait().await?;
+        Ok(done("CREATE FUNCTION", None))
+    }
+
+    /// With its types settled.
+    async fn function(&self, context: &Context<'_>) -> Result<Function> {
+        // DataFusion turns SQL types into Arrow's when it plans a cast.
+        let all = self.arguments.iter().map(|(_, sql)| sql).chain([&self.returns]);
+        let casts = all.enumerate().map(|(place, sql)| format!("CAST(NULL AS {sql}) AS \"{place}\""));
+        let text = format!("SELECT {}", casts.collect::<Vec<_>>().join(", "));
+        let plan = planner::plan_text(context.state()?, &text).await?;
+        let types = plan.schema().fields().iter().map(|field| {
+            functions::type_of(field.data_type())
+                .ok_or_else(|| invalid(&self.name, format!("it cannot take or return {}", field.data_type())))
+        });
+        let mut types = types.collect::<Result<Vec<_>>>()?;
+        let missing = || Error::new(ErrorKind::Internal, "a plan without columns");
+        let returns = types.pop().ok_or_else(missing)?;
+        let named = self.arguments.iter().zip(types);
+        let arguments = named.map(|((name, _), type_name)| Parameter { name: name.clone(), type_name }).collect();
+        let Self { language, on_null, behavior, ref source, .. } = *self;
+        Ok(Function { language, arguments, returns, on_null, behavior, source: source.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_begin_where_the_first_one_does_and_keep_their_numbers() {
+        assert_eq!(settled("\n    a = 1\n    if a:\n        return a\n"), "\na = 1\nif a:\n    return a");
+        assert_eq!(settled(" return x "), "return x ");
+        assert_eq!(settled("\n\treturn 'a\n  b'"), "\nreturn 'a\n b'");
+        assert_eq!(settled(""), "");
+    }
+}
