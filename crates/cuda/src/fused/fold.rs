@@ -11,6 +11,7 @@
 //! - All columns are on the device as a whole: what would have to come again for every pass is refused.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -154,8 +155,8 @@ impl Run<'_> {
             let mut parts = Parts { words: sums.words(features), values: Vec::new() };
             for fold in Fold::all_of(&sums, features) {
                 self.lane.bounce.reset(&self.lane.stream)?;
-                if !ready.contains_key(&fold) {
-                    ready.insert(fold, self.ready(fold, &scanned, parts.words, &mut facts)?);
+                if let Entry::Vacant(place) = ready.entry(fold) {
+                    place.insert(self.ready(fold, &scanned, parts.words, &mut facts)?);
                 }
                 let Some(ready) = ready.get_mut(&fold) else { continue };
                 self.fold_once(fold, &Fold::numbers(&sums), ready, &scanned, &memory, &mut parts, &mut facts)?;
