@@ -601,7 +601,8 @@ mod tests {
             &mut catalog,
             &[Change::PutModel { name: "m".into() }, Change::PutPlace { place: place.clone() }],
         );
-        assert_eq!((number(FORMAT_KEY), number(FEATURES_KEY)), (Some(FORMAT_WITH_FEATURES), Some(FEATURES)));
+        let used = FEATURE_PLACE | FEATURE_MODELS;
+        assert_eq!((number(FORMAT_KEY), number(FEATURES_KEY)), (Some(FORMAT_WITH_FEATURES), Some(used)));
         let store = StoreCatalog::open(inner.clone(), "x/store".into()).unwrap();
         assert_eq!((store.load().unwrap(), store.segment_place().unwrap()), (catalog, Some(place)));
         put(FEATURES_KEY, 0x80 | FEATURE_PLACE);
