@@ -219,11 +219,13 @@ fn a_file_that_is_replaced_while_it_is_read_is_one_of_the_two() {
     for name in ["x.parquet", "x.arrow", "x.csv", "x.json"] {
         let mut seen = [0; 2];
         for at in 0.. {
-            let (client, place) = Place::simulated();
+            let cluster = SimCluster::default();
+            let (client, place) = Place::on(&cluster);
+            let (_, other) = Place::again(&cluster);
             // Of one length and layout: parts of one would be taken for parts of the other.
             place.run(&format!("COPY (SELECT unnest(range(100000, 150000)) AS x, 5 AS k) TO '@/x/{name}'"));
             place.run(&format!("COPY (SELECT unnest(range(200000, 250000)) AS x, 7 AS k) TO '@/new/{name}'"));
-            let (fs, path) = (place.fs.clone(), format!("/x/{name}"));
+            let (fs, path) = (other.fs, format!("/x/{name}"));
             let before = client.operations();
             client.pause_at(at, move || fs.rename(&format!("/new{}", &path[2..]), &path, Replace::File).unwrap());
             let found = place.run(&format!("SELECT count(*), min(x), max(x), min(k), max(k) FROM '@/x/{name}'"));
@@ -244,9 +246,11 @@ fn a_file_that_is_removed_while_it_is_read_is_there_or_an_error() {
     for name in ["x.parquet", "x.arrow", "x.csv", "x.json"] {
         let mut seen = [0; 2];
         for at in 0.. {
-            let (client, place) = Place::simulated();
+            let cluster = SimCluster::default();
+            let (client, place) = Place::on(&cluster);
+            let (_, other) = Place::again(&cluster);
             place.run(&format!("COPY (SELECT unnest(range(0, 50000)) AS x) TO '@/x/{name}'"));
-            let (fs, path) = (place.fs.clone(), format!("/x/{name}"));
+            let (fs, path) = (other.fs, format!("/x/{name}"));
             let before = client.operations();
             client.pause_at(at, move || fs.remove_file(&path).unwrap());
             let from = if at % 2 == 0 { format!("@/x/{name}") } else { format!("@/x/*.{}", &name[2..]) };

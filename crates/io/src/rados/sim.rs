@@ -135,7 +135,8 @@ impl SimClient {
         counted.fault = Some((counted.operations + number, fault));
     }
 
-    /// What others do before the operation of this number, counted from the next one, which is 0.
+    /// What others do before the operation of this number, counted from the next one, which is 0. They are other clients: a file
+    /// system joins operations of its threads, and one that stands still holds up those that would be joined with its own.
     pub fn pause_at(&self, number: u64, others: impl FnOnce() + Send + 'static) {
         let mut counted = self.lock();
         counted.pause = Some((counted.operations + number, Box::new(others)));
