@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use onehop_engine::{Database, DatabaseOptions, Error, ErrorKind, Result, STACK_BYTES, Session};
-use tokio::runtime::{Builder, Handle, Runtime};
+use onehop_engine::{Database, DatabaseOptions, Result, Session, workers};
+use tokio::runtime::{Handle, Runtime};
 
 /// A database with its threads.
 pub struct Home {
@@ -45,13 +45,7 @@ struct Workers(Option<Runtime>, Handle);
 
 impl Workers {
     fn start(threads: Option<usize>) -> Result<Self> {
-        let mut builder = Builder::new_multi_thread();
-        if let Some(threads) = threads {
-            builder.worker_threads(threads);
-        }
-        let started = builder.thread_name("onehop").thread_stack_size(STACK_BYTES).enable_all().build();
-        let runtime = started
-            .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start worker threads: {e}")).with_source(e))?;
+        let runtime = workers(threads)?;
         let handle = runtime.handle().clone();
         Ok(Self(Some(runtime), handle))
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onehop_engine::{Database, DatabaseOptions, ErrorKind, STACK_BYTES, Session};
+use onehop_engine::{Database, DatabaseOptions, ErrorKind, Session, workers};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::Stop;
@@ -151,17 +151,8 @@ fn refuse_file(path: &Path) -> Result<(), Stop> {
 pub fn runtime(options: &DatabaseOptions) -> Result<Runtime, Stop> {
     let by_flag = options.settings.iter().rfind(|(name, _)| name == "threads").map(|(_, n)| n.clone());
     let threads = by_flag.or_else(|| std::env::var(settings::variable("threads")).ok()).and_then(|n| n.parse().ok());
-    let mut builder = Builder::new_multi_thread();
     // The engine refuses nonsense with a better message than we could.
-    if let Some(threads) = threads.filter(|n| (1..=4096).contains(n)) {
-        builder.worker_threads(threads);
-    }
-    builder
-        .thread_name("onehop")
-        .thread_stack_size(STACK_BYTES)
-        .enable_all()
-        .build()
-        .map_err(|e| Stop::System("cannot start worker threads".into(), e))
+    Ok(workers(threads.filter(|n| (1..=4096).contains(n)))?)
 }
 
 fn is_query(sql: &str) -> bool {

@@ -51,6 +51,7 @@ mod timeout;
 mod transaction;
 pub mod units;
 mod unsettle;
+mod workers;
 mod writer;
 
 pub use bulk::{BulkLoad, BulkWriter};
@@ -68,6 +69,7 @@ pub use relation::Relation;
 pub use script::{Script, is_complete};
 pub use session::{Names, Session};
 pub use settings::{Setting, SettingSource, parse_size};
+pub use workers::workers;
 
 pub use arrow;
 pub use onehop_io::{Hop, Ledger, LedgerSnapshot};

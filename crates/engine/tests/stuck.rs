@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 
 use futures::StreamExt;
-use onehop_engine::{Database, ErrorKind, Output, QueryState, Session};
+use onehop_engine::{Database, ErrorKind, Output, QueryState, Session, workers};
 use onehop_io::{IoHints, Ledger, LocalFile, ReadAt, Result as IoResult};
 use support::{SegmentVolume, made_by, options, rows, run, runtime};
 use tokio::runtime::Runtime;
@@ -191,4 +191,28 @@ fn what_was_given_up_ends() {
         gate.open();
         gate.wait_for(|waiting| waiting == 0);
     }
+}
+
+/// Where the system does not let us have the threads that a statement waits for, it would wait for ever.
+#[test]
+fn threads_that_cannot_start_are_an_error_before_there_is_a_statement() {
+    let is_root = rustix::process::getuid().is_root();
+    let (passed, output) = support::in_a_process("body_without_threads", "", &[], is_root.then_some(65_534));
+    assert!(passed, "{output}");
+}
+
+#[test]
+#[ignore = "run by threads_that_cannot_start_are_an_error_before_there_is_a_statement"]
+fn body_without_threads() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let session = Database::memory(&options(&[("threads", "2")])).unwrap().session().unwrap();
+    let sum =
+        |runtime: &Runtime| runtime.block_on(rows(&session, "SELECT sum(x) FROM (SELECT unnest(range(0, 9)) AS x)"));
+    assert_eq!(sum(&workers(Some(2)).unwrap()).unwrap(), ["36"]);
+    let mut limit = getrlimit(Resource::Nproc);
+    limit.current = Some(5);
+    setrlimit(Resource::Nproc, limit).unwrap();
+    let e = workers(Some(2)).unwrap_err();
+    assert!(e.kind() == ErrorKind::Io && e.message().contains("cannot start 8 threads"), "{e}");
+    assert!(e.hint().is_some_and(|hint| hint.contains("ulimit -u")), "{e}");
 }

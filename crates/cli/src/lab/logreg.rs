@@ -5,12 +5,11 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use onehop_engine::{STACK_BYTES, units};
+use onehop_engine::{units, workers};
 use onehop_lab::bench::logreg::data::FEATURES;
 use onehop_lab::bench::logreg::report::{Measured, Report, Settings};
 use onehop_lab::bench::logreg::{Bench, Error, Setup};
 use onehop_lab::bench::report::Unavailable;
-use tokio::runtime::Builder;
 
 use super::environment::Environment;
 use super::output::{head, warn_of_debug_build, write_reports};
@@ -26,9 +25,7 @@ static CANCEL: AtomicBool = AtomicBool::new(false);
 /// Measures.
 pub fn run(args: &LogregArgs, terminal: &Terminal) -> Result<(), Stop> {
     let threads = threads(args.threads)?;
-    let runtime =
-        Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build();
-    let runtime = runtime.map_err(|e| Stop::System("cannot start worker threads".into(), e))?;
+    let runtime = workers(Some(threads))?;
     cancel_on_interrupt(&runtime, &CANCEL);
     warn_of_debug_build("times", terminal);
     let began = Instant::now();

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onehop_engine::{DatabaseOptions, STACK_BYTES, Session};
-use tokio::runtime::{Builder, Runtime};
+use onehop_engine::{DatabaseOptions, Session, workers};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::client;
@@ -30,9 +30,7 @@ struct Bench {
 
 impl Bench {
     fn open(path: &Path, settings: Vec<(String, String)>, threads: usize) -> Result<Self, Stop> {
-        let runtime =
-            Builder::new_multi_thread().worker_threads(threads).thread_stack_size(STACK_BYTES).enable_all().build();
-        let runtime = runtime.map_err(|e| Stop::System("cannot start worker threads".into(), e))?;
+        let runtime = workers(Some(threads))?;
         let options = DatabaseOptions { settings, ..DatabaseOptions::default() };
         let (_, session) = client::open(Some(path), &options)?;
         Ok(Self { runtime, session })
