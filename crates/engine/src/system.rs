@@ -1,5 +1,5 @@
 //! System tables: what the engine knows of itself, as rows. `onehop_tables`, `onehop_columns`, `onehop_segments`,
-//! `onehop_settings`, `onehop_queries`, `onehop_resident`, `onehop_models`, `onehop_model_terms`, `onehop_functions`.
+//! `onehop_settings`, `onehop_queries`, `onehop_resident`, `onehop_models`, `onehop_model_terms`, `onehop_functions`, `onehop_activity`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use onehop_pipeline::backend::{Resident, SegmentKey};
 use onehop_segment::EncodingCode;
 
 use crate::Result;
+use crate::activity;
 use crate::database::{Snapshot, Table, TableSegment};
 use crate::functions;
 use crate::history::History;
@@ -24,7 +25,8 @@ use crate::query::Lowering;
 use crate::settings::{Setting, Settings};
 
 /// Their names.
-pub(crate) const NAMES: [&str; 9] = [
+pub(crate) const NAMES: [&str; 10] = [
+    "onehop_activity",
     "onehop_columns",
     "onehop_functions",
     "onehop_model_terms",
@@ -49,6 +51,7 @@ pub(crate) fn table(
         "onehop_columns" => columns(snapshot)?,
         "onehop_segments" => segments(snapshot)?,
         "onehop_settings" => settings_table(&settings.list())?,
+        "onehop_activity" => activity::table(&history.activities)?,
         "onehop_queries" => queries(history)?,
         "onehop_resident" => resident(snapshot, known)?,
         "onehop_functions" => functions::functions(&snapshot.catalog)?,
