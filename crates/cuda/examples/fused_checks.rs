@@ -13,7 +13,7 @@
 //!
 //! Bench: star queries over ROWS rows in device memory, packed as segments have them: a part of so many rows that the CPU
 //! answers in a moment, as often as it takes, so that every answer is checked. Medians of the kernels' times, those that
-//! build join tables included.
+//! build join tables included, and then of each: the one that probes them, and those that build them.
 //!
 //! Bench of streams: ROWS rows from host memory, packed as segments have them, to a kernel that adds up all columns; and beside
 //! it what the ring of pinned buffers does if nobody fills it, and if it is filled with plain copies. With `--registered-mib`, so
@@ -322,12 +322,14 @@ fn bench(words: &Words, rows: usize) -> Result<usize, String> {
             let run = || executor.run(&execution, &kept, &AtomicBool::new(false)).map_err(|e| e.to_string());
             let first = run()?;
             let (mut kernels, mut walls, mut facts) = (Vec::new(), Vec::new(), Vec::new());
+            let mut of_each = vec![Vec::new(); execution.pipelines()];
             for _ in 0..words.repeats {
                 let began = Instant::now();
                 let answer = run()?;
                 walls.push(began.elapsed());
                 kernels.push(answer.pipelines.iter().map(|pipeline| pipeline.kernel).sum::<Duration>());
                 facts = answer.pipelines;
+                of_each.iter_mut().zip(&facts).for_each(|(times, facts)| times.push(facts.kernel));
             }
             let is_right = sorted(&first.chunks) == expected;
             wrong += usize::from(!is_right);
@@ -338,9 +340,10 @@ fn bench(words: &Words, rows: usize) -> Result<usize, String> {
             let (kernel, wall) = (median(&mut kernels), median(&mut walls));
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
             let bytes = facts.last().map_or(0, |last| last.column_bytes);
-            let each: Vec<String> = facts.iter().map(|facts| format!("{:.3}", ms(facts.kernel))).collect();
+            let mut each: Vec<String> = of_each.iter_mut().map(|times| format!("{:.3}", ms(median(times)))).collect();
+            let probe = each.pop().unwrap_or_default();
             println!(
-                "{name}  {}  kernels {:.3} ms (pipelines {}), end to end {:.3} ms, columns {:.2} GB = {:.0} GB/s if all \
+                "{name}  {}  kernels {:.3} ms (probe {probe}, builds {}), end to end {:.3} ms, columns {:.2} GB = {:.0} GB/s if all \
                  of them were read, compiled in {:.0} ms, {} groups",
                 if is_right { "right" } else { "WRONG" },
                 ms(kernel),

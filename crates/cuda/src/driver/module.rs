@@ -1,6 +1,6 @@
 //! Code on the device: modules, and the kernels in them, launched into streams.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
 
@@ -97,6 +97,21 @@ impl Kernel {
         let code = unsafe { (context.api().module_function)(&raw mut function, self.module.raw, name.as_ptr()) };
         context.check("cuModuleGetFunction", code)?;
         Ok(Self { module: Arc::clone(&self.module), raw: function })
+    }
+
+    /// The same function, whose launches may ask for up to so many bytes of shared memory: together with what it has of its
+    /// own, that may be more than the 48 KiB which a device gives unasked.
+    ///
+    /// # Errors
+    /// The device has less.
+    pub(crate) fn with_shared(self, bytes: u32) -> Result<Self> {
+        let context = &self.module.context;
+        context.bind()?;
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // SAFETY: the function lives as long as its module.
+        let code = unsafe { (context.api().function_attribute)(self.raw, sys::MOST_SHARED_BYTES, bytes) };
+        context.check("cuFuncSetAttribute", code)?;
+        Ok(self)
     }
 
     /// Launches it into a stream, with a structure by value as its only argument.

@@ -31,6 +31,8 @@ pub const HOST_PORTABLE: c_uint = 1;
 pub const REGISTER_PORTABLE: c_uint = 1;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 pub const MULTIPROCESSORS: c_int = 16;
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+pub const MOST_SHARED_BYTES: c_int = 8;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
 pub const COMPUTE_MAJOR: c_int = 75;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR`.
@@ -77,6 +79,7 @@ functions! {
         fn module_load = c"cuModuleLoadData"(*mut RawModule, *const c_void) -> c_int;
         fn module_free = c"cuModuleUnload"(RawModule) -> c_int;
         fn module_function = c"cuModuleGetFunction"(*mut RawFunction, RawModule, *const c_char) -> c_int;
+        fn function_attribute = c"cuFuncSetAttribute"(RawFunction, c_int, c_int) -> c_int;
         fn launch = c"cuLaunchKernel"(
             RawFunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, RawStream, *mut *mut c_void, *mut *mut c_void
         ) -> c_int;

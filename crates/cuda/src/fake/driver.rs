@@ -346,6 +346,9 @@ pub fn api() -> sys::Api {
         unsafe { *out = libc::dlsym(module, name) };
         if unsafe { (*out).is_null() } { 500 } else { 0 }
     }
+    unsafe extern "C" fn function_attribute(_: *mut c_void, _: c_int, _: c_int) -> c_int {
+        0
+    }
     unsafe extern "C" fn launch(
         kernel: *mut c_void,
         blocks: c_uint,
@@ -412,6 +415,7 @@ pub fn api() -> sys::Api {
         module_load,
         module_free,
         module_function,
+        function_attribute,
         launch,
     }
 }

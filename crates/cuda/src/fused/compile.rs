@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::codegen::DEVICE;
+use super::codegen::{DEVICE, SHARED_BYTES};
 use crate::{Context, Kernel, Nvrtc, Result};
 
 const MAGIC: &[u8; 8] = b"ohkernel";
@@ -88,7 +88,7 @@ impl Compiler {
         let path = self.folder.as_ref().map(|folder| folder.join(file_name(&identity)));
         let stored = path.as_deref().and_then(|path| stored(path, &identity));
         // An image that the driver does not take is none, either.
-        let stored = stored.and_then(|image| Kernel::load(&self.context, &image, c"run").ok());
+        let stored = stored.and_then(|image| self.load(&image).ok());
         let (kernel, outcome) = match stored {
             Some(kernel) => {
                 self.counts[1].fetch_add(1, Relaxed);
@@ -104,12 +104,16 @@ impl Compiler {
                     // Without it the next process compiles again, which is all.
                     let _ = store(path, &identity, &image);
                 }
-                (Kernel::load(&self.context, &image, c"run")?, Compiled::Anew(elapsed))
+                (self.load(&image)?, Compiled::Anew(elapsed))
             }
         };
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         kernels.insert(text.into(), kernel.clone());
         Ok((kernel, outcome))
+    }
+
+    fn load(&self, image: &[u8]) -> Result<Kernel> {
+        Kernel::load(&self.context, image, c"run")?.with_shared(SHARED_BYTES as u32)
     }
 
     /// Everything that an image depends on.

@@ -23,11 +23,23 @@ typedef unsigned __int128 u128;
 #define SHARED(name) extern __shared__ u64 name[]
 #define INLINE __device__ __forceinline__
 #define BLOCK_WORDS(name) __shared__ u64 name[32] // one for each warp
+#define WARP_QUEUE(name)                                                                                              \
+    __shared__ u16 name##_of_block[THREADS / LANES * QUEUE_ROWS];                                                     \
+    u16* const name = name##_of_block + threadIdx.x / LANES * QUEUE_ROWS
 // A load that is carried out where it stands. Others are put off by the compiler until their value is needed, which takes
 // fewer registers, and has a warp wait for memory over and over.
 INLINE u32 load_now(const u32* at) {
     u32 value;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at));
+    return value;
+}
+// A value that the compiler knows nothing of: it is kept as it is, and not made of something else over and over.
+INLINE u32 opaque(u32 value) {
+    asm("" : "+r"(value));
+    return value;
+}
+INLINE const u32* opaque(const u32* value) {
+    asm("" : "+l"(value));
     return value;
 }
 // Words that other threads write at the same time, with atomic operations or with these: whoever reads finds what one of
@@ -56,6 +68,8 @@ INLINE void set_relaxed_near(u64* word, u64 to) {
 #define LANES 32
 #define VECTOR_ROWS 1024
 #define ALL_LANES 0xffffffffu
+// Rows that a queue of a warp has room for: less than 32 wait when up to 32 come.
+#define QUEUE_ROWS 64
 
 // ---- what lies in memory: as image.rs and run.rs have it ------------------------------------------------------------
 
@@ -84,8 +98,10 @@ struct Status {
     u64 keyless;  // whether some had no key
     u64 repeated; // whether a key came twice
     u64 full;     // whether a table had no room
+    // Where units are taken as they come: the first that no warp of this launch has taken.
+    u64 next_unit;
 };
-static_assert(sizeof(Status) == 40, "as in run.rs");
+static_assert(sizeof(Status) == 48, "as in run.rs");
 // Behind it: rows out of each step, where they are counted, and the ends of what a table was built of.
 INLINE u64* more_of(Status* status) { return (u64*)(status + 1); }
 
@@ -245,6 +261,16 @@ template <int W, class F> INLINE u32 where_live(const Part& p, u32 vector, u32 l
     return keep;
 }
 
+// The last bits of what `f` says of each row of a lane, by its number and what is packed. They are shifted into their places
+// one after the other, which takes fewer instructions than to test each and to set it where it belongs.
+template <int W, class F> INLINE u32 where_shifted(const Part& p, u32 vector, u32 lane, F f) {
+    Column<W> column;
+    column.load(words<W>(p.low, vector, lane));
+    u32 keep = 0;
+    each_value<0, W>(column, [&](int i, u32 value) { keep = __funnelshift_r(keep, f(i, value), 1); });
+    return keep;
+}
+
 // The rows of a lane whose codes are among those that something holds of.
 template <int W, bool is_first>
 INLINE u32 where_code(const u32* bits, const CodeRun& run, const Part& p, u32 vector, u32 lane, u32 live) {
@@ -395,14 +421,21 @@ INLINE u32 where_bit(const u32* bits, i64 low, u64 count, const Part& p, u32 vec
     // Wrapped around what lies below is far above, unless all 32 bits are there: then nothing is wrapped around. Whatever
     // there is, the bitmap is not left.
     using Place = typename Conditional<!has_all && (W >= 32), u64, u32>::Type;
-    const auto of = [&](u32 x) {
-        const Place at = (Place)(i64)from + x;
-        const u32 near = at < last ? (u32)at : last;
-        const bool is_set = is_shared ? bit(bits, near) : bit_ldg(bits, near);
-        return has_all ? is_set : is_set & (at <= last);
-    };
-    if constexpr (is_first) return where_packed<W>(p, vector, lane, of);
-    else return where_live<W>(p, vector, lane, live, of);
+    // Of a bitmap that is far away, the address of a word of the part's own: one that a constant says is read anew for
+    // each row.
+    const u32 skipped = has_all && !is_shared && from >= 0 && from <= last ? (u32)(i64)from & ~31u : 0;
+    const u32* const words_of_part = is_shared ? bits : opaque(bits + skipped / 32);
+    const Place base = (Place)(i64)from - skipped, end = last - skipped;
+    return where_shifted<W>(p, vector, lane, [&](int i, u32 x) {
+        const Place at = base + x;
+        // A live row has a key that there is, if `has_all` says so.
+        const u32 near = (u32)(has_all && is_first && at > end ? end : at), word = opaque(near >> 5);
+        u32 found = 0;
+        if ((is_first || live >> i & 1) && (has_all || at <= end)) {
+            found = is_shared ? words_of_part[word] : __ldg(words_of_part + word);
+        }
+        return found >> (near & 31);
+    });
 }
 
 // The same of steps. What lies below wraps around to behind all keys, for no key is greater than 64 bits go.
@@ -548,6 +581,12 @@ template <int BITS> INLINE u64 warp_total(u64 value) {
     if constexpr (BITS <= 27) return __reduce_add_sync(ALL_LANES, (u32)value);
     else return warp_total<27>(value & 0x7ffffff) + (warp_total<BITS - 27>(value >> 27) << 27);
 #endif
+}
+// The number of a unit that no other warp has; all lanes are here.
+INLINE u64 taken_unit(Status* status, u32 lane) {
+    u64 unit = 0;
+    if (lane == 0) unit = atomicAdd(&status->next_unit, (u64)1);
+    return __shfl_sync(ALL_LANES, unit, 0);
 }
 // Over a block, all of whose threads are here; its first one has the sum. A word that all warps of a grid add to is what
 // they queue for: one of each block does it for the others.

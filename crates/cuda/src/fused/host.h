@@ -32,6 +32,9 @@ static thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
 #define INLINE inline
 #define SHARED(name) u64* const name = host::shared
 #define BLOCK_WORDS(name) static thread_local u64 name[32]
+#define WARP_QUEUE(name)                                                                                              \
+    static thread_local u16 name##_of_block[THREADS / LANES * QUEUE_ROWS];                                            \
+    u16* const name = name##_of_block + threadIdx.x / LANES * QUEUE_ROWS
 
 namespace host {
 
@@ -139,6 +142,7 @@ static inline int __clz(int bits) { return bits ? __builtin_clz((unsigned)bits) 
 static inline int __popc(u32 bits) { return __builtin_popcount(bits); }
 template <class T> static inline T __ldg(const T* at) { return *at; }
 static inline u32 load_now(const u32* at) { return *at; }
+template <class T> static inline T opaque(T value) { return value; }
 static inline u64 relaxed(const u64* word) { return *(const volatile u64*)word; }
 static inline void set_relaxed(u64* word, u64 to) { *(volatile u64*)word = to; }
 static inline u64 relaxed_near(const u64* word) { return relaxed(word); }
@@ -154,6 +158,17 @@ static inline int __any_sync(u32, int holds) {
         for (int lane = 0; lane < 32; lane++) any |= of[lane];
         return any;
     });
+}
+static inline void __syncwarp() { host::meet_warp(); }
+static inline u32 __ballot_sync(u32, int holds) {
+    return (u32)host::hear(holds != 0, [](const u64* of) {
+        u64 bits = 0;
+        for (int lane = 0; lane < 32; lane++) bits |= of[lane] << lane;
+        return bits;
+    });
+}
+static inline u64 __shfl_sync(u32, u64 value, unsigned from) {
+    return host::hear(value, [=](const u64* of) { return of[from]; });
 }
 static inline u64 __shfl_down_sync(u32, u64 value, unsigned by) {
     const unsigned lane = threadIdx.x % 32;

@@ -2,21 +2,23 @@
 //! that are not.
 //!
 //! Whatever a kernel adds to is filled once, before the first launch: groups, rows, tables and counters are the same whether
-//! their additions come of one launch or of many. What differs between the launches of an attempt is [`Reads`].
+//! their additions come of one launch or of many. What differs between the launches of an attempt is [`Reads`]. Only the
+//! number of the next unit begins anew with each launch, if warps take units as they come: it is filled in the launch's own
+//! stream, so that nobody waits for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onehop_pipeline::{Source, VECTOR_ROWS};
 
-use super::codegen::{Fold, Generated, Input, SinkShape, Word, columns_read, generate};
+use super::codegen::{Fold, Generated, Input, SinkShape, Units, Word, columns_read, generate};
 use super::compile::Compiled;
 use super::image::{ColumnImage, Outlook};
 use super::memory::Piece;
 use super::part::bytes_of;
 use super::partition::Partition;
 use super::plan::Plan;
-use super::run::{Lane, PipelineFacts, Run};
+use super::run::{Lane, NEXT_UNIT_WORD, Options, PipelineFacts, Run};
 use super::sinks::SinkMemory;
 use super::table::TableShape;
 use super::{Error, Result};
@@ -27,6 +29,8 @@ use crate::{Event, Grid, Kernel};
 const MORSEL_VECTORS: u64 = 64;
 /// Vectors that a warp takes at once, at most: it reads where columns are once for all of them.
 pub(super) const UNIT_VECTORS: u64 = 16;
+/// The same of warps that take units as they come: less, so that all are done at about the same time.
+const TAKEN_VECTORS: u64 = 8;
 /// Units that there should be for each warp that the device can run, so that none waits for a slow one.
 const UNITS_PER_WARP: u64 = 8;
 /// Warps that a multiprocessor runs at once, about.
@@ -281,9 +285,7 @@ impl Run<'_> {
         let SinkMemory { status, table, targets, .. } = sinks.memory;
         let column = |column: &usize| reads.columns.get(column).copied().unwrap_or_default();
         let multiprocessors = u64::from(self.executor.context.device().multiprocessors);
-        let enough = multiprocessors * WARPS * UNITS_PER_WARP;
-        let unit_vectors = (reads.vectors / enough.max(1) + 1).next_power_of_two().min(UNIT_VECTORS);
-        let units = reads.morsels * (MORSEL_VECTORS / unit_vectors);
+        let shares = Shares::of(reads, (generated.threads, generated.units), multiprocessors, options);
         let mut words: Vec<u64> = Vec::with_capacity(ARGUMENT_WORDS);
         for word in &generated.args {
             words.push(match *word {
@@ -298,8 +300,8 @@ impl Run<'_> {
                     code.of_bits[number].address + column(&generated.codes[number]).code_count * CODE_RUN_BYTES
                 }
                 Word::Morsels => reads.morsels_at.unwrap_or(code.small.address),
-                Word::Units => units,
-                Word::UnitVectors => unit_vectors,
+                Word::Units => shares.units,
+                Word::UnitVectors => shares.unit_vectors,
                 Word::Status => status.address,
                 Word::Table(number, word) => self.tables[number].word(word),
                 Word::Built(word) => table.as_ref().map_or(0, |table| table.word(word)),
@@ -321,14 +323,13 @@ impl Run<'_> {
         words.resize(ARGUMENT_WORDS, 0);
         let bitmaps = generated.shared.bitmaps.iter().map(|number| self.tables[*number].bitmap_words());
         let shared = (bitmaps.sum::<u64>() + generated.shared.groups) * 8;
-        let warps = u64::from(generated.threads / 32).max(1);
-        let most = multiprocessors * u64::from(options.blocks) * u64::from(options.threads);
-        let most = (most / u64::from(generated.threads)).max(1);
-        // Most units of a short morsel are beyond its rows.
-        let blocks = reads.vectors.div_ceil(unit_vectors * warps).clamp(1, most) as u32;
-        let blocks = sinks.fold.map_or(blocks, |fold| fold.blocks);
+        let blocks = sinks.fold.map_or(shares.blocks, |fold| fold.blocks);
         let grid = Grid { blocks, threads: generated.threads };
         let stream = &self.lane.stream;
+        if generated.units == Units::Taken {
+            // SAFETY: a word of the status, which is nobody else's; what was launched before is through with it by then.
+            unsafe { stream.fill_at(status.address + NEXT_UNIT_WORD * 8, 0, 8)? };
+        }
         before.record(stream)?;
         if let Some(codes) = &code.of_codes {
             let most: u64 = generated.codes.iter().map(|number| column(number).code_count).max().unwrap_or(0);
@@ -350,6 +351,41 @@ impl Run<'_> {
     }
 }
 
+/// How the vectors of a launch are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shares {
+    /// Vectors of a unit, a power of two, and units, those beyond the rows of their morsel included.
+    unit_vectors: u64,
+    units: u64,
+    blocks: u32,
+}
+
+impl Shares {
+    /// To blocks of so many threads, which come to their units in some way.
+    fn of(reads: &Reads, (threads, of_units): (u32, Units), multiprocessors: u64, options: &Options) -> Self {
+        let warps = u64::from(threads / 32).max(1);
+        let enough = multiprocessors * WARPS * UNITS_PER_WARP;
+        let most_vectors = if of_units == Units::Taken { TAKEN_VECTORS } else { UNIT_VECTORS };
+        let mut unit_vectors = (reads.vectors / enough.max(1) + 1).next_power_of_two().min(most_vectors);
+        let most = multiprocessors * u64::from(options.blocks) * u64::from(options.threads);
+        let most = (most / u64::from(threads)).max(1);
+        // Most units of a short morsel are beyond its rows.
+        let mut blocks = reads.vectors.div_ceil(unit_vectors * warps);
+        if of_units == Units::Taken {
+            // Of few vectors, every multiprocessor has some, though most of its warps find nothing.
+            let at_once = multiprocessors * (WARPS / warps).max(1);
+            blocks = blocks.max(reads.vectors.div_ceil(unit_vectors).min(multiprocessors)).min(at_once);
+            // One that nothing is in is taken, too. A morsel has a unit of its own, however long those are: longer ones
+            // leave less of them empty.
+            while unit_vectors < UNIT_VECTORS && reads.vectors <= reads.morsels * unit_vectors {
+                unit_vectors *= 2;
+            }
+        }
+        let units = reads.morsels * (MORSEL_VECTORS / unit_vectors);
+        Self { unit_vectors, units, blocks: blocks.clamp(1, most) as u32 }
+    }
+}
+
 /// Copies of the groups in shared memory.
 fn copies(generated: &Generated) -> u64 {
     match &generated.sink {
@@ -362,4 +398,52 @@ fn copies(generated: &Generated) -> u64 {
 pub(super) fn morsel_bytes(morsels: &[(u32, u32)]) -> Vec<u8> {
     let words: Vec<[u32; 2]> = morsels.iter().map(|(number, rows)| [*number, *rows]).collect();
     bytes_of(&words).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MULTIPROCESSORS: u64 = 132;
+
+    fn shares(vectors: u64, morsels: u64, of: (u32, Units)) -> Shares {
+        let reads = Reads { vectors, morsels, ..Reads::default() };
+        Shares::of(&reads, of, MULTIPROCESSORS, &Options::default())
+    }
+
+    #[test]
+    fn all_vectors_are_in_units_and_no_multiprocessor_is_idle() {
+        for morsels in [1, 2, 15, 16, 100, 150, 1000, 9156, 100_000] {
+            for of_morsel in [1, 3, 8, 9, 40, 64] {
+                for of in [(256, Units::Dealt), (1024, Units::Taken), (256, Units::Taken), (128, Units::Taken)] {
+                    let vectors = morsels * of_morsel;
+                    let Shares { unit_vectors, units, blocks } = shares(vectors, morsels, of);
+                    let why =
+                        format!("{morsels} morsels of {of_morsel} vectors, {of:?}: {unit_vectors} {units} {blocks}");
+                    assert!(unit_vectors.is_power_of_two() && unit_vectors <= UNIT_VECTORS, "{why}");
+                    assert_eq!(units * unit_vectors, morsels * MORSEL_VECTORS, "{why}");
+                    // Units with rows in them: as many as there are blocks, and enough for all multiprocessors.
+                    let filled = morsels * of_morsel.div_ceil(unit_vectors);
+                    assert!(u64::from(blocks) <= filled, "{why}");
+                    if of.1 == Units::Taken {
+                        assert!(u64::from(blocks) >= vectors.min(MULTIPROCESSORS).min(filled), "{why}");
+                        assert!(u64::from(blocks * (of.0 / 32)) <= MULTIPROCESSORS * WARPS, "{why}");
+                        // Few are empty where all morsels are as short.
+                        assert!(units <= filled.max(morsels * 8) * 8, "{why}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn units_are_as_long_as_there_is_enough_for_everybody() {
+        // 64 vectors a morsel: a batch of a stream, and 600,000,000 rows.
+        let batch = shares(2700, 43, (1024, Units::Taken));
+        assert_eq!((batch.unit_vectors, batch.blocks), (1, MULTIPROCESSORS as u32));
+        let all = shares(585_984, 9156, (1024, Units::Taken));
+        assert_eq!((all.unit_vectors, all.blocks), (8, MULTIPROCESSORS as u32));
+        let dealt = shares(585_984, 9156, (256, Units::Dealt));
+        assert_eq!((dealt.unit_vectors, u64::from(dealt.blocks)), (16, 585_984_u64.div_ceil(16 * 8)));
+    }
 }

@@ -41,7 +41,9 @@ use crate::staging::{Shape, Stager};
 use crate::{Context, Event, Nvrtc, Stream};
 
 /// Words of a status, before the steps'.
-pub(super) const STATUS_WORDS: usize = 5;
+pub(super) const STATUS_WORDS: usize = 6;
+/// Of those, the one that warps take units by.
+pub(super) const NEXT_UNIT_WORD: u64 = 5;
 /// Bytes of device memory that one thing may ask for: lengths that make no sense are found here.
 const MOST_BYTES: u64 = 1 << 40;
 

@@ -8,7 +8,7 @@
 //! KERNEL(run, Args) {
 //!     unit of vectors, vector            a warp each
 //!         live = screen_0(...) ...       whole columns, while many rows are left
-//!         while (live) { ... }           then row by row: filters, probes, sink
+//!         while (live) { ... }           then row by row: filters, probes, sink; of few rows, 32 at a time (queue.rs)
 //! }
 //! ```
 //! The text has no literal, no address and no length in it: what is in [`Args`] is filled in for each run, so that forty
@@ -22,6 +22,7 @@ mod groups;
 mod passes;
 mod pipeline;
 mod probes;
+mod queue;
 mod screens;
 mod sink;
 #[cfg(test)]
@@ -36,7 +37,7 @@ use onehop_pipeline::cpu::Kind;
 
 pub(super) use fold::Fold;
 pub(super) use groups::{Groups, Slot, SlotKind};
-pub(super) use pipeline::{Input, columns_read, generate};
+pub(super) use pipeline::{Input, SHARED_BYTES, columns_read, generate};
 pub(super) use sink::{Output, SinkShape};
 
 /// What stands before every kernel.
@@ -49,6 +50,8 @@ pub(super) struct Generated {
     pub text: String,
     /// Threads of a block.
     pub threads: u32,
+    /// How its warps come to their units.
+    pub units: Units,
     /// What the members of its argument are, in their order; 8 bytes each.
     pub args: Vec<Word>,
     /// What failed checks mean, by number.
@@ -64,6 +67,16 @@ pub(super) struct Generated {
     pub counted: Vec<usize>,
     /// Of what a table was built of, the ends of which values are found after the counters: two words each.
     pub ends: Vec<End>,
+}
+
+/// How units come to warps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Units {
+    /// By their numbers: a warp has every so many-th.
+    Dealt,
+    /// Each warp takes the next that nobody has taken. A kernel whose blocks each copy a bitmap is launched with no more of
+    /// them than run at once, and nobody is to wait for the warp whose rows take longest.
+    Taken,
 }
 
 /// Something whose least and greatest value are kept.

@@ -1,4 +1,26 @@
 //! The frame of a kernel: units, vectors, rows; and the columns that they are read from.
+//!
+//! What was tried, so that nobody has to try it again: star queries over 600,000,000 rows and dimensions of scale 100, kernels
+//! alone, those that build tables included, milliseconds, medians of 27 runs in turns with those beside it. One H200, driver
+//! 580, NVRTC 13.0, 2026-11-24; `fused_checks --bench 600000000 --scale 100 --blocks 64`.
+//!
+//! ```text
+//!                                                          Q1.1   Q2.1   Q3.1   Q4.1
+//! each lane its own rows, bits tested, units dealt         0.810  1.670  2.662  2.494
+//!   bits shifted (where_bit)                               0.824  1.685  2.635  2.474
+//!   rows queued (queue.rs)                                 0.774  1.310  2.552  2.457
+//!   both                                                   0.775  1.314  2.409  2.342
+//!   both, units taken (Units::Taken): what there is now    0.774  1.298  2.417  2.292
+//! both, two blocks of 768 threads on a multiprocessor      0.775  1.461  2.754  2.513
+//! both, words of a column all asked for at once, past the
+//!   nearest cache, the next vector's prefetched            0.947  1.635  2.871  2.665
+//!   units taken as well                                    0.950  1.566  2.758  2.631
+//! both, at once, prefetched, units taken, and a bitmap of
+//!   up to 203 KiB in shared memory instead of 40           0.937  1.728  2.712  2.609
+//! ```
+//! A lane with many rows had 31 others wait, which is what queues are for. Whatever has a warp ask for more at once takes
+//! registers, or warps, of which there are none to spare: other warps hide its waiting as it is. A larger bitmap is nearer,
+//! and takes the multiprocessor's cache away from all the rest.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,15 +31,17 @@ use super::expr::{Operand, Valid, Writer};
 use super::fold::{FOLD, Fold};
 use super::probes::Found;
 use super::sink::SinkPlan;
-use super::{End, Generated, SharedWords, Word, type_of};
+use super::{End, Generated, SharedWords, Units, Word, type_of};
 use crate::fused::Result;
 use crate::fused::image::MOST_FORMS;
 use crate::fused::part::form::{self, Layout};
 use crate::fused::plan::{ActKind, Plan, Probe, Register, registers_of};
 use crate::fused::table::TableShape;
 
-/// Bytes of shared memory for a bitmap and groups together: what every device has without being asked.
-pub(super) const SHARED_BYTES: u64 = 48 << 10;
+/// Bytes of shared memory for a bitmap and groups together. With what a kernel has beside them, 8 KiB of queues and a few
+/// words, that is more than a device gives unasked, and less than every device has: 64 KiB, which is also what it takes out
+/// of its cache for 48 KiB.
+pub(in crate::fused) const SHARED_BYTES: u64 = 48 << 10;
 
 /// What a text is made of.
 pub(in crate::fused) struct Input<'a> {
@@ -122,10 +146,46 @@ impl<'a> Builder<'a> {
         self.w.args.named("Status*", "status", Word::Status);
         self.w.depth = 1;
         self.w.line("const u32 lane = threadIdx.x % LANES;");
+        let through = screens.len() + self.passes(screens.len());
+        let is_queued = self.is_queued(&sink, through);
         self.begin_shared(&screens, &sink);
         self.begin_sink(&sink);
+        if is_queued {
+            self.begin_queue(through - screens.len());
+        }
         let counters = self.w.text.len();
+        let units = match self.shared.bitmaps.is_empty() || sink.flush_units().is_some() {
+            true => Units::Dealt,
+            false => Units::Taken,
+        };
+        self.begin_units(&sink, units);
+        self.w.line("const u64 number = unit * A.unit_vectors;");
+        self.w.line("const Morsel morsel = A.morsels[number / MORSEL_VECTORS];");
+        self.w.line("const u32 first = (u32)(number % MORSEL_VECTORS), end = first + (u32)A.unit_vectors;");
+        for register in &columns {
+            let column = plan.column(*register).unwrap_or(0);
+            let parts = self.w.args.named("const Part*", &format!("c{column}"), Word::Parts(column));
+            // What is read of rows that have waited takes no registers meanwhile.
+            let is_screened = screens.iter().any(|(_, screened)| screened == register);
+            let part = if is_queued && !is_screened { "const Part&" } else { "const Part" };
+            self.w.line(format!("{part} p{register} = {parts}[morsel.number];"));
+        }
+        match is_queued {
+            true => self.queued_vectors(&columns, &screens, through, &sink)?,
+            false => self.vectors(&columns, &screens, through, &sink)?,
+        }
+        self.w.close();
+        self.end(&sink, counters);
+        Ok(self.finish(sink.into_shape(), units))
+    }
 
+    /// The loop over a warp's units.
+    fn begin_units(&mut self, sink: &SinkPlan, units: Units) {
+        if units == Units::Taken {
+            self.w.line("u64 unit;");
+            self.w.open("while ((unit = taken_unit(A.status, lane)) < A.units) {");
+            return;
+        }
         self.w.line("const u64 warps = (u64)gridDim.x * (blockDim.x / LANES);");
         self.w.line("u64 unit = (u64)blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES;");
         match sink.flush_units() {
@@ -137,29 +197,31 @@ impl<'a> Builder<'a> {
                     .open(format!("for (u64 taken = 0; taken < {units} && unit < A.units; unit += warps, taken++) {{"));
             }
         }
-        self.w.line("const u64 number = unit * A.unit_vectors;");
-        self.w.line("const Morsel morsel = A.morsels[number / MORSEL_VECTORS];");
-        self.w.line("const u32 first = (u32)(number % MORSEL_VECTORS), end = first + (u32)A.unit_vectors;");
-        for register in &columns {
-            let column = plan.column(*register).unwrap_or(0);
-            let parts = self.w.args.named("const Part*", &format!("c{column}"), Word::Parts(column));
-            self.w.line(format!("const Part p{register} = {parts}[morsel.number];"));
-        }
+    }
+
+    /// Vector by vector: each lane its own rows.
+    fn vectors(
+        &mut self,
+        columns: &[usize],
+        screens: &[(usize, usize)],
+        through: usize,
+        sink: &SinkPlan,
+    ) -> Result<()> {
         self.w.open("for (u32 vector = first; vector < end && vector * VECTOR_ROWS < morsel.rows; vector++) {");
         self.w.line("u32 live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);");
         for number in 0..screens.len() {
-            self.screen(&screens, number)?;
+            self.screen(screens, number)?;
         }
-        for register in &columns {
-            if plan.domains[*register].nullable && !screens.iter().any(|(_, screened)| screened == register) {
+        for register in columns {
+            let is_screened = screens.iter().any(|(_, screened)| screened == register);
+            if self.input.plan.domains[*register].nullable && !is_screened {
                 self.w.line(format!("const u32 valid{register} = valid_rows(p{register}, vector, lane);"));
             }
         }
-        let passes = self.passes(screens.len());
-        for act in screens.len()..screens.len() + passes {
+        for act in screens.len()..through {
             self.pass(act)?;
         }
-        if let SinkPlan::Groups { keys, arguments, groups } = &sink
+        if let SinkPlan::Groups { keys, arguments, groups } = sink
             && let Some(dense) = &groups.dense
         {
             self.dense_vector(dense, groups, keys, arguments)?;
@@ -167,19 +229,30 @@ impl<'a> Builder<'a> {
         self.w.open("while (live) {");
         self.w.line("const u32 i = __ffs((int)live) - 1;");
         self.w.line("live &= live - 1;");
-        for act in 0..screens.len() + passes {
+        self.row(sink, through)?;
+        (0..2).for_each(|_| self.w.close());
+        Ok(())
+    }
+
+    /// What is done with a row that so many acts have let through.
+    pub fn row(&mut self, sink: &SinkPlan, through: usize) -> Result<()> {
+        for act in 0..through {
             self.follow(act)?;
         }
-        for act in screens.len() + passes..plan.acts.len() {
+        for act in through..self.input.plan.acts.len() {
             self.act(act)?;
         }
-        self.take_row(&sink)?;
+        self.take_row(sink)?;
         while let Some(closer) = self.closers.pop() {
             self.w.depth -= 1;
             self.w.line(closer);
         }
-        (0..3).for_each(|_| self.w.close());
-        self.end_sink(&sink);
+        Ok(())
+    }
+
+    /// What is after the units.
+    fn end(&mut self, sink: &SinkPlan, counters: usize) {
+        self.end_sink(sink);
         if sink.flush_units().is_some() {
             self.w.depth -= 1;
             self.w.line("} while (unit < A.units);");
@@ -198,10 +271,9 @@ impl<'a> Builder<'a> {
             }
         }
         self.w.text.insert_str(counters, &declared);
-        Ok(self.finish(sink.into_shape()))
     }
 
-    fn finish(&mut self, sink: super::SinkShape) -> Generated {
+    fn finish(&mut self, sink: super::SinkShape, units: Units) -> Generated {
         let writer = std::mem::take(&mut self.w);
         let codes = match self.codes.is_empty() {
             true => String::new(),
@@ -217,6 +289,7 @@ impl<'a> Builder<'a> {
         Generated {
             text,
             threads,
+            units,
             args: writer.args.words,
             checks: writer.checks,
             constants: writer.constants,

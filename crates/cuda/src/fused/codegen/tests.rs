@@ -96,6 +96,28 @@ fn a_star() {
     golden("star_with_chains", &star(1, Rows::Chains));
 }
 
+/// Few rows are left by what is looked at whole: they wait for the probe, and those that it leaves for the rest.
+#[test]
+fn few_rows() {
+    let dates = Pipeline {
+        source: 0,
+        columns: vec![0, 1],
+        steps: vec![],
+        sink: Sink::Build { keys: vec![r(0)], payload: vec![r(1)] },
+    };
+    let probe = Probe { table: 0, kind: JoinKind::Inner, keys: vec![r(0)], payload: vec![0], condition: None };
+    let facts = Pipeline {
+        source: 1,
+        columns: vec![0, 1, 2],
+        steps: vec![Step::Filter(Expr::compare(CompareOp::Equal, r(1), Expr::int(7))), Step::Probe(probe)],
+        sink: Sink::Aggregate { keys: vec![r(3)], aggregates: vec![Aggregate::Sum(r(2))] },
+    };
+    let nullable = Domain { nullable: true, ..domain(90_000, 10_500_000) };
+    let sources = [vec![domain(0, 2555), domain(1992, 1998)], vec![domain(0, 2555), domain(0, 24), nullable]];
+    let forms = [form::PACKED + 12, form::PACKED + 4, form::PACKED + 24];
+    golden("few", &text(&Program { pipelines: vec![dates, facts] }, &sources, &forms, Rows::Unique));
+}
+
 #[test]
 fn dense_rows() {
     let product = Expr::arithmetic(ArithmeticOp::Mul, r(1), r(2), BIGINT);

@@ -52,6 +52,8 @@ KERNEL(run, Args) {
     u64 g0[7] = {};
     u64 g1[7] = {};
     __syncthreads();
+    WARP_QUEUE(queue);
+    const u32 below = (1u << lane) - 1;
     const u64 warps = (u64)gridDim.x * (blockDim.x / LANES);
     u64 unit = (u64)blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES;
     do {
@@ -61,30 +63,56 @@ KERNEL(run, Args) {
             const u32 first = (u32)(number % MORSEL_VECTORS), end = first + (u32)A.unit_vectors;
             const Part p0 = A.c0[morsel.number];
             const Part p1 = A.c1[morsel.number];
-            const Part p2 = A.c2[morsel.number];
-            for (u32 vector = first; vector < end && vector * VECTOR_ROWS < morsel.rows; vector++) {
-                u32 live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);
-                live &= screen_0(A, p1, morsel.number, vector, lane, live);
-                if (!__any_sync(ALL_LANES, live != 0)) continue;
-                live &= screen_1(A, bits0, p0, morsel.number, vector, lane, live);
-                if (!__any_sync(ALL_LANES, live != 0)) continue;
-                while (live) {
-                    const u32 i = __ffs((int)live) - 1;
-                    live &= live - 1;
-                    const i32 r0 = get_0(p0, vector, lane, i);
-                    const u64 v1 = digit(r0, A.k15);
-                    const i32 r1 = get_1(p1, vector, lane, i);
-                    const i32 r2 = get_2(p2, vector, lane, i);
-                    const i32 v2 = (i32)((u64)A.k17 + A.t0_p0[v1]);
-                    const i32 v3 = r2 * r1;
-                    const u64 v4 = digit(v2, A.k19);
-                    #pragma unroll
-                    for (u32 group = 0; group < 7; group++) {
-                        const bool is = group == (u32)v4;
-                        g0[group] |= is;
-                        g1[group] += is ? (u64)(i64)v3 : 0;
-                    }
+            const Part& p2 = A.c2[morsel.number];
+            u32 waiting = 0;
+            for (u32 vector = first;; vector++) {
+                const bool is_more = vector < end && vector * VECTOR_ROWS < morsel.rows;
+                u32 live = 0;
+                if (is_more) {
+                    live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);
+                    live &= screen_0(A, p1, morsel.number, vector, lane, live);
+                    if (!__any_sync(ALL_LANES, live != 0)) continue;
+                    live &= screen_1(A, bits0, p0, morsel.number, vector, lane, live);
+                    if (!__any_sync(ALL_LANES, live != 0)) continue;
                 }
+                for (;;) {
+                    const u32 those = __ballot_sync(ALL_LANES, live != 0);
+                    if (live) {
+                        const u32 i = __ffs((int)live) - 1;
+                        live &= live - 1;
+                        queue[waiting + __popc(those & below)] = (u16)((vector - first) << 10 | i << 5 | lane);
+                    }
+                    waiting += __popc(those);
+                    if (is_more && waiting < LANES) {
+                        if (those) continue;
+                        break;
+                    }
+                    if (waiting == 0) break;
+                    __syncwarp();
+                    const u32 queue_taken = waiting < LANES ? waiting : LANES;
+                    waiting -= queue_taken;
+                    if (lane < queue_taken) {
+                        const u16 row = queue[waiting + lane];
+                        do {
+                            const u32 vector = first + (row >> 10), i = row >> 5 & 31, lane = row & 31;
+                            const i32 r0 = get_0(p0, vector, lane, i);
+                            const u64 v1 = digit(r0, A.k15);
+                            const i32 r1 = get_1(p1, vector, lane, i);
+                            const i32 r2 = get_2(p2, vector, lane, i);
+                            const i32 v2 = (i32)((u64)A.k17 + A.t0_p0[v1]);
+                            const i32 v3 = r2 * r1;
+                            const u64 v4 = digit(v2, A.k19);
+                            #pragma unroll
+                            for (u32 group = 0; group < 7; group++) {
+                                const bool is = group == (u32)v4;
+                                g0[group] |= is;
+                                g1[group] += is ? (u64)(i64)v3 : 0;
+                            }
+                        } while (false);
+                    }
+                    __syncwarp();
+                }
+                if (!is_more) break;
             }
         }
         #pragma unroll

@@ -56,39 +56,66 @@ KERNEL(run, Args) {
     for (u64 w = threadIdx.x; w < state_words * A.copies; w += blockDim.x) G[w] = 0;
     u64* const mine = G + threadIdx.x / LANES % (u32)A.copies * state_words;
     __syncthreads();
-    const u64 warps = (u64)gridDim.x * (blockDim.x / LANES);
-    u64 unit = (u64)blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES;
-    for (; unit < A.units; unit += warps) {
+    WARP_QUEUE(queue);
+    const u32 below = (1u << lane) - 1;
+    u64 unit;
+    while ((unit = taken_unit(A.status, lane)) < A.units) {
         const u64 number = unit * A.unit_vectors;
         const Morsel morsel = A.morsels[number / MORSEL_VECTORS];
         const u32 first = (u32)(number % MORSEL_VECTORS), end = first + (u32)A.unit_vectors;
         const Part p0 = A.c0[morsel.number];
         const Part p1 = A.c1[morsel.number];
-        const Part p2 = A.c2[morsel.number];
-        for (u32 vector = first; vector < end && vector * VECTOR_ROWS < morsel.rows; vector++) {
-            u32 live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);
-            live &= screen_0(A, p1, morsel.number, vector, lane, live);
-            if (!__any_sync(ALL_LANES, live != 0)) continue;
-            live &= screen_1(A, bits0, p0, morsel.number, vector, lane, live);
-            if (!__any_sync(ALL_LANES, live != 0)) continue;
-            while (live) {
-                const u32 i = __ffs((int)live) - 1;
-                live &= live - 1;
-                const i32 r0 = get_0(p0, vector, lane, i);
-                const u64 v1 = digit(r0, A.k16);
-                u32 v2 = A.t0_head[v1];
-                for (; v2 != 0; v2 = A.t0_next[v2 - 1]) {
-                    const u64 v3 = v2 - 1;
-                    const i32 r1 = get_1(p1, vector, lane, i);
-                    const i32 r2 = get_2(p2, vector, lane, i);
-                    const i32 v4 = (i32)((u64)A.k20 + A.t0_p0[v3]);
-                    const i32 v5 = r2 * r1;
-                    const u64 v6 = digit(v4, A.k21);
-                    u64* const state = mine + v6;
-                    mark_near(state);
-                    add_wide_near(state + 1 * A.groups_count, state + 2 * A.groups_count, (u128)(i128)v5);
-                }
+        const Part& p2 = A.c2[morsel.number];
+        u32 waiting = 0;
+        for (u32 vector = first;; vector++) {
+            const bool is_more = vector < end && vector * VECTOR_ROWS < morsel.rows;
+            u32 live = 0;
+            if (is_more) {
+                live = lane_rows(morsel.rows - vector * VECTOR_ROWS, lane);
+                live &= screen_0(A, p1, morsel.number, vector, lane, live);
+                if (!__any_sync(ALL_LANES, live != 0)) continue;
+                live &= screen_1(A, bits0, p0, morsel.number, vector, lane, live);
+                if (!__any_sync(ALL_LANES, live != 0)) continue;
             }
+            for (;;) {
+                const u32 those = __ballot_sync(ALL_LANES, live != 0);
+                if (live) {
+                    const u32 i = __ffs((int)live) - 1;
+                    live &= live - 1;
+                    queue[waiting + __popc(those & below)] = (u16)((vector - first) << 10 | i << 5 | lane);
+                }
+                waiting += __popc(those);
+                if (is_more && waiting < LANES) {
+                    if (those) continue;
+                    break;
+                }
+                if (waiting == 0) break;
+                __syncwarp();
+                const u32 queue_taken = waiting < LANES ? waiting : LANES;
+                waiting -= queue_taken;
+                if (lane < queue_taken) {
+                    const u16 row = queue[waiting + lane];
+                    do {
+                        const u32 vector = first + (row >> 10), i = row >> 5 & 31, lane = row & 31;
+                        const i32 r0 = get_0(p0, vector, lane, i);
+                        const u64 v1 = digit(r0, A.k16);
+                        u32 v2 = A.t0_head[v1];
+                        for (; v2 != 0; v2 = A.t0_next[v2 - 1]) {
+                            const u64 v3 = v2 - 1;
+                            const i32 r1 = get_1(p1, vector, lane, i);
+                            const i32 r2 = get_2(p2, vector, lane, i);
+                            const i32 v4 = (i32)((u64)A.k20 + A.t0_p0[v3]);
+                            const i32 v5 = r2 * r1;
+                            const u64 v6 = digit(v4, A.k21);
+                            u64* const state = mine + v6;
+                            mark_near(state);
+                            add_wide_near(state + 1 * A.groups_count, state + 2 * A.groups_count, (u128)(i128)v5);
+                        }
+                    } while (false);
+                }
+                __syncwarp();
+            }
+            if (!is_more) break;
         }
     }
     __syncthreads();
