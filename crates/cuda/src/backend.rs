@@ -22,6 +22,7 @@ use onehop_pipeline::backend::{
 use onehop_pipeline::cpu::{Execution, TableFacts};
 use onehop_pipeline::fit::{Fit, Next, Sums};
 use onehop_pipeline::ir::Program;
+use onehop_pipeline::spread::Topology;
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
 use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts, Result as FusedResult, RunMemory, WhenFull};
@@ -116,6 +117,7 @@ struct Gpu {
     name: String,
     description: String,
     memory_bytes: u64,
+    node: Option<u32>,
     executor: Executor,
     nvrtc: Arc<Nvrtc>,
     columns: Columns,
@@ -158,6 +160,7 @@ impl CudaBackend {
             name: format!("cuda:{}", device.ordinal),
             description: device.name.clone(),
             memory_bytes: device.memory_bytes,
+            node: Topology::of_system().of_pci(&device.pci),
             executor: Executor::new(context, nvrtc, folder, options),
             nvrtc: Arc::clone(nvrtc),
             columns: Columns::default(),
@@ -320,6 +323,10 @@ impl Backend for CudaBackend {
 
     fn residency(&self) -> Option<&dyn Residency> {
         Some(&*self.0)
+    }
+
+    fn node(&self) -> Option<u32> {
+        self.0.node
     }
 }
 

@@ -25,7 +25,7 @@ use onehop_segment::{BlockList, BlockRun, Segment};
 
 use crate::cpu::{Execution, ResultColumn, Skipped, StepRows, TableFacts, TopFacts};
 use crate::fit::{Fit, Sums};
-use crate::{Error, Result, Source};
+use crate::{Budget, Error, Result, Source};
 
 /// Where devices come from. All methods may be called from many threads.
 pub trait Devices: Debug + Send + Sync {
@@ -92,6 +92,16 @@ pub trait Backend: Debug + Send + Sync {
     fn residency(&self) -> Option<&dyn Residency> {
         None
     }
+
+    /// The NUMA node that it is attached to, where that is known and there are several.
+    fn node(&self) -> Option<u32> {
+        None
+    }
+
+    /// The devices that it is made of, if it is several ([`crate::spread`]).
+    fn parts(&self) -> &[Arc<dyn Backend>] {
+        &[]
+    }
 }
 
 /// A program that a device can run; as often as it is asked to, one after the other or at once.
@@ -124,6 +134,18 @@ pub struct Hints {
     pub memory: MemoryLimit,
     /// Whether what is brought there for a query may stay.
     pub residence: Residence,
+    /// Of each source, of each segment of its blocks by its number there: where it had better be read, if there are several
+    /// devices. What is missing is not known.
+    pub sites: Vec<Vec<Site>>,
+}
+
+/// Where a segment had better be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// The devices that it belongs on, by name; any, if there are none.
+    pub devices: Arc<[String]>,
+    /// The NUMA node that its storage is attached to.
+    pub node: Option<u32>,
 }
 
 /// Whether columns that a query brings to a device stay there. What was loaded to stay is there in any case, and is used.
@@ -264,6 +286,8 @@ pub struct Control<'a> {
     pub ledgers: &'a [Arc<Ledger>],
     /// Is told rows of morsels that have been dealt with, for progress.
     pub did_rows: &'a (dyn Fn(u64) + Sync),
+    /// The host's memory that may be taken to put an answer together, if it takes that.
+    pub budget: &'a Budget,
 }
 
 impl Debug for Control<'_> {
@@ -345,6 +369,20 @@ pub struct DeviceRan {
     pub returned_bytes: u64,
     /// What was brought for it alone, batch by batch, if anything was.
     pub streamed: Option<Streamed>,
+    /// Of each device what came of its part, if there were several. Times above are then those of the last to be done, all else
+    /// is of all of them together, and what each of them has done alike is told once.
+    pub shares: Vec<ShareRan>,
+}
+
+/// What came of a part of a pipeline.
+#[derive(Clone, Debug)]
+pub struct ShareRan {
+    /// The device.
+    pub device: String,
+    /// Blocks of the last pipeline's source that were its share.
+    pub blocks: u64,
+    /// What came of it there.
+    pub ran: DeviceRan,
 }
 
 /// Columns that came to a device while a pipeline ran there.
@@ -379,6 +417,7 @@ impl DeviceRan {
             moved_bytes: 0,
             returned_bytes: 0,
             streamed: None,
+            shares: Vec::new(),
         }
     }
 }

@@ -23,6 +23,8 @@ use arrow_array::{Array, RecordBatch, StringViewArray};
 use arrow_schema::{DataType, TimeUnit};
 
 use crate::block::Block;
+use crate::budget::{Budget, Holder, Room};
+use crate::cpu::ResultColumn;
 use crate::plain::{Plain, PlainValues};
 use crate::{Dictionary, Domain, Error, Interval, Result, Source, Type};
 
@@ -42,6 +44,34 @@ impl BatchSource {
     /// Takes the place of rows that are not there yet: it has none, but what its columns are said to hold.
     pub fn expected(name: &str, domains: Vec<Domain>) -> Self {
         Self { name: name.into(), rows: 0, columns: Vec::new(), domains }
+    }
+
+    /// Columns of answers, chunk after chunk, of these domains; what they can hold beside that is what they hold.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if they do not fit, [`Error::Invalid`] for columns of other domains.
+    pub(crate) fn of_answers(
+        name: &str,
+        domains: &[Domain],
+        chunks: Vec<Vec<ResultColumn>>,
+        budget: &Budget,
+    ) -> Result<(Self, Room)> {
+        let mut rows = 0;
+        let mut parts: Vec<Vec<ResultColumn>> = domains.iter().map(|_| Vec::with_capacity(chunks.len())).collect();
+        for chunk in chunks {
+            if chunk.len() != domains.len() {
+                return Err(Error::Invalid(format!("{} columns of {name} instead of {}", chunk.len(), domains.len())));
+            }
+            rows += chunk.first().map_or(0, ResultColumn::len);
+            parts.iter_mut().zip(chunk).for_each(|(parts, column)| parts.push(column));
+        }
+        let mut room = budget.room("the answers of devices", Holder::Keeps);
+        // At most; a half of it is thrown away as columns are made.
+        room.hold(rows * domains.len() * size_of::<i128>())?;
+        let columns = domains.iter().zip(parts).map(|(domain, parts)| Plain::of_answers(domain, &parts));
+        let (columns, domains): (Vec<Plain>, Vec<Domain>) = columns.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let columns = columns.into_iter().map(Arc::new).collect();
+        Ok((Self { name: name.into(), rows, columns, domains }, room))
     }
 
     /// Bytes it takes.

@@ -21,6 +21,7 @@ pub mod ir;
 mod late;
 mod plain;
 mod source;
+pub mod spread;
 
 pub use batches::{BatchSource, BatchSourceBuilder};
 pub use block::{Block, View, ViewValid, ViewValues};

@@ -5,8 +5,8 @@
 use std::ops::Range;
 
 use crate::block::{Integer, Rows, ViewValues};
-use crate::cpu::Kind;
-use crate::{Interval, VECTOR_ROWS};
+use crate::cpu::{Kind, ResultColumn, ResultValues};
+use crate::{Domain, Error, Interval, Result, Type, VECTOR_ROWS};
 
 /// Values of a column, one a row. Where a row is NULL, it is one of the others.
 #[derive(Debug)]
@@ -26,6 +26,52 @@ pub(crate) enum PlainValues {
 }
 
 impl Plain {
+    /// Columns of answers, one after the other, of a domain that none of them leaves; what they hold of it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they are of another domain.
+    pub fn of_answers(domain: &Domain, parts: &[ResultColumn]) -> Result<(Self, Domain)> {
+        let other = || Error::Invalid(format!("an answer's column that is no {}", domain.ty));
+        let rows = parts.iter().map(ResultColumn::len).sum();
+        let mut doubles = Vec::new();
+        let mut integers: Vec<i128> = Vec::new();
+        let mut valid: Vec<u8> = Vec::with_capacity(rows);
+        for part in parts {
+            match (&part.values, domain.ty) {
+                (ResultValues::Double(values), Type::Double) => doubles.extend_from_slice(values),
+                (ResultValues::Bool(values), Type::Bool) => integers.extend(values.iter().map(|v| i128::from(*v))),
+                (ResultValues::Int(values), Type::Int) => integers.extend(values.iter().map(|v| i128::from(*v))),
+                (ResultValues::Wide(values), Type::Int) => integers.extend_from_slice(values),
+                (ResultValues::Text(codes, of), Type::Text) => {
+                    let is_same = domain.dictionary.as_ref().is_some_and(|known| known.is_same_as(of));
+                    integers.extend(is_same.then_some(codes).ok_or_else(other)?.iter().map(|code| i128::from(*code)));
+                }
+                (ResultValues::LateText(rows, _), Type::LateText) => {
+                    integers.extend(rows.iter().map(|row| i128::from(*row)));
+                }
+                _ => return Err(other()),
+            }
+            match &part.valid {
+                Some(known) => valid.extend(known.iter().map(|valid| u8::from(*valid))),
+                None => valid.resize(valid.len() + part.len(), 1),
+            }
+        }
+        let nullable = valid.contains(&0);
+        if !nullable {
+            valid = Vec::new();
+        }
+        let is_double = domain.ty == Type::Double;
+        let values = if is_double { PlainValues::F64(doubles) } else { PlainValues::I128(integers) };
+        let plain = Self { values, valid };
+        let interval = if is_double { Interval::ALL } else { plain.interval() };
+        // Codes and rows keep the ends that what they stand for has.
+        let known = match domain.ty {
+            Type::Int => Domain::int(interval, nullable),
+            _ => Domain { nullable, ..domain.clone() },
+        };
+        Ok((plain.narrowed(interval), known))
+    }
+
     /// What the integers lie within; everything if they are doubles.
     pub fn interval(&self) -> Interval {
         self.interval_of(0..self.rows())

@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use onehop_io::{Ledger, MemoryFile};
 use onehop_pipeline::cpu::ResultValues;
 use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink};
-use onehop_pipeline::{Changes, Expr, FreshChunk, FreshRun, SegmentSource};
+use onehop_pipeline::{Budget, Changes, Expr, FreshChunk, FreshRun, SegmentSource};
 use onehop_segment::{BlockCache, BlockList, ColumnType, DeletedRows, Segment, SegmentOptions, SegmentWriter};
 
 use super::*;
@@ -45,7 +45,9 @@ fn run(device: &Arc<dyn Backend>, stored: &(Arc<dyn Source>, Stored), residence:
     let hints = Hints { stored: vec![Some(stored.1.clone())], residence, ..Hints::default() };
     let ledgers = [Arc::new(Ledger::default())];
     let (cancelled, did_rows) = (AtomicBool::new(false), |_| {});
-    let control = Control { cancelled: &cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &did_rows };
+    let budget = Budget::from(0);
+    let control =
+        Control { cancelled: &cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &did_rows, budget: &budget };
     let mut sums = Vec::new();
     let prepared = device.prepare(&execution, &hints).unwrap();
     let ran = prepared.run(&control, &mut |columns| {

@@ -158,11 +158,18 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Machine {
     /// One without faults, and its context.
     pub fn start() -> (&'static Self, Arc<Context>) {
+        Self::start_as(0)
+    }
+
+    /// The same, of the device of this number.
+    pub fn start_as(ordinal: i32) -> (&'static Self, Arc<Context>) {
         let machine: &'static Self = Box::leak(Box::default());
         lock(&MACHINES).push(machine);
         CURRENT.set(Some(machine));
         let driver = Driver::with(driver::api()).unwrap();
-        (machine, driver.devices().unwrap()[0].context().unwrap())
+        let mut device = driver.devices().unwrap().remove(0);
+        device.ordinal = ordinal;
+        (machine, device.context().unwrap())
     }
 
     /// Replaces the faults, and counts calls from 0 again.

@@ -11,6 +11,7 @@ mod programs;
 mod random;
 mod shapes;
 mod split;
+mod spread;
 #[path = "../../tests/star/mod.rs"]
 mod star;
 mod streamed;

@@ -23,6 +23,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::exec::{Leaving, Outcome, PipelineRan, Ran, Run, Stop, StopOnDrop, batch_of};
 use super::input::Input;
+use super::memory;
 use super::node::Fused;
 use crate::place::{Placed, residence};
 use crate::query::Query;
@@ -126,11 +127,13 @@ impl Run {
             (Arc::clone(&self.fused), Arc::clone(&self.schema), Arc::clone(&stop.0), query.clone());
         let backend = Arc::clone(&placed.backend);
         let threads = self.context.session_config().target_partitions();
+        let budget = memory::budget(&self.context);
         let task = spawn_blocking(move || {
             bring(&fused, &backend, of.as_deref(), &cancelled);
             let did_rows = |rows| of.iter().for_each(|query| query.did_rows(rows));
             let counts_steps = of.as_ref().is_some_and(|query| query.counts_steps());
-            let control = Control { cancelled: &cancelled, counts_steps, ledgers: &ledgers, did_rows: &did_rows };
+            let (ledgers, did_rows, budget) = (&ledgers, &did_rows, &budget);
+            let control = Control { cancelled: &cancelled, counts_steps, ledgers, did_rows, budget };
             let mut take = |columns: Vec<ResultColumn>| -> PipelineResult<()> {
                 let batch = batch_of(&fused, &schema, &columns, threads);
                 let is_bad = batch.is_err();

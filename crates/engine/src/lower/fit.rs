@@ -18,7 +18,7 @@ use datafusion::logical_expr::LogicalPlan;
 use onehop_pipeline::backend::{Backend, Control, DeviceRan, Refusal};
 use onehop_pipeline::fit::{Fit, Parts, Sums};
 use onehop_pipeline::ir::Sink;
-use onehop_pipeline::{Error as PipelineError, Expr as PipelineExpr, Result as PipelineResult};
+use onehop_pipeline::{Budget, Error as PipelineError, Expr as PipelineExpr, Result as PipelineResult};
 use tokio::task::spawn_blocking;
 
 use super::device::bring;
@@ -159,8 +159,15 @@ impl DeviceFit {
             let ledgers: Vec<_> = fused.scans().map(|scan| Arc::clone(&scan.ledger)).collect();
             let rows: u64 = fused.scans().map(|scan| scan.plan.rows() as u64).sum();
             let did_rows = |rows| of.did_rows(rows);
-            let control =
-                Control { cancelled: &cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &did_rows };
+            let budget = Budget::from(0);
+            let control = Control {
+                cancelled: &cancelled,
+                counts_steps: false,
+                ledgers: &ledgers,
+                did_rows: &did_rows,
+                // Nothing is put together.
+                budget: &budget,
+            };
             let mut pass = |last: Option<&Parts>| {
                 if last.is_some() {
                     of.did_rows(rows);

@@ -215,7 +215,8 @@ pub(crate) fn place(placing: &Placing, execution: &Execution, read: Read<'_>, th
         Err(_) if !is_required => return Placement::default(),
         Err(why) => return Placement::refused(why),
     };
-    let hints = Arc::new(Hints { stored, memory: placing.memory, residence: placing.residence });
+    let (memory, residence) = (placing.memory, placing.residence);
+    let hints = Arc::new(Hints { stored, memory, residence, ..Hints::default() });
     let mut refused: Option<(&Arc<dyn Backend>, String)> = None;
     let mut best: Option<Candidate> = None;
     for backend in all.iter().filter(|backend| placing.names.has(backend.name())) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use onehop_pipeline::backend::{Backend, Control, Loaded, SegmentKey, Stored};
-use onehop_pipeline::{Error as PipelineError, SegmentSource, Source};
+use onehop_pipeline::{Budget, Error as PipelineError, SegmentSource, Source};
 use onehop_segment::{BlockCache, BlockList, ColumnType};
 
 use super::Placing;
@@ -85,7 +85,9 @@ pub(crate) fn load(
         return Err(Error::new(ErrorKind::Unmet, format!("{} keeps nothing in its memory", backend.name())));
     };
     let ledgers = [Arc::clone(query.shared_ledger())];
-    let control = Control { cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &|_| () };
+    // Nothing is put together.
+    let budget = Budget::from(0);
+    let control = Control { cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &|_| (), budget: &budget };
     for column in columns {
         let stored = stored(table, vec![*column])?;
         if stored.blocks.is_empty() {

@@ -33,6 +33,7 @@ mod vector;
 mod worker;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 
 pub use aggregate::{Answer, Chunks};
@@ -138,6 +139,17 @@ impl Execution {
     /// What its registers, tables and answer can hold, by pipeline.
     pub fn shapes(&self) -> &[Shape] {
         &self.shapes
+    }
+
+    /// The same program, or one of the same registers and tables, over parts of the sources and others after them: no
+    /// register can hold anything else.
+    pub(crate) fn of_parts(&self, program: &Arc<Program>, sources: Vec<Arc<dyn Source>>) -> Result<Self> {
+        if Arc::ptr_eq(program, &self.program) {
+            return Ok(Self { sources, tables: Vec::new(), rooms: Vec::new(), ..self.clone() });
+        }
+        let columns: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
+        let (shapes, program) = (validate(program, &columns)?.into(), Arc::clone(program));
+        Ok(Self { program, sources, shapes, tables: Vec::new(), rooms: Vec::new(), budget: self.budget.clone() })
     }
 
     /// What it reads.
@@ -270,6 +282,18 @@ impl Execution {
 /// # Errors
 /// The first error of any worker.
 pub fn run(execution: &mut Execution, threads: usize) -> Result<Vec<Vec<ResultColumn>>> {
+    run_until(execution, threads, &AtomicBool::new(false))
+}
+
+/// As [`run`], which ends between morsels if `cancelled` is set.
+///
+/// # Errors
+/// As [`run`], and [`Error::Cancelled`].
+pub(crate) fn run_until(
+    execution: &mut Execution,
+    threads: usize,
+    cancelled: &AtomicBool,
+) -> Result<Vec<Vec<ResultColumn>>> {
     let mut answer = Vec::new();
     for pipeline in 0..execution.pipelines() {
         let stage = execution.stage(pipeline)?;
@@ -277,7 +301,11 @@ pub fn run(execution: &mut Execution, threads: usize) -> Result<Vec<Vec<ResultCo
             let (sender, chunks) = channel();
             let taker = move |chunk| sender.send(chunk).map_err(|_| Error::Cancelled);
             let mut worker = Worker::new(&stage, &Arc::default()).with_taker(taker);
-            while worker.step()?.is_some() {}
+            while worker.step()?.is_some() {
+                if cancelled.load(Relaxed) {
+                    return Err(Error::Cancelled);
+                }
+            }
             Ok((worker, chunks.try_iter().collect()))
         };
         let results: Vec<_> = std::thread::scope(|scope| {

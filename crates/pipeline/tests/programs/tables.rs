@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use arrow_schema::{DataType, Field, Schema};
 use onehop_io::{Ledger, MemoryFile};
+use onehop_pipeline::backend::Stored;
 use onehop_pipeline::cpu::{ResultColumn, ResultValues};
 use onehop_pipeline::{
     BatchSourceBuilder, Bounds, Changes, DictionaryFunction, Error, Expr, FreshChunk, FreshRun, Interval,
@@ -106,6 +107,11 @@ impl Table {
 
     /// Several segments of small blocks, so that dictionaries differ and vectors are cut.
     pub fn stored(&self) -> Arc<dyn Source> {
+        self.stored_in().0
+    }
+
+    /// The same, and where it is stored.
+    pub fn stored_in(&self) -> (Arc<dyn Source>, Stored) {
         stored(&self.rows, |_| false, Vec::new())
     }
 
@@ -140,7 +146,7 @@ impl Table {
         });
         let fresh = chunks.collect();
         let (rows, is_deleted): (Vec<Row>, Vec<bool>) = kept.into_iter().unzip();
-        stored(&rows, |row| is_deleted[row], fresh)
+        stored(&rows, |row| is_deleted[row], fresh).0
     }
 }
 
@@ -154,7 +160,7 @@ fn gone(kind: usize) -> Row {
 }
 
 /// Rows in segments, those among them that are deleted, and fresh ones.
-fn stored(rows: &[Row], is_deleted: impl Fn(usize) -> bool, fresh: Vec<FreshRun>) -> Arc<dyn Source> {
+fn stored(rows: &[Row], is_deleted: impl Fn(usize) -> bool, fresh: Vec<FreshRun>) -> (Arc<dyn Source>, Stored) {
     let ledger = Arc::new(Ledger::default());
     let (mut blocks, mut deleted) = (BlockList::default(), Vec::new());
     // Blocks of one vector, and of a whole one and a short one: rows of both may end up in one frame.
@@ -182,7 +188,10 @@ fn stored(rows: &[Row], is_deleted: impl Fn(usize) -> bool, fresh: Vec<FreshRun>
     let columns: Vec<_> = types.into_iter().enumerate().map(|(i, t)| (i, t, true)).collect();
     let cache = Arc::new(BlockCache::new(1 << 20));
     let changes = Changes { deleted, fresh };
-    Arc::new(SegmentSource::with_changes("t", Arc::new(blocks), &columns, cache, ledger, 0, changes).unwrap())
+    let stored = Stored { blocks: Arc::new(blocks), columns: (0..COLUMNS).collect() };
+    let blocks = Arc::clone(&stored.blocks);
+    let source = SegmentSource::with_changes("t", blocks, &columns, cache, ledger, 0, changes).unwrap();
+    (Arc::new(source), stored)
 }
 
 /// What is computed from a text: whether its number is a multiple of 3, the same where NULL is one, its number, and a

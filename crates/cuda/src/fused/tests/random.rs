@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use onehop_pipeline::backend::Stored;
 use onehop_pipeline::cpu::Execution;
 use onehop_pipeline::ir;
 use onehop_pipeline::{Domain, Error as PipelineError, Source};
@@ -16,12 +17,12 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use super::programs::naive::expected;
 use super::programs::random::{program, without_refused_aggregates};
-use super::programs::tables::{rows_of, table};
+use super::programs::tables::{Table, rows_of, table};
 use super::shapes::{executor, executor_of};
 use super::streamed::in_small_batches;
 use crate::fused::{Error, Executor, Images, Options, RunMemory, Streamed, Uploads, WhenFull};
 
-fn number(variable: &str, otherwise: u64) -> u64 {
+pub(super) fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
 }
 
@@ -80,6 +81,15 @@ fn compare(
     seed: u64,
     mut run: impl FnMut(&Execution, &mut TestRng) -> Result<crate::fused::Answer, Error>,
 ) {
+    compare_stored(wanted, seed, |execution, _, random| run(execution, random));
+}
+
+/// As [`compare`], for who wants to know where the sources are stored.
+pub(super) fn compare_stored(
+    wanted: u64,
+    seed: u64,
+    mut run: impl FnMut(&Execution, &[Option<Stored>], &mut TestRng) -> Result<crate::fused::Answer, Error>,
+) {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
@@ -91,15 +101,21 @@ fn compare(
         let (build, facts, program, in_memory) = case.new_tree(&mut runner).unwrap().current();
         let program = without_refused_aggregates(program);
         let tables = [build, facts];
-        let sources: Vec<Arc<dyn Source>> =
-            tables.iter().zip(in_memory).map(|(table, in_memory)| table.source(in_memory)).collect();
+        let source = |(table, in_memory): (&Table, bool)| match in_memory {
+            true => (table.in_memory(), None),
+            false => {
+                let (source, stored) = table.stored_in();
+                (source, Some(stored))
+            }
+        };
+        let (sources, stored): (Vec<Arc<dyn Source>>, Vec<_>) = tables.iter().zip(in_memory).map(source).unzip();
         let domains: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
         let Ok(shapes) = ir::validate(&program, &domains) else {
             invalid += 1;
             continue;
         };
         let execution = Execution::new(program.clone(), sources, 1 << 30).unwrap();
-        match run(&execution, runner.rng()) {
+        match run(&execution, &stored, runner.rng()) {
             Err(Error::Refused(why)) => {
                 *refused.entry(why).or_default() += 1;
                 continue;

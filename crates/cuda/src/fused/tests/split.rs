@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use onehop_pipeline::backend::{Control, Devices as _, Hints, MemoryLimit};
 use onehop_pipeline::cpu::{Execution, TableKind};
 use onehop_pipeline::ir::{Aggregate, Direction, JoinKind, Nulls, Pipeline, Probe, Program, Sink, SortKey, Step};
-use onehop_pipeline::{ArithmeticOp, Bounds, CompareOp, Error as PipelineError, Expr, Source};
+use onehop_pipeline::{ArithmeticOp, Bounds, Budget, CompareOp, Error as PipelineError, Expr, Source};
 
 use super::large;
 use super::shapes::{BIGINT, executor, options, r, rows_of, stored};
@@ -378,7 +378,9 @@ fn a_backend_says_how_many_passes_it_took() {
         let prepared = backend.prepare(&execution, &hints).unwrap();
         let ledgers = [Arc::default(), Arc::default()];
         let cancelled = AtomicBool::new(false);
-        let control = Control { cancelled: &cancelled, counts_steps: true, ledgers: &ledgers, did_rows: &|_| {} };
+        let budget = Budget::from(0);
+        let (ledgers, did_rows) = (&ledgers, &|_| {});
+        let control = Control { cancelled: &cancelled, counts_steps: true, ledgers, did_rows, budget: &budget };
         let mut chunks = Vec::new();
         let mut take = |chunk| {
             chunks.push(chunk);
