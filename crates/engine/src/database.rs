@@ -394,6 +394,10 @@ impl Database {
         let cache = Arc::new(cache);
         let (snapshot, next_row) = load(catalog, None, &*store, &segments)?;
         let snapshot = Arc::new(snapshot);
+        let known = Arc::new(Known::default());
+        if let (Some(path), None) = (&path, &remote) {
+            known.stores_in(path);
+        }
         Ok(Self {
             inner: Arc::new(Inner {
                 path,
@@ -403,7 +407,7 @@ impl Database {
                 remote,
                 cache,
                 history: Arc::default(),
-                known: Arc::default(),
+                known,
                 connections,
                 plans: Plans::default(),
                 helpers: Arc::default(),

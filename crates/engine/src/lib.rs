@@ -60,8 +60,9 @@ pub use catalog::names::sql_name;
 pub use database::{Access, Database, DatabaseOptions};
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{
-    DevicePipeline, DeviceScan, EstimateFacts, ExplainMode, Explanation, Facts, GroupFacts, JoinFacts, Node,
-    PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts, Totals as ExplainTotals,
+    DevicePipeline, DeviceScan, DeviceShare, EstimateFacts, ExplainMode, Explanation, Facts, GroupFacts, JoinFacts,
+    Node, PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
+    Totals as ExplainTotals,
 };
 pub use prepared::{Prepared, Temporal, Value};
 pub use query::{Done, Engine, Output, Progress, Query, QueryState, Rows, STACK_BYTES};

@@ -206,12 +206,14 @@ impl Query {
         }
     }
 
-    /// A subtree of it ran on a device.
-    pub(crate) fn ran_on(&self, device: &str) {
+    /// A subtree of it ran on a device, or on several together.
+    pub(crate) fn ran_on(&self, devices: &[&str]) {
         let mut lowering = self.lowering.lock().unwrap_or_else(PoisonError::into_inner);
         lowering.on_devices += 1;
-        if !lowering.devices.iter().any(|known| known == device) {
-            lowering.devices.push(device.into());
+        for device in devices {
+            if !lowering.devices.iter().any(|known| known == device) {
+                lowering.devices.push((*device).into());
+            }
         }
     }
 

@@ -157,6 +157,12 @@ const DEFINITIONS: &[Definition] = &[
         description: "Whether columns that a query brings to a GPU stay there: auto (while there is room), off (streamed each time)",
     },
     Definition {
+        name: "gpu.spread",
+        default: || "auto".into(),
+        parse: |text| parse_word(text, &["auto", "on", "off"]),
+        description: "Whether one query runs on several GPUs: auto (where it is estimated to be faster), on (wherever it can), off",
+    },
+    Definition {
         name: "io.cache",
         default: || format_size(total_memory_bytes() / 4),
         parse: |text| parse_cache(text).map(format_size),
@@ -247,6 +253,17 @@ pub(crate) enum GpuMode {
     Off,
     /// On a device, whatever that takes.
     Require,
+}
+
+/// Whether pipelines run on several devices at once: the setting `gpu.spread`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GpuSpread {
+    /// Where it is estimated to take less time than on one of them.
+    Auto,
+    /// Wherever they can.
+    On,
+    /// Never.
+    Off,
 }
 
 /// Devices that may be used: the setting `gpu.devices`.
@@ -391,6 +408,15 @@ impl Settings {
             "off" => GpuMode::Off,
             "require" => GpuMode::Require,
             _ => GpuMode::Auto,
+        }
+    }
+
+    /// Whether on several devices at once.
+    pub fn gpu_spread(&self) -> GpuSpread {
+        match self.value("gpu.spread") {
+            "on" => GpuSpread::On,
+            "off" => GpuSpread::Off,
+            _ => GpuSpread::Auto,
         }
     }
 

@@ -275,9 +275,13 @@ fn the_device_with_the_columns_is_taken_if_it_may_be() {
     place.run(SUM);
     assert_eq!(place.session.query().engine(), Engine::Cpu);
     assert_eq!(place.notices(), ["not on a GPU: none of the GPUs here is one of gpu.devices"]);
-    for (name, value) in
-        [("gpu.devices", "first"), ("gpu.mode", "always"), ("gpu.min_bytes", "many"), ("gpu.memory_limit", "10GiB")]
-    {
+    for (name, value) in [
+        ("gpu.devices", "first"),
+        ("gpu.spread", "require"),
+        ("gpu.mode", "always"),
+        ("gpu.min_bytes", "many"),
+        ("gpu.memory_limit", "10GiB"),
+    ] {
         assert_eq!(place.fails(&format!("SET {name} = '{value}'")).kind(), ErrorKind::Invalid, "{name}");
     }
 }
@@ -493,7 +497,8 @@ fn columns_are_loaded_and_evicted() {
         ("EVICT TABLE facts (nothing)", ErrorKind::NotFound),
         ("EVICT facts", ErrorKind::Syntax),
         ("ALTER TABLE facts SET (compression = 'none')", ErrorKind::Syntax),
-        ("ALTER TABLE facts SET (residence = 'cuda:0,cuda:1')", ErrorKind::Invalid),
+        ("ALTER TABLE facts SET (residence = 'all')", ErrorKind::Invalid),
+        ("LOAD TABLE facts INTO 'cuda:0,cuda:9'", ErrorKind::Unmet),
         ("ALTER TABLE facts ADD COLUMN x INT", ErrorKind::Invalid),
         ("CREATE TABLE t (a INT) WITH (residence = 'here')", ErrorKind::Invalid),
     ] {
@@ -572,4 +577,182 @@ fn what_belongs_on_a_device_is_brought_there_by_the_first_query() {
     assert_eq!(run(all), ["id|true|true"]);
     let text = explain(ExplainMode::Plan).text();
     assert!(text.contains(" resident, 0 B to be moved\n"), "{text}");
+}
+
+/// Two devices, and five segments.
+fn two(spread: &str) -> Place {
+    let settings =
+        [("gpu.min_bytes", "0"), ("gpu.mode", "require"), ("exec.fallback", "error"), ("gpu.spread", spread)];
+    Place::with(FakeDevices::new(&["cuda:0", "cuda:1"]), &settings)
+}
+
+fn both() -> Engine {
+    Engine::Gpu(vec!["cuda:0".into(), "cuda:1".into()])
+}
+
+#[test]
+fn several_devices_give_the_answers_of_one() {
+    let place = two("on");
+    let averages = "SELECT town, avg(amount), count(*), min(id), max(town) FROM facts f JOIN stores s ON f.store = s.store \
+                    GROUP BY town";
+    for sql in [STAR, SUM, ROWS, TOP, averages, "SELECT count(*) FROM facts WHERE id < 0", "SELECT sum(id) FROM facts"]
+    {
+        let expected = place.expected(sql);
+        let before = [0, 1].map(|device| place.devices.devices[device].ran.load(Relaxed));
+        assert_eq!(place.run(sql), expected, "{sql}");
+        let ran = [0, 1].map(|device| place.devices.devices[device].ran.load(Relaxed) - before[device]);
+        // Of nothing that zone maps leave there is nothing to divide.
+        let is_empty = sql.contains("id < 0");
+        assert_eq!(ran, if is_empty { [1, 0] } else { [1, 1] }, "{sql}");
+        let engine = place.session.query().engine();
+        assert_eq!(engine, if is_empty { Engine::Gpu(vec!["cuda:0".into()]) } else { both() }, "{sql}");
+        assert!(place.notices().is_empty(), "{:?}", place.notices());
+    }
+    // What comes of derived relations is prepared once they are there.
+    let derived = "SELECT sum(amount) FROM facts JOIN (SELECT DISTINCT store AS s FROM stores LIMIT 10) ON store = s";
+    assert_eq!(place.run(derived), place.expected(derived));
+}
+
+#[test]
+fn a_plan_over_several_devices_is_told() {
+    let place = two("on");
+    let plan = place.explain(SUM, ExplainMode::Plan);
+    let lines: Vec<String> =
+        plan.text().lines().map(|line| line.trim_matches([' ', '│', '├', '└', '─']).into()).collect();
+    let placed = lines.iter().find(|line| line.starts_with("placed on ")).unwrap();
+    assert!(
+        placed.starts_with("placed on cuda:0,cuda:1 (2 x a device that is none): gpu.mode = 'require'; 0 B resident, ")
+    );
+    assert!(placed.ends_with(" to be moved, 2 kernels to be compiled"), "{placed}");
+    let ran = place.explain(SUM, ExplainMode::Analyze);
+    let groups = find(&ran.plan, "GpuPreAgg");
+    let shares: Vec<_> = groups.shares.iter().map(|share| (share.device.as_str(), share.blocks, share.rows)).collect();
+    assert_eq!(shares, [("cuda:0", 3, 2952), ("cuda:1", 2, 2048)]);
+    let text = ran.text();
+    for line in [
+        "kernels 1.0 ms in 4 launches, ",
+        "cuda:0: 3 blocks, 2,952 rows; 0 B were resident, ",
+        "cuda:1: 2 blocks, 2,048 rows; 0 B were resident, ",
+        " moved there; 2.0 ms, kernels 1.0 ms in 2 launches, ",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    // As the CPU counts.
+    place.run("SET gpu.mode = 'off'");
+    let on_cpu = place.explain(STAR, ExplainMode::Analyze);
+    place.run("SET gpu.mode = 'require'");
+    let star = place.explain(STAR, ExplainMode::Analyze);
+    for (gpu, cpu) in [("GpuPreAgg", "CpuPreAgg"), ("GpuJoin", "CpuJoin"), ("GpuFilter", "CpuFilter")] {
+        let (gpu, cpu) = (find(&star.plan, gpu), find(&on_cpu.plan, cpu));
+        assert_eq!((gpu.rows_in, gpu.rows_out), (cpu.rows_in, cpu.rows_out), "{}", gpu.operator);
+    }
+    let json = star.json();
+    let mut devices = Vec::new();
+    each(&json["plan"], &mut |node| devices.extend(node["devices"].as_array().cloned().unwrap_or_default()));
+    assert_eq!(devices.len(), 2, "{json}");
+    assert_eq!((&devices[1]["name"], &devices[1]["launches"]), (&"cuda:1".into(), &2.into()));
+    // What has no parts runs on one, and EXPLAIN says why; EXPLAIN of who did not ask does not.
+    let distinct = "SELECT count(DISTINCT store), count(DISTINCT kind) FROM facts";
+    let text = place.explain(distinct, ExplainMode::Plan).text();
+    assert!(text.contains("; not on several: several devices cannot run DISTINCT in parts"), "{text}");
+    place.run("SET gpu.spread = 'auto'");
+    assert!(!place.explain(distinct, ExplainMode::Plan).text().contains("not on several"));
+}
+
+#[test]
+fn several_devices_are_taken_where_that_takes_less_time() {
+    let place = two("auto");
+    // As fast as they are, one is enough.
+    place.run(SUM);
+    assert_eq!(place.session.query().engine(), Engine::Gpu(vec!["cuda:0".into()]));
+    for device in &place.devices.devices {
+        *device.rates.lock().unwrap() = onehop_engine::backend::Rates { copy_bytes_per_sec: 1e6, ..FAST };
+    }
+    let text = place.explain(SUM, ExplainMode::Plan).text();
+    assert!(text.contains("placed on cuda:0,cuda:1 "), "{text}");
+    place.run(SUM);
+    assert_eq!(place.session.query().engine(), both());
+    place.run("SET gpu.spread = 'off'");
+    place.run(SUM);
+    assert_eq!(place.session.query().engine(), Engine::Gpu(vec!["cuda:0".into()]));
+    place.run("SET gpu.spread = 'on'");
+    place.run("SET gpu.devices = 'cuda:1'");
+    place.run(SUM);
+    assert_eq!(place.session.query().engine(), Engine::Gpu(vec!["cuda:1".into()]));
+}
+
+#[test]
+fn a_table_is_divided_among_devices() {
+    let place = two("on");
+    let where_it_is = "SELECT device, sum(segments), min(hits) FROM onehop_resident WHERE column_name = 'amount' GROUP BY 1 ORDER BY 1";
+    place.run("ALTER TABLE facts SET (residence = '1, 0')");
+    assert_eq!(place.run("SHOW CREATE TABLE facts")[0].lines().last(), Some("WITH (residence = 'cuda:0,cuda:1')"));
+    assert_eq!(place.run(where_it_is), ["cuda:0|3|0", "cuda:1|2|0"]);
+    let text = place.explain(SUM, ExplainMode::Plan).text();
+    assert!(text.contains(" resident, 0 B to be moved"), "{text}");
+    place.run(SUM);
+    assert_eq!(place.run(where_it_is), ["cuda:0|3|3", "cuda:1|2|2"]);
+    // It belongs on one now, whatever else may be used.
+    place.run("ALTER TABLE facts SET (residence = 'cuda:1')");
+    assert_eq!(place.run(where_it_is), ["cuda:1|5|0"]);
+    place.run(SUM);
+    assert_eq!(place.session.query().engine(), Engine::Gpu(vec!["cuda:1".into()]));
+    let text = place.explain(SUM, ExplainMode::Plan).text();
+    assert!(text.contains("; not on several: all that is to be divided is cuda:1's"), "{text}");
+    place.run("ALTER TABLE facts RESET (residence)");
+    assert!(place.run(where_it_is).is_empty());
+    place.run("LOAD TABLE facts (amount) INTO 'cuda:0,cuda:1'");
+    assert_eq!(place.run(where_it_is), ["cuda:0|3|0", "cuda:1|2|0"]);
+    place.run("EVICT TABLE facts FROM 'cuda:0,cuda:1'");
+    assert!(place.run(where_it_is).is_empty());
+}
+
+#[test]
+fn one_of_several_devices_that_fails_fails_all_of_it() {
+    let place = two("on");
+    let expected = place.expected(STAR);
+    place.devices.devices[1].is(Fault::Fails("the device is lost", 0));
+    let error = place.fails(STAR);
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Device, "cuda:1: the device is lost"));
+    place.run("SET exec.fallback = 'warn'");
+    assert_eq!(place.run(STAR), expected);
+    let why = "not on a GPU after all: cuda:1: the device is lost; the CPU did all of it again, no row had left";
+    assert_eq!(place.notices(), [why]);
+    // One that refuses leaves it to the other.
+    place.devices.devices[1].is(Fault::Refuses("texts"));
+    assert_eq!(place.run(STAR), expected);
+    assert_eq!(place.session.query().engine(), Engine::Gpu(vec!["cuda:0".into()]));
+}
+
+#[test]
+fn partitions_have_devices_of_their_own() {
+    let place = two("on");
+    let make = "CREATE TABLE parts PARTITION BY RANGE (id) (PARTITION low VALUES LESS THAN (1024), \
+                PARTITION high VALUES LESS THAN (MAXVALUE)) WITH (residence = 'low = 1; 0') AS SELECT * FROM facts";
+    place.run(make);
+    let where_it_is =
+        "SELECT device, sum(segments) FROM onehop_resident WHERE column_name = 'amount' GROUP BY 1 ORDER BY 1";
+    assert_eq!(place.run(where_it_is), ["cuda:0|4", "cuda:1|1"]);
+    let definition = place.run("SHOW CREATE TABLE parts").remove(0);
+    assert_eq!(definition.lines().last(), Some("WITH (residence = 'low=cuda:1; cuda:0')"), "{definition}");
+    let sum = "SELECT sum(amount), count(*) FROM parts WHERE kind <> 5";
+    let ran = place.explain(sum, ExplainMode::Analyze);
+    let shares = &find(&ran.plan, "GpuPreAgg").shares;
+    let shares: Vec<_> = shares.iter().map(|share| (share.device.as_str(), share.blocks, share.moved_bytes)).collect();
+    assert_eq!(shares, [("cuda:0", 4, 0), ("cuda:1", 1, 0)]);
+    assert_eq!(place.run(sum), place.expected(sum));
+    // All that is left is in one partition.
+    let low = "SELECT sum(amount) FROM parts WHERE id < 500";
+    assert_eq!(place.run(low), place.expected(low));
+    assert_eq!(place.run("SELECT sum(amount) FROM parts WHERE id < 500"), place.expected(low));
+    place.run("ALTER TABLE parts SET (residence = 'high=cuda:1')");
+    assert_eq!(place.run(where_it_is), ["cuda:1|4"]);
+    place.run("INSERT INTO parts SELECT id, store, kind, amount FROM facts WHERE id < 2048");
+    assert_eq!(place.run(where_it_is), ["cuda:1|5"]);
+    let error = place.fails("ALTER TABLE parts SET (residence = 'higj=cuda:1')");
+    assert_eq!((error.kind(), error.hint()), (ErrorKind::NotFound, Some("did you mean \"high\"?")));
+    let error = place.fails("CREATE TABLE t (a INT) WITH (residence = 'p0=cuda:1')");
+    assert_eq!((error.kind(), error.message()), (ErrorKind::NotFound, "the table has no partition \"p0\""));
+    place.run("DROP TABLE parts");
+    assert!(place.run(where_it_is).is_empty());
 }

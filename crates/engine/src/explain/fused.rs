@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use datafusion::physical_plan::ExecutionPlan;
 use onehop_pipeline::Type;
+use onehop_pipeline::backend::ShareRan;
 use onehop_pipeline::cpu::{SinkFacts, StageTimes, StepRows};
 use onehop_pipeline::ir::{JoinKind, Probe, Step};
 
 use super::tree::scan_facts;
 use super::{
-    DevicePipeline, DeviceScan, EstimateFacts, Facts, GroupFacts, JoinFacts, Node, PipelineTimes, PlacementFacts,
-    RowFacts, Sampled, ScanFacts, TopFacts,
+    DevicePipeline, DeviceScan, DeviceShare, EstimateFacts, Facts, GroupFacts, JoinFacts, Node, PipelineTimes,
+    PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
 };
 use crate::lower::{DerivedInput, DerivedRan, DeviceTimes, Fused, FusedExec, Input, PipelineRan, Scan};
 use crate::place::{Cost, Placed, Placement};
@@ -82,6 +83,7 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
         time: done.map(|done| done.elapsed),
         sampled: done.and_then(|done| sampled(&done.times, done.times.sink)),
         placed: placement_facts(exec.placement()),
+        shares: done.map_or_else(Vec::new, |done| subtree.shares(done)),
         remarks,
         inputs: vec![below],
     }
@@ -128,17 +130,25 @@ impl Subtree<'_> {
             thread_time: ran.times.threads,
             cpu: ran.times.cpu,
             finishing: ran.finishing,
-            device: ran.device.map(|times| DevicePipeline {
-                kernel: times.kernel,
-                launches: times.launches,
-                compiled: times.compiled,
-                read_bytes: times.resident_bytes + times.moved_bytes,
-                returned_bytes: times.returned_bytes,
-                copy_bytes_per_sec: self.device.and_then(Placed::copy_rate),
-                passes: times.passes,
-                streamed: times.streamed,
-            }),
+            device: ran.device.map(|times| on_device(&times, self.device.and_then(Placed::copy_rate))),
         }
+    }
+
+    /// What came of a pipeline on each of several devices.
+    fn shares(&self, ran: &PipelineRan) -> Vec<DeviceShare> {
+        let share = |ShareRan { device, blocks, ran }: &ShareRan| {
+            let rate = self.device.and_then(|placed| placed.copy_rate_of(device));
+            DeviceShare {
+                device: device.clone(),
+                blocks: *blocks,
+                rows: ran.rows,
+                elapsed: ran.elapsed,
+                resident_bytes: ran.resident_bytes,
+                moved_bytes: ran.moved_bytes,
+                pipeline: on_device(&DeviceTimes::from(ran), rate),
+            }
+        };
+        ran.shares.iter().map(share).collect()
     }
 
     /// The last step of a pipeline, above all others and its scan.
@@ -173,6 +183,7 @@ impl Subtree<'_> {
                 time: None,
                 sampled: ran.and_then(|ran| sampled(&ran.times, *ran.times.steps.get(step)?)),
                 placed: None,
+                shares: Vec::new(),
                 remarks: (passes > 1).then_some(remark).into_iter().collect(),
                 inputs: std::iter::once(node).chain(build).collect(),
             };
@@ -229,6 +240,7 @@ impl Subtree<'_> {
             time: ran.map(|ran| ran.elapsed),
             sampled: ran.and_then(|ran| sampled(&ran.times, ran.times.source)),
             placed: None,
+            shares: Vec::new(),
             remarks: Vec::new(),
             inputs: Vec::new(),
         }
@@ -244,6 +256,7 @@ impl Subtree<'_> {
             time: ran.map(|ran| ran.elapsed),
             sampled: pipeline.and_then(|ran| sampled(&ran.times, ran.times.source)),
             placed: None,
+            shares: Vec::new(),
             remarks: ran.map(|ran| format!("{} in memory", bytes(ran.bytes))).into_iter().collect(),
             inputs: self.derived.get(input.number).cloned().into_iter().collect(),
         }
@@ -274,6 +287,19 @@ impl Subtree<'_> {
             build: ran.map(|ran| self.times(ran)),
             collecting: ran.and_then(|ran| sampled(&ran.times, ran.times.sink)),
         }
+    }
+}
+
+fn on_device(times: &DeviceTimes, copy_bytes_per_sec: Option<f64>) -> DevicePipeline {
+    DevicePipeline {
+        kernel: times.kernel,
+        launches: times.launches,
+        compiled: times.compiled,
+        read_bytes: times.resident_bytes + times.moved_bytes,
+        returned_bytes: times.returned_bytes,
+        copy_bytes_per_sec,
+        passes: times.passes,
+        streamed: times.streamed,
     }
 }
 

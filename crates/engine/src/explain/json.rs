@@ -9,8 +9,8 @@ use onehop_pipeline::cpu::TableFacts;
 use serde_json::{Map, Value, json};
 
 use super::{
-    DevicePipeline, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, PlacementFacts,
-    Sampled, ScanFacts, TopFacts,
+    DevicePipeline, DeviceShare, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes,
+    PlacementFacts, Sampled, ScanFacts, TopFacts,
 };
 
 const SCHEMA_VERSION: u64 = 1;
@@ -61,6 +61,9 @@ fn node(node: &Node) -> Value {
     all.extend(node.time.map(|time| ("seconds".to_string(), seconds(time))));
     all.extend(node.sampled.map(|sampled| ("sampled".to_string(), self::sampled(&sampled))));
     all.extend(node.placed.as_ref().map(|placed| ("placement".to_string(), placement(placed))));
+    if !node.shares.is_empty() {
+        all.insert("devices".into(), node.shares.iter().map(share).collect());
+    }
     all.insert("remarks".into(), node.remarks.clone().into());
     all.insert("inputs".into(), node.inputs.iter().map(self::node).collect());
     all.into()
@@ -212,6 +215,19 @@ fn on_device(device: &DevicePipeline) -> Value {
             "waited_seconds": seconds(streamed.waited),
         })),
     })
+}
+
+fn share(share: &DeviceShare) -> Value {
+    let mut value = on_device(&share.pipeline);
+    if let Value::Object(all) = &mut value {
+        all.insert("name".into(), share.device.clone().into());
+        all.insert("blocks".into(), share.blocks.into());
+        all.insert("rows".into(), share.rows.into());
+        all.insert("seconds".into(), seconds(share.elapsed));
+        all.insert("resident_bytes".into(), share.resident_bytes.into());
+        all.insert("moved_bytes".into(), share.moved_bytes.into());
+    }
+    value
 }
 
 fn sampled(sampled: &Sampled) -> Value {

@@ -93,6 +93,8 @@ pub struct Node {
     pub sampled: Option<Sampled>,
     /// Where its pipelines run and why, of the operator that the rows of pipelines come out of, if there was a choice.
     pub placed: Option<PlacementFacts>,
+    /// What came of it on each of several devices, of the operator that the rows of pipelines come out of.
+    pub shares: Vec<DeviceShare>,
     /// What is to be known about it: why it is not fused, or that memory ran out.
     pub remarks: Vec<String>,
     /// Where its rows come from. A join's first is the side that streams through.
@@ -185,6 +187,25 @@ pub struct EstimateFacts {
     pub kept_bytes: u64,
     /// Kernels that nobody has compiled yet.
     pub to_compile: u64,
+}
+
+/// What a pipeline took on one of several devices.
+#[derive(Clone, Debug)]
+pub struct DeviceShare {
+    /// The device.
+    pub device: String,
+    /// Blocks that were to be read there and nowhere else.
+    pub blocks: u64,
+    /// Rows of those that were left when join tables were there.
+    pub rows: u64,
+    /// From its first byte to its answer.
+    pub elapsed: Duration,
+    /// Stored bytes that were in its memory.
+    pub resident_bytes: u64,
+    /// Bytes that were moved there.
+    pub moved_bytes: u64,
+    /// What its kernels took.
+    pub pipeline: DevicePipeline,
 }
 
 /// What a scan took from where, for a device.

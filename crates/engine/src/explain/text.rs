@@ -8,8 +8,8 @@ use onehop_pipeline::backend::{Compiled, Streamed};
 use onehop_segment::AheadFacts;
 
 use super::{
-    DevicePipeline, DeviceScan, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes,
-    PlacementFacts, Sampled, ScanFacts, TopFacts, Totals,
+    DevicePipeline, DeviceScan, DeviceShare, Explanation, Facts, GroupFacts, JoinFacts, Node, PartitionFacts,
+    PipelineTimes, PlacementFacts, Sampled, ScanFacts, TopFacts, Totals,
 };
 use crate::units::{bytes, count, plural, rate, time};
 
@@ -114,6 +114,7 @@ pub(super) fn figures(node: &Node) -> Vec<String> {
         lines.push(done.join(", "));
     }
     lines.extend(pipeline.map(|times| format!("pipeline {}", pipeline_times(&times))));
+    lines.extend(node.shares.iter().map(share));
     lines.extend(node.remarks.iter().cloned());
     lines
 }
@@ -242,6 +243,15 @@ fn pipeline_times(times: &PipelineTimes) -> String {
         let _ = write!(text, ", then {} to put it together", time(times.finishing));
     }
     text
+}
+
+/// What one of several devices did.
+fn share(share: &DeviceShare) -> String {
+    let DeviceShare { device, blocks, rows, elapsed, resident_bytes, moved_bytes, pipeline } = share;
+    let (blocks, rows) = (plural(*blocks, "block"), plural(*rows, "row"));
+    let (resident, moved) = (bytes(*resident_bytes), bytes(*moved_bytes));
+    let times = on_device(pipeline);
+    format!("{device}: {blocks}, {rows}; {resident} were resident, {moved} moved there; {}, {times}", time(*elapsed))
 }
 
 /// What a pipeline's time on a device went to.

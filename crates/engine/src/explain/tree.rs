@@ -53,6 +53,7 @@ pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: 
         rows_out: metrics.as_ref().and_then(|metrics| metrics.output_rows()).map(|rows| rows as u64),
         time: metrics.as_ref().and_then(|metrics| metrics.elapsed_compute()).map(|ns| Duration::from_nanos(ns as u64)),
         placed: None,
+        shares: Vec::new(),
         remarks: reason.map(|reason| format!("not fused: {reason}")).into_iter().collect(),
         inputs,
     }

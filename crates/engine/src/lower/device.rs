@@ -15,7 +15,7 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use futures::StreamExt;
 use futures::stream;
 use onehop_io::Ledger;
-use onehop_pipeline::backend::{Backend, Compiled, Control, DeviceRan, Refusal, Streamed};
+use onehop_pipeline::backend::{Backend, Compiled, Control, DeviceRan, Refusal, Residency, Streamed};
 use onehop_pipeline::cpu::{Execution, ResultColumn};
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult};
 use tokio::sync::mpsc;
@@ -25,7 +25,9 @@ use super::exec::{Leaving, Outcome, PipelineRan, Ran, Run, Stop, StopOnDrop, bat
 use super::input::Input;
 use super::memory;
 use super::node::Fused;
-use crate::place::{Placed, residence};
+use crate::place::Placed;
+use crate::place::homes::{self, Homes};
+use crate::place::residence::{self, Wanted};
 use crate::query::Query;
 use crate::settings::Fallback;
 use crate::{Error, Result};
@@ -55,10 +57,25 @@ pub(super) enum OnDevice {
     Failed(String),
 }
 
+impl From<&DeviceRan> for DeviceTimes {
+    fn from(ran: &DeviceRan) -> Self {
+        Self {
+            kernel: ran.kernel,
+            launches: ran.launches,
+            compiled: ran.compiled,
+            resident_bytes: ran.resident_bytes,
+            moved_bytes: ran.moved_bytes,
+            returned_bytes: ran.returned_bytes,
+            morsels_skipped: ran.morsels_skipped,
+            passes: ran.passes,
+            streamed: ran.streamed,
+        }
+    }
+}
+
 impl From<DeviceRan> for PipelineRan {
     fn from(ran: DeviceRan) -> Self {
-        let DeviceRan { kernel, launches, compiled, resident_bytes, moved_bytes, returned_bytes, .. } = ran;
-        let DeviceRan { morsels_skipped, passes, streamed, .. } = ran;
+        let device = Some(DeviceTimes::from(&ran));
         Self {
             elapsed: ran.elapsed,
             rows: ran.rows,
@@ -68,17 +85,8 @@ impl From<DeviceRan> for PipelineRan {
             table: ran.table,
             top: ran.top,
             passes: 1,
-            device: Some(DeviceTimes {
-                kernel,
-                launches,
-                compiled,
-                resident_bytes,
-                moved_bytes,
-                returned_bytes,
-                morsels_skipped,
-                passes,
-                streamed,
-            }),
+            shares: ran.shares,
+            device,
             ..Self::default()
         }
     }
@@ -178,7 +186,7 @@ impl Run {
             Err(e) => return self.give_up(e, placed.backend.name(), query),
         }
         if let Some(query) = query {
-            query.ran_on(placed.backend.name());
+            query.ran_on(&placed.names());
         }
         let batches = stream::iter(batches).inspect(move |_| {
             let _held = &held;
@@ -206,7 +214,7 @@ impl Run {
         };
         ran.on_device = true;
         if let Some(query) = query {
-            query.ran_on(placed.backend.name());
+            query.ran_on(&placed.names());
         }
         let told = Arc::clone(&self.told);
         let rest = stream::unfold((Some(running), told), |(running, told)| async move {
@@ -267,16 +275,20 @@ impl Run {
 
 /// Brings columns that belong on a device there, where they are not yet: the database has been opened since.
 pub(super) fn bring(fused: &Fused, backend: &Arc<dyn Backend>, query: Option<&Query>, cancelled: &AtomicBool) {
-    let (Some(query), Some(residency)) = (query, backend.residency()) else { return };
-    let belong = fused.scans().filter(|scan| scan.table.entry.residence.as_deref() == Some(backend.name()));
-    for scan in belong {
-        let columns = scan.columns.clone();
-        let loaded = residence::stored(&scan.table, columns).and_then(|stored| {
-            if residency.resident_bytes(&stored) == stored.bytes() {
+    let Some(query) = query else { return };
+    for scan in fused.scans() {
+        let Some(homes) = Homes::of(&scan.table.entry) else { continue };
+        let choices = homes.choices();
+        let mut here = choices.into_iter().filter(|home| homes::belongs_on(home, &**backend));
+        let loaded = here.try_for_each(|home| {
+            let wanted = Wanted { table: &scan.table, columns: &scan.columns, home: Some(home) };
+            let stored = wanted.stored(&scan.columns)?;
+            let home = residence::device(&fused.placing, home)?;
+            let is_there = |residency: &dyn Residency| residency.resident_bytes(&stored) == stored.bytes();
+            if home.residency().is_none_or(is_there) {
                 return Ok(());
             }
-            residence::load(&fused.placing, &fused.cache, &scan.table, &scan.columns, backend, query, cancelled)
-                .map(drop)
+            residence::load(&fused.placing, &fused.cache, wanted, &home, query, cancelled).map(drop)
         });
         // Whatever it was, the query says whether it matters.
         if let Err(e) = loaded {

@@ -25,6 +25,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
+use onehop_pipeline::backend::ShareRan;
 use onehop_pipeline::cpu::{
     Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StageTimes, StepRows,
     TableFacts, TopFacts, Worker,
@@ -122,6 +123,8 @@ pub(crate) struct PipelineRan {
     pub passes: usize,
     /// What it took on a device, if that is where it ran.
     pub device: Option<DeviceTimes>,
+    /// What it took on each of several devices.
+    pub shares: Vec<ShareRan>,
 }
 
 impl PipelineRan {
@@ -697,6 +700,7 @@ impl Run {
             ahead: stage.ahead(),
             passes: 1,
             device: None,
+            shares: Vec::new(),
         };
         Ok((workers, done))
     }

@@ -185,7 +185,7 @@ impl DeviceFit {
             task.await.map_err(|e| Error::from(datafusion::common::DataFusionError::ExecutionJoin(Box::new(e))))?;
         match ran {
             Ok(ran) => {
-                query.ran_on(self.device());
+                query.ran_on(&[self.device()]);
                 Ok(Fitted::Done(learner, Box::new(ran)))
             }
             Err(e) => self.give_up(e, query),

@@ -36,7 +36,7 @@ use super::relation::{Derived, Relation, tables_below};
 use super::tree::{Planned, Planner};
 use super::words::Words;
 use super::{Fusing, Lowered, Refusal, because};
-use crate::place::{self, Placement, Placing, Read};
+use crate::place::{self, Placement, Placing, Read, homes};
 use crate::query::Query;
 use crate::settings::{ExecMode, Fallback};
 
@@ -103,11 +103,13 @@ impl Fused {
         if !self.placing.may_use_devices() {
             return Ok(Placement::default());
         }
-        let belongs = self.inputs.iter().map(|input| match input {
-            Input::Table(scan) => scan.table.entry.residence.as_deref(),
-            Input::Derived(_) => None,
+        let sites = self.inputs.iter().map(|input| match input {
+            Input::Table(Scan { table, plan, .. }) => {
+                homes::sites(&table.entry, &plan.blocks, |place| plan.partition_of(place))
+            }
+            Input::Derived(_) => Vec::new(),
         });
-        let belongs: Vec<Option<&str>> = belongs.collect();
+        let sites = sites.collect();
         let changed = self.scans().find(|scan| !scan.plan.is_settled()).map(|scan| {
             let (fresh, deleted) = (scan.plan.fresh_rows(), scan.plan.deleted_rows());
             let rows = match (fresh, deleted) {
@@ -117,7 +119,7 @@ impl Fused {
             };
             format!("the {rows} of \"{}\", which CHECKPOINT would settle", scan.table.name)
         });
-        let read = Read { stored: self.stored(), belongs: &belongs, changed };
+        let read = Read { stored: self.stored(), sites, changed };
         let placement = place::place(&self.placing, &self.execution, read, threads);
         place::report(&placement, self.placing.mode, self.fallback, query)?;
         Ok(placement)

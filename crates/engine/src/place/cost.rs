@@ -1,8 +1,9 @@
 //! What a subtree will take, here and there.
 //!
 //! ```text
-//! CPU     stored bytes / (measured rate of a thread x threads)
-//! device  launches + bytes to be moved / rate to the device + stored bytes / copy rate + compiling / COMPILED_FOR
+//! CPU      stored bytes / (measured rate of a thread x threads)
+//! device   launches + bytes to be moved / rate to the device + stored bytes / copy rate + compiling / COMPILED_FOR
+//! devices  the one of them that takes longest + JOINING for each
 //! ```
 //! Both read what is on storage alike, so that reading is left out. A kernel is used again by all queries of its shape: one
 //! query bears a part of what it takes to compile. The sum of stages that overlap is more than they take together: the
@@ -14,6 +15,9 @@ use onehop_pipeline::backend::{Estimate, Rates};
 
 /// So many queries are expected to have a shape in common.
 const COMPILED_FOR: u32 = 10;
+
+/// What each of several devices adds: a thread, and its answer, put together with the others.
+const JOINING: Duration = Duration::from_micros(100);
 
 /// What a subtree is estimated to take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +45,16 @@ pub(super) fn of(
         + seconds(estimate.read_bytes, rates.copy_bytes_per_sec)
         + rates.compile.as_secs_f64() * estimate.to_compile as f64 / f64::from(COMPILED_FOR);
     Cost { cpu: on_cpu(reads, cpu_rate, threads), device: duration(device), estimate: *estimate, kept_bytes: 0 }
+}
+
+/// Of several devices that run parts of it at once, as each would take: as long as the last of them, and then it is put together.
+/// What is moved to them goes by ways of their own.
+pub(super) fn together(each: &[Cost], estimate: &Estimate) -> Cost {
+    let last = each.iter().map(|cost| cost.device).max().unwrap_or(Duration::MAX);
+    let joining = JOINING * u32::try_from(each.len()).unwrap_or(u32::MAX);
+    let cpu = each.first().map_or(Duration::MAX, |cost| cost.cpu);
+    let kept_bytes = each.iter().map(|cost| cost.kept_bytes).sum();
+    Cost { cpu, device: last.saturating_add(joining), estimate: *estimate, kept_bytes }
 }
 
 /// What so many stored bytes take so many threads of the CPU.
@@ -89,6 +103,18 @@ mod tests {
             let cost = cost(bytes, resident, to_compile);
             assert_eq!(cost.device < cost.cpu, is_device, "{bytes} {resident} {to_compile}: {cost:?}");
         }
+    }
+
+    #[test]
+    fn several_devices_are_for_what_is_large() {
+        for (bytes, is_spread) in [(1 << 20, false), (100 << 20, false), (10 << 30, true)] {
+            let whole = cost(bytes, bytes, 0);
+            let half = cost(bytes / 2, bytes / 2, 0);
+            let both = together(&[half, half], &whole.estimate);
+            assert_eq!(both.device < whole.device, is_spread, "{bytes}: {both:?} {whole:?}");
+            assert_eq!(both.estimate, whole.estimate);
+        }
+        assert_eq!(together(&[], &Estimate::default()).device, Duration::MAX);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tables in the memory of devices: `residence` in the catalog is a wish that is carried out when rows are committed, or when a
+//! Tables in the memory of devices, of one or divided among several: `residence` in the catalog is a wish that is carried out when rows are committed, or when a
 //! device first runs a query over them; LOAD TABLE and EVICT TABLE are about this process alone.
 //!
 //! Nothing here changes what a table is. A column that cannot be resident, for want of memory or of a device, is read from
@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use onehop_pipeline::backend::{Backend, Control, Loaded, SegmentKey, Stored};
+use onehop_pipeline::spread::Spread;
 use onehop_pipeline::{Budget, Error as PipelineError, SegmentSource, Source};
 use onehop_segment::{BlockCache, BlockList, ColumnType};
 
 use super::Placing;
+use super::homes::Homes;
 use crate::database::Table;
 use crate::query::Query;
-use crate::settings::{DeviceNames, GpuMode};
+use crate::settings::GpuMode;
 use crate::{Error, ErrorKind, Result};
 
 /// What loading a table came to.
@@ -25,11 +27,19 @@ pub(crate) struct LoadedTable {
     pub left_out: Vec<String>,
 }
 
-/// A device by its name.
+/// Devices by their names, as a table's `residence` has them: one of them, or several as one.
 ///
 /// # Errors
-/// [`ErrorKind::Unmet`] if it is not there, or must not be used.
-pub(crate) fn device<'a>(placing: &'a Placing, name: &str) -> Result<&'a Arc<dyn Backend>> {
+/// [`ErrorKind::Unmet`] if one of them is not there, or must not be used.
+pub(crate) fn device(placing: &Placing, names: &[String]) -> Result<Arc<dyn Backend>> {
+    let each: Vec<&Arc<dyn Backend>> = names.iter().map(|name| one(placing, name)).collect::<Result<_>>()?;
+    Ok(match each.as_slice() {
+        [only] => Arc::clone(only),
+        several => Arc::new(Spread::new(several.iter().copied().cloned().collect())),
+    })
+}
+
+fn one<'a>(placing: &'a Placing, name: &str) -> Result<&'a Arc<dyn Backend>> {
     let unmet = |why: String| Error::new(ErrorKind::Unmet, format!("{name} cannot be used: {why}"));
     if placing.mode == GpuMode::Off {
         return Err(unmet("gpu.mode is off".into()).with_hint("SET gpu.mode = 'auto'"));
@@ -49,22 +59,33 @@ pub(crate) fn device<'a>(placing: &'a Placing, name: &str) -> Result<&'a Arc<dyn
     })
 }
 
-/// One device's name, as a table's `residence`.
-pub(crate) fn device_name(text: &str) -> Result<String> {
-    match DeviceNames::parse(text) {
-        Some(DeviceNames::Some(names)) if names.len() == 1 => Ok(names[0].clone()),
-        _ => Err(Error::new(ErrorKind::Invalid, format!("'{text}' is no device")).with_hint("one is called 'cuda:0'")),
-    }
+/// Columns of a table, of all of its segments or of those that belong on some devices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub table: &'a Table,
+    pub columns: &'a [usize],
+    /// All of them, or those that belong there.
+    pub home: Option<&'a [String]>,
 }
 
-/// All blocks of a table, and some of its columns.
-pub(crate) fn stored(table: &Table, columns: Vec<usize>) -> Result<Stored> {
-    let mut blocks = BlockList::default();
-    for file in &table.segments {
-        let segment = file.segment()?;
-        blocks.push_all(segment, 0..segment.blocks());
+impl Wanted<'_> {
+    /// All of their blocks.
+    pub fn stored(&self, columns: &[usize]) -> Result<Stored> {
+        let entry = &self.table.entry;
+        let homes = self.home.and_then(|_| Homes::of(entry));
+        let mut blocks = BlockList::default();
+        for segment in &self.table.segments {
+            let partition = entry.partition_by.as_ref().map(|by| by.name(segment.file.entry.partition));
+            let is_elsewhere =
+                |home: &[String]| homes.as_ref().is_none_or(|homes| homes.of_partition(partition.as_deref()) != home);
+            if self.home.is_some_and(is_elsewhere) {
+                continue;
+            }
+            let segment = segment.segment()?;
+            blocks.push_all(segment, 0..segment.blocks());
+        }
+        Ok(Stored { blocks: Arc::new(blocks), columns: columns.to_vec() })
     }
-    Ok(Stored { blocks: Arc::new(blocks), columns })
 }
 
 /// Loads columns of a table, to stay. Blocks until that is done.
@@ -74,12 +95,12 @@ pub(crate) fn stored(table: &Table, columns: Vec<usize>) -> Result<Stored> {
 pub(crate) fn load(
     placing: &Placing,
     cache: &Arc<BlockCache>,
-    table: &Table,
-    columns: &[usize],
+    wanted: Wanted<'_>,
     backend: &Arc<dyn Backend>,
     query: &Query,
     cancelled: &AtomicBool,
 ) -> Result<LoadedTable> {
+    let Wanted { table, columns, .. } = wanted;
     let mut done = LoadedTable::default();
     let Some(residency) = backend.residency() else {
         return Err(Error::new(ErrorKind::Unmet, format!("{} keeps nothing in its memory", backend.name())));
@@ -89,7 +110,7 @@ pub(crate) fn load(
     let budget = Budget::from(0);
     let control = Control { cancelled, counts_steps: false, ledgers: &ledgers, did_rows: &|_| (), budget: &budget };
     for column in columns {
-        let stored = stored(table, vec![*column])?;
+        let stored = wanted.stored(&[*column])?;
         if stored.blocks.is_empty() {
             continue;
         }
@@ -128,13 +149,14 @@ pub(crate) fn evict(table: &Table, columns: &[usize], backends: &[Arc<dyn Backen
 
 /// Makes a table resident that is to be; what keeps it from that is said. Blocks until it is done.
 pub(crate) fn follow(placing: &Placing, cache: &Arc<BlockCache>, table: &Table, query: &Query, cancelled: &AtomicBool) {
-    let Some(name) = &table.entry.residence else { return };
-    if placing.mode == GpuMode::Off {
-        return;
-    }
+    let Some(homes) = Homes::of(&table.entry).filter(|_| placing.mode != GpuMode::Off) else { return };
     let columns: Vec<usize> = (0..table.schema.fields().len()).collect();
-    let loaded =
-        device(placing, name).and_then(|backend| load(placing, cache, table, &columns, backend, query, cancelled));
+    let bring = |home: &[String]| {
+        let wanted = Wanted { table, columns: &columns, home: Some(home) };
+        let backend = device(placing, home)?;
+        load(placing, cache, wanted, &backend, query, cancelled).map(drop)
+    };
+    let loaded = homes.choices().into_iter().try_for_each(bring);
     if let Err(e) = loaded {
         query.notice(format!("\"{}\" is not resident: {}", table.name, e.message()));
     }

@@ -30,7 +30,7 @@ use crate::database::Commit;
 use crate::error::nearest;
 use crate::load::Target;
 use crate::load::partition::{Router, can_hash};
-use crate::place::residence::device_name;
+use crate::place::homes::Homes;
 use crate::planner;
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
@@ -106,7 +106,11 @@ fn parse_rest(parser: &mut Parser<'_>, exists: IfExists) -> Parsed<Result<Create
         return parser.expected("columns in parentheses, or AS and a query", next);
     }
     let named = new_name(&name).and_then(|name| {
-        let residence = residence.map(|text| device_name(&text)).transpose()?;
+        let residence = residence.map(|text| Homes::parse(&text)).transpose()?;
+        if let Some(homes) = &residence {
+            homes.check(partition_by.as_ref())?;
+        }
+        let residence = residence.map(|homes| homes.to_string());
         Ok(CreateTable { name, exists, columns, constraints, partition_by, cluster_by, residence, query })
     });
     Ok(named)

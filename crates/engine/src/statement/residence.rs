@@ -1,10 +1,13 @@
-//! Tables in the memory of a device.
+//! Tables in the memory of a device, or of several: each segment in that of one of them.
 //!
 //! ```text
 //! ALTER TABLE name SET (residence = 'cuda:0')      it belongs there from now on: what is loaded into it follows
 //! ALTER TABLE name RESET (residence)               it does not, and makes room
 //! LOAD TABLE name [(columns)] INTO 'cuda:0'        now, in this process
 //! EVICT TABLE name [(columns)] [FROM 'cuda:0']     the opposite
+//!
+//! 'cuda:0,cuda:1'                                  several
+//! 'y1997=cuda:0; y1998=cuda:1'                     as a residence, partition by partition
 //! ```
 //! `residence` is a storage parameter of the table, set as PostgreSQL sets those, and part of the catalog: whoever opens the
 //! database finds it. The others change nothing that is stored. They name the table first, as all statements about
@@ -22,7 +25,8 @@ use crate::catalog::Change;
 use crate::database::Table;
 use crate::error::nearest;
 use crate::lower::Fusing;
-use crate::place::residence::{self, LoadedTable};
+use crate::place::homes::{Homes, device_names};
+use crate::place::residence::{self, LoadedTable, Wanted};
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
 
@@ -54,9 +58,9 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let syntax = |e| super::syntax::<()>(Err(e));
     let Some(verb) = parser.maybe_parse(parse_verb).map_err(syntax)? else { return Ok(None) };
     let (name, what) = parse_rest(parser, verb).map_err(syntax)?;
-    let device = |text: &String| residence::device_name(text);
+    let device = |text: &String| device_names(text).map(|names| names.join(","));
     let what = match what {
-        What::Set(Some(text)) => What::Set(Some(device(&text)?)),
+        What::Set(Some(text)) => What::Set(Some(Homes::parse(&text)?.to_string())),
         What::Load { columns, device: text } => What::Load { columns, device: device(&text)? },
         What::Evict { columns, device: Some(text) } => What::Evict { columns, device: Some(device(&text)?) },
         other => other,
@@ -165,7 +169,9 @@ impl Residence {
             What::Evict { columns, device } => {
                 let columns = places(table, &columns)?;
                 let found = context.database.known().devices().map_or(&[][..], |devices| devices.found());
-                let of = found.iter().filter(|backend| device.as_ref().is_none_or(|name| name == backend.name()));
+                let of = found.iter().filter(|backend| {
+                    device.as_ref().is_none_or(|names| names.split(',').any(|name| name == backend.name()))
+                });
                 residence::evict(table, &columns, &of.cloned().collect::<Vec<_>>());
                 Ok(done("EVICT TABLE", None))
             }
@@ -203,6 +209,9 @@ fn places(table: &Table, names: &[String]) -> Result<Vec<usize>> {
 
 /// Says where a table belongs, and brings it there, or lets it go.
 async fn set(table: &Arc<Table>, device: Option<String>, context: &Context<'_>) -> Result<Done> {
+    if let Some(homes) = device.as_deref().map(Homes::parse).transpose()? {
+        homes.check(table.entry.partition_by.as_ref())?;
+    }
     let database = context.database;
     let before = table.entry.residence.clone();
     let writing = database.writing(&context.settings()).await?;
@@ -216,7 +225,9 @@ async fn set(table: &Arc<Table>, device: Option<String>, context: &Context<'_>) 
     if before.is_some() && before != device {
         let found = database.known().devices().map_or(&[][..], |devices| devices.found());
         let columns: Vec<usize> = (0..table.schema.fields().len()).collect();
-        let of: Vec<_> = found.iter().filter(|backend| before.as_deref() == Some(backend.name())).cloned().collect();
+        let homes = before.and_then(|before| Homes::parse(&before).ok()).unwrap_or_default();
+        let had = homes.all();
+        let of: Vec<_> = found.iter().filter(|backend| had.contains(backend.name())).cloned().collect();
         residence::evict(table, &columns, &of);
     }
     follow(&table.name, context).await?;
@@ -250,8 +261,9 @@ async fn load(table: &Arc<Table>, columns: Vec<usize>, device: String, context: 
     let stop = crate::lower::StopOnDrop::default();
     let cancelled = Arc::clone(&stop.0);
     let work = spawn_blocking(move || {
-        let backend = residence::device(&fusing.placing, &device)?;
-        residence::load(&fusing.placing, &fusing.cache, &table, &columns, backend, &query, &cancelled)
+        let backend = residence::device(&fusing.placing, &device_names(&device)?)?;
+        let wanted = Wanted { table: &table, columns: &columns, home: None };
+        residence::load(&fusing.placing, &fusing.cache, wanted, &backend, &query, &cancelled)
     });
     work.await.map_err(|e| Error::from(datafusion::common::DataFusionError::ExecutionJoin(Box::new(e))))?
 }
