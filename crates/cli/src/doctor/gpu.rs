@@ -50,16 +50,17 @@ fn rates(devices: &dyn Devices) -> Vec<Finding> {
         Err(why) => return vec![Finding::warn("gpu_queries", "queries run on the CPU").because(why)],
     };
     let measured = |backend: &Arc<dyn Backend>| match backend.rates() {
-        Ok(rates) => Finding::ok("gpu_queries", measured(backend.name(), &rates)),
+        Ok(rates) => Finding::ok("gpu_queries", measured(backend.name(), &rates, backend.node())),
         Err(e) => Finding::warn("gpu_queries", format!("{} cannot be measured", backend.name())).because(e.to_string()),
     };
     backends.iter().map(measured).collect()
 }
 
-fn measured(name: &str, rates: &Rates) -> String {
+fn measured(name: &str, rates: &Rates, node: Option<u32>) -> String {
     let rate = |rate: f64| format!("{}/s", units::bytes(rate as u64));
+    let node = node.map_or_else(String::new, |node| format!("; NUMA node {node}"));
     format!(
-        "{name}: copies {} in its memory, {} from the host, {} to it; {} for a pipeline of nothing",
+        "{name}: copies {} in its memory, {} from the host, {} to it; {} for a pipeline of nothing{node}",
         rate(rates.copy_bytes_per_sec),
         rate(rates.to_device_bytes_per_sec),
         rate(rates.to_host_bytes_per_sec),
@@ -130,11 +131,10 @@ mod tests {
             launch: std::time::Duration::from_micros(40),
             compile: std::time::Duration::ZERO,
         };
-        assert_eq!(
-            measured("cuda:0", &rates),
-            "cuda:0: copies 4.03 TB/s in its memory, 53.4 GB/s from the host, 9.90 GB/s to it; 0.04 ms for a pipeline of \
-             nothing"
-        );
+        let text = "cuda:0: copies 4.03 TB/s in its memory, 53.4 GB/s from the host, 9.90 GB/s to it; 0.04 ms for a \
+                    pipeline of nothing";
+        assert_eq!(measured("cuda:0", &rates, None), text);
+        assert_eq!(measured("cuda:0", &rates, Some(1)), format!("{text}; NUMA node 1"));
     }
 
     #[test]
