@@ -18,9 +18,9 @@
 //! both, at once, prefetched, units taken, and a bitmap of
 //!   up to 203 KiB in shared memory instead of 40           0.937  1.728  2.712  2.609
 //! ```
-//! A lane with many rows had 31 others wait, which is what queues are for. Whatever has a warp ask for more at once takes
-//! registers, or warps, of which there are none to spare: other warps hide its waiting as it is. A larger bitmap is nearer,
-//! and takes the multiprocessor's cache away from all the rest.
+//! Why, as far as it can be told without a profile: a lane with many rows had 31 others wait, which is what queues are for.
+//! Whatever has a warp ask for more at once takes registers, or warps, of which there are none to spare: other warps hide its
+//! waiting as it is. A larger bitmap is nearer, and takes the multiprocessor's cache away from all the rest.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
