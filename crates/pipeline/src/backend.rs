@@ -198,6 +198,15 @@ impl Stored {
         self.columns.iter().map(|column| self.blocks.stored_bytes(*column)).sum()
     }
 
+    /// Some of its morsels, in runs of one segment each, by the segments' numbers here.
+    pub(crate) fn part<M: Iterator<Item = usize>>(&self, runs: impl IntoIterator<Item = (usize, M)>) -> Self {
+        let mut blocks = BlockList::default();
+        for (segment, morsels) in runs {
+            blocks.push_all(&self.blocks.segments()[segment], morsels.map(|morsel| self.blocks.at(morsel).1));
+        }
+        Self { blocks: Arc::new(blocks), columns: self.columns.clone() }
+    }
+
     /// The runs of morsels that are of one segment.
     pub fn runs(&self) -> Vec<SegmentRun> {
         let run = |run: &BlockRun| SegmentRun {

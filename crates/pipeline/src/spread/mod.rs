@@ -270,10 +270,7 @@ impl<'a> Resident<'a> {
         if self.devices.iter().all(Option::is_none) {
             return Vec::new();
         }
-        let (blocks, segment) = (&self.stored.blocks, &self.stored.blocks.segments()[segment]);
-        let mut list = onehop_segment::BlockList::default();
-        morsels.iter().for_each(|run| list.push_all(segment, run.clone().map(|morsel| blocks.at(morsel).1)));
-        let of = Stored { blocks: Arc::new(list), columns: self.stored.columns.clone() };
+        let of = self.stored.part(morsels.iter().map(|run| (segment, run.clone())));
         let bytes = of.bytes().max(1) as f64;
         let part = |device: &Option<(&dyn Residency, bool)>| match device {
             None => 0.0,

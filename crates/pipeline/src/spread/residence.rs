@@ -39,10 +39,7 @@ impl Residency for Spread {
     /// What is on several of them counts once.
     fn resident_bytes(&self, stored: &Stored) -> u64 {
         let of_run = |run: &onehop_segment::BlockRun| {
-            let mut blocks = onehop_segment::BlockList::default();
-            blocks
-                .push_all(&stored.blocks.segments()[run.segment], run.places.clone().map(|at| stored.blocks.at(at).1));
-            let of = Stored { blocks: Arc::new(blocks), columns: stored.columns.clone() };
+            let of = stored.part([(run.segment, run.places.clone())]);
             self.residencies().map(|residency| residency.resident_bytes(&of)).max().unwrap_or(0)
         };
         stored.blocks.runs().iter().map(of_run).sum()

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use onehop_io::Ledger;
-use onehop_segment::{BlockList, BlockScan, CodeTable, DeletedBlock};
+use onehop_segment::{BlockScan, CodeTable, DeletedBlock};
 
 use crate::backend::Stored;
 use crate::{Block, Domain, Interval, Result, Source};
@@ -54,14 +54,10 @@ impl Share {
 
     /// Where these are stored, of a source that is stored as given.
     pub fn stored(&self, of: &Stored) -> Stored {
-        let mut blocks = BlockList::default();
+        let segment = |morsel: &u32| of.blocks.segment_at(*morsel as usize);
         // A segment's blocks that follow each other are put there in one go.
-        for run in self.morsels.chunk_by(|a, b| of.blocks.segment_at(*a as usize) == of.blocks.segment_at(*b as usize))
-        {
-            let segment = &of.blocks.segments()[of.blocks.segment_at(run[0] as usize)];
-            blocks.push_all(segment, run.iter().map(|morsel| of.blocks.at(*morsel as usize).1));
-        }
-        Stored { blocks: Arc::new(blocks), columns: of.columns.clone() }
+        let runs = self.morsels.chunk_by(|a, b| segment(a) == segment(b));
+        of.part(runs.map(|run| (segment(&run[0]), run.iter().map(|morsel| *morsel as usize))))
     }
 }
 
