@@ -84,9 +84,12 @@ public final class SettingsTest {
         long began = System.nanoTime();
         RadosException e = intercept(RadosException.class, file.toString(),
                 () -> FileSystem.newInstance(URI.create("rados://my_pool"), conf));
-        assertThat(e.toString().split("cannot ", -1)).as("said once: " + e).hasSize(2);
-        // The machines of some tests have no librados.
         assertThat(e.getKind()).isIn("TIMED_OUT", "CLUSTER", "NO_LIBRARY");
+        assertThat(e.toString().split("`rados://my_pool'", -1)).as("said once: " + e).hasSize(2);
+        // The machines of some tests have no librados, where the linker's words are a second "cannot".
+        if (!e.getKind().equals("NO_LIBRARY")) {
+            assertThat(e.toString().split("cannot ", -1)).as("said once: " + e).hasSize(2);
+        }
         assertThat(TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - began)).isLessThan(15);
         assertThat(file.delete()).isTrue();
     }
