@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use arrow::datatypes::{FieldRef, SchemaRef};
 use onehop_ceph::{Authority, Connections};
 use onehop_io::rados::FileSystem;
-use onehop_io::{Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
+use onehop_io::{Hop, Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
 use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::{BlockCache, DeletedRows, Segment};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -107,7 +107,7 @@ struct Inner {
     plans: Plans,
     /// Processes that run functions, for all sessions.
     helpers: Arc<Helpers>,
-    store: Box<dyn CatalogStore>,
+    store: Arc<dyn CatalogStore>,
     /// What is durable.
     snapshot: RwLock<Arc<Snapshot>>,
     /// What the next writer goes on from. Changed in the writer's place only.
@@ -372,8 +372,9 @@ impl Database {
         let (segments, remote, orphans): (Arc<dyn Volume>, _, _) = match place {
             None => (segments()?, None, Orphans::Collect),
             Some(place) => {
-                let mut record =
-                    |place: &SegmentPlace| store.commit(&catalog, &[Change::PutPlace { place: place.clone() }])?.wait();
+                let mut record = |place: &SegmentPlace| {
+                    store.commit(&catalog, &[Change::PutPlace { place: place.clone() }])?.wait().map(drop)
+                };
                 let opened = RemoteSegments::open(place, &catalog, access, &connections, &settings, &mut record);
                 let (remote, orphans) = opened?;
                 let remote = Arc::new(remote);
@@ -411,7 +412,7 @@ impl Database {
                 connections,
                 plans: Plans::default(),
                 helpers: Arc::default(),
-                store,
+                store: Arc::from(store),
                 head: Mutex::new(Arc::clone(&snapshot)),
                 snapshot: RwLock::new(snapshot),
                 writer: Arc::default(),
@@ -464,6 +465,11 @@ impl Database {
     /// The folder of segment files.
     pub(crate) fn segments(&self) -> &Arc<dyn Volume> {
         &self.inner.segments
+    }
+
+    /// The catalog's and fresh rows' store.
+    pub(crate) fn store(&self) -> &Arc<dyn CatalogStore> {
+        &self.inner.store
     }
 
     /// Hot blocks.
@@ -643,11 +649,20 @@ impl Database {
     /// Says where segments lie, before anything else is committed that depends on it.
     fn record_place(&self, before: &Snapshot, place: &SegmentPlace) -> Result<()> {
         let pending = self.inner.store.commit(&before.catalog, &[Change::PutPlace { place: place.clone() }])?;
-        pending.wait().inspect_err(|e| {
+        let waited = pending.wait().inspect_err(|e| {
             if e.kind() != ErrorKind::Resources {
                 self.inner.is_in_doubt.store(true, SeqCst);
             }
-        })
+        });
+        waited.map(drop)
+    }
+
+    /// What the store has written for a commit. In a directory it is a file, by way of the page cache.
+    fn count_written(&self, bytes: usize, ledger: &Ledger) {
+        ledger.moved(Hop::HostToStorage, bytes);
+        if self.inner.path.is_some() {
+            ledger.moved(Hop::HostToHost, bytes);
+        }
     }
 
     /// Shows readers a snapshot that is durable, unless they see a later one already.
@@ -705,29 +720,31 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
-    /// Waits until it is durable, and shows it to readers.
-    pub fn wait_blocking(self) -> Result<()> {
+    /// Waits until it is durable, and shows it to readers. What the store has written for it is counted.
+    pub fn wait_blocking(self, ledger: &Ledger) -> Result<()> {
         let Self { database, pending, after } = self;
-        pending.wait().inspect_err(|e| {
+        let written_bytes = pending.wait().inspect_err(|e| {
             // Without room, nothing has happened.
             if e.kind() != ErrorKind::Resources {
                 database.inner.is_in_doubt.store(true, SeqCst);
             }
         })?;
+        database.count_written(usize::try_from(written_bytes).unwrap_or(usize::MAX), ledger);
         database.publish(after);
         Ok(())
     }
 
     /// The same without keeping the runtime's threads from other work. Dropped, it is still done.
-    pub async fn wait(self) -> Result<()> {
+    pub async fn wait(self, ledger: &Arc<Ledger>) -> Result<()> {
         // A thread that came from outside to wait for one future is none of these: another would only have to be woken, which
         // takes as long as some devices take for a commit.
         let is_from_outside = tokio::task::try_id().is_none()
             && Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
         if is_from_outside {
-            return self.wait_blocking();
+            return self.wait_blocking(ledger);
         }
-        let waiting = tokio::task::spawn_blocking(move || self.wait_blocking()).await;
+        let ledger = Arc::clone(ledger);
+        let waiting = tokio::task::spawn_blocking(move || self.wait_blocking(&ledger)).await;
         waiting.map_err(|e| Error::new(ErrorKind::Internal, format!("a committing task died: {e}")))?
     }
 }

@@ -15,13 +15,15 @@ use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
 
-use crate::database::{Snapshot, Table};
+use crate::catalog::CatalogStore;
+use crate::database::{Database, Snapshot, Table};
 use crate::history::History;
 use crate::place::Known;
 use crate::relation::Relations;
 use crate::scan::SegmentTable;
 use crate::settings::Settings;
-use crate::{Error, ErrorKind, files, planner, system};
+use crate::system::{self, System};
+use crate::{Error, ErrorKind, files, planner};
 
 /// The catalog's name in three-part names.
 pub(crate) const CATALOG: &str = "onehop";
@@ -41,6 +43,7 @@ pub(crate) struct Names {
     settings: Settings,
     history: Arc<History>,
     known: Arc<Known>,
+    store: Arc<dyn CatalogStore>,
     relations: Arc<Relations>,
     /// To plan views and open files with. Its own catalog is not used.
     state: SessionState,
@@ -61,12 +64,20 @@ impl Names {
         mut state: SessionState,
         snapshot: Arc<Snapshot>,
         settings: Settings,
-        history: Arc<History>,
-        known: Arc<Known>,
+        database: &Database,
         relations: Arc<Relations>,
     ) -> SessionState {
-        let names =
-            Self { snapshot, settings, history, known, relations, state: state.clone(), depth: 0, target: None };
+        let names = Self {
+            snapshot,
+            settings,
+            history: Arc::clone(database.history()),
+            known: Arc::clone(database.known()),
+            store: Arc::clone(database.store()),
+            relations,
+            state: state.clone(),
+            depth: 0,
+            target: None,
+        };
         state.register_catalog_list(Arc::new(List(Arc::new(names))));
         state
     }
@@ -131,7 +142,8 @@ impl Names {
         if let Some(text) = self.snapshot.catalog.views.get(name) {
             return Box::pin(self.view(name, text)).await;
         }
-        if let Some(table) = system::table(name, &self.snapshot, &self.settings, &self.history, &self.known)? {
+        let Self { snapshot, settings, history, known, store, .. } = self;
+        if let Some(table) = system::table(name, &System { snapshot, settings, history, known, store: &**store })? {
             return Ok(table);
         }
         if files::is_path(name) {

@@ -261,8 +261,7 @@ impl Session {
         if !snapshot.catalog.functions.is_empty() {
             functions::bind(&snapshot.catalog, self.function_host(query), &mut state)?;
         }
-        let (history, known) = (Arc::clone(self.database.history()), Arc::clone(self.database.known()));
-        Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, history, known, self.relations()))
+        Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, &self.database, self.relations()))
     }
 
     /// What a statement runs functions with.

@@ -1,5 +1,6 @@
 //! System tables: what the engine knows of itself, as rows. `onehop_tables`, `onehop_columns`, `onehop_segments`,
-//! `onehop_settings`, `onehop_queries`, `onehop_resident`, `onehop_models`, `onehop_model_terms`, `onehop_functions`.
+//! `onehop_settings`, `onehop_queries`, `onehop_resident`, `onehop_models`, `onehop_model_terms`, `onehop_functions`,
+//! `onehop_store`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use onehop_pipeline::backend::{Resident, SegmentKey};
 use onehop_segment::EncodingCode;
 
 use crate::Result;
+use crate::catalog::{CatalogStore, StoreReport};
 use crate::database::{Snapshot, Table, TableSegment};
 use crate::functions;
 use crate::history::History;
@@ -24,7 +26,7 @@ use crate::query::Lowering;
 use crate::settings::{Setting, Settings};
 
 /// Their names.
-pub(crate) const NAMES: [&str; 9] = [
+pub(crate) const NAMES: [&str; 10] = [
     "onehop_columns",
     "onehop_functions",
     "onehop_model_terms",
@@ -33,21 +35,28 @@ pub(crate) const NAMES: [&str; 9] = [
     "onehop_resident",
     "onehop_segments",
     "onehop_settings",
+    "onehop_store",
     "onehop_tables",
 ];
 
+/// What system tables are made of.
+#[derive(Clone, Copy)]
+pub(crate) struct System<'a> {
+    pub snapshot: &'a Snapshot,
+    pub settings: &'a Settings,
+    pub history: &'a History,
+    pub known: &'a Known,
+    pub store: &'a dyn CatalogStore,
+}
+
 /// A system table, if that is one's name.
-pub(crate) fn table(
-    name: &str,
-    snapshot: &Snapshot,
-    settings: &Settings,
-    history: &History,
-    known: &Known,
-) -> Result<Option<Arc<dyn TableProvider>>> {
+pub(crate) fn table(name: &str, system: &System<'_>) -> Result<Option<Arc<dyn TableProvider>>> {
+    let System { snapshot, settings, history, known, store } = *system;
     let batch = match name {
         "onehop_tables" => tables(snapshot)?,
         "onehop_columns" => columns(snapshot)?,
         "onehop_segments" => segments(snapshot)?,
+        "onehop_store" => store_table(&store.report())?,
         "onehop_settings" => settings_table(&settings.list())?,
         "onehop_queries" => queries(history)?,
         "onehop_resident" => resident(snapshot, known)?,
@@ -280,6 +289,26 @@ fn resident(snapshot: &Snapshot, known: &Known) -> Result<RecordBatch> {
         ("hits", numbers(rows.iter().map(|row| row.hits)), false),
         ("is_kept", flags(|row| row.is_kept), false),
         ("is_pinned", flags(|row| row.pins > 0), false),
+    ])?)
+}
+
+/// One row: what the store of the catalog and of fresh rows has done since the database was opened, and what it has.
+fn store_table(report: &StoreReport) -> Result<RecordBatch> {
+    let StoreReport { domain, stats } = report;
+    let number = |n: u64| numbers([n]);
+    Ok(RecordBatch::try_from_iter([
+        ("safe_in", text([domain.to_string()])),
+        ("commits", number(stats.transactions)),
+        ("batches", number(stats.batches)),
+        ("changed_pages", number(stats.changed_pages)),
+        ("changed_lines", number(stats.changed_lines)),
+        ("written_bytes", number(stats.backend.written_bytes)),
+        ("flushed_lines", number(stats.backend.flushes)),
+        ("fences", number(stats.backend.fences)),
+        ("checkpoints", number(stats.backend.checkpoints)),
+        ("pages", number(stats.backend.pages)),
+        ("slots", number(stats.backend.slots)),
+        ("free_slots", number(stats.backend.free_slots)),
     ])?)
 }
 

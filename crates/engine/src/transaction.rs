@@ -12,6 +12,8 @@
 
 use std::sync::Arc;
 
+use onehop_io::Ledger;
+
 use crate::catalog::stands_on_nothing;
 use crate::database::{Database, Snapshot};
 use crate::edit::TableEdit;
@@ -166,7 +168,7 @@ impl Transaction {
     }
 
     /// Makes its changes durable.
-    pub async fn commit(self, database: &Database) -> Result<Ended> {
+    pub async fn commit(self, database: &Database, ledger: &Arc<Ledger>) -> Result<Ended> {
         let Self { begun, writing, work, files, stands_on_head, .. } = self;
         let (Some(writing), false) = (writing, work.edits.is_empty()) else { return Ok(Ended::Unchanged) };
         if stands_on_head && database.head(&writing)?.is_of_later_epoch(&begun) {
@@ -175,7 +177,7 @@ impl Transaction {
         let commit = database.edit(writing, &work.edits, &begun)?;
         // Those that were undone to a savepoint are orphans, which the next open collects.
         files.iter().for_each(Target::keep_files);
-        commit.wait().await?;
+        commit.wait(ledger).await?;
         let mut names: Vec<String> = work.edits.into_iter().map(|(name, _)| name).collect();
         names.sort();
         names.dedup();

@@ -160,6 +160,36 @@ async fn only_done(session: &Session, sql: &str) {
 }
 
 #[test]
+fn rows_and_tables_can_go_when_there_is_no_room_at_all() {
+    let (volume, runtime) = (Limited::new(), runtime());
+    let database = open(&volume);
+    runtime.block_on(async {
+        let session = database.session().unwrap();
+        only_done(&session, "CREATE TABLE t (n BIGINT, v VARCHAR)").await;
+        only_done(&session, "CREATE TABLE other (n BIGINT)").await;
+        volume.is_full.store(true, SeqCst);
+        let mut next = 0;
+        for last in ["DELETE FROM t WHERE n % 10 = 3", "TRUNCATE t", "DELETE FROM t", "DROP TABLE t"] {
+            let before = next;
+            while insert(&session, next, 1).await.is_ok() {
+                next += 1;
+            }
+            assert!(next > before, "what {last} comes after has made no room");
+            let there = only(&session, "SELECT count(*) FROM t").await.parse::<u64>().unwrap();
+            // Some rows beside each other, some of many pages, or all.
+            only_done(&session, &format!("DELETE FROM t WHERE n >= {}", next - 20)).await;
+            assert_eq!(only(&session, "SELECT count(*) FROM t").await, (there - 20).to_string());
+            only_done(&session, last).await;
+        }
+        assert!(rows(&session, "SELECT * FROM t").await.is_err());
+        only_done(&session, "INSERT INTO other VALUES (1)").await;
+    });
+    drop(database);
+    let session = open(&volume).session().unwrap();
+    assert_eq!(runtime.block_on(only(&session, "SELECT count(*) FROM other")), "1");
+}
+
+#[test]
 fn who_stands_on_a_commit_that_found_no_room_does_not_commit() {
     let (volume, runtime) = (Limited::new(), runtime());
     let database = open(&volume);

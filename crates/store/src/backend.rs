@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Result;
+use crate::medium::Domain;
 
 /// Bytes of a line.
 pub(crate) const LINE_BYTES: usize = 64;
@@ -102,9 +103,21 @@ pub(crate) enum Content {
     Spilled,
 }
 
+/// Which free slots a batch may take where the medium does not grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Room {
+    /// All but the reserve.
+    #[default]
+    Ordinary,
+    /// All: it is of transactions that make room, and without any to begin with nobody ever could.
+    Reserve,
+}
+
 /// What one commit does: one transaction, or several that become durable together. A page is at most once in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
+    /// Where there is room for it.
+    pub(crate) room: Room,
     /// Pages that are new or changed.
     pub(crate) writes: Vec<Write>,
     /// Pages that are no longer in use; each was.
@@ -147,6 +160,9 @@ pub(crate) trait Backend: Send + Sync + fmt::Debug {
     /// What the medium is called.
     fn name(&self) -> &str;
 
+    /// Where what is committed is safe.
+    fn domain(&self) -> Domain;
+
     /// Pages in use, ascending, as of the last commit. Called before the first commit, and by checks.
     fn pages(&self) -> Vec<PageNo>;
 
@@ -156,11 +172,12 @@ pub(crate) trait Backend: Send + Sync + fmt::Debug {
     /// [`Error::Corrupt`](crate::Error::Corrupt) if its checksum is not that of its bytes.
     fn read(&self, page: PageNo, into: &mut Image) -> Result<()>;
 
-    /// Makes all of `batch` durable. One at a time.
+    /// Makes all of `batch` durable. One at a time. Returns the bytes that were written to the medium for it, work that was put off
+    /// until then included.
     ///
     /// # Errors
     /// [`Error::Full`](crate::Error::Full) and nothing has happened; anything else, and the backend is poisoned.
-    fn commit(&self, batch: &Batch) -> Result<()>;
+    fn commit(&self, batch: &Batch) -> Result<u64>;
 
     /// Keeps bytes of a page that the open transaction has no room for in memory. May be called again for the same page. Not
     /// called while a commit is under way; what was spilled is part of the next commit, or is discarded before it.

@@ -1,4 +1,5 @@
-//! Copying a store, entry by entry in the order of keys: the copy has full pages and no free ones.
+//! Copying a store, entry by entry in the order of keys: the copy has full pages and no free ones. One that somebody else writes to
+//! is copied page by page.
 //!
 //! It grows beside its final name and takes that when it is durable and whole (`rename`): a crash leaves nothing there, or all of it.
 //! What a crash leaves beside it has a name that ends in `.new-` and digits, and may be deleted.
@@ -8,10 +9,14 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
+use crate::backend::Backend;
+use crate::flips::{FlipBackend, FlipOptions, copy_live};
+use crate::medium::File;
 use crate::read::ReadTransaction;
 use crate::store::Store;
 use crate::{Error, Options, Result};
@@ -34,18 +39,25 @@ pub(crate) fn make(
     fill: impl FnOnce(&Store) -> Result<()>,
 ) -> Result<()> {
     let name = path.display().to_string();
+    make_file(path, existing, |beside| {
+        let store = Store::create_in_place(beside, options)?;
+        if existing == Existing::Replace {
+            // Before there is anything in it to be read.
+            take_after(beside, path).map_err(|e| Error::io("give the permissions of the store to", &name, e))?;
+        }
+        fill(&store)?;
+        store.close()
+    })
+}
+
+/// Makes a file at `path` by having `write` make a durable one beside it.
+fn make_file(path: &Path, existing: Existing, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let name = path.display().to_string();
     if existing == Existing::Keep && path.symlink_metadata().is_ok() {
         return Err(Error::io("make", &name, Errno::EXIST));
     }
     let beside = beside(path);
-    let made = Store::create_in_place(&beside, options).and_then(|store| {
-        if existing == Existing::Replace {
-            // Before there is anything in it to be read.
-            take_after(&beside, path).map_err(|e| Error::io("give the permissions of the store to", &name, e))?;
-        }
-        fill(&store)?;
-        store.close()
-    });
+    let made = write(&beside);
     let placed = made.and_then(|()| place(&beside, path, existing).map_err(|e| Error::io("make", &name, e)));
     if placed.is_err() {
         // The first error counts.
@@ -92,6 +104,18 @@ fn place(from: &Path, to: &Path, existing: Existing) -> std::io::Result<()> {
         _ => Path::new("."),
     };
     fs::File::open(directory)?.sync_all()
+}
+
+/// Copies the file at `from` to `to`, while somebody writes to it: page by page, as of one commit.
+///
+/// # Errors
+/// [`Error::Io`] with `AlreadyExists` if there is something at `to`; those of [`copy_live`].
+pub(crate) fn live(from: &Path, to: &Path) -> Result<()> {
+    make_file(to, Existing::Keep, |beside| {
+        let copy = FlipBackend::create(Arc::new(File::create(beside)?), FlipOptions::default())?;
+        copy_live(from, &copy)?;
+        copy.close()
+    })
 }
 
 /// Copies all that `from` sees into an empty store, in one transaction.

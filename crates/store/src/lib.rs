@@ -53,6 +53,7 @@ pub mod explore;
 pub(crate) mod flips;
 pub(crate) mod lines;
 mod lock;
+mod maintenance;
 pub mod medium;
 pub(crate) mod mutant;
 mod options;
@@ -67,14 +68,14 @@ mod write;
 
 pub use backend::BackendStats;
 pub use error::{Error, Result};
-pub use options::{Access, MediumKind, Options};
+pub use options::{Access, CommitBy, Maintenance, MediumKind, Options, Syncs};
 pub use pages::{Durability, Savepoint};
 pub use read::ReadTransaction;
 pub use report::{Report, TreeReport};
 pub use store::{Stats, Store};
 pub use tree::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Value};
 pub use view::{Range, Tree};
-pub use write::{Pending, TreeMut, WriteTransaction};
+pub use write::{Committed, Pending, TreeMut, WriteTransaction};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]

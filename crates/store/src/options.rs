@@ -23,6 +23,36 @@ pub enum MediumKind {
     Pmem,
 }
 
+/// Who does what can wait: checkpoints that are due, and consolidation of pages that lie in two slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Maintenance {
+    /// Commits, when there is no waiting any longer; and whoever calls [`Store::maintain`](crate::Store::maintain).
+    #[default]
+    ByCommits,
+    /// A thread of the store's as well, while nobody commits: later commits find it done, and so does recovery.
+    WhenIdle,
+}
+
+/// How often a commit to a file waits for the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Syncs {
+    /// Once: checksums tell a whole commit from a torn one.
+    #[default]
+    One,
+    /// Twice: what makes the commit count is written when all else is durable.
+    Two,
+}
+
+/// What makes a commit to memory durable; chosen when the store is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CommitBy {
+    /// A record of the journal: one line for three pages.
+    #[default]
+    Journal,
+    /// A word of the super page: one line for each page, and one for the word. It is the paper's alternative, for comparison.
+    SuperPage,
+}
+
 /// How a store is opened. `Options::default()` is a good start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,6 +68,15 @@ pub struct Options {
     /// Memory for versions that were replaced and that live readers still need, in bytes. Past it the oldest reader gets
     /// [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
     pub version_bytes: usize,
+    /// Who does what can wait.
+    pub maintenance: Maintenance,
+    /// On a file: waits of a commit for the device.
+    pub syncs: Syncs,
+    /// On memory, of a store that is made: how commits become durable.
+    pub commit_by: CommitBy,
+    /// On memory: pages that may lie in two slots, so that a commit writes the lines that have changed and no others. More take
+    /// space, fewer are brought together more often; with 0, whole pages are written.
+    pub shadow_pages: u32,
 }
 
 impl Default for Options {
@@ -48,6 +87,10 @@ impl Default for Options {
             cache_bytes: 64 << 20,
             transaction_bytes: 64 << 20,
             version_bytes: 64 << 20,
+            maintenance: Maintenance::default(),
+            syncs: Syncs::default(),
+            commit_by: CommitBy::default(),
+            shadow_pages: 16_384,
         }
     }
 }
@@ -85,6 +128,34 @@ impl Options {
     #[must_use]
     pub fn version_bytes(mut self, bytes: usize) -> Self {
         self.version_bytes = bytes;
+        self
+    }
+
+    /// With what can wait done by these.
+    #[must_use]
+    pub fn maintenance(mut self, maintenance: Maintenance) -> Self {
+        self.maintenance = maintenance;
+        self
+    }
+
+    /// With so many waits of a commit to a file.
+    #[must_use]
+    pub fn syncs(mut self, syncs: Syncs) -> Self {
+        self.syncs = syncs;
+        self
+    }
+
+    /// With commits to memory made durable in this way, if it is new.
+    #[must_use]
+    pub fn commit_by(mut self, commit_by: CommitBy) -> Self {
+        self.commit_by = commit_by;
+        self
+    }
+
+    /// With so many pages of memory in two slots at most.
+    #[must_use]
+    pub fn shadow_pages(mut self, pages: u32) -> Self {
+        self.shadow_pages = pages;
         self
     }
 }

@@ -8,8 +8,9 @@ use crate::copy::{self, Existing};
 use crate::flips::{FlipBackend, FlipOptions};
 use crate::lines::{self, LineBackend};
 use crate::lock::Lock;
-use crate::medium::{Emulation, File, Granularity, Medium, Pmem};
-use crate::options::{Access, MediumKind, Options};
+use crate::maintenance::Maintainer;
+use crate::medium::{Domain, Emulation, File, Granularity, Medium, Pmem};
+use crate::options::{Access, Maintenance, MediumKind, Options};
 use crate::pages::{Limits, Pages, Transaction, Volatile};
 use crate::read::ReadTransaction;
 use crate::report::{self, Report};
@@ -29,6 +30,7 @@ pub struct Store {
 pub(crate) struct Inner {
     pub(crate) pages: Arc<Pages>,
     access: Access,
+    maintainer: Option<Maintainer>,
     /// Let go when all else is over.
     _lock: Option<Lock>,
 }
@@ -36,6 +38,9 @@ pub(crate) struct Inner {
 impl Inner {
     /// Makes durable what was committed for later, and leaves the medium so that opening it again has nothing to recover.
     fn close(&self) -> Result<()> {
+        if let Some(maintainer) = &self.maintainer {
+            maintainer.stop();
+        }
         match self.access {
             Access::ReadOnly => Ok(()),
             Access::ReadWrite => self.pages.close(),
@@ -128,14 +133,14 @@ impl Store {
                 Access::ReadOnly => File::open_read_only(path)?,
             };
             if file.is_empty() && options.access == Access::ReadWrite {
-                return Self::on(create_backend(Arc::new(file))?, options, Some(lock));
+                return Self::on(create_backend(Arc::new(file), options)?, options, Some(lock));
             }
             let medium: Arc<dyn Medium> = match (Superblock::read(&file)?.layout, options.access) {
                 (Layout::Flips, _) => Arc::new(file),
                 (Layout::Lines, Access::ReadWrite) => Arc::new(Pmem::open(path, Emulation::Allowed)?),
                 (Layout::Lines, Access::ReadOnly) => Arc::new(Pmem::open_read_only(path, Emulation::Allowed)?),
             };
-            return Self::on(open_backend(medium, options.access)?, options, Some(lock));
+            return Self::on(open_backend(medium, options)?, options, Some(lock));
         }
     }
 
@@ -160,12 +165,12 @@ impl Store {
         };
         let lock = Lock::acquire(path, Access::ReadWrite)?;
         let options = options.clone().access(Access::ReadWrite);
-        Self::on(create_backend(medium)?, &options, Some(lock))
+        Self::on(create_backend(medium, &options)?, &options, Some(lock))
     }
 
     /// Makes an empty store on an empty medium.
     pub fn create_on(medium: Arc<dyn Medium>, options: &Options) -> Result<Self> {
-        Self::on(create_backend(medium)?, options, None)
+        Self::on(create_backend(medium, options)?, options, None)
     }
 
     /// Opens the store on a medium, which nobody else may have open meanwhile.
@@ -173,7 +178,7 @@ impl Store {
     /// # Errors
     /// [`Error::Unknown`] if it is not a store, [`Error::Corrupt`] if it is damaged.
     pub fn open_on(medium: Arc<dyn Medium>, options: &Options) -> Result<Self> {
-        Self::on(open_backend(medium, options.access)?, options, None)
+        Self::on(open_backend(medium, options)?, options, None)
     }
 
     /// A store on `backend`. A new one gets its tree of trees.
@@ -197,7 +202,11 @@ impl Store {
         if is_new {
             make_catalog(pages.write()?)?;
         }
-        Ok(Self { inner: Arc::new(Inner { pages, access: options.access, _lock: lock }) })
+        let maintainer = match (options.access, options.maintenance) {
+            (Access::ReadWrite, Maintenance::WhenIdle) => Maintainer::of(&pages),
+            (Access::ReadOnly, _) | (_, Maintenance::ByCommits) => None,
+        };
+        Ok(Self { inner: Arc::new(Inner { pages, access: options.access, maintainer, _lock: lock }) })
     }
 
     fn check_access(&self) -> Result<()> {
@@ -275,6 +284,24 @@ impl Store {
         copy::make(path.as_ref(), &Options::default(), Existing::Keep, |copy| copy::copy(&snapshot, copy))
     }
 
+    /// Copies the store in the file at `path` to a new one at `to`, as [`backup`](Self::backup) does, or, if a process has it open for
+    /// writing, page by page, as of one of its commits: neither waits for the other. What is copied may be a commit that was not
+    /// durable yet.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with `AlreadyExists` if there is something at `to`; [`Error::Locked`] if a process writes to it and it lies on
+    /// memory, of which only that process can make a backup; [`Error::Corrupt`] if it is damaged.
+    pub fn backup_file(path: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (path, to) = (path.as_ref(), to.as_ref());
+        match Self::open(path, &Options::default().access(Access::ReadOnly)) {
+            Ok(store) => store.backup(to),
+            Err(Error::Locked { .. }) if Superblock::read(&File::open_read_only(path)?)?.layout == Layout::Flips => {
+                copy::live(path, to)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Makes the file at `path`, which nobody has open, as small as it can be: a copy takes its place, whole or not at all, with
     /// its permissions. It stays on what it lies on, unless `options` say otherwise.
     ///
@@ -309,10 +336,16 @@ impl Store {
     }
 
     /// Does a bounded piece of the work that can wait, and says whether there may be more: for a thread that has nothing else to do.
-    /// Waits as [`checkpoint`](Self::checkpoint) does.
+    /// [`Maintenance::WhenIdle`] has one that does. Waits as [`checkpoint`](Self::checkpoint) does.
     pub fn maintain(&self) -> Result<bool> {
         self.check_access()?;
         self.inner.pages.alone(|backend| backend.maintain())
+    }
+
+    /// Where what is committed is safe. [`Domain::System`] means that it outlives the process and not the machine: what looks like
+    /// persistent memory is mapped from the system's.
+    pub fn domain(&self) -> Domain {
+        self.inner.pages.backend().domain()
     }
 
     /// What it has done since it was opened, and what it has.
@@ -334,19 +367,27 @@ impl Store {
 }
 
 /// Makes an empty store of an empty medium, in the layout for its granularity.
-fn create_backend(medium: Arc<dyn Medium>) -> Result<Arc<dyn Backend>> {
+fn create_backend(medium: Arc<dyn Medium>, options: &Options) -> Result<Arc<dyn Backend>> {
     Ok(match medium.granularity() {
-        Granularity::Line => Arc::new(LineBackend::create(medium, &lines::Options::default())?),
-        Granularity::Page => Arc::new(FlipBackend::create(medium, FlipOptions::default())?),
+        Granularity::Line => Arc::new(LineBackend::create(medium, &of_lines(options))?),
+        Granularity::Page => Arc::new(FlipBackend::create(medium, of_flips(options))?),
     })
 }
 
 /// Opens what is on a medium.
-fn open_backend(medium: Arc<dyn Medium>, access: Access) -> Result<Arc<dyn Backend>> {
+fn open_backend(medium: Arc<dyn Medium>, options: &Options) -> Result<Arc<dyn Backend>> {
     Ok(match Superblock::read(&*medium)?.layout {
-        Layout::Lines => Arc::new(LineBackend::open(medium, &lines::Options::default())?),
-        Layout::Flips => Arc::new(FlipBackend::open(medium, FlipOptions::default(), access)?),
+        Layout::Lines => Arc::new(LineBackend::open(medium, &of_lines(options))?),
+        Layout::Flips => Arc::new(FlipBackend::open(medium, of_flips(options), options.access)?),
     })
+}
+
+fn of_lines(options: &Options) -> lines::Options {
+    lines::Options { commit_by: options.commit_by, shadow_slots: options.shadow_pages, ..lines::Options::default() }
+}
+
+fn of_flips(options: &Options) -> FlipOptions {
+    FlipOptions { syncs: options.syncs, ..FlipOptions::default() }
 }
 
 fn make_catalog(mut transaction: Transaction) -> Result<()> {

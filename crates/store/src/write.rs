@@ -32,14 +32,22 @@ pub struct Pending {
     _store: Arc<Inner>,
 }
 
+/// What it took to make a transaction durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Committed {
+    /// Its share of the bytes that were written to the medium for all that became durable with it.
+    pub written_bytes: u64,
+}
+
 impl Pending {
     /// Waits until it is durable, together with what others commit meanwhile.
     ///
     /// # Errors
     /// [`Error::Full`](crate::Error::Full) and nothing was changed; after any other, what is durable is found out by opening the
     /// store again.
-    pub fn wait(self) -> Result<()> {
-        self.handed.wait()
+    pub fn wait(self) -> Result<Committed> {
+        self.handed.wait().map(|written_bytes| Committed { written_bytes })
     }
 }
 
@@ -103,6 +111,26 @@ impl WriteTransaction {
     /// since: whoever knows what it was by heart has to read it again.
     pub fn epoch(&self) -> u64 {
         lock(&self.transaction).epoch()
+    }
+
+    /// Lets this transaction have the room that a store keeps for those that make some: it takes out more than it puts in. On a
+    /// medium without room it commits where others fail, if it changes few pages: some 20, or a hundredth of a large store.
+    ///
+    /// ```
+    /// # fn main() -> onehop_store::Result<()> {
+    /// let store = onehop_store::Store::memory()?;
+    /// # let transaction = store.write()?;
+    /// # transaction.tree("log")?.insert("a", "b")?;
+    /// # transaction.commit()?;
+    /// let mut transaction = store.write()?;
+    /// transaction.use_reserve();
+    /// transaction.drop_tree("log")?;
+    /// transaction.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn use_reserve(&mut self) {
+        lock(&self.transaction).use_reserve();
     }
 
     /// The names of all trees, in order.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use onehop_io::Volume;
 use onehop_store::medium::File;
-use onehop_store::{Options, Store};
+use onehop_store::{Maintenance, Options, Store};
 
 use super::manifest::{FILE as MANIFEST_FILE, Manifest, NEW_FILE as NEW_MANIFEST_FILE};
 use super::medium;
@@ -88,7 +88,8 @@ impl Files<'_> {
         });
         Ok(match self.place {
             Place::Memory => Store::memory()?,
-            Place::Directory(path) => Store::open(path.join(file), &options)?,
+            // On a volume of somebody else's nothing happens that nobody has asked for.
+            Place::Directory(path) => Store::open(path.join(file), &options.maintenance(Maintenance::WhenIdle))?,
             Place::Volume => Store::open_on(medium::open(self.root, file)?, &options)?,
         })
     }

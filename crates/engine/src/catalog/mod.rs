@@ -23,6 +23,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use arrow::datatypes::{Field, Schema};
+use onehop_store::Stats;
+use onehop_store::medium::Domain;
 use serde::{Deserialize, Serialize};
 
 pub use definition::Definition;
@@ -308,17 +310,17 @@ pub enum Change {
 
 /// A commit that is in order, and not durable yet. Later ones stand on it.
 #[must_use = "a commit is durable when it has been waited for"]
-pub struct Pending(Box<dyn FnOnce() -> Result<()> + Send>);
+pub struct Pending(Box<dyn FnOnce() -> Result<u64> + Send>);
 
 impl Pending {
-    /// One that `wait` waits for.
-    pub fn new(wait: impl FnOnce() -> Result<()> + Send + 'static) -> Self {
+    /// One that `wait` waits for, which says how many bytes were written for it.
+    pub fn new(wait: impl FnOnce() -> Result<u64> + Send + 'static) -> Self {
         Self(Box::new(wait))
     }
 
-    /// Waits until it survives a power failure. After an error it may be durable or not: the caller must not go on, and
-    /// must load again.
-    pub fn wait(self) -> Result<()> {
+    /// Waits until it survives a power failure, and returns its share of what was written for that. After an error it may be
+    /// durable or not: the caller must not go on, and must load again.
+    pub fn wait(self) -> Result<u64> {
         (self.0)()
     }
 }
@@ -327,6 +329,15 @@ impl fmt::Debug for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Pending")
     }
+}
+
+/// What a store says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreReport {
+    /// Where what is committed is safe.
+    pub domain: Domain,
+    /// What it has done and has.
+    pub stats: Stats,
 }
 
 /// Hears of a record: its id or its key's number, and its bytes.
@@ -356,6 +367,9 @@ pub trait CatalogStore: Send + Sync + fmt::Debug {
     /// # Errors
     /// Nothing of it is committed.
     fn commit(&self, next: &Catalog, changes: &[Change]) -> Result<Pending>;
+
+    /// What it has done since it was opened, and what it has.
+    fn report(&self) -> StoreReport;
 
     /// Verifies all that it keeps: each finding is a sentence.
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()>;

@@ -15,7 +15,9 @@ use super::records::{
     SEGMENTS, SegmentRecord, TABLES, TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode,
     encode_text, is_long, name_key, rows_of, segment_key,
 };
-use super::{Catalog, CatalogStore, Change, Hear, Pending, SegmentEntry, SegmentPlace, TableEntry, VectorRows};
+use super::{
+    Catalog, CatalogStore, Change, Hear, Pending, SegmentEntry, SegmentPlace, StoreReport, TableEntry, VectorRows,
+};
 use crate::error::NEWER;
 use crate::{Error, ErrorKind, Result};
 
@@ -211,6 +213,9 @@ impl CatalogStore for StoreCatalog {
         if transaction.epoch() != self.epoch.load(SeqCst) {
             return Err(stands_on_nothing());
         }
+        if changes.iter().all(makes_room) {
+            transaction.use_reserve();
+        }
         if changes.iter().any(is_of_catalog) {
             put_numbers(&transaction, next)?;
         }
@@ -219,11 +224,15 @@ impl CatalogStore for StoreCatalog {
         }
         // Of this commit alone: what becomes of others is told to who waits for those.
         let pending = transaction.commit_later()?;
-        Ok(Pending::new(move || Ok(pending.wait()?)))
+        Ok(Pending::new(move || Ok(pending.wait()?.written_bytes)))
     }
 
     fn is_behind(&self) -> bool {
         self.store.epoch() != self.epoch.load(SeqCst)
+    }
+
+    fn report(&self) -> StoreReport {
+        StoreReport { domain: self.store.domain(), stats: self.store.stats() }
     }
 
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
@@ -247,6 +256,22 @@ pub(crate) fn stands_on_nothing() -> Error {
 fn is_of_catalog(change: &Change) -> bool {
     use Change::{AddRows, DeleteRows, PutPlace, RemoveRows};
     !matches!(change, AddRows { .. } | RemoveRows { .. } | DeleteRows { .. } | PutPlace { .. })
+}
+
+/// Whether a change is one without which nobody could ever make room on a full disk: it takes out more than it puts in, or, as
+/// marks of deleted rows do, comes before something that does.
+fn makes_room(change: &Change) -> bool {
+    use Change::{DeleteRows, DropFunction, DropModel, DropTable, DropView, RemoveRows, RemoveSegments};
+    matches!(
+        change,
+        RemoveRows { .. }
+            | RemoveSegments { .. }
+            | DeleteRows { .. }
+            | DropTable { .. }
+            | DropView { .. }
+            | DropModel { .. }
+            | DropFunction { .. }
+    )
 }
 
 fn put_numbers(transaction: &WriteTransaction, catalog: &Catalog) -> Result<()> {

@@ -270,14 +270,14 @@ impl Training {
         }
     }
 
-    async fn keep(&self, name: &str, model: &Model, learning: &Learning) -> Result<()> {
+    async fn keep(&self, name: &str, model: &Model, learning: &Learning, query: &Query) -> Result<()> {
         let text = model.encode()?;
         let writing = learning.database.writing(&learning.settings).await?;
         let ((), commit) = learning.database.change(writing, |catalog| {
             catalog.models.insert(name.to_string(), text);
             Ok(((), vec![Change::PutModel { name: name.to_string() }]))
         })?;
-        commit.wait().await
+        commit.wait(query.shared_ledger()).await
     }
 }
 
@@ -334,7 +334,7 @@ impl Lesson for Training {
             query.notice(format!("{}: {warning}", self.source.function));
         }
         if let Some(name) = &self.model {
-            self.keep(name, &model, learning).await?;
+            self.keep(name, &model, learning, &query).await?;
         }
         let mut said = format!("rows={}, null_rows={}, passes={}", model.rows, model.skipped_rows, model.iterations);
         if let Some(how) = how {

@@ -104,7 +104,7 @@ async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
     edit.segments = loaded.segments.into_iter().map(|entry| target.segment_file(entry, name)).collect();
     let commit = context.database.edit(writing, &[(name.to_string(), edit)], &seen)?;
     target.keep_files();
-    commit.wait().await?;
+    commit.wait(context.query.shared_ledger()).await?;
     super::residence::follow(name, context).await
 }
 

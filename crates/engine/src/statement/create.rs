@@ -251,7 +251,7 @@ impl CreateTable {
             // Somebody was faster: what was written goes with `target`.
             Committed::Kept => return Ok(done("CREATE TABLE", None)),
         }
-        commit.wait().await?;
+        commit.wait(context.query.shared_ledger()).await?;
         residence::follow(&self.name, context).await?;
         Ok(done("CREATE TABLE", rows))
     }

@@ -106,7 +106,7 @@ impl Drop {
             }
             Ok(((), changes))
         })?;
-        commit.wait().await?;
+        commit.wait(context.query.shared_ledger()).await?;
         let tag = match self.kind {
             Kind::Table => "DROP TABLE",
             Kind::View => "DROP VIEW",

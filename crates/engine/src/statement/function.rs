@@ -140,7 +140,7 @@ impl CreateFunction {
             catalog.functions.insert(name.clone(), text);
             Ok(((), vec![Change::PutFunction { name: name.clone() }]))
         })?;
-        commit.wait().await?;
+        commit.wait(context.query.shared_ledger()).await?;
         Ok(done("CREATE FUNCTION", None))
     }
 

@@ -141,7 +141,7 @@ pub(crate) fn add_segments(
     let writing = database.writing_blocking(settings)?;
     let commit = database.edit(writing, &[(table.name.clone(), edit)], seen)?;
     target.keep_files();
-    commit.wait_blocking()
+    commit.wait_blocking(target.query.shared_ledger())
 }
 
 /// Runs a plan into segments, or, if there are no more than `most_rows`, into memory; sorted by `cluster_by`.

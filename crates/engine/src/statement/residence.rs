@@ -221,7 +221,7 @@ async fn set(table: &Arc<Table>, device: Option<String>, context: &Context<'_>) 
         current.residence = device.clone();
         Ok(((), vec![Change::PutTable { name: table.name.clone() }]))
     })?;
-    commit.wait().await?;
+    commit.wait(context.query.shared_ledger()).await?;
     if before.is_some() && before != device {
         let found = database.known().devices().map_or(&[][..], |devices| devices.found());
         let columns: Vec<usize> = (0..table.schema.fields().len()).collect();

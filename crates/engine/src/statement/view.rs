@@ -59,7 +59,7 @@ impl CreateView {
             catalog.views.insert(self.name.clone(), text);
             Ok(((), vec![Change::PutView { name: self.name.clone() }]))
         })?;
-        commit.wait().await?;
+        commit.wait(context.query.shared_ledger()).await?;
         Ok(done("CREATE VIEW", None))
     }
 }

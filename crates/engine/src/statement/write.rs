@@ -116,7 +116,7 @@ impl Write {
         if let Some(target) = &target {
             target.keep_files();
         }
-        commit.wait().await?;
+        commit.wait(context.query.shared_ledger()).await?;
         let names: Vec<String> = edits.into_iter().map(|(name, _)| name).collect();
         for name in &names {
             residence::follow(name, context).await?;

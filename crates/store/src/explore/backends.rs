@@ -467,7 +467,7 @@ impl<'a, S: Subject> Teller<'a, S> {
     /// Something failed: nothing more may be committed.
     fn verify_refusal(&self) -> Judged<()> {
         let write = Write { page: PageNo(0), content: Content::Image(Arc::new(Image::zeroed())), lines: Lines::ALL };
-        match self.backend.commit(&Batch { writes: vec![write], frees: Vec::new() }) {
+        match self.backend.commit(&Batch { writes: vec![write], frees: Vec::new(), ..Batch::default() }) {
             Err(Error::Poisoned { .. } | Error::Invalid(_)) => Ok(()),
             other => Err(format!("after a failure, another commit is not refused: {other:?}")),
         }

@@ -23,6 +23,15 @@ pub(super) enum Then {
     Close,
 }
 
+/// Who asks for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// A commit, which waits for it.
+    InTheWay,
+    /// Somebody who has nothing else to do, so that waits cost nothing.
+    Idle,
+}
+
 /// A checkpoint writes at most one byte for this many that the chain has written.
 const CHAIN_PER_TABLE: usize = 20;
 /// What a superblock costs, in slots: two copies.
@@ -37,14 +46,14 @@ const SLOTS_PER_CHAIN: u32 = 16;
 impl FlipBackend {
     /// Whether a checkpoint costs little beside what the chain has cost, in bytes and in waits. Where commits are large, the
     /// waits alone would let the chain become much longer than the store: it stays below the number of its pages.
-    pub(super) fn checkpoint_is_due(&self, writer: &Writer) -> bool {
+    pub(super) fn checkpoint_is_due(&self, writer: &Writer, when: When) -> bool {
         let (options, chain) = (&self.options, writer.chain.len());
         let greatest = options.chain_max_slots.max(writer.space.slots() / SLOTS_PER_CHAIN) as usize;
         let in_bytes = CHAIN_PER_TABLE * (writer.tables.to_write(0, self.page_numbers()) + SUPERBLOCK_SLOTS);
         let commits = writer.commit - Body::decode(&writer.superblock.body).commit;
-        let is_cheap = chain >= in_bytes.max(options.chain_min_slots as usize)
+        let waits_are_cheap = chain >= options.chain_min_slots as usize
             && (commits >= COMMITS_PER_WAIT * WAITS || chain as u64 >= writer.tables.used_pages());
-        is_cheap || chain >= greatest
+        chain >= in_bytes && (when == When::Idle || waits_are_cheap) || chain >= greatest
     }
 
     /// Page numbers that there are entries for.

@@ -1,19 +1,24 @@
 //! Commits: 1. slots for all parts, the first of which was reserved, and one to reserve; room for the next checkpoint is kept
-//! besides, so that it never fails for lack of space; 2. the parts, those that lie side by side by one write; 3. a fence: the
+//! besides, so that it never fails for lack of space, and so is a reserve, for commits that make room; 2. the parts, those that lie side by side by one write; 3. a fence: the
 //! commit is durable; 4. the table in memory, and slots of versions that nobody can ask for any more are free.
 //!
 //! Until 2 nothing has changed, and the commit may fail as [`Error::Full`].
 
 use std::sync::PoisonError;
 
+use super::checkpoint::{Then, When};
 use super::slot::{
     Entry, HEADER_FREES, Header, Kind, LIST_FREES, LIST_SPILLS, Spill, encode_frees, encode_page, encode_spills,
 };
 use super::table::Tables;
-use super::{FlipBackend, RUN_SLOTS, Syncs, Writer, pages_limit};
-use crate::backend::{Batch, Content, Image, PageNo, SLOT_BYTES};
+use super::{FlipBackend, RUN_SLOTS, Writer, pages_limit};
+use crate::backend::{Batch, Content, Image, PageNo, Room, SLOT_BYTES};
 use crate::mutant::skips;
+use crate::options::Syncs;
 use crate::{Error, Result};
+
+/// The reserve is this fraction of all slots, where that is more than its least.
+const SLOTS_PER_RESERVE: u32 = 64;
 
 /// What one link of a commit holds.
 enum Part<'a> {
@@ -36,8 +41,8 @@ impl FlipBackend {
             self.forget_spilled(writer);
             return Ok(());
         }
-        if self.checkpoint_is_due(writer) {
-            self.write_checkpoint(writer, super::checkpoint::Then::GoOn)?;
+        if self.checkpoint_is_due(writer, When::InTheWay) {
+            self.write_checkpoint(writer, Then::GoOn)?;
         }
         let spills = spills_of(self, writer, batch)?;
         let (parts, header_frees) = self.parts_of(batch, &spills);
@@ -45,7 +50,7 @@ impl FlipBackend {
         let pages = pages.max(self.page_numbers());
         let tables = writer.tables.to_write(batch.writes.len() + batch.frees.len(), pages);
         // A part for each, of which the first has its slot; the slot to reserve; and what the next checkpoint takes.
-        self.make_room(writer, parts.len() + tables + 2)?;
+        self.make_room(writer, parts.len() + tables + 2, batch.room)?;
         // How many pages there may be depends on the slots, which are as many now as after the commit.
         self.verify_numbers(writer, batch)?;
         let released_early = skips("flips.commit.keep-replaced");
@@ -80,7 +85,7 @@ impl FlipBackend {
             Some(entry) => entry.slot,
             None => {
                 let tables = writer.tables.to_write(0, self.page_numbers());
-                self.make_room(writer, 1 + tables + 2)?;
+                self.make_room(writer, 1 + tables + 2, Room::Ordinary)?;
                 self.take(writer, 1)?[0]
             }
         };
@@ -110,11 +115,17 @@ impl FlipBackend {
         Ok(slots)
     }
 
-    /// Sees to it that `count` slots are free: makes the medium longer, or, if it cannot be, frees what the chain holds.
-    fn make_room(&self, writer: &mut Writer, count: usize) -> Result<()> {
+    /// Sees to it that `count` slots are free, and the reserve, if `room` spares it: makes the medium longer, or, if it cannot
+    /// be, frees what the chain holds.
+    fn make_room(&self, writer: &mut Writer, count: usize, room: Room) -> Result<()> {
+        let count = count
+            + match room {
+                Room::Ordinary => self.options.reserve_min_slots.max(writer.space.slots() / SLOTS_PER_RESERVE) as usize,
+                Room::Reserve => 0,
+            };
         match self.grow_for(writer, count) {
             Err(Error::Full { .. }) if !writer.chain.is_empty() => {
-                self.write_checkpoint(writer, super::checkpoint::Then::GoOn)?;
+                self.write_checkpoint(writer, Then::GoOn)?;
                 self.grow_for(writer, count)
             }
             done => done,

@@ -50,6 +50,7 @@
 mod check;
 mod checkpoint;
 mod commit;
+mod live;
 mod recover;
 mod slot;
 mod space;
@@ -61,14 +62,15 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+pub(crate) use self::live::copy_live;
 use self::slot::{Entry, Kind, Slot};
 use self::space::{SlotSet, Space};
 use self::table::Tables;
 use crate::backend::{Backend, BackendStats, Batch, Image, LINE_BYTES, Lines, PageNo, SLOT_BYTES};
 use crate::bytes::{u32_at, u64_at};
-use crate::medium::Medium;
+use crate::medium::{Domain, Medium};
 use crate::mutant::skips;
-use crate::options::Access;
+use crate::options::{Access, Syncs};
 use crate::superblock::{BODY_BYTES, SUPERBLOCKS_END, Superblock};
 use crate::{Error, Result};
 
@@ -81,16 +83,6 @@ const PAGES_MIN: u64 = 65_536;
 /// Slots that are written at once at most, if they lie side by side.
 const RUN_SLOTS: usize = 64;
 
-/// How often a commit waits for the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Syncs {
-    /// Once: checksums tell a whole commit from a torn one.
-    #[default]
-    One,
-    /// Twice: what makes the commit count is written when all else is durable.
-    Two,
-}
-
 /// How a file is used. Only `uuid` is kept in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlipOptions {
@@ -100,6 +92,8 @@ pub(crate) struct FlipOptions {
     pub(crate) uuid: Option<[u8; 16]>,
     /// Slots that a new store has room for.
     pub(crate) initial_slots: u32,
+    /// Slots that are kept free for commits that make room, or a 64th of all if that is more.
+    pub(crate) reserve_min_slots: u32,
     /// Slots by which it grows at least.
     pub(crate) growth_min_slots: u32,
     /// Slots by which it grows at most, unless one commit needs more. In between, it is a quarter of what it has.
@@ -115,7 +109,8 @@ impl Default for FlipOptions {
         Self {
             syncs: Syncs::One,
             uuid: None,
-            initial_slots: 32,
+            initial_slots: 64,
+            reserve_min_slots: 32,
             growth_min_slots: 32,
             growth_max_slots: 65_536,
             chain_min_slots: 256,
@@ -132,6 +127,8 @@ impl FlipOptions {
             syncs,
             uuid: Some([7; 16]),
             initial_slots: 12,
+            // Slots are written again as soon as they may be, which is what crashes are to meet.
+            reserve_min_slots: 0,
             growth_min_slots: 4,
             growth_max_slots: 4,
             chain_min_slots: 3,
@@ -309,6 +306,10 @@ impl Backend for FlipBackend {
         self.medium.name()
     }
 
+    fn domain(&self) -> Domain {
+        self.medium.domain()
+    }
+
     fn pages(&self) -> Vec<PageNo> {
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
         (0..).map(PageNo).zip(pages.iter()).filter(|(_, entry)| !entry.is_none()).map(|(page, _)| page).collect()
@@ -330,10 +331,11 @@ impl Backend for FlipBackend {
         }
     }
 
-    fn commit(&self, batch: &Batch) -> Result<()> {
+    fn commit(&self, batch: &Batch) -> Result<u64> {
         let mut writer = self.writer()?;
+        let before = writer.stats.written_bytes;
         let result = self.write_commit(&mut writer, batch);
-        self.poisoning(result)
+        self.poisoning(result).map(|()| writer.stats.written_bytes - before)
     }
 
     fn spill(&self, page: PageNo, image: &Image, _lines: Lines) -> Result<()> {
@@ -367,7 +369,7 @@ impl Backend for FlipBackend {
 
     fn maintain(&self) -> Result<bool> {
         let mut writer = self.writer()?;
-        if !self.checkpoint_is_due(&writer) {
+        if !self.checkpoint_is_due(&writer, checkpoint::When::Idle) {
             return Ok(false);
         }
         let result = self.write_checkpoint(&mut writer, checkpoint::Then::GoOn);

@@ -308,9 +308,9 @@ pub(super) fn damaged(medium: &dyn Medium, reason: String) -> Error {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::layout::CommitBy;
     use super::*;
     use crate::medium::{Granularity, Memory};
+    use crate::options::CommitBy;
 
     const UUID: [u8; 16] = [4; 16];
 

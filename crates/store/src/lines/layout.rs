@@ -16,6 +16,7 @@ use super::superpage::{self, Word};
 use crate::backend::{LINE_BYTES, PageNo, SLOT_BYTES};
 use crate::bytes::{u32_at, u64_at};
 use crate::medium::Medium;
+use crate::options::CommitBy;
 use crate::superblock::{BODY_BYTES, MOST_COUNTED, SUPERBLOCKS_END};
 use crate::{Error, Result};
 
@@ -26,15 +27,6 @@ pub(super) type Slot = u32;
 pub(super) const MOST_SLOTS: u64 = 1 << 30;
 /// Bytes of a table entry.
 pub(super) const ENTRY_BYTES: usize = 8;
-
-/// What makes a commit durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CommitBy {
-    /// A record of the journal: one line for three pages.
-    Journal,
-    /// A word of the super page: one line for each page, and one for the word.
-    SuperPage,
-}
 
 /// What was chosen when the store was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -87,10 +87,10 @@ pub(super) fn read(medium: &dyn Medium, geometry: Geometry, salt: u32, first: Sl
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::layout::CommitBy;
     use super::*;
     use crate::backend::PageNo;
     use crate::medium::{Granularity, Memory};
+    use crate::options::CommitBy;
 
     #[test]
     fn items_come_back_from_as_many_slots_as_they_take_and_damage_shows() {

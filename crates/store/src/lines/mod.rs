@@ -43,13 +43,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::backend::{Backend, BackendStats, Batch, Image, Lines, PageNo};
-use crate::medium::Medium;
+use crate::medium::{Domain, Medium};
 use crate::mutant::skips;
+use crate::options::CommitBy;
 use crate::superblock::random_uuid;
 use crate::{Error, Result};
 
 use checksum::Checksum;
-pub(crate) use layout::CommitBy;
 use layout::Geometry;
 use table::Place;
 use writer::Writer;
@@ -63,6 +63,8 @@ pub(crate) struct Options {
     pub(crate) ring_records: u32,
     /// Slots by which a store grows, of 4,096 bytes, a multiple of 8; when a store is made.
     pub(crate) region_slots: u32,
+    /// Slots that are kept free for commits that make room.
+    pub(crate) reserve_slots: u32,
     /// Pages that may lie in pairs of slots. More take space, fewer are consolidated more often: 0 writes whole pages.
     pub(crate) shadow_slots: u32,
     /// The name of the store among all stores; when a store is made.
@@ -75,6 +77,7 @@ impl Default for Options {
             commit_by: CommitBy::Journal,
             ring_records: 16_384,
             region_slots: 512,
+            reserve_slots: 32,
             shadow_slots: 16_384,
             uuid: random_uuid(),
         }
@@ -85,7 +88,14 @@ impl Default for Options {
 impl Options {
     /// Of a store so small that what takes thousands of commits elsewhere happens after a few.
     pub(crate) fn tiny() -> Self {
-        Self { commit_by: CommitBy::Journal, ring_records: 12, region_slots: 8, shadow_slots: 3, uuid: [7; 16] }
+        Self {
+            commit_by: CommitBy::Journal,
+            ring_records: 12,
+            region_slots: 8,
+            reserve_slots: 0,
+            shadow_slots: 3,
+            uuid: [7; 16],
+        }
     }
 }
 
@@ -191,6 +201,10 @@ impl Backend for LineBackend {
         self.medium.name()
     }
 
+    fn domain(&self) -> Domain {
+        self.medium.domain()
+    }
+
     fn pages(&self) -> Vec<PageNo> {
         self.map.read().unwrap_or_else(PoisonError::into_inner).pages().map(|(page, _)| page).collect()
     }
@@ -200,8 +214,11 @@ impl Backend for LineBackend {
         self.read_place(page, map.place(page), into)
     }
 
-    fn commit(&self, batch: &Batch) -> Result<()> {
-        self.write(|writer, map| writer.commit(map, batch))
+    fn commit(&self, batch: &Batch) -> Result<u64> {
+        self.write(|writer, map| {
+            let before = writer.stats.written_bytes;
+            writer.commit(map, batch).map(|()| writer.stats.written_bytes - before)
+        })
     }
 
     fn spill(&self, page: PageNo, image: &Image, lines: Lines) -> Result<()> {

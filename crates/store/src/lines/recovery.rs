@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::clock::Clock;
 use super::journal::{Item, Journal, Scanned};
-use super::layout::{Body, CommitBy, ENTRY_BYTES, Geometry, Slot};
+use super::layout::{Body, ENTRY_BYTES, Geometry, Slot};
 use super::superpage::{self, SuperPage};
 use super::table::{Entry, PairEntry, Place};
 use super::writer::{Writer, slots_of};
@@ -25,6 +25,7 @@ use super::{Map, Options};
 use crate::backend::{BackendStats, LINE_BYTES, PageNo, SLOT_BYTES, SLOT_LINES};
 use crate::medium::Medium;
 use crate::mutant::skips;
+use crate::options::CommitBy;
 use crate::superblock::{BODY_BYTES, Layout, SUPERBLOCKS_END, Superblock};
 use crate::{Error, Result};
 
@@ -117,6 +118,7 @@ pub(super) fn open(medium: &Arc<dyn Medium>, options: &Options) -> Result<Recove
         medium: medium.clone(),
         geometry,
         shadow_slots: options.shadow_slots as usize,
+        reserve_slots: options.reserve_slots as usize,
         superblock,
         epoch: body.epoch,
         is_begun: false,

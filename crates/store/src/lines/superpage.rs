@@ -184,9 +184,9 @@ fn decode_line(salt: u32, line: &[u8; LINE_BYTES]) -> Option<(PageNo, Place)> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::layout::CommitBy;
     use super::*;
     use crate::medium::{Granularity, Memory};
+    use crate::options::CommitBy;
 
     #[test]
     fn the_word_decides_and_other_epochs_do_not_count() {

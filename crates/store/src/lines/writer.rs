@@ -6,14 +6,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::Map;
 use super::clock::Clock;
 use super::journal::{Item, Journal};
-use super::layout::{Body, CommitBy, Geometry, MOST_SLOTS, Slot};
+use super::layout::{Body, Geometry, MOST_SLOTS, Slot};
 use super::list;
 use super::shadow::{self, Staged};
 use super::superpage::{self, SuperPage};
 use super::table::{Entry, PairEntry, Place};
-use crate::backend::{BackendStats, Batch, Content, Image, LINE_BYTES, Lines, PageNo, SLOT_LINES};
+use crate::backend::{BackendStats, Batch, Content, Image, LINE_BYTES, Lines, PageNo, Room, SLOT_LINES};
 use crate::medium::Medium;
 use crate::mutant::skips;
+use crate::options::CommitBy;
 use crate::superblock::Superblock;
 use crate::{Error, Result};
 
@@ -31,6 +32,8 @@ pub(super) struct Writer {
     pub(super) medium: Arc<dyn Medium>,
     pub(super) geometry: Geometry,
     pub(super) shadow_slots: usize,
+    /// Slots that are for commits that make room.
+    pub(super) reserve_slots: usize,
     pub(super) superblock: Superblock,
     pub(super) epoch: u64,
     /// Whether this opening has begun its epoch, so that records may be written.
@@ -103,8 +106,10 @@ impl Writer {
         let lists = if self.is_list(most_items) { list::slots_for(most_items) } else { 0 };
         let most_pages = 2 * batch.writes.len() + batch.frees.len();
         self.begin_epoch(map)?;
+        let spared = self.spared(batch.room);
         loop {
-            let needed = lists + batch.writes.iter().filter(|write| self.may_need_slot(map, write.page)).count();
+            let needed =
+                spared + lists + batch.writes.iter().filter(|write| self.may_need_slot(map, write.page)).count();
             let pairs = self.clock.len();
             self.make_room(map, needed, batch.writes.iter().map(|write| write.page).max())?;
             // If pairs were consolidated for it, pages of the batch among them need a slot now, too.
@@ -125,6 +130,14 @@ impl Writer {
         // What was spilled and is not in the batch was freed again by the same transaction.
         self.discard_spilled();
         Ok(())
+    }
+
+    /// Free slots that are not for a commit.
+    fn spared(&self, room: Room) -> usize {
+        match room {
+            Room::Ordinary => self.reserve_slots,
+            Room::Reserve => 0,
+        }
     }
 
     /// Whether writing a page may take a free slot.
@@ -425,7 +438,8 @@ impl Writer {
 
     /// Writes lines of the open transaction's page beside the committed ones.
     pub(super) fn spill(&mut self, map: &RwLock<Map>, page: PageNo, image: &Image, lines: Lines) -> Result<()> {
-        self.make_room(map, usize::from(self.may_need_slot(map, page)), Some(page))?;
+        let needed = usize::from(self.may_need_slot(map, page)) + self.spared(Room::Ordinary);
+        self.make_room(map, needed, Some(page))?;
         let (place, spilled) = (read(map).place(page), self.spilled.remove(&page));
         let may_pair = self.clock.len() + self.spilled.len() < self.shadow_slots;
         let staged = self.write_page(place, spilled, page, image, lines, may_pair)?;

@@ -25,7 +25,8 @@ use super::allocator::Allocator;
 use super::cache::{Cache, Held, PageMap, Verify};
 use super::snapshots::{Garbage, Snapshots};
 use super::transaction::{Change, State, Transaction};
-use crate::backend::{Backend, Batch, Content, Image, Lines, PageNo, Write};
+use crate::backend::{Backend, Batch, Content, Image, Lines, PageNo, Room, Write};
+use crate::maintenance::Activity;
 use crate::{Error, Result};
 
 /// A leader waits for others for this part of the time that a batch takes.
@@ -69,6 +70,7 @@ pub(crate) struct Pages {
     generation: AtomicU64,
     /// How often that was for lack of room, so that it is known what is durable. Changes with it.
     epoch: AtomicU64,
+    activity: Activity,
 }
 
 /// The writer's place.
@@ -112,8 +114,8 @@ pub(crate) struct LastGroup {
     pub(crate) lines: u64,
 }
 
-/// What has become of a group, once that is known.
-pub(crate) type Outcome = Arc<OnceLock<Result<()>>>;
+/// What has become of a group, once that is known: bytes written, for each of its transactions.
+pub(crate) type Outcome = Arc<OnceLock<Result<u64>>>;
 
 /// Transactions that become durable together.
 #[derive(Debug, Default)]
@@ -121,6 +123,8 @@ struct Group {
     pages: PageMap<Merged>,
     last: u64,
     transactions: u64,
+    /// The reserve is for groups all of whose transactions may use it: with one that takes room, it would be gone.
+    room: Room,
     outcome: Outcome,
     /// The floor of snapshots before this group raised it.
     floor_before: Option<u64>,
@@ -181,11 +185,17 @@ impl Pages {
             handed_over: Condvar::new(),
             generation: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
+            activity: Activity::default(),
         })
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
+    }
+
+    /// What is told to a thread that does what can wait.
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     /// Begins a transaction, when the one before has been handed over.
@@ -316,7 +326,7 @@ impl Pages {
     /// Hands over what `transaction` changed, gives back the writer's place, and waits until it is durable.
     pub(super) fn commit(&self, transaction: &mut Transaction) -> Result<()> {
         let (outcome, _) = self.hand_over(transaction)?;
-        self.wait_for(&outcome)
+        self.wait_for(&outcome).map(drop)
     }
 
     /// The same without waiting, unless what waits would take too much memory, or keep readers from beginning.
@@ -348,6 +358,7 @@ impl Pages {
         let number = commits.last;
         let mut group = commits.waiting.take().unwrap_or_default();
         group.last = number;
+        group.room = if group.transactions == 0 { transaction.room } else { group.room.min(transaction.room) };
         group.transactions += 1;
         self.merge(&mut group, transaction, number);
         let outcome = Arc::clone(&group.outcome);
@@ -377,7 +388,7 @@ impl Pages {
     /// What kept the last that was handed over from becoming durable.
     pub(crate) fn sync(&self) -> Result<()> {
         match self.last_outcome() {
-            Some(outcome) => self.wait_for(&outcome),
+            Some(outcome) => self.wait_for(&outcome).map(drop),
             None => self.refuse_if_poisoned(),
         }
     }
@@ -389,8 +400,9 @@ impl Pages {
         }
     }
 
-    /// Waits until it is known what has become of a group, and makes it durable if nobody else does.
-    pub(crate) fn wait_for(&self, outcome: &OnceLock<Result<()>>) -> Result<()> {
+    /// Waits until it is known what has become of a group, and makes it durable if nobody else does. Returns a transaction's share of
+    /// the bytes that were written.
+    pub(crate) fn wait_for(&self, outcome: &OnceLock<Result<u64>>) -> Result<u64> {
         let mut commits = lock(&self.commits);
         loop {
             if let Some(outcome) = outcome.get() {
@@ -471,7 +483,7 @@ impl Pages {
             }
         }
         let _abandoned = Abandoned(self, &group);
-        let mut batch = Batch::default();
+        let mut batch = Batch { room: group.room, ..Batch::default() };
         for (&page, merged) in &group.pages {
             match &merged.content {
                 Some(content) => {
@@ -487,13 +499,13 @@ impl Pages {
         batch.frees.sort_unstable();
         let is_empty = batch.writes.is_empty() && batch.frees.is_empty();
         let began = Instant::now();
-        let committed = if is_empty { Ok(()) } else { self.backend.commit(&batch) };
+        let committed = if is_empty { Ok(0) } else { self.backend.commit(&batch) };
         let took = began.elapsed();
         let lines = batch.writes.iter().map(|write| u64::from(write.lines.count())).sum();
         let latest = LastGroup { transactions: group.transactions, pages: batch.writes.len() as u64, lines };
         drop(batch);
         match committed {
-            Ok(()) => {
+            Ok(written_bytes) => {
                 self.cache.set_durable(group.last);
                 self.drop_garbage(&self.snapshots.advance(group.last));
                 let mut commits = lock(&self.commits);
@@ -502,7 +514,9 @@ impl Pages {
                 commits.pages += latest.pages;
                 commits.lines += latest.lines;
                 (commits.latest, commits.latest_took) = (latest, took);
-                let _ = group.outcome.set(Ok(()));
+                let _ = group.outcome.set(Ok(written_bytes / group.transactions.max(1)));
+                drop(commits);
+                self.activity.committed();
             }
             Err(error @ Error::Full { .. }) => self.fail(&group, &error, After::GoOn),
             Err(error) => self.fail(&group, &error, After::Refuse),
@@ -551,7 +565,7 @@ impl Pages {
     /// What keeps it from that; what was lost for lack of room is closed without.
     pub(crate) fn close(&self) -> Result<()> {
         let waiting = lock(&self.commits).waiting.as_ref().map(|group| Arc::clone(&group.outcome));
-        let handed_over = waiting.map_or(Ok(()), |outcome| self.wait_for(&outcome));
+        let handed_over = waiting.map_or(Ok(()), |outcome| self.wait_for(&outcome).map(drop));
         let closed = self.alone(|backend| {
             let mut commits = lock(&self.commits);
             if !commits.is_closed {

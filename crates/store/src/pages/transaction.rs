@@ -14,7 +14,7 @@ use super::Source;
 use super::allocator::Allocator;
 use super::cache::{NEWEST, PageMap};
 use super::group::{Outcome, Pages};
-use crate::backend::{Image, Lines, PageNo, SLOT_BYTES};
+use crate::backend::{Image, Lines, PageNo, Room, SLOT_BYTES};
 use crate::{Error, Result};
 
 /// Pages spilled at a time.
@@ -83,6 +83,8 @@ pub(crate) struct Transaction {
     pub(super) changes: PageMap<Change>,
     pub(super) generation: u64,
     epoch: u64,
+    /// Which room it may take.
+    pub(super) room: Room,
     /// It has spilled, and leads until it ends.
     pub(super) is_leader: bool,
     /// What made a change stop half-way: it cannot be committed.
@@ -104,6 +106,11 @@ impl Transaction {
         self.epoch
     }
 
+    /// Lets it have the room that is kept for those that make some.
+    pub(crate) fn use_reserve(&mut self) {
+        self.room = Room::Reserve;
+    }
+
     pub(super) fn new(pages: Arc<Pages>, allocator: Allocator, generation: u64, epoch: u64) -> Self {
         Self {
             pages,
@@ -111,6 +118,7 @@ impl Transaction {
             changes: PageMap::default(),
             generation,
             epoch,
+            room: Room::default(),
             is_leader: false,
             failure: None,
             steps: Vec::new(),
@@ -426,9 +434,9 @@ pub(crate) struct Handed {
 }
 
 impl Handed {
-    /// Waits until it is durable, or known to be lost.
-    pub(crate) fn wait(&self) -> Result<()> {
-        self.outcome.as_ref().map_or(Ok(()), |outcome| self.pages.wait_for(outcome))
+    /// Waits until it is durable, or known to be lost. Returns its share of the bytes that were written.
+    pub(crate) fn wait(&self) -> Result<u64> {
+        self.outcome.as_ref().map_or(Ok(0), |outcome| self.pages.wait_for(outcome))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{Backend, BackendStats, Batch, Content, Image, Lines, PageNo, SLOT_BYTES};
+use crate::medium::Domain;
 use crate::{Error, Result};
 
 /// Pages in memory.
@@ -34,6 +35,10 @@ impl Backend for Volatile {
         "memory"
     }
 
+    fn domain(&self) -> Domain {
+        Domain::Process
+    }
+
     fn pages(&self) -> Vec<PageNo> {
         self.lock().pages.keys().copied().collect()
     }
@@ -42,7 +47,7 @@ impl Backend for Volatile {
         Self::copy(page, &self.lock().pages, into)
     }
 
-    fn commit(&self, batch: &Batch) -> Result<()> {
+    fn commit(&self, batch: &Batch) -> Result<u64> {
         let mut kept = self.lock();
         for write in &batch.writes {
             let image = match &write.content {
@@ -63,7 +68,8 @@ impl Backend for Volatile {
         kept.stats.written_bytes += (batch.writes.len() * SLOT_BYTES) as u64;
         kept.stats.pages = kept.pages.len() as u64;
         kept.stats.slots = kept.stats.pages;
-        Ok(())
+        // There is no medium.
+        Ok(0)
     }
 
     fn spill(&self, page: PageNo, image: &Image, _lines: Lines) -> Result<()> {

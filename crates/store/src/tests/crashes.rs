@@ -11,9 +11,10 @@ use std::sync::Arc;
 use crate::backend::Backend;
 use crate::explore::backends::Simulated;
 use crate::explore::{CrashImage, Durability as Model, Event, Explorer, Limits, Progress, Random};
-use crate::flips::{FlipBackend, FlipOptions, Syncs};
+use crate::flips::{FlipBackend, FlipOptions};
 use crate::lines::{self, LineBackend};
 use crate::medium::{LineDurability, SectorDurability, SimFile, SimPmem};
+use crate::options::Syncs;
 use crate::{Access, Durability, Error, Options, Result, Store};
 
 /// All trees.

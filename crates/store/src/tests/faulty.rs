@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crate::backend::{Backend, BackendStats, Batch, Image, Lines, PageNo};
+use crate::medium::Domain;
 use crate::pages::Volatile;
 use crate::{Error, Options, Result, Store};
 
@@ -50,6 +51,10 @@ impl Backend for Faulty {
         "faulty"
     }
 
+    fn domain(&self) -> Domain {
+        Domain::Process
+    }
+
     fn pages(&self) -> Vec<PageNo> {
         self.inner.pages()
     }
@@ -58,7 +63,7 @@ impl Backend for Faulty {
         self.inner.read(page, into)
     }
 
-    fn commit(&self, batch: &Batch) -> Result<()> {
+    fn commit(&self, batch: &Batch) -> Result<u64> {
         self.commits.fetch_add(1, SeqCst);
         let mut is_shut = self.gate.is_shut.lock().unwrap();
         while *is_shut {

@@ -134,6 +134,108 @@ fn a_backup_is_one_commit_while_a_writer_goes_on() {
 }
 
 #[test]
+fn a_file_is_backed_up_while_another_handle_writes_to_it() {
+    let (directory, path) = directory();
+    let store = Store::open(&path, &Options::default()).unwrap();
+    const ACCOUNTS: u32 = 2_000;
+    let account = |n: u32| (n % ACCOUNTS).to_be_bytes();
+    let put = |keys: &[(u32, u64)]| {
+        let transaction = store.write().unwrap();
+        let mut tree = transaction.tree("accounts").unwrap();
+        for (key, amount) in keys {
+            // So long that there are many pages.
+            let mut value = vec![0; 200];
+            value[..8].copy_from_slice(&amount.to_le_bytes());
+            tree.insert(account(*key), value).unwrap();
+        }
+        drop(tree);
+        transaction.commit().unwrap();
+    };
+    let amount = |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap());
+    put(&(0..ACCOUNTS).map(|n| (n, 1_000)).collect::<Vec<_>>());
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let copies = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0_u32.. {
+                if is_over.load(std::sync::atomic::Ordering::SeqCst) {
+                    return;
+                }
+                // From one account to another, with checkpoints and growth in between.
+                let (from, to) = (round * 7, round * 7 + 1_001);
+                let read = store.read().unwrap().tree("accounts").unwrap();
+                let of = |n| amount(&read.get(account(n)).unwrap().unwrap());
+                put(&[(from, of(from) - 1), (to, of(to) + 1)]);
+                match round % 200 {
+                    50 => store.checkpoint().unwrap(),
+                    100 => fill(&store, 0..2_000),
+                    150 => {
+                        let mut transaction = store.write().unwrap();
+                        transaction.drop_tree("t").unwrap();
+                        transaction.commit().unwrap();
+                    }
+                    _ => {}
+                }
+            }
+        });
+        let copies: Vec<PathBuf> = (0..12).map(|n| directory.path().join(format!("copy-{n}"))).collect();
+        let done: Vec<_> = copies.iter().map(|copy| Store::backup_file(&path, copy)).collect();
+        is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+        done.into_iter().for_each(|done| done.unwrap());
+        copies
+    });
+    for copy in &copies {
+        let store = Store::open(copy, &Options::default()).unwrap();
+        let report = store.check().unwrap();
+        assert!(report.is_sound(), "{report}");
+        let tree = store.read().unwrap().tree("accounts").unwrap();
+        let sum: u64 = tree.iter().map(|entry| amount(entry.unwrap().value())).sum();
+        assert_eq!((tree.len().unwrap(), sum), (u64::from(ACCOUNTS), 1_000 * u64::from(ACCOUNTS)));
+    }
+    let again = Store::backup_file(&path, &copies[0]).unwrap_err();
+    assert!(matches!(again, Error::Io { .. }), "{again}");
+    drop(store);
+    // With nobody there it is as any backup.
+    let last = directory.path().join("last");
+    Store::backup_file(&path, &last).unwrap();
+    assert!(Store::open(&last, &Options::default()).unwrap().check().unwrap().is_sound());
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2 + copies.len());
+}
+
+#[test]
+fn damage_is_not_taken_for_somebody_who_writes() {
+    let (directory, path) = directory();
+    let store = Store::open(&path, &Options::default()).unwrap();
+    fill(&store, 0..2_000);
+    store.checkpoint().unwrap();
+    let copy = directory.path().join("copy");
+    Store::backup_file(&path, &copy).unwrap();
+    std::fs::remove_file(&copy).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    for at in (0..whole.len()).step_by(whole.len() / 60) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        // In place: the lock is the file's.
+        std::fs::write(&path, &bytes).unwrap();
+        match Store::backup_file(&path, &copy) {
+            // Of what is free, or there twice.
+            Ok(()) => {
+                holds(&Store::open(&copy, &Options::default()).unwrap(), 0..2_000);
+                std::fs::remove_file(&copy).unwrap();
+            }
+            Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{error}"),
+        }
+        assert!(!copy.exists());
+    }
+    std::fs::write(&path, &whole).unwrap();
+    // Of mapped memory only its own process knows what is where.
+    let memory = directory.path().join("memory");
+    let mapped = Store::open(&memory, &Options::default().medium(MediumKind::Pmem)).unwrap();
+    fill(&mapped, 0..10);
+    assert!(matches!(Store::backup_file(&memory, &copy), Err(Error::Locked { .. })));
+    mapped.backup(&copy).unwrap();
+}
+
+#[test]
 fn compaction_gives_space_back() {
     let (directory, path) = directory();
     let options = Options::default();

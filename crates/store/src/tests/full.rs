@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::backend::Backend;
 use crate::explore::Random;
-use crate::flips::{FlipBackend, FlipOptions, Syncs};
+use crate::flips::{FlipBackend, FlipOptions};
 use crate::lines::{self, LineBackend};
 use crate::medium::{Granularity, Limited, Medium};
+use crate::options::Syncs;
 use crate::{Access, Durability, Error, Options, Result, Store};
 
 const LAYOUTS: [Granularity; 2] = [Granularity::Page, Granularity::Line];
@@ -20,21 +21,38 @@ fn options() -> Options {
 }
 
 fn create(medium: &Arc<Limited>, options: &Options) -> Store {
+    create_with(medium, options, 0)
+}
+
+/// With so many slots in reserve.
+fn create_with(medium: &Arc<Limited>, options: &Options, reserve: u32) -> Store {
     let medium = Arc::clone(medium);
     let backend: Arc<dyn Backend> = match medium.granularity() {
-        Granularity::Page => Arc::new(FlipBackend::create(medium, FlipOptions::tiny(Syncs::One)).unwrap()),
-        Granularity::Line => Arc::new(LineBackend::create(medium, &lines::Options::tiny()).unwrap()),
+        Granularity::Page => Arc::new(FlipBackend::create(medium, of_flips(reserve)).unwrap()),
+        Granularity::Line => Arc::new(LineBackend::create(medium, &of_lines(reserve)).unwrap()),
     };
     Store::on(backend, options, None).unwrap()
 }
 
 fn open(medium: &Arc<Limited>, options: &Options) -> Result<Store> {
+    open_with(medium, options, 0)
+}
+
+fn open_with(medium: &Arc<Limited>, options: &Options, reserve: u32) -> Result<Store> {
     let medium = Arc::clone(medium);
     let backend: Arc<dyn Backend> = match medium.granularity() {
-        Granularity::Page => Arc::new(FlipBackend::open(medium, FlipOptions::tiny(Syncs::One), Access::ReadWrite)?),
-        Granularity::Line => Arc::new(LineBackend::open(medium, &lines::Options::tiny())?),
+        Granularity::Page => Arc::new(FlipBackend::open(medium, of_flips(reserve), Access::ReadWrite)?),
+        Granularity::Line => Arc::new(LineBackend::open(medium, &of_lines(reserve))?),
     };
     Store::on(backend, options, None)
+}
+
+fn of_flips(reserve: u32) -> FlipOptions {
+    FlipOptions { reserve_min_slots: reserve, ..FlipOptions::tiny(Syncs::One) }
+}
+
+fn of_lines(reserve: u32) -> lines::Options {
+    lines::Options { reserve_slots: reserve, ..lines::Options::tiny() }
 }
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -78,6 +96,9 @@ fn put(store: &Store, map: &mut Map, key: &[u8], value: Vec<u8>) -> Result<()> {
 fn change(store: &Store, map: &Map, random: &mut Random) -> Result<(crate::WriteTransaction, Map)> {
     let mut after = map.clone();
     let mut transaction = store.write()?;
+    if random.below(3) == 0 {
+        transaction.use_reserve();
+    }
     let savepoint = transaction.savepoint()?;
     for step in 0..[1, 2, 6, 25][random.below(4) as usize] {
         let key = format!("{:03}", random.below(60)).into_bytes();
@@ -102,7 +123,8 @@ fn change(store: &Store, map: &Map, random: &mut Random) -> Result<(crate::Write
 fn a_store_without_room_loses_nothing_and_goes_on() {
     for (layout, seed) in LAYOUTS.into_iter().flat_map(|layout| (0..20).map(move |seed| (layout, seed))) {
         let (medium, mut random, mut map) = (Limited::new(layout), Random::new(seed), Map::new());
-        let mut store = create(&medium, &options());
+        let reserve = seed as u32 % 3;
+        let mut store = create_with(&medium, &options(), reserve);
         let mut refusals = 0;
         for _ in 0..150 {
             medium.limit([0, 0, 4096, 3 * 4096, 9 * 4104][random.below(5) as usize]);
@@ -116,7 +138,7 @@ fn a_store_without_room_loses_nothing_and_goes_on() {
                     } else {
                         std::mem::forget(store)
                     }
-                    store = open(&medium, &options()).unwrap();
+                    store = open_with(&medium, &options(), reserve).unwrap();
                 }
                 3 => {
                     let later = change(&store, &map, &mut random).and_then(|(transaction, after)| {
@@ -141,7 +163,83 @@ fn a_store_without_room_loses_nothing_and_goes_on() {
         put(&store, &mut map, b"last", vec![1; 20_000]).unwrap();
         holds(&store, &map);
         store.close().unwrap();
-        holds(&open(&medium, &options()).unwrap(), &map);
+        holds(&open_with(&medium, &options(), reserve).unwrap(), &map);
+    }
+}
+
+#[test]
+fn room_is_kept_for_those_who_make_some() {
+    for layout in LAYOUTS {
+        let medium = Limited::new(layout);
+        let store = Store::create_on(Arc::clone(&medium) as Arc<dyn Medium>, &Options::default()).unwrap();
+        let mut map = Map::new();
+        medium.limit(0);
+        let mut next = 0_u32;
+        let mut fill = |map: &mut Map| {
+            while has_room(put(&store, map, &next.to_be_bytes(), vec![7; 900])) {
+                next += 1;
+            }
+        };
+        for round in 0..5 {
+            fill(&mut map);
+            holds(&store, &map);
+            // More than one page of them, and not those beside each other.
+            let gone: Vec<Vec<u8>> = map.keys().step_by(map.len() / 8).cloned().collect();
+            let remove = |reserve: bool| -> Result<()> {
+                let mut transaction = store.write()?;
+                if reserve {
+                    transaction.use_reserve();
+                }
+                for key in &gone {
+                    assert!(transaction.tree("t")?.remove(key)?);
+                }
+                transaction.commit()
+            };
+            assert!(!has_room(remove(false)), "{layout:?}, round {round}");
+            assert!(has_room(remove(true)), "{layout:?}, round {round}");
+            gone.iter().for_each(|key| drop(map.remove(key)));
+            holds(&store, &map);
+            // All of it may go, however much it is: what is freed needs little room.
+            let mut transaction = store.write().unwrap();
+            transaction.use_reserve();
+            transaction.drop_tree("t").unwrap();
+            if round % 2 == 0 {
+                transaction.commit().unwrap();
+                map.clear();
+            } else {
+                transaction.abort();
+                let few: Vec<Vec<u8>> = map.keys().take(map.len() / 2).cloned().collect();
+                for key in few.chunks(20) {
+                    let mut transaction = store.write().unwrap();
+                    transaction.use_reserve();
+                    key.iter().for_each(|key| assert!(transaction.tree("t").unwrap().remove(key).unwrap()));
+                    transaction.commit().unwrap();
+                    key.iter().for_each(|key| drop(map.remove(key)));
+                }
+            }
+            holds_if_any(&store, &map);
+        }
+        // Who takes room along with those who make some does not get what is kept for them.
+        fill(&mut map);
+        let transaction = store.write().unwrap();
+        transaction.tree("t").unwrap().insert([9; 5], vec![1; 5_000]).unwrap();
+        let taking = transaction.commit_later().unwrap();
+        let mut transaction = store.write().unwrap();
+        transaction.use_reserve();
+        let first = map.keys().next().unwrap().clone();
+        assert!(transaction.tree("t").unwrap().remove(&first).unwrap());
+        let making = transaction.commit_later().unwrap();
+        assert!(!has_room(making.wait()) && !has_room(taking.wait()));
+        holds(&store, &map);
+    }
+}
+
+/// As [`holds`], also of a store whose tree was dropped.
+fn holds_if_any(store: &Store, map: &Map) {
+    if map.is_empty() {
+        assert!(store.read().unwrap().trees().unwrap().is_empty() && store.check().unwrap().is_sound());
+    } else {
+        holds(store, map);
     }
 }
 

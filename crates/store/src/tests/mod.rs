@@ -5,6 +5,7 @@ mod faulty;
 mod files;
 mod full;
 mod groups;
+mod maintenance;
 mod misuse;
 mod model;
 mod snapshots;

@@ -321,7 +321,7 @@ fn a_tree_bent_into_a_ring_ends_in_an_error() {
         .into_iter()
         .map(|(page, image)| Write { page: PageNo(page), content: Content::Image(Arc::new(image)), lines: Lines::ALL })
         .collect();
-    backend.commit(&Batch { writes, frees: vec![] }).unwrap();
+    backend.commit(&Batch { writes, frees: vec![], ..Batch::default() }).unwrap();
     let store = Store::on(backend, &crate::Options::default(), None).unwrap();
     let tree = store.read().unwrap().tree("t").unwrap();
     let misplaced = tree.get([5]).unwrap_err().to_string();

@@ -3,8 +3,9 @@
 use super::{Flips, seed, workloads};
 use crate::explore::backends::{Depth, Step, Story, explore, random_steps, tell, tell_failing};
 use crate::explore::{Counts, CrashImage, Event, Explorer, Limits, Random};
-use crate::flips::{FlipOptions, Syncs};
+use crate::flips::FlipOptions;
 use crate::medium::{SectorDurability, SimFile};
+use crate::options::Syncs;
 
 /// All crashes of `steps`.
 pub(super) fn exploring(subject: &Flips, steps: &[Step], limits: Limits) -> Result<[Counts; 2], String> {

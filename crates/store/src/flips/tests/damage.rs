@@ -7,9 +7,10 @@ use crate::Error;
 use crate::backend::SLOT_BYTES;
 use crate::explore::backends::{Damage, Step, Story, damaged, misplaced, tell, truncated};
 use crate::explore::{CrashImage, Event};
-use crate::flips::{FlipBackend, FlipOptions, Syncs};
+use crate::flips::{FlipBackend, FlipOptions};
 use crate::medium::SimFile;
 use crate::options::Access;
+use crate::options::Syncs;
 
 /// Enough slots for the story not to grow.
 const FEW_SLOTS: u32 = 20;

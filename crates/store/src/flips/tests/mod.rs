@@ -116,7 +116,9 @@ fn a_commit_of_one_page_is_one_write_of_a_slot_and_one_fence() {
         let backend = FlipBackend::create(medium, FlipOptions::default()).unwrap();
         let before = backend.stats();
         for i in 0..100_u64 {
-            backend.commit(&Batch { writes: vec![write((i % 7) as u32, i)], frees: vec![] }).unwrap();
+            backend
+                .commit(&Batch { writes: vec![write((i % 7) as u32, i)], frees: vec![], ..Batch::default() })
+                .unwrap();
         }
         let after = backend.stats();
         assert_eq!(after.written_bytes - before.written_bytes, 100 * 4096);
@@ -144,11 +146,11 @@ fn checkpoints_of_many_tables_leave_no_slot_behind() {
     let medium = Arc::new(Memory::new(Granularity::Page));
     let backend = FlipBackend::create(Arc::clone(&medium) as Arc<dyn Medium>, options).unwrap();
     let far = (slot::FANOUT * slot::FANOUT) as u32 + 7;
-    backend.commit(&Batch { writes: vec![write(far, 0)], frees: vec![] }).unwrap();
+    backend.commit(&Batch { writes: vec![write(far, 0)], frees: vec![], ..Batch::default() }).unwrap();
     for round in 0..4_u64 {
         // Two tables that have the table above them in common, of two that there are.
         let writes = [0, slot::FANOUT as u32].map(|page| write(page, round)).into();
-        backend.commit(&Batch { writes, frees: vec![] }).unwrap();
+        backend.commit(&Batch { writes, frees: vec![], ..Batch::default() }).unwrap();
         backend.checkpoint().unwrap();
         backend.check(&mut |found| panic!("{found}")).unwrap();
     }
@@ -163,10 +165,10 @@ fn how_many_pages_there_may_be_depends_on_the_slots_after_the_commit() {
     let slots = backend.stats().slots as u32 + FIRST_SLOT;
     let beyond = pages_limit(slots) as u32 + 100;
     let writes = |page| (0..64).chain([page]).map(|page| write(page, 1)).collect();
-    backend.commit(&Batch { writes: writes(beyond), frees: vec![] }).unwrap();
-    let nonsense = backend.commit(&Batch { writes: writes(u32::MAX), frees: vec![] });
+    backend.commit(&Batch { writes: writes(beyond), frees: vec![], ..Batch::default() }).unwrap();
+    let nonsense = backend.commit(&Batch { writes: writes(u32::MAX), frees: vec![], ..Batch::default() });
     assert!(matches!(nonsense, Err(Error::Invalid(_))), "{nonsense:?}");
-    backend.commit(&Batch { writes: writes(2), frees: vec![PageNo(beyond)] }).unwrap();
+    backend.commit(&Batch { writes: writes(2), frees: vec![PageNo(beyond)], ..Batch::default() }).unwrap();
     backend.check(&mut |found| panic!("{found}")).unwrap();
 }
 
@@ -174,7 +176,11 @@ fn how_many_pages_there_may_be_depends_on_the_slots_after_the_commit() {
 fn readers_meet_a_writer() {
     let backend = FlipBackend::create(Arc::new(Memory::new(Granularity::Page)), FlipOptions::tiny(Syncs::One)).unwrap();
     backend
-        .commit(&Batch { writes: (0..8).map(|page| write(page, u64::from(page))).collect(), frees: vec![] })
+        .commit(&Batch {
+            writes: (0..8).map(|page| write(page, u64::from(page))).collect(),
+            frees: vec![],
+            ..Batch::default()
+        })
         .unwrap();
     std::thread::scope(|scope| {
         for reader in 0..2 {
@@ -195,7 +201,7 @@ fn readers_meet_a_writer() {
         }
         for round in 0..4000_u64 {
             let writes = vec![write(4 + (round % 4) as u32, 100 + round)];
-            backend.commit(&Batch { writes, frees: vec![] }).unwrap();
+            backend.commit(&Batch { writes, frees: vec![], ..Batch::default() }).unwrap();
             if round % 100 == 0 {
                 backend.checkpoint().unwrap();
             }

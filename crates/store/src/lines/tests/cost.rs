@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::{CommitBy, LineBackend, Options};
+use super::super::{LineBackend, Options};
 use crate::backend::{Backend, BackendStats, Batch, Content, Image, LINE_BYTES, Lines, PageNo, Write};
 use crate::explore::CrashImage;
 use crate::medium::{Emulation, Granularity, Limited, Medium, Memory, Pmem, SimPmem};
+use crate::options::CommitBy;
 use crate::{Error, Result};
 
 fn write(page: u32, image: &Image, lines: Lines) -> Write {
@@ -15,7 +16,7 @@ fn write(page: u32, image: &Image, lines: Lines) -> Write {
 
 fn commit(backend: &LineBackend, writes: Vec<Write>) -> Result<BackendStats> {
     let before = backend.stats();
-    backend.commit(&Batch { writes, frees: Vec::new() })?;
+    backend.commit(&Batch { writes, frees: Vec::new(), ..Batch::default() })?;
     let after = backend.stats();
     Ok(BackendStats {
         flushes: after.flushes - before.flushes,
@@ -107,7 +108,8 @@ fn pairs_stay_within_their_budget() {
 
 #[test]
 fn a_full_medium_refuses_the_commit_and_keeps_what_it_has() {
-    let options = Options { ring_records: 16, region_slots: 8, shadow_slots: 4, ..Options::default() };
+    let options =
+        Options { ring_records: 16, region_slots: 8, reserve_slots: 0, shadow_slots: 4, ..Options::default() };
     let medium = Arc::new(SimPmem::quiet(CrashImage::new()).with_room(8192 + 16 * 64 + 8 * (8 + 4096)));
     let backend = LineBackend::create(medium, &options).unwrap();
     let mut image = Image::zeroed();
@@ -123,7 +125,7 @@ fn a_full_medium_refuses_the_commit_and_keeps_what_it_has() {
     let mut back = Image::zeroed();
     backend.read(PageNo(2), &mut back).unwrap();
     assert!(back == Image::zeroed());
-    backend.commit(&Batch { writes: Vec::new(), frees: vec![PageNo(6)] }).unwrap();
+    backend.commit(&Batch { writes: Vec::new(), frees: vec![PageNo(6)], ..Batch::default() }).unwrap();
     commit(&backend, vec![write(2, &image, Lines::ALL), write(3, &image, Lines::ALL)]).unwrap();
     backend.read(PageNo(2), &mut back).unwrap();
     assert!(back == image);

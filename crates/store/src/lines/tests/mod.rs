@@ -12,12 +12,13 @@ use std::sync::Arc;
 use super::checksum::Checksum;
 use super::layout::Geometry;
 use super::table::Entry;
-use super::{CommitBy, LineBackend, Options};
+use super::{LineBackend, Options};
 use crate::Result;
 use crate::backend::{Backend, PageNo};
 use crate::explore::CrashImage;
 use crate::explore::backends::{Step, Subject};
 use crate::medium::SimPmem;
+use crate::options::CommitBy;
 
 /// A small store on simulated memory.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,14 @@ pub(super) struct Small {
 impl Small {
     pub(super) fn new(ring_records: u32, region_slots: u32, shadow_slots: u32) -> Self {
         Self {
-            options: Options { commit_by: CommitBy::Journal, ring_records, region_slots, shadow_slots, uuid: [7; 16] },
+            options: Options {
+                commit_by: CommitBy::Journal,
+                ring_records,
+                region_slots,
+                reserve_slots: 0,
+                shadow_slots,
+                uuid: [7; 16],
+            },
             is_used: false,
         }
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::{CommitBy, LineBackend, Options};
+use super::super::{LineBackend, Options};
 use crate::Error;
 use crate::backend::{Backend, Batch, Content, Image, LINE_BYTES, Lines, PageNo, Write};
 use crate::explore::CrashImage;
 use crate::medium::SimPmem;
+use crate::options::CommitBy;
 
 const PAGES: u32 = 24;
 
@@ -108,10 +109,10 @@ proptest! {
     #[test]
     fn batches_do_what_a_map_does(
         ops in ops(), ring_records in 4_u32..40, shadow_slots in 0_u32..12, regions in 1_u32..6,
-        by_super_page in any::<bool>(),
+        by_super_page in any::<bool>(), reserve_slots in 0_u32..3,
     ) {
         let commit_by = if by_super_page { CommitBy::SuperPage } else { CommitBy::Journal };
-        let options = Options { commit_by, ring_records, region_slots: 16, shadow_slots, uuid: [1; 16] };
+        let options = Options { commit_by, ring_records, region_slots: 16, reserve_slots, shadow_slots, uuid: [1; 16] };
         let room = 2 * 8192 + u64::from(ring_records) * 64 + u64::from(regions) * 16 * (8 + 4096);
         let medium = Arc::new(SimPmem::quiet(CrashImage::new()).with_room(room));
         let mut backend = LineBackend::create(medium.clone(), &options).unwrap();
@@ -120,7 +121,7 @@ proptest! {
             match op {
                 Op::Commit(writes, frees, spilled) => {
                     let done = batch(&backend, &model, writes, frees, *spilled)
-                        .and_then(|(batch, next)| backend.commit(&batch).map(|()| next));
+                        .and_then(|(batch, next)| backend.commit(&batch).map(|_| next));
                     match done {
                         Ok(next) => model = next,
                         // Nothing of it has happened.
