@@ -311,6 +311,10 @@ impl Store {
         // Through links: it is the file that is replaced, not a link to it.
         let path = path.as_ref();
         let path = path.canonicalize().map_err(|e| Error::io("compact", &path.display().to_string(), e))?;
+        if path.metadata().is_ok_and(|file| file.is_file() && file.len() == 0) {
+            // Opening it would make a store of it.
+            return Err(Error::Unknown { object: path.display().to_string(), reason: "it is not a store".into() });
+        }
         let store = Self::open(&path, options)?;
         store.check_access()?;
         let medium = match (options.medium, Superblock::read(&File::open_read_only(&path)?)?.layout) {

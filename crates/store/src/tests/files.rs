@@ -104,6 +104,9 @@ fn what_is_no_store_is_left_alone() {
 fn an_empty_file_becomes_a_store() {
     let (_directory, path) = directory();
     std::fs::write(&path, "").unwrap();
+    // By being opened, and not by being made smaller.
+    assert!(matches!(Store::compact(&path, &Options::default()), Err(Error::Unknown { .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), b"");
     let store = Store::open(&path, &Options::default()).unwrap();
     fill(&store, 0..10);
     holds(&store, 0..10);
