@@ -106,7 +106,7 @@ fn compact(args: &StoreArgs) -> Result<(), Stop> {
 }
 
 fn backup(args: &BackupArgs) -> Result<(), Stop> {
-    open(&args.file).and_then(|store| store.backup(&args.to)).map_err(stop)?;
+    Store::backup_file(&args.file, &args.to).map_err(stop)?;
     let bytes = length(&args.to);
     let figures = json!({
         "schema_version": 1,

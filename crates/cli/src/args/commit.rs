@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use onehop_lab::bench::commit::drive::{Data, Point};
 use onehop_lab::osp::random::{Distribution, Order};
+use onehop_store::MediumKind;
 
 use super::io::{parallel, positive_time, size, time};
 use super::report::ReportArgs;
@@ -15,6 +16,7 @@ Examples:
   onehop bench commit /data --tx-keys 1 --threads 1,2,4,8,16 --json commit.json
   onehop bench commit /data --keys 10000000 --recover 1000000,10000000
   onehop bench commit /dev/shm --runtime 1s                 memory: what the store itself takes
+  onehop bench commit /dev/shm --medium pmem --tx-keys 1    mapped memory: lines flushed, fences
 
 All keys are there beforehand, and transactions replace values: a steady state. A commit returns when it is durable. A store
 is made under PATH, and removed when it is done.";
@@ -24,6 +26,10 @@ is made under PATH, and removed when it is done.";
 pub struct CommitArgs {
     /// The folder on the storage to be measured, in which the store is made
     pub path: PathBuf,
+    /// What the store lies on: file (an fdatasync a commit), pmem (mapped memory, lines that are flushed; persistent only where
+    /// the file system is, which the report says)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "file", value_parser = medium)]
+    pub medium: Vec<MediumKind>,
     /// Keys that are there
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = keys)]
     pub keys: u64,
@@ -94,6 +100,14 @@ fn value_bytes(text: &str) -> Result<usize, String> {
     bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(|| "a size from 1 byte to 1 MiB".into())
 }
 
+fn medium(text: &str) -> Result<MediumKind, String> {
+    match text {
+        "file" => Ok(MediumKind::File),
+        "pmem" => Ok(MediumKind::Pmem),
+        _ => Err("there are file and pmem".into()),
+    }
+}
+
 fn distribution(text: &str) -> Result<Distribution, String> {
     match text {
         "uniform" => Ok(Distribution::Uniform),
@@ -117,6 +131,8 @@ mod tests {
         assert_eq!(args.points().len(), 2 * 2 * 3);
         assert_eq!(args.data(), Data { keys: 100_000, value_bytes: 100, seed: 1 });
         assert!(distribution("zip").is_err() && keys("99").is_err() && transaction_keys("0").is_err());
+        assert_eq!(args.medium, [MediumKind::File]);
+        assert!(medium("persistent").is_err() && medium("pmem") == Ok(MediumKind::Pmem));
         assert!(value_bytes("0").is_err() && value_bytes("2MiB").is_err() && value_bytes("4KiB") == Ok(4096));
     }
 }

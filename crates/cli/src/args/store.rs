@@ -8,10 +8,11 @@ pub const EXAMPLES: &str = "\
 Examples:
   onehop store check state.store                       every page, checksum and key; exit code 3 if anything is damaged
   onehop store dump state.store --tree colours         keys and values of a tree, a line each
-  onehop store backup state.store copy.store           a whole copy, as of now
+  onehop store backup state.store copy.store           a whole copy, as of now; also while a process writes to it
   onehop store compact state.store                     the file, as small as it can be
 
-A store is a file. It has one writer: a store that a process has open for writing is refused here, with that process's number.";
+A store is a file. It has one writer: a store that a process has open for writing is refused here, with that process's number, \
+but for backups of files.";
 
 /// What to do with a store.
 #[derive(Debug, Subcommand)]

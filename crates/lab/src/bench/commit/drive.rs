@@ -180,7 +180,7 @@ fn commit_until(
 }
 
 /// Bytes that no compression would make less of.
-fn value(data: &Data, random: &mut Random) -> Vec<u8> {
+pub(super) fn value(data: &Data, random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(data.value_bytes + 8);
     while bytes.len() < data.value_bytes {
         bytes.extend(random.bits().to_le_bytes());

@@ -6,9 +6,11 @@
 //! 2. For recovery stores of several sizes are made, and get transactions that no checkpoint follows. The file is copied while
 //!    the store is open: what a crash of the process would leave. The copy is opened, with the clock running.
 //! 3. [`insert`]: rows by SQL, one at a time, beside the same in a bare store.
+//! 4. [`mapped`]: what a commit of one page flushes on mapped memory.
 
 pub mod drive;
 pub mod insert;
+pub mod mapped;
 pub mod report;
 pub mod written;
 
@@ -17,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use onehop_store::{Options, Store};
+use onehop_store::medium::Domain;
+use onehop_store::{MediumKind, Options, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::osp::random::Distribution;
@@ -66,10 +69,44 @@ impl From<Failure> for Error {
     }
 }
 
+/// What a store lies on, as it was found when it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Medium {
+    /// A file.
+    File,
+    /// Persistent memory.
+    Pmem,
+    /// A file that is mapped and is no persistent memory: the same instructions, and what they make durable is the operating
+    /// system's memory, which outlives the process and not the machine.
+    Mapped,
+}
+
+impl Medium {
+    /// What a store that was asked for as `kind` lies on.
+    fn of(kind: MediumKind, domain: Domain) -> Self {
+        match (kind, domain) {
+            (MediumKind::File, _) | (MediumKind::Auto, Domain::System | Domain::Process) => Self::File,
+            (MediumKind::Pmem, Domain::System | Domain::Process) => Self::Mapped,
+            (MediumKind::Pmem | MediumKind::Auto, Domain::Device | Domain::Caches) => Self::Pmem,
+        }
+    }
+
+    /// As the JSON has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Pmem => "pmem",
+            Self::Mapped => "mapped",
+        }
+    }
+}
+
 /// A store in a file of its own, which goes with it.
 #[derive(Debug)]
 pub struct Bench {
     store: Store,
+    medium: Medium,
     path: PathBuf,
     data: Data,
     keep: bool,
@@ -103,7 +140,9 @@ impl Bench {
     pub fn new(path: &Path, data: Data, options: &Options, keep: bool) -> Result<Self> {
         Store::create(path, options)?;
         // From here on the file is ours to remove.
-        let bench = Self { store: Store::open(path, options)?, path: path.into(), data, keep, runs: 0 };
+        let store = Store::open(path, options)?;
+        let medium = Medium::of(options.medium, store.domain());
+        let bench = Self { store, medium, path: path.into(), data, keep, runs: 0 };
         fill(&bench.store, &data)?;
         bench.store.checkpoint()?;
         Ok(bench)
@@ -125,7 +164,13 @@ impl Bench {
         let (before, stats) = (self.written(), self.store.stats());
         let driven = self.run(point, runtime, cancel)?;
         self.store.checkpoint()?;
-        Ok(Measured::new(point, &self.data, &driven, &self.written().since(&before), &stats, &self.store.stats()))
+        let written = self.written().since(&before);
+        Ok(Measured::new(self.medium, point, &self.data, &driven, &written, &stats, &self.store.stats()))
+    }
+
+    /// What the store lies on.
+    pub fn medium(&self) -> Medium {
+        self.medium
     }
 
     /// Bytes of the file.
@@ -156,6 +201,8 @@ impl Drop for Bench {
 /// How long a store takes to open.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recovered {
+    /// What it lies on.
+    pub medium: Medium,
     /// Its keys.
     pub keys: u64,
     /// Its file's length.
@@ -189,7 +236,14 @@ pub fn recover(path: &Path, data: Data, options: &Options, cancel: &AtomicBool) 
     let crashed_open_ns = opened(&copy.0, &data, options)?;
     // It was closed just now.
     let closed_open_ns = opened(&copy.0, &data, options)?;
-    Ok(Recovered { keys: data.keys, file_bytes, unsettled_commits: UNSETTLED_COMMITS, crashed_open_ns, closed_open_ns })
+    Ok(Recovered {
+        medium: bench.medium,
+        keys: data.keys,
+        file_bytes,
+        unsettled_commits: UNSETTLED_COMMITS,
+        crashed_open_ns,
+        closed_open_ns,
+    })
 }
 
 /// Opens a store, looks whether it has its keys, and closes it. Returns the time of opening.
@@ -254,6 +308,32 @@ mod tests {
         assert!(matches!(bench.measure(&POINT, time, time, &AtomicBool::new(true)), Err(Error::Cancelled)));
         drop(bench);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn mapped_memory_is_called_what_it_is_and_its_lines_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, go) = (folder.path().join("a.store"), AtomicBool::new(false));
+        let options = Options::default().medium(MediumKind::Pmem);
+        let mut bench = Bench::new(&path, DATA, &options, false).unwrap();
+        // Where the tests run there may be persistent memory.
+        let expected = if bench.store.domain() == Domain::System { Medium::Mapped } else { Medium::Pmem };
+        let point = Point { transaction_keys: 1, threads: 1, ..POINT };
+        let time = Duration::from_millis(30);
+        let measured = bench.measure(&point, time, time, &go).unwrap();
+        assert_eq!((bench.medium(), measured.medium), (expected, expected));
+        let units = measured.data_units_per_commit
+            + measured.journal_units_per_commit
+            + measured.consolidation_units_per_commit
+            + measured.table_units_per_commit;
+        assert!((units - measured.flushed_lines_per_commit).abs() < 1e-9, "{measured:?}");
+        assert!(measured.changed_pages_per_commit >= 1.0 && measured.changed_lines_per_commit >= 2.0, "{measured:?}");
+        // A commit writes lines, not the page.
+        assert!(measured.store_written_bytes_per_commit < 4_096.0, "{measured:?}");
+        drop(bench);
+        let recovered = recover(&path, DATA, &options, &go).unwrap();
+        assert_eq!((recovered.medium, recovered.keys), (expected, 2_000));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

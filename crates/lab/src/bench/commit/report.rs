@@ -3,10 +3,11 @@
 use onehop_store::Stats;
 use serde::{Deserialize, Serialize};
 
-use super::Recovered;
 use super::drive::{Data, Driven, Point};
 use super::insert::Inserted;
+use super::mapped::Mapped;
 use super::written::Written;
+use super::{Medium, Recovered};
 use crate::bench::report::{self, Line, or_empty, quoted};
 use crate::osp::accounting;
 use crate::osp::random::{Distribution, Order};
@@ -30,11 +31,15 @@ pub struct Settings {
     pub recovered: Vec<Recovered>,
     /// `INSERT` beside the store, by threads.
     pub inserted: Vec<Inserted>,
+    /// Mapped memory, if it was asked for.
+    pub mapped: Option<Mapped>,
 }
 
 /// A point. What is written includes the checkpoint at its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
+    /// What the store lies on.
+    pub medium: Medium,
     /// What was measured.
     #[serde(flatten)]
     pub point: Point,
@@ -62,6 +67,20 @@ pub struct Measured {
     pub device_bytes_per_commit: Option<f64>,
     /// What the store wrote by what was of use.
     pub write_amplification_ratio: f64,
+    /// Pages that changed, once for commits that became durable together.
+    pub changed_pages_per_commit: f64,
+    /// Lines of 64 bytes of them that changed.
+    pub changed_lines_per_commit: f64,
+    /// New bytes of pages: lines, on files pages.
+    pub data_units_per_commit: f64,
+    /// What says what a commit consists of, where that is not data itself; in the same units.
+    pub journal_units_per_commit: f64,
+    /// What brings pages together that lie in two slots.
+    pub consolidation_units_per_commit: f64,
+    /// Tables and superblocks.
+    pub table_units_per_commit: f64,
+    /// Lines that were flushed; none on files.
+    pub flushed_lines_per_commit: f64,
     /// Waits for the device.
     pub fences_per_commit: f64,
     /// Transactions that became durable together.
@@ -70,12 +89,22 @@ pub struct Measured {
 
 impl Measured {
     /// Of a run, with what the system and the store counted meanwhile.
-    pub fn new(point: &Point, data: &Data, driven: &Driven, written: &Written, before: &Stats, after: &Stats) -> Self {
+    pub fn new(
+        medium: Medium,
+        point: &Point,
+        data: &Data,
+        driven: &Driven,
+        written: &Written,
+        before: &Stats,
+        after: &Stats,
+    ) -> Self {
         let each = |count: u64| count as f64 / driven.commits.max(1) as f64;
+        let of = |count: &dyn Fn(&Stats) -> u64| each(count(after) - count(before));
         let at = |quantile| driven.latencies.value_at_quantile(quantile);
         let stored = after.backend.written_bytes - before.backend.written_bytes;
         let useful = data.useful_bytes(point.transaction_keys) as f64;
         Self {
+            medium,
             point: *point,
             commits: driven.commits,
             commits_per_sec: driven.commits as f64 / driven.elapsed.as_secs_f64(),
@@ -89,7 +118,14 @@ impl Measured {
             handed_bytes_per_commit: written.handed_bytes.map(each),
             device_bytes_per_commit: written.device_bytes.map(each),
             write_amplification_ratio: each(stored) / useful,
-            fences_per_commit: each(after.backend.fences - before.backend.fences),
+            changed_pages_per_commit: of(&|stats| stats.changed_pages),
+            changed_lines_per_commit: of(&|stats| stats.changed_lines),
+            data_units_per_commit: of(&|stats| stats.backend.data_units),
+            journal_units_per_commit: of(&|stats| stats.backend.journal_units),
+            consolidation_units_per_commit: of(&|stats| stats.backend.consolidation_units),
+            table_units_per_commit: of(&|stats| stats.backend.table_units),
+            flushed_lines_per_commit: of(&|stats| stats.backend.flushes),
+            fences_per_commit: of(&|stats| stats.backend.fences),
             commits_per_batch: driven.commits as f64 / (after.batches - before.batches).max(1) as f64,
         }
     }
@@ -129,11 +165,19 @@ impl Line for Measured {
             self.write_amplification_ratio.to_string(),
             self.fences_per_commit.to_string(),
             self.commits_per_batch.to_string(),
+            self.medium.name().to_string(),
+            self.changed_pages_per_commit.to_string(),
+            self.changed_lines_per_commit.to_string(),
+            self.data_units_per_commit.to_string(),
+            self.journal_units_per_commit.to_string(),
+            self.consolidation_units_per_commit.to_string(),
+            self.table_units_per_commit.to_string(),
+            self.flushed_lines_per_commit.to_string(),
         ]
     }
 }
 
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 25] = [
     "transaction_keys",
     "keys",
     "threads",
@@ -151,6 +195,14 @@ const COLUMNS: [&str; 17] = [
     "write_amplification_ratio",
     "fences_per_commit",
     "commits_per_batch",
+    "medium",
+    "changed_pages_per_commit",
+    "changed_lines_per_commit",
+    "data_units_per_commit",
+    "journal_units_per_commit",
+    "consolidation_units_per_commit",
+    "table_units_per_commit",
+    "flushed_lines_per_commit",
 ];
 
 #[cfg(test)]
@@ -170,16 +222,18 @@ mod tests {
         let mut after = Stats::default();
         after.backend.written_bytes = 540_000;
         after.backend.fences = 50;
-        after.batches = 25;
+        after.backend.flushes = 400;
+        (after.changed_lines, after.batches) = (300, 25);
         let written = Written { handed_bytes: Some(600_000), dirtied_bytes: None, device_bytes: None };
         let point = Point { transaction_keys: 5, keys: Distribution::Uniform, threads: 4 };
         let data = Data { keys: 1_000, value_bytes: 100, seed: 1 };
-        let one = Measured::new(&point, &data, &driven, &written, &Stats::default(), &after);
+        let one = Measured::new(Medium::Mapped, &point, &data, &driven, &written, &Stats::default(), &after);
         assert_eq!((one.commits_per_sec, one.fences_per_commit, one.commits_per_batch), (50.0, 0.5, 4.0));
         assert_eq!((one.useful_bytes_per_commit, one.store_written_bytes_per_commit), (540.0, 5_400.0));
         assert_eq!((one.write_amplification_ratio, one.handed_bytes_per_commit), (10.0, Some(6_000.0)));
         assert!(one.p50_ns.abs_diff(50_000) < 100 && one.p99_ns.abs_diff(99_000) < 100, "{one:?}");
         let csv_fields = one.fields();
-        assert_eq!((csv_fields.len(), csv_fields[13].as_str()), (COLUMNS.len(), ""));
+        assert_eq!((one.changed_lines_per_commit, one.flushed_lines_per_commit), (3.0, 4.0));
+        assert_eq!((csv_fields.len(), csv_fields[13].as_str(), csv_fields[17].as_str()), (COLUMNS.len(), "", "mapped"));
     }
 }
