@@ -20,6 +20,9 @@ use crate::{Error, Result};
 /// The reserve is this fraction of all slots, where that is more than its least.
 const SLOTS_PER_RESERVE: u32 = 64;
 
+/// It is never more than this fraction of them: where a file may have few slots, most of them are for rows.
+const SLOTS_PER_LARGEST_RESERVE: u32 = 8;
+
 /// What one link of a commit holds.
 enum Part<'a> {
     Page(PageNo, &'a Image),
@@ -120,7 +123,7 @@ impl FlipBackend {
     fn make_room(&self, writer: &mut Writer, count: usize, room: Room) -> Result<()> {
         let count = count
             + match room {
-                Room::Ordinary => self.options.reserve_min_slots.max(writer.space.slots() / SLOTS_PER_RESERVE) as usize,
+                Room::Ordinary => self.reserve_of(writer.space.slots()) as usize,
                 Room::Reserve => 0,
             };
         match self.grow_for(writer, count) {
@@ -130,6 +133,11 @@ impl FlipBackend {
             }
             done => done,
         }
+    }
+
+    /// The reserve of a store of so many slots.
+    fn reserve_of(&self, slots: u32) -> u32 {
+        self.options.reserve_min_slots.max(slots / SLOTS_PER_RESERVE).min(slots / SLOTS_PER_LARGEST_RESERVE)
     }
 
     /// Makes the medium longer if fewer than `count` slots are free.

@@ -92,7 +92,7 @@ pub(crate) struct FlipOptions {
     pub(crate) uuid: Option<[u8; 16]>,
     /// Slots that a new store has room for.
     pub(crate) initial_slots: u32,
-    /// Slots that are kept free for commits that make room, or a 64th of all if that is more.
+    /// Slots that are kept free for commits that make room, or a 64th of all if that is more; an eighth of all at most.
     pub(crate) reserve_min_slots: u32,
     /// Slots by which it grows at least.
     pub(crate) growth_min_slots: u32,
@@ -109,7 +109,7 @@ impl Default for FlipOptions {
         Self {
             syncs: Syncs::One,
             uuid: None,
-            initial_slots: 64,
+            initial_slots: 32,
             reserve_min_slots: 32,
             growth_min_slots: 32,
             growth_max_slots: 65_536,
