@@ -148,6 +148,12 @@ class ReadOnlyError(OperationalError):
     kind = "read_only"
 
 
+class DeniedError(OperationalError):
+    """The session may not do that."""
+
+    kind = "denied"
+
+
 class UnmetError(OperationalError):
     """A device was required, and there is none, or it cannot do this."""
 
@@ -177,6 +183,7 @@ _KINDS: dict[str, type[DatabaseError]] = {
         CancelledError,
         TimeoutError,
         ReadOnlyError,
+        DeniedError,
         UnmetError,
         DeviceError,
         InternalError,

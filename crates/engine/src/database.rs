@@ -41,10 +41,12 @@ use crate::history::History;
 use crate::place::Known;
 use crate::plans::Plans;
 use crate::remote::{self, Orphans, RemoteSegments};
+use crate::rights::Rights;
 use crate::scan::ScanPlans;
+use crate::session::Runtimes;
 use crate::settings::Settings;
 use crate::writer::{WriterPlace, Writing};
-use crate::{Error, ErrorKind, Result, Session};
+use crate::{Activity, Error, ErrorKind, Result, Session};
 
 /// May the database be changed?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +109,8 @@ struct Inner {
     plans: Plans,
     /// Processes that run functions, for all sessions.
     helpers: Arc<Helpers>,
+    /// Memory that statements draw on, for all sessions.
+    runtimes: Runtimes,
     store: Arc<dyn CatalogStore>,
     /// What is durable.
     snapshot: RwLock<Arc<Snapshot>>,
@@ -412,6 +416,7 @@ impl Database {
                 connections,
                 plans: Plans::default(),
                 helpers: Arc::default(),
+                runtimes: Runtimes::default(),
                 store: Arc::from(store),
                 head: Mutex::new(Arc::clone(&snapshot)),
                 snapshot: RwLock::new(snapshot),
@@ -457,6 +462,16 @@ impl Database {
         Session::new(self.clone(), self.inner.settings.clone())
     }
 
+    /// A new session on it that may do so much.
+    pub fn session_with(&self, rights: Rights) -> Result<Session> {
+        Session::new(self.clone(), self.inner.settings.clone().with_rights(rights))
+    }
+
+    /// Somebody has clients: `onehop_activity` asks them from now on, for as long as they are there.
+    pub fn watch(&self, activity: &Arc<dyn Activity>) {
+        self.inner.history.activities.set(activity);
+    }
+
     /// What is committed now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.inner.snapshot.read().unwrap_or_else(PoisonError::into_inner))
@@ -478,6 +493,10 @@ impl Database {
     }
 
     /// Plans of queries over [`snapshot`](Self::snapshot).
+    pub(crate) fn runtimes(&self) -> &Runtimes {
+        &self.inner.runtimes
+    }
+
     pub(crate) fn helpers(&self) -> &Arc<Helpers> {
         &self.inner.helpers
     }

@@ -48,6 +48,8 @@ pub enum ErrorKind {
     Timeout,
     /// The database was opened read-only.
     ReadOnly,
+    /// The session may not do that.
+    Denied,
     /// A device was required, and there is none, or it cannot do this.
     Unmet,
     /// Something went wrong with a device.
@@ -74,11 +76,34 @@ impl ErrorKind {
             Self::Cancelled => "cancelled",
             Self::Timeout => "timeout",
             Self::ReadOnly => "read_only",
+            Self::Denied => "denied",
             Self::Unmet => "unmet",
             Self::Device => "device",
             Self::Internal => "internal",
         }
     }
+}
+
+/// What kind of object an error is about, where callers tell these apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A table, a view or a file.
+    Table,
+    /// A column.
+    Column,
+    /// A setting.
+    Setting,
+    /// A prepared statement.
+    Statement,
+}
+
+/// Where in a statement's text: a line and a column, both from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The line.
+    pub line: u64,
+    /// The letter of the line.
+    pub column: u64,
 }
 
 /// What to do about what a newer version has stored.
@@ -93,13 +118,15 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     hint: Option<String>,
+    object: Option<Object>,
+    place: Option<Place>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     /// An error with a message of its own.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, source: None }
+        Self { kind, message: message.into(), hint: None, object: None, place: None, source: None }
     }
 
     /// Adds what to do about it.
@@ -113,6 +140,13 @@ impl Error {
     #[must_use]
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.source = Some(Box::new(source));
+        self
+    }
+
+    /// Says what kind of object it is about.
+    #[must_use]
+    pub fn of(mut self, object: Object) -> Self {
+        self.object = Some(object);
         self
     }
 
@@ -132,6 +166,16 @@ impl Error {
         &self.message
     }
 
+    /// What kind of object it is about, where callers tell these apart.
+    pub fn object(&self) -> Option<Object> {
+        self.object
+    }
+
+    /// Where in the statement's text, if that is known.
+    pub fn place(&self) -> Option<Place> {
+        self.place
+    }
+
     /// What to do about it, where we know.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -139,7 +183,7 @@ impl Error {
 
     /// No table of that name; `names` are those there are.
     pub(crate) fn unknown_table<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
-        let error = Self::new(ErrorKind::NotFound, format!("there is no table \"{name}\""));
+        let error = Self::new(ErrorKind::NotFound, format!("there is no table \"{name}\"")).of(Object::Table);
         let mut names: Vec<&str> = names.into_iter().collect();
         match nearest(name, names.iter().copied()) {
             Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
@@ -246,7 +290,7 @@ impl From<onehop_pipeline::Error> for Error {
             Pipeline::Segment(e) => return e.into(),
             Pipeline::OutOfRange { hint, .. } => {
                 let hint = hint.map(String::from);
-                return Self { kind: ErrorKind::Data, message: e.to_string(), hint, source: Some(Box::new(e)) };
+                return Self { hint, ..Self::new(ErrorKind::Data, e.to_string()).with_source(e) };
             }
             Pipeline::DivisionByZero { .. } => {
                 return Self::new(ErrorKind::Data, e.to_string()).with_hint(ZERO_DIVISOR).with_source(e);
@@ -261,7 +305,7 @@ impl From<onehop_pipeline::Error> for Error {
             Pipeline::Cancelled => ErrorKind::Cancelled,
             Pipeline::Invalid(_) | Pipeline::Unsupported(_) => ErrorKind::Internal,
         };
-        Self { kind, message: e.to_string(), hint: hint_of(kind), source: Some(Box::new(e)) }
+        Self { hint: hint_of(kind), ..Self::new(kind, e.to_string()).with_source(e) }
     }
 }
 
@@ -290,7 +334,8 @@ impl From<DataFusionError> for Error {
                 Err(other) => match other.downcast::<DataFusionError>() {
                     Ok(nested) => (*nested).into(),
                     Err(other) => {
-                        Self { kind: ErrorKind::Io, message: chain(&*other), hint: None, source: Some(other) }
+                        let error = Self::new(ErrorKind::Io, chain(&*other));
+                        Self { source: Some(other), ..error }
                     }
                 },
             },
@@ -307,27 +352,36 @@ impl From<DataFusionError> for Error {
                     .with_source(*e)
             }
             DataFusionError::SQL(e, _) => {
-                Self::new(ErrorKind::Syntax, e.to_string().trim_start_matches("sql parser error: ").to_string())
-                    .with_source(*e)
+                let message = e.to_string().trim_start_matches("sql parser error: ").to_string();
+                let place = place_of(&message);
+                Self { place, ..Self::new(ErrorKind::Syntax, message).with_source(*e) }
             }
             other => {
                 let kind = kind_of(&other);
                 let hint = hint_for(&other).or_else(|| hint_of(kind));
-                Self { kind, message: plain_message(&other), hint, source: Some(Box::new(other)) }
+                Self { hint, ..Self::new(kind, plain_message(&other)).with_source(other) }
             }
         }
     }
+}
+
+/// Where a parser's error is. It says so at the end of its message, and nowhere else.
+fn place_of(message: &str) -> Option<Place> {
+    let (_, place) = message.rsplit_once(" at Line: ")?;
+    let (line, column) = place.split_once(", Column: ")?;
+    Some(Place { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? })
 }
 
 /// A shared error cannot be taken apart by value: find our own inside, or describe it. The outermost of ours says what
 /// it means; what it stands on may be DataFusion's again.
 fn shared_error(shared: &DataFusionError) -> Error {
     if let Some(own) = within::<Error>(shared) {
-        return Error { kind: own.kind, message: own.message.clone(), hint: own.hint.clone(), source: None };
+        let Error { kind, object, place, .. } = *own;
+        return Error { kind, object, place, message: own.message.clone(), hint: own.hint.clone(), source: None };
     }
     let root = shared.find_root();
     let kind = kind_of(root);
-    Error { kind, message: plain_message(root), hint: hint_for(root).or_else(|| hint_of(kind)), source: None }
+    Error { hint: hint_for(root).or_else(|| hint_of(kind)), ..Error::new(kind, plain_message(root)) }
 }
 
 fn kind_of(e: &DataFusionError) -> ErrorKind {
@@ -441,6 +495,7 @@ fn schema_error(e: SchemaError) -> Error {
                 }
                 None => Error::new(ErrorKind::NotFound, format!("there is no column \"{}\"", field.name)),
             };
+            let error = error.of(Object::Column);
             let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
             match nearest(&field.name, names.iter().copied()) {
                 Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Query;
+use crate::activity::Activities;
 use crate::timeout::TimeLimit;
 
 /// Statements that are remembered. A running one may be among the forgotten: it runs on.
@@ -16,6 +17,8 @@ pub(crate) struct History {
     statements: AtomicU64,
     sessions: AtomicU64,
     kept: Mutex<VecDeque<Arc<Query>>>,
+    /// Who is connected.
+    pub activities: Activities,
 }
 
 impl History {

@@ -18,6 +18,7 @@
 //!
 //! This is the only crate that names DataFusion.
 
+mod activity;
 mod bulk;
 mod catalog;
 pub mod check;
@@ -36,11 +37,13 @@ mod lower;
 mod place;
 mod planner;
 mod plans;
+mod postgres;
 mod prepared;
 mod query;
 mod relation;
 mod remote;
 mod resolve;
+mod rights;
 mod scan;
 mod script;
 mod session;
@@ -54,22 +57,26 @@ mod unsettle;
 mod workers;
 mod writer;
 
+pub use activity::{Activity, Connected};
 pub use bulk::{BulkLoad, BulkWriter};
 pub use catalog::Definition;
 pub use catalog::names::sql_name;
 pub use database::{Access, Database, DatabaseOptions};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Object, Place, Result};
 pub use explain::{
     DevicePipeline, DeviceScan, DeviceShare, EstimateFacts, ExplainMode, Explanation, Facts, GroupFacts, JoinFacts,
     Node, PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
     Totals as ExplainTotals,
 };
+pub use postgres::ClientFacts;
 pub use prepared::{Prepared, Temporal, Value};
 pub use query::{Done, Engine, Output, Progress, Query, QueryState, Rows, STACK_BYTES};
 pub use relation::Relation;
+pub use rights::Rights;
 pub use script::{Script, is_complete};
-pub use session::{Names, Session};
+pub use session::{Names, Session, TransactionState};
 pub use settings::{Setting, SettingSource, parse_size};
+pub use statement::{ClientCopy, CopyDirection, CopyFormat, Described, StatementKind};
 pub use workers::workers;
 
 pub use arrow;

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
-use crate::statement::Template;
+use crate::statement::{StatementKind, Template, type_tokens};
 use crate::{Error, ErrorKind, Result, planner};
 
 /// As many as PostgreSQL's protocol has numbers for.
@@ -34,6 +35,8 @@ pub enum Value {
     Binary(Vec<u8>),
     /// A text that is a date or a time wherever it stands.
     Temporal(Temporal, String),
+    /// A list of values of one type.
+    List(Vec<Value>),
 }
 
 /// A type that says what a text is about.
@@ -142,6 +145,15 @@ impl Value {
                 vec![Token::HexStringLiteral(digits)]
             }
             Self::Temporal(what, text) => cast(vec![Token::SingleQuotedString(text.clone())], &what.tokens()),
+            Self::List(values) => {
+                let mut tokens = vec![Token::make_keyword("ARRAY"), Token::LBracket];
+                for (at, value) in values.iter().enumerate() {
+                    tokens.extend((at > 0).then_some(Token::Comma));
+                    tokens.extend(value.tokens()?);
+                }
+                tokens.push(Token::RBracket);
+                tokens
+            }
         })
     }
 }
@@ -181,6 +193,7 @@ pub struct Prepared {
     types: Vec<Vec<Token>>,
     /// If it puts values into a table, as they are.
     template: Option<Arc<Template>>,
+    kind: StatementKind,
 }
 
 impl Prepared {
@@ -224,7 +237,7 @@ impl Prepared {
             let message = format!("a statement can have {MOST_PARAMETERS} parameters, and this one has {parameters}");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        Ok(Self { text, tokens, places, parameters, names, types, template: None })
+        Ok(Self { text, tokens, places, parameters, names, types, template: None, kind: StatementKind::Other })
     }
 
     /// The statement, with its parameters.
@@ -240,6 +253,25 @@ impl Prepared {
     /// Names of the parameters, in the order of the values; none if they have numbers or are `?`.
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// What kind of statement it is.
+    pub fn kind(&self) -> &StatementKind {
+        &self.kind
+    }
+
+    pub(crate) fn with_kind(self, kind: StatementKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// The statement with NULLs in place of its parameters, of these types.
+    pub(crate) fn with_nulls(&self, types: &[Option<DataType>]) -> Result<Vec<TokenWithSpan>> {
+        let null = || vec![Token::make_keyword("NULL")];
+        let typed = |data_type: &Option<DataType>| match data_type {
+            Some(data_type) => Ok(cast(null(), &type_tokens(data_type)?)),
+            None => Ok(cast(null(), &[Token::make_keyword("VARCHAR")])),
+        };
+        self.with(&types.iter().map(typed).collect::<Result<Vec<_>>>()?)
     }
 
     /// The statement with values in place of its parameters.

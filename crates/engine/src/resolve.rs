@@ -7,18 +7,20 @@
 //! without its quotes: `FROM sales.csv`.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
-use datafusion::datasource::ViewTable;
+use datafusion::datasource::{MemTable, ViewTable};
 use datafusion::execution::SessionState;
 
 use crate::catalog::CatalogStore;
 use crate::database::{Database, Snapshot, Table};
 use crate::history::History;
 use crate::place::Known;
+use crate::postgres::{self, Scope, catalogs};
 use crate::relation::Relations;
 use crate::scan::SegmentTable;
 use crate::settings::Settings;
@@ -45,6 +47,8 @@ pub(crate) struct Names {
     known: Arc<Known>,
     store: Arc<dyn CatalogStore>,
     relations: Arc<Relations>,
+    /// For PostgreSQL's catalogs.
+    scope: Arc<Scope>,
     /// To plan views and open files with. Its own catalog is not used.
     state: SessionState,
     depth: usize,
@@ -66,6 +70,7 @@ impl Names {
         settings: Settings,
         database: &Database,
         relations: Arc<Relations>,
+        scope: Arc<Scope>,
     ) -> SessionState {
         let names = Self {
             snapshot,
@@ -74,6 +79,7 @@ impl Names {
             known: Arc::clone(database.known()),
             store: Arc::clone(database.store()),
             relations,
+            scope,
             state: state.clone(),
             depth: 0,
             target: None,
@@ -146,12 +152,33 @@ impl Names {
         if let Some(table) = system::table(name, &System { snapshot, settings, history, known, store: &**store })? {
             return Ok(table);
         }
+        if let Some(table) = self.postgres_catalog(name).await? {
+            return Ok(table);
+        }
         if files::is_path(name) {
             return files::open(&self.state, name).await;
         }
         let catalog = &self.snapshot.catalog;
         let names = catalog.tables.keys().chain(catalog.views.keys()).chain(self.relations.keys()).map(String::as_str);
         Err(Error::unknown_table(name, names.chain(system::NAMES.iter().copied())))
+    }
+
+    /// One of PostgreSQL's catalogs.
+    async fn postgres_catalog(&self, name: &str) -> crate::Result<Option<Arc<dyn TableProvider>>> {
+        if catalogs::schema(name).is_none() {
+            return Ok(None);
+        }
+        let mut views = BTreeMap::new();
+        if catalogs::is_about_columns(name) {
+            for (view, text) in &self.snapshot.catalog.views {
+                // One that no longer works has no columns.
+                if let Ok(table) = Box::pin(self.view(view, text)).await {
+                    views.insert(view.clone(), table.schema());
+                }
+            }
+        }
+        let Some(batch) = catalogs::table(name, &self.scope, &views)? else { return Ok(None) };
+        Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
     }
 
     fn is_in_catalog(&self, name: &str) -> bool {
@@ -194,6 +221,7 @@ impl CatalogProvider for Catalog {
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         Some(match name {
             SCHEMA => Arc::new(Schema(Arc::clone(&self.0))),
+            postgres::SCHEMA => Arc::new(OfPostgres(Arc::clone(&self.0))),
             other => Arc::new(Elsewhere(other.to_string())),
         })
     }
@@ -216,6 +244,31 @@ impl SchemaProvider for Schema {
 
     fn table_exist(&self, name: &str) -> bool {
         self.0.is_in_catalog(name) || self.0.relations.contains_key(name)
+    }
+}
+
+/// `pg_catalog`: PostgreSQL's catalogs, and our system tables.
+#[derive(Debug)]
+struct OfPostgres(Arc<Names>);
+
+#[async_trait]
+impl SchemaProvider for OfPostgres {
+    fn table_names(&self) -> Vec<String> {
+        catalogs::names().map(|(_, name)| name.to_string()).collect()
+    }
+
+    async fn table(&self, name: &str) -> DataFusionResult<Option<Arc<dyn TableProvider>>> {
+        if let Some(table) = self.0.postgres_catalog(name).await? {
+            return Ok(Some(table));
+        }
+        if system::NAMES.contains(&name) {
+            return self.0.find(name).await.map(Some).map_err(DataFusionError::from);
+        }
+        Err(Error::unknown_table(name, catalogs::names().map(|(_, name)| name)).into())
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        catalogs::schema(name).is_some() || system::NAMES.contains(&name)
     }
 }
 

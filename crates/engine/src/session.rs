@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use arrow::datatypes::DataType;
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder};
@@ -21,12 +23,15 @@ use crate::learn::Learning;
 use crate::lower::Fusing;
 use crate::place::Placing;
 use crate::planner;
+use crate::postgres::parameters::Shared as Parameters;
+use crate::postgres::{self, ClientFacts, Scope};
 use crate::prepared::{Prepared, Value};
 use crate::query::panicked;
 use crate::relation::{Relation, Relations};
 use crate::resolve::{self, Names as BoundNames};
-use crate::settings::{Setting, Settings};
-use crate::statement::{self, Context, Work};
+use crate::rights::Rights;
+use crate::settings::{Setting, SettingSource, Settings};
+use crate::statement::{self, ClientCopy, Context, Described, Work};
 use crate::timeout::TimeLimit;
 use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, Output, Query, Result};
@@ -45,11 +50,26 @@ pub struct Session {
     prepared: Mutex<HashMap<String, Arc<Prepared>>>,
     /// Rows from outside, by name.
     relations: Mutex<Arc<Relations>>,
+    /// Who is connected to it.
+    client: Mutex<ClientFacts>,
+    /// Parameters of PostgreSQL's.
+    parameters: Parameters,
 }
 
 struct Base {
-    made_for: (usize, u64, std::path::PathBuf),
+    made_for: (usize, u64, PathBuf),
     state: SessionState,
+}
+
+/// Where a session's transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionState {
+    /// There is none: each statement is one.
+    None,
+    /// It goes on.
+    Open,
+    /// A statement of it has failed: nothing but its end is accepted.
+    Failed,
 }
 
 /// Names for completion and suggestions.
@@ -71,7 +91,7 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     pub(crate) fn new(database: Database, settings: Settings) -> Result<Self> {
-        let base = Base::new(&settings)?;
+        let base = Base::new(&settings, database.runtimes())?;
         let id = database.history().new_session();
         Ok(Self {
             id,
@@ -82,6 +102,8 @@ impl Session {
             transaction: Mutex::default(),
             prepared: Mutex::default(),
             relations: Mutex::default(),
+            client: Mutex::default(),
+            parameters: Parameters::default(),
         })
     }
 
@@ -107,6 +129,35 @@ impl Session {
         Ok(told(output, &context))
     }
 
+    /// As [`Session::prepare`], of any statement: also such as begin or end a transaction, or are about prepared ones.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`].
+    pub fn parse(&self, statement: &str) -> Result<Prepared> {
+        statement::client(statement)
+    }
+
+    /// A `COPY ... FROM STDIN` or `TO STDOUT`, for whoever carries it out between its client and the database; `None` for any
+    /// other statement.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Syntax`] and [`ErrorKind::Invalid`]: what is wrong with such a statement.
+    pub fn client_copy(&self, statement: &str) -> Result<Option<ClientCopy>> {
+        statement::client_copy(statement)
+    }
+
+    /// What a prepared statement takes and gives, without running it. `declared` are types of its first parameters, as far
+    /// as its client has some.
+    ///
+    /// # Errors
+    /// Those that its plan would have.
+    pub async fn describe(&self, prepared: &Prepared, declared: &[Option<DataType>]) -> Result<Described> {
+        let limit = self.current_settings().statement_timeout().map(TimeLimit::from_now);
+        // It is no statement of its own: what runs goes on being what `query` tells of.
+        let context = self.context_of(Query::start(0, self.id, prepared.text(), limit));
+        watched(&context.query, pin!(statement::describe(prepared, declared, &context))).await
+    }
+
     /// What a query will do or, if it is to be run for it, what it did. Takes the query, or `EXPLAIN` of it. Dropping
     /// the future cancels it.
     ///
@@ -123,7 +174,10 @@ impl Session {
     /// What a statement that begins now is carried out with.
     fn context(&self, statement: &str) -> Context<'_> {
         let limit = self.current_settings().statement_timeout().map(TimeLimit::from_now);
-        let query = self.start_query(statement, limit);
+        self.context_of(self.start_query(statement, limit))
+    }
+
+    fn context_of(&self, query: Arc<Query>) -> Context<'_> {
         let snapshot = match self.transaction.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             Some(transaction) => Arc::clone(transaction.look(|| self.database.snapshot())),
             None => self.database.snapshot(),
@@ -166,6 +220,33 @@ impl Session {
     /// What is registered now.
     pub(crate) fn relations(&self) -> Arc<Relations> {
         Arc::clone(&self.relations.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Its number among the sessions of the database since it was opened.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What it may do.
+    pub fn rights(&self) -> Rights {
+        self.current_settings().rights()
+    }
+
+    /// Where its transaction is, if it is in one.
+    pub fn transaction(&self) -> TransactionState {
+        match self.transaction.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Transaction::is_failed) {
+            None => TransactionState::None,
+            Some(false) => TransactionState::Open,
+            Some(true) => TransactionState::Failed,
+        }
+    }
+
+    /// Tells the transaction, if there is one, that something in it has gone wrong: rows that could not be delivered, or a
+    /// statement that was abandoned. All that is left is to end it.
+    pub fn fail_transaction(&self) {
+        if let Some(transaction) = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            transaction.failed();
+        }
     }
 
     /// Whether it is in a transaction.
@@ -222,6 +303,49 @@ impl Session {
         self.current_settings().ceph()
     }
 
+    /// Who is connected to it.
+    pub fn client(&self) -> ClientFacts {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Somebody is connected to it.
+    pub fn set_client(&self, facts: ClientFacts) {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = facts;
+    }
+
+    /// The value of a parameter of PostgreSQL's, or of a setting.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it is neither.
+    pub fn parameter(&self, name: &str) -> Result<String> {
+        match self.parameters.get(name) {
+            Some(value) if name.eq_ignore_ascii_case("session_authorization") && value.is_empty() => {
+                Ok(self.client().user)
+            }
+            Some(value) => Ok(value),
+            None => Ok(self.current_settings().get(name)?.value),
+        }
+    }
+
+    /// Changes a parameter of PostgreSQL's, or a setting, as `SET` does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it is neither; [`ErrorKind::Invalid`] if it cannot have this value.
+    pub fn set_parameter(&self, name: &str, value: &str) -> Result<()> {
+        match self.parameters.set(name, value)? {
+            true => Ok(()),
+            false => {
+                let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+                settings.set(name, &statement::with_unit(name, value), SettingSource::Session)
+            }
+        }
+    }
+
+    /// Parameters of PostgreSQL's.
+    pub(crate) fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
     /// What PREPARE has made, by name.
     pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<String, Arc<Prepared>>> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -261,7 +385,14 @@ impl Session {
         if !snapshot.catalog.functions.is_empty() {
             functions::bind(&snapshot.catalog, self.function_host(query), &mut state)?;
         }
-        Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, &self.database, self.relations()))
+        let scope = Arc::new(Scope {
+            snapshot: Arc::clone(snapshot),
+            settings: settings.clone(),
+            client: self.client(),
+            parameters: self.parameters.clone(),
+        });
+        postgres::functions::bind(&mut state, &scope)?;
+        Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, &self.database, self.relations(), scope))
     }
 
     /// What a statement runs functions with.
@@ -286,7 +417,7 @@ impl Session {
     fn base_state(&self, settings: &Settings) -> Result<SessionState> {
         let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
         if base.made_for != Base::key(settings) {
-            *base = Base::new(settings)?;
+            *base = Base::new(settings, self.database.runtimes())?;
         }
         Ok(base.state.clone())
     }
@@ -352,19 +483,38 @@ impl Drop for CancelOnDrop {
 }
 
 impl Base {
-    fn key(settings: &Settings) -> (usize, u64, std::path::PathBuf) {
+    fn key(settings: &Settings) -> (usize, u64, PathBuf) {
         (settings.threads(), settings.memory_limit_bytes(), settings.temp_directory())
     }
 
-    fn new(settings: &Settings) -> Result<Self> {
+    fn new(settings: &Settings, runtimes: &Runtimes) -> Result<Self> {
         let config = SessionConfig::new()
             .with_target_partitions(settings.threads())
             .with_information_schema(true)
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(resolve::CATALOG, resolve::SCHEMA);
-        let builder = SessionStateBuilder::new().with_runtime_env(runtime(settings)?);
+        let builder = SessionStateBuilder::new().with_runtime_env(runtimes.of(settings)?);
         let state = planner::configure(config, builder).build();
         Ok(Self { made_for: Self::key(settings), state })
+    }
+}
+
+/// What statements run in: memory and a place for what is spilled. Sessions that have the same limit and the same place share
+/// one, so that `memory_limit` is what all of them may have together.
+#[derive(Debug, Default)]
+pub(crate) struct Runtimes(Mutex<HashMap<(u64, PathBuf), Weak<RuntimeEnv>>>);
+
+impl Runtimes {
+    fn of(&self, settings: &Settings) -> Result<Arc<RuntimeEnv>> {
+        let key = (settings.memory_limit_bytes(), settings.temp_directory());
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = all.get(&key).and_then(Weak::upgrade) {
+            return Ok(runtime);
+        }
+        all.retain(|_, runtime| runtime.strong_count() > 0);
+        let runtime = runtime(settings)?;
+        all.insert(key, Arc::downgrade(&runtime));
+        Ok(runtime)
     }
 }
 

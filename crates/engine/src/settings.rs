@@ -12,7 +12,8 @@ use onehop_io::RequestedPath;
 use onehop_io::rados::ClusterOptions;
 use onehop_pipeline::backend::{MemoryLimit, Residence};
 
-use crate::error::nearest;
+use crate::error::{Object, nearest};
+use crate::rights::Rights;
 use crate::{Error, ErrorKind, Result};
 
 /// Where a setting's value comes from.
@@ -68,6 +69,9 @@ struct Definition {
 
 /// The least that a connection to a cluster takes for a timeout.
 const MIN_CEPH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Settings of the process and its machine, which only an admin's session changes.
+const OF_ADMINS: [&str; 4] = ["memory_limit", "temp_directory", "functions.*", "ceph.*"];
 
 const DEFINITIONS: &[Definition] = &[
     Definition {
@@ -293,12 +297,14 @@ impl DeviceNames {
 #[derive(Clone, Debug)]
 pub struct Settings {
     values: BTreeMap<&'static str, (String, SettingSource)>,
+    /// What their session may do. No setting: it stays as it is.
+    rights: Rights,
 }
 
 impl Settings {
     /// Defaults, then the environment, then `given`.
     pub fn new(given: &[(String, String)]) -> Result<Self> {
-        let mut settings = Self { values: BTreeMap::new() };
+        let mut settings = Self { values: BTreeMap::new(), rights: Rights::default() };
         for definition in DEFINITIONS {
             let variable = environment_name(definition.name);
             if let Some(value) = std::env::var_os(&variable) {
@@ -316,6 +322,7 @@ impl Settings {
     /// Sets a value, checked.
     pub fn set(&mut self, name: &str, value: &str, source: SettingSource) -> Result<()> {
         let definition = definition(name)?;
+        self.check_right(definition, source)?;
         let value = (definition.parse)(value.trim()).map_err(|wanted| {
             Error::new(ErrorKind::Invalid, format!("{name} cannot be '{value}': it takes {wanted}"))
         })?;
@@ -325,8 +332,38 @@ impl Settings {
 
     /// Back to the default.
     pub fn reset(&mut self, name: &str) -> Result<()> {
-        self.values.remove(definition(name)?.name);
+        let definition = definition(name)?;
+        self.check_right(definition, SettingSource::Session)?;
+        self.values.remove(definition.name);
         Ok(())
+    }
+
+    /// What this session has changed, back to their defaults.
+    pub fn reset_all(&mut self) -> Result<()> {
+        self.values.retain(|_, (_, source)| *source != SettingSource::Session);
+        Ok(())
+    }
+
+    /// The same for a session that may do so much.
+    pub fn with_rights(self, rights: Rights) -> Self {
+        Self { rights, ..self }
+    }
+
+    /// What their session may do.
+    pub fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    fn check_right(&self, definition: &Definition, source: SettingSource) -> Result<()> {
+        let name = definition.name;
+        let reaches_out = OF_ADMINS.iter().any(|of_admins| match of_admins.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => name == *of_admins,
+        });
+        match source == SettingSource::Session && reaches_out {
+            true => self.rights.need(Rights::Admin, &format!("to change {name}")),
+            false => Ok(()),
+        }
     }
 
     /// All of them.
@@ -492,7 +529,7 @@ fn default(name: &str) -> &'static str {
 
 fn definition(name: &str) -> Result<&'static Definition> {
     DEFINITIONS.iter().find(|definition| definition.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
-        let error = Error::new(ErrorKind::NotFound, format!("there is no setting \"{name}\""));
+        let error = Error::new(ErrorKind::NotFound, format!("there is no setting \"{name}\"")).of(Object::Setting);
         match nearest(name, DEFINITIONS.iter().map(|definition| definition.name)) {
             Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
             None => error.with_hint("SHOW ALL lists the settings"),

@@ -1,6 +1,6 @@
 //! System tables: what the engine knows of itself, as rows. `onehop_tables`, `onehop_columns`, `onehop_segments`,
 //! `onehop_settings`, `onehop_queries`, `onehop_resident`, `onehop_models`, `onehop_model_terms`, `onehop_functions`,
-//! `onehop_store`.
+//! `onehop_store`, `onehop_activity`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use onehop_pipeline::backend::{Resident, SegmentKey};
 use onehop_segment::EncodingCode;
 
 use crate::Result;
+use crate::activity;
 use crate::catalog::{CatalogStore, StoreReport};
 use crate::database::{Snapshot, Table, TableSegment};
 use crate::functions;
@@ -26,7 +27,8 @@ use crate::query::Lowering;
 use crate::settings::{Setting, Settings};
 
 /// Their names.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
+    "onehop_activity",
     "onehop_columns",
     "onehop_functions",
     "onehop_model_terms",
@@ -58,6 +60,7 @@ pub(crate) fn table(name: &str, system: &System<'_>) -> Result<Option<Arc<dyn Ta
         "onehop_segments" => segments(snapshot)?,
         "onehop_store" => store_table(&store.report())?,
         "onehop_settings" => settings_table(&settings.list())?,
+        "onehop_activity" => activity::table(&history.activities)?,
         "onehop_queries" => queries(history)?,
         "onehop_resident" => resident(snapshot, known)?,
         "onehop_functions" => functions::functions(&snapshot.catalog)?,

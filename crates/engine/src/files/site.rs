@@ -20,6 +20,7 @@ use url::Url;
 
 use super::absolute;
 use crate::error::causes;
+use crate::rights::Rights;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
@@ -28,6 +29,7 @@ use crate::{Error, ErrorKind, Result};
 pub(crate) struct Sites {
     connections: Arc<Connections>,
     options: ClusterOptions,
+    rights: Rights,
     /// Of which a statement sees each file as it was when it first looked.
     pinned: Mutex<HashMap<Authority, Pinned>>,
 }
@@ -68,7 +70,7 @@ pub(super) struct DirectoryEntry {
 
 impl Sites {
     pub fn new(connections: Arc<Connections>, settings: &Settings) -> Self {
-        Self { connections, options: settings.ceph(), pinned: Mutex::default() }
+        Self { connections, options: settings.ceph(), rights: settings.rights(), pinned: Mutex::default() }
     }
 
     /// Those of a statement's state.
@@ -79,6 +81,7 @@ impl Sites {
 
     /// Where a path of a statement leads, and the path there. Connects to the cluster.
     pub fn resolve(&self, path: &str) -> Result<(Site, String)> {
+        self.rights.need(Rights::Admin, "a file")?;
         let Some((scheme, _)) = path.split_once("://") else { return Ok((Site::Local, path.to_string())) };
         match scheme {
             "file" => {

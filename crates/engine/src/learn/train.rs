@@ -23,6 +23,7 @@ use super::source::{Planned, Source};
 use crate::catalog::Change;
 use crate::lower::Fitted;
 use crate::query::Query;
+use crate::rights::Rights;
 use crate::statement::check_new_name;
 use crate::{Error, ErrorKind, Result};
 
@@ -305,6 +306,7 @@ impl Lesson for Training {
         let function = self.source.function;
         let unkept = "give NULL for the model's name: then it is shown, and not kept";
         check_new_name(model).map_err(|e| e.about(&format!("{function}: model")))?;
+        learning.settings.rights().need(Rights::Write, function)?;
         learning.database.check_writable().map_err(|e| e.about(function).with_hint(unkept))?;
         if learning.in_transaction {
             let problem = format!("{function} cannot be part of a transaction: a model is kept at once");

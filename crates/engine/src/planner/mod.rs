@@ -27,6 +27,7 @@ mod nothing_to_optimize;
 mod null_in_subqueries;
 mod outer_constants;
 mod output_names;
+mod postgres_catalogs;
 mod refused;
 mod rounding_casts;
 mod same_names;
@@ -38,9 +39,11 @@ mod subquery_errors;
 mod timestamps;
 mod using_joins;
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use datafusion::catalog::Session as DataFusionSession;
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
@@ -185,6 +188,15 @@ pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Data
     }
 }
 
+/// Types that a statement's parameters have for what they stand beside, by their names; `None` where that says nothing.
+pub(crate) async fn parameters(
+    state: &SessionState,
+    mut statement: Statement,
+) -> DataFusionResult<HashMap<String, Option<DataType>>> {
+    rewrite_statement(&mut statement);
+    state.statement_to_plan(statement).await?.get_parameter_types()
+}
+
 /// One statement's text as a plan.
 pub(crate) async fn plan_text(state: &SessionState, text: &str) -> DataFusionResult<LogicalPlan> {
     plan(state, parse_statement(text)?).await
@@ -286,6 +298,7 @@ impl VisitorMut for Rewriter {
     type Break = std::convert::Infallible;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        postgres_catalogs::rewrite_query(query);
         match query.body.as_mut() {
             SetExpr::Select(select) => name_columns(select),
             SetExpr::Values(values) => floats_beside_decimals::rewrite_values(values),
@@ -298,6 +311,7 @@ impl VisitorMut for Rewriter {
 
     /// Before the expressions inside: columns are named after what was written.
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
+        postgres_catalogs::rewrite_select(select);
         name_columns(select);
         same_names::rewrite(select);
         using_joins::rewrite(select);
@@ -305,12 +319,19 @@ impl VisitorMut for Rewriter {
     }
 
     fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
+        postgres_catalogs::rewrite_table(table);
         named_arguments::rewrite_table(table);
         timestamps::rewrite_table(table);
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        postgres_catalogs::rewrite_scalar(expr);
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        postgres_catalogs::rewrite(expr);
         literals::rewrite(expr);
         functions::rewrite(expr);
         timestamps::rewrite(expr);

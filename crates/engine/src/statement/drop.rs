@@ -65,6 +65,11 @@ impl Drop {
         Ok(Self { kind: Kind::Function, if_exists: dropped.if_exists, names: names.collect::<Result<_>>()? })
     }
 
+    /// Whether it is about functions.
+    pub fn is_of_functions(&self) -> bool {
+        self.kind == Kind::Function
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         context.database.check_writable()?;
         let writing = context.database.writing(&context.settings()).await?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 
@@ -24,22 +24,38 @@ pub(super) enum Show {
 
 pub(super) fn show_variable(words: &[Ident]) -> Show {
     let name = words.iter().map(|word| word.value.to_lowercase()).collect::<Vec<_>>().join(".");
-    if name == "all" { Show::AllSettings } else { Show::Setting(name) }
+    match name.as_str() {
+        "all" => Show::AllSettings,
+        // As PostgreSQL's clients ask for them.
+        "transaction.isolation.level" => Show::Setting("transaction_isolation".into()),
+        "time.zone" => Show::Setting("timezone".into()),
+        _ => Show::Setting(name),
+    }
 }
 
 impl Show {
     pub async fn run(self, context: &Context<'_>) -> Result<Output> {
-        let batch = match self {
-            Self::Tables => system::show_tables(&context.snapshot)?,
-            Self::AllSettings => system::settings_table(&context.settings().list())?,
-            Self::Setting(name) => system::settings_table(&[context.settings().get(&name)?])?,
-            Self::Describe(name) => describe(&name, context).await?,
-            Self::Create(name) => create(&name, context)?,
-        };
+        let batch = self.batch(context).await?;
         context.query.planned();
         let schema = batch.schema();
         let stream = MemoryStream::try_new(vec![batch], schema, None)?;
         Ok(Output::Rows(Rows::new(Box::pin(stream), &context.query)?))
+    }
+
+    pub async fn batch(self, context: &Context<'_>) -> Result<RecordBatch> {
+        Ok(match self {
+            Self::Tables => system::show_tables(&context.snapshot)?,
+            Self::AllSettings => system::settings_table(&context.settings().list())?,
+            Self::Setting(name) => match context.session.parameters().get(&name) {
+                Some(value) => {
+                    let value: ArrayRef = Arc::new(StringArray::from_iter_values([value]));
+                    RecordBatch::try_from_iter([(name, value)])?
+                }
+                None => system::settings_table(&[context.settings().get(&name)?])?,
+            },
+            Self::Describe(name) => describe(&name, context).await?,
+            Self::Create(name) => create(&name, context)?,
+        })
     }
 }
 

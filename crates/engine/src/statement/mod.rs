@@ -5,6 +5,7 @@
 mod checkpoint;
 mod copy;
 mod create;
+mod describe;
 mod drop;
 mod explain;
 mod function;
@@ -28,14 +29,19 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::{DFParser, Statement as DataFusionStatement};
 use datafusion::sql::sqlparser::ast::{
-    Ident, ObjectName, ObjectNamePart, ObjectType, Query as SqlQuery, Set, ShowCreateObject, Statement as Sql,
+    DiscardObject, Ident, ObjectName, ObjectNamePart, ObjectType, Query as SqlQuery, ShowCreateObject, Statement as Sql,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+pub(crate) use self::copy::parse_client as client_copy;
+pub use self::copy::{ClientCopy, CopyDirection, CopyFormat};
+pub use self::describe::{Described, StatementKind};
+pub(crate) use self::describe::{client, describe, type_tokens};
 pub(crate) use self::explain::explain;
 pub(crate) use self::insert::{add_segments, writable_table};
+pub(crate) use self::set::with_unit;
 pub(crate) use self::values::Template;
 use crate::database::{Database, Snapshot, Table};
 use crate::load::Target;
@@ -45,6 +51,7 @@ use crate::plans;
 use crate::prepared::{self, Prepared, Value};
 use crate::query::{Done, Output, Query};
 use crate::resolve::Names;
+use crate::rights::Rights;
 use crate::settings::Settings;
 use crate::transaction::{Transaction, refuse_failed};
 use crate::{Error, ErrorKind, Result, Session};
@@ -238,6 +245,7 @@ pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context:
         let template = prepared.template(values);
         if let Some((table, rows)) = template.and_then(|template| template.rows(values, &context.snapshot)) {
             refuse_if_failed(context)?;
+            context.settings().rights().need(Rights::Write, "to change rows")?;
             if let Some(done) = insert::put(&table, rows, context).await? {
                 return Ok(Output::Done(done));
             }
@@ -281,6 +289,7 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
             refuse_in_transactions(&statement)?;
         }
     }
+    check_rights(&statement, context.settings().rights())?;
     // In memory of their own: what they keep while they wait is large, and whoever waits for one of them has room for any, and
     // is moved with it.
     match statement {
@@ -320,6 +329,30 @@ fn refuse_if_failed(context: &Context<'_>) -> Result<bool> {
         Some(true) => Err(refuse_failed()),
         is_failed => Ok(is_failed.is_some()),
     }
+}
+
+/// Refuses what the session may not do. Where a query reads from is seen when its names are resolved.
+fn check_rights(statement: &Statement, rights: Rights) -> Result<()> {
+    let (least, what) = match statement {
+        Statement::CreateTable(_) => (Rights::Write, "CREATE TABLE"),
+        Statement::CreateView(_) => (Rights::Write, "CREATE VIEW"),
+        Statement::Drop(drop) if drop.is_of_functions() => (Rights::Admin, "DROP FUNCTION"),
+        Statement::Drop(_) => (Rights::Write, "DROP"),
+        Statement::Modify(_) => (Rights::Write, "to change rows"),
+        Statement::Truncate(_) => (Rights::Write, "TRUNCATE"),
+        Statement::Checkpoint(_) => (Rights::Write, "CHECKPOINT"),
+        Statement::CreateFunction(_) => (Rights::Admin, "CREATE FUNCTION"),
+        Statement::CopyFrom(_) | Statement::CopyTo(_) => (Rights::Admin, "COPY of files"),
+        Statement::Residence(_) => (Rights::Admin, "what is about the memory of devices"),
+        Statement::Other(statement) => match &**statement {
+            DataFusionStatement::Statement(sql) if !matches!(**sql, Sql::Query(_)) => (Rights::Write, "this statement"),
+            DataFusionStatement::CopyTo(_) | DataFusionStatement::CreateExternalTable(_) => (Rights::Admin, "a file"),
+            _ => return Ok(()),
+        },
+        Statement::Set(_) | Statement::Show(_) | Statement::Explain(_) => return Ok(()),
+        Statement::Transaction(_) | Statement::Prepared(_) => return Ok(()),
+    };
+    rights.need(least, what)
 }
 
 /// What changes the catalog, or cannot be undone, commits by itself.
@@ -462,7 +495,11 @@ fn convert(sql: Sql) -> Result<Statement> {
         }
         Sql::CreateFunction(create) => Statement::CreateFunction(Box::new(function::convert(create)?)),
         Sql::DropFunction(dropped) => Statement::Drop(drop::Drop::of_functions(&dropped)?),
-        Sql::Set(Set::SingleAssignment { variable, values, .. }) => Statement::Set(set::assign(&variable, &values)?),
+        Sql::Set(set) => match set::convert(&set)? {
+            Some(set) => Statement::Set(set),
+            None => Statement::Other(Box::new(DataFusionStatement::Statement(Box::new(Sql::Set(set))))),
+        },
+        Sql::Discard { object_type: DiscardObject::ALL } => Statement::Prepared(prepare::Control::Discard),
         Sql::ShowVariable { variable } => Statement::Show(inspect::show_variable(&variable)),
         Sql::ShowTables { .. } => Statement::Show(inspect::Show::Tables),
         Sql::ShowCreate { obj_type: ShowCreateObject::Table | ShowCreateObject::View, obj_name } => {
@@ -537,7 +574,7 @@ pub(crate) fn check_new_name(name: &str) -> Result<()> {
     if name == crate::resolve::TARGET {
         return Err(Error::new(ErrorKind::Invalid, format!("\"{name}\" is a name of ours, so it cannot be a table's")));
     }
-    if crate::system::NAMES.contains(&name) {
+    if crate::system::NAMES.contains(&name) || crate::postgres::catalogs::schema(name).is_some() {
         return Err(Error::new(ErrorKind::AlreadyExists, format!("\"{name}\" is a system table")));
     }
     Ok(())

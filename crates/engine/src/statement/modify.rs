@@ -10,12 +10,13 @@
 use std::collections::BTreeMap;
 
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, CastKind, DataType, Delete, Expr as SqlExpr, FromTable, Ident, ObjectName, Query,
-    SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Truncate, Update,
+    Assignment, AssignmentTarget, BinaryOperator, CastKind, DataType, Delete, Expr as SqlExpr, FromTable, Ident,
+    ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Truncate, Update,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use super::describe::equalities;
 use super::{Context, done, insert, normal, table_name};
 use crate::database::Table;
 use crate::edit::TableEdit;
@@ -143,6 +144,29 @@ impl Modify {
             Kind::Delete => Ok(()),
             Kind::Update(values) => values.values_mut().try_for_each(planner::settle),
         }
+    }
+
+    /// A query that has the statement's expressions where they stand beside the same columns: for the types of parameters.
+    pub fn conditions(self) -> Option<Box<Query>> {
+        let mut query = target_query("0").ok()?;
+        let SetExpr::Select(select) = query.body.as_mut() else { return None };
+        let [TableWithJoins { relation: TableFactor::Table { name, alias, .. }, .. }] = select.from.as_mut_slice()
+        else {
+            return None;
+        };
+        *name = ObjectName::from(vec![Ident::with_quote('"', self.table)]);
+        *alias = Some(self.alias);
+        let values = match &self.kind {
+            Kind::Delete => None,
+            Kind::Update(values) => Some(values),
+        };
+        let all = self.selection.into_iter().chain(equalities(values.into_iter().flatten()));
+        select.selection = all.map(|expr| SqlExpr::Nested(Box::new(expr))).reduce(|left, right| SqlExpr::BinaryOp {
+            left: Box::new(left),
+            op: BinaryOperator::And,
+            right: Box::new(right),
+        });
+        Some(query)
     }
 
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {

@@ -1,12 +1,13 @@
-//! `PREPARE name [(type, ...)] AS statement`, `EXECUTE name[(value, ...)]`, `DEALLOCATE [PREPARE] name | ALL`: statements with
-//! parameters, which belong to the session. A transaction that is rolled back leaves them as they are.
+//! `PREPARE name [(type, ...)] AS statement`, `EXECUTE name[(value, ...)]`, `DEALLOCATE [PREPARE] name | ALL`, `DISCARD ALL`:
+//! statements with parameters, which belong to the session. A transaction that is rolled back leaves them as they are.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Statement as Sql, UnaryOperator, Value as Literal};
 
 use super::{Context, Statement, Template, done, normal, parse_tokens};
+use crate::error::Object;
 use crate::prepared::{Prepared, Value};
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
@@ -18,6 +19,8 @@ pub(super) enum Control {
     Execute(String, Vec<Value>),
     /// All of them, if none is named.
     Deallocate(Option<String>),
+    /// Everything that the session has made or changed.
+    Discard,
 }
 
 /// `EXECUTE` and `DEALLOCATE`, as the parser has them.
@@ -102,9 +105,9 @@ impl Control {
             Self::Prepare(name, prepared) => {
                 if all.contains_key(&name) {
                     let error = format!("there is a prepared statement \"{name}\" already");
-                    return Err(
-                        Error::new(ErrorKind::AlreadyExists, error).with_hint(format!("DEALLOCATE {name} first"))
-                    );
+                    return Err(Error::new(ErrorKind::AlreadyExists, error)
+                        .with_hint(format!("DEALLOCATE {name} first"))
+                        .of(Object::Statement));
                 }
                 all.insert(name, Arc::new(checked(*prepared)?));
                 Ok(Outcome::Done(done("PREPARE", None)))
@@ -113,6 +116,15 @@ impl Control {
                 let Some(prepared) = all.get(&name).cloned() else { return Err(unknown(&name)) };
                 drop(all);
                 Ok(Outcome::Instead(Box::new(parse_tokens(prepared.bind(&values)?)?)))
+            }
+            Self::Discard => {
+                if context.transaction().is_some() {
+                    return Err(Error::new(ErrorKind::Invalid, "DISCARD ALL cannot be part of a transaction"));
+                }
+                all.clear();
+                context.session.parameters().reset_all();
+                context.settings.lock().unwrap_or_else(PoisonError::into_inner).reset_all()?;
+                Ok(Outcome::Done(done("DISCARD ALL", None)))
             }
             Self::Deallocate(None) => {
                 all.clear();
@@ -171,4 +183,5 @@ fn about_another() -> Error {
 fn unknown(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no prepared statement \"{name}\""))
         .with_hint("PREPARE makes one; it belongs to its session")
+        .of(Object::Statement)
 }

@@ -51,7 +51,7 @@ pub(super) fn convert(sql: &Sql) -> Result<Option<Control>> {
 }
 
 /// Modes that a transaction has anyway are accepted; what it has not is an error.
-fn accept(mode: &TransactionMode) -> Result<()> {
+pub(super) fn accept(mode: &TransactionMode) -> Result<()> {
     let refused = match mode {
         TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
             "transactions have snapshot isolation, which is not SERIALIZABLE: two that read what the other writes may both commit"

@@ -229,7 +229,10 @@ fn given(value: &prepared::Value) -> Option<Literal<'_>> {
         prepared::Value::Double(number) => Some(Literal::Double(*number)),
         prepared::Value::Text(text) => Some(Literal::Text(text)),
         prepared::Value::Boolean(truth) => Some(Literal::Truth(*truth)),
-        prepared::Value::Decimal(_) | prepared::Value::Binary(_) | prepared::Value::Temporal(..) => None,
+        prepared::Value::Decimal(_)
+        | prepared::Value::Binary(_)
+        | prepared::Value::Temporal(..)
+        | prepared::Value::List(_) => None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Options, after an optional WITH: `FORMAT csv`, `HEADER [true|false]`, `DELIMITER '|'`, `QUOTE '"'`, `ESCAPE '\'`,
 //! `NULL 'text'`, `COMPRESSION zstd`. What is not given follows from the file: see [`from`] and [`to`].
 
+mod client;
 mod from;
 mod to;
 
@@ -12,6 +13,8 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+pub(crate) use self::client::parse as parse_client;
+pub use self::client::{ClientCopy, CopyDirection, CopyFormat};
 pub(super) use self::from::CopyFrom;
 pub(super) use self::to::CopyTo;
 use super::{Statement, parse_name_list, syntax, table_name};

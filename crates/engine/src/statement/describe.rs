@@ -1,0 +1,246 @@
+//! What a statement takes and gives, found out without running it: for clients that ask before they run it.
+//!
+//! 1. Its parameters: of what the client says of them, and, where it says nothing, of what they stand beside. One that may be
+//!    anything has no type.
+//! 2. Its columns: those of its plan with a NULL of the right type for each parameter. What is run later has values in these
+//!    places, and may have columns of narrower or wider types for it: whoever was told of these has to cast.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::sql::parser::Statement as DataFusionStatement;
+use datafusion::sql::sqlparser::ast::{
+    self, BinaryOperator, Expr, LimitClause, Query as SqlQuery, Statement as Sql, Value as Literal, Visit, Visitor,
+};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::{Context, Statement, parse_tokens, transaction};
+use crate::catalog::names::sql_name;
+use crate::planner;
+use crate::prepared::Prepared;
+use crate::{Error, ErrorKind, Result};
+
+/// What kind of statement one is, as far as it matters to whoever carries its outcome to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    /// Rows come of it.
+    Query,
+    /// Rows that say how a query is run.
+    Explain,
+    /// `SHOW name`: a setting's value. `ALL` has no name.
+    Show(Option<String>),
+    /// It begins a transaction.
+    Begin,
+    /// It ends one, or goes back to a savepoint: carried out in one that has failed as well.
+    End,
+    /// Anything else: it is done, and no rows come of it.
+    Other,
+}
+
+/// What a statement takes and gives.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// Of each parameter; `None` if it may be of any type.
+    pub parameters: Vec<Option<DataType>>,
+    /// Of the rows; `None` if there are none.
+    pub columns: Option<SchemaRef>,
+}
+
+impl Statement {
+    pub(super) fn kind(&self) -> StatementKind {
+        use super::inspect::Show;
+        match self {
+            Self::Explain(_) => StatementKind::Explain,
+            Self::Show(Show::Setting(name)) => StatementKind::Show(Some(name.clone())),
+            Self::Show(Show::AllSettings) => StatementKind::Show(None),
+            Self::Show(_) => StatementKind::Query,
+            Self::Transaction(transaction::Control::Begin { .. }) => StatementKind::Begin,
+            Self::Transaction(
+                transaction::Control::Commit | transaction::Control::Rollback | transaction::Control::RollbackTo(_),
+            ) => StatementKind::End,
+            Self::Other(statement) => match &**statement {
+                DataFusionStatement::Explain(_) => StatementKind::Explain,
+                DataFusionStatement::Statement(sql) if matches!(**sql, Sql::Query(_)) => StatementKind::Query,
+                _ => StatementKind::Other,
+            },
+            _ => StatementKind::Other,
+        }
+    }
+}
+
+/// What a prepared statement takes and gives, if its first parameters are of types that its client says.
+pub(crate) async fn describe(
+    prepared: &Prepared,
+    declared: &[Option<DataType>],
+    context: &Context<'_>,
+) -> Result<Described> {
+    let mut parameters = vec![None; prepared.parameters()];
+    if parameters.len() < declared.len() {
+        let (has, given) = (parameters.len(), declared.len());
+        let message = format!("types of {given} parameters are given for a statement that has {has}");
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    parameters[..declared.len()].clone_from_slice(declared);
+    if parameters.contains(&None) {
+        infer(prepared, &mut parameters, context).await;
+    }
+    let columns = match prepared.kind() {
+        StatementKind::Query => Some(columns(prepared, &parameters, context).await?),
+        StatementKind::Explain => Some(explanation()),
+        StatementKind::Show(_) | StatementKind::Begin | StatementKind::End | StatementKind::Other => None,
+    };
+    Ok(Described { parameters, columns })
+}
+
+fn explanation() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("plan_type", DataType::Utf8, false),
+        Field::new("plan", DataType::Utf8, false),
+    ]))
+}
+
+async fn columns(prepared: &Prepared, parameters: &[Option<DataType>], context: &Context<'_>) -> Result<SchemaRef> {
+    let statement = parse_tokens(prepared.with_nulls(parameters)?)?;
+    match statement {
+        Statement::Show(show) => Ok(show.batch(context).await?.schema()),
+        Statement::Other(statement) => {
+            let plan = context.plan(*statement).await?;
+            Ok(Arc::clone(plan.schema().inner()))
+        }
+        _ => Err(Error::new(ErrorKind::Internal, "a query came to be something else")),
+    }
+}
+
+/// Fills in what the statement itself says of its parameters. What goes wrong here goes wrong, or not, when it is run.
+async fn infer(prepared: &Prepared, parameters: &mut [Option<DataType>], context: &Context<'_>) {
+    let Ok(statement) = prepared.unbound().and_then(parse_tokens) else { return };
+    let statement = match statement {
+        Statement::Other(statement) => *statement,
+        Statement::Modify(modify) => match modify.conditions() {
+            Some(query) => DataFusionStatement::Statement(Box::new(Sql::Query(query))),
+            None => return,
+        },
+        _ => return,
+    };
+    let mut fill = |number: usize, data_type: &DataType| {
+        if let Some(slot @ None) = parameters.get_mut(number) {
+            *slot = Some(data_type.clone());
+        }
+    };
+    let mut written = Written::default();
+    if let DataFusionStatement::Statement(sql) = &statement {
+        let _ = sql.visit(&mut written);
+    }
+    for (number, type_name) in &written.casts {
+        if let Some(data_type) = type_of(type_name, context).await {
+            fill(*number, &data_type);
+        }
+    }
+    written.counts.iter().for_each(|number| fill(*number, &DataType::Int64));
+    for (number, data_type) in beside(statement, context).await {
+        fill(number, &data_type);
+    }
+}
+
+/// Types that parameters have for what they stand beside.
+async fn beside(statement: DataFusionStatement, context: &Context<'_>) -> Vec<(usize, DataType)> {
+    let Ok(state) = context.state() else { return Vec::new() };
+    let state = Arc::clone(state);
+    let work = async move { Ok(planner::parameters(&state, statement).await?) };
+    let types: HashMap<String, Option<DataType>> = context.query.apart(work).await.unwrap_or_default();
+    types.into_iter().filter_map(|(name, data_type)| Some((number(&name)?, data_type?))).collect()
+}
+
+async fn type_of(name: &ast::DataType, context: &Context<'_>) -> Option<DataType> {
+    let plan = planner::plan_text(context.state().ok()?, &format!("SELECT CAST(NULL AS {name})")).await.ok()?;
+    plan.schema().fields().first().map(|field| field.data_type().clone())
+}
+
+/// Of `$1` it is 0.
+fn number(name: &str) -> Option<usize> {
+    name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
+}
+
+fn parameter(expr: &Expr) -> Option<usize> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Literal::Placeholder(name) => number(name),
+            _ => None,
+        },
+        Expr::Nested(inner) => parameter(inner),
+        _ => None,
+    }
+}
+
+/// Parameters that are cast where they stand, and such that count rows.
+#[derive(Default)]
+struct Written {
+    casts: Vec<(usize, ast::DataType)>,
+    counts: Vec<usize>,
+}
+
+impl Visitor for Written {
+    type Break = std::convert::Infallible;
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
+        if let Expr::Cast { expr, data_type, .. } = expr
+            && let Some(number) = parameter(expr)
+        {
+            self.casts.push((number, data_type.clone()));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, query: &SqlQuery) -> ControlFlow<Self::Break> {
+        if let Some(LimitClause::LimitOffset { limit, offset, .. }) = &query.limit_clause {
+            let counts = limit.iter().chain(offset.iter().map(|offset| &offset.value));
+            self.counts.extend(counts.filter_map(parameter));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// `column = value` for each, so that a parameter among the values is of its column's type.
+pub(super) fn equalities<'a>(values: impl Iterator<Item = (&'a String, &'a Expr)>) -> impl Iterator<Item = Expr> {
+    values.map(|(column, value)| Expr::BinaryOp {
+        left: Box::new(Expr::Identifier(ast::Ident::with_quote('"', column))),
+        op: BinaryOperator::Eq,
+        right: Box::new(Expr::Nested(Box::new(value.clone()))),
+    })
+}
+
+/// The type's name in SQL, as tokens.
+pub(crate) fn type_tokens(data_type: &DataType) -> Result<Vec<Token>> {
+    let name = match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            let mut tokens = type_tokens(item.data_type())?;
+            tokens.extend([Token::LBracket, Token::RBracket]);
+            return Ok(tokens);
+        }
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "BYTEA".into(),
+        DataType::Time32(_) | DataType::Time64(_) => "TIME".into(),
+        DataType::Interval(_) => "INTERVAL".into(),
+        // Where it is shown says nothing about what it is.
+        DataType::Timestamp(_, Some(_)) => "TIMESTAMP WITH TIME ZONE".into(),
+        other => sql_name(other),
+    };
+    Ok(planner::tokens(&name)?.into_iter().map(|token| token.token).collect())
+}
+
+/// Parses a statement with parameters that a client may run: any.
+pub(crate) fn client(text: &str) -> Result<Prepared> {
+    let tokens = planner::tokens(text)?;
+    if crate::prepared::of_prepare(&tokens)?.is_some() {
+        return Ok(Prepared::of_tokens(text.to_string(), Vec::new(), Vec::new())?.with_kind(StatementKind::Other));
+    }
+    let prepared = Prepared::new(text)?;
+    let statement = parse_tokens(prepared.unbound()?)?;
+    let kind = statement.kind();
+    let prepared = match &statement {
+        Statement::Other(statement) => prepared.with_template(super::Template::of(statement)),
+        _ => prepared,
+    };
+    Ok(prepared.with_kind(kind))
+}
