@@ -21,12 +21,14 @@ mod progress;
 mod rados;
 mod run;
 mod script;
+mod serve;
 mod settings;
 mod shell;
 mod source;
 mod statement;
 mod store;
 mod terminal;
+mod user;
 mod version;
 mod view;
 

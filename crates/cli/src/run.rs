@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure, Stop};
 use crate::shell::dot::Flow;
 use crate::terminal::Terminal;
 use crate::view::View;
-use crate::{check, doctor, explain, gpu, lab, message, pipe, rados, script, settings, shell, store};
+use crate::{check, doctor, explain, gpu, lab, message, pipe, rados, script, serve, settings, shell, store, user};
 
 /// Does it; says what went wrong.
 pub fn run(args: Args) -> Exit {
@@ -25,6 +25,8 @@ pub fn run(args: Args) -> Exit {
         Some(Command::Explain(args)) => explain::run(&args).map_err(Failure::from),
         Some(Command::Store(command)) => store::run(&command).map_err(Failure::from),
         Some(Command::Rados(command)) => rados::run(&command).map_err(Failure::from),
+        Some(Command::Serve(args)) => serve::run(&args).map_err(Failure::from),
+        Some(Command::User(command)) => user::run(&command).map_err(Failure::from),
         Some(Command::Pipe(args)) => pipe(args).map_err(Failure::from),
         Some(Command::Completions { shell }) => completions(shell).map_err(Failure::from),
         None => sql(&args.sql, terminal),

@@ -7,6 +7,7 @@ mod osp;
 mod q6;
 mod rados;
 mod report;
+mod serve;
 mod store;
 
 use std::ffi::OsString;
@@ -28,6 +29,7 @@ pub use osp::OspArgs;
 pub use q6::{CufileFlight, DeviceThreads, Q6Args};
 pub use rados::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosCommand, RmArgs, TxnArgs, TxnCommand};
 pub use report::ReportArgs;
+pub use serve::{RoleName, ServeArgs, UserCommand};
 pub use store::{BackupArgs, DumpArgs, StoreArgs, StoreCommand};
 
 const ABOUT: &str = "An analytical SQL engine that reads each byte once and shows the count.";
@@ -49,6 +51,7 @@ Examples:
   onehop check flights.onehop                        every checksum, verified
   onehop explain flights.onehop -c 'FROM trips'      how a query is run
   onehop doctor                                      what this machine offers
+  onehop serve flights.onehop                        for psql and PostgreSQL's drivers, at 127.0.0.1:5488
 
 A database whose directory is named like a command is opened as ./NAME: `onehop ./doctor`.";
 
@@ -109,6 +112,12 @@ pub enum Command {
     /// Files on a Ceph cluster: make a file system, list, rename, check, collect
     #[command(subcommand, after_help = rados::EXAMPLES)]
     Rados(RadosCommand),
+    /// Serve a database to PostgreSQL's clients: psql, and every driver
+    #[command(after_help = serve::EXAMPLES)]
+    Serve(ServeArgs),
+    /// Say who may log in to a server
+    #[command(subcommand, after_help = serve::USER_EXAMPLES)]
+    User(UserCommand),
     /// Answer requests: one JSON object a line in, one a line out, for programs in any language
     Pipe(PipeArgs),
     /// Print a completion script for a shell

@@ -1,0 +1,118 @@
+//! The words of `onehop serve` and `onehop user`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Subcommand, ValueEnum};
+
+use super::setting;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  onehop serve flights.onehop                                   for this machine alone: psql -h 127.0.0.1 -p 5488
+  onehop serve                                                  a database in memory, which ends with the server
+  onehop serve flights.onehop --users users --listen 127.0.0.1:5488
+  onehop serve flights.onehop --users users --tls-cert cert.pem --tls-key key.pem --listen 0.0.0.0:5488
+
+Ctrl-C, or SIGTERM, ends it: nothing new begins, what runs has --grace seconds to end, and what does not is cancelled.
+An address that other machines can reach needs --users and TLS. Without --users everybody who connects is an admin.";
+
+pub const USER_EXAMPLES: &str = "\
+Examples:
+  onehop user add users ada --role admin          asks for a password; from a pipe, its first line is the password
+  onehop user list users
+  onehop user remove users ada
+
+The file holds verifiers of SCRAM-SHA-256, from which no password follows, and is its owner's alone (mode 0600). A server reads
+it anew for each log-in.";
+
+/// `onehop serve`.
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// Database directory, made if it is not there; in memory without it, or as :memory:
+    pub path: Option<PathBuf>,
+    /// Where to listen; port 0 is one that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:5488")]
+    pub listen: SocketAddr,
+    /// Who may log in, with which password: a file that `onehop user` writes
+    #[arg(long, value_name = "FILE")]
+    pub users: Option<PathBuf>,
+    /// Certificates for TLS, the server's own first (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The server's private key for TLS (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Where to answer with figures for Prometheus, at /metrics
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = count)]
+    pub max_connections: usize,
+    /// Statements that run at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = count)]
+    pub max_queries: usize,
+    /// Statements that wait for others to end; beyond them the answer is an error
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub max_queued: usize,
+    /// Seconds that what runs has to end in when the server does
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub grace: Duration,
+    /// Open the database for reading only
+    #[arg(long)]
+    pub readonly: bool,
+    /// Change a setting, as SET does, for all sessions (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `onehop user`.
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Let a user log in, or give one another password or role
+    Add {
+        /// The file, made if it is not there
+        file: PathBuf,
+        /// The user's name
+        name: String,
+        /// What the user may do
+        #[arg(long, value_enum, default_value = "write")]
+        role: RoleName,
+    },
+    /// Let a user log in no more
+    Remove {
+        /// The file
+        file: PathBuf,
+        /// The user's name
+        name: String,
+    },
+    /// Print users and roles
+    List {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// What a user may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoleName {
+    /// Queries of the database's tables
+    Read,
+    /// Also what changes them
+    Write,
+    /// Everything: also files, functions in Python, and settings that reach outside
+    Admin,
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| (1..=100_000).contains(n)).ok_or_else(|| "a whole number from 1 to 100000".into())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse::<u64>().ok().filter(|n| *n <= 86_400);
+    number.map(Duration::from_secs).ok_or_else(|| "a whole number of seconds, up to 86400".into())
+}

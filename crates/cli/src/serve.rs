@@ -1,0 +1,86 @@
+//! `onehop serve`: the engine's threads, and others that look after connections.
+
+use std::io;
+use std::path::Path;
+
+use onehop_engine::{Access, DatabaseOptions};
+use onehop_server::{Options, Server, TlsFiles, Users};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::ServeArgs;
+use crate::client;
+use crate::exit::Stop;
+use crate::settings;
+use crate::terminal::note;
+
+/// Threads that look after connections: they encode rows besides.
+const FRONT_THREADS: usize = 4;
+
+/// Serves until it is told to end.
+pub fn run(args: &ServeArgs) -> Result<(), Stop> {
+    let access = if args.readonly { Access::ReadOnly } else { Access::ReadWrite };
+    settings::effective(&args.set)?;
+    let options = DatabaseOptions { access, settings: args.set.clone(), ..DatabaseOptions::default() };
+    let workers = client::runtime(&options)?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(FRONT_THREADS);
+    let front = Builder::new_multi_thread().worker_threads(threads).thread_name("onehop-front").enable_all().build();
+    let front = front.map_err(|e| Stop::System("cannot start threads".into(), e))?;
+    let path = args.path.as_deref().filter(|path| *path != Path::new(":memory:"));
+    let (database, session) = client::open(path, &options)?;
+    drop(session);
+    let server = Server::bind(database, server_options(args)?, workers.handle().clone());
+    let server = front.block_on(server).map_err(stop)?;
+    if !args.quiet {
+        let address = server.address().map_err(|e| Stop::System("cannot tell the address".into(), e))?;
+        if let Some(address) = server.metrics_address() {
+            note(format!("figures for Prometheus at http://{address}/metrics"));
+        }
+        note(format!(
+            "onehop serves {} at {address}",
+            path.map_or(":memory:".into(), |path| path.display().to_string())
+        ));
+    }
+    front
+        .block_on(async {
+            let ended = end_of_process()?;
+            server.run(ended).await;
+            Ok::<(), io::Error>(())
+        })
+        .map_err(|e| Stop::System("cannot listen to signals".into(), e))?;
+    workers.shutdown_timeout(client::END_PATIENCE);
+    front.shutdown_background();
+    Ok(())
+}
+
+fn server_options(args: &ServeArgs) -> Result<Options, Stop> {
+    Ok(Options {
+        listen: args.listen,
+        users: args.users.as_ref().map(Users::at),
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificates, key)| TlsFiles { certificates, key }),
+        metrics: args.metrics,
+        max_connections: args.max_connections,
+        max_queries: args.max_queries,
+        max_queued: args.max_queued,
+        grace: args.grace,
+        ..Options::default()
+    })
+}
+
+/// Done when the process is told to end.
+fn end_of_process() -> io::Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+fn stop(e: onehop_server::Error) -> Stop {
+    match e {
+        onehop_server::Error::Listen { address, source } => Stop::System(format!("cannot listen at {address}"), source),
+        refused => Stop::Usage(refused.to_string()),
+    }
+}

@@ -1,0 +1,107 @@
+//! The connections that there are: by their numbers, for those who want to cancel what one of them does, and for whoever wants to
+//! know what they do.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use onehop_engine::{Activity, Connected, Session};
+use pgwire::messages::startup::SecretKey;
+
+use crate::interrupt::{Interrupt, Reason};
+
+/// What is known of a connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its number, which clients take for that of a process.
+    pub number: i32,
+    secret: SecretKey,
+    pub user: String,
+    pub address: SocketAddr,
+    pub since: SystemTime,
+    pub interrupt: Arc<Interrupt>,
+    session: Arc<Session>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Connections {
+    last: AtomicI32,
+    open: Mutex<BTreeMap<i32, Arc<Connection>>>,
+}
+
+/// One of them, for as long as it is there.
+#[derive(Debug)]
+pub struct Registered {
+    pub connection: Arc<Connection>,
+    all: Arc<Connections>,
+}
+
+impl Connections {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<Connection>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that no other connection has.
+    pub fn number(&self) -> i32 {
+        loop {
+            let number = self.last.fetch_add(1, Relaxed).wrapping_add(1);
+            if number > 0 && !self.open().contains_key(&number) {
+                return number;
+            }
+            let _ = self.last.compare_exchange(number, 0, Relaxed, Relaxed);
+        }
+    }
+
+    /// One begins.
+    pub fn register(
+        self: &Arc<Self>,
+        number: i32,
+        secret: SecretKey,
+        user: String,
+        address: SocketAddr,
+        interrupt: Arc<Interrupt>,
+        session: Arc<Session>,
+    ) -> Registered {
+        let since = SystemTime::now();
+        let connection = Arc::new(Connection { number, secret, user, address, since, interrupt, session });
+        self.open().insert(number, Arc::clone(&connection));
+        Registered { connection, all: Arc::clone(self) }
+    }
+
+    /// Somebody wants to cancel what one of them does. Whether they know its secret is nothing that they are told.
+    pub fn cancel(&self, number: i32, secret: &SecretKey) {
+        let connection = self.open().get(&number).filter(|connection| connection.secret.eq_value(secret)).cloned();
+        if let Some(connection) = connection {
+            connection.interrupt.raise(Reason::Cancelled);
+        }
+    }
+
+    /// All of them have to end.
+    pub fn raise(&self, reason: Reason) {
+        self.open().values().for_each(|connection| connection.interrupt.raise(reason));
+    }
+}
+
+impl Activity for Connections {
+    fn connected(&self) -> Vec<Connected> {
+        let all: Vec<Arc<Connection>> = self.open().values().cloned().collect();
+        let known = |connection: &Arc<Connection>| Connected {
+            number: connection.number.into(),
+            user: connection.user.clone(),
+            address: connection.address.to_string(),
+            since: connection.since,
+            session: Arc::clone(&connection.session),
+            is_busy: connection.interrupt.is_busy(),
+        };
+        all.iter().map(known).collect()
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.all.open().remove(&self.connection.number);
+    }
+}

@@ -1,0 +1,296 @@
+//! `COPY ... FROM STDIN`: lines of a client as the rows of an `INSERT`.
+//!
+//! ```text
+//!  CopyData ─► Lines ─► Batches, cast to the table's types ─► a short channel ─► Relation ─► INSERT INTO t SELECT ..
+//! ```
+//! The INSERT is a statement as any other: it is part of the session's transaction, and all of its rows are there or none. A
+//! client that sends faster than rows are written waits.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use onehop_engine::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StringBuilder};
+use onehop_engine::arrow::compute::{CastOptions, cast_with_options};
+use onehop_engine::arrow::datatypes::{Schema, SchemaRef};
+use onehop_engine::arrow::error::ArrowError;
+use onehop_engine::{ClientCopy, Error, ErrorKind, Output, Prepared, Relation, Rights};
+use pgwire::messages::copy::CopyInResponse;
+use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage as Message};
+use tokio::sync::mpsc;
+
+use super::lines::{Lines, Row};
+use crate::client::{Client, Failure, Outcome};
+use crate::problem::{Problem, code};
+use crate::run::on_workers;
+
+/// Rows that are cast at once.
+const BATCH_ROWS: usize = 8192;
+/// Bytes of their text, beyond which they are fewer.
+const BATCH_BYTES: usize = 4 << 20;
+/// Batches that wait for the INSERT.
+const BATCHES_AHEAD: usize = 2;
+
+type Sender = mpsc::Sender<Result<RecordBatch, ArrowError>>;
+
+/// Batches as they come. What is at its end without being told so has failed.
+struct FromClient {
+    schema: SchemaRef,
+    batches: mpsc::Receiver<Result<RecordBatch, ArrowError>>,
+}
+
+impl Iterator for FromClient {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.batches.blocking_recv() {
+            // An empty batch is the last.
+            Some(Ok(batch)) if batch.num_rows() == 0 => None,
+            Some(next) => Some(next),
+            None => Some(Err(ArrowError::ExternalError("the client has broken off".into()))),
+        }
+    }
+}
+
+impl RecordBatchReader for FromClient {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// What the rows are called in the INSERT. A session has one COPY at a time.
+const ROWS: &str = "__onehop_copied";
+
+/// The name is taken back whatever becomes of the COPY.
+struct Registered<'a>(&'a onehop_engine::Session);
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.0.unregister(ROWS);
+    }
+}
+
+impl Client {
+    pub(super) async fn copy_in(&mut self, copy: &ClientCopy, table: &str, columns: &[String]) -> Outcome<()> {
+        if self.session.rights() == Rights::Read {
+            // Before the client sends anything.
+            let error = Error::new(ErrorKind::Denied, "permission denied: COPY into a table needs the role write");
+            return Err(error.with_hint("this session has the role read").into());
+        }
+        let schema = self.columns_of(table, columns).await?;
+        self.enter().await?;
+        let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
+        let session = Arc::clone(&self.session);
+        let _registered = Registered(&session);
+        let reader = FromClient { schema: Arc::clone(&schema), batches };
+        session.register(ROWS, Relation::of_reader(Box::new(reader)))?;
+        let insert = insert(table, &schema);
+        let prepared = Arc::new(session.parse(&insert)?);
+        self.refuse_failed(&prepared)?;
+        let count = schema.fields().len();
+        let formats = CopyInResponse::new(0, i16::try_from(count).unwrap_or(i16::MAX), vec![0; count]);
+        self.link.put(PgWireBackendMessage::CopyInResponse(formats));
+        self.link.flush().await?;
+        let rows = self.feed(&prepared, Batches::new(copy, table, schema), sender).await?;
+        self.notices();
+        self.link.put_tag(format!("COPY {rows}"));
+        Ok(())
+    }
+
+    /// The columns that come, with the table's types.
+    async fn columns_of(&mut self, table: &str, columns: &[String]) -> Outcome<SchemaRef> {
+        let names: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
+        let names = if names.is_empty() { "*".into() } else { names.join(", ") };
+        let prepared = Arc::new(self.session.parse(&format!("SELECT {names} FROM {}", quoted(table)))?);
+        self.refuse_failed(&prepared)?;
+        let session = Arc::clone(&self.session);
+        let described = self.on_workers(async move { session.describe(&prepared, &[]).await }).await?;
+        let Some(columns) = described.columns else {
+            return Err(Problem::error(code::BAD_COPY, "the table has no columns").into());
+        };
+        // Whether a NULL may be there is for the INSERT to say.
+        let fields = columns.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+    }
+
+    /// Has the INSERT run, and gives it what the client sends; the number of rows.
+    async fn feed(&mut self, prepared: &Arc<Prepared>, batches: Batches, sender: Sender) -> Outcome<u64> {
+        let (session, prepared) = (Arc::clone(&self.session), Arc::clone(prepared));
+        let Self { incoming, shared, interrupt, .. } = self;
+        let insert = on_workers(shared, interrupt, async move { session.sql(prepared.text()).await });
+        let (mut insert, mut fed) = (pin!(insert), pin!(feed_all(incoming, batches, sender)));
+        let inserted = tokio::select! {
+            biased;
+            // Before it has all rows it ends in an error; then nobody reads any further.
+            inserted = &mut insert => inserted,
+            fed = &mut fed => {
+                let inserted = insert.await;
+                // What it was given was wrong: it says so as well, in other words.
+                fed?;
+                inserted
+            }
+        };
+        match inserted? {
+            Output::Done(done) => Ok(done.rows.unwrap_or(0)),
+            Output::Rows(_) => Err(Problem::error("XX000", "an INSERT has returned rows").into()),
+        }
+    }
+}
+
+/// Reads what the client sends up to the end of its rows, which it is told to have failed on if they make no sense. Stops when
+/// nobody takes the rows any more: then the INSERT says why.
+async fn feed_all(incoming: &mut crate::read::Incoming, mut batches: Batches, sender: Sender) -> Outcome<()> {
+    let fail = |problem: Problem| async {
+        let told: Result<RecordBatch, ArrowError> = Err(ArrowError::ExternalError(problem.message.clone().into()));
+        let _ = sender.send(told).await;
+        Failure::Problem(problem)
+    };
+    loop {
+        let received = tokio::select! {
+            biased;
+            () = sender.closed() => return Ok(()),
+            received = incoming.next() => received,
+        };
+        // The interrupt says that it is gone, to the INSERT as well.
+        let Some(received) = received else { return Ok(()) };
+        let full = match received.message {
+            Ok(Message::CopyData(data)) => batches.read(&data.data),
+            Ok(Message::CopyDone(_)) => match batches.finish() {
+                Ok(last) => {
+                    for batch in last {
+                        if sender.send(Ok(batch)).await.is_err() {
+                            return Ok(());
+                        }
+                    }
+                    return Ok(());
+                }
+                Err(problem) => Err(problem),
+            },
+            Ok(Message::CopyFail(failed)) => {
+                let message = format!("COPY from stdin failed: {}", failed.message);
+                Err(Problem::error(code::QUERY_CANCELED, message))
+            }
+            Ok(Message::Flush(_) | Message::Sync(_)) => Ok(Vec::new()),
+            Ok(_) => Err(Problem::fatal(code::PROTOCOL_VIOLATION, "unexpected message type during COPY from stdin")),
+            Err(problem) => Err(problem),
+        };
+        match full {
+            Ok(full) => {
+                for batch in full {
+                    if sender.send(Ok(batch)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            Err(problem) => return Err(fail(problem).await),
+        }
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn insert(table: &str, schema: &SchemaRef) -> String {
+    let columns: Vec<String> = schema.fields().iter().map(|field| quoted(field.name())).collect();
+    let columns = columns.join(", ");
+    format!("INSERT INTO {} ({columns}) SELECT {columns} FROM {}", quoted(table), quoted(ROWS))
+}
+
+/// Rows on their way into batches.
+struct Batches {
+    lines: Lines,
+    rows: Rows,
+}
+
+struct Rows {
+    table: String,
+    schema: SchemaRef,
+    columns: Vec<StringBuilder>,
+    /// The lines that the rows began on.
+    lines: Vec<u64>,
+    bytes: usize,
+    full: Vec<RecordBatch>,
+}
+
+impl Batches {
+    fn new(copy: &ClientCopy, table: &str, schema: SchemaRef) -> Self {
+        let columns = schema.fields().iter().map(|_| StringBuilder::new()).collect();
+        let lines = Lines::new(copy, schema.fields().len());
+        let rows = Rows { table: table.into(), schema, columns, lines: Vec::new(), bytes: 0, full: Vec::new() };
+        Self { lines, rows }
+    }
+
+    /// The batches that a piece completes.
+    fn read(&mut self, bytes: &[u8]) -> Result<Vec<RecordBatch>, Problem> {
+        let Self { lines, rows } = self;
+        lines.read(bytes, &mut |row, line| rows.add(row, line)).map_err(|problem| rows.about(problem))?;
+        Ok(std::mem::take(&mut rows.full))
+    }
+
+    /// What is left, and an empty batch: the end.
+    fn finish(&mut self) -> Result<Vec<RecordBatch>, Problem> {
+        let Self { lines, rows } = self;
+        lines.finish(&mut |row, line| rows.add(row, line)).map_err(|problem| rows.about(problem))?;
+        if !rows.lines.is_empty() {
+            rows.complete()?;
+        }
+        let mut last = std::mem::take(&mut rows.full);
+        last.push(RecordBatch::new_empty(Arc::clone(&rows.schema)));
+        Ok(last)
+    }
+}
+
+impl Rows {
+    fn add(&mut self, row: Row, line: u64) -> Result<(), Problem> {
+        for (builder, value) in self.columns.iter_mut().zip(row) {
+            self.bytes += value.as_ref().map_or(0, String::len);
+            builder.append_option(value);
+        }
+        self.lines.push(line);
+        match self.lines.len() == BATCH_ROWS || self.bytes >= BATCH_BYTES {
+            true => self.complete(),
+            false => Ok(()),
+        }
+    }
+
+    fn about(&self, mut problem: Problem) -> Problem {
+        problem.context = problem.context.map(|context| match context.starts_with("COPY") {
+            true => context,
+            false => format!("COPY {}, {context}", self.table),
+        });
+        problem
+    }
+
+    fn complete(&mut self) -> Result<(), Problem> {
+        let texts: Vec<ArrayRef> =
+            self.columns.iter_mut().map(|builder| Arc::new(builder.finish()) as ArrayRef).collect();
+        let strict = CastOptions { safe: false, ..CastOptions::default() };
+        let mut columns = Vec::with_capacity(texts.len());
+        for (at, text) in texts.iter().enumerate() {
+            let column = cast_with_options(text, self.schema.field(at).data_type(), &strict);
+            columns.push(column.map_err(|e| self.wrong_value(at, text, &e))?);
+        }
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
+        self.full.push(batch.map_err(|e| Problem::error(code::BAD_COPY, e.to_string()))?);
+        self.lines.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// Which value it was.
+    fn wrong_value(&self, column: usize, text: &ArrayRef, e: &ArrowError) -> Problem {
+        use onehop_engine::arrow::array::AsArray;
+        let field = self.schema.field(column);
+        let problem = Problem::error(code::INVALID_TEXT, e.to_string());
+        let loose = CastOptions { safe: true, ..CastOptions::default() };
+        let Ok(cast) = cast_with_options(text, field.data_type(), &loose) else { return problem };
+        let text = text.as_string::<i32>();
+        let row = (0..text.len()).find(|row| text.is_valid(*row) && cast.is_null(*row));
+        let Some(row) = row else { return problem };
+        let (value, line) = (text.value(row), self.lines.get(row).copied().unwrap_or(0));
+        let shown: String = value.chars().take(80).collect();
+        let type_name = crate::types::pg_type(&crate::types::wire_type(field.data_type()));
+        Problem::error(code::INVALID_TEXT, format!("invalid input syntax for type {}: \"{shown}\"", type_name.name()))
+            .with_context(format!("COPY {}, line {line}, column {}: \"{shown}\"", self.table, field.name()))
+    }
+}

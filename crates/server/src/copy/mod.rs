@@ -1,0 +1,53 @@
+//! COPY between a client and the database: rows as lines of text, or of CSV.
+
+mod insert;
+mod lines;
+mod write;
+
+use std::sync::Arc;
+
+use onehop_engine::{ClientCopy, CopyDirection, CopyFormat, Output};
+use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::copy::{CopyDone, CopyOutResponse};
+
+use self::write::LineWriter;
+use crate::client::{Client, Outcome};
+use crate::problem::{Problem, code};
+use crate::run::Running;
+
+impl Client {
+    /// Carries one out.
+    pub async fn copy(&mut self, copy: &ClientCopy) -> Outcome<()> {
+        if copy.format == CopyFormat::Binary {
+            let problem = Problem::error(code::FEATURE_NOT_SUPPORTED, "COPY with FORMAT binary is not supported");
+            return Err(problem.with_hint("FORMAT text and FORMAT csv are").into());
+        }
+        match &copy.direction {
+            CopyDirection::In { table, columns } => self.copy_in(copy, table, columns).await,
+            CopyDirection::Out { query } => self.copy_out(copy, query).await,
+        }
+    }
+
+    async fn copy_out(&mut self, copy: &ClientCopy, query: &str) -> Outcome<()> {
+        let prepared = Arc::new(self.session.parse(query)?);
+        self.refuse_failed(&prepared)?;
+        if prepared.parameters() > 0 {
+            return Err(Problem::error("42P02", "COPY takes no parameters").into());
+        }
+        let Output::Rows(rows) = self.run(&prepared, Vec::new()).await? else {
+            return Err(Problem::error(code::FEATURE_NOT_SUPPORTED, "COPY TO takes a query that has rows").into());
+        };
+        let told = Arc::clone(rows.schema());
+        let columns = told.fields().len();
+        let formats = CopyOutResponse::new(0, i16::try_from(columns).unwrap_or(i16::MAX), vec![0; columns]);
+        self.link.put(PgWireBackendMessage::CopyOutResponse(formats));
+        let mut writer = LineWriter::new(copy);
+        writer.header(&told, self.link.buffer());
+        let mut running = Running::new(rows, told, Vec::new());
+        let count = self.send_lines(&mut running, &mut writer).await?;
+        self.link.put(PgWireBackendMessage::CopyDone(CopyDone::new()));
+        self.notices();
+        self.link.put_tag(format!("COPY {count}"));
+        Ok(())
+    }
+}

@@ -1,0 +1,330 @@
+//! The extended protocol: statements that are parsed, values that are bound to them, portals that rows are fetched from.
+//!
+//! - What a statement takes and gives is found out when somebody wants to know: a client that asks, or values for its
+//!   parameters. The columns that a client has been told of are those that it gets, whatever values it binds.
+//! - A portal runs when it is first executed. With a limit of rows it waits for the next `Execute`, and its query with it.
+
+use std::sync::Arc;
+
+use onehop_engine::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use onehop_engine::{ClientCopy, Described, Error, Output, Prepared, StatementKind, Value};
+use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::data::{NoData, ParameterDescription};
+use pgwire::messages::extendedquery::{
+    Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, PortalSuspended,
+    TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
+};
+use pgwire::messages::response::EmptyQueryResponse;
+use tokio::sync::OnceCell;
+
+use crate::client::{Client, Outcome};
+use crate::decode;
+use crate::encode::Format;
+use crate::problem::{Problem, code};
+use crate::run::{Running, Sent, tag};
+use crate::simple::name;
+use crate::types;
+
+/// Statements that a client may have parsed at once, and portals that it may have.
+const MOST_NAMES: usize = 10_000;
+
+/// A parsed statement.
+#[derive(Debug)]
+pub struct Statement {
+    what: What,
+    /// Types of the first parameters as the client gives them, by number.
+    declared: Vec<u32>,
+    described: OnceCell<Described>,
+}
+
+#[derive(Debug)]
+enum What {
+    /// Nothing but blanks and comments.
+    Empty,
+    Copy(ClientCopy),
+    Sql(Arc<Prepared>),
+}
+
+/// A statement with values, and how far it is.
+#[derive(Debug)]
+pub struct Portal {
+    statement: Arc<Statement>,
+    values: Vec<Value>,
+    /// For the columns: none, one for all, or each.
+    formats: Vec<Format>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Bound,
+    Running(Box<Running>),
+    Done,
+}
+
+impl Portal {
+    /// Whether a query waits in it.
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, State::Running(_))
+    }
+}
+
+impl Client {
+    /// `Parse`.
+    pub async fn parse(&mut self, parse: Parse) -> Outcome<()> {
+        let name = parse.name.unwrap_or_default();
+        if name.is_empty() {
+            self.statements.remove("");
+        } else if self.statements.contains_key(&name) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(Problem::error(code::DUPLICATE_STATEMENT, message).into());
+        }
+        refuse_more(self.statements.len(), "prepared statements")?;
+        let placed = |e: Error| {
+            let place = e.place();
+            Problem::from(e).at(place, "", &parse.query)
+        };
+        let what = if onehop_engine::Script::new(&parse.query).next().is_none() {
+            What::Empty
+        } else if let Some(copy) = self.session.client_copy(&parse.query).map_err(placed)? {
+            What::Copy(copy)
+        } else {
+            let prepared = Arc::new(self.session.parse(&parse.query).map_err(placed)?);
+            self.refuse_failed(&prepared)?;
+            What::Sql(prepared)
+        };
+        let statement = Statement { what, declared: parse.type_oids, described: OnceCell::new() };
+        self.statements.insert(name, Arc::new(statement));
+        self.link.put(PgWireBackendMessage::ParseComplete(ParseComplete::new()));
+        Ok(())
+    }
+
+    fn statement(&self, name: &str) -> Result<Arc<Statement>, Problem> {
+        self.statements.get(name).cloned().ok_or_else(|| {
+            let message = match name {
+                "" => "unnamed prepared statement does not exist".into(),
+                name => format!("prepared statement \"{name}\" does not exist"),
+            };
+            Problem::error(code::INVALID_STATEMENT_NAME, message)
+        })
+    }
+
+    /// What it takes and gives.
+    async fn described(&self, statement: &Arc<Statement>) -> Outcome<Described> {
+        let prepared = match &statement.what {
+            What::Sql(prepared) => Arc::clone(prepared),
+            What::Empty | What::Copy(_) => return Ok(Described { parameters: Vec::new(), columns: None }),
+        };
+        if let StatementKind::Show(Some(name)) = prepared.kind() {
+            return Ok(Described { parameters: Vec::new(), columns: Some(one_text(name)) });
+        }
+        let described = statement.described.get_or_try_init(|| async {
+            let declared: Vec<Option<DataType>> = statement.declared.iter().map(|oid| types::declared(*oid)).collect();
+            let session = Arc::clone(&self.session);
+            self.on_workers(async move { session.describe(&prepared, &declared).await }).await
+        });
+        described.await.cloned()
+    }
+
+    /// `Bind`.
+    pub async fn bind(&mut self, bind: Bind) -> Outcome<()> {
+        let (portal, name) = (bind.portal_name.unwrap_or_default(), bind.statement_name.unwrap_or_default());
+        let statement = self.statement(&name)?;
+        if let What::Sql(prepared) = &statement.what {
+            self.refuse_failed(prepared)?;
+        }
+        if portal.is_empty() {
+            self.portals.remove("");
+        } else if self.portals.contains_key(&portal) {
+            return Err(Problem::error(code::DUPLICATE_CURSOR, format!("cursor \"{portal}\" already exists")).into());
+        }
+        refuse_more(self.portals.len(), "portals")?;
+        let takes = match &statement.what {
+            What::Sql(prepared) => prepared.parameters(),
+            What::Empty | What::Copy(_) => 0,
+        };
+        if takes != bind.parameters.len() {
+            let given = bind.parameters.len();
+            let message =
+                format!("bind message supplies {given} parameters, but prepared statement \"{name}\" requires {takes}");
+            return Err(Problem::error(code::PROTOCOL_VIOLATION, message).into());
+        }
+        let formats = formats(&bind.result_column_format_codes)?;
+        let of_parameters = spread(self::formats(&bind.parameter_format_codes)?, takes, "parameters")?;
+        let mut values = Vec::with_capacity(takes);
+        if takes > 0 {
+            let described = self.described(&statement).await?;
+            for (at, (bytes, format)) in bind.parameters.iter().zip(of_parameters).enumerate() {
+                let oid = oid(&statement, &described, at);
+                values.push(decode::value(at + 1, oid, format, bytes.as_deref())?);
+            }
+        }
+        self.portals.insert(portal, Portal { statement, values, formats, state: State::Bound });
+        self.link.put(PgWireBackendMessage::BindComplete(BindComplete::new()));
+        Ok(())
+    }
+
+    /// `Describe`.
+    pub async fn describe(&mut self, describe: Describe) -> Outcome<()> {
+        let name = describe.name.unwrap_or_default();
+        match describe.target_type {
+            TARGET_TYPE_BYTE_STATEMENT => {
+                let statement = self.statement(&name)?;
+                let described = self.described(&statement).await?;
+                let count = described.parameters.len();
+                let oids = (0..count).map(|at| oid(&statement, &described, at)).collect();
+                self.link.put(PgWireBackendMessage::ParameterDescription(ParameterDescription::new(oids)));
+                self.put_described(described.columns.as_ref(), &[])
+            }
+            TARGET_TYPE_BYTE_PORTAL => {
+                let portal = self.portals.get(&name).ok_or_else(|| no_portal(&name))?;
+                let (statement, formats) = (Arc::clone(&portal.statement), portal.formats.clone());
+                let described = self.described(&statement).await?;
+                self.put_described(described.columns.as_ref(), &formats)
+            }
+            other => {
+                let message = format!("there is nothing of the kind {other:#04x} to describe");
+                Err(Problem::error(code::PROTOCOL_VIOLATION, message).into())
+            }
+        }
+    }
+
+    fn put_described(&mut self, columns: Option<&SchemaRef>, formats: &[Format]) -> Outcome<()> {
+        match columns {
+            Some(schema) => {
+                let formats = spread(formats.to_vec(), schema.fields().len(), "columns")?;
+                self.put_columns(schema, &formats);
+            }
+            None => self.link.put(PgWireBackendMessage::NoData(NoData::new())),
+        }
+        Ok(())
+    }
+
+    /// `Execute`.
+    pub async fn execute(&mut self, execute: Execute) -> Outcome<()> {
+        let name = execute.name.unwrap_or_default();
+        let most = u64::try_from(execute.max_rows).ok().filter(|most| *most > 0);
+        // What goes wrong with it leaves nothing of it.
+        let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
+        self.fetch(&mut portal, most).await?;
+        self.portals.insert(name, portal);
+        Ok(())
+    }
+
+    async fn fetch(&mut self, portal: &mut Portal, most: Option<u64>) -> Outcome<()> {
+        let statement = Arc::clone(&portal.statement);
+        let prepared = match &statement.what {
+            What::Empty => {
+                self.link.put(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new()));
+                return Ok(());
+            }
+            What::Copy(copy) => return self.copy(copy).await,
+            What::Sql(prepared) => prepared,
+        };
+        self.refuse_failed(prepared)?;
+        if let State::Bound = portal.state {
+            if self.is_begun(prepared.kind()) {
+                portal.state = State::Done;
+                return Ok(());
+            }
+            if let StatementKind::Show(Some(name)) = prepared.kind() {
+                portal.state = State::Done;
+                let formats = spread(portal.formats.clone(), 1, "columns")?;
+                return self.show(name, formats.first().copied().unwrap_or(Format::Text));
+            }
+            match self.run(prepared, std::mem::take(&mut portal.values)).await? {
+                Output::Done(done) => {
+                    self.notices();
+                    self.link.put_tag(tag(done.tag, done.rows));
+                    portal.state = State::Done;
+                    return Ok(());
+                }
+                Output::Rows(rows) => {
+                    let told = statement.described.get().and_then(|described| described.columns.clone());
+                    let told = told.unwrap_or_else(|| Arc::clone(rows.schema()));
+                    let formats = spread(portal.formats.clone(), told.fields().len(), "columns")?;
+                    portal.state = State::Running(Box::new(Running::new(rows, told, formats)));
+                }
+            }
+        }
+        self.fetch_rows(portal, prepared.kind(), most).await
+    }
+
+    async fn fetch_rows(&mut self, portal: &mut Portal, kind: &StatementKind, most: Option<u64>) -> Outcome<()> {
+        let State::Running(running) = &mut portal.state else {
+            // It has been at its end before.
+            self.link.put_tag(tag(name(kind), Some(0)));
+            return Ok(());
+        };
+        let before = running.sent;
+        match self.send_rows(running, most).await? {
+            Sent::Some => self.link.put(PgWireBackendMessage::PortalSuspended(PortalSuspended::new())),
+            Sent::All => {
+                let rows = running.sent - before;
+                portal.state = State::Done;
+                self.notices();
+                self.link.put_tag(tag(name(kind), Some(rows)));
+            }
+        }
+        Ok(())
+    }
+
+    /// `Close`. What is not there is closed as well.
+    pub fn close(&mut self, close: &Close) -> Outcome<()> {
+        let name = close.name.as_deref().unwrap_or_default();
+        match close.target_type {
+            TARGET_TYPE_BYTE_STATEMENT => drop(self.statements.remove(name)),
+            TARGET_TYPE_BYTE_PORTAL => drop(self.portals.remove(name)),
+            other => {
+                let message = format!("there is nothing of the kind {other:#04x} to close");
+                return Err(Problem::error(code::PROTOCOL_VIOLATION, message).into());
+            }
+        }
+        self.link.put(PgWireBackendMessage::CloseComplete(CloseComplete::new()));
+        Ok(())
+    }
+}
+
+/// The number of a parameter's type.
+fn oid(statement: &Statement, described: &Described, at: usize) -> u32 {
+    let declared = statement.declared.get(at).copied().unwrap_or(0);
+    types::parameter(declared, described.parameters.get(at).and_then(Option::as_ref))
+}
+
+fn formats(codes: &[i16]) -> Result<Vec<Format>, Problem> {
+    let format = |code: &i16| {
+        let wrong = || Problem::error(code::PROTOCOL_VIOLATION, format!("there is no format {code}"));
+        Format::of_code(*code).ok_or_else(wrong)
+    };
+    codes.iter().map(format).collect()
+}
+
+/// One for each: text if none is given, the one that is given for all, or those that are given.
+fn spread(formats: Vec<Format>, count: usize, what: &str) -> Result<Vec<Format>, Problem> {
+    match formats.as_slice() {
+        [] => Ok(vec![Format::Text; count]),
+        [one] => Ok(vec![*one; count]),
+        all if all.len() == count => Ok(formats),
+        all => {
+            let message = format!("{} formats are given for {count} {what}", all.len());
+            Err(Problem::error(code::PROTOCOL_VIOLATION, message))
+        }
+    }
+}
+
+fn no_portal(name: &str) -> Problem {
+    Problem::error(code::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
+}
+
+fn refuse_more(count: usize, what: &str) -> Result<(), Problem> {
+    if count < MOST_NAMES {
+        return Ok(());
+    }
+    let message = format!("a connection can have {MOST_NAMES} {what}, and this one has");
+    Err(Problem::error(code::LIMIT_EXCEEDED, message).with_hint("close those that are not needed any more"))
+}
+
+/// One column of texts.
+pub fn one_text(name: &str) -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new(name, DataType::Utf8View, true)]))
+}

@@ -1,0 +1,45 @@
+//! A database for PostgreSQL's clients: its protocol over TCP, on the engine's sessions.
+//!
+//! ```text
+//!                 front: a runtime of few threads                         workers: the engine's runtime
+//!  TCP ─ TLS ──► Reader, a task ── messages, bounded by their bytes ──► Client ── spawn ──► Session::execute
+//!                  │ end of the stream                                   │  ▲                    │
+//!                  └──► Interrupt ◄── CancelRequest of another connection│  └── batches, one ───┘
+//!                                                                        ▼      at a time
+//!                                                              rows as messages ──► TCP
+//! ```
+//! - A connection is one [`Session`](onehop_engine::Session): its settings, its transaction, what it has prepared.
+//! - Nothing of the engine runs on the runtime that looks after connections: a plan that does not let go of its thread keeps no
+//!   client from being heard, and none from being cancelled.
+//! - Rows are encoded as they come and kept by nobody: a client that reads slowly slows its query down.
+//! - A statement ends early when its client asks for it, is gone, or the server shuts down; then the engine is told first,
+//!   and the client second.
+//!
+//! The messages are pgwire's; its loop of handlers is not used, for it collects the whole result of a portal.
+
+mod admission;
+mod binary;
+mod client;
+mod connections;
+mod copy;
+mod decode;
+mod encode;
+mod extended;
+mod interrupt;
+mod link;
+mod login;
+mod metrics;
+mod problem;
+mod read;
+mod reported;
+mod run;
+mod server;
+mod simple;
+mod startup;
+mod text;
+mod tls;
+mod types;
+mod users;
+
+pub use server::{Error, Options, Result, Server, TlsFiles};
+pub use users::{Users, UsersError};

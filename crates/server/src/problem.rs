@@ -1,0 +1,208 @@
+//! What went wrong, as PostgreSQL's clients are told: an SQLSTATE, a message, and what to do.
+//!
+//! The SQLSTATE follows from the kind of the engine's error and, for what went wrong with data, from the type of its cause; never
+//! from the text of a message.
+
+use onehop_engine::arrow::error::ArrowError;
+use onehop_engine::{Error, ErrorKind, Object, Place};
+use pgwire::messages::response::{ErrorResponse, NoticeResponse};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The statement, and its transaction, have failed.
+    Error,
+    /// The connection ends.
+    Fatal,
+    /// Something to know.
+    Notice,
+    /// Something to know that was hardly meant.
+    Warning,
+}
+
+impl Severity {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Error => "ERROR",
+            Self::Fatal => "FATAL",
+            Self::Notice => "NOTICE",
+            Self::Warning => "WARNING",
+        }
+    }
+}
+
+/// What a client is told.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    pub severity: Severity,
+    pub code: &'static str,
+    pub message: String,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+    /// The letter of the statement, from 1.
+    pub position: Option<usize>,
+    /// Where in what the client sent.
+    pub context: Option<String>,
+}
+
+/// SQLSTATEs that are the server's own.
+pub mod code {
+    pub const PROTOCOL_VIOLATION: &str = "08P01";
+    pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
+    pub const INVALID_TEXT: &str = "22P02";
+    pub const BAD_COPY: &str = "22P04";
+    pub const INVALID_BINARY: &str = "22P03";
+    pub const INVALID_ENCODING: &str = "22021";
+    pub const IN_FAILED_TRANSACTION: &str = "25P02";
+    pub const INVALID_STATEMENT_NAME: &str = "26000";
+    pub const INVALID_AUTHORIZATION: &str = "28000";
+    pub const INVALID_PASSWORD: &str = "28P01";
+    pub const INVALID_CURSOR_NAME: &str = "34000";
+    pub const DUPLICATE_STATEMENT: &str = "42P05";
+    pub const DUPLICATE_CURSOR: &str = "42P03";
+    pub const TOO_MANY_CONNECTIONS: &str = "53300";
+    pub const LIMIT_EXCEEDED: &str = "53400";
+    pub const NOT_IN_STATE: &str = "55000";
+    pub const QUERY_CANCELED: &str = "57014";
+    pub const ADMIN_SHUTDOWN: &str = "57P01";
+    pub const SUCCESS: &str = "00000";
+}
+
+impl Problem {
+    /// A statement has failed.
+    pub fn error(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Severity::Error, code, message)
+    }
+
+    /// The connection ends.
+    pub fn fatal(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Severity::Fatal, code, message)
+    }
+
+    pub fn new(severity: Severity, code: &'static str, message: impl Into<String>) -> Self {
+        Self { severity, code, message: message.into(), detail: None, hint: None, position: None, context: None }
+    }
+
+    /// With what to do about it.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// With the letter that the error of a statement is at, if that is known. `before` is what the client sent before the
+    /// statement in the same text.
+    pub fn at(mut self, place: Option<Place>, before: &str, statement: &str) -> Self {
+        self.position = place.and_then(|place| {
+            let line = usize::try_from(place.line).ok()?.checked_sub(1)?;
+            let column = usize::try_from(place.column).ok()?;
+            let lines = statement.split_inclusive('\n');
+            let above: usize = lines.take(line).map(|line| line.chars().count()).sum();
+            Some(before.chars().count() + above + column)
+        });
+        self
+    }
+
+    /// With where in what the client sent.
+    pub fn with_context(mut self, context: impl Into<String>) -> Self {
+        self.context = Some(context.into());
+        self
+    }
+
+    fn fields(self) -> Vec<(u8, String)> {
+        let severity = self.severity.name().to_string();
+        let mut fields =
+            vec![(b'S', severity.clone()), (b'V', severity), (b'C', self.code.into()), (b'M', self.message)];
+        fields.extend(self.detail.map(|text| (b'D', text)));
+        fields.extend(self.hint.map(|text| (b'H', text)));
+        fields.extend(self.position.map(|position| (b'P', position.to_string())));
+        fields.extend(self.context.map(|text| (b'W', text)));
+        fields
+    }
+
+    /// As an error's message.
+    pub fn response(self) -> ErrorResponse {
+        ErrorResponse::new(self.fields())
+    }
+
+    /// As a notice's message.
+    pub fn notice(self) -> NoticeResponse {
+        NoticeResponse::new(self.fields())
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(e: Error) -> Self {
+        let problem = Self::error(sqlstate(&e), e.message());
+        match e.hint() {
+            Some(hint) => problem.with_hint(hint),
+            None => problem,
+        }
+    }
+}
+
+/// The SQLSTATE of an error of the engine.
+fn sqlstate(e: &Error) -> &'static str {
+    match e.kind() {
+        ErrorKind::Syntax => "42601",
+        ErrorKind::NotFound => match e.object() {
+            Some(Object::Column) => "42703",
+            Some(Object::Setting) => "42704",
+            Some(Object::Statement) => code::INVALID_STATEMENT_NAME,
+            Some(Object::Table) | None => "42P01",
+        },
+        ErrorKind::AlreadyExists if e.object() == Some(Object::Statement) => code::DUPLICATE_STATEMENT,
+        ErrorKind::AlreadyExists => "42P07",
+        ErrorKind::Invalid => "42000",
+        ErrorKind::Data => of_data(e),
+        ErrorKind::Corrupt => "XX001",
+        ErrorKind::TooNew => code::FEATURE_NOT_SUPPORTED,
+        ErrorKind::Locked => "55P03",
+        ErrorKind::Conflict => "40001",
+        ErrorKind::Io => "58030",
+        ErrorKind::Resources => "53200",
+        ErrorKind::Cancelled | ErrorKind::Timeout => code::QUERY_CANCELED,
+        ErrorKind::ReadOnly => "25006",
+        ErrorKind::Denied => "42501",
+        ErrorKind::Unmet => code::NOT_IN_STATE,
+        ErrorKind::Device => "58000",
+        ErrorKind::Internal => "XX000",
+    }
+}
+
+/// What is wrong with the data, as its cause has it.
+fn of_data(e: &Error) -> &'static str {
+    let causes = std::iter::successors(std::error::Error::source(e), |e| e.source());
+    for cause in causes {
+        match cause.downcast_ref::<ArrowError>() {
+            Some(ArrowError::DivideByZero) => return "22012",
+            Some(ArrowError::ArithmeticOverflow(_)) => return "22003",
+            Some(ArrowError::CastError(_) | ArrowError::ParseError(_)) => return code::INVALID_TEXT,
+            _ => {}
+        }
+    }
+    "22000"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_letters_of_the_whole_text() {
+        let at = |line, column, before: &str, text: &str| {
+            Problem::error("42601", "").at(Some(Place { line, column }), before, text).position
+        };
+        assert_eq!(at(1, 8, "", "SELECT ,"), Some(8));
+        assert_eq!(at(2, 3, "S;\u{e4}; ", "SELECT \u{e4}\n x"), Some(5 + 9 + 3));
+        assert_eq!(at(0, 1, "", "x"), None);
+    }
+
+    #[test]
+    fn codes_follow_from_kinds_and_causes() {
+        let data = |cause: ArrowError| sqlstate(&Error::new(ErrorKind::Data, "").with_source(cause));
+        assert_eq!(data(ArrowError::DivideByZero), "22012");
+        assert_eq!(data(ArrowError::CastError(String::new())), "22P02");
+        assert_eq!(sqlstate(&Error::new(ErrorKind::Data, "division by zero")), "22000");
+        assert_eq!(sqlstate(&Error::new(ErrorKind::Conflict, "")), "40001");
+    }
+}

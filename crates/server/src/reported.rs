@@ -1,0 +1,55 @@
+//! Parameters of a session that its client is told of: all at the beginning, later those that have changed, before it is told that
+//! it may go on. A client reads values by them, a time by its zone.
+
+use std::collections::BTreeMap;
+
+use onehop_engine::Session;
+use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::startup::ParameterStatus;
+
+use crate::link::Link;
+use crate::text::Zone;
+
+const NAMES: [&str; 12] = [
+    "server_version",
+    "server_encoding",
+    "client_encoding",
+    "application_name",
+    "DateStyle",
+    "IntervalStyle",
+    "TimeZone",
+    "integer_datetimes",
+    "standard_conforming_strings",
+    "in_hot_standby",
+    "is_superuser",
+    "session_authorization",
+];
+
+/// What a client has been told.
+#[derive(Debug, Default)]
+pub struct Reported {
+    values: BTreeMap<&'static str, String>,
+    zone: Zone,
+}
+
+impl Reported {
+    /// Tells what it does not know yet.
+    pub fn put_changed(&mut self, session: &Session, link: &mut Link) {
+        for name in NAMES {
+            let value = session.parameter(name).unwrap_or_default();
+            if self.values.get(name) == Some(&value) {
+                continue;
+            }
+            if name == "TimeZone" {
+                self.zone = Zone::parse(&value).unwrap_or_default();
+            }
+            link.put(PgWireBackendMessage::ParameterStatus(ParameterStatus::new(name.into(), value.clone())));
+            self.values.insert(name, value);
+        }
+    }
+
+    /// Where its timestamps are shown.
+    pub fn zone(&self) -> Zone {
+        self.zone.clone()
+    }
+}

@@ -1,0 +1,206 @@
+//! Running what the engine does on its own threads, and carrying its rows to the client.
+//!
+//! Whoever waits here waits for the engine, or for the client to read, and for an [`Interrupt`](crate::interrupt::Interrupt) all
+//! the while. What is interrupted is aborted first; then it is waited for, for the next statement of the session must not run
+//! beside it.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use onehop_engine::arrow::array::ArrayRef;
+use onehop_engine::arrow::datatypes::SchemaRef;
+use onehop_engine::{Error, ErrorKind, Output, Prepared, Rows, TransactionState, Value};
+use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::data::RowDescription;
+use tokio::task::JoinHandle;
+
+use crate::client::{Client, Outcome, ended};
+use crate::encode::{Format, put_rows, to_wire};
+use crate::interrupt::Interrupt;
+use crate::metrics::Counters;
+use crate::problem::{Problem, code};
+use crate::server::Shared;
+use crate::types::description;
+
+/// Rows that are encoded before anybody else gets a turn.
+const ROWS_AT_ONCE: usize = 256;
+
+/// Rows on their way to the client.
+#[derive(Debug)]
+pub struct Running {
+    rows: Rows,
+    /// The columns that the client knows of.
+    told: SchemaRef,
+    formats: Vec<Format>,
+    /// The columns of the batch whose rows are being sent, and the next of these.
+    batch: Option<(Vec<ArrayRef>, usize)>,
+    /// Rows that were sent.
+    pub sent: u64,
+}
+
+/// Whether there are more rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    All,
+    /// As many as were asked for.
+    Some,
+}
+
+impl Running {
+    pub fn new(rows: Rows, told: SchemaRef, formats: Vec<Format>) -> Self {
+        Self { rows, told, formats, batch: None, sent: 0 }
+    }
+}
+
+/// A task that is aborted when nobody waits for it any more.
+struct Task<T>(JoinHandle<T>);
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Client {
+    /// Takes a place among those who run something.
+    pub async fn enter(&mut self) -> Outcome<()> {
+        if self.place.is_some() || self.session.transaction() != TransactionState::None {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let place = tokio::select! {
+            biased;
+            reason = self.interrupt.statement_ends() => return Err(ended(reason)),
+            place = shared.admission.enter() => place?,
+        };
+        self.place = Some(place);
+        Ok(())
+    }
+
+    /// Has something done by the engine, on its threads.
+    pub async fn on_workers<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Outcome<T> {
+        on_workers(&self.shared, &self.interrupt, work).await
+    }
+
+    /// Runs a statement with values for its parameters.
+    pub async fn run(&mut self, prepared: &Arc<Prepared>, values: Vec<Value>) -> Outcome<Output> {
+        self.enter().await?;
+        Counters::count(&self.shared.counters.statements, 1);
+        let (session, prepared) = (Arc::clone(&self.session), Arc::clone(prepared));
+        self.on_workers(async move {
+            match prepared.parameters() {
+                0 => session.sql(prepared.text()).await,
+                _ => session.execute(&prepared, &values).await,
+            }
+        })
+        .await
+    }
+
+    /// Tells which columns rows have.
+    pub fn put_columns(&mut self, schema: &SchemaRef, formats: &[Format]) {
+        let fields = schema.fields().iter().zip(formats);
+        let fields = fields.map(|(field, format)| description(field, format.code())).collect();
+        self.link.put(PgWireBackendMessage::RowDescription(RowDescription::new(fields)));
+    }
+
+    /// Sends rows, all or so many.
+    pub async fn send_rows(&mut self, running: &mut Running, most: Option<u64>) -> Outcome<Sent> {
+        let mut left = most.unwrap_or(u64::MAX);
+        loop {
+            if left == 0 {
+                return Ok(Sent::Some);
+            }
+            let Some((columns, next)) = &mut running.batch else {
+                match self.next_batch(running).await? {
+                    Some(columns) => running.batch = Some((columns, 0)),
+                    None => return Ok(Sent::All),
+                }
+                continue;
+            };
+            let rows = columns.first().map_or(0, |column| column.len());
+            let until = rows.min(*next + ROWS_AT_ONCE).min(*next + usize::try_from(left).unwrap_or(usize::MAX));
+            put_rows(columns, &running.formats, *next..until, &self.style, self.link.buffer())?;
+            let count = (until - *next) as u64;
+            (running.sent, left) = (running.sent + count, left - count);
+            Counters::count(&self.shared.counters.rows, count);
+            match until == rows {
+                true => running.batch = None,
+                false => *next = until,
+            }
+            if self.link.is_full() {
+                self.flush().await?;
+            }
+        }
+    }
+
+    /// Writes what is gathered, unless the statement has to end.
+    pub async fn flush(&mut self) -> Outcome<()> {
+        let interrupt = Arc::clone(&self.interrupt);
+        tokio::select! {
+            biased;
+            reason = interrupt.statement_ends() => Err(ended(reason)),
+            flushed = self.link.flush() => Ok(flushed?),
+        }
+    }
+
+    /// The columns of the next rows, as the client knows them.
+    pub async fn next_batch(&mut self, running: &mut Running) -> Outcome<Option<Vec<ArrayRef>>> {
+        let batch = tokio::select! {
+            biased;
+            reason = self.interrupt.statement_ends() => return Err(ended(reason)),
+            batch = running.rows.next() => batch,
+        };
+        match batch {
+            None => Ok(None),
+            // Rows without a column are rows all the same.
+            Some(Ok(batch)) if batch.num_columns() == 0 => {
+                let empty = onehop_engine::arrow::array::NullArray::new(batch.num_rows());
+                running.formats.clear();
+                Ok(Some(vec![Arc::new(empty)]))
+            }
+            Some(batch) => Ok(Some(to_wire(&batch?, &running.told)?)),
+        }
+    }
+}
+
+/// Has something done by the engine, on its threads, unless it is interrupted.
+pub async fn on_workers<T: Send + 'static>(
+    shared: &Shared,
+    interrupt: &Interrupt,
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Outcome<T> {
+    let mut task = Task(shared.workers.spawn(work));
+    let reason = tokio::select! {
+        biased;
+        outcome = &mut task.0 => return match outcome {
+            Ok(outcome) => Ok(outcome?),
+            Err(e) => {
+                let error = Error::new(ErrorKind::Internal, "the engine stopped at a bug of its own").with_source(e);
+                Err(error.with_hint("please report it, with the statement").into())
+            }
+        },
+        reason = interrupt.statement_ends() => reason,
+    };
+    task.0.abort();
+    match tokio::time::timeout(shared.options.patience, &mut task.0).await {
+        Ok(_) => Err(ended(reason)),
+        Err(_) => {
+            let message = "the statement was cancelled, and has not let go: the connection ends without it";
+            Err(Problem::fatal(code::QUERY_CANCELED, message).into())
+        }
+    }
+}
+
+/// What clients are told when a statement is done.
+pub fn tag(tag: &str, rows: Option<u64>) -> String {
+    match (tag, rows) {
+        ("INSERT", Some(rows)) => format!("INSERT 0 {rows}"),
+        ("UPDATE" | "DELETE" | "COPY" | "SELECT", Some(rows)) => format!("{tag} {rows}"),
+        // As of CREATE TABLE AS.
+        ("CREATE TABLE", Some(rows)) => format!("SELECT {rows}"),
+        _ => tag.to_string(),
+    }
+}

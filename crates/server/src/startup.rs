@@ -1,0 +1,293 @@
+//! From a connection to a client that is logged in.
+//!
+//! 1. It may ask for encryption, and for GSSAPI's, which there is none of. What it has sent behind that, before the answer, is
+//!    not believed: somebody else may have put it there.
+//! 2. It wants to cancel what another connection does, which is all of it; or it says who it is.
+//! 3. It is told what it is connected to.
+//!
+//! All of it within `login_timeout`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+use onehop_engine::{ClientFacts, Rights};
+use pgwire::messages::cancel::CancelRequest;
+use pgwire::messages::response::{GssEncResponse, SslResponse};
+use pgwire::messages::startup::{Authentication, BackendKeyData, NegotiateProtocolVersion, SecretKey, Startup};
+use pgwire::messages::{DecodeContext, Message as _, PgWireBackendMessage};
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::client::Client;
+use crate::encode::Style;
+use crate::interrupt::Interrupt;
+use crate::link::Link;
+use crate::metrics::Counters;
+use crate::problem::{Problem, Severity, code};
+use crate::read::{End, Incoming, Reader, STARTUP_BYTES};
+use crate::reported::Reported;
+use crate::server::{Room, RoomKind, Shared, prepare};
+
+const SSL_REQUEST: i32 = 80_877_103;
+const GSS_REQUEST: i32 = 80_877_104;
+const CANCEL_REQUEST: i32 = 80_877_102;
+
+/// What a client says of itself that is no parameter.
+const NO_PARAMETERS: [&str; 4] = ["user", "database", "replication", "options"];
+
+/// Serves a connection to its end.
+pub async fn serve(stream: TcpStream, address: SocketAddr, room: Room, shared: Arc<Shared>) {
+    prepare(&stream);
+    let limit = shared.options.login_timeout;
+    let client = tokio::time::timeout(limit, log_in(stream, address, &room, Arc::clone(&shared))).await;
+    if let Ok(Some(client)) = client {
+        client.serve().await;
+    }
+    drop(room);
+}
+
+/// How a connection begins.
+enum Opening {
+    /// What follows is encrypted.
+    Tls,
+    Cancel(CancelRequest),
+    Startup(Startup),
+}
+
+/// Where messages come from, and where they go.
+type Source = Box<dyn AsyncRead + Unpin + Send + Sync>;
+
+/// A connection that has said what it wants.
+struct Opened {
+    opening: Result<Opening, End>,
+    reader: Reader<Source>,
+    link: Link,
+    is_encrypted: bool,
+}
+
+fn opened<S>(opening: Result<Opening, End>, reader: Reader<S>, is_encrypted: bool) -> Opened
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
+{
+    let (stream, buffer) = reader.into_parts();
+    let (source, sink) = tokio::io::split(stream);
+    Opened { opening, reader: Reader::new(Box::new(source), buffer), link: Link::new(sink), is_encrypted }
+}
+
+async fn open_any(stream: TcpStream, shared: &Shared) -> Option<Opened> {
+    let mut reader = Reader::new(stream, BytesMut::new());
+    let opening = open(&mut reader, shared.tls.is_some()).await;
+    let (Ok(Opening::Tls), Some(acceptor)) = (&opening, &shared.tls) else {
+        return Some(opened(opening, reader, false));
+    };
+    let (stream, buffer) = reader.into_parts();
+    if !buffer.is_empty() {
+        // Sent before encryption, to be read after it: by whoever is between.
+        return None;
+    }
+    let stream = acceptor.accept(stream).await.ok()?;
+    let mut reader = Reader::new(stream, BytesMut::new());
+    let opening = open(&mut reader, false).await;
+    Some(opened(opening, reader, true))
+}
+
+async fn log_in(stream: TcpStream, address: SocketAddr, room: &Room, shared: Arc<Shared>) -> Option<Client> {
+    let Opened { opening, mut reader, mut link, is_encrypted } = open_any(stream, &shared).await?;
+    let startup = match opening {
+        Ok(Opening::Cancel(cancel)) => {
+            shared.connections.cancel(cancel.pid, &cancel.secret_key);
+            // Over TLS, an end that is not said is taken for an attack.
+            link.close().await;
+            return None;
+        }
+        Ok(Opening::Startup(startup)) => startup,
+        Ok(Opening::Tls) | Err(End::Closed) => return None,
+        Err(End::Nonsense(problem)) => return refuse(link, problem).await,
+    };
+    if room.kind == RoomKind::Refused {
+        Counters::count(&shared.counters.refused_connections, 1);
+        return refuse(link, no_room(&shared)).await;
+    }
+    if !is_encrypted && !address.ip().is_loopback() {
+        let problem =
+            Problem::fatal(code::INVALID_AUTHORIZATION, "connections from other machines have to be encrypted");
+        return refuse(link, problem.with_hint("connect with sslmode=require, or better verify-full")).await;
+    }
+    let user = match checked(&startup, &mut link) {
+        Ok(user) => user,
+        Err(problem) => return refuse(link, problem).await,
+    };
+    let rights = match shared.gate.pass(&user, address.ip(), &mut reader, &mut link).await {
+        Ok(rights) => rights,
+        Err(problem) => {
+            Counters::count(&shared.counters.failed_logins, 1);
+            return refuse(link, problem).await;
+        }
+    };
+    link.put(PgWireBackendMessage::Authentication(Authentication::Ok));
+    reader.allow(shared.options.max_message_bytes);
+    match connect(startup, user, rights, address, reader, link, shared).await {
+        Ok(client) => {
+            Counters::count(&client.shared.counters.connections, 1);
+            Some(client)
+        }
+        Err((link, problem)) => refuse(link, problem).await,
+    }
+}
+
+async fn refuse<T>(mut link: Link, problem: Problem) -> Option<T> {
+    link.put_problem(Problem { severity: Severity::Fatal, ..problem });
+    link.close().await;
+    None
+}
+
+fn no_room(shared: &Shared) -> Problem {
+    let most = shared.options.max_connections;
+    let message = format!("sorry, too many clients already: there is room for {most}");
+    Problem::fatal(code::TOO_MANY_CONNECTIONS, message).with_hint("start the server with a larger --max-connections")
+}
+
+/// What comes first.
+async fn open<S: AsyncRead + AsyncWrite + Unpin>(reader: &mut Reader<S>, has_tls: bool) -> Result<Opening, End> {
+    loop {
+        let mut packet = first_packet(reader).await?;
+        let answer = match (&packet[4..8]).get_i32() {
+            SSL_REQUEST if has_tls => {
+                reader.answer(SslResponse::BYTE_ACCEPT).await?;
+                return Ok(Opening::Tls);
+            }
+            SSL_REQUEST => SslResponse::BYTE_REFUSE,
+            GSS_REQUEST => GssEncResponse::BYTE_REFUSE,
+            CANCEL_REQUEST => {
+                let cancel = CancelRequest::decode(&mut packet, &DecodeContext::default());
+                return cancel.ok().flatten().map(Opening::Cancel).ok_or(End::Closed);
+            }
+            _ => return decode_startup(packet).map(Opening::Startup),
+        };
+        reader.answer(answer).await?;
+    }
+}
+
+/// A packet without a type: its length, and what it is.
+async fn first_packet<S: AsyncRead + Unpin>(reader: &mut Reader<S>) -> Result<BytesMut, End> {
+    reader.fill(8).await?;
+    let length = (&reader.bytes()[..4]).get_i32();
+    match usize::try_from(length) {
+        Ok(length) if (8..=STARTUP_BYTES).contains(&length) => {
+            reader.fill(length).await?;
+            Ok(reader.bytes().split_to(length))
+        }
+        _ => Err(End::Nonsense(Problem::fatal(code::PROTOCOL_VIOLATION, "invalid length of startup packet"))),
+    }
+}
+
+fn decode_startup(mut packet: BytesMut) -> Result<Startup, End> {
+    let mut context = DecodeContext::default();
+    (context.awaiting_frontend_ssl, context.awaiting_frontend_startup) = (false, true);
+    let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Startup::decode(&mut packet, &context)));
+    match decoded {
+        Ok(Ok(Some(startup))) => Ok(startup),
+        _ => Err(End::Nonsense(Problem::fatal(code::PROTOCOL_VIOLATION, "invalid startup packet"))),
+    }
+}
+
+/// Who it is, if it is one that can be served.
+fn checked(startup: &Startup, link: &mut Link) -> Result<String, Problem> {
+    let (major, minor) = (startup.protocol_number_major, startup.protocol_number_minor);
+    if major != 3 {
+        let message = format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.2");
+        return Err(Problem::fatal(code::FEATURE_NOT_SUPPORTED, message));
+    }
+    let unknown: Vec<String> = startup.parameters.keys().filter(|name| name.starts_with("_pq_.")).cloned().collect();
+    if !matches!(minor, 0 | 2) || !unknown.is_empty() {
+        let newest = if minor > 2 { 2 } else { i32::from(minor) };
+        let version = (3 << 16) | newest;
+        let answer = NegotiateProtocolVersion::new(version, unknown);
+        link.put(PgWireBackendMessage::NegotiateProtocolVersion(answer));
+    }
+    if startup
+        .parameters
+        .get("replication")
+        .is_some_and(|value| !matches!(value.as_str(), "false" | "off" | "no" | "0"))
+    {
+        return Err(Problem::fatal(code::FEATURE_NOT_SUPPORTED, "replication is not supported"));
+    }
+    match startup.parameters.get("user").filter(|user| !user.is_empty()) {
+        Some(user) => Ok(user.clone()),
+        None => Err(Problem::fatal(code::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")),
+    }
+}
+
+/// A key that others cannot guess.
+fn secret(startup: &Startup) -> Result<SecretKey, Problem> {
+    let failed = |_| Problem::fatal("XX000", "the system gives no random numbers");
+    let random = SystemRandom::new();
+    if startup.protocol_number_minor >= 2 {
+        let mut key = [0; 32];
+        random.fill(&mut key).map_err(failed)?;
+        return Ok(SecretKey::Bytes(key.to_vec().into()));
+    }
+    let mut key = [0; 4];
+    random.fill(&mut key).map_err(failed)?;
+    Ok(SecretKey::I32(i32::from_be_bytes(key)))
+}
+
+async fn connect(
+    startup: Startup,
+    user: String,
+    rights: Rights,
+    address: SocketAddr,
+    reader: Reader<Source>,
+    mut link: Link,
+    shared: Arc<Shared>,
+) -> Result<Client, (Link, Problem)> {
+    let session = match shared.database.session_with(rights) {
+        Ok(session) => Arc::new(session),
+        Err(e) => return Err((link, e.into())),
+    };
+    let number = shared.connections.number();
+    let database = startup.parameters.get("database").unwrap_or(&user).clone();
+    session.set_client(ClientFacts { user: user.clone(), database, number });
+    for (name, value) in &startup.parameters {
+        if NO_PARAMETERS.contains(&name.as_str()) || name.starts_with("_pq_.") {
+            continue;
+        }
+        if let Err(e) = session.set_parameter(name, value) {
+            return Err((link, Problem::from(e)));
+        }
+    }
+    let secret = match secret(&startup) {
+        Ok(secret) => secret,
+        Err(problem) => return Err((link, problem)),
+    };
+    let interrupt = Arc::new(Interrupt::default());
+    let mut reported = Reported::default();
+    reported.put_changed(&session, &mut link);
+    link.put(PgWireBackendMessage::BackendKeyData(BackendKeyData::new(number, secret.clone())));
+    let registered =
+        shared.connections.register(number, secret, user, address, Arc::clone(&interrupt), Arc::clone(&session));
+    let incoming = Incoming::start(reader, Arc::clone(&interrupt));
+    Ok(Client {
+        link,
+        incoming,
+        interrupt,
+        session,
+        shared,
+        style: Style { zone: reported.zone() },
+        reported,
+        statements: Default::default(),
+        portals: Default::default(),
+        place: None,
+        is_skipping: false,
+        _registered: registered,
+    })
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
+    /// Answers with a byte what the client has asked for before it says who it is.
+    async fn answer(&mut self, byte: u8) -> Result<(), End> {
+        self.source().write_all(&[byte]).await.map_err(|_| End::Closed)
+    }
+}

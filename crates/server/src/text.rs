@@ -1,0 +1,312 @@
+//! Values as text, as PostgreSQL writes them: ISO dates, intervals in its own style, the shortest digits that are the same number.
+
+use std::fmt::Write;
+use std::str::FromStr;
+
+use bytes::{BufMut, BytesMut};
+use chrono::{Offset, TimeZone};
+use onehop_engine::arrow::array::timezone::Tz;
+use onehop_engine::arrow::datatypes::IntervalMonthDayNano;
+
+/// Where timestamps with a time zone are shown.
+#[derive(Clone, Debug, Default)]
+pub struct Zone(Option<Tz>);
+
+impl Zone {
+    /// By its name, `Europe/Berlin`, or its offset, `+02:00`.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "utc" | "gmt" | "z" | "etc/utc" | "zulu" => Some(Self(None)),
+            _ => Tz::from_str(name).ok().map(|zone| Self(Some(zone))),
+        }
+    }
+
+    /// Seconds to the east of UTC at that moment.
+    fn offset_seconds(&self, micros: i64) -> i64 {
+        let Some(zone) = self.0 else { return 0 };
+        let at = chrono::DateTime::from_timestamp(micros.div_euclid(MICROS), 0);
+        at.map_or(0, |at| zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc().into())
+    }
+}
+
+const MICROS: i64 = 1_000_000;
+const DAY_SECONDS: i64 = 86_400;
+
+/// Nothing can go wrong with bytes in memory.
+macro_rules! put {
+    ($out:expr, $($what:tt)*) => { let _ = write!($out, $($what)*); };
+}
+
+pub fn integer(value: i64, out: &mut BytesMut) {
+    put!(out, "{value}");
+}
+
+pub fn float64(value: f64, out: &mut BytesMut) {
+    match value {
+        value if value.is_finite() => shortest(&format!("{value:e}"), 15, out),
+        value => not_finite(value.is_nan(), value > 0.0, out),
+    }
+}
+
+pub fn float32(value: f32, out: &mut BytesMut) {
+    match value {
+        value if value.is_finite() => shortest(&format!("{value:e}"), 6, out),
+        value => not_finite(value.is_nan(), value > 0.0, out),
+    }
+}
+
+fn not_finite(is_nan: bool, is_positive: bool, out: &mut BytesMut) {
+    out.put_slice(match (is_nan, is_positive) {
+        (true, _) => b"NaN",
+        (_, true) => b"Infinity",
+        (_, false) => b"-Infinity",
+    });
+}
+
+/// Digits and an exponent, `-1.25e3`, with a point among the digits where that is short: from 1e-4 to 1e`most`.
+fn shortest(scientific: &str, most: i32, out: &mut BytesMut) {
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if !(-4..most).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        put!(out, "{digits}e{sign}{:02}", exponent.unsigned_abs());
+        return;
+    }
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |digits| ("-", digits));
+    let digits: String = digits.chars().filter(char::is_ascii_digit).collect();
+    out.put_slice(sign.as_bytes());
+    if exponent < 0 {
+        put!(out, "0.{:0>width$}", digits, width = digits.len() + exponent.unsigned_abs() as usize - 1);
+        return;
+    }
+    let whole = exponent as usize + 1;
+    match digits.len() <= whole {
+        true => put_padded(&digits, whole, out),
+        false => {
+            put!(out, "{}.{}", &digits[..whole], &digits[whole..]);
+        }
+    }
+}
+
+fn put_padded(digits: &str, width: usize, out: &mut BytesMut) {
+    put!(out, "{digits:0<width$}");
+}
+
+/// A whole number's digits with the point so many of them from the right.
+pub fn decimal(number: &str, scale: i8, out: &mut BytesMut) {
+    let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
+    out.put_slice(sign.as_bytes());
+    match usize::try_from(scale) {
+        Ok(0) => out.put_slice(digits.as_bytes()),
+        Ok(scale) => {
+            let padded = format!("{digits:0>width$}", width = scale + 1);
+            let (whole, fraction) = padded.split_at(padded.len() - scale);
+            put!(out, "{whole}.{fraction}");
+        }
+        Err(_) if digits == "0" => out.put_u8(b'0'),
+        Err(_) => put_padded(digits, digits.len() + usize::from(scale.unsigned_abs()), out),
+    }
+}
+
+pub fn bytes(value: &[u8], out: &mut BytesMut) {
+    out.put_slice(b"\\x");
+    for byte in value {
+        put!(out, "{byte:02x}");
+    }
+}
+
+/// Year, month and day of a day since 1970, in the Gregorian calendar before there was one as well.
+fn civil(day: i64) -> (i64, u32, u32) {
+    // Eras of 400 years that begin with a March: leap days are their years' last ones.
+    let day = day + 719_468;
+    let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month as u32, day as u32)
+}
+
+/// The date; whether it is before our era, which is said at the end.
+fn put_date(day: i64, out: &mut BytesMut) -> bool {
+    let (year, month, day) = civil(day);
+    let is_before = year <= 0;
+    let year = if is_before { 1 - year } else { year };
+    put!(out, "{year:04}-{month:02}-{day:02}");
+    is_before
+}
+
+fn put_era(is_before: bool, out: &mut BytesMut) {
+    if is_before {
+        out.put_slice(b" BC");
+    }
+}
+
+pub fn date(day: i32, out: &mut BytesMut) {
+    let is_before = put_date(day.into(), out);
+    put_era(is_before, out);
+}
+
+/// `12:34:56.789`
+pub fn time(micros: i64, out: &mut BytesMut) {
+    let (seconds, fraction) = (micros.div_euclid(MICROS), micros.rem_euclid(MICROS));
+    put!(out, "{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    put_fraction(fraction, out);
+}
+
+fn put_fraction(micros: i64, out: &mut BytesMut) {
+    if micros != 0 {
+        let digits = format!("{micros:06}");
+        put!(out, ".{}", digits.trim_end_matches('0'));
+    }
+}
+
+pub fn timestamp(micros: i64, out: &mut BytesMut) {
+    let is_before = put_timestamp(micros, out);
+    put_era(is_before, out);
+}
+
+fn put_timestamp(micros: i64, out: &mut BytesMut) -> bool {
+    let day = DAY_SECONDS * MICROS;
+    let is_before = put_date(micros.div_euclid(day), out);
+    out.put_u8(b' ');
+    time(micros.rem_euclid(day), out);
+    is_before
+}
+
+pub fn timestamp_tz(micros: i64, zone: &Zone, out: &mut BytesMut) {
+    let offset = zone.offset_seconds(micros);
+    let is_before = put_timestamp(micros.saturating_add(offset * MICROS), out);
+    let (sign, size) = (if offset < 0 { '-' } else { '+' }, offset.unsigned_abs());
+    put!(out, "{sign}{:02}", size / 3600);
+    if size % 3600 != 0 {
+        put!(out, ":{:02}", size / 60 % 60);
+    }
+    if size % 60 != 0 {
+        put!(out, ":{:02}", size % 60);
+    }
+    put_era(is_before, out);
+}
+
+/// `1 year 2 mons -3 days +04:05:06.789`: after something negative, what is positive says so.
+pub fn interval(value: IntervalMonthDayNano, out: &mut BytesMut) {
+    let IntervalMonthDayNano { months, days, nanoseconds } = value;
+    let (mut is_first, mut after_negative) = (true, false);
+    for (count, name) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
+        if count == 0 {
+            continue;
+        }
+        let space = if is_first { "" } else { " " };
+        let sign = if after_negative && count > 0 { "+" } else { "" };
+        let plural = if count == 1 { "" } else { "s" };
+        put!(out, "{space}{sign}{count} {name}{plural}");
+        (is_first, after_negative) = (false, count < 0);
+    }
+    let micros = nanoseconds / 1000;
+    if micros != 0 || is_first {
+        let space = if is_first { "" } else { " " };
+        let sign = match micros < 0 {
+            true => "-",
+            false if after_negative => "+",
+            false => "",
+        };
+        put!(out, "{space}{sign}");
+        time(micros.saturating_abs(), out);
+    }
+}
+
+/// A value within an array's braces, in quotes where it would be read as something else.
+pub fn array_item(item: &[u8], out: &mut BytesMut) {
+    let is_special = |byte: &u8| matches!(byte, b'{' | b'}' | b',' | b'"' | b'\\') || byte.is_ascii_whitespace();
+    if !item.is_empty() && !item.iter().any(is_special) && !item.eq_ignore_ascii_case(b"null") {
+        out.put_slice(item);
+        return;
+    }
+    out.put_u8(b'"');
+    for byte in item {
+        if matches!(byte, b'"' | b'\\') {
+            out.put_u8(b'\\');
+        }
+        out.put_u8(*byte);
+    }
+    out.put_u8(b'"');
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn text(write: impl Fn(&mut BytesMut)) -> String {
+        let mut out = BytesMut::new();
+        write(&mut out);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    /// What PostgreSQL 15 says to `SELECT x::float8`, and to `x::float4`.
+    #[test]
+    fn floats_are_short() {
+        for (value, said) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (0.1, "0.1"),
+            (-12.5, "-12.5"),
+            (1e14, "100000000000000"),
+            (1e15, "1e+15"),
+            (123_456_789_012_345.0, "123456789012345"),
+            (1.5e-5, "1.5e-05"),
+            (0.00012, "0.00012"),
+            (1e300, "1e+300"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-Infinity"),
+        ] {
+            assert_eq!(text(|out| float64(value, out)), said);
+        }
+        assert_eq!(text(|out| float32(1e6, out)), "1e+06");
+        assert_eq!(text(|out| float32(123_456.0, out)), "123456");
+        assert_eq!(text(|out| float32(0.1, out)), "0.1");
+    }
+
+    #[test]
+    fn decimals_have_all_their_digits() {
+        for (number, scale, said) in [
+            ("12345", 2, "123.45"),
+            ("-5", 2, "-0.05"),
+            ("0", 3, "0.000"),
+            ("7", 0, "7"),
+            ("7", -2, "700"),
+            ("0", -2, "0"),
+        ] {
+            assert_eq!(text(|out| decimal(number, scale, out)), said);
+        }
+    }
+
+    #[test]
+    fn dates_and_times_are_as_postgresql_has_them() {
+        assert_eq!(text(|out| date(0, out)), "1970-01-01");
+        assert_eq!(text(|out| date(19_782, out)), "2024-02-29");
+        assert_eq!(text(|out| date(-719_529, out)), "0002-12-31 BC");
+        assert_eq!(text(|out| date(2_932_897, out)), "10000-01-01");
+        assert_eq!(text(|out| timestamp(-1, out)), "1969-12-31 23:59:59.999999");
+        assert_eq!(text(|out| timestamp(1_500_000, out)), "1970-01-01 00:00:01.5");
+        let berlin = Zone::parse("Europe/Berlin").unwrap();
+        assert_eq!(text(|out| timestamp_tz(1_720_000_000_000_000, &berlin, out)), "2024-07-03 11:46:40+02");
+        let kolkata = Zone::parse("+05:30").unwrap();
+        assert_eq!(text(|out| timestamp_tz(0, &kolkata, out)), "1970-01-01 05:30:00+05:30");
+        assert_eq!(text(|out| timestamp_tz(0, &Zone::default(), out)), "1970-01-01 00:00:00+00");
+        assert!(Zone::parse("Mars/Olympus").is_none());
+    }
+
+    #[test]
+    fn intervals_say_their_signs() {
+        let said =
+            |months, days, nanoseconds| text(|out| interval(IntervalMonthDayNano { months, days, nanoseconds }, out));
+        assert_eq!(said(0, 0, 0), "00:00:00");
+        assert_eq!(said(14, 3, 14_706_789_000_000), "1 year 2 mons 3 days 04:05:06.789");
+        assert_eq!(said(0, -1, 7_380_000_000_000), "-1 days +02:03:00");
+        assert_eq!(said(-1, 1, -1_000_000_000), "-1 mons +1 day -00:00:01");
+    }
+}

@@ -1,0 +1,42 @@
+//! TLS by rustls: 1.2 and 1.3, with certificates and a key that are read when the server begins. What is wrong with them is the end
+//! of the server, never a connection without it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+
+/// Where certificates and key are.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate, and those that vouch for it.
+    pub certificates: PathBuf,
+    /// The private key of the first.
+    pub key: PathBuf,
+}
+
+/// What encrypts connections.
+///
+/// # Errors
+/// What is wrong with a file, in words.
+pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
+    let about = |path: &Path, what: String| format!("cannot use {} for TLS: {what}", path.display());
+    let certificates = CertificateDer::pem_file_iter(&files.certificates)
+        .and_then(|all| all.collect::<Result<Vec<_>, _>>())
+        .map_err(|e| about(&files.certificates, e.to_string()))?;
+    if certificates.is_empty() {
+        return Err(about(&files.certificates, "there is no certificate in it".into()));
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| about(&files.key, e.to_string()))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .map_err(|e| about(&files.key, e.to_string()))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}

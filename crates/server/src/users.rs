@@ -1,0 +1,302 @@
+//! Who may log in: a file with a line for each user, `name role verifier`.
+//!
+//! A verifier is PostgreSQL's, `SCRAM-SHA-256$iterations:salt$stored key:server key`: it tells whether somebody knows a password,
+//! and does not tell the password. The file is its owner's alone, like a private key: one that others can read, or write, is
+//! refused. It is replaced as a whole, never changed in place, so that who reads it meanwhile reads the old one or the new one.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use onehop_engine::Rights;
+use pgwire::api::auth::sasl::scram::{ScramSecret, gen_salted_password};
+use ring::rand::{SecureRandom, SystemRandom};
+
+/// How often a password is hashed: what somebody who has the file has to do for each guess.
+const ITERATIONS: usize = 10_000;
+const SALT_BYTES: usize = 16;
+/// Verifiers that are accepted are of PostgreSQL, and of nobody who wants to keep the server busy.
+const MOST_ITERATIONS: usize = 1_000_000;
+
+const SCHEME: &str = "SCRAM-SHA-256";
+
+/// What is wrong with a file of users.
+#[derive(Debug, thiserror::Error)]
+pub enum UsersError {
+    /// The system refused.
+    #[error("cannot {attempt} the file of users {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others could read or write it.
+    #[error("the file of users {} is open to others (mode {mode:04o}); chmod 600 makes it its owner's alone", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// A line of it makes no sense.
+    #[error("line {line} of the file of users {} makes no sense", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+    },
+    /// A name that cannot be one.
+    #[error("'{0}' cannot be the name of a user: it has to be 1 to 63 bytes without blanks")]
+    Name(String),
+    /// A password that is none.
+    #[error("an empty password is none")]
+    Password,
+    /// Nobody of that name.
+    #[error("there is no user '{0}'")]
+    Unknown(String),
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers")]
+    Random,
+}
+
+/// A user.
+#[derive(Clone)]
+pub struct User {
+    /// What they may do.
+    pub rights: Rights,
+    verifier: Verifier,
+}
+
+impl std::fmt::Debug for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("User").field("rights", &self.rights).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone)]
+struct Verifier {
+    salt: Vec<u8>,
+    iterations: usize,
+    stored_key: Vec<u8>,
+    server_key: Vec<u8>,
+}
+
+impl Verifier {
+    fn of(password: &str) -> Result<Self, UsersError> {
+        let mut salt = vec![0; SALT_BYTES];
+        SystemRandom::new().fill(&mut salt).map_err(|_| UsersError::Random)?;
+        let salted = gen_salted_password(password, &salt, ITERATIONS);
+        match ScramSecret::verifier_from_salted_password(salt, salted, ITERATIONS) {
+            ScramSecret::Verifier { salt, iterations, stored_key, server_key } => {
+                Ok(Self { salt, iterations, stored_key, server_key })
+            }
+            ScramSecret::SaltedPassword { .. } => Err(UsersError::Password),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (iterations, rest) = text.strip_prefix(SCHEME)?.strip_prefix('$')?.split_once(':')?;
+        let (salt, keys) = rest.split_once('$')?;
+        let (stored_key, server_key) = keys.split_once(':')?;
+        let bytes = |text: &str| STANDARD.decode(text).ok();
+        let iterations = iterations.parse().ok().filter(|n| (1..=MOST_ITERATIONS).contains(n))?;
+        let verifier =
+            Self { salt: bytes(salt)?, iterations, stored_key: bytes(stored_key)?, server_key: bytes(server_key)? };
+        (verifier.stored_key.len() == 32 && verifier.server_key.len() == 32 && !verifier.salt.is_empty())
+            .then_some(verifier)
+    }
+
+    fn text(&self) -> String {
+        let text = |bytes: &[u8]| STANDARD.encode(bytes);
+        let (salt, stored, server) = (text(&self.salt), text(&self.stored_key), text(&self.server_key));
+        format!("{SCHEME}${}:{salt}${stored}:{server}", self.iterations)
+    }
+}
+
+impl User {
+    /// What a log-in is checked against.
+    pub(crate) fn secret(&self) -> ScramSecret {
+        let Verifier { salt, iterations, stored_key, server_key } = self.verifier.clone();
+        ScramSecret::Verifier { salt, iterations, stored_key, server_key }
+    }
+}
+
+/// What is checked for somebody whom nobody knows: as long a way to the same answer. The salt is the same each time.
+pub(crate) fn secret_of_nobody(name: &str, key: &ring::hmac::Key) -> ScramSecret {
+    let derived = |what: &str| ring::hmac::sign(key, format!("{what} {name}").as_bytes()).as_ref().to_vec();
+    let salt = derived("salt")[..SALT_BYTES].to_vec();
+    ScramSecret::Verifier {
+        salt,
+        iterations: ITERATIONS,
+        stored_key: derived("stored key"),
+        server_key: derived("server key"),
+    }
+}
+
+/// A file of users.
+#[derive(Clone, Debug)]
+pub struct Users {
+    path: PathBuf,
+}
+
+impl Users {
+    /// Of a path.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    fn failed(&self, attempt: &'static str, source: io::Error) -> UsersError {
+        UsersError::Io { attempt, path: self.path.clone(), source }
+    }
+
+    /// All of them.
+    ///
+    /// # Errors
+    /// The file is not there, open to others, or makes no sense.
+    pub fn read(&self) -> Result<BTreeMap<String, User>, UsersError> {
+        let file = fs::File::open(&self.path).map_err(|e| self.failed("open", e))?;
+        let metadata = file.metadata().map_err(|e| self.failed("look at", e))?;
+        let mode = metadata.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(UsersError::Open { path: self.path.clone(), mode });
+        }
+        let text = io::read_to_string(file).map_err(|e| self.failed("read", e))?;
+        let mut users = BTreeMap::new();
+        for (at, line) in text.lines().enumerate() {
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = || UsersError::Line { path: self.path.clone(), line: at + 1 };
+            let (name, user) = parse_line(line).ok_or_else(wrong)?;
+            users.insert(name.to_string(), user);
+        }
+        Ok(users)
+    }
+
+    /// Adds one, or gives one another password and role. The file is made if it is not there.
+    ///
+    /// # Errors
+    /// What cannot be a name or a password; what is wrong with the file.
+    pub fn add(&self, name: &str, password: &str, rights: Rights) -> Result<(), UsersError> {
+        if name.is_empty()
+            || name.len() > 63
+            || name.starts_with('#')
+            || name.chars().any(|c| c.is_whitespace() || c.is_control())
+        {
+            return Err(UsersError::Name(name.into()));
+        }
+        if password.is_empty() {
+            return Err(UsersError::Password);
+        }
+        let mut users = if self.path.exists() { self.read()? } else { BTreeMap::new() };
+        users.insert(name.into(), User { rights, verifier: Verifier::of(password)? });
+        self.write(&users)
+    }
+
+    /// Removes one.
+    ///
+    /// # Errors
+    /// There is none of that name; what is wrong with the file.
+    pub fn remove(&self, name: &str) -> Result<(), UsersError> {
+        let mut users = self.read()?;
+        match users.remove(name) {
+            Some(_) => self.write(&users),
+            None => Err(UsersError::Unknown(name.into())),
+        }
+    }
+
+    fn write(&self, users: &BTreeMap<String, User>) -> Result<(), UsersError> {
+        let mut text = String::from("# Users of onehop: name, role, SCRAM verifier. Written by `onehop user`.\n");
+        for (name, user) in users {
+            let _ = writeln!(text, "{name} {} {}", user.rights.name(), user.verifier.text());
+        }
+        let next = self.path.with_extension("new");
+        let written = write_private(&next, text.as_bytes()).and_then(|()| fs::rename(&next, &self.path));
+        let written = written.and_then(|()| sync_folder(&self.path));
+        written.map_err(|e| {
+            let _ = fs::remove_file(&next);
+            self.failed("write", e)
+        })
+    }
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // What somebody has put there has a mode of theirs.
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    fs::File::open(folder)?.sync_all()
+}
+
+fn parse_line(line: &str) -> Option<(&str, User)> {
+    let mut words = line.split_ascii_whitespace();
+    let (name, role, verifier) = (words.next()?, words.next()?, words.next()?);
+    let user = User { rights: Rights::parse(role)?, verifier: Verifier::parse(verifier)? };
+    words.next().is_none().then_some((name, user))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_come_and_go_and_no_password_is_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let users = Users::at(folder.path().join("users"));
+        users.add("ada", "secret of ada", Rights::Admin).unwrap();
+        users.add("bob", "secret of bob", Rights::Read).unwrap();
+        users.add("bob", "another secret", Rights::Write).unwrap();
+        let all = users.read().unwrap();
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["ada", "bob"]);
+        assert_eq!(all["bob"].rights, Rights::Write);
+        let text = fs::read_to_string(folder.path().join("users")).unwrap();
+        assert!(!text.contains("secret") && text.contains("ada admin SCRAM-SHA-256$10000:"), "{text}");
+        users.remove("ada").unwrap();
+        assert!(matches!(users.remove("ada"), Err(UsersError::Unknown(_))));
+        for name in ["", "a b", "#a", "a\nb"] {
+            assert!(matches!(users.add(name, "x", Rights::Read), Err(UsersError::Name(_))), "{name:?}");
+        }
+        assert!(matches!(users.add("a", "", Rights::Read), Err(UsersError::Password)));
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let users = Users::at(&path);
+        users.add("ada", "x", Rights::Admin).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(users.read(), Err(UsersError::Open { mode: 0o640, .. })));
+    }
+
+    #[test]
+    fn lines_that_make_no_sense_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        for line in
+            ["ada", "ada king x", "ada admin SCRAM-SHA-256$0:AA==$AA==:AA==", "ada admin md5abc", "ada admin x y"]
+        {
+            write_private(&path, format!("# users\n{line}\n").as_bytes()).unwrap();
+            assert!(matches!(Users::at(&path).read(), Err(UsersError::Line { line: 2, .. })), "{line}");
+        }
+    }
+}

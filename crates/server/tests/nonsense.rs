@@ -1,0 +1,161 @@
+//! Messages that are none: random, cut off, too long, out of their order. The connection that they come over ends, or goes on;
+//! the server goes on in any case, and keeps nothing of it. `ONEHOP_SEED` repeats a run.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{Place, place};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// xorshift64*
+struct Random(u64);
+
+impl Random {
+    fn new(name: &str) -> Self {
+        let seed = std::env::var("ONEHOP_SEED").ok().and_then(|seed| seed.parse().ok());
+        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let seed: u64 = seed.unwrap_or(clock | 1);
+        println!("{name}: ONEHOP_SEED={seed}");
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 16) as usize % n
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let length = self.below(most + 1);
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+}
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32 + 4).to_be_bytes();
+    [&[kind][..], &length, body].concat()
+}
+
+fn startup() -> Vec<u8> {
+    let body = [&196_608_u32.to_be_bytes()[..], b"user\0fuzz\0database\0test\0\0"].concat();
+    [&(body.len() as u32 + 4).to_be_bytes()[..], &body].concat()
+}
+
+/// Sends bytes, and reads what comes until nothing does.
+async fn send(place: &Place, bytes: &[u8], then: Then) -> Vec<u8> {
+    let mut stream = TcpStream::connect(place.address).await.unwrap();
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    match then {
+        Then::Vanish => return answer,
+        Then::HalfClose => {
+            let _ = stream.shutdown().await;
+        }
+        Then::Listen => {}
+    }
+    let _ = tokio::time::timeout(Duration::from_millis(300), stream.read_to_end(&mut answer)).await;
+    answer
+}
+
+#[derive(Clone, Copy)]
+enum Then {
+    Vanish,
+    HalfClose,
+    Listen,
+}
+
+/// The server answers, and nobody is left.
+async fn is_well(place: &Place) {
+    let client = place.connect().await;
+    assert_eq!(client.query_one("SELECT 7", &[]).await.unwrap().get::<_, i64>(0), 7);
+    let began = Instant::now();
+    loop {
+        let others = client.query_one("SELECT count(*) FROM onehop_activity", &[]).await.unwrap().get::<_, i64>(0);
+        if others == 1 {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{others} connections are left");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_beginning_ends() {
+    let place = place().await;
+    let mut random = Random::new("beginnings");
+    for round in 0..60 {
+        let mut bytes = match round % 3 {
+            0 => random.bytes(200),
+            1 => startup(),
+            _ => [&80_877_102_u32.to_be_bytes()[..], &random.bytes(20)].concat(),
+        };
+        if round % 3 == 1 {
+            let at = random.below(bytes.len());
+            bytes[at] ^= 1 << random.below(8);
+            bytes.truncate(random.below(bytes.len()) + 1);
+        }
+        let then = [Then::Vanish, Then::HalfClose][random.below(2)];
+        send(&place, &bytes, then).await;
+    }
+    // A length that nobody has the memory for.
+    let answer = send(&place, &[0x7f, 0xff, 0xff, 0xff, 0, 3, 0, 0], Then::Listen).await;
+    assert!(answer.windows(5).any(|code| code == b"08P01"), "{answer:?}");
+    is_well(&place).await;
+}
+
+#[tokio::test]
+async fn what_is_no_message_ends_its_connection_alone() {
+    let place = place().await;
+    let mut random = Random::new("messages");
+    for round in 0..120 {
+        let mut bytes = startup();
+        for _ in 0..=random.below(4) {
+            let kind = b"QPBDECSHXdcfpFz\0\xff"[random.below(17)];
+            let body = match random.below(3) {
+                0 => random.bytes(60),
+                1 => [b"\0SELECT 1\0".to_vec(), random.bytes(12)].concat(),
+                _ => vec![0; random.below(40)],
+            };
+            let mut one = message(kind, &body);
+            if random.below(3) == 0 {
+                let at = random.below(one.len());
+                one[at] ^= 1 << random.below(8);
+            }
+            bytes.extend(one);
+        }
+        if round % 4 == 0 {
+            bytes.truncate(bytes.len() - random.below(6).min(bytes.len() - 1));
+        }
+        let then = [Then::Vanish, Then::HalfClose, Then::HalfClose][random.below(3)];
+        send(&place, &bytes, then).await;
+    }
+    is_well(&place).await;
+}
+
+#[tokio::test]
+async fn oversized_and_misplaced_messages_are_told_apart() {
+    let place = place().await;
+    let told = async |bytes: &[u8]| send(&place, &[startup(), bytes.to_vec()].concat(), Then::Listen).await;
+    let has = |answer: &[u8], text: &str| answer.windows(text.len()).any(|part| part == text.as_bytes());
+    // Longer than is allowed: nothing of it is waited for.
+    let answer = told(&[&[b'Q'][..], &0x3fff_ffff_u32.to_be_bytes()].concat()).await;
+    assert!(has(&answer, "08P01") && has(&answer, "FATAL"), "{}", String::from_utf8_lossy(&answer));
+    let answer = told(&message(b'Q', b"SELECT '\xff'\0")).await;
+    assert!(has(&answer, "22021"), "{}", String::from_utf8_lossy(&answer));
+    // COPY's messages where there is no COPY, as after one that has failed.
+    let answer = told(&[message(b'd', b"1\n"), message(b'c', b""), message(b'Q', b"SELECT 42\0")].concat()).await;
+    assert!(has(&answer, "SELECT 1"), "{}", String::from_utf8_lossy(&answer));
+    // A password that nobody has asked for.
+    let answer = told(&message(b'p', b"secret\0")).await;
+    assert!(has(&answer, "08P01"), "{}", String::from_utf8_lossy(&answer));
+    is_well(&place).await;
+}

@@ -1,0 +1,60 @@
+"""Servers for tests: `onehop serve` as a process, its address read from what it says."""
+
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+ONEHOP = os.environ["ONEHOP"]
+
+
+class Server:
+    """A server on 127.0.0.1, on a port of its own."""
+
+    def __init__(self, *arguments, path=":memory:"):
+        command = [ONEHOP, "serve", path, "--listen", "127.0.0.1:0", *map(str, arguments)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        line = self.process.stderr.readline()
+        found = re.search(r" at 127\.0\.0\.1:(\d+)$", line)
+        assert found, line + self.process.stderr.read()
+        self.port = int(found.group(1))
+
+    def conninfo(self, **more):
+        facts = {"host": "127.0.0.1", "port": self.port, "user": "ada", "dbname": "test", **more}
+        return " ".join(f"{name}='{value}'" for name, value in facts.items())
+
+    def psql(self, *commands, check=True, env=None, **more):
+        """What psql prints for commands, without alignment."""
+        words = ["psql", self.conninfo(**more), "-X", "-q", "-A", "-v", "ON_ERROR_STOP=1"]
+        for command in commands:
+            words += ["-c", command]
+        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **(env or {})})
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout if check else done
+
+    def stop(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        code = self.process.wait()
+        self.process.stderr.close()
+        return code
+
+
+@pytest.fixture
+def make_server():
+    servers = []
+
+    def make(*arguments, **more):
+        servers.append(Server(*arguments, **more))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def server(make_server):
+    return make_server()

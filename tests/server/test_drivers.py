@@ -1,0 +1,145 @@
+"""psycopg 3 and SQLAlchemy, as their documentation uses them."""
+
+import datetime
+import decimal
+import threading
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+
+@pytest.fixture
+def connection(server):
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        yield connection
+
+
+def test_values_come_back_as_they_went(connection):
+    connection.execute(
+        "CREATE TABLE t (a BIGINT, b DOUBLE, c DECIMAL(20,5), d VARCHAR, e DATE, f TIMESTAMP, g BOOLEAN, h TIMESTAMPTZ)"
+    )
+    utc = datetime.timezone.utc
+    rows = [
+        (1, 0.1, decimal.Decimal("12.50000"), "it's ä", datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, 12, 0, 0, 5), True, datetime.datetime(2024, 7, 1, tzinfo=utc)),
+        (-(2**63), float("-inf"), decimal.Decimal("-123456789012345.00001"), "", datetime.date(1, 1, 1), datetime.datetime(1, 1, 1), False, datetime.datetime(1969, 12, 31, 23, 59, 59, tzinfo=utc)),
+        (None,) * 8,
+    ]
+    with connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO t VALUES (%s, %s, %s, %s, %s, %s, %s, %s)", rows)
+        for binary in (False, True):
+            found = connection.cursor(binary=binary).execute("SELECT * FROM t ORDER BY a DESC NULLS LAST").fetchall()
+            assert found == rows, f"binary: {binary}"
+            found = connection.cursor(binary=binary).execute("SELECT count(*) FROM t WHERE c = %b AND d = %b", (rows[0][2], rows[0][3])).fetchone()
+            assert found == (1,)
+
+
+def test_lists_as_parameters(connection):
+    connection.execute("CREATE TABLE t (a BIGINT)")
+    connection.execute("INSERT INTO t VALUES (1), (2), (3)")
+    found = connection.execute("SELECT a FROM t WHERE a = ANY(%s) ORDER BY a", ([1, 3, 5],)).fetchall()
+    assert found == [(1,), (3,)]
+
+
+def test_transactions_and_their_states(server):
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a INTEGER)")
+        with pytest.raises(ZeroDivisionError):
+            with connection.transaction():
+                connection.execute("INSERT INTO t VALUES (1)")
+                1 / 0
+        with connection.transaction():
+            connection.execute("INSERT INTO t VALUES (2)")
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                with connection.transaction():
+                    connection.execute("SELECT * FROM missing")
+        assert connection.execute("SELECT a FROM t").fetchall() == [(2,)]
+        connection.autocommit = False
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("SELECT 1/0")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            connection.execute("SELECT 1")
+        connection.rollback()
+
+
+def test_copy(connection):
+    connection.execute("CREATE TABLE t (a INTEGER, b VARCHAR)")
+    with connection.cursor().copy("COPY t (a, b) FROM STDIN") as copy:
+        for row in [(1, "x\ty"), (2, None), (3, "\\N")]:
+            copy.write_row(row)
+    with connection.cursor().copy("COPY t TO STDOUT") as copy:
+        assert sorted(copy.rows()) == [("1", "x\ty"), ("2", None), ("3", "\\N")]
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        with connection.cursor().copy("COPY t FROM STDIN") as copy:
+            copy.write(b"4\tz\n")
+            raise psycopg.errors.QueryCanceled("enough")
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (3,)
+
+
+def test_server_side_cursor_fetches_in_parts(server):
+    with psycopg.connect(server.conninfo()) as connection:
+        cursor = connection.cursor(binary=True)
+        rows = cursor.stream("SELECT value FROM generate_series(1, 100000)")
+        assert sum(value for (value,) in rows) == 100000 * 100001 // 2
+
+
+def test_a_query_is_cancelled_from_another_thread(connection):
+    timer = threading.Timer(0.5, connection.cancel_safe)
+    timer.start()
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        connection.execute(
+            "SELECT count(*) FROM generate_series(1, 100000000) a, generate_series(1, 100000000) b WHERE a.value = -b.value"
+        )
+    timer.join()
+    assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_notices_and_parameters(connection):
+    notices = []
+    connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+    connection.execute("COMMIT")
+    assert notices == ["there is no transaction to commit: every statement by itself is one"]
+    connection.execute("SET TIME ZONE 'Europe/Berlin'")
+    assert connection.info.parameter_status("TimeZone") == "Europe/Berlin"
+    at = connection.execute("SELECT TIMESTAMPTZ '2024-07-01 00:00:00+00'").fetchone()[0]
+    assert at.isoformat() == "2024-07-01T02:00:00+02:00"
+    assert connection.info.server_version == 150000
+
+
+def test_pipeline(connection):
+    connection.execute("CREATE TABLE t (a INTEGER)")
+    with connection.pipeline() as pipeline:
+        for value in range(10):
+            connection.execute("INSERT INTO t VALUES (%s)", (value,))
+        count = connection.execute("SELECT count(*), sum(a) FROM t")
+        pipeline.sync()
+        assert count.fetchone() == (10, 45)
+
+
+def test_sqlalchemy(server):
+    engine = sa.create_engine(
+        f"postgresql+psycopg://ada@127.0.0.1:{server.port}/test", isolation_level="AUTOCOMMIT"
+    )
+    metadata = sa.MetaData()
+    people = sa.Table(
+        "people",
+        metadata,
+        sa.Column("id", sa.BigInteger, nullable=False),
+        sa.Column("name", sa.String),
+        sa.Column("height", sa.Numeric(5, 2)),
+    )
+    metadata.create_all(engine)
+    metadata.create_all(engine)
+    with engine.connect() as connection:
+        connection.execute(people.insert(), [{"id": 1, "name": "Ada", "height": decimal.Decimal("1.65")}, {"id": 2, "name": None, "height": None}])
+        query = sa.select(people.c.name, people.c.height).where(people.c.id.in_([1, 3]))
+        assert connection.execute(query).all() == [("Ada", decimal.Decimal("1.65"))]
+    inspector = sa.inspect(engine)
+    assert inspector.get_table_names() == ["people"]
+    assert inspector.has_table("people") and not inspector.has_table("nobody")
+    columns = {column["name"]: column for column in inspector.get_columns("people")}
+    assert str(columns["height"]["type"]) == "NUMERIC(5, 2)" and not columns["id"]["nullable"]
+    assert inspector.get_pk_constraint("people")["constrained_columns"] == []
+    assert inspector.get_foreign_keys("people") == [] and inspector.get_indexes("people") == []
+    reflected = sa.Table("people", sa.MetaData(), autoload_with=engine)
+    assert [column.name for column in reflected.columns] == ["id", "name", "height"]
