@@ -1,6 +1,7 @@
 //! Commits: 1. slots for all parts, the first of which was reserved, and one to reserve; room for the next checkpoint is kept
-//! besides, so that it never fails for lack of space, and so is a reserve, for commits that make room; 2. the parts, those that lie side by side by one write; 3. a fence: the
-//! commit is durable; 4. the table in memory, and slots of versions that nobody can ask for any more are free.
+//! besides, so that it never fails for lack of space, and so is a reserve, for commits that make room; 2. the parts, those that
+//! lie side by side by one write; 3. a fence: the commit is durable; 4. the table in memory, and slots of versions that nobody
+//! can ask for any more are free.
 //!
 //! Until 2 nothing has changed, and the commit may fail as [`Error::Full`].
 
@@ -20,8 +21,9 @@ use crate::{Error, Result};
 /// The reserve is this fraction of all slots, where that is more than its least.
 const SLOTS_PER_RESERVE: u32 = 64;
 
-/// It is never more than this fraction of them: where a file may have few slots, most of them are for rows.
-const SLOTS_PER_LARGEST_RESERVE: u32 = 8;
+/// It is this fraction of so few slots that its least would be more than half of them: a file that cannot grow has most of them
+/// for rows.
+const SLOTS_PER_SMALL_RESERVE: u32 = 8;
 
 /// What one link of a commit holds.
 enum Part<'a> {
@@ -137,7 +139,8 @@ impl FlipBackend {
 
     /// The reserve of a store of so many slots.
     fn reserve_of(&self, slots: u32) -> u32 {
-        self.options.reserve_min_slots.max(slots / SLOTS_PER_RESERVE).min(slots / SLOTS_PER_LARGEST_RESERVE)
+        let least = self.options.reserve_min_slots;
+        if slots / 2 < least { slots / SLOTS_PER_SMALL_RESERVE } else { least.max(slots / SLOTS_PER_RESERVE) }
     }
 
     /// Makes the medium longer if fewer than `count` slots are free.

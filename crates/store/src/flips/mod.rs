@@ -90,9 +90,10 @@ pub(crate) struct FlipOptions {
     pub(crate) syncs: Syncs,
     /// The store's name, of a new one; at random if there is none here.
     pub(crate) uuid: Option<[u8; 16]>,
-    /// Slots that a new store has room for.
+    /// Slots that a new store has room for, if the medium does.
     pub(crate) initial_slots: u32,
-    /// Slots that are kept free for commits that make room, or a 64th of all if that is more; an eighth of all at most.
+    /// Slots that are kept free for commits that make room, or a 64th of all if that is more. An eighth of all, if there are not
+    /// twice as many.
     pub(crate) reserve_min_slots: u32,
     /// Slots by which it grows at least.
     pub(crate) growth_min_slots: u32,
@@ -109,7 +110,7 @@ impl Default for FlipOptions {
         Self {
             syncs: Syncs::One,
             uuid: None,
-            initial_slots: 32,
+            initial_slots: 64,
             reserve_min_slots: 32,
             growth_min_slots: 32,
             growth_max_slots: 65_536,

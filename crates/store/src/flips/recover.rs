@@ -29,7 +29,7 @@ struct Commit {
 }
 
 impl FlipBackend {
-    /// Makes a store on an empty medium.
+    /// Makes a store on an empty medium, with fewer slots than `options` has if there is no room for them.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the medium is not empty; whatever the medium says.
@@ -37,8 +37,14 @@ impl FlipBackend {
         if !medium.is_empty() {
             return Err(Error::Invalid(format!("{} is not empty; no store is made over what it has", medium.name())));
         }
-        let slots = options.initial_slots.max(FIRST_SLOT + 2);
-        medium.grow(position(slots))?;
+        const LEAST: u32 = FIRST_SLOT + 2;
+        let mut slots = options.initial_slots.max(LEAST);
+        while let Err(error) = medium.grow(position(slots)) {
+            match error {
+                Error::Full { .. } if slots > LEAST => slots = (slots / 2).max(LEAST),
+                error => return Err(error),
+            }
+        }
         let uuid = options.uuid.unwrap_or_else(random_uuid);
         let superblock = Superblock { layout: Layout::Flips, uuid, sequence: 0, body: [0; BODY_BYTES] };
         let mut backend = Self::with(medium, options, superblock, slots);
