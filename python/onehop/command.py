@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from typing import NoReturn
 
 from onehop import _onehop
 
 
-def main() -> int:
-    """Does what was typed; the exit code."""
+def main() -> NoReturn:
+    """Does what was typed, and ends the process with the exit code."""
     # The command hears of Ctrl-C by itself.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.stdout.flush()
-    return _onehop.run_command(["onehop", *sys.argv[1:]])
+    code = _onehop.run_command(["onehop", *sys.argv[1:]])
+    # Without exit handlers: a GPU's driver may be in the middle of something, which a short query does not wait for.
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -111,7 +111,7 @@ async fn gpu() {
                 Options { threads: 64, wide_threads: 64, blocks: 2, many_rows: 0, counts: true, ..Options::default() };
             CudaDevices::of_contexts(&[fake::context()], &fake::nvrtc(), options)
         }
-        _ => onehop_cuda::devices(None),
+        _ => onehop_cuda::devices(None, onehop_cuda::Ending::WithHandlers),
     };
     let backends = devices.all().unwrap_or_else(|why| panic!("no GPU: {why}"));
     let settings = [("gpu.mode", "require"), ("exec.fallback", "silent")];

@@ -1,11 +1,15 @@
 //! GPUs for queries: registered with every database that is opened, looked for when the first query is worth one.
 //!
+//! A command ends at once ([`crate::leave`]), wherever the driver's threads are: a short query does not wait until a GPU has been
+//! looked at. Other processes do, when their databases are closed.
+//!
 //! Where none is *required* nothing is said about one that is not there. Compiled kernels are kept in the user's cache
 //! (`$XDG_CACHE_HOME/onehop/kernels`), for all databases: what they depend on is in them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use onehop_cuda::Ending;
 use onehop_engine::Database;
 use onehop_engine::backend::Devices;
 
@@ -13,14 +17,14 @@ use crate::exit::Stop;
 
 /// Lets a database's queries run on this machine's GPUs.
 pub fn register(database: &Database) -> Arc<dyn Devices> {
-    let devices = devices();
+    let devices: Arc<dyn Devices> = onehop_cuda::devices(kernels(), Ending::AtOnce);
     database.register_devices(Arc::clone(&devices));
     devices
 }
 
-/// This machine's GPUs.
+/// This machine's GPUs, for processes that are not a command.
 pub fn devices() -> Arc<dyn Devices> {
-    onehop_cuda::devices(kernels())
+    onehop_cuda::devices(kernels(), Ending::WithHandlers)
 }
 
 /// Makes sure that there is a GPU, or the one of that name.

@@ -47,7 +47,7 @@ impl Interrupts {
                 match theirs.state.compare_exchange(BUSY, ASKED, SeqCst, SeqCst) {
                     Ok(_) => theirs.pressed.notify_one(),
                     Err(_) if theirs.stays.load(SeqCst) => {}
-                    Err(_) => std::process::exit(Exit::Interrupted as i32),
+                    Err(_) => crate::leave(Exit::Interrupted as u8),
                 }
             }
         });

@@ -33,6 +33,7 @@ mod version;
 mod view;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use onehop_engine::backend::Devices;
@@ -43,7 +44,16 @@ pub fn command(words: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(args) => run::run(args),
         Err(exit) => exit,
     };
+    // What cannot be written now was reported when it was written, or is nobody's any more.
+    let _ = std::io::stdout().flush();
     exit as u8
+}
+
+/// Ends the process as it is, without exit handlers: those of a GPU's driver may never return beside a thread that is in the driver, and
+/// such a thread is there when a query was done before the GPUs that it could have used were looked at.
+pub fn leave(code: u8) -> ! {
+    // SAFETY: nothing of this process is used any more.
+    unsafe { libc::_exit(code.into()) }
 }
 
 /// The GPUs of this machine, which are looked for when a query is worth one.

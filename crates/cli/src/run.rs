@@ -77,7 +77,7 @@ fn sql(args: &SqlArgs, terminal: Terminal) -> Result<(), Failure> {
     settings::effective(&options.settings)?;
     if args.require_gpu {
         // Before anything is opened or made.
-        gpu::require(&*onehop_cuda::devices(None), None)?;
+        gpu::require(&*onehop_cuda::devices(None, onehop_cuda::Ending::AtOnce), None)?;
     }
     let mut client = Client::open(args.path.as_deref(), options, View::new(args, terminal))?;
     let ended = run_inputs(&mut client, &args.inputs);

@@ -46,19 +46,29 @@ const FOR_RUNS: u64 = 8;
 pub struct CudaDevices {
     /// Where compiled kernels are kept.
     folder: Option<PathBuf>,
+    ending: Ending,
     found: OnceLock<Result<Vec<Arc<dyn Backend>>, String>>,
 }
 
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// As the C library's `exit` does it, which runs the driver's exit handlers.
+    WithHandlers,
+    /// By `_exit`: threads may be anywhere.
+    AtOnce,
+}
+
 /// GPUs, to be registered with a database. Compiled kernels are kept in `folder`, if there is one.
-pub fn devices(folder: Option<PathBuf>) -> Arc<CudaDevices> {
-    Arc::new(CudaDevices { folder, found: OnceLock::new() })
+pub fn devices(folder: Option<PathBuf>, ending: Ending) -> Arc<CudaDevices> {
+    Arc::new(CudaDevices { folder, ending, found: OnceLock::new() })
 }
 
 impl CudaDevices {
     /// Of contexts that somebody has made, such as a fake one.
     pub fn of_contexts(contexts: &[Arc<Context>], nvrtc: &Arc<Nvrtc>, options: Options) -> Arc<Self> {
         let devices = contexts.iter().map(|context| Arc::new(CudaBackend::new(context, nvrtc, None, options)) as _);
-        Arc::new(Self { folder: None, found: OnceLock::from(Ok(devices.collect())) })
+        Arc::new(Self { folder: None, ending: Ending::WithHandlers, found: OnceLock::from(Ok(devices.collect())) })
     }
 
     fn look(&self) -> Result<Vec<Arc<dyn Backend>>, String> {
@@ -90,6 +100,10 @@ impl Devices for CudaDevices {
             Some(Ok(found)) => found,
             _ => &[],
         }
+    }
+
+    fn are_waited_for(&self) -> bool {
+        self.ending == Ending::WithHandlers
     }
 
     fn are_ready(&self) -> bool {

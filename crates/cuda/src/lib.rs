@@ -33,7 +33,7 @@ pub mod queue;
 pub mod resident;
 pub mod staging;
 
-pub use backend::{CudaDevices, devices};
+pub use backend::{CudaDevices, Ending, devices};
 pub use cufile::{Cufile, CufileFile, Effective, Verdict};
 pub use driver::{Context, Device, DeviceBuf, Driver, Event, Grid, Kernel, PinnedBuf, Stream};
 pub use error::{Error, Result};

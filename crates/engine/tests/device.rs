@@ -262,6 +262,16 @@ fn the_first_query_does_not_wait_for_devices_to_be_found() {
 }
 
 #[test]
+fn nobody_looks_for_devices_when_the_database_is_gone() {
+    let place = Place::new();
+    place.devices.is_slow.store(true, Relaxed);
+    place.run(SUM);
+    let devices = Arc::clone(&place.devices);
+    drop(place);
+    assert_eq!(devices.looked_for.load(Relaxed), 1);
+}
+
+#[test]
 fn the_device_with_the_columns_is_taken_if_it_may_be() {
     let place = Place::with(FakeDevices::new(&["cuda:0", "cuda:1"]), &[("gpu.min_bytes", "0")]);
     place.run("LOAD TABLE facts INTO 'cuda:1'");

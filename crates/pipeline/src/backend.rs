@@ -43,6 +43,12 @@ pub trait Devices: Debug + Send + Sync {
         !self.found().is_empty()
     }
 
+    /// Whether a look at them that is under way when nobody needs them any more is waited for. It is, unless the process ends
+    /// without running exit handlers: the driver's, beside a thread that is in the driver, may never return.
+    fn are_waited_for(&self) -> bool {
+        true
+    }
+
     /// Whether [`Devices::all`], and the rates of all there are, can be had at once.
     fn are_ready(&self) -> bool {
         true

@@ -23,7 +23,7 @@ pub fn probe() -> (Vec<Finding>, Option<Arc<Context>>) {
         Ok((version, devices)) => {
             let context = devices.first().and_then(|device| device.context().ok());
             let mut findings: Vec<Finding> = devices.iter().map(|device| usable(version, device)).collect();
-            findings.extend(rates(&*onehop_cuda::devices(None)));
+            findings.extend(rates(&*onehop_cuda::devices(None, onehop_cuda::Ending::AtOnce)));
             (findings, context)
         }
     }

@@ -38,7 +38,7 @@ pub fn run(suite: Suite, args: &BenchArgs, terminal: &Terminal) -> Result<(), St
     generate::check_scale(suite, args.sf)?;
     let given = args.settings();
     if let Some(device) = &args.device {
-        gpu::require(&*onehop_cuda::devices(None), Some(device))?;
+        gpu::require(&*onehop_cuda::devices(None, onehop_cuda::Ending::AtOnce), Some(device))?;
     }
     let threads = settings::threads(&settings::effective(&given)?);
     let path = args.db.clone().unwrap_or_else(|| default_database(suite.name(), args.sf));

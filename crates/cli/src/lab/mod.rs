@@ -67,7 +67,7 @@ fn cancel_on_interrupt(runtime: &Runtime, cancel: &'static AtomicBool) {
         if presses.recv().await.is_some() {
             cancel.store(true, Ordering::Relaxed);
             let _ = presses.recv().await;
-            std::process::exit(crate::exit::Exit::Interrupted as i32);
+            crate::leave(crate::exit::Exit::Interrupted as u8);
         }
     });
 }

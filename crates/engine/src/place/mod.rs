@@ -21,8 +21,8 @@ pub(crate) mod homes;
 pub(crate) mod residence;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use onehop_pipeline::backend::{
@@ -49,8 +49,8 @@ const WORTH_WAITING: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     devices: OnceLock<Arc<dyn Devices>>,
-    /// Somebody is looking for them.
-    is_looking: AtomicBool,
+    /// Who is looking for them, or has looked.
+    looking: Mutex<Option<JoinHandle<()>>>,
     /// Stored bytes a second that a thread of a pipeline deals with.
     cpu_rate: OnceLock<f64>,
     /// The directory that segments are in, and the NUMA node of its disk, once somebody has asked.
@@ -72,7 +72,8 @@ impl Known {
 
     /// Looks for devices and measures them on a thread of its own, once.
     fn look(&self, devices: &Arc<dyn Devices>) {
-        if self.is_looking.swap(true, Relaxed) {
+        let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        if looking.is_some() {
             return;
         }
         let devices = Arc::clone(devices);
@@ -81,9 +82,8 @@ impl Known {
             let all = devices.all().map_or(&[][..], |all| all);
             all.iter().for_each(|backend| drop(backend.rates()));
         };
-        if std::thread::Builder::new().name("onehop-devices".into()).spawn(look).is_err() {
-            self.is_looking.store(false, Relaxed);
-        }
+        // Without a thread it is tried again by the next query.
+        *looking = std::thread::Builder::new().name("onehop-devices".into()).spawn(look).ok();
     }
 
     /// Says where segments are, if that is a directory of this machine.
@@ -98,6 +98,18 @@ impl Known {
 
     fn cpu_rate(&self) -> f64 {
         *self.cpu_rate.get_or_init(cpu_rate::measured)
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        let looking = self.looking.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.devices.get().is_some_and(|devices| devices.are_waited_for())
+            && let Some(thread) = looking
+        {
+            // What it has found out is nobody's any more.
+            let _ = thread.join();
+        }
     }
 }
 

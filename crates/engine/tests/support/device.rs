@@ -57,7 +57,7 @@ pub struct FakeDevices {
     backends: Vec<Arc<dyn Backend>>,
     pub missing: Option<String>,
     pub looked_for: AtomicU64,
-    /// Nobody knows them before they were looked for.
+    /// Nobody knows them before they were looked for, which takes a moment.
     pub is_slow: AtomicBool,
 }
 
@@ -113,6 +113,9 @@ impl FakeDevices {
 
 impl Devices for FakeDevices {
     fn all(&self) -> std::result::Result<&[Arc<dyn Backend>], String> {
+        if self.is_slow.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         self.looked_for.fetch_add(1, Relaxed);
         match &self.missing {
             Some(why) => Err(why.clone()),
