@@ -37,7 +37,6 @@ pub struct Problem {
     pub severity: Severity,
     pub code: &'static str,
     pub message: String,
-    pub detail: Option<String>,
     pub hint: Option<String>,
     /// The letter of the statement, from 1.
     pub position: Option<usize>,
@@ -80,7 +79,7 @@ impl Problem {
     }
 
     pub fn new(severity: Severity, code: &'static str, message: impl Into<String>) -> Self {
-        Self { severity, code, message: message.into(), detail: None, hint: None, position: None, context: None }
+        Self { severity, code, message: message.into(), hint: None, position: None, context: None }
     }
 
     /// With what to do about it.
@@ -112,7 +111,6 @@ impl Problem {
         let severity = self.severity.name().to_string();
         let mut fields =
             vec![(b'S', severity.clone()), (b'V', severity), (b'C', self.code.into()), (b'M', self.message)];
-        fields.extend(self.detail.map(|text| (b'D', text)));
         fields.extend(self.hint.map(|text| (b'H', text)));
         fields.extend(self.position.map(|position| (b'P', position.to_string())));
         fields.extend(self.context.map(|text| (b'W', text)));
