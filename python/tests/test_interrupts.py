@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow
@@ -20,6 +20,14 @@ import onehop
 
 FOR_EVER = "SELECT sum(sqrt(value)) FROM generate_series(1, 100000000000)"
 MOST_SECONDS = 5.0
+
+
+@pytest.fixture(autouse=True)
+def _hears_ctrl_c() -> Iterator[None]:
+    """What a shell runs in the background ignores SIGINT, and so do all that it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupted(work: Callable[[], object], after: float = 0.3) -> float:
