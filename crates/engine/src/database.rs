@@ -27,6 +27,7 @@ use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::{BlockCache, DeletedRows, Segment};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use crate::arrays::export::Exports;
 use crate::catalog::{
     self, Catalog, CatalogStore, Change, Pending, Place, SegmentEntry, SegmentPlace, TableEntry, row,
 };
@@ -109,6 +110,8 @@ struct Inner {
     plans: Plans,
     /// Processes that run functions, for all sessions.
     helpers: Arc<Helpers>,
+    /// Arrays that other processes may have.
+    exports: Exports,
     /// Memory that statements draw on, for all sessions.
     runtimes: Runtimes,
     store: Arc<dyn CatalogStore>,
@@ -416,6 +419,7 @@ impl Database {
                 connections,
                 plans: Plans::default(),
                 helpers: Arc::default(),
+                exports: Exports::default(),
                 runtimes: Runtimes::default(),
                 store: Arc::from(store),
                 head: Mutex::new(Arc::clone(&snapshot)),
@@ -499,6 +503,10 @@ impl Database {
 
     pub(crate) fn helpers(&self) -> &Arc<Helpers> {
         &self.inner.helpers
+    }
+
+    pub(crate) fn exports(&self) -> &Exports {
+        &self.inner.exports
     }
 
     pub(crate) fn plans(&self) -> &Plans {
