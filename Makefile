@@ -98,7 +98,8 @@ test-learn: $(DEBUG) ## Models of random data against statsmodels and scikit-lea
 	tests/learn/.venv/bin/python tests/learn/run.py --onehop $(DEBUG)
 	! tests/learn/.venv/bin/python tests/learn/run.py --onehop $(DEBUG) --canary > /dev/null
 
-test-server: $(DEBUG) ## psql, psycopg and SQLAlchemy against the server; needs Debian's postgresql-client
+# Installs Debian's postgresql-client if it is missing, as root.
+test-server: $(DEBUG) ## psql, psycopg and SQLAlchemy against the server
 	tests/server/run.sh $(DEBUG)
 
 # The library that Python loads is built along with the tests as well: see python/Cargo.toml.

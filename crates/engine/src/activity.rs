@@ -2,10 +2,11 @@
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{Float64Array, Int64Array, RecordBatch};
 
+use crate::system::{moments, numbers, optional_text, text};
 use crate::{Query, Result, Session, TransactionState};
 
 /// A client that is connected.
@@ -60,36 +61,24 @@ fn state(connected: &Connected) -> &'static str {
 pub(crate) fn table(activities: &Activities) -> Result<RecordBatch> {
     let mut all = activities.connected();
     all.sort_by_key(|connected| connected.number);
-    let queries: Vec<Arc<Query>> = all.iter().map(|connected| connected.session.query()).collect();
     // Before its first statement, what a session has is none.
-    let has_query: Vec<bool> = queries.iter().map(|query| query.id() > 0).collect();
-    let micros = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
-    let text = |values: Vec<String>| -> ArrayRef { Arc::new(StringArray::from_iter_values(values)) };
-    let of_query = || queries.iter().zip(&has_query);
-    let times = TimestampMicrosecondArray::from_iter_values(all.iter().map(|connected| micros(connected.since)));
-    let begun =
-        TimestampMicrosecondArray::from_iter(of_query().map(|(query, has)| has.then(|| micros(query.started_at()))));
-    let seconds = of_query().map(|(query, has)| has.then(|| query.total_time().as_secs_f64()));
-    let application = |connected: &Connected| connected.session.parameter("application_name").unwrap_or_default();
+    let queries: Vec<Option<Arc<Query>>> =
+        all.iter().map(|one| Some(one.session.query()).filter(|query| query.id() > 0)).collect();
+    let of_queries = || queries.iter().map(Option::as_ref);
+    let seconds = of_queries().map(|query| query.map(|query| query.total_time().as_secs_f64()));
+    let rows = of_queries().map(|query| query.map(|query| query.rows() as i64));
+    let application = |one: &Connected| one.session.parameter("application_name").unwrap_or_default();
     Ok(RecordBatch::try_from_iter_with_nullable([
-        ("connection", Arc::new(Int64Array::from_iter_values(all.iter().map(|one| one.number))) as ArrayRef, false),
-        ("session", Arc::new(Int64Array::from_iter_values(all.iter().map(|one| one.session.id() as i64))), false),
-        ("user_name", text(all.iter().map(|one| one.user.clone()).collect()), false),
-        ("application_name", text(all.iter().map(application).collect()), false),
-        ("client_address", text(all.iter().map(|one| one.address.clone()).collect()), false),
-        ("connected_at", Arc::new(times.with_timezone("UTC")), false),
-        ("state", text(all.iter().map(|one| state(one).to_string()).collect()), false),
-        (
-            "query",
-            Arc::new(StringArray::from_iter(of_query().map(|(query, has)| has.then(|| query.text().to_string())))),
-            true,
-        ),
-        ("query_started_at", Arc::new(begun.with_timezone("UTC")), true),
+        ("connection", numbers(all.iter().map(|one| one.number as u64)), false),
+        ("session", numbers(all.iter().map(|one| one.session.id())), false),
+        ("user_name", text(all.iter().map(|one| &one.user)), false),
+        ("application_name", text(all.iter().map(application)), false),
+        ("client_address", text(all.iter().map(|one| &one.address)), false),
+        ("connected_at", moments(all.iter().map(|one| Some(one.since))), false),
+        ("state", text(all.iter().map(state)), false),
+        ("query", optional_text(of_queries().map(|query| query.map(|query| query.text().to_string()))), true),
+        ("query_started_at", moments(of_queries().map(|query| query.map(|query| query.started_at()))), true),
         ("query_seconds", Arc::new(Float64Array::from_iter(seconds)), true),
-        (
-            "query_rows",
-            Arc::new(Int64Array::from_iter(of_query().map(|(query, has)| has.then(|| query.rows() as i64)))),
-            true,
-        ),
+        ("query_rows", Arc::new(Int64Array::from_iter(rows)), true),
     ])?)
 }

@@ -492,15 +492,17 @@ impl Database {
         &self.inner.cache
     }
 
-    /// Plans of queries over [`snapshot`](Self::snapshot).
+    /// Memory that statements draw on.
     pub(crate) fn runtimes(&self) -> &Runtimes {
         &self.inner.runtimes
     }
 
+    /// Processes that run functions.
     pub(crate) fn helpers(&self) -> &Arc<Helpers> {
         &self.inner.helpers
     }
 
+    /// Plans of queries over [`snapshot`](Self::snapshot).
     pub(crate) fn plans(&self) -> &Plans {
         &self.inner.plans
     }

@@ -69,6 +69,7 @@ pub use explain::{
     Totals as ExplainTotals,
 };
 pub use postgres::ClientFacts;
+pub use postgres::types::{PgType, by_oid as postgres_type, of as postgres_type_of};
 pub use prepared::{Prepared, Temporal, Value};
 pub use query::{Done, Engine, Output, Progress, Query, QueryState, Rows, STACK_BYTES};
 pub use relation::Relation;
@@ -82,4 +83,5 @@ pub use workers::workers;
 pub use arrow;
 pub use onehop_io::{Hop, Ledger, LedgerSnapshot};
 pub use onehop_pipeline::backend;
+pub use onehop_pipeline::bind::civil;
 pub use onehop_pipeline::cpu::{Grouping, TableFacts, TableKind};

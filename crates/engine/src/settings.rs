@@ -339,9 +339,8 @@ impl Settings {
     }
 
     /// What this session has changed, back to their defaults.
-    pub fn reset_all(&mut self) -> Result<()> {
+    pub fn reset_all(&mut self) {
         self.values.retain(|_, (_, source)| *source != SettingSource::Session);
-        Ok(())
     }
 
     /// The same for a session that may do so much.

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arrow::array::{
     ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
@@ -71,16 +71,24 @@ pub(crate) fn table(name: &str, system: &System<'_>) -> Result<Option<Arc<dyn Ta
     Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
 }
 
-fn text<S: AsRef<str>>(values: impl IntoIterator<Item = S>) -> ArrayRef {
+/// Columns of system tables, of values in their order.
+pub(crate) fn text<S: AsRef<str>>(values: impl IntoIterator<Item = S>) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(values))
 }
 
-fn optional_text(values: impl IntoIterator<Item = Option<String>>) -> ArrayRef {
+pub(crate) fn optional_text(values: impl IntoIterator<Item = Option<String>>) -> ArrayRef {
     Arc::new(StringArray::from_iter(values))
 }
 
-fn numbers(values: impl IntoIterator<Item = u64>) -> ArrayRef {
+pub(crate) fn numbers(values: impl IntoIterator<Item = u64>) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values(values.into_iter().map(|n| n as i64)))
+}
+
+/// Those that the clock has before 1970 are its beginning.
+pub(crate) fn moments(values: impl IntoIterator<Item = Option<SystemTime>>) -> ArrayRef {
+    let micros = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+    let times = values.into_iter().map(|time| time.map(micros));
+    Arc::new(TimestampMicrosecondArray::from_iter(times).with_timezone("UTC"))
 }
 
 fn tables(snapshot: &Snapshot) -> Result<RecordBatch> {
@@ -202,8 +210,6 @@ fn queries(history: &History) -> Result<RecordBatch> {
     let seconds = |times: &mut dyn Iterator<Item = Duration>| -> ArrayRef {
         Arc::new(Float64Array::from_iter_values(times.map(|time| time.as_secs_f64())))
     };
-    let started = queries.iter().map(|query| query.started_at().duration_since(UNIX_EPOCH).unwrap_or_default());
-    let started = TimestampMicrosecondArray::from_iter_values(started.map(|since| since.as_micros() as i64));
     let reasons = |lowering: &Lowering| {
         let mut reasons: Vec<&str> = lowering.refused.iter().map(|refusal| refusal.reason.as_str()).collect();
         reasons.sort_unstable();
@@ -215,7 +221,7 @@ fn queries(history: &History) -> Result<RecordBatch> {
         ("session", numbers(queries.iter().map(|query| query.session())), false),
         ("state", text(queries.iter().map(|query| query.state().name())), false),
         ("text", text(queries.iter().map(|query| query.text())), false),
-        ("started_at", Arc::new(started.with_timezone("UTC")), false),
+        ("started_at", moments(queries.iter().map(|query| Some(query.started_at()))), false),
         ("seconds", seconds(&mut queries.iter().map(|query| query.total_time())), false),
         ("plan_seconds", seconds(&mut queries.iter().map(|query| query.plan_time())), false),
         ("rows", numbers(queries.iter().map(|query| query.rows())), false),

@@ -99,23 +99,9 @@ pub fn read_numeric(bytes: &[u8]) -> Option<String> {
     text.push_str(if whole.is_empty() { "0" } else { whole });
     if shown > 0 {
         let mut fraction = String::new();
-        let mut at = i64::from(weight) + 1;
         // Groups between the point and the first of them are zeros.
-        let mut place = if weight < -1 { i64::from(weight) + 1 } else { 0 };
-        if weight < -1 {
-            at = 0;
-        }
-        while fraction.len() < shown {
-            match place < 0 {
-                true => {
-                    fraction.push_str("0000");
-                    place += 1;
-                }
-                false => {
-                    fraction.push_str(&format!("{:04}", group(at)?));
-                    at += 1;
-                }
-            }
+        for at in (i64::from(weight) + 1..).take(shown.div_ceil(GROUP)) {
+            fraction.push_str(&format!("{:04}", group(at)?));
         }
         fraction.truncate(shown);
         text.push('.');

@@ -239,26 +239,25 @@ impl<'a> Cells<'a> {
     }
 }
 
+/// A message of this kind, whose bytes `write` puts: all of it, or nothing.
+pub fn put_message(kind: u8, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut) -> Result<()>) -> Result<()> {
+    let start = out.len();
+    out.put_u8(kind);
+    out.put_i32(0);
+    let length = write(out).and_then(|()| i32::try_from(out.len() - start - 1).map_err(|_| too_long()));
+    match length {
+        Ok(length) => out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes()),
+        Err(_) => out.truncate(start),
+    }
+    length.map(drop)
+}
+
 /// A row's values, behind one another.
 pub fn put_row(cells: &[Cells<'_>], formats: &[Format], row: usize, style: &Style, out: &mut BytesMut) -> Result<()> {
-    let start = out.len();
-    out.put_u8(b'D');
-    out.put_i32(0);
-    out.put_i16(i16::try_from(formats.len()).map_err(|_| too_many_columns())?);
-    for (cells, format) in cells.iter().zip(formats) {
-        if let Err(e) = cells.write(row, *format, style, out) {
-            out.truncate(start);
-            return Err(e);
-        }
-    }
-    match i32::try_from(out.len() - start - 1) {
-        Ok(length) => out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes()),
-        Err(_) => {
-            out.truncate(start);
-            return Err(too_long());
-        }
-    }
-    Ok(())
+    put_message(b'D', out, |out| {
+        out.put_i16(i16::try_from(formats.len()).map_err(|_| too_many_columns())?);
+        cells.iter().zip(formats).try_for_each(|(cells, format)| cells.write(row, *format, style, out))
+    })
 }
 
 /// Some of the rows of a batch.

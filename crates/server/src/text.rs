@@ -7,6 +7,7 @@ use bytes::{BufMut, BytesMut};
 use chrono::{Offset, TimeZone};
 use onehop_engine::arrow::array::timezone::Tz;
 use onehop_engine::arrow::datatypes::IntervalMonthDayNano;
+use onehop_engine::civil;
 
 /// Where timestamps with a time zone are shown.
 #[derive(Clone, Debug, Default)]
@@ -113,20 +114,6 @@ pub fn bytes(value: &[u8], out: &mut BytesMut) {
     for byte in value {
         put!(out, "{byte:02x}");
     }
-}
-
-/// Year, month and day of a day since 1970, in the Gregorian calendar before there was one as well.
-fn civil(day: i64) -> (i64, u32, u32) {
-    // Eras of 400 years that begin with a March: leap days are their years' last ones.
-    let day = day + 719_468;
-    let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month as u32, day as u32)
 }
 
 /// The date; whether it is before our era, which is said at the end.

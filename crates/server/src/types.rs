@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use onehop_engine::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use onehop_engine::{postgres_type, postgres_type_of};
 use pgwire::api::Type;
 use pgwire::messages::data::FieldDescription;
 
@@ -34,75 +35,17 @@ pub fn wire_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// PostgreSQL's type of a [`wire_type`].
+/// The type of PostgreSQL's that values of such a type are sent as.
 pub fn pg_type(data_type: &DataType) -> Type {
-    match data_type {
-        DataType::Boolean => Type::BOOL,
-        DataType::Int16 => Type::INT2,
-        DataType::Int32 => Type::INT4,
-        DataType::Int64 => Type::INT8,
-        DataType::Float32 => Type::FLOAT4,
-        DataType::Float64 => Type::FLOAT8,
-        DataType::Decimal128(..) | DataType::Decimal256(..) => Type::NUMERIC,
-        DataType::BinaryView => Type::BYTEA,
-        DataType::Date32 => Type::DATE,
-        DataType::Time64(_) => Type::TIME,
-        DataType::Timestamp(_, None) => Type::TIMESTAMP,
-        DataType::Timestamp(_, Some(_)) => Type::TIMESTAMPTZ,
-        DataType::Interval(_) => Type::INTERVAL,
-        DataType::List(item) => array_of(&pg_type(item.data_type())),
-        _ => Type::TEXT,
-    }
-}
-
-fn array_of(item: &Type) -> Type {
-    match *item {
-        Type::BOOL => Type::BOOL_ARRAY,
-        Type::INT2 => Type::INT2_ARRAY,
-        Type::INT4 => Type::INT4_ARRAY,
-        Type::INT8 => Type::INT8_ARRAY,
-        Type::FLOAT4 => Type::FLOAT4_ARRAY,
-        Type::FLOAT8 => Type::FLOAT8_ARRAY,
-        Type::NUMERIC => Type::NUMERIC_ARRAY,
-        Type::BYTEA => Type::BYTEA_ARRAY,
-        Type::DATE => Type::DATE_ARRAY,
-        Type::TIME => Type::TIME_ARRAY,
-        Type::TIMESTAMP => Type::TIMESTAMP_ARRAY,
-        Type::TIMESTAMPTZ => Type::TIMESTAMPTZ_ARRAY,
-        Type::INTERVAL => Type::INTERVAL_ARRAY,
-        // Lists of lists are arrays of the innermost type.
-        ref list if list.name().starts_with('_') => list.clone(),
-        _ => Type::TEXT_ARRAY,
-    }
-}
-
-/// Bytes of a value; -1 where they differ from one to the next.
-fn size(pg_type: &Type) -> i16 {
-    match *pg_type {
-        Type::BOOL => 1,
-        Type::INT2 => 2,
-        Type::INT4 | Type::FLOAT4 | Type::DATE => 4,
-        Type::INT8 | Type::FLOAT8 | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => 8,
-        Type::INTERVAL => 16,
-        _ => -1,
-    }
-}
-
-/// What PostgreSQL keeps of a type's arguments: precision and scale of a numeric.
-fn modifier(data_type: &DataType) -> i32 {
-    match data_type {
-        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
-            ((i32::from(*precision) << 16) | (i32::from(*scale) & 0x7ff)) + 4
-        }
-        _ => -1,
-    }
+    u32::try_from(postgres_type_of(data_type).0).ok().and_then(Type::from_oid).unwrap_or(Type::TEXT)
 }
 
 /// A column of rows, as clients are told of it.
 pub fn description(field: &Field, format: i16) -> FieldDescription {
     let wire = wire_type(field.data_type());
-    let pg_type = pg_type(&wire);
-    FieldDescription::new(field.name().clone(), 0, 0, pg_type.oid(), size(&pg_type), modifier(&wire), format)
+    let (oid, modifier) = postgres_type_of(&wire);
+    let size = postgres_type(oid).map_or(-1, |known| known.size);
+    FieldDescription::new(field.name().clone(), 0, 0, pg_type(&wire).oid(), size, modifier, format)
 }
 
 /// The type of a parameter, by the number of PostgreSQL's that a client gives; `None` if it may be of any.

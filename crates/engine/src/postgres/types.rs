@@ -2,19 +2,22 @@
 
 use arrow::datatypes::DataType;
 
-/// A type.
+/// A type of PostgreSQL's.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PgType {
+pub struct PgType {
+    /// Its number.
     pub oid: i64,
     /// In `pg_type`.
     pub name: &'static str,
     /// As SQL has it.
     pub sql: &'static str,
+    /// Bytes of a value; -1 where they differ from one to the next.
     pub size: i16,
+    /// What kind of type, in a letter.
     pub category: &'static str,
-    /// The type of an array's items.
+    /// The type of an array's items; 0 of what is none.
     pub item: i64,
-    /// The type of arrays of it.
+    /// The type of arrays of it; 0 if there is none.
     pub array: i64,
 }
 
@@ -85,8 +88,9 @@ pub(crate) const TYPES: [PgType; 48] = [
     array(2951, "_uuid", "uuid[]", 2950),
 ];
 
-/// The type that values of ours are sent as, and its modifier: as a server tells its clients.
-pub(crate) fn of(data_type: &DataType) -> (i64, i32) {
+/// The number of the type that values of ours are sent as, and its modifier (precision and scale of a numeric, -1 of all others):
+/// as a server tells its clients.
+pub fn of(data_type: &DataType) -> (i64, i32) {
     let oid = match data_type {
         DataType::Boolean => 16,
         DataType::Int8 | DataType::UInt8 | DataType::Int16 => 21,
@@ -118,7 +122,7 @@ fn modifier(precision: u8, scale: i8) -> i32 {
 }
 
 /// A type by its number.
-pub(crate) fn by_oid(oid: i64) -> Option<&'static PgType> {
+pub fn by_oid(oid: i64) -> Option<&'static PgType> {
     TYPES.iter().find(|t| t.oid == oid)
 }
 

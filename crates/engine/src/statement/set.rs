@@ -107,7 +107,7 @@ impl SetValue {
             }
             None if self.name == "all" => {
                 parameters.reset_all();
-                settings.reset_all()?;
+                settings.reset_all();
                 Ok(done("RESET", None))
             }
             None => {

@@ -152,19 +152,10 @@ async fn feed_all(incoming: &mut crate::read::Incoming, mut batches: Batches, se
         };
         // The interrupt says that it is gone, to the INSERT as well.
         let Some(received) = received else { return Ok(()) };
+        let is_done = matches!(received.message, Ok(Message::CopyDone(_)));
         let full = match received.message {
             Ok(Message::CopyData(data)) => batches.read(&data.data),
-            Ok(Message::CopyDone(_)) => match batches.finish() {
-                Ok(last) => {
-                    for batch in last {
-                        if sender.send(Ok(batch)).await.is_err() {
-                            return Ok(());
-                        }
-                    }
-                    return Ok(());
-                }
-                Err(problem) => Err(problem),
-            },
+            Ok(Message::CopyDone(_)) => batches.finish(),
             Ok(Message::CopyFail(failed)) => {
                 let message = format!("COPY from stdin failed: {}", failed.message);
                 Err(Problem::error(code::QUERY_CANCELED, message))
@@ -182,6 +173,9 @@ async fn feed_all(incoming: &mut crate::read::Incoming, mut batches: Batches, se
                 }
             }
             Err(problem) => return Err(fail(problem).await),
+        }
+        if is_done {
+            return Ok(());
         }
     }
 }

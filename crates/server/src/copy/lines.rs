@@ -78,6 +78,16 @@ impl Lines {
         take: &mut impl FnMut(Row, u64) -> Result<(), Problem>,
     ) -> Result<(), Problem> {
         for byte in bytes {
+            match self.state {
+                State::Ended => return Ok(()),
+                State::Return => {
+                    self.end_line(take)?;
+                    if *byte == b'\n' {
+                        continue;
+                    }
+                }
+                _ => {}
+            }
             match self.copy.format {
                 CopyFormat::Csv => self.csv(*byte, take)?,
                 CopyFormat::Text | CopyFormat::Binary => self.text(*byte, take)?,
@@ -105,7 +115,10 @@ impl Lines {
 
     fn text(&mut self, byte: u8, take: &mut impl FnMut(Row, u64) -> Result<(), Problem>) -> Result<(), Problem> {
         match self.state {
-            State::Escaped => return self.escaped(byte, take),
+            State::Escaped => {
+                self.escaped(byte);
+                return Ok(());
+            }
             State::Octal(count, number) if count < 3 && (b'0'..=b'7').contains(&byte) => {
                 self.state = State::Octal(count + 1, number * 8 + u16::from(byte - b'0'));
                 self.raw.push(byte);
@@ -118,29 +131,19 @@ impl Lines {
                 return Ok(());
             }
             State::Octal(..) | State::Hex(..) => self.end_number(),
-            State::Return => {
-                self.end_line(take)?;
-                if byte == b'\n' {
-                    return Ok(());
-                }
-            }
-            State::Ended => return Ok(()),
             _ => {}
         }
         match byte {
             b'\\' => {
                 self.state = State::Escaped;
                 self.raw.push(byte);
+                Ok(())
             }
-            b'\n' => self.end_line(take)?,
-            b'\r' => self.state = State::Return,
-            byte if byte == self.copy.delimiter => self.end_value()?,
-            byte => self.put(byte),
+            byte => self.plain(byte, take),
         }
-        Ok(())
     }
 
-    fn escaped(&mut self, byte: u8, take: &mut impl FnMut(Row, u64) -> Result<(), Problem>) -> Result<(), Problem> {
+    fn escaped(&mut self, byte: u8) {
         self.state = State::Plain;
         let meant = match byte {
             b'b' => 0x08,
@@ -151,17 +154,15 @@ impl Lines {
             b'v' => 0x0b,
             b'0'..=b'7' => {
                 self.state = State::Octal(1, u16::from(byte - b'0'));
-                self.raw.push(byte);
-                return Ok(());
+                return self.raw.push(byte);
             }
             b'x' => {
                 self.state = State::Hex(0, 0);
-                self.raw.push(byte);
-                return Ok(());
+                return self.raw.push(byte);
             }
             b'.' if self.row.is_empty() && self.value.is_empty() && self.raw == b"\\" => {
                 self.state = State::Ended;
-                return Ok(());
+                return;
             }
             b'\n' => {
                 self.line += 1;
@@ -169,10 +170,8 @@ impl Lines {
             }
             other => other,
         };
-        let _ = take;
         self.raw.push(byte);
         self.value.push(meant);
-        Ok(())
     }
 
     /// The byte that digits behind a backslash come to.
@@ -188,7 +187,7 @@ impl Lines {
     }
 
     fn csv(&mut self, byte: u8, take: &mut impl FnMut(Row, u64) -> Result<(), Problem>) -> Result<(), Problem> {
-        let ClientCopy { quote, escape, delimiter, .. } = self.copy;
+        let ClientCopy { quote, escape, .. } = self.copy;
         match self.state {
             State::Quoted => {
                 match byte {
@@ -215,32 +214,32 @@ impl Lines {
                 return Ok(());
             }
             State::AfterQuote => self.state = State::Plain,
-            State::Return => {
-                self.end_line(take)?;
-                if byte == b'\n' {
-                    return Ok(());
-                }
-            }
-            State::Ended => return Ok(()),
             _ => {}
         }
         match byte {
             b'\n' if self.row.is_empty() && !self.is_marked && self.raw == b"\\." => self.state = State::Ended,
-            b'\n' => self.end_line(take)?,
-            b'\r' => self.state = State::Return,
-            byte if byte == delimiter => self.end_value()?,
+            b'\n' | b'\r' => return self.plain(byte, take),
             byte if byte == quote => {
                 self.is_marked = true;
                 self.state = State::Quoted;
             }
-            byte => self.put(byte),
+            byte => return self.plain(byte, take),
         }
         Ok(())
     }
 
-    fn put(&mut self, byte: u8) {
-        self.value.push(byte);
-        self.raw.push(byte);
+    /// A byte that means the same in both.
+    fn plain(&mut self, byte: u8, take: &mut impl FnMut(Row, u64) -> Result<(), Problem>) -> Result<(), Problem> {
+        match byte {
+            b'\n' => self.end_line(take)?,
+            b'\r' => self.state = State::Return,
+            byte if byte == self.copy.delimiter => self.end_value()?,
+            byte => {
+                self.value.push(byte);
+                self.raw.push(byte);
+            }
+        }
+        Ok(())
     }
 
     fn end_value(&mut self) -> Result<(), Problem> {
@@ -295,16 +294,7 @@ mod tests {
     use super::*;
 
     fn copy(format: CopyFormat) -> ClientCopy {
-        let is_csv = format == CopyFormat::Csv;
-        ClientCopy {
-            direction: CopyDirection::Out { query: String::new() },
-            format,
-            delimiter: if is_csv { b',' } else { b'\t' },
-            null: if is_csv { String::new() } else { "\\N".into() },
-            has_header: false,
-            quote: b'"',
-            escape: b'"',
-        }
+        ClientCopy::new(CopyDirection::Out { query: String::new() }, format)
     }
 
     /// Rows of two columns, whatever the pieces are.

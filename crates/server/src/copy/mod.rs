@@ -42,7 +42,7 @@ impl Client {
         let formats = CopyOutResponse::new(0, i16::try_from(columns).unwrap_or(i16::MAX), vec![0; columns]);
         self.link.put(PgWireBackendMessage::CopyOutResponse(formats));
         let mut writer = LineWriter::new(copy);
-        writer.header(&told, self.link.buffer());
+        writer.header(&told, self.link.buffer())?;
         let mut running = Running::new(rows, told, Vec::new());
         let count = self.send_lines(&mut running, &mut writer).await?;
         self.link.put(PgWireBackendMessage::CopyDone(CopyDone::new()));

@@ -8,7 +8,7 @@ use onehop_engine::arrow::datatypes::SchemaRef;
 use onehop_engine::{ClientCopy, CopyFormat, Result};
 
 use crate::client::{Client, Outcome};
-use crate::encode::{Cells, Style};
+use crate::encode::{Cells, Style, put_message};
 use crate::run::Running;
 
 /// Lines that are written before anybody else gets a turn.
@@ -27,20 +27,22 @@ impl<'a> LineWriter<'a> {
     }
 
     /// The names of the columns, if they are wanted.
-    pub fn header(&mut self, schema: &SchemaRef, out: &mut BytesMut) {
+    pub fn header(&mut self, schema: &SchemaRef, out: &mut BytesMut) -> Result<()> {
         if !self.copy.has_header {
-            return;
+            return Ok(());
         }
-        let start = begin(out);
-        for (at, field) in schema.fields().iter().enumerate() {
-            if at > 0 {
-                out.put_u8(self.copy.delimiter);
+        put_message(b'd', out, |out| {
+            for (at, field) in schema.fields().iter().enumerate() {
+                if at > 0 {
+                    out.put_u8(self.copy.delimiter);
+                }
+                self.value.clear();
+                self.value.put_slice(field.name().as_bytes());
+                self.put_value(out, schema.fields().len() == 1);
             }
-            self.value.clear();
-            self.value.put_slice(field.name().as_bytes());
-            self.put_value(out, at == 0 && schema.fields().len() == 1);
-        }
-        end(start, out);
+            out.put_u8(b'\n');
+            Ok(())
+        })
     }
 
     fn lines(&mut self, columns: &[ArrayRef], rows: Range<usize>, style: &Style, out: &mut BytesMut) -> Result<()> {
@@ -49,24 +51,22 @@ impl<'a> LineWriter<'a> {
     }
 
     fn line(&mut self, cells: &[Cells<'_>], row: usize, style: &Style, out: &mut BytesMut) -> Result<()> {
-        let start = begin(out);
-        for (at, cell) in cells.iter().enumerate() {
-            if at > 0 {
-                out.put_u8(self.copy.delimiter);
+        put_message(b'd', out, |out| {
+            for (at, cell) in cells.iter().enumerate() {
+                if at > 0 {
+                    out.put_u8(self.copy.delimiter);
+                }
+                if cell.is_null(row) {
+                    out.put_slice(self.copy.null.as_bytes());
+                    continue;
+                }
+                self.value.clear();
+                cell.write_text(row, style, &mut self.value)?;
+                self.put_value(out, cells.len() == 1);
             }
-            if cell.is_null(row) {
-                out.put_slice(self.copy.null.as_bytes());
-                continue;
-            }
-            self.value.clear();
-            if let Err(e) = cell.write_text(row, style, &mut self.value) {
-                out.truncate(start);
-                return Err(e);
-            }
-            self.put_value(out, cells.len() == 1);
-        }
-        end(start, out);
-        Ok(())
+            out.put_u8(b'\n');
+            Ok(())
+        })
     }
 
     fn put_value(&self, out: &mut BytesMut, is_alone: bool) {
@@ -117,20 +117,6 @@ impl<'a> LineWriter<'a> {
     }
 }
 
-/// A message of a line that is put behind this.
-fn begin(out: &mut BytesMut) -> usize {
-    let start = out.len();
-    out.put_u8(b'd');
-    out.put_i32(0);
-    start
-}
-
-fn end(start: usize, out: &mut BytesMut) {
-    out.put_u8(b'\n');
-    let length = u32::try_from(out.len() - start - 1).unwrap_or(u32::MAX);
-    out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
-}
-
 impl Client {
     /// Sends rows as lines; their number.
     pub async fn send_lines(&mut self, running: &mut Running, writer: &mut LineWriter<'_>) -> Outcome<u64> {
@@ -161,16 +147,7 @@ mod tests {
     use super::*;
 
     fn lines(format: CopyFormat, values: &[Option<&str>]) -> Vec<String> {
-        let is_csv = format == CopyFormat::Csv;
-        let copy = ClientCopy {
-            direction: CopyDirection::Out { query: String::new() },
-            format,
-            delimiter: if is_csv { b',' } else { b'\t' },
-            null: if is_csv { String::new() } else { "\\N".into() },
-            has_header: false,
-            quote: b'"',
-            escape: b'"',
-        };
+        let copy = ClientCopy::new(CopyDirection::Out { query: String::new() }, format);
         let column: ArrayRef = Arc::new(StringViewArray::from_iter(values.iter().copied()));
         let cells = [Cells::new(&column).unwrap(), Cells::new(&column).unwrap()];
         let mut writer = LineWriter::new(&copy);

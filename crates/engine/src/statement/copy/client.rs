@@ -61,6 +61,17 @@ pub struct ClientCopy {
     pub escape: u8,
 }
 
+impl ClientCopy {
+    /// One that says nothing of how rows are written but this.
+    pub fn new(direction: CopyDirection, format: CopyFormat) -> Self {
+        let (delimiter, null) = match format {
+            CopyFormat::Csv => (b',', ""),
+            CopyFormat::Text | CopyFormat::Binary => (b'\t', "\\N"),
+        };
+        Self { direction, format, delimiter, null: null.into(), has_header: false, quote: b'"', escape: b'"' }
+    }
+}
+
 /// The statement, if it is one of these.
 pub(crate) fn parse(text: &str) -> Result<Option<ClientCopy>> {
     let mut tokens = planner::tokens(text)?;
@@ -224,15 +235,15 @@ impl Options {
         if (format == CopyFormat::Binary && given) || (of_csv && !is_csv) {
             return Err(Error::new(ErrorKind::Syntax, "an option of this COPY is none of its format"));
         }
-        let quote = byte(self.quote.unwrap_or('"'), "QUOTE")?;
+        let plain = ClientCopy::new(direction, format);
+        let quote = self.quote.map_or(Ok(plain.quote), |c| byte(c, "QUOTE"))?;
         let copy = ClientCopy {
-            direction,
-            format,
-            delimiter: byte(self.delimiter.unwrap_or(if is_csv { ',' } else { '\t' }), "DELIMITER")?,
-            null: self.null.unwrap_or_else(|| if is_csv { String::new() } else { "\\N".into() }),
+            delimiter: self.delimiter.map_or(Ok(plain.delimiter), |c| byte(c, "DELIMITER"))?,
+            null: self.null.unwrap_or(plain.null),
             has_header: self.has_header,
             quote,
             escape: self.escape.map_or(Ok(quote), |c| byte(c, "ESCAPE"))?,
+            ..plain
         };
         let is_taken = |byte: u8| matches!(byte, b'\n' | b'\r' | b'\\') || (is_csv && byte == quote);
         if is_taken(copy.delimiter) || copy.null.contains(['\n', '\r', char::from(copy.delimiter)]) {
