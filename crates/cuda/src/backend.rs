@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use onehop_io::Hop;
+use onehop_pipeline::arrays::Arrays;
 use onehop_pipeline::backend::{
     Backend, Compiled, Control, DeviceRan, Devices, Estimate, Hints, Loaded, MemoryLimit, Prepared, Rates, Refusal,
     Residence, Residency, Resident, SegmentKey, Stored, Streamed, Take,
@@ -25,8 +26,10 @@ use onehop_pipeline::ir::Program;
 use onehop_pipeline::spread::Topology;
 use onehop_pipeline::{Error as PipelineError, Result as PipelineResult, Source};
 
+use crate::arrays::{Kept, Key};
 use crate::fused::{Error as FusedError, Executor, Options, PipelineFacts, Result as FusedResult, RunMemory, WhenFull};
 use crate::kernels::copy;
+use crate::kernels::decode::Decoder;
 use crate::resident::{Assembled, Columns, ResidentImages};
 use crate::{Context, DeviceBuf, Driver, Error, Nvrtc};
 
@@ -127,15 +130,19 @@ impl Devices for CudaDevices {
 pub struct CudaBackend(Arc<Gpu>);
 
 #[derive(Debug)]
-struct Gpu {
-    name: String,
+pub(crate) struct Gpu {
+    pub name: String,
     description: String,
     memory_bytes: u64,
     node: Option<u32>,
-    executor: Executor,
-    nvrtc: Arc<Nvrtc>,
-    columns: Columns,
-    assembled: Assembled,
+    pub executor: Executor,
+    pub nvrtc: Arc<Nvrtc>,
+    pub columns: Columns,
+    pub assembled: Assembled,
+    /// Columns as other programs read them.
+    pub arrays: Kept,
+    /// What makes them, once somebody has asked for one.
+    pub decoder: Mutex<Option<Arc<Decoder>>>,
     rates: OnceLock<PipelineResult<Rates>>,
     /// Texts of pipelines, before anything is known of their columns, that have been compiled; by hash.
     compiled: Mutex<HashSet<u64>>,
@@ -179,6 +186,8 @@ impl CudaBackend {
             nvrtc: Arc::clone(nvrtc),
             columns: Columns::default(),
             assembled: Assembled::default(),
+            arrays: Kept::default(),
+            decoder: Mutex::default(),
             rates: OnceLock::new(),
             compiled: Mutex::default(),
             looked_at: Mutex::default(),
@@ -188,7 +197,7 @@ impl CudaBackend {
 
 impl Gpu {
     /// An error as whoever asked knows it.
-    fn error(&self, error: FusedError) -> PipelineError {
+    pub fn error(&self, error: FusedError) -> PipelineError {
         match error {
             FusedError::Refused(what) => PipelineError::Unsupported(what),
             FusedError::Pipeline(e) => e,
@@ -196,18 +205,30 @@ impl Gpu {
         }
     }
 
-    fn device_error(&self, attempt: &str, source: &Error) -> PipelineError {
+    pub fn device_error(&self, attempt: &str, source: &Error) -> PipelineError {
         if !source.is_out_of_memory() {
             return PipelineError::device(&self.name, format!("{attempt}: {source}"));
         }
-        let available = self.memory_bytes.saturating_sub(self.columns.bytes()) as usize;
+        let taken = self.columns.bytes() + self.arrays.bytes();
+        let available = self.memory_bytes.saturating_sub(taken) as usize;
         PipelineError::Memory { what: attempt.into(), needed: available.saturating_add(1), available }
     }
 
-    /// Bytes that columns may take.
-    fn limit(&self, memory: MemoryLimit) -> u64 {
+    /// Bytes that columns and arrays may take.
+    pub fn limit_of_all(&self, memory: MemoryLimit) -> u64 {
         let all = memory.bytes_of(self.memory_bytes);
         all - all / FOR_RUNS
+    }
+
+    /// Bytes that columns may take beside arrays.
+    pub fn limit(&self, memory: MemoryLimit) -> u64 {
+        self.limit_of_all(memory).saturating_sub(self.arrays.bytes())
+    }
+
+    /// Lets arrays go that nobody holds.
+    fn evict_arrays(&self) {
+        let of_nobody = self.arrays.list().into_iter().filter(|listed| listed.pins == 0).map(|listed| listed.key);
+        self.arrays.evict(&of_nobody.collect::<Vec<_>>());
     }
 
     /// Stored bytes that a program reads, and how many of them are on the device.
@@ -339,6 +360,10 @@ impl Backend for CudaBackend {
         Some(&*self.0)
     }
 
+    fn arrays(&self) -> Option<&dyn Arrays> {
+        Some(&*self.0)
+    }
+
     fn node(&self) -> Option<u32> {
         self.0.node
     }
@@ -427,6 +452,10 @@ impl Prepared for CudaProgram {
         let began = Instant::now();
         let mut when_full = WhenFull::Fail;
         let mut foreseen = *self.foreseen.get_or_init(|| gpu.read_and_resident(&self.hints));
+        // A query's columns are worth more than arrays that nobody has any more.
+        if foreseen.0 - foreseen.1.min(foreseen.0) > gpu.columns.available(gpu.limit(self.hints.memory), false) {
+            gpu.evict_arrays();
+        }
         let (answer, images) = loop {
             let limit = gpu.limit(self.hints.memory);
             let limit = (limit, self.hints.residence);
@@ -447,6 +476,7 @@ impl Prepared for CudaProgram {
                         .map(|listed| listed.key)
                         .collect();
                     gpu.columns.evict(&may_go);
+                    gpu.evict_arrays();
                     gpu.assembled.sweep();
                     gpu.executor.stager().trim();
                     foreseen = gpu.read_and_resident(&self.hints);
@@ -527,6 +557,9 @@ impl Residency for Gpu {
     ) -> PipelineResult<Loaded> {
         let ledger = control.ledgers.first().cloned().unwrap_or_default();
         let sources = vec![(Arc::clone(source), Some(stored), ledger)];
+        if stored.bytes() > self.columns.available(self.limit(limit), true) {
+            self.evict_arrays();
+        }
         let limit = (self.limit(limit), Residence::Auto);
         let images = ResidentImages::new(&self.executor, &self.columns, &self.assembled, limit, sources);
         let columns: Vec<usize> = (0..stored.columns.len()).collect();
@@ -536,6 +569,7 @@ impl Residency for Gpu {
 
     fn evict(&self, columns: &[(SegmentKey, usize)]) -> u64 {
         let bytes = self.columns.evict(columns);
+        self.arrays.evict_if(|array| columns.iter().any(|column| array.has(column)));
         self.assembled.sweep();
         bytes
     }
@@ -551,6 +585,7 @@ impl Residency for Gpu {
 
     fn sweep(&self) {
         self.columns.evict_if(|(segment, _)| segment.is_gone());
+        self.arrays.evict_if(Key::is_gone);
         self.assembled.sweep();
     }
 

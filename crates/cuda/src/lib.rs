@@ -18,6 +18,7 @@
 //!   cannot be waited for is leaked rather than freed. Buffers, streams and files hold their context, which holds the
 //!   library; no library is ever unloaded.
 
+mod arrays;
 pub mod backend;
 pub mod cufile;
 pub mod driver;
@@ -35,7 +36,7 @@ pub mod staging;
 
 pub use backend::{CudaDevices, Ending, devices};
 pub use cufile::{Cufile, CufileFile, Effective, Verdict};
-pub use driver::{Context, Device, DeviceBuf, Driver, Event, Grid, Kernel, PinnedBuf, Stream};
+pub use driver::{Context, Device, DeviceBuf, Driver, Event, Grid, Kernel, PinnedBuf, SharedMemory, Stream};
 pub use error::{Error, Result};
 pub use nvrtc::Nvrtc;
 pub use queue::{CufileAsyncQueue, CufileBatchQueue, CufileSyncQueue, StagedQueue, Way};

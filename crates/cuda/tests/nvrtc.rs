@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use onehop_cuda::Nvrtc;
 use onehop_cuda::fused;
-use onehop_cuda::kernels::q6;
+use onehop_cuda::kernels::{decode, q6};
 use onehop_pipeline::cpu::Execution;
 use onehop_pipeline::fit::{Family, Sums, Target};
 use onehop_pipeline::ir::{Pipeline, Program, Sink};
@@ -121,16 +121,19 @@ fn every_kernel_compiles() {
     let nvrtc = load();
     let mut compiled = 0;
     for compute in ARCHITECTURES {
-        let mut compile = |macros: &[(&str, String)]| match nvrtc.compile("q6.cu", q6::TEXT, compute, macros) {
-            Ok(image) => {
-                assert!(image.starts_with(b"\x7fELF"), "an image for {compute:?}");
-                compiled += 1;
-            }
-            Err(e) => panic!("{compute:?}, {macros:?}: {e}"),
-        };
-        compile(&q6::rows_macros());
+        let mut compile =
+            |name: &str, text: &str, macros: &[(&str, String)]| match nvrtc.compile(name, text, compute, macros) {
+                Ok(image) => {
+                    assert!(image.starts_with(b"\x7fELF"), "an image for {compute:?}");
+                    compiled += 1;
+                }
+                Err(e) => panic!("{compute:?}, {macros:?}: {e}"),
+            };
+        compile("decode.cu", decode::TEXT, &[]);
+        compile("q6.cu", q6::TEXT, &q6::rows_macros());
         for bits in 0..=32 {
-            compile(&q6::segment_macros([bits, (bits + 8) % 33, (bits + 16) % 33, (bits + 25) % 33]));
+            let macros = q6::segment_macros([bits, (bits + 8) % 33, (bits + 16) % 33, (bits + 25) % 33]);
+            compile("q6.cu", q6::TEXT, &macros);
         }
     }
     let (major, minor) = nvrtc.version();

@@ -3,7 +3,8 @@
 //! ```text
 //! Devices ─ looked for when first asked ─► Backend ─ prepare ─► Prepared ─ run ─► chunks of the answer, a DeviceRan for
 //!                                             │                                   every pipeline
-//!                                             └─ residency ─► Residency: what it keeps in its memory
+//!                                             ├─ residency ─► Residency: what it keeps in its memory
+//!                                             └─ arrays ─► Arrays: columns as other programs read them there
 //! ```
 //! - [`Backend::prepare`] refuses, with a reason, before any row is read. What it takes it runs as the CPU does: the same
 //!   rows, bit for bit, and the same errors of data.
@@ -23,6 +24,7 @@ use std::time::Duration;
 use onehop_io::Ledger;
 use onehop_segment::{BlockList, BlockRun, Segment};
 
+use crate::arrays::Arrays;
 use crate::cpu::{Execution, ResultColumn, Skipped, StepRows, TableFacts, TopFacts};
 use crate::fit::{Fit, Sums};
 use crate::{Budget, Error, Result, Source};
@@ -96,6 +98,11 @@ pub trait Backend: Debug + Send + Sync {
 
     /// What it keeps in its memory, if it keeps anything.
     fn residency(&self) -> Option<&dyn Residency> {
+        None
+    }
+
+    /// Columns as arrays in its memory, for other programs, if it makes any.
+    fn arrays(&self) -> Option<&dyn Arrays> {
         None
     }
 

@@ -5,6 +5,7 @@
 //! morsel, without ever materialising a table; it is also the oracle for every other backend, so it is written to be
 //! read. There is no SQL here, and no DataFusion.
 
+pub mod arrays;
 pub mod backend;
 mod batches;
 pub mod bind;

@@ -5,6 +5,7 @@
 
 mod memory;
 mod module;
+mod shared;
 mod stream;
 pub(crate) mod sys;
 
@@ -15,6 +16,8 @@ use std::sync::Arc;
 pub(crate) use memory::RegisteredMemory;
 pub use memory::{DeviceBuf, PinnedBuf};
 pub use module::{Grid, Kernel};
+pub(crate) use shared::PAGE_BYTES;
+pub use shared::SharedMemory;
 pub use stream::{Event, Stream};
 
 use crate::library::Library;

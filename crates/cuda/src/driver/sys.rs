@@ -19,12 +19,21 @@ pub type RawFunction = *mut c_void;
 /// A `CUdeviceptr`.
 pub type Address = u64;
 
+/// A `CUipcMemHandle`, which is passed by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RawShared(pub [u8; 64]);
+
+const _: () = assert!(size_of::<RawShared>() == 64);
+
 /// `CUDA_ERROR_NOT_READY`.
 pub const NOT_READY: c_int = 600;
 /// `CU_STREAM_NON_BLOCKING`: no ordering with the default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
 pub const EVENT_NO_TIMING: c_uint = 2;
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
+pub const SHARED_WITH_PEERS: c_uint = 1;
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
 pub const HOST_PORTABLE: c_uint = 1;
 /// `CU_MEMHOSTREGISTER_PORTABLE`: the same of memory that was there before.
@@ -57,6 +66,10 @@ functions! {
         fn set_current = c"cuCtxSetCurrent"(RawContext) -> c_int;
         fn alloc = c"cuMemAlloc_v2"(*mut Address, usize) -> c_int;
         fn free = c"cuMemFree_v2"(Address) -> c_int;
+        fn extent = c"cuMemGetAddressRange_v2"(*mut Address, *mut usize, Address) -> c_int;
+        fn share = c"cuIpcGetMemHandle"(*mut RawShared, Address) -> c_int;
+        fn open_shared = c"cuIpcOpenMemHandle_v2"(*mut Address, RawShared, c_uint) -> c_int;
+        fn close_shared = c"cuIpcCloseMemHandle"(Address) -> c_int;
         fn alloc_host = c"cuMemHostAlloc"(*mut *mut c_void, usize, c_uint) -> c_int;
         fn free_host = c"cuMemFreeHost"(*mut c_void) -> c_int;
         fn register_host = c"cuMemHostRegister_v2"(*mut c_void, usize, c_uint) -> c_int;

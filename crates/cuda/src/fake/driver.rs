@@ -195,10 +195,14 @@ pub fn api() -> sys::Api {
         0
     }
     unsafe extern "C" fn free(place: u64) -> c_int {
-        lock(&current().memory).allocations.remove(&(place as usize));
+        let mut memory = lock(&current().memory);
+        memory.allocations.remove(&(place as usize));
+        memory.shared.remove(&(place as usize));
+        drop(memory);
         release("device memory", place as usize);
         0
     }
+    use super::shared::{close_shared, extent, open_shared, share};
     unsafe extern "C" fn alloc_host(out: *mut *mut c_void, len: usize, _: c_uint) -> c_int {
         let code = current().code(Call::Pin);
         let place = if code == 0 { allocate("pinned memory", len) } else { None };
@@ -392,6 +396,10 @@ pub fn api() -> sys::Api {
         set_current,
         alloc,
         free,
+        extent,
+        share,
+        open_shared,
+        close_shared,
         alloc_host,
         free_host,
         register_host,

@@ -20,6 +20,7 @@
 mod compiler;
 mod cufile;
 mod driver;
+mod shared;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -129,6 +130,10 @@ pub struct Machine {
 struct Memory {
     limit: Option<usize>,
     allocations: HashMap<usize, usize>,
+    /// Of other processes, or of other devices of this one: where they are mapped, and how long they are.
+    opened: HashMap<usize, usize>,
+    /// What was shared, and the file that it is in.
+    shared: HashMap<usize, std::fs::File>,
     most: usize,
 }
 

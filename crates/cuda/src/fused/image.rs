@@ -191,8 +191,13 @@ impl ColumnImage {
     }
 
     /// Where the parts are.
-    pub(super) fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.parts.address()
+    }
+
+    /// How many parts there are.
+    pub(crate) fn parts(&self) -> usize {
+        self.parts_of.len()
     }
 
     /// The part of a morsel.

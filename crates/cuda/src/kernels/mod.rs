@@ -5,6 +5,7 @@
 //! for the host, is what the tests run.
 
 pub mod copy;
+pub mod decode;
 pub mod q6;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
