@@ -27,6 +27,7 @@ use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::{BlockCache, DeletedRows, Segment};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use crate::arrays::export::Exports;
 use crate::catalog::{
     self, Catalog, CatalogStore, Change, Pending, Place, SegmentEntry, SegmentPlace, TableEntry, row,
 };
@@ -109,6 +110,8 @@ struct Inner {
     plans: Plans,
     /// Processes that run functions, for all sessions.
     helpers: Arc<Helpers>,
+    /// Arrays that other processes may have.
+    exports: Exports,
     /// Memory that statements draw on, for all sessions.
     runtimes: Runtimes,
     store: Arc<dyn CatalogStore>,
@@ -416,6 +419,7 @@ impl Database {
                 connections,
                 plans: Plans::default(),
                 helpers: Arc::default(),
+                exports: Exports::default(),
                 runtimes: Runtimes::default(),
                 store: Arc::from(store),
                 head: Mutex::new(Arc::clone(&snapshot)),
@@ -500,6 +504,11 @@ impl Database {
     /// Processes that run functions.
     pub(crate) fn helpers(&self) -> &Arc<Helpers> {
         &self.inner.helpers
+    }
+
+    /// What other processes were given of it, and for how long.
+    pub(crate) fn exports(&self) -> &Exports {
+        &self.inner.exports
     }
 
     /// Plans of queries over [`snapshot`](Self::snapshot).

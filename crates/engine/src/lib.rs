@@ -19,6 +19,7 @@
 //! This is the only crate that names DataFusion.
 
 mod activity;
+pub mod arrays;
 mod bulk;
 mod catalog;
 pub mod check;
@@ -82,6 +83,7 @@ pub use workers::workers;
 
 pub use arrow;
 pub use onehop_io::{Hop, Ledger, LedgerSnapshot};
+pub use onehop_pipeline::arrays::{DeviceMemory, Element};
 pub use onehop_pipeline::backend;
 pub use onehop_pipeline::bind::civil;
 pub use onehop_pipeline::cpu::{Grouping, TableFacts, TableKind};

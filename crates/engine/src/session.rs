@@ -14,6 +14,7 @@ use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
 use onehop_io::rados::ClusterOptions;
 
+use crate::arrays::Exporting;
 use crate::catalog::{Definition, definition};
 use crate::database::{Database, Snapshot};
 use crate::explain::{ExplainMode, Explanation};
@@ -178,11 +179,15 @@ impl Session {
     }
 
     fn context_of(&self, query: Arc<Query>) -> Context<'_> {
-        let snapshot = match self.transaction.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        Context::new(self, &self.settings, &self.transaction, self.snapshot(), query)
+    }
+
+    /// The database as a statement that begins now sees it.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        match self.transaction.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             Some(transaction) => Arc::clone(transaction.look(|| self.database.snapshot())),
             None => self.database.snapshot(),
-        };
-        Context::new(self, &self.settings, &self.transaction, snapshot, query)
+        }
     }
 
     /// Makes rows from outside a table of this session, for statements that begin from now on. The name is as in quotes:
@@ -382,6 +387,13 @@ impl Session {
             in_transaction: self.in_transaction(),
         };
         learning.bind(&mut state)?;
+        let exporting = Exporting {
+            database: self.database.clone(),
+            settings: settings.clone(),
+            in_transaction: self.in_transaction(),
+            query: Arc::clone(query),
+        };
+        exporting.bind(&mut state)?;
         if !snapshot.catalog.functions.is_empty() {
             functions::bind(&snapshot.catalog, self.function_host(query), &mut state)?;
         }

@@ -1,0 +1,207 @@
+//! `onehop_export('table' [, 'x, y' [, 'nan']])`, a handle for another process; `onehop_release('handle')`, whether there was
+//! such an export.
+//!
+//! They do something, and do it each time: neither is evaluated before it has its turn. A table is exported as it is committed.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{Array as _, ArrayRef, AsArray, BooleanArray, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use datafusion::common::{Result as DataFusionResult, ScalarValue};
+use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use tokio::task::spawn_blocking;
+
+use super::{Memory, Nulls, Wanted, host};
+use crate::database::Database;
+use crate::query::Query;
+use crate::rights::Rights;
+use crate::session::Session;
+use crate::settings::Settings;
+use crate::{Error, ErrorKind, Result};
+
+const EXPORT: &str = "onehop_export";
+const RELEASE: &str = "onehop_release";
+
+/// What the functions of a statement need of its session.
+#[derive(Clone)]
+pub(crate) struct Exporting {
+    pub database: Database,
+    pub settings: Settings,
+    pub in_transaction: bool,
+    pub query: Arc<Query>,
+}
+
+impl fmt::Debug for Exporting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exporting").finish_non_exhaustive()
+    }
+}
+
+impl Exporting {
+    /// Gives them to a statement.
+    ///
+    /// # Errors
+    /// Those of registering a function.
+    pub fn bind(self, state: &mut SessionState) -> Result<()> {
+        let host = Arc::new(self);
+        for (what, arguments) in [(What::Export, 1..=3), (What::Release, 1..=1)] {
+            let signatures = arguments.map(TypeSignature::String).collect();
+            let signature = Signature::one_of(signatures, Volatility::Volatile);
+            let function = Function { what, host: Arc::clone(&host), signature };
+            state.register_udf(Arc::new(AsyncScalarUDF::new(Arc::new(function)).into_scalar_udf()))?;
+        }
+        Ok(())
+    }
+
+    async fn export(&self, table: &str, columns: Option<&str>, nulls: Option<&str>) -> Result<String> {
+        self.settings.rights().need(Rights::Admin, EXPORT)?;
+        if self.in_transaction {
+            let error = Error::new(ErrorKind::Invalid, format!("{EXPORT} cannot be called in a transaction"));
+            return Err(error.with_hint("COMMIT first: tables are exported as they are committed"));
+        }
+        let nulls = match nulls {
+            None | Some("error") => Nulls::Refused,
+            Some("nan") => Nulls::NaN,
+            Some(other) => {
+                let message = format!("{EXPORT}: nulls are 'error' or 'nan', and not '{other}'");
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+        };
+        let columns = match columns {
+            Some(names) => names.split(',').map(|name| name.trim().to_string()).collect(),
+            None => self.all_columns(table)?,
+        };
+        let session = Session::new(self.database.clone(), self.settings.clone())?;
+        let arrays = session.table_arrays(table, &Wanted { columns, nulls, ..Wanted::default() }).await?;
+        let (database, table, maker) = (self.database.clone(), table.to_string(), session.array_maker());
+        let export = move || {
+            let device = match arrays.arrays.first().map(|array| &array.memory) {
+                Some(Memory::Device(memory)) => Some(maker.device_of(&**memory)?),
+                _ => None,
+            };
+            database.exports().export(&table, arrays, device)
+        };
+        spawn_blocking(export).await.map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?
+    }
+
+    /// Those that arrays have types for; others are told of.
+    fn all_columns(&self, table: &str) -> Result<Vec<String>> {
+        let snapshot = self.database.snapshot();
+        let names = snapshot.tables().map(|table| table.name.as_str());
+        let found = snapshot.table(table).ok_or_else(|| Error::unknown_table(table, names))?;
+        let (kept, left): (Vec<_>, Vec<_>) =
+            found.schema.fields().iter().partition(|field| host::element_of(field.data_type()).is_some());
+        let name = |field: &&Arc<arrow::datatypes::Field>| field.name().clone();
+        if kept.is_empty() {
+            let message = format!("\"{table}\" has no columns that arrays have types for");
+            return Err(Error::new(ErrorKind::Invalid, message).with_hint("they hold numbers and truth values"));
+        }
+        if !left.is_empty() {
+            let left: Vec<String> = left.iter().map(name).collect();
+            self.query.notice(format!("left out of the export, for arrays have no such types: {}", left.join(", ")));
+        }
+        Ok(kept.iter().map(name).collect())
+    }
+
+    fn release(&self, handle: &str) -> Result<bool> {
+        self.settings.rights().need(Rights::Admin, RELEASE)?;
+        self.database.exports().release(handle)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum What {
+    Export,
+    Release,
+}
+
+#[derive(Debug)]
+struct Function {
+    what: What,
+    host: Arc<Exporting>,
+    signature: Signature,
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        self.what == other.what && Arc::ptr_eq(&self.host, &other.host)
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.what.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        match self.what {
+            What::Export => EXPORT,
+            What::Release => RELEASE,
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
+        Ok(match self.what {
+            What::Export => DataType::Utf8,
+            What::Release => DataType::Boolean,
+        })
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        Err(Error::new(ErrorKind::Internal, format!("{} is called where nothing can be waited for", self.name()))
+            .into())
+    }
+}
+
+#[async_trait::async_trait]
+impl AsyncScalarUDFImpl for Function {
+    async fn invoke_async_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
+        let arguments = args.args.iter().map(|argument| {
+            let array = argument.to_array(args.number_rows)?;
+            Ok(cast(&array, &DataType::Utf8)?)
+        });
+        let arguments = arguments.collect::<DataFusionResult<Vec<ArrayRef>>>()?;
+        let argument = |number: usize, row: usize| {
+            let array = arguments.get(number)?.as_string::<i32>();
+            array.is_valid(row).then(|| array.value(row).to_string())
+        };
+        let (mut handles, mut released) = (Vec::new(), Vec::new());
+        for row in 0..args.number_rows {
+            // NULL of NULL, as functions have it.
+            let first = argument(0, row).filter(|_| arguments.iter().all(|array| array.is_valid(row)));
+            match self.what {
+                What::Export => handles.push(match first {
+                    Some(table) => {
+                        let (columns, nulls) = (argument(1, row), argument(2, row));
+                        Some(self.host.export(&table, columns.as_deref(), nulls.as_deref()).await?)
+                    }
+                    None => None,
+                }),
+                What::Release => released.push(first.map(|handle| self.host.release(&handle)).transpose()?),
+            }
+        }
+        let array: ArrayRef = match self.what {
+            What::Export => Arc::new(StringArray::from(handles)),
+            What::Release => Arc::new(BooleanArray::from(released)),
+        };
+        match array.len() {
+            1 => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?)),
+            _ => Ok(ColumnarValue::Array(array)),
+        }
+    }
+}

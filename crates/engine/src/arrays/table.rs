@@ -1,0 +1,214 @@
+//! A table's columns as arrays.
+//!
+//! Where all rows are in segments and there is a device, it decodes what it has of them, and keeps that: the second time nothing
+//! is moved. All else is a query, whose rows are put together: fresh rows and deleted ones, what a device cannot have, and
+//! host memory.
+
+use std::sync::Arc;
+
+use datafusion::common::DataFusionError;
+use futures::StreamExt;
+use onehop_pipeline::arrays::Element;
+use onehop_pipeline::backend::{Backend, Stored};
+use onehop_pipeline::{Error as PipelineError, SegmentSource, Source};
+use onehop_segment::{BlockCache, ColumnType};
+use tokio::task::spawn_blocking;
+
+use super::{Array, ArrayMaker, Arrays, Layout, Memory, Nulls, Wanted, host, with_cancelled};
+use crate::catalog::definition::quoted;
+use crate::database::Table;
+use crate::lower::StopOnDrop;
+use crate::place::{Placing, residence};
+use crate::session::Session;
+use crate::{Error, ErrorKind, Output, Result};
+
+/// Why a device does not decode columns, which is no error: a query has the same rows.
+enum Miss {
+    Elsewhere,
+    Failed(Error),
+}
+
+impl From<Error> for Miss {
+    fn from(e: Error) -> Self {
+        Self::Failed(e)
+    }
+}
+
+impl Session {
+    /// What makes arrays of rows of statements of this session: of the one that runs, or ran last.
+    pub fn array_maker(&self) -> ArrayMaker {
+        let placing = Placing::new(self.database().known(), &self.current_settings());
+        ArrayMaker { placing, query: self.query() }
+    }
+
+    /// Columns of a table as arrays, as its rows are now; also of views and of what is registered. The name is as in quotes.
+    ///
+    /// # Errors
+    /// Those of [`ArrayMaker::of_rows`], and those of reading the table.
+    pub async fn table_arrays(&self, table: &str, wanted: &Wanted) -> Result<Arrays> {
+        let text = select(table, &wanted.columns);
+        let work = Box::pin(self.decoded(table, wanted, &text));
+        if let Some(arrays) = work.await? {
+            return Ok(arrays);
+        }
+        let Output::Rows(mut rows) = self.sql(&text).await? else {
+            return Err(Error::new(ErrorKind::Internal, "a query returned no rows"));
+        };
+        let (schema, mut batches) = (Arc::clone(rows.schema()), Vec::new());
+        while let Some(batch) = rows.next().await {
+            batches.push(batch?);
+        }
+        let (maker, wanted) = (self.array_maker(), wanted.clone());
+        let home = self.database().snapshot().table(table).and_then(|table| table.entry.residence.clone());
+        joined(spawn_blocking(move || {
+            let target = maker.backend(&wanted.target, home.as_deref())?;
+            let target = target.map_or(super::Target::Host, |backend| super::Target::Device(backend.name().into()));
+            maker.of_rows(&schema, &batches, &Wanted { target, ..wanted })
+        }))
+        .await
+    }
+
+    /// Columns that a device decodes; `None` if there is none, or it cannot.
+    async fn decoded(&self, name: &str, wanted: &Wanted, text: &str) -> Result<Option<Arrays>> {
+        if wanted.target == super::Target::Host {
+            return Ok(None);
+        }
+        let snapshot = self.snapshot();
+        let table = snapshot.table(name).filter(|table| table.is_settled() && !self.relations().contains_key(name));
+        let Some(table) = table.cloned() else { return Ok(None) };
+        let settings = self.current_settings();
+        let placing = Placing::new(self.database().known(), &settings);
+        let may = placing.may_use_devices() || matches!(wanted.target, super::Target::Device(_));
+        if !may {
+            return Ok(None);
+        }
+        let cache = Arc::new(self.database().cache().by_path(settings.io_path()));
+        let query = self.start_query(text, None);
+        let maker = ArrayMaker { placing, query: Arc::clone(&query) };
+        let (stop, wanted) = (StopOnDrop::default(), wanted.clone());
+        let cancelled = Arc::clone(&stop.0);
+        let rows = table.rows();
+        let made = joined(spawn_blocking(move || {
+            let stored = StoredTable { table: &table, cache: &cache, maker: &maker, cancelled: &cancelled };
+            match stored.arrays(&wanted) {
+                Ok(arrays) => Ok(Some(arrays)),
+                Err(Miss::Elsewhere) => Ok(None),
+                Err(Miss::Failed(e)) => Err(e),
+            }
+        }));
+        let made = made.await;
+        match &made {
+            Ok(Some(_)) => query.made_rows(rows),
+            Ok(None) => {}
+            Err(e) => query.failed(e),
+        }
+        query.done();
+        made
+    }
+}
+
+async fn joined<T: Send + 'static>(task: tokio::task::JoinHandle<Result<T>>) -> Result<T> {
+    task.await.map_err(|e| Error::from(DataFusionError::ExecutionJoin(Box::new(e))))?
+}
+
+/// The query of columns.
+fn select(table: &str, columns: &[String]) -> String {
+    let columns: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
+    let columns = if columns.is_empty() { "*".into() } else { columns.join(", ") };
+    format!("SELECT {columns} FROM {}", quoted(table))
+}
+
+/// A table whose rows are all in segments.
+struct StoredTable<'a> {
+    table: &'a Table,
+    cache: &'a Arc<BlockCache>,
+    maker: &'a ArrayMaker,
+    cancelled: &'a std::sync::atomic::AtomicBool,
+}
+
+impl StoredTable<'_> {
+    fn arrays(&self, wanted: &Wanted) -> std::result::Result<Arrays, Miss> {
+        let home = self.table.entry.residence.as_deref();
+        let Some(backend) = self.maker.backend(&wanted.target, home)? else { return Err(Miss::Elsewhere) };
+        if backend.arrays().is_none() || self.table.segments.is_empty() {
+            return Err(Miss::Elsewhere);
+        }
+        let schema = &self.table.schema;
+        let places = host::places(schema, &wanted.columns)?;
+        let columns = places.iter().map(|place| Ok((*place, self.element(*place, wanted.nulls)?)));
+        let columns = columns.collect::<Result<Vec<(usize, Element)>>>()?;
+        let names: Vec<String> = places.iter().map(|place| schema.field(*place).name().clone()).collect();
+        let arrays = match wanted.layout {
+            Layout::Columns => {
+                columns.iter().map(|(place, element)| self.array(&backend, &[*place], *element, None)).collect()
+            }
+            Layout::Matrix => {
+                let elements = columns.iter().map(|(_, element)| *element);
+                let element = host::agree(names.iter().map(String::as_str).zip(elements))?.ok_or(Miss::Elsewhere)?;
+                self.array(&backend, &places, element, Some(places.len())).map(|array| vec![array])
+            }
+        };
+        Ok(Arrays { columns: names, arrays: arrays? })
+    }
+
+    /// The type of a column's array: whether it has NULLs, its zones know.
+    fn element(&self, place: usize, nulls: Nulls) -> Result<Element> {
+        let field = self.table.schema.field(place);
+        let (element, mut count) = (host::need_element(field)?, 0);
+        for segment in &self.table.segments {
+            let segment = segment.segment()?;
+            count += (0..segment.blocks()).map(|block| segment.zone(place, block).null_count).sum::<u64>();
+        }
+        host::with_nulls(field.name(), element, count, nulls)
+    }
+
+    fn array(
+        &self,
+        backend: &Arc<dyn Backend>,
+        places: &[usize],
+        element: Element,
+        columns: Option<usize>,
+    ) -> std::result::Result<Array, Miss> {
+        let Some(arrays) = backend.arrays() else { return Err(Miss::Elsewhere) };
+        let wanted = residence::Wanted { table: self.table, columns: places, home: None };
+        let stored = wanted.stored(places)?;
+        let source = match self.source(places, &stored) {
+            Ok(source) => source,
+            Err(Failure::Pipeline(PipelineError::Unsupported(_))) => return Err(Miss::Elsewhere),
+            Err(Failure::Pipeline(e)) => return Err(Miss::Failed(e.into())),
+            Err(Failure::Engine(e)) => return Err(Miss::Failed(e)),
+        };
+        let query = &self.maker.query;
+        let mut unsupported = false;
+        let made = with_cancelled(query, self.cancelled, |control| {
+            let made = arrays.decode(&source, &stored, element, self.maker.placing.memory, control);
+            unsupported = matches!(made, Err(PipelineError::Unsupported(_)));
+            made
+        });
+        match made {
+            Ok(memory) => {
+                let rows = source.all_rows() as usize;
+                Ok(Array { element, rows, columns, memory: Memory::Device(memory) })
+            }
+            Err(_) if unsupported => Err(Miss::Elsewhere),
+            Err(e) => Err(Miss::Failed(e)),
+        }
+    }
+
+    fn source(&self, places: &[usize], stored: &Stored) -> std::result::Result<Arc<dyn Source>, Failure> {
+        let typed = places.iter().map(|place| {
+            let field = self.table.schema.field(*place);
+            Ok((*place, ColumnType::of(field.name(), field.data_type())?, field.is_nullable()))
+        });
+        let typed = typed.collect::<std::result::Result<Vec<_>, onehop_segment::Error>>();
+        let typed = typed.map_err(|e| Failure::Engine(e.into()))?;
+        let (cache, ledger) = (Arc::clone(self.cache), Arc::clone(self.maker.query.shared_ledger()));
+        let source = SegmentSource::new(&self.table.name, Arc::clone(&stored.blocks), &typed, cache, ledger, 0);
+        Ok(Arc::new(source.map_err(Failure::Pipeline)?))
+    }
+}
+
+enum Failure {
+    Pipeline(PipelineError),
+    Engine(Error),
+}
