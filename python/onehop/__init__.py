@@ -13,10 +13,12 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onehop import _onehop, errors
+from onehop._onehop import Array
+from onehop.arrays import Arrays, Table
 from onehop.connection import Connection, Params, connect
 from onehop.errors import (
     AlreadyExistsError,
@@ -49,6 +51,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExistsError",
+    "Array",
+    "Arrays",
     "CancelledError",
     "ConflictError",
     "Connection",
@@ -72,12 +76,14 @@ __all__ = [
     "ProgrammingError",
     "ReadOnlyError",
     "Result",
+    "Table",
     "TooNewError",
     "UnmetError",
     "connect",
     "default_connection",
     "errors",
     "execute",
+    "ipc_import",
     "sql",
 ]
 
@@ -118,3 +124,13 @@ def sql(query: str, params: Params | None = None, tables: Mapping[str, Any] | No
 def execute(query: str, params: Params | None = None, tables: Mapping[str, Any] | None = None) -> Result:
     """The same as `sql`."""
     return default_connection().sql(query, params, tables)
+
+
+def ipc_import(handle: str, columns: Sequence[str] = ()) -> Arrays:
+    """Columns of a table that another process has exported with ``SELECT onehop_export('table')``, where they are.
+
+    On a GPU they are its memory, by CUDA's IPC; in host memory a file in shared memory that is only read. They stay for
+    as long as anybody has them. A handle that is stale is a `NotFoundError`, one that was made up a `DeniedError`, a text
+    that is none a `ProgrammingError`.
+    """
+    return default_connection().ipc_import(handle, columns)

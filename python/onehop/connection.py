@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from onehop import _onehop
+from onehop.arrays import Arrays, Table
 from onehop.result import Ledger, Result
 
 Params = Sequence[Any] | Mapping[str, Any]
@@ -92,6 +93,14 @@ class Connection:
     def unregister(self, name: str) -> None:
         """Takes away what was registered under this name. Results that are being read keep it."""
         self._native.unregister(name)
+
+    def table(self, name: str) -> Table:
+        """A table, or a view, whose columns are asked for as arrays. The name is as in quotes."""
+        return Table(self._native, name)
+
+    def ipc_import(self, handle: str, columns: Sequence[str] = ()) -> Arrays:
+        """Columns that a connection of another process has exported: see `onehop.ipc_import`."""
+        return Arrays(self._native.import_arrays(handle, list(columns)))
 
     def cursor(self) -> Connection:
         """Another connection to the same database, with settings, a transaction and registered tables of its own."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from onehop import _onehop, display
+from onehop.arrays import Array, Columns, Nulls, module
 from onehop.errors import InterfaceError
 
 if TYPE_CHECKING:
@@ -23,11 +23,12 @@ SHOWN_ROWS = 20
 """Rows that ``repr`` and notebooks show."""
 
 
-class Result:
+class Result(Columns):
     """What a statement returns.
 
     Rows are made as they are read, and read once: by one of `arrow`, `df`, `pl`, `numpy`, `reader`, or whatever takes
-    its ``__arrow_c_stream__``, as a whole; or by `fetchone`, `fetchmany`, `fetchall` and iteration, bit by bit. Reading
+    its ``__arrow_c_stream__``, as a whole; as arrays, by `cupy`, `torch`, `arrays` or ``__dlpack__``, which may be asked
+    for again, for the result keeps them; or by `fetchone`, `fetchmany`, `fetchall` and iteration, bit by bit. Reading
     what has been read is an `InterfaceError`. `show`, ``repr`` and notebooks only look.
 
     Ctrl-C while rows are waited for cancels the statement, and so does dropping the result.
@@ -35,6 +36,8 @@ class Result:
 
     def __init__(self, native: _onehop.Rows) -> None:
         self._native = native
+        self._rows: _onehop.Table | None = None
+        self._made: dict[tuple[tuple[str, ...], str | None, str, bool], list[tuple[str, Array]]] = {}
 
     @property
     def columns(self) -> list[str]:
@@ -59,12 +62,12 @@ class Result:
 
     def arrow(self) -> pyarrow.Table:
         """All rows as a PyArrow table, without a copy."""
-        table: pyarrow.Table = _module("pyarrow").table(self._native.collect())
+        table: pyarrow.Table = module("pyarrow").table(self._native.collect())
         return table
 
     def reader(self) -> pyarrow.RecordBatchReader:
         """Rows as a PyArrow reader, which has the batches made as it is read. Errors on the way are PyArrow's."""
-        reader: pyarrow.RecordBatchReader = _module("pyarrow").RecordBatchReader.from_stream(self)
+        reader: pyarrow.RecordBatchReader = module("pyarrow").RecordBatchReader.from_stream(self)
         return reader
 
     def df(self) -> pandas.DataFrame:
@@ -72,7 +75,7 @@ class Result:
 
         Integers and truth values with NULLs get pandas' nullable types: none is rounded.
         """
-        nullable = _nullable(_module("pandas"))
+        nullable = _nullable(module("pandas"))
         table = self.arrow()
         frame: pandas.DataFrame = table.to_pandas(split_blocks=True)
         for at, column in enumerate(table.columns):
@@ -83,7 +86,7 @@ class Result:
 
     def pl(self) -> polars.DataFrame:
         """All rows as a Polars frame."""
-        frame: polars.DataFrame = _module("polars").DataFrame(self._native.collect())
+        frame: polars.DataFrame = module("polars").DataFrame(self._native.collect())
         return frame
 
     def numpy(self) -> dict[str, numpy.ndarray[Any, Any]]:
@@ -93,7 +96,7 @@ class Result:
         NULLs is a masked array. Timestamps with a time zone are in UTC. Text, decimals, and what else NumPy has no type
         for are arrays of Python objects.
         """
-        np = _module("numpy")
+        np = module("numpy")
         names = self.columns
         twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
         if twice is not None:
@@ -109,6 +112,15 @@ class Result:
                 data = np.fromiter(values, dtype=object, count=len(values))
             arrays[name] = data if mask is None else np.ma.MaskedArray(data, mask=np.asarray(mask))
         return arrays
+
+    def _make(self, columns: tuple[str, ...], device: str | None, nulls: Nulls, matrix: bool) -> list[tuple[str, Array]]:
+        wanted = (columns, device, nulls, matrix)
+        if wanted not in self._made:
+            if self._rows is None:
+                self._rows = self._native.collect()
+            # Copied to a GPU once, however often it is asked for.
+            self._made[wanted] = self._rows.arrays(list(columns), device, nulls, matrix)
+        return self._made[wanted]
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """The next row; `None` after the last."""
@@ -127,7 +139,7 @@ class Result:
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
         """The batches that are left, as PyArrow's."""
-        arrow = _module("pyarrow")
+        arrow = module("pyarrow")
         while (batch := self._native.next_batch()) is not None:
             yield arrow.record_batch(batch)
 
@@ -183,11 +195,3 @@ def _nullable(pandas: Any) -> dict[str, Any]:
     """The types of pandas that keep values of these types of Arrow beside NULLs."""
     integers = [f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
     return {"bool": pandas.BooleanDtype()} | {name.lower(): getattr(pandas, f"{name}Dtype")() for name in integers}
-
-
-def _module(name: str) -> Any:
-    """An optional dependency, or what to do without it."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ImportError(f"this needs {name}, which is not installed: pip install {name}") from error

@@ -4,9 +4,10 @@
 //! after the other, as those of a registered table do. Others are put together, which copies them once. What NumPy reads is
 //! read-only, and kept for as long as an array is over it.
 
-use onehop_engine::arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use onehop_engine::arrays::together;
+use onehop_engine::arrow::array::{ArrayRef, AsArray, BooleanArray};
 use onehop_engine::arrow::buffer::Buffer;
-use onehop_engine::arrow::compute::{cast, concat};
+use onehop_engine::arrow::compute::cast;
 use onehop_engine::arrow::datatypes::{DataType, Field, TimeUnit};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -52,9 +53,9 @@ pub fn views(field: &Field, chunks: &[ArrayRef]) -> PyResult<Option<(NumpyView, 
         DataType::Date32 => {
             // NumPy counts days in 64 bits.
             let wide = chunks.iter().map(|chunk| cast(&cast(chunk, &DataType::Int32)?, &DataType::Int64));
-            together(&wide.collect::<Result<Vec<_>, _>>().map_err(refused)?)?
+            together(&wide.collect::<Result<Vec<_>, _>>().map_err(refused)?).map_err(refused)?
         }
-        _ => together(chunks)?,
+        _ => together(chunks).map_err(refused)?,
     };
     Ok(Some((NumpyView::new(dtype, rows, values), nulls(chunks))))
 }
@@ -103,36 +104,6 @@ fn dtype(data_type: &DataType) -> Option<String> {
         DataType::Timestamp(of, _) => format!("<M8[{}]", unit(of)),
         DataType::Duration(of) => format!("<m8[{}]", unit(of)),
         _ => return None,
-    })
-}
-
-/// The values of chunks of one fixed width, one after the other.
-fn together(chunks: &[ArrayRef]) -> PyResult<Buffer> {
-    let buffers: Vec<Buffer> = chunks.iter().filter(|chunk| !chunk.is_empty()).map(values).collect();
-    match buffers.as_slice() {
-        [] => Ok(Buffer::from_vec(vec![0u64])),
-        [first, rest @ ..] if are_neighbours(first, rest) => Ok(first.clone()),
-        _ => {
-            let chunks: Vec<&dyn Array> = chunks.iter().map(|chunk| chunk.as_ref()).collect();
-            Ok(values(&concat(&chunks).map_err(refused)?))
-        }
-    }
-}
-
-/// The bytes of the values of an array of one fixed width.
-fn values(chunk: &ArrayRef) -> Buffer {
-    let data = chunk.to_data();
-    let width = data.data_type().primitive_width().unwrap_or(1);
-    data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width)
-}
-
-/// Whether each buffer begins where the one before it ends, in the same memory.
-fn are_neighbours(first: &Buffer, rest: &[Buffer]) -> bool {
-    let mut end = first.as_ptr() as usize + first.len();
-    rest.iter().all(|next| {
-        let is_next = next.data_ptr() == first.data_ptr() && next.as_ptr() as usize == end;
-        end += next.len();
-        is_next
     })
 }
 

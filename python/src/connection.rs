@@ -6,10 +6,12 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use onehop_engine::arrays::export::import;
 use onehop_engine::{Access, DatabaseOptions, Error, ErrorKind, ExplainMode, Query, Script};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::dense::{self, Named};
 use crate::error;
 use crate::home::Home;
 use crate::params;
@@ -121,6 +123,32 @@ impl Connection {
         Err(error::engine(py, &Error::new(ErrorKind::NotFound, message)))
     }
 
+    /// Columns of a table as dense arrays, or as one, on a device or in host memory.
+    fn table_arrays(
+        &self,
+        py: Python<'_>,
+        table: String,
+        columns: Vec<String>,
+        device: Option<&str>,
+        nulls: &str,
+        matrix: bool,
+    ) -> PyResult<Named> {
+        let wanted = dense::wanted(columns, device, nulls, matrix)?;
+        let open = self.open(py)?;
+        let open = open.get(py)?;
+        let made = wait(py, Arc::clone(&open.turns).table_arrays(open.home.workers(), table, wanted))?;
+        open.remember(open.turns.session().query());
+        made.map(dense::named).map_err(|e| error::engine(py, &e))
+    }
+
+    /// Columns that another process has exported.
+    fn import_arrays(&self, py: Python<'_>, handle: &str, columns: Vec<String>) -> PyResult<Named> {
+        let open = self.open(py)?;
+        let devices = open.get(py)?.home.devices();
+        let imported = py.detach(|| import(handle, &columns, Some(devices)));
+        imported.map(dense::named).map_err(|e| error::engine(py, &e))
+    }
+
     /// What the last statement has moved so far.
     fn ledger<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let open = self.open(py)?;
@@ -181,7 +209,8 @@ impl Open {
             }
         };
         self.remember(Arc::clone(&query));
-        let rows = Rows::new(py, output, query, Arc::clone(&self.home));
+        let maker = self.turns.session().array_maker(Arc::clone(&query));
+        let rows = Rows::new(py, output, query, Arc::clone(&self.home), maker);
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         results.retain(|result| result.strong_count() > 0);
         results.push(Arc::downgrade(rows.stream()));

@@ -1,7 +1,9 @@
 //! An open database and the threads that its statements run on: there as long as a connection or a result needs them.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use onehop_engine::backend::Devices;
 use onehop_engine::{Database, DatabaseOptions, Result, Session, workers};
 use tokio::runtime::{Handle, Runtime};
 
@@ -9,6 +11,7 @@ use tokio::runtime::{Handle, Runtime};
 pub struct Home {
     // Before the threads: what is dropped with it may still need them.
     database: Database,
+    devices: Arc<dyn Devices>,
     workers: Workers,
 }
 
@@ -19,9 +22,10 @@ impl Home {
             Some(path) => Database::open(path, options)?,
             None => Database::memory(options)?,
         };
-        database.register_devices(onehop::devices());
+        let devices = devices();
+        database.register_devices(Arc::clone(&devices));
         let workers = Workers::start(threads(&database.session()?))?;
-        Ok(Self { database, workers })
+        Ok(Self { database, devices, workers })
     }
 
     /// A new session.
@@ -29,9 +33,32 @@ impl Home {
         self.database.session()
     }
 
+    /// GPUs of this process, looked for when somebody asks.
+    pub fn devices(&self) -> &Arc<dyn Devices> {
+        &self.devices
+    }
+
     /// Where statements run.
     pub fn workers(&self) -> &Handle {
         self.workers.handle()
+    }
+}
+
+#[cfg(not(feature = "fake"))]
+fn devices() -> Arc<dyn Devices> {
+    onehop::devices()
+}
+
+/// A GPU that is none, for tests that ask for one by `ONEHOP_TEST_DEVICE=fake`: no library that is handed out has it.
+#[cfg(feature = "fake")]
+fn devices() -> Arc<dyn Devices> {
+    use onehop_cuda::{CudaDevices, fake, fused::Options};
+    match std::env::var("ONEHOP_TEST_DEVICE").as_deref() {
+        Ok("fake") => {
+            let options = Options { threads: 64, wide_threads: 64, blocks: 2, ..Options::default() };
+            CudaDevices::of_contexts(&[fake::context()], &fake::nvrtc(), options)
+        }
+        _ => onehop::devices(),
     }
 }
 

@@ -9,6 +9,8 @@
 mod array;
 mod command;
 mod connection;
+mod dense;
+mod dlpack;
 mod error;
 mod exit;
 mod home;
@@ -31,6 +33,8 @@ mod _onehop {
     use super::command::run_command;
     #[pymodule_export]
     use super::connection::Connection;
+    #[pymodule_export]
+    use super::dense::Array;
     #[pymodule_export]
     use super::exit::{finish, forked};
     #[pymodule_export]

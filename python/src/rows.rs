@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
 use futures::future::{Either, select};
+use onehop_engine::arrays::ArrayMaker;
 use onehop_engine::arrow::array::{RecordBatch, RecordBatchReader};
 use onehop_engine::arrow::buffer::NullBuffer;
 use onehop_engine::arrow::datatypes::{Schema, SchemaRef};
@@ -47,6 +48,8 @@ pub struct Stream {
     /// Tells who waits for more that it was closed.
     closed: Notify,
     query: Arc<Query>,
+    /// What makes arrays of its rows.
+    maker: Arc<OfProcess<ArrayMaker>>,
 }
 
 struct State {
@@ -208,13 +211,14 @@ impl Stream {
 
 impl Rows {
     /// Of a statement.
-    pub fn new(py: Python<'_>, output: Output, query: Arc<Query>, home: Arc<Home>) -> Self {
+    pub fn new(py: Python<'_>, output: Output, query: Arc<Query>, home: Arc<Home>, maker: ArrayMaker) -> Self {
         let (schema, source, done) = match output {
             Output::Rows(rows) => (Arc::clone(rows.schema()), Source::Open(rows, home), None),
             Output::Done(done) => (Arc::new(Schema::empty()), Source::Ended, Some(done)),
         };
         let state = Mutex::new(State { source, seen: VecDeque::new(), is_begun: false });
-        let stream = Stream { schema, state, closed: Notify::new(), query };
+        let maker = Arc::new(OfProcess::new(maker));
+        let stream = Stream { schema, state, closed: Notify::new(), query, maker };
         let stream = Arc::new(OfProcess::new(stream));
         if done.is_none() {
             exit::ends(py, &stream);
@@ -292,7 +296,7 @@ impl Rows {
         while let Some(batch) = stream.next(py)? {
             batches.push(batch);
         }
-        Ok(Table::new(Arc::clone(&stream.schema), batches))
+        Ok(Table::new(Arc::clone(&stream.schema), batches, Arc::clone(&stream.maker)))
     }
 
     /// The first `most` rows as text, `None` for NULL, which are still to be read; and whether these are all.

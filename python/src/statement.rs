@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
+use onehop_engine::arrays::{Arrays, Wanted};
 use onehop_engine::{Done, Error, ErrorKind, Output, Prepared, Query, Relation, Result, Session, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -78,6 +79,15 @@ impl Turns {
             let carried = self.all(&prepared, &rows).await;
             let ended = begun.end(if carried.is_ok() { "COMMIT" } else { "ROLLBACK" }).await;
             carried.and_then(|carried| ended.map(|()| carried))
+        })
+        .await
+    }
+
+    /// Columns of a table as arrays.
+    pub async fn table_arrays(self: Arc<Self>, workers: &Handle, table: String, wanted: Wanted) -> Result<Arrays> {
+        apart(workers, async move {
+            let _turn = self.turn.lock().await;
+            self.session.table_arrays(&table, &wanted).await
         })
         .await
     }

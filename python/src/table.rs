@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use onehop_engine::arrays::ArrayMaker;
 use onehop_engine::arrow::array::RecordBatch;
 use onehop_engine::arrow::datatypes::SchemaRef;
 use pyo3::prelude::*;
@@ -9,6 +10,9 @@ use pyo3::types::{PyCapsule, PyList};
 use pyo3_arrow::PyTable;
 
 use crate::array::{self, NumpyView};
+use crate::dense::{self, Named};
+use crate::error;
+use crate::process::OfProcess;
 use crate::value;
 
 /// Rows in memory, which nothing changes.
@@ -16,12 +20,13 @@ use crate::value;
 pub struct Table {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
+    maker: Arc<OfProcess<ArrayMaker>>,
 }
 
 impl Table {
     /// Of batches.
-    pub fn new(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
-        Self { schema, batches }
+    pub fn new(schema: SchemaRef, batches: Vec<RecordBatch>, maker: Arc<OfProcess<ArrayMaker>>) -> Self {
+        Self { schema, batches, maker }
     }
 }
 
@@ -42,6 +47,21 @@ impl Table {
             }
         }
         Ok((list, array::nulls(&chunks)))
+    }
+
+    /// Columns as dense arrays, or as one, on a device or in host memory.
+    fn arrays(
+        &self,
+        py: Python<'_>,
+        columns: Vec<String>,
+        device: Option<&str>,
+        nulls: &str,
+        matrix: bool,
+    ) -> PyResult<Named> {
+        let wanted = dense::wanted(columns, device, nulls, matrix)?;
+        let maker = self.maker.get(py)?;
+        let made = py.detach(|| maker.of_rows(&self.schema, &self.batches, &wanted));
+        made.map(dense::named).map_err(|e| error::engine(py, &e))
     }
 
     #[pyo3(signature = (requested_schema=None))]

@@ -80,7 +80,8 @@ impl Exporting {
         };
         let session = Session::new(self.database.clone(), self.settings.clone())?;
         let arrays = session.table_arrays(table, &Wanted { columns, nulls, ..Wanted::default() }).await?;
-        let (database, table, maker) = (self.database.clone(), table.to_string(), session.array_maker());
+        let (database, table, maker) =
+            (self.database.clone(), table.to_string(), session.array_maker(Arc::clone(&self.query)));
         let export = move || {
             let device = match arrays.arrays.first().map(|array| &array.memory) {
                 Some(Memory::Device(memory)) => Some(maker.device_of(&**memory)?),

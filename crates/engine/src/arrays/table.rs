@@ -20,7 +20,7 @@ use crate::database::Table;
 use crate::lower::StopOnDrop;
 use crate::place::{Placing, residence};
 use crate::session::Session;
-use crate::{Error, ErrorKind, Output, Result};
+use crate::{Error, ErrorKind, Output, Query, Result};
 
 /// Why a device does not decode columns, which is no error: a query has the same rows.
 enum Miss {
@@ -35,10 +35,10 @@ impl From<Error> for Miss {
 }
 
 impl Session {
-    /// What makes arrays of rows of statements of this session: of the one that runs, or ran last.
-    pub fn array_maker(&self) -> ArrayMaker {
+    /// What makes arrays of the rows of a statement of this session.
+    pub fn array_maker(&self, query: Arc<Query>) -> ArrayMaker {
         let placing = Placing::new(self.database().known(), &self.current_settings());
-        ArrayMaker { placing, query: self.query() }
+        ArrayMaker { placing, query }
     }
 
     /// Columns of a table as arrays, as its rows are now; also of views and of what is registered. The name is as in quotes.
@@ -58,7 +58,7 @@ impl Session {
         while let Some(batch) = rows.next().await {
             batches.push(batch?);
         }
-        let (maker, wanted) = (self.array_maker(), wanted.clone());
+        let (maker, wanted) = (self.array_maker(self.query()), wanted.clone());
         let home = self.database().snapshot().table(table).and_then(|table| table.entry.residence.clone());
         joined(spawn_blocking(move || {
             let target = maker.backend(&wanted.target, home.as_deref())?;
