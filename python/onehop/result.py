@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from onehop import _onehop, display
-from onehop.arrays import Array, Columns, Nulls, module
+from onehop._onehop import Array
+from onehop.arrays import Columns, Nulls, module
 from onehop.errors import InterfaceError
 
 if TYPE_CHECKING:

@@ -31,6 +31,16 @@ def main() -> None:
         assert column.tolist() == [1]
         batches: list[pyarrow.RecordBatch] = list(con.sql("SELECT 1.5 AS price"))
         assert batches[0].column(0)[0].as_py() == decimal.Decimal("1.5")
+        samples: onehop.Table = con.table("frame")
+        taken: dict[str, Any] = samples.cupy("n")
+        matrix: Any = con.sql("SELECT n, n + 1 AS m FROM frame").cupy(matrix=True)
+        dense: onehop.Array = samples.arrays("n", device="cpu")["n"]
+        address: int = dense.ptr
+        assert taken["n"].tolist() == [1] and matrix.shape == (1, 2) and address > 0 and dense.dtype == "int64"
+        con.sql("CREATE TABLE kept AS SELECT n FROM frame")
+        handle: object = con.sql("SELECT onehop_export('kept')").fetchall()[0][0]
+        imported: onehop.Arrays = onehop.ipc_import(str(handle), ["n"])
+        assert imported.numpy()["n"].tolist() == [1]
         plan: str = con.explain("SELECT 1", analyze=True)
         moved = con.ledger()["storage_to_host_bytes"]
         assert plan and moved == 0

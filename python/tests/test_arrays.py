@@ -25,7 +25,7 @@ import onehop
 
 ROWS = 30_000
 TABLE = f"""
-    CREATE TABLE t AS SELECT v AS x, v * 3 AS y, v / 7.0::DOUBLE AS z, v % 2 = 0 AS even, CAST(v % 100 AS SMALLINT) AS small,
+    CREATE TABLE t CLUSTER BY (x) AS SELECT v AS x, v * 3 AS y, v / 7.0::DOUBLE AS z, v % 2 = 0 AS even, CAST(v % 100 AS SMALLINT) AS small,
         CASE WHEN v % 10 = 3 THEN NULL ELSE v END AS gaps, 'row ' || v AS name, DATE '2024-01-01' AS day,
         CAST(v AS DECIMAL(10, 2)) AS price
     FROM (SELECT unnest(range(0, {ROWS})) AS v)
@@ -57,7 +57,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[onehop.Connection]:
 
 
 def test_without_a_gpu_the_calls_give_numpy_arrays(stored: onehop.Connection) -> None:
-    for arrays in (stored.table("t").cupy(*NUMBERS), stored.sql(f"SELECT {', '.join(NUMBERS)} FROM t").cupy()):
+    for arrays in (stored.table("t").cupy(*NUMBERS), stored.sql(f"SELECT {', '.join(NUMBERS)} FROM t ORDER BY x").cupy()):
         for name, values in expected().items():
             assert isinstance(arrays[name], numpy.ndarray) and arrays[name].dtype == values.dtype
             assert numpy.array_equal(arrays[name], values) and not arrays[name].flags.writeable
@@ -88,12 +88,12 @@ def test_a_matrix_is_column_major(stored: onehop.Connection) -> None:
 
 
 def test_a_result_is_one_array_for_dlpack(stored: onehop.Connection) -> None:
-    one = stored.sql("SELECT y FROM t")
+    one = stored.sql("SELECT y FROM t ORDER BY x")
     taken = numpy.from_dlpack(one)
     assert taken.shape == (ROWS,) and numpy.array_equal(taken, expected()["y"])
     # The result keeps its arrays: whoever asks again has the same.
     assert numpy.from_dlpack(one).ctypes.data == taken.ctypes.data == one.arrays()["y"].ptr
-    several = numpy.from_dlpack(stored.sql("SELECT x, y FROM t"))
+    several = numpy.from_dlpack(stored.sql("SELECT x, y FROM t ORDER BY x"))
     assert several.shape == (ROWS, 2) and numpy.array_equal(several[:, 1], expected()["y"])
     with pytest.raises(onehop.InterfaceError, match="read already"):
         one.arrow()
@@ -108,7 +108,7 @@ def test_nulls_are_an_error_or_nan(stored: onehop.Connection, where: str) -> Non
     def of(**options: Any) -> dict[str, Any]:
         if where == "table":
             return stored.table("t").cupy("gaps", "x", **options)
-        return stored.sql("SELECT gaps, x FROM t").cupy(**options)
+        return stored.sql("SELECT gaps, x FROM t ORDER BY x").cupy(**options)
 
     with pytest.raises(onehop.DataError, match='"gaps" has 3000 NULLs') as caught:
         of()
@@ -174,7 +174,7 @@ def test_arrays_outlive_whatever_they_came_from() -> None:
     connection = onehop.connect()
     connection.sql(TABLE)
     arrays = connection.table("t").cupy("x", "z")
-    taken = numpy.from_dlpack(connection.sql("SELECT y FROM t"))
+    taken = numpy.from_dlpack(connection.sql("SELECT y FROM t ORDER BY x"))
     connection.close()
     del connection
     gc.collect()
@@ -353,7 +353,7 @@ def test_tables_are_decoded_on_the_gpu_once(gpu: onehop.Connection) -> None:
 
 
 def test_results_are_copied_to_the_gpu_once(gpu: onehop.Connection) -> None:
-    result = gpu.sql("SELECT x * 2 AS twice, z FROM t")
+    result = gpu.sql("SELECT x * 2 AS twice, z FROM t ORDER BY x")
     arrays = result.arrays()
     assert numpy.array_equal(at(arrays["twice"].ptr, "int64", (ROWS,), (1,)), expected()["x"] * 2)
     moved = result.ledger()["host_to_device_bytes"]
@@ -486,6 +486,7 @@ con = onehop.connect()
 con.sql('''{TABLE}''')
 print(con.sql("SELECT onehop_export('t', 'x')").fetchone()[0], flush=True)
 sys.stdin.readline()
+con.close()
 """
     for how in (signal.SIGKILL, None):
         exporter = run(script)

@@ -20,7 +20,7 @@ const SETTINGS: [(&str, &str); 3] =
 const ROWS: &str = "CREATE TABLE t AS SELECT v AS id, CAST(v % 1000 AS INTEGER) AS small, CAST(v % 3 AS SMALLINT) AS kind, \
     v * 1000003 % 700000000000 AS wide, CASE WHEN v % 97 = 3 THEN NULL ELSE v * 2 END AS gaps, sin(v * 12.9898) AS x, \
     CASE WHEN v % 5 = 0 THEN NULL ELSE cos(v * 78.233) END AS y, v % 2 = 0 AS even, 'row ' || (v % 9) AS name, \
-    CAST(v AS DECIMAL(12, 2)) / 8 AS price FROM (SELECT unnest(range(0, 30000)) AS v)";
+    CAST(v AS DECIMAL(12, 2)) AS price FROM (SELECT unnest(range(0, 30000)) AS v)";
 
 fn devices() -> Arc<dyn Devices> {
     let options = Options { threads: 64, wide_threads: 64, blocks: 2, ..Options::default() };
@@ -176,8 +176,10 @@ async fn another_process_opens_what_was_exported() {
     assert_eq!(handle("SELECT onehop_export('t', 'id')").await.unwrap_err().kind(), ErrorKind::Invalid);
     session.sql("ROLLBACK").await.unwrap();
     for handle in [&exported, &on_host] {
-        let release = format!("SELECT onehop_release('{handle}'), onehop_release('{handle}')");
-        assert_eq!(generated::rows(&session, &release).await.unwrap(), ["true|false"]);
+        let release = format!("SELECT onehop_release('{handle}')");
+        for was_there in ["true", "false"] {
+            assert_eq!(generated::rows(&session, &release).await.unwrap(), [was_there]);
+        }
         assert_eq!(import(handle, &[], Some(&elsewhere)).unwrap_err().kind(), ErrorKind::NotFound);
     }
     assert_eq!(generated::rows(&session, "SELECT onehop_export(NULL) IS NULL").await.unwrap(), ["true"]);

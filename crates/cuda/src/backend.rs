@@ -10,7 +10,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -141,6 +141,8 @@ pub(crate) struct Gpu {
     pub assembled: Assembled,
     /// Columns as other programs read them.
     pub arrays: Kept,
+    /// Those that were made of host memory have numbers.
+    pub uploads: AtomicUsize,
     /// What makes them, once somebody has asked for one.
     pub decoder: Mutex<Option<Arc<Decoder>>>,
     rates: OnceLock<PipelineResult<Rates>>,
@@ -187,6 +189,7 @@ impl CudaBackend {
             columns: Columns::default(),
             assembled: Assembled::default(),
             arrays: Kept::default(),
+            uploads: AtomicUsize::default(),
             decoder: Mutex::default(),
             rates: OnceLock::new(),
             compiled: Mutex::default(),

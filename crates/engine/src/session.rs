@@ -457,7 +457,7 @@ fn told(output: Output, context: &Context<'_>) -> Output {
 }
 
 /// Does a statement's work in its time: its errors are told to it, and so is that nobody waits for it any more.
-async fn watched<T>(query: &Arc<Query>, work: Work<'_, T>) -> Result<T> {
+pub(crate) async fn watched<T>(query: &Arc<Query>, work: Work<'_, T>) -> Result<T> {
     let guard = CancelOnDrop::new(query);
     let work = AssertUnwindSafe(work).catch_unwind();
     let work = work.map(|outcome| outcome.unwrap_or_else(|panic| Err(panicked(&*panic))));

@@ -223,7 +223,13 @@ fn what_is_full_says_so_and_lets_go_of_what_nobody_holds() {
     assert_eq!(decode(1).unwrap().address(), held.address());
     let parts: [&[u8]; 2] = [&[1, 2, 3], &[4]];
     let uploaded = with_control(|control| backend.arrays().unwrap().upload(&parts, MemoryLimit::default(), control));
-    assert_eq!(bytes(&uploaded.unwrap(), 4), [1, 2, 3, 4]);
+    let uploaded = uploaded.unwrap();
+    assert_eq!(bytes(&uploaded, 4), [1, 2, 3, 4]);
+    // It counts as long as it is there.
+    let full = with_control(|control| backend.arrays().unwrap().upload(&parts, MemoryLimit::Bytes(6 << 20), control));
+    assert!(matches!(full, Err(PipelineError::Memory { .. })), "{full:?}");
+    drop((uploaded, held));
+    with_control(|control| backend.arrays().unwrap().upload(&parts, MemoryLimit::Bytes(6 << 20), control)).unwrap();
     let full = with_control(|control| backend.arrays().unwrap().upload(&parts, MemoryLimit::Bytes(1 << 20), control));
     assert!(matches!(full, Err(PipelineError::Memory { .. })), "{full:?}");
 }

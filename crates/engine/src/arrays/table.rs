@@ -4,9 +4,13 @@
 //! is moved. All else is a query, whose rows are put together: fresh rows and deleted ones, what a device cannot have, and
 //! host memory.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
+use datafusion::physical_plan::execute_stream;
 use futures::StreamExt;
 use onehop_pipeline::arrays::Element;
 use onehop_pipeline::backend::{Backend, Stored};
@@ -17,10 +21,14 @@ use tokio::task::spawn_blocking;
 use super::{Array, ArrayMaker, Arrays, Layout, Memory, Nulls, Wanted, host, with_cancelled};
 use crate::catalog::definition::quoted;
 use crate::database::Table;
-use crate::lower::StopOnDrop;
+use crate::lower::{Fusing, StopOnDrop};
 use crate::place::{Placing, residence};
-use crate::session::Session;
-use crate::{Error, ErrorKind, Output, Query, Result};
+use crate::planner;
+use crate::query::Rows;
+use crate::session::{Session, TransactionState, watched};
+use crate::settings::ExecMode;
+use crate::timeout::TimeLimit;
+use crate::{Error, Query, Result};
 
 /// Why a device does not decode columns, which is no error: a query has the same rows.
 enum Miss {
@@ -51,13 +59,7 @@ impl Session {
         if let Some(arrays) = work.await? {
             return Ok(arrays);
         }
-        let Output::Rows(mut rows) = self.sql(&text).await? else {
-            return Err(Error::new(ErrorKind::Internal, "a query returned no rows"));
-        };
-        let (schema, mut batches) = (Arc::clone(rows.schema()), Vec::new());
-        while let Some(batch) = rows.next().await {
-            batches.push(batch?);
-        }
+        let (schema, batches) = Box::pin(self.in_order(&text)).await?;
         let (maker, wanted) = (self.array_maker(self.query()), wanted.clone());
         let home = self.database().snapshot().table(table).and_then(|table| table.entry.residence.clone());
         joined(spawn_blocking(move || {
@@ -66,6 +68,36 @@ impl Session {
             maker.of_rows(&schema, &batches, &Wanted { target, ..wanted })
         }))
         .await
+    }
+
+    /// The rows of a query, those of a table in the order in which they are stored: who asks for one column, and then for another,
+    /// has the same rows at the same places.
+    async fn in_order(&self, text: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+        if self.transaction() == TransactionState::Failed {
+            // It says so.
+            self.sql(text).await?;
+        }
+        let limit = self.current_settings().statement_timeout().map(TimeLimit::from_now);
+        let query = self.start_query(text, limit);
+        let planned = async {
+            let mut state = self.state(&query, &self.snapshot())?;
+            // Several threads would each have a part, in no order; so would a device, or a pipeline.
+            state.config_mut().options_mut().execution.target_partitions = 1;
+            if let Some(fusing) = state.config().get_extension::<Fusing>() {
+                let fusing = Fusing { mode: ExecMode::DataFusion, ..(*fusing).clone() };
+                state.config_mut().set_extension(Arc::new(fusing));
+            }
+            let plan = planner::plan_text(&state, text).await?;
+            let physical = planner::physical_plan(&state, &plan, &query).await?;
+            query.planned();
+            Rows::new(execute_stream(physical, state.task_ctx())?, &query)
+        };
+        let mut rows = watched(&query, pin!(planned)).await?;
+        let (schema, mut batches) = (Arc::clone(rows.schema()), Vec::new());
+        while let Some(batch) = rows.next().await {
+            batches.push(batch?);
+        }
+        Ok((schema, batches))
     }
 
     /// Columns that a device decodes; `None` if there is none, or it cannot.

@@ -5,14 +5,19 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 use super::handle::Handle;
+use super::import::{is_expired, open};
 use super::manifest::{Column, Manifest, Place, hex};
 use super::{FOLDER, Files, MOST, system};
 use crate::arrays::{Array, Arrays, Memory};
 use crate::{Error, ErrorKind, Result};
+
+/// How long a lease is looked after by nobody but who has made it.
+const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 /// All of a database. They end with it.
 #[derive(Debug)]
@@ -72,6 +77,7 @@ impl Exports {
             )
             .with_hint("SELECT onehop_release('...') ends one"));
         }
+        sweep(&self.folder);
         let handle = Handle::new()?;
         let rows = arrays.arrays.first().map_or(0, |array| array.rows as u64);
         let columns = arrays.columns.iter().zip(&arrays.arrays).map(|(name, array)| described(name, array));
@@ -101,6 +107,22 @@ impl Exports {
             }
             Ok(true)
         })
+    }
+}
+
+/// Removes what processes have left that were killed: nobody may ever ask for it, and it takes memory.
+fn sweep(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let id = name.to_str().and_then(|name| name.strip_prefix("onehop-")?.strip_suffix(".lease"));
+        let (Some(id), Ok(lease)) = (id, open(&entry.path())) else { continue };
+        // One that was made just now may not be locked yet.
+        let age =
+            lease.metadata().and_then(|facts| facts.modified()).map(|modified| modified.elapsed().unwrap_or_default());
+        if age.is_ok_and(|age| age >= LEFT_ALONE) && is_expired(&lease) {
+            Files::of(folder, id).remove();
+        }
     }
 }
 

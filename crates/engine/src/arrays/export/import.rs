@@ -57,7 +57,7 @@ fn gone() -> Error {
         .with_hint("export the table again, and keep the exporting connection open")
 }
 
-fn open(path: &Path) -> io::Result<File> {
+pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
@@ -102,7 +102,7 @@ fn opened(folder: &Path, handle: &Handle) -> Result<File> {
 }
 
 /// Whether the exporter does not hold it any more.
-fn is_expired(lease: &File) -> bool {
+pub(super) fn is_expired(lease: &File) -> bool {
     !matches!(flock(lease, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
 }
 

@@ -7,7 +7,7 @@
 //!                                       arrays in host memory behind it; those of a device as handles of its driver's
 //! ```
 //! - An export lasts until it is released, or its database is closed, or its process ends, however it does: the system takes the
-//!   lock away. Whoever finds it unlocked says that it is gone, and removes what was left behind.
+//!   lock away. Whoever finds it unlocked says that it is gone, and removes what was left behind; so does the next export.
 //! - The handle says nothing but where and by what right. What the arrays are is in the content, which only the same user can
 //!   read, so that no handle can be made up that leads anywhere else.
 //! - Memory of the host stays as long as an importer has it mapped, whatever becomes of the exporter. Memory of a device must be

@@ -3,6 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use arrow::buffer::Buffer;
 use onehop_pipeline::arrays::Element;
@@ -70,8 +71,8 @@ fn what_is_imported_is_what_was_exported_and_outlives_it() {
     let swapped = place.import(&format!(" {handle}\n"), &["y", "x"]).unwrap();
     assert_eq!((swapped.arrays[0].element, swapped.arrays[0].rows), (Element::UInt8, 1000));
     assert_eq!(swapped.arrays[1].element, Element::Int64);
-    assert_eq!(place.exports.release(&handle).unwrap(), true);
-    assert_eq!(place.exports.release(&handle).unwrap(), false);
+    assert!(place.exports.release(&handle).unwrap());
+    assert!(!place.exports.release(&handle).unwrap());
     assert_eq!(place.files(), 0);
     place.fails(&handle, ErrorKind::NotFound);
     let expected: Vec<u8> = (0..1000i64).flat_map(i64::to_ne_bytes).collect();
@@ -103,6 +104,34 @@ fn what_a_killed_process_left_is_found_and_removed() {
     assert_eq!(place.files(), 2);
     assert!(place.fails(&handle, ErrorKind::NotFound).contains("gone"));
     assert_eq!(place.files(), 0);
+}
+
+/// Also by who exports something else, if they have been there for a while.
+#[test]
+fn what_nobody_asks_for_is_removed_by_the_next_export() {
+    let place = Place::new();
+    let lease = |name: &str, age: Duration| {
+        let path = place.folder.path().join(format!("onehop-{name}.lease"));
+        fs::write(path.with_extension(""), "content").unwrap();
+        let file = fs::File::create(path).unwrap();
+        file.set_modified(SystemTime::now() - age).unwrap();
+        file
+    };
+    lease("left", Duration::from_secs(3600));
+    // Just made, and not locked yet; or in use for long.
+    lease("new", Duration::ZERO);
+    let used = lease("used", Duration::from_secs(3600));
+    rustix::fs::flock(&used, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    fs::write(place.folder.path().join("other.lease"), []).unwrap();
+    let handle = place.export();
+    assert!(place.import(&handle, &[]).is_ok());
+    let mut names: Vec<String> = fs::read_dir(place.folder.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.retain(|name| !name.contains(&Handle::parse(&handle).unwrap().id));
+    names.sort();
+    assert_eq!(names, ["onehop-new", "onehop-new.lease", "onehop-used", "onehop-used.lease", "other.lease"]);
 }
 
 #[test]
@@ -152,11 +181,11 @@ fn damaged_content_is_an_error() {
     let whole = fs::read(&content).unwrap();
     let file = OpenOptions::new().write(true).open(&content).unwrap();
     let manifest = u32::from_le_bytes(whole[8..12].try_into().unwrap()) as usize;
-    for at in 0..16 + manifest {
-        file.write_all_at(&[whole[at] ^ 0x10], at as u64).unwrap();
+    for (at, byte) in whole.iter().enumerate().take(16 + manifest) {
+        file.write_all_at(&[byte ^ 0x10], at as u64).unwrap();
         let error = place.import(&handle, &[]).unwrap_err();
         assert!([ErrorKind::Corrupt, ErrorKind::TooNew].contains(&error.kind()), "{at}: {error:?}");
-        file.write_all_at(&[whole[at]], at as u64).unwrap();
+        file.write_all_at(&[*byte], at as u64).unwrap();
     }
     for length in [0, 10, 16, 100, 4096, whole.len() - 1000] {
         file.set_len(length as u64).unwrap();
