@@ -17,7 +17,7 @@ const SETTINGS: [(&str, &str); 3] =
     [("storage.block_rows", "4096"), ("storage.segment_rows", "8192"), ("threads", "2")];
 
 /// Whole numbers of three types, some NULLs, doubles, booleans, texts and decimals.
-const ROWS: &str = "CREATE TABLE t AS SELECT v AS id, CAST(v % 1000 AS INTEGER) AS small, CAST(v % 3 AS SMALLINT) AS kind, \
+const ROWS: &str = "CREATE TABLE t CLUSTER BY (id) AS SELECT v AS id, CAST(v % 1000 AS INTEGER) AS small, CAST(v % 3 AS SMALLINT) AS kind, \
     v * 1000003 % 700000000000 AS wide, CASE WHEN v % 97 = 3 THEN NULL ELSE v * 2 END AS gaps, sin(v * 12.9898) AS x, \
     CASE WHEN v % 5 = 0 THEN NULL ELSE cos(v * 78.233) END AS y, v % 2 = 0 AS even, 'row ' || (v % 9) AS name, \
     CAST(v AS DECIMAL(12, 2)) AS price FROM (SELECT unnest(range(0, 30000)) AS v)";
