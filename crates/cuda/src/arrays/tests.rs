@@ -120,9 +120,8 @@ fn numbers_of_every_type() {
     check::<UInt8Type>(Element::UInt8, |n| n as u8, unsigned(8), 0);
     check::<UInt16Type>(Element::UInt16, |n| n as u16, unsigned(16), 0);
     check::<UInt32Type>(Element::UInt32, |n| n as u32, unsigned(32), 0);
-    // Those from 2^63 on are no integers of pipelines beside small ones: a source of both refuses.
+    // Those from 2^63 on are in another test: with a dictionary, no source has them.
     check::<UInt64Type>(Element::UInt64, |n| n as u64, unsigned(62), 0);
-    check::<UInt64Type>(Element::UInt64, |n| (1 << 63) + n as u64, unsigned(62), 0);
     check::<Float32Type>(Element::Float32, |n| n as f32 / 8.0, signed(60), f32::NAN);
     check::<Float64Type>(Element::Float64, |n| n as f64 / 3.0, signed(60), f64::NAN);
 }
