@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use onehop_io::Hop;
 use onehop_pipeline::arrays::Arrays;
 use onehop_pipeline::backend::{
-    Backend, Compiled, Control, DeviceRan, Devices, Estimate, Hints, Loaded, MemoryLimit, Prepared, Rates, Refusal,
+    Backend, Compiled, Control, DevicePath, DeviceRan, Devices, Estimate, Hints, Loaded, MemoryLimit, Prepared, Rates, Refusal,
     Residence, Residency, Resident, SegmentKey, Stored, Streamed, Take,
 };
 use onehop_pipeline::cpu::{Execution, TableFacts};
@@ -389,7 +389,8 @@ impl Fit for CudaFit {
         let began = Instant::now();
         // What passes read again and again is on the device while they do, whether or not it stays.
         let limit = (gpu.limit(self.hints.memory), Residence::Auto);
-        let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.collect());
+        let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.collect())
+            .by(self.hints.path);
         let facts = gpu
             .executor
             .fold(&self.execution, &images, control.cancelled, RunMemory::default(), next)
@@ -409,6 +410,7 @@ impl Fit for CudaFit {
             resident_bytes: bytes.resident,
             moved_bytes: bytes.moved + facts.bytes_up,
             returned_bytes: facts.bytes_down,
+            brought: images.brought(0),
             ..DeviceRan::default()
         })
     }
@@ -462,7 +464,8 @@ impl Prepared for CudaProgram {
         let (answer, images) = loop {
             let limit = gpu.limit(self.hints.memory);
             let limit = (limit, self.hints.residence);
-            let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.clone());
+            let images = ResidentImages::new(&gpu.executor, &gpu.columns, &gpu.assembled, limit, sources.clone())
+                .by(self.hints.path);
             let memory = RunMemory { bytes: gpu.left_for_run(&self.hints, foreseen), when_full };
             let (cancelled, counts) = (control.cancelled, control.counts_steps);
             match gpu.executor.run_within(&self.execution, &images, cancelled, counts, memory) {
@@ -482,6 +485,7 @@ impl Prepared for CudaProgram {
                     gpu.evict_arrays();
                     gpu.assembled.sweep();
                     gpu.executor.stager().trim();
+                    gpu.executor.direct().trim();
                     foreseen = gpu.read_and_resident(&self.hints);
                 }
                 Err(e) => return Err(gpu.error(e)),
@@ -513,7 +517,10 @@ impl CudaProgram {
         // What the kernels did not take is spread over them evenly: nobody has measured it apart.
         let beside = elapsed.saturating_sub(kernels) / u32::try_from(pipelines.len().max(1)).unwrap_or(1);
         let each = pipelines.iter().zip(&self.execution.program().pipelines).map(|(facts, pipeline)| {
-            let bytes = if told.insert(pipeline.source) { images.bytes(pipeline.source) } else { Default::default() };
+            let (bytes, brought) = match told.insert(pipeline.source) {
+                true => (images.bytes(pipeline.source), images.brought(pipeline.source)),
+                false => Default::default(),
+            };
             if let Some(ledger) = control.ledgers.get(pipeline.source) {
                 ledger.planned_blocks(0, facts.morsels_skipped as u64);
                 ledger.moved(Hop::HostToDevice, facts.bytes_up as usize);
@@ -543,6 +550,7 @@ impl CudaProgram {
                     bytes: streamed.bytes,
                     waited: streamed.waited,
                 }),
+                brought,
                 ..DeviceRan::default()
             }
         });
@@ -555,7 +563,7 @@ impl Residency for Gpu {
         &self,
         source: &Arc<dyn Source>,
         stored: &Stored,
-        limit: MemoryLimit,
+        (limit, path): (MemoryLimit, DevicePath),
         control: &Control<'_>,
     ) -> PipelineResult<Loaded> {
         let ledger = control.ledgers.first().cloned().unwrap_or_default();
@@ -564,7 +572,7 @@ impl Residency for Gpu {
             self.evict_arrays();
         }
         let limit = (self.limit(limit), Residence::Auto);
-        let images = ResidentImages::new(&self.executor, &self.columns, &self.assembled, limit, sources);
+        let images = ResidentImages::new(&self.executor, &self.columns, &self.assembled, limit, sources).by(path);
         let columns: Vec<usize> = (0..stored.columns.len()).collect();
         let bytes = images.load(0, &columns, control.cancelled).map_err(|e| self.error(e))?;
         Ok(Loaded { bytes, moved_bytes: images.bytes(0).moved })
@@ -590,6 +598,7 @@ impl Residency for Gpu {
         self.columns.evict_if(|(segment, _)| segment.is_gone());
         self.arrays.evict_if(Key::is_gone);
         self.assembled.sweep();
+        self.executor.direct().sweep();
     }
 
     fn list(&self) -> Vec<Resident> {

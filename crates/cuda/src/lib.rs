@@ -9,6 +9,7 @@
 //! - [`fused`]: pipelines, each of them one kernel that is made for it.
 //! - [`staging`]: columns on their way from host memory, by many threads.
 //! - [`cufile`]: files and buffers registered with cuFile, and what its statistics say about the way the bytes took.
+//! - `direct`: blocks read straight to the device, by cuFile, and verified there.
 //! - [`queue`]: [`onehop_io::Queue`]s of device buffers, one for each way from storage to device memory.
 //!
 //! Invariants:
@@ -21,6 +22,7 @@
 mod arrays;
 pub mod backend;
 pub mod cufile;
+mod direct;
 pub mod driver;
 mod error;
 #[cfg(any(test, feature = "fake"))]

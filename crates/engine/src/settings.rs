@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onehop_io::RequestedPath;
 use onehop_io::rados::ClusterOptions;
-use onehop_pipeline::backend::{MemoryLimit, Residence};
+use onehop_pipeline::backend::{DevicePath, MemoryLimit, Residence};
 
 use crate::error::{Object, nearest};
 use crate::rights::Rights;
@@ -159,6 +159,12 @@ const DEFINITIONS: &[Definition] = &[
         default: || "auto".into(),
         parse: |text| parse_word(text, &["auto", "off"]),
         description: "Whether columns that a query brings to a GPU stay there: auto (while there is room), off (streamed each time)",
+    },
+    Definition {
+        name: "gpu.path",
+        default: || "auto".into(),
+        parse: |text| parse_word(text, &["auto", "staged", "cufile", "direct"]),
+        description: "How stored bytes get to a GPU: auto (direct where that works), staged (by host memory), cufile, direct (or an error)",
     },
     Definition {
         name: "gpu.spread",
@@ -476,6 +482,16 @@ impl Settings {
         if self.value("gpu.residence") == "off" { Residence::Off } else { Residence::Auto }
     }
 
+    /// By which way stored bytes get to a device.
+    pub fn gpu_path(&self) -> DevicePath {
+        match self.value("gpu.path") {
+            "staged" => DevicePath::Staged,
+            "cufile" => DevicePath::Cufile,
+            "direct" => DevicePath::Direct,
+            _ => DevicePath::Auto,
+        }
+    }
+
     /// Bytes for hot blocks.
     pub fn cache_bytes(&self) -> u64 {
         parse_cache(self.value("io.cache")).unwrap_or(0)
@@ -553,11 +569,11 @@ fn parse_word(text: &str, words: &[&str]) -> Parsed {
     if words.contains(&word.as_str()) { Ok(word) } else { Err(words.join(", ")) }
 }
 
-/// Paths between storage and host memory. Those to a device have names already, which say no more than that.
+/// Paths between storage and host memory. Those to a device are another setting's.
 fn parse_path(text: &str) -> Parsed {
     let known = ["auto", "buffered", "direct"];
     parse_word(text, &known).map_err(|known| match text.to_ascii_lowercase().as_str() {
-        "staged" | "compat" | "gpu" => format!("{known}; '{text}' is a path to a GPU, where no query runs yet"),
+        "staged" | "compat" | "cufile" | "gpu" => format!("{known}; how bytes get to a GPU is gpu.path's to say"),
         _ => known,
     })
 }
@@ -710,8 +726,15 @@ mod tests {
         assert_eq!(settings.memory_limit_bytes(), 2 << 30);
         assert!(settings.set("storage.block_rows", "1000", SettingSource::Session).is_err());
         let error = settings.set("io.path", "staged", SettingSource::Session).unwrap_err();
-        let said = "io.path cannot be 'staged': it takes auto, buffered, direct; 'staged' is a path to a GPU, where no \
-                    query runs yet";
+        let said = "io.path cannot be 'staged': it takes auto, buffered, direct; how bytes get to a GPU is gpu.path's to say";
         assert_eq!(error.message(), said);
+        assert_eq!(settings.gpu_path(), DevicePath::Auto);
+        for (text, path) in
+            [("staged", DevicePath::Staged), ("CUFILE", DevicePath::Cufile), ("direct", DevicePath::Direct)]
+        {
+            settings.set("gpu.path", text, SettingSource::Session).unwrap();
+            assert_eq!(settings.gpu_path(), path);
+        }
+        assert!(settings.set("gpu.path", "buffered", SettingSource::Session).is_err());
     }
 }

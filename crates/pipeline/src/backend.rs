@@ -147,6 +147,8 @@ pub struct Hints {
     pub memory: MemoryLimit,
     /// Whether what is brought there for a query may stay.
     pub residence: Residence,
+    /// By which way it is brought.
+    pub path: DevicePath,
     /// Of each source, of each segment of its blocks by its number there: where it had better be read, if there are several
     /// devices. What is missing is not known.
     pub sites: Vec<Vec<Site>>,
@@ -169,6 +171,73 @@ pub enum Residence {
     Auto,
     /// No: each query has what is not there streamed, and leaves nothing behind.
     Off,
+}
+
+/// By which way stored bytes are to get to a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DevicePath {
+    /// Straight there, where that is known to be possible; through the host's memory elsewhere.
+    #[default]
+    Auto,
+    /// Through the host's memory.
+    Staged,
+    /// By the device's library for reading files (cuFile), whichever way that takes.
+    Cufile,
+    /// Straight there: whatever turns out to have taken another way is an error.
+    Direct,
+}
+
+/// By which way they got there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakenPath {
+    /// Through the host's memory, copied by us.
+    Staged,
+    /// Straight there, by what the library has counted.
+    Direct,
+    /// Through buffers of the library's in host memory.
+    Compat,
+    /// Some this way, some that way.
+    Mixed,
+    /// By the library, which does not say how.
+    NotVerified,
+}
+
+impl TakenPath {
+    /// Its stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Staged => "staged",
+            Self::Direct => "direct",
+            Self::Compat => "compat",
+            Self::Mixed => "mixed",
+            Self::NotVerified => "not verified",
+        }
+    }
+}
+
+/// Stored bytes that got to a device, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brought {
+    /// The way.
+    pub path: TakenPath,
+    /// Bytes that the device's library read; none if it was left out.
+    pub bytes: u64,
+    /// How we know, or why it was this way.
+    pub because: String,
+}
+
+impl Brought {
+    /// Adds what came besides.
+    pub fn add(&mut self, other: &Self) {
+        // The library reads what it can, and the host the rest: that is told by the bytes.
+        match (self.bytes, other.bytes) {
+            (_, 0) => {}
+            (0, _) => (self.path, self.because) = (other.path, other.because.clone()),
+            _ if self.path == other.path => self.because.clone_from(&other.because),
+            _ => (self.path, self.because) = (TakenPath::Mixed, format!("{}; {}", self.because, other.because)),
+        }
+        self.bytes += other.bytes;
+    }
 }
 
 /// What a device's memory may be used up to.
@@ -391,6 +460,8 @@ pub struct DeviceRan {
     pub returned_bytes: u64,
     /// What was brought for it alone, batch by batch, if anything was.
     pub streamed: Option<Streamed>,
+    /// How what was moved there from storage got there, where there was a choice.
+    pub brought: Option<Brought>,
     /// Of each device what came of its part, if there were several. Times above are then those of the last to be done, all else
     /// is of all of them together, and what each of them has done alike is told once.
     pub shares: Vec<ShareRan>,
@@ -439,6 +510,7 @@ impl DeviceRan {
             moved_bytes: 0,
             returned_bytes: 0,
             streamed: None,
+            brought: None,
             shares: Vec::new(),
         }
     }
@@ -455,7 +527,8 @@ impl Default for DeviceRan {
 /// What a query brings stays while there is room; what was loaded here stays until it is evicted, or other columns that are
 /// loaded need its place. Nothing goes that a query uses.
 pub trait Residency: Debug + Send + Sync {
-    /// Makes columns of a source resident, and keeps them. Those that are there stay.
+    /// Makes columns of a source resident, and keeps them. Those that are there stay. What is read from storage for it takes
+    /// the way that is asked for.
     ///
     /// # Errors
     /// Those of the storage, [`Error::Memory`] if they do not fit beside what has to stay, and [`Error::Device`].
@@ -463,7 +536,7 @@ pub trait Residency: Debug + Send + Sync {
         &self,
         source: &Arc<dyn Source>,
         stored: &Stored,
-        limit: MemoryLimit,
+        how: (MemoryLimit, DevicePath),
         control: &Control<'_>,
     ) -> Result<Loaded>;
 

@@ -33,7 +33,7 @@ pub use error::{Error, Result};
 pub use expr::{ArithmeticOp, Bounds, CompareOp, DatePart, Expr, Label, Value};
 pub use fresh::{FreshChunk, FreshRun};
 pub use late::LateTexts;
-pub use source::{Changes, SegmentSource, Source};
+pub use source::{Changes, SegmentSource, Source, StoredMeaning, StoredPlace};
 
 /// Rows in a vector: the unit of execution, and of the packed layout.
 pub const VECTOR_ROWS: usize = onehop_segment::packed::VECTOR_ROWS;

@@ -10,8 +10,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, StringViewArray};
 use onehop_io::Ledger;
 use onehop_segment::{
-    BlockCache, BlockColumn, BlockList, BlockRun, BlockScan, CodeTable, ColumnType, DeletedBlock, EncodingCode,
-    Segment, Zone,
+    BlockCache, BlockColumn, BlockList, BlockPlace, BlockRun, BlockScan, CodeTable, ColumnType, DeletedBlock,
+    EncodingCode, Segment, Zone,
 };
 
 use crate::block::{Block, Decoding};
@@ -96,6 +96,12 @@ pub trait Source: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Where a column of a morsel is stored, if it has to be read from there, and what it holds is known without: for who
+    /// reads and verifies it without the host's memory.
+    fn stored_place(&self, _morsel: usize, _column: usize) -> Option<StoredPlace<'_>> {
+        None
+    }
+
     /// Loads a column of a morsel.
     ///
     /// # Errors
@@ -123,6 +129,26 @@ pub trait Source: fmt::Debug + Send + Sync {
     fn all_finished(&self, morsels: &mut dyn Iterator<Item = usize>) {
         morsels.for_each(|morsel| self.finished(morsel));
     }
+}
+
+/// A column of a morsel on storage.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredPlace<'a> {
+    /// Its segment.
+    pub segment: &'a Arc<Segment>,
+    /// Where it lies there, and what it has to be verified for.
+    pub place: BlockPlace,
+    /// What becomes of the integers that are stored there.
+    pub meaning: StoredMeaning<'a>,
+}
+
+/// What stored integers stand for.
+#[derive(Clone, Copy, Debug)]
+pub enum StoredMeaning<'a> {
+    /// For themselves, plus this.
+    Biased(u64),
+    /// For what a table has at their place.
+    Codes(&'a CodeTable),
 }
 
 /// What makes the rows of a table others than those of its segments.
@@ -530,6 +556,22 @@ impl Source for SegmentSource {
     fn code_table(&self, morsel: usize, column: usize) -> Option<&CodeTable> {
         let segment = (morsel < self.rows.blocks.len()).then(|| self.rows.blocks.segment_at(morsel))?;
         self.columns[column].codes.get(segment)?.as_ref()
+    }
+
+    fn stored_place(&self, morsel: usize, column: usize) -> Option<StoredPlace<'_>> {
+        let (segment, block) = self.rows.blocks.get(morsel)?;
+        let SegmentColumn { index, column_type, is_late, codes, .. } = &self.columns[column];
+        let is_float = matches!(column_type, ColumnType::Float32 | ColumnType::Float64);
+        if *is_late || is_float || self.cache.has(segment, *index, block) {
+            return None;
+        }
+        let place = segment.block_place(*index, block)?;
+        // As in `block`.
+        let meaning = match &codes[self.rows.blocks.segment_at(morsel)] {
+            Some(table) => StoredMeaning::Codes(table),
+            None => StoredMeaning::Biased(bias(column_type) as u64),
+        };
+        Some(StoredPlace { segment, place, meaning })
     }
 
     fn load(&self, morsel: usize, column: usize) -> Result<Block> {

@@ -133,7 +133,7 @@ impl BlockCache {
     }
 
     /// Whether a block is in memory.
-    pub(crate) fn has(&self, segment: &Segment, column: usize, block: usize) -> bool {
+    pub fn has(&self, segment: &Segment, column: usize, block: usize) -> bool {
         segment.slots[column * segment.blocks() + block].is_filled()
     }
 

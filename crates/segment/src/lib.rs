@@ -43,7 +43,7 @@ pub use decode::BlockColumn;
 pub use deleted::{DeletedBlock, DeletedRows};
 pub use error::{Error, Place, Result};
 pub use layout::{EncodingCode, FORMAT_VERSION};
-pub use place::PackedPlace;
+pub use place::{BlockPlace, ChunkPlace, PackedPlace};
 pub use reader::{ColumnInfo, Segment};
 pub use stored::{Plane, Stored};
 pub use stream::BlockStream;

@@ -40,6 +40,12 @@ impl CufileFile {
     /// # Errors
     /// What cuFile says, and what helps where the machine has no udev.
     pub fn new(cufile: &Arc<Cufile>, file: Arc<LocalFile>) -> Result<Self> {
+        let mut open = Self::registered(cufile, file)?;
+        open.verdict = open.try_once();
+        Ok(open)
+    }
+
+    fn registered(cufile: &Arc<Cufile>, file: Arc<LocalFile>) -> Result<Self> {
         cufile.context().bind()?;
         let mut handle = std::ptr::null_mut();
         let fd = file.as_fd().as_raw_fd();
@@ -52,12 +58,25 @@ impl CufileFile {
         match cufile.check("cuFileHandleRegister", status) {
             Ok(()) => {
                 let verdict = Verdict { effective: Effective::NotVerified, because: "not tried yet".into() };
-                let mut open = Self { cufile: Arc::clone(cufile), file, handle, verdict };
-                open.verdict = open.try_once();
-                Ok(open)
+                Ok(Self { cufile: Arc::clone(cufile), file, handle, verdict })
             }
             Err(e) => Err(explain(e, file.as_fd())),
         }
+    }
+
+    /// Registers a file that lies where another does whose way is known.
+    ///
+    /// # Errors
+    /// As [`CufileFile::new`].
+    pub fn beside(cufile: &Arc<Cufile>, file: Arc<LocalFile>, verdict: &Verdict) -> Result<Self> {
+        let mut open = Self::registered(cufile, file)?;
+        open.verdict = verdict.clone();
+        Ok(open)
+    }
+
+    /// The device that a file is on, as the system numbers them.
+    pub(crate) fn device_number(file: &LocalFile) -> Option<(u32, u32)> {
+        device_of(file.as_fd())
     }
 
     /// Reads the first page, to see which way it takes.
@@ -105,10 +124,19 @@ impl CufileFile {
     /// # Panics
     /// If the bytes do not lie in the buffer.
     pub fn read(&self, offset: u64, buffer: &mut DeviceBuf, at: usize, bytes: usize) -> io::Result<usize> {
+        // SAFETY: the caller has the buffer alone until the call returns.
+        unsafe { self.read_part(offset, buffer, at, bytes) }
+    }
+
+    /// As [`CufileFile::read`], to a buffer of which others use other parts at the same time.
+    ///
+    /// # Safety
+    /// Nobody uses these bytes of the buffer until the call returns.
+    pub(crate) unsafe fn read_part(&self, offset: u64, buffer: &DeviceBuf, at: usize, bytes: usize) -> io::Result<usize> {
         buffer.address_of(&(at..at + bytes));
         self.cufile.context().bind()?;
         let base = buffer.address() as *mut c_void;
-        // SAFETY: the range lies in the buffer, which the caller has alone until the call returns.
+        // SAFETY: the range lies in the buffer, and is nobody else's, as the caller promises.
         let moved =
             unsafe { (self.cufile.api().read)(self.handle, base, bytes, offset as libc::off_t, at as libc::off_t) };
         self.outcome("cuFileRead", moved)

@@ -80,6 +80,17 @@ impl Stream {
         self.context.check("cuMemcpyDtoHAsync", code)
     }
 
+    /// Copies within the device's memory, some time.
+    ///
+    /// # Safety
+    /// As of [`Stream::copy_to_device`].
+    pub(crate) unsafe fn copy_within(&self, to: sys::Address, from: sys::Address, len: usize) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the caller's promise.
+        let code = unsafe { (self.context.api().within_async)(to, from, len, self.raw) };
+        self.context.check("cuMemcpyDtoDAsync", code)
+    }
+
     /// Makes all bytes of a buffer the same, after what is in the stream already, and waits for it.
     ///
     /// # Errors

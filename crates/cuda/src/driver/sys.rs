@@ -78,6 +78,7 @@ functions! {
         fn to_host = c"cuMemcpyDtoH_v2"(*mut c_void, Address, usize) -> c_int;
         fn to_device_async = c"cuMemcpyHtoDAsync_v2"(Address, *const c_void, usize, RawStream) -> c_int;
         fn to_host_async = c"cuMemcpyDtoHAsync_v2"(*mut c_void, Address, usize, RawStream) -> c_int;
+        fn within_async = c"cuMemcpyDtoDAsync_v2"(Address, Address, usize, RawStream) -> c_int;
         fn fill = c"cuMemsetD8_v2"(Address, u8, usize) -> c_int;
         fn fill_async = c"cuMemsetD8Async"(Address, u8, usize, RawStream) -> c_int;
         fn stream = c"cuStreamCreate"(*mut RawStream, c_uint) -> c_int;

@@ -252,11 +252,12 @@ pub fn api() -> cu::Api {
         FINE
     }
     unsafe extern "C" fn stats(out: *mut u64) -> cu::Status {
-        // One GPU, whose reads all took the way by POSIX calls.
+        // One GPU, whose reads all took the same way: by POSIX calls, or by nvidia-fs.
         let words = unsafe { std::slice::from_raw_parts_mut(out, cu::STATS_WORDS) };
         words[128] = 1;
         words[129..131].fill(u64::from_ne_bytes([7; 8]));
-        words[129 + 9] = current().transfers.load(SeqCst);
+        let way = if current().is_direct.load(SeqCst) { 8 } else { 9 };
+        words[129 + way] = current().transfers.load(SeqCst);
         FINE
     }
     cu::Api {

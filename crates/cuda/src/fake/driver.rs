@@ -243,6 +243,9 @@ pub fn api() -> sys::Api {
     unsafe extern "C" fn later_out(to: *mut c_void, from: u64, len: usize, stream: *mut c_void) -> c_int {
         unsafe { copy_later(to as usize, from as usize, len, stream) }
     }
+    unsafe extern "C" fn within(to: u64, from: u64, len: usize, stream: *mut c_void) -> c_int {
+        unsafe { copy_later(to as usize, from as usize, len, stream) }
+    }
     unsafe extern "C" fn fill(to: u64, byte: u8, len: usize) -> c_int {
         current().uses("a fill", to as usize, len);
         unsafe { (to as *mut u8).write_bytes(byte, len) };
@@ -408,6 +411,7 @@ pub fn api() -> sys::Api {
         to_host,
         to_device_async: later_in,
         to_host_async: later_out,
+        within_async: within,
         fill,
         fill_async: fill_later,
         stream,

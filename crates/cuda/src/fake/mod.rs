@@ -25,7 +25,7 @@ mod shared;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -112,6 +112,8 @@ pub struct Machine {
     calls: [AtomicU64; CALLS],
     /// Transfers made, which is what cuFile counts.
     transfers: AtomicU64,
+    /// Whether cuFile counts them as direct.
+    is_direct: AtomicBool,
     /// Memory that something begun may touch, by a number.
     touched: Mutex<Vec<(u64, usize, usize)>>,
     begun: AtomicU64,
@@ -190,6 +192,11 @@ impl Machine {
 
     fn order(&self) -> Order {
         *lock(&self.order)
+    }
+
+    /// From now on all transfers that were ever made count as direct, or as made by POSIX calls.
+    pub fn set_direct(&self, is_direct: bool) {
+        self.is_direct.store(is_direct, SeqCst);
     }
 
     /// From now on it has so much memory, whoever holds how much of it already.

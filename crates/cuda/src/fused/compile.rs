@@ -78,7 +78,7 @@ impl Compiler {
     ///
     /// # Errors
     /// Those of the compiler and of the driver. That a file cannot be written is none.
-    pub(super) fn kernel(&self, text: &str) -> Result<(Kernel, Compiled)> {
+    pub(crate) fn kernel(&self, text: &str) -> Result<(Kernel, Compiled)> {
         let known = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).get(text).cloned();
         if let Some(kernel) = known {
             self.counts[0].fetch_add(1, Relaxed);

@@ -185,6 +185,11 @@ template <class T> static inline T atomicOr(T* at, T bits) {
     *at = before | bits;
     return before;
 }
+template <class T> static inline T atomicXor(T* at, T bits) {
+    const T before = *at;
+    *at = before ^ bits;
+    return before;
+}
 template <class T> static inline T atomicMax(T* at, T to) {
     const T before = *at;
     if (to > before) *at = to;

@@ -13,6 +13,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use onehop_pipeline::backend::{Brought, DevicePath};
 use onehop_pipeline::cpu::Kind;
 use onehop_pipeline::{Source, ViewValues};
 use onehop_segment::CodeTable;
@@ -85,8 +86,28 @@ pub trait Images: Debug + Send + Sync {
         Outlook::of_first(source, column, morsels)
     }
 
-    /// Is told bytes of a source that were copied to the device for a run alone.
-    fn streamed(&self, _source: &Arc<dyn Source>, _bytes: u64) {}
+    /// By which way columns that are streamed are to come from storage.
+    fn path(&self) -> DevicePath {
+        DevicePath::Staged
+    }
+
+    /// Is told what of a source came to the device for a run alone.
+    fn streamed(&self, _source: &Arc<dyn Source>, _carried: &Carried) {}
+}
+
+/// What came to a device.
+#[derive(Clone, Debug, Default)]
+pub struct Carried {
+    /// Bytes that were copied from the host's memory.
+    pub copied_bytes: u64,
+    /// Bytes that the device's library read from storage.
+    pub read_bytes: u64,
+    /// In so many reads.
+    pub reads: u64,
+    /// Those of them that somebody needed.
+    pub needed_bytes: u64,
+    /// How they got there, if there is anything to tell.
+    pub brought: Option<Brought>,
 }
 
 /// What a column's morsels are going to be on a device.

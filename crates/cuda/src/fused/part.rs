@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onehop_pipeline::cpu::Kind;
-use onehop_pipeline::{Block, Domain, Type, ViewValid, ViewValues};
+use onehop_pipeline::{Block, Domain, StoredMeaning, Type, ViewValid, ViewValues};
 use onehop_segment::packed::{LANES, VECTOR_ROWS};
-use onehop_segment::{CodeTable, Plane};
+use onehop_segment::{BlockPlace, CodeTable, Plane};
 
 use self::form::Layout;
 use super::{Error, Result};
+use crate::direct::Planes;
 
 /// A column of a morsel, as kernels read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub mod form {
     pub const CODES64: u32 = 320;
 
     /// What a form says, taken apart: numbers are the bits of a value.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Layout {
         Same,
         Null,
@@ -291,6 +292,51 @@ pub(super) fn part_of(block: &Block, rows: usize, domain: &Domain, memory: &mut 
         ViewValid::Bits(plane) => put_plane(plane, rows, memory)?,
         ViewValid::Bytes(valid) => memory.put(bytes_of(&lane_bits(&valid[..rows])))?,
     };
+    Ok(part)
+}
+
+/// Whether kernels can read a block as it is stored, whoever brings its bytes: [`part_of_place`] has a part of it.
+pub(crate) fn is_read_as_stored(place: &BlockPlace, meaning: StoredMeaning<'_>) -> bool {
+    match meaning {
+        StoredMeaning::Biased(_) => true,
+        StoredMeaning::Codes(table) if place.low.is_none() => table.get(place.base as usize).is_some(),
+        StoredMeaning::Codes(table) => CodeMeaning::of(table) != CodeMeaning::Unordered,
+    }
+}
+
+/// As [`part_of`], of a block whose planes are on the device as they are stored.
+pub(super) fn part_of_place(
+    place: &BlockPlace,
+    meaning: StoredMeaning<'_>,
+    planes: Planes,
+    memory: &mut impl Memory,
+) -> Result<Part> {
+    let mut part = Part::default();
+    if place.null_count == place.rows {
+        part.form = form::NULL;
+        return Ok(part);
+    }
+    let [low, high] = place.bits;
+    match (meaning, place.low, place.high) {
+        (StoredMeaning::Biased(bias), of_low, of_high) => {
+            (part.base, part.bias) = (place.base, bias);
+            (part.form, part.width) = match (of_low, of_high) {
+                (Some(_), Some(_)) => (form::WIDE + low + high, low + high),
+                (Some(_), None) => (form::PACKED + low, low),
+                (None, _) => (form::SAME, 0),
+            };
+        }
+        (StoredMeaning::Codes(table), None, _) => {
+            let base = table.get(place.base as usize).ok_or_else(|| Error::refused("a code of nobody knows what"))?;
+            (part.form, part.base) = (form::SAME, base);
+        }
+        (StoredMeaning::Codes(table), Some(_), _) => match memory.meaning(table)? {
+            CodeMeaning::Steps { first, step } => part.set_steps(first, step, low),
+            CodeMeaning::Table(at) => part.set_codes(at, table.len(), matches!(table, CodeTable::I64(_)), low),
+            CodeMeaning::Unordered => return Err(Error::refused("codes in no order")),
+        },
+    }
+    (part.low, part.high, part.valid) = (planes.low, planes.high, planes.valid);
     Ok(part)
 }
 

@@ -37,7 +37,10 @@ use super::sinks::{Room, SinkMemory};
 use super::stream::StreamFacts;
 use super::table::{Rows, TableShape};
 use super::{Error, Result};
+use crate::direct::Direct;
 use crate::staging::{Shape, Stager};
+#[cfg(any(test, feature = "fake"))]
+use crate::Cufile;
 use crate::{Context, Event, Nvrtc, Stream};
 
 /// Words of a status, before the steps'.
@@ -120,6 +123,7 @@ pub struct Executor {
     pub(super) context: Arc<Context>,
     pub(super) compiler: Compiler,
     pub(super) stager: Stager,
+    pub(super) direct: Direct,
     pub(super) options: Options,
     pool: Pool,
     idle: Mutex<Vec<Lane>>,
@@ -180,13 +184,26 @@ impl Executor {
     pub fn new(context: &Arc<Context>, nvrtc: &Arc<Nvrtc>, folder: Option<PathBuf>, options: Options) -> Self {
         let compiler = Compiler::new(context, nvrtc, folder);
         let (stager, pool) = (Stager::registering(context, options.registered_bytes), Pool::default());
-        Self { context: Arc::clone(context), compiler, stager, options, pool, idle: Mutex::default() }
+        let (context, direct) = (Arc::clone(context), Direct::new(context));
+        Self { context, compiler, stager, direct, options, pool, idle: Mutex::default() }
     }
 
     /// Has blocks copied from where they lie from the first on.
     #[cfg(test)]
     pub(crate) fn register_eagerly(&mut self) {
         self.stager = Stager::eager(&self.context);
+    }
+
+    /// The same, with a cuFile that somebody has opened.
+    #[cfg(any(test, feature = "fake"))]
+    #[must_use]
+    pub fn with_cufile(self, cufile: &Arc<Cufile>) -> Self {
+        Self { direct: Direct::with(&self.context, cufile), ..self }
+    }
+
+    /// What it has with cuFile.
+    pub(crate) fn direct(&self) -> &Direct {
+        &self.direct
     }
 
     /// What was compiled, and what was there.

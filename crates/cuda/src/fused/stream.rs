@@ -11,6 +11,10 @@
 //! their parts, of columns that are on the device as a whole as well. So one copy brings all, and one kernel reads columns of
 //! both kinds.
 //!
+//! Blocks that are stored as kernels read them may come straight from storage ([`crate::direct`]): their reads are items like
+//! any others, and go to memory beside the slot's buffer. They are verified behind the copy, and the kernel of a batch that
+//! has such blocks is launched when the host has seen that they are right.
+//!
 //! Invariants:
 //! - Device memory is that of the slots, whatever the columns have, and that of the tables that codes of segments stand for.
 //!   What a batch has beyond its buffer, because more of it came than was foreseen, is copied by itself, and freed when its
@@ -25,16 +29,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use onehop_pipeline::{Block, Domain, Source};
+use onehop_io::PAGE_BYTES;
+use onehop_pipeline::{Block, Domain, Source, StoredMeaning, StoredPlace};
 use onehop_segment::{BlockScan, CodeTable};
 
 use super::codegen::SinkShape;
-use super::image::{ColumnImage, Outlook};
+use super::image::{Carried, ColumnImage, Outlook};
 use super::launch::{Code, ColumnReads, PipelineColumns, Reading, Reads, Sinks, morsel_bytes, vectors_of};
-use super::part::{CodeMeaning, CodeWord, Memory, Part, bytes_of, bytes_of_table, code_words, part_of};
+use super::part::{
+    CodeMeaning, CodeWord, Memory, Part, bytes_of, bytes_of_table, code_words, is_read_as_stored, part_of, part_of_place,
+};
 use super::result::words_of;
 use super::run::{PipelineFacts, Run, STATUS_WORDS};
 use super::{Error, Result};
+use crate::direct::{Landing, Passage, Plan, Read, Wanted, doubtful};
 use crate::queue::lose;
 use crate::staging::{ALIGNMENT, Cargo, Put, Room, Sent, Shape, Stager};
 use crate::{Context, DeviceBuf, Event, Stream};
@@ -53,7 +61,7 @@ const LEAST_BATCH_BYTES: usize = 256 << 10;
 pub struct StreamFacts {
     /// Batches.
     pub batches: usize,
-    /// Bytes that were copied to the device.
+    /// Bytes that were copied or read to the device.
     pub bytes: u64,
     /// How long the device waited for them, by its own clock: from the beginning to the last kernel's end, less the kernels.
     pub waited: Duration,
@@ -62,6 +70,8 @@ pub struct StreamFacts {
 /// A place on the device for a batch.
 struct Slot {
     buffer: DeviceBuf,
+    /// For what is read straight to the device, if anything is.
+    landing: Option<Landing>,
     before: Event,
     after: Event,
     draft: Mutex<Draft>,
@@ -107,14 +117,19 @@ struct Streams<'a> {
     context: &'a Arc<Context>,
     source: &'a Arc<dyn Source>,
     scan: Option<BlockScan>,
+    /// The first of the columns, by place, that the scan has something of.
+    scanned: usize,
+    passage: &'a Passage<'a>,
     streamed: Vec<usize>,
     images: &'a BTreeMap<usize, Arc<ColumnImage>>,
     /// Those that are wanted, with their rows.
     morsels: &'a [(u32, u32)],
-    batches: Vec<Batch>,
+    batches: Vec<Batch<'a>>,
     /// Bytes of all, about; and those that were copied.
     bytes: u64,
     moved: AtomicU64,
+    /// What was read straight to the device: bytes, reads, and bytes of chunks.
+    read: [AtomicU64; 3],
     slots: Vec<Slot>,
     tables: Mutex<BTreeMap<usize, KnownTable>>,
     arrived: Mutex<BTreeMap<usize, Arrived>>,
@@ -125,18 +140,43 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Morsels that are brought as one.
-struct Batch {
+struct Batch<'a> {
     /// Among those that are wanted.
     morsels: Range<usize>,
-    /// Of their columns, numbered by morsel and then column, those that a thread brings at a time.
+    /// Of their columns, numbered by morsel and then column, those that come by the host, and which of these a thread brings
+    /// at a time.
+    by_host: Vec<usize>,
     items: Vec<Range<usize>>,
+    /// Those that do not: their numbers, and what they mean; how they are read.
+    straight: Vec<(usize, StoredMeaning<'a>)>,
+    plan: Plan,
+}
+
+/// A block that is read straight to the device, if it is.
+type Straight<'a> = Option<(Wanted, StoredMeaning<'a>)>;
+
+/// Which of the streamed columns of morsels are, by morsel and then column.
+fn straight_of<'a>(reading: &Reading<'a>, streamed: &[usize], passage: &Passage<'_>) -> Result<Vec<Straight<'a>>> {
+    let mut all = Vec::with_capacity(reading.morsels.len() * streamed.len());
+    for (morsel, _) in reading.morsels {
+        for column in streamed {
+            let stored = reading.source.stored_place(*morsel as usize, *column);
+            let fitting = stored.filter(|stored| is_read_as_stored(&stored.place, stored.meaning));
+            all.push(match fitting {
+                Some(StoredPlace { segment, place, meaning }) => {
+                    passage.file(segment)?.map(|file| (Wanted { file, place }, meaning))
+                }
+                None => None,
+            });
+        }
+    }
+    Ok(all)
 }
 
 /// Morsels in batches of at most so many bytes, or one morsel: `bytes` says what each takes, and `beside` what every batch
-/// takes. And the bytes of the largest, about.
-fn batches_of(bytes: &[usize], most: usize, beside: usize) -> (Vec<Range<usize>>, usize) {
-    let (mut batches, mut largest): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
-    let mut filled = 0;
+/// takes.
+fn batches_of(bytes: &[usize], most: usize, beside: usize) -> Vec<Range<usize>> {
+    let (mut batches, mut filled): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
     for (morsel, bytes) in bytes.iter().enumerate() {
         match batches.last_mut() {
             Some(last) if filled + bytes <= most => last.end = morsel + 1,
@@ -146,27 +186,35 @@ fn batches_of(bytes: &[usize], most: usize, beside: usize) -> (Vec<Range<usize>>
             }
         }
         filled += bytes;
-        largest = largest.max(filled);
     }
-    (batches, largest)
+    batches
 }
 
-impl Batch {
-    /// Columns of one morsel after the other, so many as are worth a thread's way to the ring.
-    fn new(morsels: Range<usize>, outlooks: &[&Outlook], item_bytes: usize) -> Self {
+impl<'a> Batch<'a> {
+    /// Columns of one morsel after the other, so many as are worth a thread's way to the ring; `straight` are those of all
+    /// morsels that are read without the host.
+    fn new(morsels: Range<usize>, outlooks: &[&Outlook], item_bytes: usize, all: &[Straight<'a>]) -> Self {
         let (mut items, mut filled): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
-        let columns = morsels.clone().flat_map(|morsel| outlooks.iter().map(move |outlook| outlook.bytes.get(morsel)));
-        for (number, bytes) in columns.enumerate() {
+        let (mut by_host, mut straight, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
+        let columns = morsels.clone().flat_map(|morsel| (0..outlooks.len()).map(move |place| (morsel, place)));
+        for (number, (morsel, place)) in columns.enumerate() {
+            if let Some((of, meaning)) = &all[morsel * outlooks.len() + place] {
+                straight.push((number, *meaning));
+                wanted.push(of.clone());
+                continue;
+            }
+            let at = by_host.len();
+            by_host.push(number);
             match items.last_mut() {
-                Some(last) if filled < item_bytes => last.end = number + 1,
+                Some(last) if filled < item_bytes => last.end = at + 1,
                 _ => {
-                    items.push(number..number + 1);
+                    items.push(at..at + 1);
                     filled = 0;
                 }
             }
-            filled += bytes.copied().unwrap_or(0);
+            filled += outlooks[place].bytes.get(morsel).copied().unwrap_or(0);
         }
-        Self { morsels, items }
+        Self { morsels, by_host, items, straight, plan: Plan::new(&wanted) }
     }
 }
 
@@ -174,54 +222,50 @@ impl<'a> Streams<'a> {
     /// The streamed columns of morsels, in batches for which there is memory on the device; and the shape of them.
     fn new(
         stager: &'a Stager,
+        passage: &'a Passage<'a>,
         reading: &Reading<'a>,
         columns: &'a PipelineColumns,
         shape: Shape,
     ) -> Result<(Self, Shape)> {
         let (source, morsels) = (reading.source, reading.morsels);
         let outlooks: Vec<&Outlook> = columns.streamed.values().collect();
-        let all = columns.streamed.len() + columns.images.len();
-        let of_part = size_of::<Part>() + size_of::<u32>();
-        let of_morsel = |morsel: usize| {
-            let planes: usize = outlooks.iter().filter_map(|outlook| outlook.bytes.get(morsel)).sum();
-            planes + all * of_part + 8
-        };
-        let bytes: Vec<usize> = (0..morsels.len()).map(of_morsel).collect();
-        let total: usize = bytes.iter().sum();
-        // Morsels, and what each column has, begin on a boundary. Most batches are of one segment or two.
-        let words =
-            outlooks.iter().map(|outlook| 2 * outlook.codes.div_ceil(32) * size_of::<CodeWord>()).sum::<usize>();
-        let beside = (3 * all + 1) * ALIGNMENT + words;
-        let mut batch_bytes = shape.batch_for(total);
-        let (batches, shape, buffers) = loop {
-            let (batches, largest) = batches_of(&bytes, batch_bytes, beside);
+        let streamed: Vec<usize> = columns.streamed.keys().copied().collect();
+        let straight = straight_of(reading, &streamed, passage)?;
+        let sizes = Sizes::new(&outlooks, columns.images.len(), &straight, morsels.len());
+        let mut batch_bytes = shape.batch_for(sizes.total());
+        let (batches, shape, slots) = loop {
+            let ranges = batches_of(&sizes.all, batch_bytes, sizes.beside);
+            let item_bytes = ITEM_BYTES.min(batch_bytes / ITEMS);
+            let batches: Vec<Batch<'a>> =
+                ranges.into_iter().map(|morsels| Batch::new(morsels, &outlooks, item_bytes, &straight)).collect();
+            let by_host = batches.iter().map(|batch| sizes.by_host[batch.morsels.clone()].iter().sum::<usize>());
+            let largest = by_host.max().unwrap_or(0) + sizes.beside;
             let shape = Shape { batch_bytes: largest, slots: shape.slots.min(batches.len()), ..shape };
-            match buffers(stager, shape) {
-                Ok(buffers) => break (batches, Shape { slots: buffers.len(), ..shape }, buffers),
+            match slots_of(stager, passage, shape, &batches) {
+                Ok(slots) => break (batches, Shape { slots: slots.len(), ..shape }, slots),
                 Err(e) if e.is_out_of_memory() && batch_bytes > LEAST_BATCH_BYTES => batch_bytes /= 2,
                 Err(e) => return Err(e),
             }
         };
-        let item_bytes = ITEM_BYTES.min(batch_bytes / ITEMS);
-        let batches = batches.into_iter().map(|morsels| Batch::new(morsels, &outlooks, item_bytes)).collect();
-        let context = stager.context();
-        let slot = |buffer| -> Result<Slot> {
-            let (before, after) = (Event::timed(context)?, Event::timed(context)?);
-            Ok(Slot { buffer, before, after, draft: Mutex::default() })
-        };
-        let slots = buffers.into_iter().map(slot).collect::<Result<Vec<Slot>>>()?;
-        let streamed: Vec<usize> = columns.streamed.keys().copied().collect();
         let order: Vec<usize> = morsels.iter().map(|(morsel, _)| *morsel as usize).collect();
+        // What is read straight to the device is not read ahead by the host.
+        let comes_by_host = |place: &usize| straight.iter().skip(*place).step_by(streamed.len()).any(Option::is_none);
+        let scanned: Vec<usize> = (0..streamed.len()).filter(comes_by_host).collect();
+        let sure: Vec<usize> = scanned.iter().map(|place| streamed[*place]).collect();
+        let scan = if sure.is_empty() { None } else { source.scan(&order, &sure, HORIZON_BYTES) };
         let streams = Self {
-            context,
+            context: stager.context(),
             source,
-            scan: source.scan(&order, &streamed, HORIZON_BYTES),
+            scan,
+            scanned: scanned.first().copied().unwrap_or(0),
+            passage,
             streamed,
             images: &columns.images,
             morsels,
             batches,
-            bytes: total as u64,
+            bytes: sizes.total() as u64,
             moved: AtomicU64::new(0),
+            read: Default::default(),
             slots,
             tables: Mutex::default(),
             arrived: Mutex::default(),
@@ -234,7 +278,7 @@ impl<'a> Streams<'a> {
         let (number, column) = (self.morsels[at].0 as usize, self.streamed[place]);
         Ok(match &self.scan {
             Some(scan) => {
-                if place == 0 {
+                if place == self.scanned {
                     scan.begin(at);
                 }
                 self.source.load_of(scan, at, number, column)?
@@ -253,10 +297,11 @@ impl<'a> Streams<'a> {
 
     /// What is made of all blocks of a batch, put behind them.
     fn seal(&self, batch: usize, room: &Room) -> Result<Arrived> {
-        let slot = &self.slots[room.slot()];
+        let (slot, of) = (&self.slots[room.slot()], &self.batches[batch]);
         let mut draft = std::mem::take(&mut *lock(&slot.draft));
-        let morsels = &self.morsels[self.batches[batch].morsels.clone()];
+        let morsels = &self.morsels[of.morsels.clone()];
         let count = morsels.len();
+        draft.begin(batch, count * self.streamed.len());
         let mut to = Writer { streams: self, room, beyond: Vec::new(), reads_block: false };
         let numbered: Vec<(u32, u32)> = (0..).zip(morsels).map(|(number, (_, rows))| (number, *rows)).collect();
         let mut reads = Reads {
@@ -265,6 +310,13 @@ impl<'a> Streams<'a> {
             morsels: count as u64,
             vectors: vectors_of(morsels),
         };
+        if let Some(landing) = &slot.landing {
+            for ((number, meaning), landed) in of.straight.iter().zip(&of.plan.blocks) {
+                let (morsel, place) = (number / self.streamed.len(), number % self.streamed.len());
+                let planes = landed.planes(landing.start());
+                draft.parts[place * count + morsel] = part_of_place(&landed.place, *meaning, planes, &mut to)?;
+            }
+        }
         let mut forms = BTreeMap::new();
         for (place, column) in self.streamed.iter().enumerate() {
             let parts = &draft.parts[place * count..][..count];
@@ -294,18 +346,99 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// Slots' buffers, as many as there is memory for.
-fn buffers(stager: &Stager, shape: Shape) -> Result<Vec<DeviceBuf>> {
-    let mut buffers = Vec::with_capacity(shape.slots);
+/// Bytes that morsels take.
+struct Sizes {
+    /// Of each, on the device, about, and of the slot's buffer alone.
+    all: Vec<usize>,
+    by_host: Vec<usize>,
+    /// What every batch takes beside them.
+    beside: usize,
+}
+
+impl Sizes {
+    /// Of streamed columns, with what finds them and so many columns that are there.
+    fn new(outlooks: &[&Outlook], there: usize, straight: &[Straight<'_>], morsels: usize) -> Self {
+        let all = outlooks.len() + there;
+        let of_part = size_of::<Part>() + size_of::<u32>();
+        let of = |morsel: usize| {
+            let (mut by_host, mut read) = (all * of_part + 8, 0);
+            for (outlook, straight) in outlooks.iter().zip(&straight[morsel * outlooks.len()..]) {
+                match straight {
+                    Some((Wanted { place, .. }, _)) => {
+                        read += place.chunks().map(|chunk| chunk.bytes.next_multiple_of(PAGE_BYTES)).sum::<usize>();
+                    }
+                    None => by_host += outlook.bytes.get(morsel).copied().unwrap_or(0),
+                }
+            }
+            (by_host + read, by_host)
+        };
+        let (all_bytes, by_host) = (0..morsels).map(of).unzip();
+        // Morsels, and what each column has, begin on a boundary. Most batches are of one segment or two.
+        let words =
+            outlooks.iter().map(|outlook| 2 * outlook.codes.div_ceil(32) * size_of::<CodeWord>()).sum::<usize>();
+        Self { all: all_bytes, by_host, beside: (3 * all + 1) * ALIGNMENT + words }
+    }
+
+    fn total(&self) -> usize {
+        self.all.iter().sum()
+    }
+}
+
+/// Slots, as many as there is memory for.
+fn slots_of(stager: &Stager, passage: &Passage<'_>, shape: Shape, batches: &[Batch<'_>]) -> Result<Vec<Slot>> {
+    let read_bytes = batches.iter().map(|batch| batch.plan.bytes).max().unwrap_or(0);
+    let blocks = batches.iter().map(|batch| batch.plan.blocks.len()).max().unwrap_or(0);
+    let slot = || -> Result<Slot> {
+        let landing = (blocks > 0).then(|| Landing::new(passage, read_bytes, blocks)).transpose()?;
+        let (before, after) = (Event::timed(stager.context())?, Event::timed(stager.context())?);
+        Ok(Slot { buffer: stager.device_buffer(shape.buffer_bytes())?, landing, before, after, draft: Mutex::default() })
+    };
+    let mut slots = Vec::with_capacity(shape.slots);
     for _ in 0..shape.slots.max(1) {
-        match stager.device_buffer(shape.buffer_bytes()) {
-            Ok(buffer) => buffers.push(buffer),
+        match slot() {
+            Ok(slot) => slots.push(slot),
             // With fewer, kernels and copies take turns.
-            Err(_) if !buffers.is_empty() => break,
+            Err(_) if !slots.is_empty() => break,
             Err(e) => return Err(e),
         }
     }
-    Ok(buffers)
+    Ok(slots)
+}
+
+impl Draft {
+    /// Is of a batch with so many parts, if it has not been.
+    fn begin(&mut self, batch: usize, parts: usize) {
+        if self.batch != Some(batch) {
+            *self = Self { batch: Some(batch), parts: vec![Part::default(); parts], beyond: Vec::new() };
+        }
+    }
+}
+
+impl Streams<'_> {
+    /// Makes a read of a batch, when nobody reads any more what was there before.
+    fn read(&self, slot: &Slot, read: &Read) -> Result<()> {
+        let Some(landing) = &slot.landing else { return Ok(()) };
+        slot.after.wait()?;
+        // SAFETY: the kernel that read the slot's batch before this one is through; that one was verified before it was
+        // launched. Each item is filled once, and memory was made for the largest of plans.
+        let bytes = unsafe { landing.read(read)? };
+        self.read[0].fetch_add(bytes as u64, Relaxed);
+        self.read[1].fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Sees whether a batch is what it should be, once it has come and its kernel's stream has not been told so.
+    fn check(&self, batch: usize, slot: &Slot, copied: &Event) -> Result<()> {
+        let of = &self.batches[batch];
+        let Some(landing) = slot.landing.as_ref().filter(|_| !of.plan.blocks.is_empty()) else { return Ok(()) };
+        copied.wait()?;
+        let Some((number, _, why)) = landing.wrong(&of.plan) else { return Ok(()) };
+        let (number, column) = (of.straight[number].0 / self.streamed.len(), of.straight[number].0 % self.streamed.len());
+        let (morsel, column) = (self.morsels[of.morsels.start + number].0 as usize, self.streamed[column]);
+        // The host says what is wrong with it.
+        self.source.load(morsel, column)?;
+        Err(doubtful(&format!("block {morsel} of column {column} of {}", self.source.name()), why))
+    }
 }
 
 impl Cargo for Streams<'_> {
@@ -314,7 +447,9 @@ impl Cargo for Streams<'_> {
     }
 
     fn items(&self, batch: usize) -> usize {
-        self.batches[batch].items.len()
+        let Batch { plan, items, .. } = &self.batches[batch];
+        // What is of constants alone has to be sealed all the same.
+        (plan.reads.len() + items.len()).max(1)
     }
 
     fn bytes(&self) -> u64 {
@@ -324,9 +459,13 @@ impl Cargo for Streams<'_> {
     fn fill(&self, batch: usize, item: usize, room: &Room) -> Result<()> {
         let of = &self.batches[batch];
         let (count, columns) = (of.morsels.len(), self.streamed.len());
+        if let Some(read) = of.plan.reads.get(item) {
+            return self.read(&self.slots[room.slot()], read);
+        }
+        let Some(numbers) = of.items.get(item - of.plan.reads.len()) else { return Ok(()) };
         let mut to = Writer { streams: self, room, beyond: Vec::new(), reads_block: false };
-        let mut parts = Vec::with_capacity(of.items[item].len());
-        for number in of.items[item].clone() {
+        let mut parts = Vec::with_capacity(numbers.len());
+        for number in of.by_host[numbers.clone()].iter().copied() {
             let (morsel, place) = (number / columns, number % columns);
             let block = self.block(of.morsels.start + morsel, place)?;
             let (_, rows) = self.morsels[of.morsels.start + morsel];
@@ -338,9 +477,7 @@ impl Cargo for Streams<'_> {
             }
         }
         let mut draft = lock(&self.slots[room.slot()].draft);
-        if draft.batch != Some(batch) {
-            *draft = Draft { batch: Some(batch), parts: vec![Part::default(); count * columns], beyond: Vec::new() };
-        }
+        draft.begin(batch, count * columns);
         parts.into_iter().for_each(|(at, part)| draft.parts[at] = part);
         draft.beyond.append(&mut to.beyond);
         Ok(())
@@ -357,6 +494,13 @@ impl Cargo for Streams<'_> {
         // the kernel that waits for this copy, and is freed when the stream is through, or leaked.
         unsafe { filled.copy(slot.buffer.address(), 0, filled.bytes(), stream)? };
         self.moved.fetch_add(filled.bytes() as u64, Relaxed);
+        let plan = &self.batches[batch].plan;
+        if let Some(landing) = slot.landing.as_ref().filter(|_| !plan.blocks.is_empty()) {
+            // SAFETY: all of the batch's items are there, its reads among them; the slot is kept until the stream is through,
+            // or leaked.
+            unsafe { landing.verify(self.passage, plan, stream)? };
+            self.read[2].fetch_add(plan.chunk_bytes(), Relaxed);
+        }
         lock(&self.arrived).insert(batch, arrived);
         Ok(())
     }
@@ -433,6 +577,7 @@ impl Consumer<'_, '_> {
                 return Ok(ControlFlow::Break(()));
             }
         }
+        self.streams.check(number, slot, copied)?;
         self.know(&arrived)?;
         self.run.make_room_for_codes(self.code, &arrived.reads)?;
         self.run.lane.stream.wait_for(copied)?;
@@ -496,7 +641,9 @@ impl Run<'_> {
             return Ok(self.lane.stream.synchronize()?);
         }
         let (executor, cancelled) = (self.executor, self.cancelled);
-        let (streams, shape) = Streams::new(&executor.stager, reading, columns, executor.options.staging)?;
+        let bytes: usize = columns.streamed.values().flat_map(|outlook| &outlook.bytes).sum();
+        let passage = executor.direct.passage(&executor.compiler, self.images.path(), bytes as u64)?;
+        let (streams, shape) = Streams::new(&executor.stager, &passage, reading, columns, executor.options.staging)?;
         self.lane.events[0].record(&self.lane.stream)?;
         let running = streams.slots.iter().map(|_| None).collect();
         let (known, kernels) = (columns.forms(), Duration::ZERO);
@@ -515,18 +662,27 @@ impl Run<'_> {
             lose((streams.slots, streams.tables, streams.arrived, running));
             return outcome;
         }
-        let told = consumer.told(outcome.is_ok())?;
-        self.images.streamed(reading.source, told.bytes);
-        streams.slots.into_iter().for_each(|slot| executor.stager.keep_device_buffer(slot.buffer));
+        consumer.told(outcome.is_ok())?;
+        let [read_bytes, reads, needed_bytes] = streams.read.each_ref().map(|count| count.load(Relaxed));
+        let brought = passage.told(read_bytes);
+        let copied_bytes = streams.moved.load(Relaxed);
+        let told = brought.as_ref().ok().cloned().flatten();
+        let carried = Carried { copied_bytes, read_bytes, reads, needed_bytes, brought: told };
+        self.images.streamed(reading.source, &carried);
+        for Slot { buffer, landing, .. } in streams.slots {
+            executor.stager.keep_device_buffer(buffer);
+            landing.into_iter().for_each(|landing| landing.settle(&passage));
+        }
         self.held.clear();
-        outcome
+        outcome.and(brought.map(|_| ()))
     }
 }
 
 impl Consumer<'_, '_> {
     /// What came of it, once all kernels are through; of a stream that has failed, no times.
-    fn told(mut self, has_times: bool) -> Result<StreamFacts> {
-        let (bytes, mut waited) = (self.streams.moved.load(Relaxed), Duration::ZERO);
+    fn told(mut self, has_times: bool) -> Result<()> {
+        let bytes = self.streams.moved.load(Relaxed) + self.streams.read[0].load(Relaxed);
+        let mut waited = Duration::ZERO;
         if has_times {
             (0..self.running.len()).try_for_each(|slot| self.end(slot))?;
             let [begun, ended] = &self.run.lane.events;
@@ -537,6 +693,6 @@ impl Consumer<'_, '_> {
         all.batches += self.batches;
         all.bytes += bytes;
         all.waited += waited;
-        Ok(StreamFacts { batches: self.batches, bytes, waited })
+        Ok(())
     }
 }

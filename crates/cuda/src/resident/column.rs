@@ -6,9 +6,10 @@
 
 use onehop_pipeline::{Type, ViewValid, ViewValues};
 use onehop_segment::packed::VECTOR_ROWS;
-use onehop_segment::{ColumnType, EncodingCode, Plane, Segment};
+use onehop_segment::{BlockPlace, ColumnType, EncodingCode, Plane, Segment};
 
 use crate::DeviceBuf;
+use crate::direct::Planes;
 use crate::fused::{Result, bytes_of};
 use crate::staging::ALIGNMENT;
 
@@ -125,6 +126,26 @@ impl Block {
             ViewValid::Bytes(_) => return Ok(None),
         };
         Ok(Some(built))
+    }
+}
+
+impl Block {
+    /// Of a block whose planes are on the device as they are stored.
+    pub fn of_place(place: &BlockPlace, bias: u64, planes: Planes) -> Self {
+        let [low, high] = place.bits;
+        let meaning = match place.low {
+            _ if place.null_count == place.rows => Meaning::Null,
+            // Without codes it is the source that says which one it is.
+            None if place.is_code => Meaning::Asked,
+            _ if place.is_code => Meaning::Codes,
+            _ => Meaning::Packed(place.base, bias),
+        };
+        let widths = match (place.low, place.high) {
+            (Some(_), Some(_)) => (low, high),
+            (Some(_), None) => (low, 0),
+            (None, _) => (0, 0),
+        };
+        Self { low: planes.low, high: planes.high, valid: planes.valid, widths, meaning }
     }
 }
 

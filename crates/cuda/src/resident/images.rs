@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use onehop_io::{Hop, Ledger};
-use onehop_pipeline::backend::{Residence, SegmentKey, SegmentRun, Stored};
-use onehop_pipeline::{Error as PipelineError, Source, Type, ViewValues};
+use onehop_pipeline::backend::{Brought, DevicePath, Residence, SegmentKey, SegmentRun, Stored, TakenPath};
+use onehop_pipeline::{Error as PipelineError, Source, StoredMeaning, StoredPlace, Type, ViewValues};
 use onehop_segment::CodeTable;
 
 use super::column::{Column, Meaning, bytes_of_segment, can_be_kept};
@@ -19,7 +19,9 @@ use super::forecast::foreseen;
 use super::load::{Piece, load};
 use super::store::{Claim, Full, Store};
 use crate::DeviceBuf;
-use crate::fused::{CodeMeaning, ColumnImage, Error, Executor, Images, Outlook, Part, Result, bytes_of_table, form};
+use crate::fused::{
+    Carried, CodeMeaning, ColumnImage, Error, Executor, Images, Outlook, Part, Result, bytes_of_table, form,
+};
 use crate::staging::{Shape, Stager};
 
 /// Images that are remembered.
@@ -98,6 +100,7 @@ impl Assembled {
 /// The images of one run. What they are made of stays while this lives.
 #[derive(Debug)]
 pub struct ResidentImages<'a> {
+    executor: &'a Executor,
     stager: &'a Stager,
     shape: Shape,
     columns: &'a Columns,
@@ -106,8 +109,11 @@ pub struct ResidentImages<'a> {
     limit: u64,
     /// Whether what is not there may come to stay.
     residence: Residence,
+    /// By which way it is brought.
+    path: DevicePath,
     sources: Vec<Kept<'a>>,
     counted: Mutex<BTreeMap<usize, Bytes>>,
+    brought: Mutex<BTreeMap<usize, Brought>>,
     held: Mutex<Vec<Arc<Column>>>,
 }
 
@@ -142,14 +148,26 @@ impl<'a> ResidentImages<'a> {
         (limit, residence): (u64, Residence),
         sources: Vec<SourceOfRun<'a>>,
     ) -> Self {
-        let (counted, held) = (Mutex::default(), Mutex::default());
+        let (counted, brought, held) = (Mutex::default(), Mutex::default(), Mutex::default());
         let kept = |(source, stored, ledger): SourceOfRun<'a>| {
             let stored = stored.map(|stored| (stored, stored.runs()));
             Kept { source, stored, ledger }
         };
         let sources = sources.into_iter().map(kept).collect();
         let (stager, shape) = (executor.stager(), executor.options().staging);
-        Self { stager, shape, columns, assembled, limit, residence, sources, counted, held }
+        let path = DevicePath::Staged;
+        Self { executor, stager, shape, columns, assembled, limit, residence, path, sources, counted, brought, held }
+    }
+
+    /// The same, with what is not there brought by a way.
+    #[must_use]
+    pub fn by(self, path: DevicePath) -> Self {
+        Self { path, ..self }
+    }
+
+    /// How what was brought of a source came there, if there is anything to tell.
+    pub fn brought(&self, source: usize) -> Option<Brought> {
+        self.brought.lock().unwrap_or_else(PoisonError::into_inner).get(&source).cloned()
     }
 
     /// What was counted of a source.
@@ -178,6 +196,29 @@ impl<'a> ResidentImages<'a> {
         bytes.resident += resident;
         bytes.moved += moved;
         self.sources[number].ledger.moved(Hop::HostToDevice, moved as usize);
+    }
+
+    /// Counts what came to the device, on the hops that it took.
+    fn count_carried(&self, number: usize, carried: &Carried) {
+        self.count(number, 0, carried.copied_bytes);
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.entry(number).or_default().moved += carried.read_bytes;
+        drop(counted);
+        let (ledger, bytes) = (&self.sources[number].ledger, carried.read_bytes as usize);
+        let is_direct = carried.brought.as_ref().is_some_and(|brought| brought.path == TakenPath::Direct);
+        match is_direct {
+            true => ledger.moved(Hop::StorageToDevice, bytes),
+            // What is not known to have gone straight has made two hops.
+            false => {
+                ledger.moved(Hop::StorageToHost, bytes);
+                ledger.moved(Hop::HostToDevice, bytes);
+            }
+        }
+        ledger.needed(carried.needed_bytes as usize);
+        (0..carried.reads).for_each(|_| ledger.read_op());
+        let Some(more) = &carried.brought else { return };
+        let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
+        brought.entry(number).and_modify(|all| all.add(more)).or_insert_with(|| more.clone());
     }
 
     /// Of each column, the columns of all segments of a source, loaded if need be; `None` if one of them cannot be there.
@@ -233,8 +274,10 @@ impl<'a> ResidentImages<'a> {
         pieces.retain(|(_, (at, _))| wanted[*at].is_some());
         let (pieces, places): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
         if !pieces.is_empty() {
-            let (loaded, moved) = load(self.stager, self.shape, pieces, cancelled)?;
-            self.count(number, 0, moved as u64);
+            let bytes = pieces.iter().map(|piece| bytes_of_segment(&piece.segment, piece.place)).sum();
+            let passage = self.executor.direct().passage(self.executor.compiler(), self.path, bytes)?;
+            let (loaded, carried) = load(self.stager, &passage, self.shape, pieces, cancelled)?;
+            self.count_carried(number, &carried);
             for ((at, run), loaded) in places.into_iter().zip(loaded) {
                 if let Some(of) = &mut wanted[at] {
                     of.columns[run] = loaded;
@@ -446,9 +489,13 @@ impl Images for ResidentImages<'_> {
         }
     }
 
-    fn streamed(&self, source: &Arc<dyn Source>, bytes: u64) {
+    fn path(&self) -> DevicePath {
+        self.path
+    }
+
+    fn streamed(&self, source: &Arc<dyn Source>, carried: &Carried) {
         if let Some(number) = self.number_of(&**source) {
-            self.count(number, 0, bytes);
+            self.count_carried(number, carried);
         }
     }
 }
@@ -511,15 +558,21 @@ struct Tables {
 
 impl Tables {
     fn of(&mut self, source: &dyn Source, morsel: usize, column: usize) -> Result<Codes> {
-        let block = source.load(morsel, column)?;
-        let table = match block.view().values {
-            ViewValues::Codes32(table, _) => CodeTable::I32(Arc::clone(table)),
-            ViewValues::Codes64(table, _) => CodeTable::I64(Arc::clone(table)),
-            // Of texts, if all segments have the same ones: the codes are the source's.
-            ViewValues::Packed { base: 0, bias: 0, low: Some(_), high: None } => {
-                return Ok(Codes { meaning: CodeMeaning::Steps { first: 0, step: 1 }, values: 0, is_wide: false });
-            }
-            _ => return Ok(Codes { meaning: CodeMeaning::Unordered, values: 0, is_wide: false }),
+        // Of texts, if all segments have the same ones: the codes are the source's.
+        let for_themselves = Codes { meaning: CodeMeaning::Steps { first: 0, step: 1 }, values: 0, is_wide: false };
+        let is_code = |stored: StoredPlace<'_>| {
+            stored.place.is_code && stored.place.low.is_some() && matches!(stored.meaning, StoredMeaning::Biased(0))
+        };
+        let table = match source.code_table(morsel, column) {
+            // Known without reading anything.
+            Some(table) => table.clone(),
+            None if source.stored_place(morsel, column).is_some_and(is_code) => return Ok(for_themselves),
+            None => match source.load(morsel, column)?.view().values {
+                ViewValues::Codes32(table, _) => CodeTable::I32(Arc::clone(table)),
+                ViewValues::Codes64(table, _) => CodeTable::I64(Arc::clone(table)),
+                ViewValues::Packed { base: 0, bias: 0, low: Some(_), high: None } => return Ok(for_themselves),
+                _ => return Ok(Codes { meaning: CodeMeaning::Unordered, values: 0, is_wide: false }),
+            },
         };
         let meaning = CodeMeaning::of(&table).with_table(|| Ok(self.put(bytes_of_table(&table))))?;
         Ok(Codes { meaning, values: table.len(), is_wide: matches!(table, CodeTable::I64(_)) })

@@ -3,21 +3,26 @@
 //!
 //! An item is some blocks of one column of one segment, a few MiB, which one thread puts behind each other; they are copied as
 //! one. Where each item goes is known beforehand, by what its blocks take at most.
+//!
+//! Blocks that are stored as they are kept may come straight from storage ([`crate::direct`]): the reads of a batch are further
+//! items of it, and go to memory of the batch's slot. When they have been verified there, in the order of the stream, they are
+//! copied to their places, and the host sees whether they were right before the piece is anybody's.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use onehop_pipeline::Source;
+use onehop_pipeline::{Source, StoredMeaning};
 use onehop_pipeline::backend::SegmentKey;
 use onehop_segment::{EncodingCode, Segment};
 
 use super::column::{Block, Column, Whose, bytes_of_block, bytes_of_segment};
 use super::store::Loading;
-use crate::fused::Result;
+use crate::direct::{Landing, Passage, Plan, Planes, Read, Wanted, doubtful};
+use crate::fused::{Carried, Result, is_read_as_stored};
 use crate::queue::lose;
-use crate::staging::{Cargo, Failed, Put, Room, Sent, Shape, Stager};
-use crate::{DeviceBuf, Stream};
+use crate::staging::{ALIGNMENT, Cargo, Failed, Put, Room, Sent, Shape, Stager};
+use crate::{DeviceBuf, Event, Stream};
 
 /// Bytes of an item, about: enough for a copy of its own.
 const ITEM_BYTES: usize = 2 << 20;
@@ -52,62 +57,184 @@ struct Item {
     bytes: usize,
     /// Where in the buffer it was put, and how many bytes; what the blocks are.
     filled: Mutex<((usize, usize), Vec<Block>)>,
+    /// If its blocks are read straight to the device: which of its batch's plan they are, and what is added to their values.
+    straight: Option<(Range<usize>, u64)>,
+}
+
+/// Some items, that are brought as one.
+#[derive(Debug)]
+struct Batch {
+    items: Range<usize>,
+    /// Of those that come by the host, their numbers.
+    by_host: Vec<usize>,
+    plan: Plan,
+    /// The slot that it was sent in.
+    slot: AtomicUsize,
 }
 
 struct Loads<'a> {
     pieces: Vec<Piece<'a>>,
     items: Vec<Item>,
-    batches: Vec<Range<usize>>,
+    batches: Vec<Batch>,
+    passage: &'a Passage<'a>,
+    /// Of each slot, if anything is read straight to the device.
+    landings: Vec<Landing>,
+    /// What was read there: bytes, reads, and bytes of chunks.
+    read: [AtomicU64; 3],
     bytes: u64,
     /// Of each piece: whether it has something that is not the segment's own, or more than was foreseen.
     is_odd: Vec<AtomicBool>,
     moved: AtomicUsize,
 }
 
+/// A block of a piece, if it is read straight to the device, and what is added to its values.
+fn straight_of(piece: &Piece<'_>, block: usize, passage: &Passage<'_>) -> Result<Option<(Wanted, u64)>> {
+    let stored = piece.source.stored_place(piece.morsels.start + block, piece.column);
+    let Some(stored) = stored.filter(|stored| is_read_as_stored(&stored.place, stored.meaning)) else { return Ok(None) };
+    // What codes stand for is the source's to say.
+    let bias = match stored.meaning {
+        StoredMeaning::Biased(bias) => bias,
+        StoredMeaning::Codes(_) => 0,
+    };
+    Ok(passage.file(stored.segment)?.map(|file| (Wanted { file, place: stored.place }, bias)))
+}
+
 impl<'a> Loads<'a> {
-    fn new(pieces: Vec<Piece<'a>>, batch_bytes: usize) -> Self {
+    fn new(pieces: Vec<Piece<'a>>, batch_bytes: usize, passage: &'a Passage<'a>) -> Result<Self> {
         let item_bytes = ITEM_BYTES.min(batch_bytes / ITEMS);
         let mut items: Vec<Item> = Vec::new();
+        let mut wanted: Vec<Vec<Wanted>> = Vec::new();
         for (number, piece) in pieces.iter().enumerate() {
             let mut at = 0;
             for block in 0..piece.segment.blocks() {
                 let bytes = bytes_of_block(&piece.segment, piece.place, block);
+                let (of, bias) = straight_of(piece, block, passage)?.unzip();
+                let bias_of = |item: &Item| item.straight.as_ref().map(|(_, bias)| *bias);
                 match items.last_mut() {
-                    Some(last) if last.piece == number && last.bytes + bytes <= item_bytes => {
+                    Some(last)
+                        if last.piece == number && last.bytes + bytes <= item_bytes && bias_of(last) == bias =>
+                    {
                         (last.blocks.end, last.bytes) = (block + 1, last.bytes + bytes);
                     }
-                    _ => items.push(Item {
-                        piece: number,
-                        blocks: block..block + 1,
-                        at,
-                        bytes,
-                        filled: Mutex::default(),
-                    }),
+                    _ => {
+                        let straight = bias.map(|bias| (0..0, bias));
+                        let blocks = block..block + 1;
+                        items.push(Item { piece: number, blocks, at, bytes, filled: Mutex::default(), straight });
+                        wanted.push(Vec::new());
+                    }
                 }
+                wanted.last_mut().into_iter().for_each(|wanted| wanted.extend(of.clone()));
                 at += bytes;
             }
         }
-        let mut batches: Vec<Range<usize>> = Vec::new();
+        let mut ranges: Vec<Range<usize>> = Vec::new();
         let mut filled = 0;
         for (number, item) in items.iter().enumerate() {
-            match batches.last_mut() {
+            match ranges.last_mut() {
                 Some(last) if filled + item.bytes <= batch_bytes => last.end = number + 1,
                 _ => {
-                    batches.push(number..number + 1);
+                    ranges.push(number..number + 1);
                     filled = 0;
                 }
             }
             filled += item.bytes;
         }
+        let mut batches = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let mut of_batch = Vec::new();
+            for (item, wanted) in items[range.clone()].iter_mut().zip(&mut wanted[range.clone()]) {
+                let first = of_batch.len();
+                of_batch.append(wanted);
+                item.straight.iter_mut().for_each(|(blocks, _)| *blocks = first..of_batch.len());
+            }
+            let by_host = range.clone().filter(|number| items[*number].straight.is_none()).collect();
+            batches.push(Batch { items: range, by_host, plan: Plan::new(&of_batch), slot: AtomicUsize::new(0) });
+        }
         let bytes = items.iter().map(|item| item.bytes as u64).sum();
         let is_odd = pieces.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { pieces, items, batches, bytes, is_odd, moved: AtomicUsize::new(0) }
+        let (moved, read, landings) = (AtomicUsize::new(0), Default::default(), Vec::new());
+        Ok(Self { pieces, items, batches, passage, landings, read, bytes, is_odd, moved })
     }
 
-    /// Bytes of the largest batch.
+    /// Bytes of the largest batch that come by the host.
     fn largest(&self) -> usize {
-        let bytes = |batch: &Range<usize>| self.items[batch.clone()].iter().map(|item| item.bytes).sum();
+        let bytes = |batch: &Batch| batch.by_host.iter().map(|number| self.items[*number].bytes).sum();
         self.batches.iter().map(bytes).max().unwrap_or(0)
+    }
+
+    /// Makes memory for what is read straight to the device, for so many batches at once or as many as there is memory for;
+    /// how many those are.
+    fn make_landings(&mut self, slots: usize) -> Result<usize> {
+        let slots = slots.min(self.batches.len()).max(1);
+        let read_bytes = self.batches.iter().map(|batch| batch.plan.bytes).max().unwrap_or(0);
+        let blocks = self.batches.iter().map(|batch| batch.plan.blocks.len()).max().unwrap_or(0);
+        while blocks > 0 && self.landings.len() < slots {
+            match Landing::new(self.passage, read_bytes, blocks) {
+                Ok(landing) => self.landings.push(landing),
+                Err(_) if !self.landings.is_empty() => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(if blocks > 0 { self.landings.len() } else { slots })
+    }
+
+    /// Makes a read of a batch, whose slot nobody uses any more.
+    fn read(&self, slot: usize, read: &Read) -> Result<()> {
+        // SAFETY: the slot's batch before this one has been copied to its places, which the ring has waited for, and compared.
+        // Each item is filled once, and memory was made for the largest of plans.
+        let bytes = unsafe { self.landings[slot].read(read)? };
+        self.read[0].fetch_add(bytes as u64, Relaxed);
+        self.read[1].fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Has the blocks of an item copied to their places, from where they were read to.
+    ///
+    /// # Safety
+    /// All of its batch's reads were made, and what is there stays until the stream is through.
+    unsafe fn place(&self, item: &Item, landing: &Landing, plan: &Plan, stream: &Stream) -> Result<()> {
+        let Some((numbers, bias)) = &item.straight else { return Ok(()) };
+        let (start, mut at) = (self.pieces[item.piece].data.address() + item.at as u64, 0);
+        let mut blocks = Vec::with_capacity(item.blocks.len());
+        for landed in &plan.blocks[numbers.clone()] {
+            let (from, mut to) = (landed.planes(landing.start()), Planes::default());
+            let place = &landed.place;
+            for (chunk, from, to) in [
+                (place.low, from.low, &mut to.low),
+                (place.high, from.high, &mut to.high),
+                (place.validity, from.valid, &mut to.valid),
+            ] {
+                let Some(chunk) = chunk else { continue };
+                *to = start + at as u64;
+                at = (at + chunk.bytes).next_multiple_of(ALIGNMENT);
+                // SAFETY: so many bytes were read to `from`; the item's own range of its piece's memory has room for all of its
+                // blocks, each plane on a boundary, and nobody reads it before the run has ended.
+                unsafe { stream.copy_within(*to, from, chunk.bytes)? };
+            }
+            blocks.push(Block::of_place(place, *bias, to));
+        }
+        // Its bytes count as what was read.
+        *item.filled.lock().unwrap_or_else(PoisonError::into_inner) = ((0, at), blocks);
+        Ok(())
+    }
+
+    /// Sees whether a batch is what it should be, once it has come.
+    fn check(&self, number: usize, copied: &Event) -> Result<()> {
+        let Batch { plan, items, slot, .. } = &self.batches[number];
+        if plan.blocks.is_empty() {
+            return Ok(());
+        }
+        copied.wait()?;
+        let Some((wrong, _, why)) = self.landings[slot.load(Relaxed)].wrong(plan) else { return Ok(()) };
+        let holds = |item: &&Item| item.straight.as_ref().is_some_and(|(blocks, _)| blocks.contains(&wrong));
+        let Some(item) = self.items[items.clone()].iter().find(holds) else { return Err(doubtful("a block", why)) };
+        let piece = &self.pieces[item.piece];
+        let first = item.straight.as_ref().map_or(0, |(blocks, _)| blocks.start);
+        let block = item.blocks.start + wrong - first;
+        // The host says what is wrong with it.
+        piece.source.load(piece.morsels.start + block, piece.column)?;
+        let name = &piece.segment.column(piece.place).name;
+        Err(doubtful(&format!("block {block} of column {name} of {}", piece.segment.file().name()), why))
     }
 
     /// What came of each piece; `None` if it cannot be kept as it is stored.
@@ -133,7 +260,9 @@ impl Cargo for Loads<'_> {
     }
 
     fn items(&self, batch: usize) -> usize {
-        self.batches[batch].len()
+        let Batch { by_host, plan, .. } = &self.batches[batch];
+        // What is of constants alone has to be put together all the same.
+        (plan.reads.len() + by_host.len()).max(1)
     }
 
     fn bytes(&self) -> u64 {
@@ -141,7 +270,13 @@ impl Cargo for Loads<'_> {
     }
 
     fn fill(&self, batch: usize, number: usize, room: &Room) -> Result<()> {
-        let item = &self.items[self.batches[batch].start + number];
+        let Batch { by_host, plan, .. } = &self.batches[batch];
+        if let Some(read) = plan.reads.get(number) {
+            return self.read(room.slot(), read);
+        }
+        let Some(item) = by_host.get(number - plan.reads.len()).map(|number| &self.items[*number]) else {
+            return Ok(());
+        };
         let piece = &self.pieces[item.piece];
         let is_odd = &self.is_odd[item.piece];
         let Some(mut region) = room.reserve(item.bytes).filter(|_| !is_odd.load(Relaxed)) else {
@@ -181,7 +316,19 @@ impl Cargo for Loads<'_> {
     }
 
     fn send(&self, batch: usize, filled: Sent<'_>, stream: &Stream) -> Result<()> {
-        for item in &self.items[self.batches[batch].clone()] {
+        let Batch { items, by_host, plan, slot } = &self.batches[batch];
+        if !plan.blocks.is_empty() {
+            slot.store(filled.room.slot(), Relaxed);
+            let landing = &self.landings[filled.room.slot()];
+            // SAFETY: all items of the batch are there, its reads among them; what they were read to is kept until the stream is
+            // through, or leaked.
+            unsafe {
+                landing.verify(self.passage, plan, stream)?;
+                self.items[items.clone()].iter().try_for_each(|item| self.place(item, landing, plan, stream))?;
+            }
+            self.read[2].fetch_add(plan.chunk_bytes(), Relaxed);
+        }
+        for item in by_host.iter().map(|number| &self.items[*number]) {
             let (from, bytes) = item.filled.lock().unwrap_or_else(PoisonError::into_inner).0;
             let to = self.pieces[item.piece].data.address() + item.at as u64;
             // SAFETY: the item's own range of its piece's memory, for it is no longer than was foreseen; nobody reads that
@@ -193,27 +340,37 @@ impl Cargo for Loads<'_> {
     }
 }
 
-/// Loads pieces. What came of each, `None` if it cannot be kept as it is stored; and bytes that were moved.
+/// Loads pieces. What came of each, `None` if it cannot be kept as it is stored; and what was moved.
 ///
 /// # Errors
 /// Those of the sources and of the device: then none of them is there.
 pub fn load(
     stager: &Stager,
+    passage: &Passage<'_>,
     shape: Shape,
     pieces: Vec<Piece<'_>>,
     cancelled: &AtomicBool,
-) -> Result<(Vec<Option<Arc<Column>>>, usize)> {
+) -> Result<(Vec<Option<Arc<Column>>>, Carried)> {
     let bytes = |piece: &Piece<'_>| bytes_of_segment(&piece.segment, piece.place) as usize;
     let batch_bytes = shape.batch_for(pieces.iter().map(bytes).sum());
-    let loads = Loads::new(pieces, batch_bytes);
-    let shape = Shape { batch_bytes: loads.largest(), ..shape };
-    match stager.run(&loads, shape, cancelled, |_, _| Ok(std::ops::ControlFlow::Continue(()))) {
+    let mut loads = Loads::new(pieces, batch_bytes, passage)?;
+    let slots = loads.make_landings(shape.slots)?;
+    let shape = Shape { batch_bytes: loads.largest(), slots, ..shape };
+    let run = stager.run(&loads, shape, cancelled, |number, copied| {
+        loads.check(number, copied)?;
+        Ok(std::ops::ControlFlow::Continue(()))
+    });
+    match run {
         Ok(()) => {
-            let moved = loads.moved.load(Relaxed);
-            Ok((loads.settle(), moved))
+            let [read_bytes, reads, needed_bytes] = loads.read.each_ref().map(|count| count.load(Relaxed));
+            let copied_bytes = loads.moved.load(Relaxed) as u64;
+            std::mem::take(&mut loads.landings).into_iter().for_each(|landing| landing.settle(passage));
+            let brought = passage.told(read_bytes)?;
+            Ok((loads.settle(), Carried { copied_bytes, read_bytes, reads, needed_bytes, brought }))
         }
         Err(Failed { error, in_flight }) => {
             if in_flight {
+                loads.landings.into_iter().for_each(Landing::lose);
                 loads.pieces.into_iter().for_each(|piece| lose(piece.data));
             }
             Err(error)

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use onehop_io::{RegionWatch, Slab};
-use pool::Pool;
+pub(crate) use pool::Pool;
 use registered::{Registered, WORTH_COPIES};
 pub use ring::{Put, Region, Room, Sent};
 
@@ -48,7 +48,7 @@ use crate::fused::{Error, Result};
 use crate::{Context, DeviceBuf, Event, PinnedBuf, Stream};
 
 /// Bytes of idle pinned buffers that are kept, and of idle device buffers.
-const KEPT_BYTES: usize = 512 << 20;
+pub(crate) const KEPT_BYTES: usize = 512 << 20;
 /// What is in a buffer begins on such a boundary: what a warp reads at once are whole lines.
 pub const ALIGNMENT: usize = 256;
 /// The least that a buffer has.

@@ -7,7 +7,7 @@ use crate::fused::Result;
 use crate::{DeviceBuf, PinnedBuf};
 
 /// Something with a length.
-pub(super) trait Buffer {
+pub(crate) trait Buffer {
     fn bytes(&self) -> usize;
 }
 
@@ -24,7 +24,7 @@ impl Buffer for DeviceBuf {
 }
 
 /// Idle buffers, up to so many bytes of them.
-pub(super) struct Pool<B> {
+pub(crate) struct Pool<B> {
     idle: Mutex<Vec<B>>,
     limit: usize,
 }

@@ -230,6 +230,7 @@ impl Subtree<'_> {
             device: placed.backend.name().into(),
             resident_bytes: times.resident_bytes,
             moved_bytes: times.moved_bytes,
+            brought: ran.and_then(|ran| ran.brought.clone()),
         });
         facts.skipped_by_top_k = ran.and_then(|ran| ran.top).map_or(0, |top| top.morsels_skipped as u64);
         Node {

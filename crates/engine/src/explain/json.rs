@@ -114,7 +114,14 @@ fn scan(scan: &ScanFacts) -> Value {
         }),
         "read": scan.read.map(|(blocks, bytes)| json!({ "blocks": blocks, "bytes": bytes })),
         "device": scan.device.as_ref().map(|scan| {
-            json!({ "name": scan.device, "resident_bytes": scan.resident_bytes, "moved_bytes": scan.moved_bytes })
+            json!({
+                "name": scan.device,
+                "resident_bytes": scan.resident_bytes,
+                "moved_bytes": scan.moved_bytes,
+                "path": scan.brought.as_ref().map(|brought| brought.path.name()),
+                "path_reason": scan.brought.as_ref().map(|brought| &brought.because),
+                "cufile_bytes": scan.brought.as_ref().map(|brought| brought.bytes),
+            })
         }),
     })
 }

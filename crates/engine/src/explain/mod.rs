@@ -19,7 +19,7 @@ mod tree;
 use std::time::Duration;
 
 use onehop_io::LedgerSnapshot;
-use onehop_pipeline::backend::{Compiled, Streamed};
+use onehop_pipeline::backend::{Brought, Compiled, Streamed};
 use onehop_pipeline::cpu::{Grouping, TableFacts};
 use onehop_segment::AheadFacts;
 
@@ -217,6 +217,8 @@ pub struct DeviceScan {
     pub resident_bytes: u64,
     /// Bytes that were moved there.
     pub moved_bytes: u64,
+    /// How those of storage got there, where there was a choice.
+    pub brought: Option<Brought>,
 }
 
 /// What an operator does.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use onehop_io::{Hop, LedgerSnapshot};
-use onehop_pipeline::backend::{Compiled, Streamed};
+use onehop_pipeline::backend::{Brought, Compiled, Streamed, TakenPath};
 use onehop_segment::AheadFacts;
 
 use super::{
@@ -177,14 +177,24 @@ fn scan_figures(scan: &ScanFacts) -> Vec<String> {
     if let Some(AheadFacts { way: Some(way), ahead_bytes, late_bytes }) = &scan.ahead {
         lines.push(format!("read ahead {} by {way}; {} when wanted", bytes(*ahead_bytes), bytes(*late_bytes)));
     }
-    if let Some(DeviceScan { device, resident_bytes, moved_bytes }) = &scan.device {
+    if let Some(DeviceScan { device, resident_bytes, moved_bytes, brought }) = &scan.device {
         let (resident, moved) = (bytes(*resident_bytes), bytes(*moved_bytes));
-        lines.push(format!("{device}: {resident} were resident, {moved} moved there"));
+        let way = brought.as_ref().map(way).unwrap_or_default();
+        lines.push(format!("{device}: {resident} were resident, {moved} moved there{way}"));
     }
     if let Some((blocks, read)) = scan.read {
         lines.push(format!("read {} of {}", bytes(read), plural(blocks, "block")));
     }
     lines
+}
+
+/// How bytes got to a device.
+fn way(brought: &Brought) -> String {
+    let Brought { path, bytes: read, because } = brought;
+    match path {
+        TakenPath::Staged => format!(", staged ({because})"),
+        taken => format!(", {} of them by cuFile, {} ({because})", bytes(*read), taken.name()),
+    }
 }
 
 /// What is left of each partition; of those of which nothing is, why.

@@ -85,6 +85,7 @@ impl From<DeviceRan> for PipelineRan {
             table: ran.table,
             top: ran.top,
             passes: 1,
+            brought: ran.brought,
             shares: ran.shares,
             device,
             ..Self::default()

@@ -25,7 +25,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use onehop_pipeline::backend::ShareRan;
+use onehop_pipeline::backend::{Brought, ShareRan};
 use onehop_pipeline::cpu::{
     Answer, Execution, KeyPart, Merger, ResultColumn, Skipped, SpillCounts, Spilled, Stage, StageTimes, StepRows,
     TableFacts, TopFacts, Worker,
@@ -123,6 +123,8 @@ pub(crate) struct PipelineRan {
     pub passes: usize,
     /// What it took on a device, if that is where it ran.
     pub device: Option<DeviceTimes>,
+    /// How what it read got to a device.
+    pub brought: Option<Brought>,
     /// What it took on each of several devices.
     pub shares: Vec<ShareRan>,
 }

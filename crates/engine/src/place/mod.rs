@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use onehop_pipeline::backend::{
-    Backend, Devices, Estimate, Hints, MemoryLimit, Prepared, Rates, Refusal, Residence, Site, Stored,
+    Backend, DevicePath, Devices, Estimate, Hints, MemoryLimit, Prepared, Rates, Refusal, Residence, Site, Stored,
 };
 use onehop_pipeline::cpu::Execution;
 use onehop_pipeline::spread::{ShareProgram, Spread, Topology};
@@ -122,6 +122,7 @@ pub(crate) struct Placing {
     pub spread: GpuSpread,
     pub memory: MemoryLimit,
     pub residence: Residence,
+    pub path: DevicePath,
     pub min_bytes: Option<u64>,
 }
 
@@ -134,10 +135,10 @@ impl Placing {
 
     /// Whether both are of one database and of the same settings.
     pub fn places_as(&self, other: &Self) -> bool {
-        let Self { known, mode, names, spread, memory, residence, min_bytes } = self;
+        let Self { known, mode, names, spread, memory, residence, path, min_bytes } = self;
         Arc::ptr_eq(known, &other.known)
             && (mode, names, spread, memory) == (&other.mode, &other.names, &other.spread, &other.memory)
-            && (residence, min_bytes) == (&other.residence, &other.min_bytes)
+            && (residence, path, min_bytes) == (&other.residence, &other.path, &other.min_bytes)
     }
 
     pub fn new(known: &Arc<Known>, settings: &Settings) -> Self {
@@ -148,6 +149,7 @@ impl Placing {
             spread: settings.gpu_spread(),
             memory: settings.gpu_memory_limit(),
             residence: settings.gpu_residence(),
+            path: settings.gpu_path(),
             min_bytes: settings.gpu_min_bytes(),
         }
     }
@@ -281,7 +283,7 @@ pub(crate) fn place(placing: &Placing, execution: &Execution, read: Read, thread
         Err(why) => return Placement::refused(why),
     };
     let sites = with_node(sites, &stored, placing.known.storage_node());
-    let hints = Arc::new(Hints { stored, memory: placing.memory, residence: placing.residence, sites });
+    let hints = Arc::new(Hints { stored, memory: placing.memory, residence: placing.residence, path: placing.path, sites });
     let mut refused: Option<(&Arc<dyn Backend>, String)> = None;
     let mut best: Option<Candidate> = None;
     let mut takers: Vec<Arc<dyn Backend>> = Vec::new();

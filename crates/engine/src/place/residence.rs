@@ -120,7 +120,7 @@ pub(crate) fn load(
         let source = SegmentSource::new(&table.name, Arc::clone(&stored.blocks), &typed, cache, ledger, 0);
         let loaded = source.and_then(|source| {
             let source: Arc<dyn Source> = Arc::new(source);
-            residency.load(&source, &stored, placing.memory, &control)
+            residency.load(&source, &stored, (placing.memory, placing.path), &control)
         });
         match loaded {
             Ok(Loaded { bytes, moved_bytes }) => {

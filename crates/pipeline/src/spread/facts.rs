@@ -73,6 +73,13 @@ fn add(all: &mut DeviceRan, ran: &DeviceRan, divided: Divided) {
         }
         (a, b) => a.or(b),
     };
+    all.brought = match (all.brought.take(), &ran.brought) {
+        (Some(mut all), Some(more)) => {
+            all.add(more);
+            Some(all)
+        }
+        (all, more) => all.or_else(|| more.clone()),
+    };
     if divided == Divided::No {
         return;
     }

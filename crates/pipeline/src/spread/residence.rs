@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Spread;
 use super::share::{Share, Told};
-use crate::backend::{Control, Loaded, MemoryLimit, Residency, Resident, SegmentKey, Stored};
+use crate::backend::{Control, DevicePath, Loaded, MemoryLimit, Residency, Resident, SegmentKey, Stored};
 use crate::{Error, Result, Source};
 
 impl Residency for Spread {
@@ -15,7 +15,7 @@ impl Residency for Spread {
         &self,
         source: &Arc<dyn Source>,
         stored: &Stored,
-        limit: MemoryLimit,
+        how: (MemoryLimit, DevicePath),
         control: &Control<'_>,
     ) -> Result<Loaded> {
         let shares = self.shares(source, Some(stored), &[]).map_err(|refusal| Error::Unsupported(refusal.0))?;
@@ -25,7 +25,7 @@ impl Residency for Spread {
             let share = Share::new(source, morsels, Told::No);
             let of = share.stored(stored);
             let source: Arc<dyn Source> = Arc::new(share);
-            let Loaded { bytes, moved_bytes } = residency.load(&source, &of, limit, control)?;
+            let Loaded { bytes, moved_bytes } = residency.load(&source, &of, how, control)?;
             all.bytes += bytes;
             all.moved_bytes += moved_bytes;
         }

@@ -9,7 +9,7 @@ use onehop_io::Ledger;
 use onehop_segment::{BlockScan, CodeTable, DeletedBlock};
 
 use crate::backend::Stored;
-use crate::{Block, Domain, Interval, Result, Source};
+use crate::{Block, Domain, Interval, Result, Source, StoredPlace};
 
 /// Whether ledgers and progress hear of morsels that have been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +121,10 @@ impl Source for Share {
 
     fn code_table(&self, morsel: usize, column: usize) -> Option<&CodeTable> {
         self.of.code_table(self.number(morsel), column)
+    }
+
+    fn stored_place(&self, morsel: usize, column: usize) -> Option<StoredPlace<'_>> {
+        self.of.stored_place(self.number(morsel), column)
     }
 
     fn load(&self, morsel: usize, column: usize) -> Result<Block> {

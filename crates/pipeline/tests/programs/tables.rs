@@ -1,10 +1,11 @@
 //! Tables, as segments and as record batches, functions of their texts, and answers as rows.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringViewArray};
 use arrow_schema::{DataType, Field, Schema};
-use onehop_io::{Ledger, MemoryFile};
+use onehop_io::{Ledger, LocalFile, MemoryFile, RequestedPath};
 use onehop_pipeline::backend::Stored;
 use onehop_pipeline::cpu::{ResultColumn, ResultValues};
 use onehop_pipeline::{
@@ -112,7 +113,12 @@ impl Table {
 
     /// The same, and where it is stored.
     pub fn stored_in(&self) -> (Arc<dyn Source>, Stored) {
-        stored(&self.rows, |_| false, Vec::new())
+        self.stored_at(Where::Memory)
+    }
+
+    /// The same somewhere, and where that is.
+    pub fn stored_at(&self, place: Where<'_>) -> (Arc<dyn Source>, Stored) {
+        stored(&self.rows, |_| false, Vec::new(), place)
     }
 
     /// The same rows after changes that `seed` decides about: the first ones in segments, and the others in chunks of fresh
@@ -146,7 +152,7 @@ impl Table {
         });
         let fresh = chunks.collect();
         let (rows, is_deleted): (Vec<Row>, Vec<bool>) = kept.into_iter().unzip();
-        stored(&rows, |row| is_deleted[row], fresh).0
+        stored(&rows, |row| is_deleted[row], fresh, Where::Memory).0
     }
 }
 
@@ -160,7 +166,12 @@ fn gone(kind: usize) -> Row {
 }
 
 /// Rows in segments, those among them that are deleted, and fresh ones.
-fn stored(rows: &[Row], is_deleted: impl Fn(usize) -> bool, fresh: Vec<FreshRun>) -> (Arc<dyn Source>, Stored) {
+fn stored(
+    rows: &[Row],
+    is_deleted: impl Fn(usize) -> bool,
+    fresh: Vec<FreshRun>,
+    place: Where<'_>,
+) -> (Arc<dyn Source>, Stored) {
     let ledger = Arc::new(Ledger::default());
     let (mut blocks, mut deleted) = (BlockList::default(), Vec::new());
     // Blocks of one vector, and of a whole one and a short one: rows of both may end up in one frame.
@@ -169,9 +180,7 @@ fn stored(rows: &[Row], is_deleted: impl Fn(usize) -> bool, fresh: Vec<FreshRun>
         let batch = Table::batch(rows);
         let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows }).unwrap();
         writer.append(&batch).unwrap();
-        let file = MemoryFile::new("t.seg", Vec::new());
-        writer.finish(&file, &ledger).unwrap();
-        let segment = Arc::new(Segment::open(Arc::new(file), &ledger).unwrap());
+        let segment = Arc::new(place.written(writer, &ledger));
         let gone = (0..rows.len()).filter(|row| is_deleted(number * segment_rows + row));
         let gone = DeletedRows::new(gone.map(|row| (row / block_rows, (row % block_rows) as u16)));
         deleted.extend((0..segment.blocks()).map(|block| gone.block(block).cloned()));
@@ -186,12 +195,35 @@ fn stored(rows: &[Row], is_deleted: impl Fn(usize) -> bool, fresh: Vec<FreshRun>
         onehop_segment::ColumnType::Varchar,
     ];
     let columns: Vec<_> = types.into_iter().enumerate().map(|(i, t)| (i, t, true)).collect();
-    let cache = Arc::new(BlockCache::new(1 << 20));
+    let cache = Arc::new(BlockCache::new(if matches!(place, Where::Memory) { 1 << 20 } else { 0 }));
     let changes = Changes { deleted, fresh };
     let stored = Stored { blocks: Arc::new(blocks), columns: (0..COLUMNS).collect() };
     let blocks = Arc::clone(&stored.blocks);
     let source = SegmentSource::with_changes("t", blocks, &columns, cache, ledger, 0, changes).unwrap();
     (Arc::new(source), stored)
+}
+
+/// Where segments are.
+#[derive(Clone, Copy, Debug)]
+pub enum Where<'a> {
+    Memory,
+    /// In files of a folder, which have no names any more when they are there, and are read whenever they are needed.
+    Files(&'a Path),
+}
+
+impl Where<'_> {
+    fn written(self, writer: SegmentWriter, ledger: &Ledger) -> Segment {
+        let Self::Files(folder) = self else {
+            let file = MemoryFile::new("t.seg", Vec::new());
+            writer.finish(&file, ledger).unwrap();
+            return Segment::open(Arc::new(file), ledger).unwrap();
+        };
+        let path = folder.join("t.seg");
+        writer.finish(&LocalFile::create(&path, RequestedPath::Buffered).unwrap(), ledger).unwrap();
+        let file = LocalFile::open(&path, RequestedPath::Buffered).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        Segment::open(Arc::new(file), ledger).unwrap()
+    }
 }
 
 /// What is computed from a text: whether its number is a multiple of 3, the same where NULL is one, its number, and a

@@ -17,7 +17,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use super::programs::naive::expected;
 use super::programs::random::{program, without_refused_aggregates};
-use super::programs::tables::{Table, rows_of, table};
+use super::programs::tables::{Table, Where, rows_of, table};
 use super::shapes::{executor, executor_of};
 use super::streamed::in_small_batches;
 use crate::fused::{Error, Executor, Images, Options, RunMemory, Streamed, Uploads, WhenFull};
@@ -88,6 +88,16 @@ fn compare(
 pub(super) fn compare_stored(
     wanted: u64,
     seed: u64,
+    run: impl FnMut(&Execution, &[Option<Stored>], &mut TestRng) -> Result<crate::fused::Answer, Error>,
+) {
+    compare_at(wanted, seed, Where::Memory, run);
+}
+
+/// The same of segments that are somewhere.
+pub(super) fn compare_at(
+    wanted: u64,
+    seed: u64,
+    place: Where<'_>,
     mut run: impl FnMut(&Execution, &[Option<Stored>], &mut TestRng) -> Result<crate::fused::Answer, Error>,
 ) {
     let mut bytes = [0; 32];
@@ -104,7 +114,7 @@ pub(super) fn compare_stored(
         let source = |(table, in_memory): (&Table, bool)| match in_memory {
             true => (table.in_memory(), None),
             false => {
-                let (source, stored) = table.stored_in();
+                let (source, stored) = table.stored_at(place);
                 (source, Some(stored))
             }
         };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onehop_io::{Hop, Ledger};
 use onehop_pipeline::backend::{
-    Backend, Control, DeviceRan, Devices, Hints, MemoryLimit, Prepared, Rates, Refusal, Residency, ShareRan, Stored,
+    Backend, Control, DevicePath, DeviceRan, Devices, Hints, MemoryLimit, Prepared, Rates, Refusal, Residency, ShareRan, Stored,
 };
 use onehop_pipeline::cpu::Execution;
 use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink};
@@ -193,12 +193,12 @@ fn a_table_is_loaded_into_several() {
     let columns = segments.flat_map(|segment| stored.columns.iter().map(|column| bytes_of_segment(segment, *column)));
     let all_bytes: u64 = columns.sum();
     let limit = MemoryLimit::Bytes(all_bytes * 4 / 5 * 8 / 7);
-    assert!(all[0].residency().unwrap().load(&source, &stored, limit, &control).is_err());
-    let loaded = spread.load(&source, &stored, limit, &control).unwrap();
+    assert!(all[0].residency().unwrap().load(&source, &stored, (limit, DevicePath::Staged), &control).is_err());
+    let loaded = spread.load(&source, &stored, (limit, DevicePath::Staged), &control).unwrap();
     assert!(loaded.bytes >= stored.bytes() && loaded.moved_bytes >= loaded.bytes, "{loaded:?}");
     assert_eq!(spread.resident_bytes(&stored), stored.bytes());
     // Once more, nothing is left to do.
-    let again = spread.load(&source, &stored, limit, &control).unwrap();
+    let again = spread.load(&source, &stored, (limit, DevicePath::Staged), &control).unwrap();
     assert_eq!((again.bytes, again.moved_bytes), (loaded.bytes, 0));
     let hints = Hints { stored: vec![Some(stored.clone())], memory: limit, ..Hints::default() };
     let prepared = spread.divide(&summing(&source), &hints).unwrap();

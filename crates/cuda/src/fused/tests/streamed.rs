@@ -32,15 +32,15 @@ fn same(executor: &Executor, images: &dyn Images, program: &Program, sources: &[
     answer
 }
 
-fn one(columns: usize, steps: Vec<Step>, sink: Sink) -> Program {
+pub(super) fn one(columns: usize, steps: Vec<Step>, sink: Sink) -> Program {
     Program { pipelines: vec![Pipeline { source: 0, columns: (0..columns).collect(), steps, sink }] }
 }
 
-fn less(register: usize, value: i64) -> Step {
+pub(super) fn less(register: usize, value: i64) -> Step {
     Step::Filter(Expr::compare(CompareOp::Less, r(register), Expr::int(value)))
 }
 
-fn sums(columns: usize) -> Sink {
+pub(super) fn sums(columns: usize) -> Sink {
     let mut aggregates: Vec<Aggregate> = (0..columns).map(|column| Aggregate::Sum(r(column))).collect();
     aggregates.push(Aggregate::CountRows);
     Sink::Aggregate { keys: vec![], aggregates }

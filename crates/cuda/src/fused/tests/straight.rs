@@ -1,0 +1,527 @@
+//! Columns that are read straight to the device by cuFile give the answers that they give by the host, and what is wrong with
+//! what is stored, or with the way there, is an error and never a row.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringViewArray};
+use onehop_io::{Ledger, LocalFile, RequestedPath};
+use onehop_pipeline::backend::{DevicePath, TakenPath};
+use onehop_pipeline::cpu::Execution;
+use onehop_pipeline::ir::{Aggregate, Program, Sink};
+use onehop_pipeline::{Error as PipelineError, SegmentSource, Source, StoredMeaning};
+use onehop_segment::{
+    BlockCache, BlockList, ChunkPlace, CodeTable, ColumnType, Segment, SegmentOptions, SegmentWriter,
+};
+
+use super::programs::tables::Where;
+use super::random::{compare_at, number};
+use super::shapes::{options, r, rows_of};
+use super::streamed::{in_small_batches, less, one, sums};
+use crate::fake::{self, Answer as Fails, Call, Fault, Machine, Order};
+use crate::fused::image::{Carried, ColumnImage, Outlook};
+use crate::fused::part::{CodeMeaning, Memory, form, part_of, part_of_place};
+use crate::fused::{Answer, Error, Executor, Images, Options, Result};
+use crate::Cufile;
+
+/// All columns are streamed by a way, and nobody reads anything to foresee what they are.
+#[derive(Debug)]
+struct By(DevicePath, Mutex<Vec<Carried>>);
+
+impl By {
+    fn new(path: DevicePath) -> Self {
+        Self(path, Mutex::default())
+    }
+
+    fn carried(&self) -> Carried {
+        let all = self.1.lock().unwrap();
+        let mut sum = Carried::default();
+        for one in &*all {
+            sum.copied_bytes += one.copied_bytes;
+            sum.read_bytes += one.read_bytes;
+            sum.needed_bytes += one.needed_bytes;
+            sum.brought.clone_from(&one.brought);
+        }
+        sum
+    }
+}
+
+impl Images for By {
+    fn column(&self, _: &Arc<dyn Source>, _: usize) -> Result<Option<Arc<ColumnImage>>> {
+        Ok(None)
+    }
+
+    fn outlook(&self, _: &dyn Source, _: usize, morsels: &[(u32, u32)]) -> Result<Outlook> {
+        Ok(Outlook { forms: vec![], bytes: vec![20 << 10; morsels.len()], codes: 0 })
+    }
+
+    fn path(&self) -> DevicePath {
+        self.0
+    }
+
+    fn streamed(&self, _: &Arc<dyn Source>, carried: &Carried) {
+        self.1.lock().unwrap().push(carried.clone());
+    }
+}
+
+const BLOCK_ROWS: usize = 2048;
+const ROWS: usize = 3 * BLOCK_ROWS + 700;
+const PACKED: usize = 0;
+const WIDE: usize = 1;
+const CODES: usize = 2;
+const NULLS: usize = 3;
+const TEXT: usize = 6;
+
+/// Two segments in files: packed columns of one plane and of two, codes of a table and in steps, NULLs here and there, blocks of
+/// one value and of none, texts by a dictionary, booleans, and doubles, which the host has to decode.
+struct Files {
+    folder: tempfile::TempDir,
+    source: Arc<dyn Source>,
+    segments: Vec<Arc<Segment>>,
+}
+
+fn batch(from: usize) -> RecordBatch {
+    let rows = || (from..from + ROWS).map(|row| row as i64);
+    let ints = |of: &dyn Fn(i64) -> Option<i64>| Arc::new(rows().map(of).collect::<Int64Array>()) as ArrayRef;
+    let columns: [(&str, ArrayRef); 9] = [
+        ("packed", ints(&|row| Some(row * 7919 % 5000))),
+        ("wide", ints(&|row| Some(row * 7919 % (1 << 37) * 5 - (1 << 36)))),
+        ("codes", ints(&|row| Some([3, 1 << 20, -5_000_000_000, 1 << 33, 77][row as usize % 5]))),
+        ("nulls", ints(&|row| (row % 7 > 0).then_some(row * 31 % 1000))),
+        ("steps", ints(&|row| Some(row % 3 * 1_000_000_000))),
+        ("blocks", ints(&|row| match row as usize % ROWS / BLOCK_ROWS {
+            0 => None,
+            1 => Some(42),
+            _ => (row % 5 > 0).then_some(row % 9),
+        })),
+        ("text", Arc::new(rows().map(|row| Some(format!("text {}", row % 6))).collect::<StringViewArray>())),
+        ("flag", Arc::new(rows().map(|row| (row % 11 > 0).then_some(row % 3 == 0)).collect::<BooleanArray>())),
+        ("double", Arc::new(rows().map(|row| Some(row as f64 / 8.0)).collect::<Float64Array>())),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true))).unwrap()
+}
+
+fn types() -> Vec<(usize, ColumnType, bool)> {
+    use ColumnType::{Boolean, Float64, Int64, Varchar};
+    let types = [Int64, Int64, Int64, Int64, Int64, Int64, Varchar, Boolean, Float64];
+    types.into_iter().enumerate().map(|(place, ty)| (place, ty, true)).collect()
+}
+
+impl Files {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..2 {
+            let batch = batch(number * ROWS);
+            let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows: BLOCK_ROWS }).unwrap();
+            writer.append(&batch).unwrap();
+            let file = LocalFile::create(&path_of(folder.path(), number), RequestedPath::Buffered).unwrap();
+            writer.finish(&file, &Ledger::default()).unwrap();
+        }
+        Self::open(folder)
+    }
+
+    /// As they are now.
+    fn open(folder: tempfile::TempDir) -> Self {
+        let mut blocks = BlockList::default();
+        let segments: Vec<Arc<Segment>> = (0..2)
+            .map(|number| {
+                let file = LocalFile::open(&path_of(folder.path(), number), RequestedPath::Buffered).unwrap();
+                Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap())
+            })
+            .collect();
+        segments.iter().for_each(|segment| blocks.push_all(segment, 0..segment.blocks()));
+        let cache = Arc::new(BlockCache::new(0));
+        let source = SegmentSource::new("t", Arc::new(blocks), &types(), cache, Arc::default(), 0).unwrap();
+        Self { folder, source: Arc::new(source), segments }
+    }
+
+    /// Closed, changed, and opened again.
+    fn changed(self, number: usize, change: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let path = path_of(self.folder.path(), number);
+        let mut bytes = fs::read(&path).unwrap();
+        change(&mut bytes);
+        fs::write(&path, bytes).unwrap();
+        Self::open(self.folder)
+    }
+
+    fn execution(&self, program: &Program) -> Execution {
+        Execution::new(program.clone(), vec![Arc::clone(&self.source)], 1 << 30).unwrap()
+    }
+}
+
+fn path_of(folder: &Path, number: usize) -> PathBuf {
+    folder.join(format!("{number}.seg"))
+}
+
+/// Every column is read by it.
+fn program() -> Program {
+    let aggregates =
+        [0, 1, 2, 3, 4, 5].map(|column| Aggregate::Sum(r(column))).into_iter().chain([
+            Aggregate::Max(r(8)),
+            Aggregate::Count(r(7)),
+            Aggregate::Count(r(5)),
+            Aggregate::CountRows,
+        ]);
+    one(9, vec![less(0, 4900)], Sink::Aggregate { keys: vec![r(TEXT), r(7)], aggregates: aggregates.collect() })
+}
+
+fn executor(context: &Arc<crate::Context>, cufile: &Arc<Cufile>, options: Options) -> Executor {
+    Executor::new(context, &fake::nvrtc(), None, options).with_cufile(cufile)
+}
+
+fn run(executor: &Executor, files: &Files, program: &Program, images: &By) -> Result<Answer> {
+    executor.run(&files.execution(program), images, &AtomicBool::new(false))
+}
+
+fn expected(files: &Files, program: &Program) -> Vec<Vec<Option<i128>>> {
+    rows_of(&onehop_pipeline::cpu::run(&mut files.execution(program), 1).unwrap())
+}
+
+/// By one thread and by several, on devices that are as late or as early as they can be, and by transfers that are cut short.
+#[test]
+fn every_form_comes_straight_from_its_file() {
+    let files = Files::new();
+    let program = program();
+    let expected = expected(&files, &program);
+    for order in [Order::Late, Order::KernelsFirst, Order::CopiesFirst] {
+        let (machine, context) = Machine::start();
+        machine.set_order(order);
+        {
+            let cufile = fake::open_cufile(&context);
+            for threads in [0, 3] {
+                let executor = executor(&context, &cufile, in_small_batches(threads));
+                let images = By::new(DevicePath::Cufile);
+                let answer = run(&executor, &files, &program, &images).unwrap();
+                assert_eq!(rows_of(&answer.chunks), expected);
+                let carried = images.carried();
+                let brought = carried.brought.unwrap();
+                assert_eq!((brought.path, brought.bytes), (TakenPath::Compat, carried.read_bytes));
+                // All but the doubles.
+                let blocks = |column: usize| files.segments.iter().map(move |segment| segment.all_stored_bytes(column));
+                let stored: u64 = (0..8).flat_map(blocks).sum();
+                assert_eq!(carried.needed_bytes, stored);
+                assert!(carried.read_bytes >= stored);
+                assert!(carried.copied_bytes >= 16 * ROWS as u64);
+            }
+        }
+        assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+        assert!(machine.living().is_empty(), "{:?}", machine.living());
+    }
+}
+
+/// The parts that kernels read are the same, whoever brings the planes.
+#[test]
+fn parts_are_those_of_the_host() {
+    #[derive(Default)]
+    struct Nowhere;
+    impl Memory for Nowhere {
+        fn put(&mut self, _: &[u8]) -> Result<u64> {
+            Ok(1)
+        }
+
+        fn meaning(&mut self, table: &CodeTable) -> Result<CodeMeaning<u64>> {
+            CodeMeaning::of(table).with_table(|| Ok(7))
+        }
+    }
+    let files = Files::new();
+    let mut forms = std::collections::BTreeSet::new();
+    for column in 0..8 {
+        for morsel in 0..files.source.morsels() {
+            let block = files.source.load(morsel, column).unwrap();
+            let domain = &files.source.columns()[column];
+            let by_host = part_of(&block, files.source.rows(morsel), domain, &mut Nowhere).unwrap();
+            let stored = files.source.stored_place(morsel, column).unwrap();
+            assert!(matches!(stored.meaning, StoredMeaning::Biased(0)) || [CODES, 4].contains(&column));
+            let there = |chunk: Option<ChunkPlace>| u64::from(chunk.is_some());
+            let place = &stored.place;
+            let planes =
+                crate::direct::Planes { low: there(place.low), high: there(place.high), valid: there(place.validity) };
+            let straight = part_of_place(place, stored.meaning, planes, &mut Nowhere).unwrap();
+            assert_eq!(straight, by_host, "column {column} of block {morsel}");
+            forms.insert(form::Layout::of(straight.form));
+        }
+    }
+    assert!(forms.len() >= 7, "{forms:?}");
+    // Nor is there anything to be read of doubles.
+    assert!(files.source.stored_place(0, 8).is_none());
+}
+
+#[test]
+fn random_programs_by_cufile_give_what_the_naive_interpreter_gives() {
+    let (machine, context) = Machine::start();
+    {
+        let cufile = fake::open_cufile(&context);
+        let executor = executor(&context, &cufile, Options { counts: false, ..in_small_batches(3) });
+        let folder = tempfile::tempdir().unwrap();
+        let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 20), number("ONEHOP_GPU_SEED", 6));
+        let mut read = 0;
+        compare_at(wanted, seed, Where::Files(folder.path()), |execution, _, _| {
+            let images = ByFirst(By::new(DevicePath::Cufile));
+            let answer = executor.run(execution, &images, &AtomicBool::new(false));
+            read += images.0.carried().read_bytes;
+            answer
+        });
+        assert!(read > 0);
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+}
+
+/// As `By`, with the forms of the first morsels, for fewer kernels.
+#[derive(Debug)]
+struct ByFirst(By);
+
+impl Images for ByFirst {
+    fn column(&self, _: &Arc<dyn Source>, _: usize) -> Result<Option<Arc<ColumnImage>>> {
+        Ok(None)
+    }
+
+    fn path(&self) -> DevicePath {
+        self.0.0
+    }
+
+    fn streamed(&self, source: &Arc<dyn Source>, carried: &Carried) {
+        self.0.streamed(source, carried);
+    }
+}
+
+/// The chunks of a block of a column, by name.
+fn chunks(segment: &Segment, column: usize, block: usize) -> Vec<(&'static str, ChunkPlace)> {
+    let place = segment.block_place(column, block).unwrap();
+    let all = [("low", place.low), ("high", place.high), ("validity", place.validity)];
+    all.into_iter().filter_map(|(name, chunk)| Some((name, chunk?))).collect()
+}
+
+#[test]
+fn a_flipped_bit_in_any_chunk_is_an_error_that_names_the_block() {
+    let (machine, context) = Machine::start();
+    let files = Files::new();
+    let program = program();
+    let expected = expected(&files, &program);
+    {
+        let cufile = fake::open_cufile(&context);
+        let executor = executor(&context, &cufile, in_small_batches(2));
+        let mut kinds = std::collections::BTreeSet::new();
+        for (segment, column, block) in [(0, PACKED, 0), (1, PACKED, 3), (0, WIDE, 1), (1, CODES, 2), (0, NULLS, 2), (1, TEXT, 1)] {
+            let of = &files.segments[segment];
+            for (kind, chunk) in chunks(of, column, block) {
+                kinds.insert(kind);
+                let file =
+                    OpenOptions::new().read(true).write(true).open(path_of(files.folder.path(), segment)).unwrap();
+                // The first byte, one in the middle, the last.
+                for at in [0, chunk.bytes as u64 / 2 + 1, chunk.bytes as u64 - 1] {
+                    let mut byte = [0];
+                    file.read_exact_at(&mut byte, chunk.offset + at).unwrap();
+                    file.write_all_at(&[byte[0] ^ 0x10], chunk.offset + at).unwrap();
+                    let outcome = run(&executor, &files, &program, &By::new(DevicePath::Cufile));
+                    file.write_all_at(&byte, chunk.offset + at).unwrap();
+                    let Err(Error::Pipeline(error)) = &outcome else { panic!("{kind} of column {column}: {outcome:?}") };
+                    let (said, name) = (error.to_string(), &of.column(column).name);
+                    assert!(said.contains("do not match their checksum") && said.contains(name), "{said}");
+                    assert!(said.contains(&format!("{segment}.seg")) && said.contains(&block.to_string()), "{said}");
+                }
+            }
+        }
+        assert_eq!(kinds.len(), 3);
+        let answer = run(&executor, &files, &program, &By::new(DevicePath::Cufile)).unwrap();
+        assert_eq!(rows_of(&answer.chunks), expected);
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+    assert!(machine.living().is_empty(), "{:?}", machine.living());
+}
+
+/// Puts right checksums of a chunk, of the footer and of the trailer, as somebody would who writes wrong files on purpose.
+fn sign(bytes: &mut [u8], segment: &Segment, column: usize, block: usize) {
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let trailer = bytes.len() - 64;
+    let (footer, footer_bytes) = (word(bytes, trailer), word(bytes, trailer + 8));
+    let columns = segment.schema().fields().len();
+    let record = footer + 64 + 128 * columns + 128 * (column * segment.blocks() + block);
+    for chunk in (0..4).map(|chunk| record + 48 + 16 * chunk) {
+        let (offset, len) = (word(bytes, chunk), word(bytes, chunk + 8) & 0xffff_ffff);
+        let crc = if len > 0 { crc32c::crc32c(&bytes[offset..offset + len]) } else { 0 };
+        bytes[chunk + 12..chunk + 16].copy_from_slice(&crc.to_le_bytes());
+    }
+    let crc = crc32c::crc32c(&bytes[footer..footer + footer_bytes]);
+    bytes[trailer + 32..trailer + 36].copy_from_slice(&crc.to_le_bytes());
+    bytes[trailer + 36..trailer + 40].fill(0);
+    let crc = crc32c::crc32c(&bytes[trailer..]);
+    bytes[trailer + 36..trailer + 40].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Values that no zone map or dictionary has, and NULLs that nobody counted, with the right checksums.
+#[test]
+fn what_was_forged_is_found() {
+    let (machine, context) = Machine::start();
+    {
+        let cufile = fake::open_cufile(&context);
+        let executor = executor(&context, &cufile, in_small_batches(2));
+        let program = program();
+        for (column, block, kind, said) in [
+            (PACKED, 1, "low", "zone map"),
+            (WIDE, 2, "high", "zone map"),
+            (CODES, 0, "low", "dictionary"),
+            (TEXT, 3, "low", "dictionary"),
+            (NULLS, 1, "validity", "NULL"),
+        ] {
+            let files = Files::new();
+            let segment = Arc::clone(&files.segments[0]);
+            let places = chunks(&segment, column, block);
+            let (_, chunk) = places.iter().find(|(of, _)| *of == kind).unwrap();
+            let files = files.changed(0, |bytes| {
+                let at = chunk.offset as usize;
+                // All bits of a row's value, and for validity a bit that was not set.
+                match kind {
+                    "validity" => bytes[at..at + 4].fill(0xff),
+                    _ => bytes[at..at + chunk.bytes].fill(0xff),
+                }
+                sign(bytes, &segment, column, block);
+            });
+            // Forged well enough that nothing else is wrong with it.
+            let by_host = run(&executor, &files, &program, &By::new(DevicePath::Staged)).unwrap_err();
+            let error = run(&executor, &files, &program, &By::new(DevicePath::Cufile)).unwrap_err();
+            assert!(matches!(error, Error::Pipeline(_)), "{error}");
+            assert_eq!(error.to_string(), by_host.to_string());
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+}
+
+#[test]
+fn whatever_fails_on_the_way_is_an_error_of_the_device() {
+    let (machine, context) = Machine::start();
+    let files = Files::new();
+    let program = program();
+    let expected = expected(&files, &program);
+    {
+        let cufile = fake::open_cufile(&context);
+        let executor = executor(&context, &cufile, in_small_batches(2));
+        let run = || run(&executor, &files, &program, &By::new(DevicePath::Cufile));
+        let again = || assert_eq!(rows_of(&run().unwrap().chunks), expected);
+        again();
+        machine.set_faults(&[]);
+        again();
+        let transfers = machine.calls(Call::Transfer);
+        assert!(transfers > 20, "{transfers}");
+        for at in (0..transfers).step_by(3) {
+            for (answer, said) in [
+                (Fails::System(libc::EIO), "Input/output error"),
+                (Fails::Code(5011), "5011"),
+                (Fails::End, "cut off"),
+            ] {
+                machine.set_faults(&[Fault { call: Call::Transfer, at, lasts: false, answer }]);
+                let error = run().unwrap_err();
+                assert!(matches!(&error, Error::Device { .. }) && error.to_string().contains(said), "{error}");
+            }
+            machine.set_faults(&[Fault { call: Call::Transfer, at, lasts: true, answer: Fails::Short(4096) }]);
+            again();
+        }
+        for call in [Call::Copy, Call::Record, Call::Wait] {
+            for at in [0, 1, 5, 9, 14] {
+                machine.set_faults(&[Fault { call, at, lasts: false, answer: Fails::Code(700) }]);
+                let error = run().unwrap_err();
+                assert!(matches!(&error, Error::Device { .. }) && error.to_string().contains("700"), "{error}");
+            }
+        }
+        machine.set_faults(&[]);
+        again();
+        let cancelled = executor.run(&files.execution(&program), &By::new(DevicePath::Cufile), &AtomicBool::new(true));
+        assert!(matches!(cancelled, Err(Error::Pipeline(PipelineError::Cancelled))));
+        // The file itself.
+        let chunk = chunks(&files.segments[1], PACKED, 2)[0].1;
+        let path = path_of(files.folder.path(), 1);
+        let whole = fs::read(&path).unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(chunk.offset + 512).unwrap();
+        let error = run().unwrap_err();
+        assert!(error.to_string().contains("cut off") && error.to_string().contains("1.seg"), "{error}");
+        file.write_all_at(&whole, 0).unwrap();
+        again();
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+    assert!(machine.living().is_empty(), "{:?}", machine.living());
+}
+
+/// A device that has too little memory for all slots, or none for what is read.
+#[test]
+fn with_less_memory_there_are_fewer_slots() {
+    let (machine, context) = Machine::start();
+    let files = Files::new();
+    let program = one(2, vec![], sums(2));
+    let expected = expected(&files, &program);
+    {
+        let cufile = fake::open_cufile(&context);
+        let (mut ran, mut failed) = (0, 0);
+        for lasts in [false, true] {
+            for at in 0..12 {
+                let executor = executor(&context, &cufile, in_small_batches(0));
+                machine.set_faults(&[Fault { call: Call::Allocate, at, lasts, answer: Fails::Code(2) }]);
+                match run(&executor, &files, &program, &By::new(DevicePath::Cufile)) {
+                    Ok(answer) => {
+                        assert_eq!(rows_of(&answer.chunks), expected);
+                        ran += 1;
+                    }
+                    Err(error) => {
+                        assert!(error.is_out_of_memory(), "{error}");
+                        failed += 1;
+                    }
+                }
+                machine.set_faults(&[]);
+            }
+        }
+        assert!(ran > 5 && failed > 2, "{ran}, {failed}");
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+    assert!(machine.living().is_empty(), "{:?}", machine.living());
+}
+
+/// What is asked for and what happens are two things, and only the latter is told.
+#[test]
+fn paths_are_what_cufile_has_counted() {
+    let (machine, context) = Machine::start();
+    let files = Files::new();
+    let program = one(2, vec![], sums(2));
+    let rows = expected(&files, &program);
+    {
+        // Where O_DIRECT is not to be had nothing is direct, and cuFile reads through the page cache.
+        let is_past = LocalFile::open(&path_of(files.folder.path(), 0), RequestedPath::HostDirect).is_ok();
+        for (is_direct, path, taken) in [
+            (false, DevicePath::Auto, Some((TakenPath::Staged, false))),
+            (false, DevicePath::Staged, None),
+            (false, DevicePath::Cufile, Some((TakenPath::Compat, true))),
+            (true, DevicePath::Auto, Some((TakenPath::Direct, true))),
+            (true, DevicePath::Direct, Some((TakenPath::Direct, true))),
+            (true, DevicePath::Staged, None),
+        ] {
+            machine.set_direct(is_direct);
+            // Files are registered anew.
+            let executor = executor(&context, &fake::open_cufile(&context), options());
+            let images = By::new(path);
+            let answer = run(&executor, &files, &program, &images);
+            if is_direct && !is_past {
+                assert!(path != DevicePath::Direct || answer.is_err());
+                continue;
+            }
+            assert_eq!(rows_of(&answer.unwrap().chunks), rows);
+            let Carried { read_bytes, brought, .. } = images.carried();
+            assert_eq!(brought.as_ref().map(|brought| (brought.path, brought.bytes > 0)), taken, "{path:?}");
+            assert_eq!(read_bytes, brought.map_or(0, |brought| brought.bytes));
+        }
+        machine.set_direct(false);
+        let executor = executor(&context, &fake::open_cufile(&context), options());
+        let error = run(&executor, &files, &program, &By::new(DevicePath::Direct)).unwrap_err();
+        assert!(matches!(error, Error::Device { .. }) && error.to_string().contains("gpu.path = 'direct'"), "{error}");
+        // What is in no file comes by the host, but for who insists.
+        let source = super::shapes::stored(&[(0..3000).map(Some).collect()], 3000, 1024);
+        let execution = Execution::new(one(1, vec![], sums(1)), vec![source], 1 << 30).unwrap();
+        let no = AtomicBool::new(false);
+        assert!(executor.run(&execution, &By::new(DevicePath::Cufile), &no).is_ok());
+        let error = executor.run(&execution, &By::new(DevicePath::Direct), &no).unwrap_err();
+        assert!(error.to_string().contains("no file of this machine"), "{error}");
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+    assert!(machine.living().is_empty(), "{:?}", machine.living());
+}
