@@ -8,7 +8,8 @@
 #
 # 1. The queues' checks: every way, byte for byte, over files past the page cache and through it.
 # 2. `onehop bench io --verify`: every way, reading and writing, in order and anywhere, small blocks and large ones.
-# 3. Generated kernels: random programs, and star queries; over columns on the device, and over columns on their way there.
+# 3. Generated kernels: random programs, and star queries; over columns on the device, over columns on their way there, and over
+#    columns that cuFile reads from files, and the GPU verifies.
 # 4. All checks again under compute-sanitizer's memcheck, and some under initcheck and synccheck, where that is installed.
 set -euo pipefail
 
@@ -48,6 +49,10 @@ passed=$((passed + $(fused_passed)))
 echo "-- generated kernels, columns streamed"
 "$FUSED_CHECKS" --programs 100 --seed 3 --stream 4 | tee "$scratch/fused" || fail "a generated kernel has given a wrong answer"
 passed=$((passed + $(fused_passed)))
+echo "-- generated kernels, columns read by cuFile"
+"$FUSED_CHECKS" --programs 100 --seed 7 --stream 4 --files "$scratch" | tee "$scratch/fused" ||
+    fail "a generated kernel has given a wrong answer, or cuFile has read nothing"
+passed=$((passed + $(fused_passed)))
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [ -n "$sanitizer" ]; then
@@ -64,6 +69,10 @@ if [ -n "$sanitizer" ]; then
             fail "compute-sanitizer has found something"
         passed=$((passed + $(fused_passed)))
     done
+    echo "-- generated kernels, columns read by cuFile, under compute-sanitizer"
+    "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 9 "$FUSED_CHECKS" --programs 20 --seed 8 --stream 4 \
+        --files "$scratch" | tee "$scratch/fused" || fail "compute-sanitizer has found something"
+    passed=$((passed + $(fused_passed)))
 else
     echo "compute-sanitizer is not installed: nothing was run under it"
 fi

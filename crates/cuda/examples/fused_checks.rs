@@ -1,7 +1,7 @@
 //! Do generated kernels give on a GPU what the CPU backend gives? And how fast?
 //!
 //! ```text
-//! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N] [--stream THREADS]
+//! cargo run -p onehop-cuda --example fused_checks -- [--gpu N] [--programs N] [--seed N] [--stream THREADS] [--files DIR]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --bench ROWS [--scale F] [--repeats N] [--blocks N,N] [--wide N] [--only Q2.1]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --bench-stream ROWS [--threads N,N] [--batch-mib N,N] [--slots N] [--registered-mib N]
 //! cargo run -p onehop-cuda --example fused_checks --release -- --pool BYTES [--repeats N]
@@ -9,7 +9,8 @@
 //! Checks: random programs over random tables, as `crates/pipeline` tests its CPU backend with, less what is refused, some of
 //! them in partitions, and the shapes of star queries. Exits with 1 if an answer is wrong, with 2 if there is nothing to run
 //! on. `make test-gpu` runs it, under compute-sanitizer as well. With `--stream`, columns are brought batch by batch, of one
-//! morsel each, by so many threads: 0 is the caller's alone.
+//! morsel each, by so many threads: 0 is the caller's alone; with `--files`, tables are files there, which cuFile reads, in
+//! whichever mode, and the GPU verifies.
 //!
 //! Bench: star queries over ROWS rows in device memory, packed as segments have them: a part of so many rows that the CPU
 //! answers in a moment, as often as it takes, so that every answer is checked. Medians of the kernels' times, those that
@@ -33,20 +34,25 @@ mod star;
 mod streams;
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use onehop_cuda::fused::{ColumnImage, Error, Executor, Images, Options, RunMemory, Streamed, Uploads, WhenFull};
+use onehop_cuda::fused::{
+    Carried, ColumnImage, Error, Executor, Images, Options, Result as FusedResult, RunMemory, Streamed, Uploads,
+    WhenFull,
+};
 use onehop_cuda::staging::Shape;
 use onehop_cuda::{Context, Driver, Nvrtc};
+use onehop_pipeline::backend::DevicePath;
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
 use onehop_pipeline::ir::{self, Sink};
 use onehop_pipeline::{Domain, Error as PipelineError, Source};
 use programs::naive::expected;
 use programs::random::without_refused_aggregates;
-use programs::tables::{Row, rows_of, table};
+use programs::tables::{Row, Where, rows_of, table};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use star::{Repeated, Star};
@@ -79,6 +85,8 @@ struct Words {
     bench_stream: Option<usize>,
     /// Threads that random programs' columns are brought by, if they are.
     stream: Option<usize>,
+    /// Where random programs' tables are, if they are files.
+    files: Option<PathBuf>,
     threads: Vec<usize>,
     batch_mib: Vec<usize>,
     slots: usize,
@@ -104,6 +112,7 @@ impl Words {
             bench: None,
             bench_stream: None,
             stream: None,
+            files: None,
             threads: vec![0],
             batch_mib: vec![32],
             slots: 4,
@@ -131,6 +140,7 @@ impl Words {
                 "--blocks" => all.blocks = numbers(&value)?.into_iter().map(|blocks| blocks.max(1) as u32).collect(),
                 "--bench-stream" => all.bench_stream = Some(number(&value)? as usize),
                 "--stream" => all.stream = Some(number(&value)? as usize),
+                "--files" => all.files = Some(value.into()),
                 "--threads" => all.threads = numbers(&value)?,
                 "--batch-mib" => all.batch_mib = numbers(&value)?,
                 "--registered-mib" => all.registered_mib = number(&value)? as usize,
@@ -157,6 +167,24 @@ fn device(words: &Words) -> Result<(Arc<Context>, Arc<Nvrtc>), String> {
     Ok((device.context().map_err(|e| said(&e))?, nvrtc))
 }
 
+/// All columns are streamed, and read by cuFile where they can be: counts the bytes.
+#[derive(Debug)]
+struct ByCufile(Arc<AtomicU64>);
+
+impl Images for ByCufile {
+    fn column(&self, _: &Arc<dyn Source>, _: usize) -> FusedResult<Option<Arc<ColumnImage>>> {
+        Ok(None)
+    }
+
+    fn path(&self) -> DevicePath {
+        DevicePath::Cufile
+    }
+
+    fn streamed(&self, _: &Arc<dyn Source>, carried: &Carried) {
+        self.0.fetch_add(carried.read_bytes, Relaxed);
+    }
+}
+
 /// How many answers are wrong.
 fn checks(words: &Words) -> Result<usize, String> {
     let (context, nvrtc) = device(words)?;
@@ -179,9 +207,11 @@ fn checks(words: &Words) -> Result<usize, String> {
             Executor::new(&context, &nvrtc, None, options)
         })
         .into();
-    let images: Box<dyn Images> = match words.stream {
-        Some(_) => Box::new(Streamed),
-        None => Box::new(Uploads::new(&context)),
+    let by_cufile = Arc::new(AtomicU64::new(0));
+    let images: Box<dyn Images> = match (words.stream, &words.files) {
+        (_, Some(_)) => Box::new(ByCufile(Arc::clone(&by_cufile))),
+        (Some(_), None) => Box::new(Streamed),
+        (None, None) => Box::new(Uploads::new(&context)),
     };
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     let (mut passed, mut failing, mut wrong) = (0, 0, 0);
@@ -189,8 +219,14 @@ fn checks(words: &Words) -> Result<usize, String> {
         let (build, facts, program, in_memory) = case.new_tree(&mut runner).map_err(|e| e.to_string())?.current();
         let program = without_refused_aggregates(program);
         let tables = [build, facts];
-        let sources: Vec<Arc<dyn Source>> =
-            tables.iter().zip(in_memory).map(|(table, in_memory)| table.source(in_memory)).collect();
+        let sources: Vec<Arc<dyn Source>> = tables
+            .iter()
+            .zip(in_memory)
+            .map(|(table, in_memory)| match &words.files {
+                Some(folder) if !in_memory => table.stored_at(Where::Files(folder)).0,
+                _ => table.source(in_memory),
+            })
+            .collect();
         let domains: Vec<Vec<Domain>> = sources.iter().map(|source| source.columns().to_vec()).collect();
         let Ok(shapes) = ir::validate(&program, &domains) else { continue };
         let Ok(execution) = Execution::new(program.clone(), sources, 1 << 30) else { continue };
@@ -239,6 +275,12 @@ fn checks(words: &Words) -> Result<usize, String> {
     }
     println!("programs {passed} passed ({failing} of them fail as they should), {wrong} failed");
     println!("refused  {refused:?}");
+    if words.files.is_some() {
+        let bytes = by_cufile.load(Relaxed);
+        println!("cufile   {bytes} bytes read straight to the device");
+        // What was meant to be checked was not.
+        wrong += usize::from(bytes == 0);
+    }
     let star = Star::new(300_000, 0.1);
     for (name, program, sources) in star.queries() {
         let mut execution = Execution::new(program, sources, 1 << 30).map_err(|e| e.to_string())?;

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use onehop_io::Hop;
 use onehop_pipeline::arrays::Arrays;
 use onehop_pipeline::backend::{
-    Backend, Compiled, Control, DevicePath, DeviceRan, Devices, Estimate, Hints, Loaded, MemoryLimit, Prepared, Rates, Refusal,
-    Residence, Residency, Resident, SegmentKey, Stored, Streamed, Take,
+    Backend, Compiled, Control, DevicePath, DeviceRan, Devices, Estimate, Hints, Loaded, MemoryLimit, Prepared, Rates,
+    Refusal, Residence, Residency, Resident, SegmentKey, Stored, Streamed, Take,
 };
 use onehop_pipeline::cpu::{Execution, TableFacts};
 use onehop_pipeline::fit::{Fit, Next, Sums};

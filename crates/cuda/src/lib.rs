@@ -38,6 +38,7 @@ pub mod staging;
 
 pub use backend::{CudaDevices, Ending, devices};
 pub use cufile::{Cufile, CufileFile, Effective, Verdict};
+pub use direct::verify::TEXT as VERIFY_TEXT;
 pub use driver::{Context, Device, DeviceBuf, Driver, Event, Grid, Kernel, PinnedBuf, SharedMemory, Stream};
 pub use error::{Error, Result};
 pub use nvrtc::Nvrtc;

@@ -80,6 +80,7 @@ fn generated() -> BTreeSet<String> {
         texts.extend(fused::texts_of(&Execution::new(program, sources, 1 << 30).unwrap()).unwrap());
     }
     texts.extend(folds());
+    texts.insert(onehop_cuda::VERIFY_TEXT.into());
     let mut runner = TestRunner::deterministic();
     let tables = (programs::tables::table(0..40, 12), programs::tables::table(1000..2500, 15));
     let case = (tables, programs::random::program(), proptest::prelude::any::<[bool; 2]>());

@@ -726,7 +726,8 @@ mod tests {
         assert_eq!(settings.memory_limit_bytes(), 2 << 30);
         assert!(settings.set("storage.block_rows", "1000", SettingSource::Session).is_err());
         let error = settings.set("io.path", "staged", SettingSource::Session).unwrap_err();
-        let said = "io.path cannot be 'staged': it takes auto, buffered, direct; how bytes get to a GPU is gpu.path's to say";
+        let said =
+            "io.path cannot be 'staged': it takes auto, buffered, direct; how bytes get to a GPU is gpu.path's to say";
         assert_eq!(error.message(), said);
         assert_eq!(settings.gpu_path(), DevicePath::Auto);
         for (text, path) in

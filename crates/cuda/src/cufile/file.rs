@@ -132,7 +132,13 @@ impl CufileFile {
     ///
     /// # Safety
     /// Nobody uses these bytes of the buffer until the call returns.
-    pub(crate) unsafe fn read_part(&self, offset: u64, buffer: &DeviceBuf, at: usize, bytes: usize) -> io::Result<usize> {
+    pub(crate) unsafe fn read_part(
+        &self,
+        offset: u64,
+        buffer: &DeviceBuf,
+        at: usize,
+        bytes: usize,
+    ) -> io::Result<usize> {
         buffer.address_of(&(at..at + bytes));
         self.cufile.context().bind()?;
         let base = buffer.address() as *mut c_void;

@@ -81,7 +81,8 @@ impl Plan {
             let BlockPlace { low, high, validity, .. } = of.place;
             let file = Arc::as_ptr(&of.file).addr();
             let chunks = [low, high, validity].into_iter().enumerate();
-            let piece = move |(plane, chunk): (usize, Option<ChunkPlace>)| Some(Piece { file, chunk: chunk?, block, plane });
+            let piece =
+                move |(plane, chunk): (usize, Option<ChunkPlace>)| Some(Piece { file, chunk: chunk?, block, plane });
             chunks.filter_map(piece)
         };
         let mut pieces: Vec<Piece> = wanted.iter().enumerate().flat_map(pieces).collect();

@@ -75,7 +75,8 @@ impl Block {
         let (mut a, mut b, mut is_valid): (Values, Values, Values) = ([0; 1024], [0; 1024], [1; 1024]);
         let mut all = Vec::new();
         for vector in 0..self.place.rows.div_ceil(VECTOR_ROWS) {
-            let words = |plane: &'_ [u32], bits: u32| plane[vector * vector_words(bits)..][..vector_words(bits)].to_vec();
+            let words =
+                |plane: &'_ [u32], bits: u32| plane[vector * vector_words(bits)..][..vector_words(bits)].to_vec();
             unpack(self.place.bits[0], &words(low, self.place.bits[0]), &mut a);
             unpack(self.place.bits[1], &words(high, self.place.bits[1]), &mut b);
             if !valid.is_empty() && !self.place.is_code {
@@ -196,7 +197,17 @@ fn chunks_that_lie_together_are_one_read() {
     let chunk = |page: u64, bytes: usize| Some(ChunkPlace { offset: page * 4096, bytes, crc: 0 });
     let block = |file: &Arc<CufileFile>, low, high, validity| {
         let bounds = (0, 0);
-        let place = BlockPlace { rows: 1024, null_count: 0, base: 0, bits: [12, 0], is_code: false, validity, low, high, bounds };
+        let place = BlockPlace {
+            rows: 1024,
+            null_count: 0,
+            base: 0,
+            bits: [12, 0],
+            is_code: false,
+            validity,
+            low,
+            high,
+            bounds,
+        };
         Wanted { file: Arc::clone(file), place }
     };
     let wanted = [
@@ -218,7 +229,8 @@ fn chunks_that_lie_together_are_one_read() {
     let start = 1 << 20;
     for (of, landed) in wanted.iter().zip(&plan.blocks) {
         let planes = landed.planes(start);
-        for (chunk, at) in [(of.place.low, planes.low), (of.place.high, planes.high), (of.place.validity, planes.valid)] {
+        for (chunk, at) in [(of.place.low, planes.low), (of.place.high, planes.high), (of.place.validity, planes.valid)]
+        {
             let Some(chunk) = chunk else {
                 assert_eq!(at, 0);
                 continue;

@@ -37,10 +37,10 @@ use super::sinks::{Room, SinkMemory};
 use super::stream::StreamFacts;
 use super::table::{Rows, TableShape};
 use super::{Error, Result};
-use crate::direct::Direct;
-use crate::staging::{Shape, Stager};
 #[cfg(any(test, feature = "fake"))]
 use crate::Cufile;
+use crate::direct::Direct;
+use crate::staging::{Shape, Stager};
 use crate::{Context, Event, Nvrtc, Stream};
 
 /// Words of a status, before the steps'.

@@ -37,7 +37,8 @@ use super::codegen::SinkShape;
 use super::image::{Carried, ColumnImage, Outlook};
 use super::launch::{Code, ColumnReads, PipelineColumns, Reading, Reads, Sinks, morsel_bytes, vectors_of};
 use super::part::{
-    CodeMeaning, CodeWord, Memory, Part, bytes_of, bytes_of_table, code_words, is_read_as_stored, part_of, part_of_place,
+    CodeMeaning, CodeWord, Memory, Part, bytes_of, bytes_of_table, code_words, is_read_as_stored, part_of,
+    part_of_place,
 };
 use super::result::words_of;
 use super::run::{PipelineFacts, Run, STATUS_WORDS};
@@ -391,7 +392,13 @@ fn slots_of(stager: &Stager, passage: &Passage<'_>, shape: Shape, batches: &[Bat
     let slot = || -> Result<Slot> {
         let landing = (blocks > 0).then(|| Landing::new(passage, read_bytes, blocks)).transpose()?;
         let (before, after) = (Event::timed(stager.context())?, Event::timed(stager.context())?);
-        Ok(Slot { buffer: stager.device_buffer(shape.buffer_bytes())?, landing, before, after, draft: Mutex::default() })
+        Ok(Slot {
+            buffer: stager.device_buffer(shape.buffer_bytes())?,
+            landing,
+            before,
+            after,
+            draft: Mutex::default(),
+        })
     };
     let mut slots = Vec::with_capacity(shape.slots);
     for _ in 0..shape.slots.max(1) {
@@ -433,7 +440,8 @@ impl Streams<'_> {
         let Some(landing) = slot.landing.as_ref().filter(|_| !of.plan.blocks.is_empty()) else { return Ok(()) };
         copied.wait()?;
         let Some((number, _, why)) = landing.wrong(&of.plan) else { return Ok(()) };
-        let (number, column) = (of.straight[number].0 / self.streamed.len(), of.straight[number].0 % self.streamed.len());
+        let (number, column) =
+            (of.straight[number].0 / self.streamed.len(), of.straight[number].0 % self.streamed.len());
         let (morsel, column) = (self.morsels[of.morsels.start + number].0 as usize, self.streamed[column]);
         // The host says what is wrong with it.
         self.source.load(morsel, column)?;

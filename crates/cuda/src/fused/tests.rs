@@ -12,7 +12,7 @@ mod random;
 mod shapes;
 mod split;
 mod spread;
-mod straight;
 #[path = "../../tests/star/mod.rs"]
 mod star;
+mod straight;
 mod streamed;

@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use onehop_pipeline::{Source, StoredMeaning};
 use onehop_pipeline::backend::SegmentKey;
+use onehop_pipeline::{Source, StoredMeaning};
 use onehop_segment::{EncodingCode, Segment};
 
 use super::column::{Block, Column, Whose, bytes_of_block, bytes_of_segment};
@@ -90,7 +90,9 @@ struct Loads<'a> {
 /// A block of a piece, if it is read straight to the device, and what is added to its values.
 fn straight_of(piece: &Piece<'_>, block: usize, passage: &Passage<'_>) -> Result<Option<(Wanted, u64)>> {
     let stored = piece.source.stored_place(piece.morsels.start + block, piece.column);
-    let Some(stored) = stored.filter(|stored| is_read_as_stored(&stored.place, stored.meaning)) else { return Ok(None) };
+    let Some(stored) = stored.filter(|stored| is_read_as_stored(&stored.place, stored.meaning)) else {
+        return Ok(None);
+    };
     // What codes stand for is the source's to say.
     let bias = match stored.meaning {
         StoredMeaning::Biased(bias) => bias,
@@ -111,9 +113,7 @@ impl<'a> Loads<'a> {
                 let (of, bias) = straight_of(piece, block, passage)?.unzip();
                 let bias_of = |item: &Item| item.straight.as_ref().map(|(_, bias)| *bias);
                 match items.last_mut() {
-                    Some(last)
-                        if last.piece == number && last.bytes + bytes <= item_bytes && bias_of(last) == bias =>
-                    {
+                    Some(last) if last.piece == number && last.bytes + bytes <= item_bytes && bias_of(last) == bias => {
                         (last.blocks.end, last.bytes) = (block + 1, last.bytes + bytes);
                     }
                     _ => {

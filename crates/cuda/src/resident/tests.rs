@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringViewArray};
-use onehop_io::{Hop, Ledger, MemoryFile};
-use onehop_pipeline::backend::{Residence, SegmentKey, Stored};
+use onehop_io::{Hop, Ledger, LocalFile, MemoryFile, RequestedPath};
+use onehop_pipeline::backend::{DevicePath, Residence, SegmentKey, Stored, TakenPath};
 use onehop_pipeline::cpu::{self, Execution, ResultColumn, ResultValues};
 use onehop_pipeline::ir::{Aggregate, JoinKind, Pipeline, Probe, Program, Sink, Step};
 use onehop_pipeline::{CompareOp, Error as PipelineError, Expr, SegmentSource, Source};
@@ -25,6 +25,21 @@ const BLOCK_ROWS: usize = 1024;
 /// Numbers with NULLs, few texts that differ from segment to segment, doubles, the same number in every row, and texts of which
 /// none comes twice.
 fn segment(number: usize) -> Arc<Segment> {
+    let file = MemoryFile::new("t.seg", Vec::new());
+    written(number).finish(&file, &Ledger::default()).unwrap();
+    Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap())
+}
+
+/// The same in a file of a folder.
+fn segment_in(folder: &std::path::Path, number: usize) -> Arc<Segment> {
+    let path = folder.join(format!("{number}.seg"));
+    let file = LocalFile::create(&path, RequestedPath::Buffered).unwrap();
+    written(number).finish(&file, &Ledger::default()).unwrap();
+    let file = LocalFile::open(&path, RequestedPath::Buffered).unwrap();
+    Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap())
+}
+
+fn written(number: usize) -> SegmentWriter {
     let rows = || (0..BLOCKS * BLOCK_ROWS).map(move |row| number * 10_000 + row);
     let columns: [(&str, ArrayRef); 5] = [
         ("number", Arc::new(rows().map(|v| (v % 7 > 0).then_some(v as i64 * 3)).collect::<Int64Array>())),
@@ -36,9 +51,7 @@ fn segment(number: usize) -> Arc<Segment> {
     let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true))).unwrap();
     let mut writer = SegmentWriter::new(&batch.schema(), SegmentOptions { block_rows: BLOCK_ROWS }).unwrap();
     writer.append(&batch).unwrap();
-    let file = MemoryFile::new("t.seg", Vec::new());
-    writer.finish(&file, &Ledger::default()).unwrap();
-    Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap())
+    writer
 }
 
 struct Place {
@@ -444,4 +457,92 @@ fn blocks_are_loaded_from_where_they_lie() {
     let direct = place.executor.stager().direct_bytes();
     // Of the first block; the second is short.
     assert_eq!(direct, (24 + 29) * (1 << 16) / 8);
+}
+
+/// Columns that stay are read straight from their files, once, and what is wrong with a file is an error that names the block.
+#[test]
+fn columns_that_stay_come_straight_from_their_files() {
+    use std::os::unix::fs::FileExt as _;
+    let (machine, context) = Machine::start();
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let staging = Shape { batch_bytes: 16 << 10, slots: 3, threads: 2 };
+        let options = Options { threads: 64, wide_threads: 64, blocks: 1, many_rows: 0, staging, ..Options::default() };
+        let executor = Executor::new(&context, &fake::nvrtc(), None, options).with_cufile(&fake::open_cufile(&context));
+        let segments: Vec<Arc<Segment>> = (0..SEGMENTS).map(|number| segment_in(folder.path(), number)).collect();
+        let columns = Columns::default();
+        let place = Place { executor, segments, columns, assembled: Assembled::default() };
+        let stored = place.stored(|_, _| true);
+        // Nothing is in memory, so that all of it has to be read.
+        let types = [ColumnType::Int64, ColumnType::Varchar, ColumnType::Float64, ColumnType::Int64];
+        let typed: Vec<_> = types.into_iter().enumerate().map(|(at, ty)| (at, ty, true)).collect();
+        let cache = Arc::new(BlockCache::new(0));
+        let source: Arc<dyn Source> =
+            Arc::new(SegmentSource::new("t", Arc::clone(&stored.blocks), &typed, cache, Arc::default(), 0).unwrap());
+        let [number, text, double, same] = [0, 1, 2, 3].map(Expr::Register);
+        let aggregates = vec![
+            Aggregate::CountRows,
+            Aggregate::Count(number.clone()),
+            Aggregate::Sum(number),
+            Aggregate::Max(double),
+            Aggregate::Sum(same),
+        ];
+        let sink = Sink::Aggregate { keys: vec![text], aggregates };
+        let pipeline = Pipeline { source: 0, columns: vec![0, 1, 2, 3], steps: Vec::new(), sink };
+        let program = Program { pipelines: vec![pipeline] };
+        let mut execution = Execution::new(program, vec![Arc::clone(&source)], 1 << 30).unwrap();
+        let expected = rows_of(&cpu::run(&mut execution, 1).unwrap());
+        let run = |path: DevicePath| {
+            let ledger = Arc::new(Ledger::default());
+            let sources = vec![(Arc::clone(&source), Some(&stored), Arc::clone(&ledger))];
+            let limit = (1 << 30, Residence::Auto);
+            let images =
+                ResidentImages::new(&place.executor, &place.columns, &place.assembled, limit, sources).by(path);
+            let answer = place.executor.run(&execution, &images, &AtomicBool::new(false));
+            (answer.map(|answer| rows_of(&answer.chunks)), images.bytes(0), images.brought(0), ledger.snapshot())
+        };
+        // A bit in the file, while nothing is there.
+        let chunk = place.segments[1].block_place(0, 2).unwrap().low.unwrap();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(folder.path().join("1.seg")).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, chunk.offset + 100).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], chunk.offset + 100).unwrap();
+        let error = run(DevicePath::Cufile).0.unwrap_err().to_string();
+        assert!(["checksum", "1.seg", "number", "2"].iter().all(|word| error.contains(word)), "{error}");
+        file.write_all_at(&byte, chunk.offset + 100).unwrap();
+        // Errors of cuFile, and after them as if nothing had been.
+        for at in [0, 3, 7] {
+            machine.set_faults(&[Fault { call: Call::Transfer, at, lasts: false, answer: Fails::System(libc::EIO) }]);
+            let error = run(DevicePath::Cufile).0.unwrap_err();
+            assert!(matches!(error, Error::Device { .. }), "{error}");
+        }
+        machine.set_faults(&[]);
+        let (rows, bytes, brought, counted) = run(DevicePath::Cufile);
+        assert_eq!(rows.unwrap(), expected);
+        let brought = brought.unwrap();
+        assert_eq!(brought.path, TakenPath::Compat);
+        let needed: u64 = place
+            .segments
+            .iter()
+            .map(|segment| [0, 1, 3].map(|column| segment.all_stored_bytes(column)).iter().sum::<u64>())
+            .sum();
+        assert!(brought.bytes >= needed && bytes.moved > brought.bytes, "{brought:?}, {bytes:?}, {needed}");
+        assert_eq!(counted.hop(Hop::HostToDevice), bytes.moved);
+        assert_eq!(counted.hop(Hop::StorageToHost), brought.bytes);
+        assert_eq!(counted.needed_bytes, needed);
+        // They are there now.
+        let (rows, bytes, brought, _) = run(DevicePath::Cufile);
+        assert_eq!(rows.unwrap(), expected);
+        assert!(bytes.moved == 0 && bytes.resident > 0 && brought.is_none(), "{bytes:?}");
+        // The same values as by the host.
+        let by_host = Place { columns: Columns::default(), assembled: Assembled::default(), ..place };
+        let sources = vec![(Arc::clone(&source), Some(&stored), Arc::default())];
+        let limit = (1 << 30, Residence::Auto);
+        let images = ResidentImages::new(&by_host.executor, &by_host.columns, &by_host.assembled, limit, sources);
+        let answer = by_host.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
+        assert_eq!(rows_of(&answer.chunks), expected);
+        assert!(images.brought(0).is_none());
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+    assert!(machine.living().is_empty(), "{:?}", machine.living());
 }

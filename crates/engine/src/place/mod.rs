@@ -283,7 +283,8 @@ pub(crate) fn place(placing: &Placing, execution: &Execution, read: Read, thread
         Err(why) => return Placement::refused(why),
     };
     let sites = with_node(sites, &stored, placing.known.storage_node());
-    let hints = Arc::new(Hints { stored, memory: placing.memory, residence: placing.residence, path: placing.path, sites });
+    let hints =
+        Arc::new(Hints { stored, memory: placing.memory, residence: placing.residence, path: placing.path, sites });
     let mut refused: Option<(&Arc<dyn Backend>, String)> = None;
     let mut best: Option<Candidate> = None;
     let mut takers: Vec<Arc<dyn Backend>> = Vec::new();

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onehop_engine::backend::{
-    Backend, Compiled, Control, DeviceRan, Devices, Estimate, Hints, Loaded, MemoryLimit, Prepared, Rates, Refusal,
-    DevicePath, Residency, Resident, SegmentKey, Stored, Take,
+    Backend, Compiled, Control, DevicePath, DeviceRan, Devices, Estimate, Hints, Loaded, MemoryLimit, Prepared, Rates,
+    Refusal, Residency, Resident, SegmentKey, Stored, Take,
 };
 use onehop_io::Hop;
 use onehop_pipeline::cpu::{Answer, Execution, Worker};
@@ -280,7 +280,13 @@ impl Ready {
 }
 
 impl Residency for Fake {
-    fn load(&self, _: &Arc<dyn Source>, stored: &Stored, (limit, _): (MemoryLimit, DevicePath), control: &Control<'_>) -> Result<Loaded> {
+    fn load(
+        &self,
+        _: &Arc<dyn Source>,
+        stored: &Stored,
+        (limit, _): (MemoryLimit, DevicePath),
+        control: &Control<'_>,
+    ) -> Result<Loaded> {
         if let Fault::IsFull = self.does() {
             let available = limit.bytes_of(100) as usize;
             return Err(Error::Memory { what: "a column".into(), needed: 1000, available });

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use onehop_io::{Hop, Ledger};
 use onehop_pipeline::backend::{
-    Backend, Control, DevicePath, DeviceRan, Devices, Hints, MemoryLimit, Prepared, Rates, Refusal, Residency, ShareRan, Stored,
+    Backend, Control, DevicePath, DeviceRan, Devices, Hints, MemoryLimit, Prepared, Rates, Refusal, Residency,
+    ShareRan, Stored,
 };
 use onehop_pipeline::cpu::Execution;
 use onehop_pipeline::ir::{Aggregate, Pipeline, Program, Sink};

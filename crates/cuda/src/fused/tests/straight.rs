@@ -21,11 +21,11 @@ use super::programs::tables::Where;
 use super::random::{compare_at, number};
 use super::shapes::{options, r, rows_of};
 use super::streamed::{in_small_batches, less, one, sums};
+use crate::Cufile;
 use crate::fake::{self, Answer as Fails, Call, Fault, Machine, Order};
 use crate::fused::image::{Carried, ColumnImage, Outlook};
 use crate::fused::part::{CodeMeaning, Memory, form, part_of, part_of_place};
 use crate::fused::{Answer, Error, Executor, Images, Options, Result};
-use crate::Cufile;
 
 /// All columns are streamed by a way, and nobody reads anything to foresee what they are.
 #[derive(Debug)]
@@ -92,11 +92,14 @@ fn batch(from: usize) -> RecordBatch {
         ("codes", ints(&|row| Some([3, 1 << 20, -5_000_000_000, 1 << 33, 77][row as usize % 5]))),
         ("nulls", ints(&|row| (row % 7 > 0).then_some(row * 31 % 1000))),
         ("steps", ints(&|row| Some(row % 3 * 1_000_000_000))),
-        ("blocks", ints(&|row| match row as usize % ROWS / BLOCK_ROWS {
-            0 => None,
-            1 => Some(42),
-            _ => (row % 5 > 0).then_some(row % 9),
-        })),
+        (
+            "blocks",
+            ints(&|row| match row as usize % ROWS / BLOCK_ROWS {
+                0 => None,
+                1 => Some(42),
+                _ => (row % 5 > 0).then_some(row % 9),
+            }),
+        ),
         ("text", Arc::new(rows().map(|row| Some(format!("text {}", row % 6))).collect::<StringViewArray>())),
         ("flag", Arc::new(rows().map(|row| (row % 11 > 0).then_some(row % 3 == 0)).collect::<BooleanArray>())),
         ("double", Arc::new(rows().map(|row| Some(row as f64 / 8.0)).collect::<Float64Array>())),
@@ -158,13 +161,12 @@ fn path_of(folder: &Path, number: usize) -> PathBuf {
 
 /// Every column is read by it.
 fn program() -> Program {
-    let aggregates =
-        [0, 1, 2, 3, 4, 5].map(|column| Aggregate::Sum(r(column))).into_iter().chain([
-            Aggregate::Max(r(8)),
-            Aggregate::Count(r(7)),
-            Aggregate::Count(r(5)),
-            Aggregate::CountRows,
-        ]);
+    let aggregates = [0, 1, 2, 3, 4, 5].map(|column| Aggregate::Sum(r(column))).into_iter().chain([
+        Aggregate::Max(r(8)),
+        Aggregate::Count(r(7)),
+        Aggregate::Count(r(5)),
+        Aggregate::CountRows,
+    ]);
     one(9, vec![less(0, 4900)], Sink::Aggregate { keys: vec![r(TEXT), r(7)], aggregates: aggregates.collect() })
 }
 
@@ -304,7 +306,9 @@ fn a_flipped_bit_in_any_chunk_is_an_error_that_names_the_block() {
         let cufile = fake::open_cufile(&context);
         let executor = executor(&context, &cufile, in_small_batches(2));
         let mut kinds = std::collections::BTreeSet::new();
-        for (segment, column, block) in [(0, PACKED, 0), (1, PACKED, 3), (0, WIDE, 1), (1, CODES, 2), (0, NULLS, 2), (1, TEXT, 1)] {
+        for (segment, column, block) in
+            [(0, PACKED, 0), (1, PACKED, 3), (0, WIDE, 1), (1, CODES, 2), (0, NULLS, 2), (1, TEXT, 1)]
+        {
             let of = &files.segments[segment];
             for (kind, chunk) in chunks(of, column, block) {
                 kinds.insert(kind);
@@ -317,7 +321,9 @@ fn a_flipped_bit_in_any_chunk_is_an_error_that_names_the_block() {
                     file.write_all_at(&[byte[0] ^ 0x10], chunk.offset + at).unwrap();
                     let outcome = run(&executor, &files, &program, &By::new(DevicePath::Cufile));
                     file.write_all_at(&byte, chunk.offset + at).unwrap();
-                    let Err(Error::Pipeline(error)) = &outcome else { panic!("{kind} of column {column}: {outcome:?}") };
+                    let Err(Error::Pipeline(error)) = &outcome else {
+                        panic!("{kind} of column {column}: {outcome:?}")
+                    };
                     let (said, name) = (error.to_string(), &of.column(column).name);
                     assert!(said.contains("do not match their checksum") && said.contains(name), "{said}");
                     assert!(said.contains(&format!("{segment}.seg")) && said.contains(&block.to_string()), "{said}");
@@ -407,11 +413,9 @@ fn whatever_fails_on_the_way_is_an_error_of_the_device() {
         let transfers = machine.calls(Call::Transfer);
         assert!(transfers > 20, "{transfers}");
         for at in (0..transfers).step_by(3) {
-            for (answer, said) in [
-                (Fails::System(libc::EIO), "Input/output error"),
-                (Fails::Code(5011), "5011"),
-                (Fails::End, "cut off"),
-            ] {
+            for (answer, said) in
+                [(Fails::System(libc::EIO), "Input/output error"), (Fails::Code(5011), "5011"), (Fails::End, "cut off")]
+            {
                 machine.set_faults(&[Fault { call: Call::Transfer, at, lasts: false, answer }]);
                 let error = run().unwrap_err();
                 assert!(matches!(&error, Error::Device { .. }) && error.to_string().contains(said), "{error}");
