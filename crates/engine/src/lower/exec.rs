@@ -702,6 +702,7 @@ impl Run {
             ahead: stage.ahead(),
             passes: 1,
             device: None,
+            brought: None,
             shares: Vec::new(),
         };
         Ok((workers, done))
