@@ -299,7 +299,7 @@ mod tests {
         assert!(swapped.as_ptr() != all.values().inner().as_ptr() && swapped.len() == 800);
         assert_eq!(swapped.typed_data::<i64>()[..2], [50, 51]);
         assert_eq!(together(&chunks(vec![all.slice(7, 3)])).unwrap().typed_data::<i64>(), [7, 8, 9]);
-        assert!(together(&[]).unwrap().as_ptr() as usize % 8 == 0);
+        assert!((together(&[]).unwrap().as_ptr() as usize).is_multiple_of(8));
     }
 
     #[test]
