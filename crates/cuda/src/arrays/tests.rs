@@ -82,8 +82,8 @@ fn shapes<T: ArrowPrimitiveType>(of: impl Fn(i128) -> T::Native, wide: [i128; 2]
         &|row| Some(spread(row)),
         // Few values far from each other.
         &|row| Some([wide[0], wide[1], 0, 7][row as usize % 4]),
-        &|row| (row % 5 > 0).then(|| row % 90),
-        &|row| (row > BLOCK_ROWS as i128).then(|| row % 3),
+        &|row| (row % 5 > 0).then_some(row % 90),
+        &|row| (row > BLOCK_ROWS as i128).then_some(row % 3),
     ];
     let array = |shape: &&dyn Fn(i128) -> Option<i128>| -> ArrayRef {
         Arc::new((0..rows).map(|row| shape(row).map(&of)).collect::<PrimitiveArray<T>>())
