@@ -37,9 +37,11 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use onehop_engine::backend::Devices;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Does what was typed, the command's name first, and says how that ended: the exit code.
 pub fn command(words: impl IntoIterator<Item = OsString>) -> u8 {
+    raise_open_files();
     let exit = match args::parse(words) {
         Ok(args) => run::run(args),
         Err(exit) => exit,
@@ -47,6 +49,14 @@ pub fn command(words: impl IntoIterator<Item = OsString>) -> u8 {
     // What cannot be written now was reported when it was written, or is nobody's any more.
     let _ = std::io::stdout().flush();
     exit as u8
+}
+
+/// Lets this process have as many open files as the system allows it: a table of billions of rows has hundreds of segments, each of
+/// which is a file or two (and one more of cuFile's), and a server has a socket for every client.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where that is refused it stays as it was, and whoever opens one file too many says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Ends the process as it is, without exit handlers: those of a GPU's driver may never return beside a thread that is in the driver, and

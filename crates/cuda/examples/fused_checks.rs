@@ -207,8 +207,9 @@ fn checks(words: &Words) -> Result<usize, String> {
             Executor::new(&context, &nvrtc, None, options)
         })
         .into();
+    let folder = words.files.as_ref().map(tempfile::tempdir_in).transpose().map_err(|e| e.to_string())?;
     let by_cufile = Arc::new(AtomicU64::new(0));
-    let images: Box<dyn Images> = match (words.stream, &words.files) {
+    let images: Box<dyn Images> = match (words.stream, &folder) {
         (_, Some(_)) => Box::new(ByCufile(Arc::clone(&by_cufile))),
         (Some(_), None) => Box::new(Streamed),
         (None, None) => Box::new(Uploads::new(&context)),
@@ -222,8 +223,8 @@ fn checks(words: &Words) -> Result<usize, String> {
         let sources: Vec<Arc<dyn Source>> = tables
             .iter()
             .zip(in_memory)
-            .map(|(table, in_memory)| match &words.files {
-                Some(folder) if !in_memory => table.stored_at(Where::Files(folder)).0,
+            .map(|(table, in_memory)| match &folder {
+                Some(folder) if !in_memory => table.stored_at(Where::Files(folder.path())).0,
                 _ => table.source(in_memory),
             })
             .collect();
@@ -275,7 +276,7 @@ fn checks(words: &Words) -> Result<usize, String> {
     }
     println!("programs {passed} passed ({failing} of them fail as they should), {wrong} failed");
     println!("refused  {refused:?}");
-    if words.files.is_some() {
+    if folder.is_some() {
         let bytes = by_cufile.load(Relaxed);
         println!("cufile   {bytes} bytes read straight to the device");
         // What was meant to be checked was not.

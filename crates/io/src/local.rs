@@ -117,6 +117,13 @@ impl LocalFile {
         Some(Arc::new(Self::of(file, self.name.clone(), Path::Buffered)))
     }
 
+    /// Whether a name still leads to it, so that those who open files by their names can have it. One whose state the system
+    /// does not tell has none.
+    pub fn has_name(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        self.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
+    }
+
     /// How many bytes of a range, in whole pages, the page cache has; `None` where the system does not say.
     pub fn page_cache_has(&self, offset: u64, bytes: usize) -> Option<u64> {
         /// Of `cachestat(2)`, which has the same number on all machines.

@@ -165,13 +165,24 @@ impl Direct {
             return known.clone();
         }
         files.of.retain(|segment, _| !segment.is_gone());
-        let known = files.registered(cufile, segment);
+        let mut known = files.registered(cufile, segment);
+        if matches!(known, Known::Refused(_)) && files.forget_idle() {
+            // It may have been one file too many.
+            known = files.registered(cufile, segment);
+        }
         files.of.insert(key, known.clone());
         known
     }
 }
 
 impl Files {
+    /// Forgets files that no run reads now, each of which takes descriptors; whether there were any.
+    fn forget_idle(&mut self) -> bool {
+        let before = self.of.len();
+        self.of.retain(|_, known| !matches!(known, Known::Open(file, _) if Arc::strong_count(file) == 1));
+        self.of.len() < before
+    }
+
     fn registered(&mut self, cufile: &Arc<Cufile>, segment: &Arc<Segment>) -> Known {
         let local = |requested| segment.file_by(requested).ok().and_then(ReadAt::as_local);
         let (file, is_past): (Arc<LocalFile>, IsPast) = match local(RequestedPath::HostDirect) {
@@ -181,6 +192,11 @@ impl Files {
                 None => return Known::Elsewhere(format!("{} is no file of this machine", segment.file().name())),
             },
         };
+        if !file.has_name() {
+            // A query over rows that a commit has replaced reads them all the same.
+            let name = segment.file().name();
+            return Known::Elsewhere(format!("{name} was removed meanwhile, and cuFile opens files by their names"));
+        }
         let device = CufileFile::device_number(&file);
         let known = device.and_then(|device| self.verdicts.get(&device)).filter(|_| is_past == IsPast::Yes);
         let opened = match known {

@@ -130,6 +130,15 @@ pub fn api() -> cu::Api {
             // CU_FILE_INVALID_FILE_OPEN_FLAG, as cuFile 1.15 has it.
             return cu::Status { code: 5019, cuda: 0 };
         }
+        if let Some(Answer::Code(code)) = current().fault(Call::Open) {
+            return cu::Status { code, cuda: 0 };
+        }
+        // SAFETY: all zero is a value of it, and the call writes one structure.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        if unsafe { libc::fstat(fd, &raw mut stat) } != 0 || stat.st_nlink == 0 {
+            // CU_FILE_GETNEWFD_FAILED: it opens the file once more, by its name.
+            return cu::Status { code: 5031, cuda: 0 };
+        }
         current().born("a file", fd as usize);
         unsafe { *out = (fd as usize + 1) as *mut c_void };
         FINE

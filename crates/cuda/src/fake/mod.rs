@@ -60,9 +60,11 @@ pub enum Call {
     Pin,
     /// `cuMemHostRegister`.
     Register,
+    /// `cuFileHandleRegister`.
+    Open,
 }
 
-const CALLS: usize = Call::Register as usize + 1;
+const CALLS: usize = Call::Open as usize + 1;
 
 /// What a call gives that was made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -103,7 +103,7 @@ fn makes(way: Way, call: Call) -> bool {
         Call::Start => way == Way::CufileAsync,
         Call::Copy | Call::Wait => !way.is_cufile(),
         Call::Record | Call::Query => way == Way::CufileAsync || !way.is_cufile(),
-        Call::Synchronize | Call::Allocate | Call::Pin | Call::Register => false,
+        Call::Synchronize | Call::Allocate | Call::Pin | Call::Register | Call::Open => false,
     }
 }
 

@@ -207,7 +207,7 @@ fn stored(
 #[derive(Clone, Copy, Debug)]
 pub enum Where<'a> {
     Memory,
-    /// In files of a folder, which have no names any more when they are there, and are read whenever they are needed.
+    /// In files of a folder, which are read whenever they are needed, and stay until the folder goes.
     Files(&'a Path),
 }
 
@@ -218,10 +218,9 @@ impl Where<'_> {
             writer.finish(&file, ledger).unwrap();
             return Segment::open(Arc::new(file), ledger).unwrap();
         };
-        let path = folder.join("t.seg");
+        let path = folder.join(format!("{}.seg", std::fs::read_dir(folder).unwrap().count()));
         writer.finish(&LocalFile::create(&path, RequestedPath::Buffered).unwrap(), ledger).unwrap();
         let file = LocalFile::open(&path, RequestedPath::Buffered).unwrap();
-        std::fs::remove_file(&path).unwrap();
         Segment::open(Arc::new(file), ledger).unwrap()
     }
 }

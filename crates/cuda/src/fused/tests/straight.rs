@@ -528,3 +528,49 @@ fn paths_are_what_cufile_has_counted() {
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
     assert!(machine.living().is_empty(), "{:?}", machine.living());
 }
+
+/// A commit may replace what a query still reads.
+#[test]
+fn a_removed_file_is_read_by_the_host_but_for_who_insists() {
+    let (machine, context) = Machine::start();
+    let files = Files::new();
+    let program = program();
+    let expected = expected(&files, &program);
+    fs::remove_file(path_of(files.folder.path(), 0)).unwrap();
+    {
+        let executor = executor(&context, &fake::open_cufile(&context), options());
+        let images = By::new(DevicePath::Cufile);
+        assert_eq!(rows_of(&run(&executor, &files, &program, &images).unwrap().chunks), expected);
+        let carried = images.carried();
+        assert!(carried.read_bytes > 0 && carried.read_bytes < carried.needed_bytes, "{carried:?}");
+        let error = run(&executor, &files, &program, &By::new(DevicePath::Direct)).unwrap_err().to_string();
+        assert!(error.contains("0.seg was removed") || error.contains("cuFile is not direct here"), "{error}");
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+    assert!(machine.living().is_empty(), "{:?}", machine.living());
+}
+
+/// Each file takes descriptors: those that nobody reads make room.
+#[test]
+fn where_no_more_files_can_be_open_idle_ones_are_closed() {
+    let (machine, context) = Machine::start();
+    let (idle, files) = (Files::new(), Files::new());
+    let program = program();
+    let expected = expected(&files, &program);
+    let full = |lasts| Fault { call: Call::Open, at: 0, lasts, answer: Fails::Code(5031) };
+    {
+        let executor = executor(&context, &fake::open_cufile(&context), options());
+        run(&executor, &idle, &program, &By::new(DevicePath::Cufile)).unwrap();
+        let open = || machine.living().iter().filter(|what| **what == "a file").count();
+        assert_eq!(open(), 2);
+        machine.set_faults(&[full(false)]);
+        let answer = run(&executor, &files, &program, &By::new(DevicePath::Cufile)).unwrap();
+        assert_eq!((rows_of(&answer.chunks), open()), (expected, 2));
+        machine.set_faults(&[full(true)]);
+        let error = run(&executor, &Files::new(), &program, &By::new(DevicePath::Cufile)).unwrap_err().to_string();
+        assert!(error.contains("gpu.path = 'cufile'") && error.contains("descriptor"), "{error}");
+        machine.set_faults(&[]);
+    }
+    assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+    assert!(machine.living().is_empty(), "{:?}", machine.living());
+}
