@@ -26,7 +26,8 @@ class Arrays(Mapping[str, Array]):
     """Arrays by the names of their columns.
 
     Each is an `Array`: an address, a type and a length, which libraries take by ``__dlpack__``, ``__array_interface__``
-    (in host memory) or ``__cuda_array_interface__`` (on a GPU). Nothing is to be written to them.
+    (in host memory) or ``__cuda_array_interface__`` (on a GPU). All of them together are a table for what takes Arrow's C
+    device interface, such as cuDF and PyArrow. Nothing is to be written to them.
     """
 
     def __init__(self, arrays: list[tuple[str, Array]]) -> None:
@@ -53,6 +54,14 @@ class Arrays(Mapping[str, Array]):
     def torch(self) -> dict[str, Any]:
         """As PyTorch tensors, where they are."""
         return {name: to_torch(array) for name, array in self.items()}
+
+    def __arrow_c_device_array__(
+        self, requested_schema: object | None = None, **options: Any
+    ) -> tuple[object, object]:
+        """The columns as an array of structures, where they are."""
+        # It is what it is, as the interface allows.
+        del requested_schema
+        return _onehop.arrow_c_device_array(list(self._arrays.items()), options)
 
     def __repr__(self) -> str:
         return f"<onehop.Arrays: {', '.join(f'{name} {array!r}' for name, array in self.items())}>"

@@ -1,4 +1,5 @@
-//! Arrays as Python's libraries take them: DLPack, NumPy's array interface in host memory, CUDA's array interface on a device.
+//! Arrays as Python's libraries take them: DLPack, Arrow's C device interface, NumPy's array interface in host memory, CUDA's on a
+//! device.
 //!
 //! An object of these keeps its memory, and so does whatever a library has made of it. What is on a device is whole before its
 //! address is told, so that no stream has to wait for another. Nothing is to be written there: other arrays may be of the same
@@ -11,8 +12,9 @@ use onehop_engine::arrays::{Array as EngineArray, Arrays, Layout, Memory, Nulls,
 use onehop_engine::arrow::buffer::Buffer;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
+use crate::device;
 use crate::dlpack::{self, Ownership, Protocol};
 use crate::process::OfProcess;
 
@@ -92,6 +94,11 @@ pub fn wanted(columns: Vec<String>, device: Option<&str>, nulls: &str, matrix: b
 }
 
 impl Array {
+    /// Its memory, for others to keep.
+    pub fn shared(&self) -> &Arc<OfProcess<EngineArray>> {
+        &self.array
+    }
+
     fn of(&self, py: Python<'_>) -> PyResult<&EngineArray> {
         self.array.get(py)
     }
@@ -201,6 +208,18 @@ impl Array {
             )),
             (false, _) => dlpack::capsule(py, &self.array, protocol, Ownership::Shared),
         }
+    }
+
+    /// As a column of Arrow's C device interface, which has no name. Other options than the schema are for versions to come.
+    #[pyo3(signature = (requested_schema=None, **options))]
+    fn __arrow_c_device_array__<'py>(
+        slf: PyRef<'py, Self>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyAny>)> {
+        // It is what it is, as the interface allows.
+        let _ = requested_schema;
+        device::column(slf.py(), &slf, options)
     }
 
     /// Of host memory alone.

@@ -10,6 +10,7 @@ mod array;
 mod command;
 mod connection;
 mod dense;
+mod device;
 mod dlpack;
 mod error;
 mod exit;
@@ -35,6 +36,8 @@ mod _onehop {
     use super::connection::Connection;
     #[pymodule_export]
     use super::dense::Array;
+    #[pymodule_export]
+    use super::device::arrow_c_device_array;
     #[pymodule_export]
     use super::exit::{finish, forked};
     #[pymodule_export]

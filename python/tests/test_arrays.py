@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy
 import pandas
+import pyarrow
 import pytest
 
 import onehop
@@ -331,6 +332,38 @@ def test_a_capsule_that_nobody_takes_is_freed(stored: onehop.Connection) -> None
     assert numpy.array_equal(Taken(capsule, (1, 0)).values(), expected()["x"])
 
 
+def test_arrow_takes_columns_where_they_are(stored: onehop.Connection) -> None:
+    arrays = stored.table("t").arrays("x", "z", "small")
+    batch = pyarrow.record_batch(arrays)
+    assert batch.schema.names == ["x", "z", "small"] and batch.schema.types == [pyarrow.int64(), pyarrow.float64(), pyarrow.int16()]
+    for name in batch.schema.names:
+        column = batch.column(name)
+        assert column.buffers()[1].address == arrays[name].ptr and column.buffers()[0] is None
+        assert numpy.array_equal(column.to_numpy(), expected()[name])
+    alone = pyarrow.array(arrays["z"])
+    assert alone.buffers()[1].address == arrays["z"].ptr
+    # A column that was moved out of the table keeps its memory, and nothing else does.
+    kept = batch.column("x")
+    del arrays, batch, alone
+    gc.collect()
+    assert numpy.array_equal(kept.to_numpy(), expected()["x"])
+
+
+def test_what_arrow_has_not_is_said(stored: onehop.Connection) -> None:
+    table = stored.table("t")
+    with pytest.raises(BufferError, match="CAST"):
+        table.arrays("x", "even").__arrow_c_device_array__()
+    with pytest.raises(BufferError, match="two dimensions"):
+        table.matrix("x", "y").__arrow_c_device_array__()
+    with pytest.raises(NotImplementedError, match="sooner"):
+        table.arrays("x").__arrow_c_device_array__(None, sooner=True)
+    apart = onehop.Arrays([("a", table.arrays("x")["x"]), ("b", stored.sql("SELECT 1 AS one").arrays()["one"])])
+    with pytest.raises(BufferError, match="not of one table"):
+        apart.__arrow_c_device_array__()
+    for _ in range(1000):
+        table.arrays("x").__arrow_c_device_array__(None, later=None)
+
+
 # ---- on a GPU that is none ------------------------------------------------------------------------------------------------
 
 
@@ -377,6 +410,58 @@ def test_capsules_of_a_gpu(gpu: onehop.Connection, version: tuple[int, int] | No
     gpu.close()
     gc.collect()
     assert numpy.array_equal(taken.values(), numpy.stack([expected()["y"], expected()["x"]], axis=1))
+
+
+class ArrowArray(ctypes.Structure):
+    """As Arrow's C data interface has it."""
+
+
+ArrowArray._fields_ = [
+    *[(name, ctypes.c_int64) for name in ("length", "null_count", "offset", "n_buffers", "n_children")],
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(ArrowArray))),
+    ("dictionary", ctypes.c_void_p),
+    ("release", ctypes.CFUNCTYPE(None, ctypes.POINTER(ArrowArray))),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+class ArrowDeviceArray(ctypes.Structure):
+    """As Arrow's C device data interface has it."""
+
+    _fields_ = [
+        ("array", ArrowArray),
+        ("device_id", ctypes.c_int64),
+        ("device_type", ctypes.c_int32),
+        ("sync_event", ctypes.c_void_p),
+        ("reserved", ctypes.c_int64 * 3),
+    ]
+
+
+def test_arrow_has_the_address_on_a_gpu(gpu: onehop.Connection) -> None:
+    arrays = gpu.table("t").arrays("x", "small")
+    places = {name: array.ptr for name, array in arrays.items()}
+    _, capsule = arrays.__arrow_c_device_array__()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    device = ArrowDeviceArray.from_address(pointer(capsule, b"arrow_device_array"))
+    assert (device.device_type, device.device_id, device.sync_event) == (2, 0, None)
+    assert (device.array.length, device.array.null_count, device.array.n_buffers, device.array.n_children) == (ROWS, 0, 1, 2)
+    children = [device.array.children[n].contents for n in range(2)]
+    assert [child.buffers[1] for child in children] == list(places.values())
+    # One child is moved out, as the interface allows, and the rest released: it lives on.
+    moved = ArrowArray()
+    ctypes.memmove(ctypes.byref(moved), ctypes.byref(children[1]), ctypes.sizeof(ArrowArray))
+    offset = ArrowArray.release.offset
+    ctypes.c_void_p.from_address(ctypes.addressof(children[1]) + offset).value = None
+    device.array.release(ctypes.byref(device.array))
+    assert not device.array.release
+    del arrays, capsule
+    gpu.sql("DROP TABLE t")
+    gc.collect()
+    assert numpy.array_equal(at(moved.buffers[1], "int16", (ROWS,), (1,)), expected()["small"])
+    moved.release(ctypes.byref(moved))
+    assert not moved.release
 
 
 def test_changes_give_other_arrays_and_leave_those_that_are_held(gpu: onehop.Connection) -> None:
