@@ -3,9 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use onehop_cuda::CudaDevices;
 use onehop_engine::backend::Devices;
 use onehop_engine::{Database, DatabaseOptions, Result, Session, workers};
+use pyo3::prelude::*;
 use tokio::runtime::{Handle, Runtime};
+
+use crate::functions;
 
 /// A database with its threads.
 pub struct Home {
@@ -23,6 +27,10 @@ impl Home {
             None => Database::memory(options)?,
         };
         let devices = devices();
+        if let Some(words) = Python::attach(functions::program) {
+            devices.set_helper(words);
+        }
+        let devices: Arc<dyn Devices> = devices;
         database.register_devices(Arc::clone(&devices));
         let workers = Workers::start(threads(&database.session()?))?;
         Ok(Self { database, devices, workers })
@@ -45,14 +53,14 @@ impl Home {
 }
 
 #[cfg(not(feature = "fake"))]
-fn devices() -> Arc<dyn Devices> {
+fn devices() -> Arc<CudaDevices> {
     onehop::devices()
 }
 
 /// A GPU that is none, for tests that ask for one by `ONEHOP_TEST_DEVICE=fake`: no library that is handed out has it.
 #[cfg(feature = "fake")]
-fn devices() -> Arc<dyn Devices> {
-    use onehop_cuda::{CudaDevices, fake, fused::Options};
+fn devices() -> Arc<CudaDevices> {
+    use onehop_cuda::{fake, fused::Options};
     match std::env::var("ONEHOP_TEST_DEVICE").as_deref() {
         Ok("fake") => {
             let options = Options { threads: 64, wide_threads: 64, blocks: 2, ..Options::default() };

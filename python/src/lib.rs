@@ -14,6 +14,7 @@ mod device;
 mod dlpack;
 mod error;
 mod exit;
+mod functions;
 mod home;
 mod params;
 mod process;
@@ -40,6 +41,8 @@ mod _onehop {
     use super::device::arrow_c_device_array;
     #[pymodule_export]
     use super::exit::{finish, forked};
+    #[pymodule_export]
+    use super::functions::run_functions;
     #[pymodule_export]
     use super::rows::Rows;
     #[pymodule_export]

@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use onehop_cuda::Ending;
+use onehop_cuda::{CudaDevices, Ending};
 use onehop_engine::Database;
 use onehop_engine::backend::Devices;
 
@@ -17,13 +17,17 @@ use crate::exit::Stop;
 
 /// Lets a database's queries run on this machine's GPUs.
 pub fn register(database: &Database) -> Arc<dyn Devices> {
-    let devices: Arc<dyn Devices> = onehop_cuda::devices(kernels(), Ending::AtOnce);
+    let devices = onehop_cuda::devices(kernels(), Ending::AtOnce);
+    if let Ok(program) = std::env::current_exe() {
+        devices.set_helper(vec![program.into(), "run-functions".into()]);
+    }
+    let devices: Arc<dyn Devices> = devices;
     database.register_devices(Arc::clone(&devices));
     devices
 }
 
 /// This machine's GPUs, for processes that are not a command.
-pub fn devices() -> Arc<dyn Devices> {
+pub fn devices() -> Arc<CudaDevices> {
     onehop_cuda::devices(kernels(), Ending::WithHandlers)
 }
 

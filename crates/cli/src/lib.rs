@@ -12,6 +12,7 @@ mod exit;
 mod explain;
 mod footer;
 mod format;
+pub mod functions;
 mod gpu;
 mod interrupt;
 mod lab;
@@ -36,7 +37,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use onehop_engine::backend::Devices;
+use onehop_cuda::CudaDevices;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Does what was typed, the command's name first, and says how that ended: the exit code.
@@ -67,6 +68,6 @@ pub fn leave(code: u8) -> ! {
 }
 
 /// The GPUs of this machine, which are looked for when a query is worth one.
-pub fn devices() -> Arc<dyn Devices> {
+pub fn devices() -> Arc<CudaDevices> {
     gpu::devices()
 }

@@ -12,7 +12,9 @@ use crate::exit::{Exit, Failure, Stop};
 use crate::shell::dot::Flow;
 use crate::terminal::Terminal;
 use crate::view::View;
-use crate::{check, doctor, explain, gpu, lab, message, pipe, rados, script, serve, settings, shell, store, user};
+use crate::{
+    check, doctor, explain, functions, gpu, lab, message, pipe, rados, script, serve, settings, shell, store, user,
+};
 
 /// Does it; says what went wrong.
 pub fn run(args: Args) -> Exit {
@@ -28,6 +30,10 @@ pub fn run(args: Args) -> Exit {
         Some(Command::Serve(args)) => serve::run(&args).map_err(Failure::from),
         Some(Command::User(command)) => user::run(&command).map_err(Failure::from),
         Some(Command::Pipe(args)) => pipe(args).map_err(Failure::from),
+        Some(Command::RunFunctions) => {
+            let served = functions::serve(functions::first_gpu);
+            served.map_err(|e| Stop::System("cannot talk to who wants functions run".into(), e).into())
+        }
         Some(Command::Completions { shell }) => completions(shell).map_err(Failure::from),
         None => sql(&args.sql, terminal),
     };

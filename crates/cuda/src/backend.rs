@@ -8,6 +8,7 @@
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -51,6 +52,8 @@ pub struct CudaDevices {
     folder: Option<PathBuf>,
     ending: Ending,
     found: OnceLock<Result<Vec<Arc<dyn Backend>>, String>>,
+    /// What is started to run functions.
+    helper: OnceLock<Vec<OsString>>,
 }
 
 /// How the process ends.
@@ -64,14 +67,21 @@ pub enum Ending {
 
 /// GPUs, to be registered with a database. Compiled kernels are kept in `folder`, if there is one.
 pub fn devices(folder: Option<PathBuf>, ending: Ending) -> Arc<CudaDevices> {
-    Arc::new(CudaDevices { folder, ending, found: OnceLock::new() })
+    Arc::new(CudaDevices { folder, ending, found: OnceLock::new(), helper: OnceLock::new() })
 }
 
 impl CudaDevices {
     /// Of contexts that somebody has made, such as a fake one.
     pub fn of_contexts(contexts: &[Arc<Context>], nvrtc: &Arc<Nvrtc>, options: Options) -> Arc<Self> {
         let devices = contexts.iter().map(|context| Arc::new(CudaBackend::new(context, nvrtc, None, options)) as _);
-        Arc::new(Self { folder: None, ending: Ending::WithHandlers, found: OnceLock::from(Ok(devices.collect())) })
+        let found = OnceLock::from(Ok(devices.collect()));
+        Arc::new(Self { folder: None, ending: Ending::WithHandlers, found, helper: OnceLock::new() })
+    }
+
+    /// Says what is started to run functions that somebody has written for them: a program that does what [`crate::functions`] can, and
+    /// what it is told. The first to say it is heard.
+    pub fn set_helper(&self, words: Vec<OsString>) {
+        let _ = self.helper.set(words);
     }
 
     fn look(&self) -> Result<Vec<Arc<dyn Backend>>, String> {
@@ -107,6 +117,10 @@ impl Devices for CudaDevices {
 
     fn are_waited_for(&self) -> bool {
         self.ending == Ending::WithHandlers
+    }
+
+    fn helper(&self) -> Option<Vec<OsString>> {
+        self.helper.get().cloned()
     }
 
     fn are_ready(&self) -> bool {

@@ -7,6 +7,7 @@
 //! - [`driver`]: devices, contexts, device memory ([`DeviceBuf`]), pinned host memory ([`PinnedBuf`]), streams, events.
 //! - [`nvrtc`]: the compiler; [`kernels`]: what is written by hand for it to compile.
 //! - [`fused`]: pipelines, each of them one kernel that is made for it.
+//! - [`functions`]: what somebody has written to be called by SQL.
 //! - [`staging`]: columns on their way from host memory, by many threads.
 //! - [`cufile`]: files and buffers registered with cuFile, and what its statistics say about the way the bytes took.
 //! - `direct`: blocks read straight to the device, by cuFile, and verified there.
@@ -28,6 +29,7 @@ mod error;
 #[cfg(any(test, feature = "fake"))]
 #[allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::undocumented_unsafe_blocks)]
 pub mod fake;
+pub mod functions;
 pub mod fused;
 pub mod kernels;
 mod library;

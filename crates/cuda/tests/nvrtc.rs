@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use onehop_cuda::Nvrtc;
+use onehop_cuda::functions::{self, Kind, Signature};
 use onehop_cuda::fused;
 use onehop_cuda::kernels::{decode, q6};
 use onehop_pipeline::cpu::Execution;
@@ -116,6 +117,23 @@ fn every_generated_kernel_compiles() {
     println!("\ngenerated: {} passed, 0 failed", texts.len() * ARCHITECTURES.len());
 }
 
+/// Functions as somebody might write them, of every type.
+fn written() -> Vec<(&'static str, Signature)> {
+    use Kind::*;
+    let all = [Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64];
+    let signature = |arguments: Vec<(String, Kind)>, returns| Signature { arguments, returns };
+    let mut written = vec![
+        (
+            "#decl\n__device__ double square(double x) { return x * x; }\nconstexpr double ONE = 1;\n#begin\n\
+             is_null = b < 0;\nreturn sqrt(square(a) + ONE) + __popcll(b);\n#end",
+            signature(vec![("a".into(), Float64), ("b".into(), Int64)], Float64),
+        ),
+        ("return 42;", signature(vec![], Int32)),
+    ];
+    written.extend(all.map(|kind| ("return x;", signature(vec![("x".into(), kind)], kind))));
+    written
+}
+
 #[test]
 #[ignore = "needs NVRTC: make test-nvrtc"]
 fn every_kernel_compiles() {
@@ -135,6 +153,25 @@ fn every_kernel_compiles() {
         for bits in 0..=32 {
             let macros = q6::segment_macros([bits, (bits + 8) % 33, (bits + 16) % 33, (bits + 25) % 33]);
             compile("q6.cu", q6::TEXT, &macros);
+        }
+        for (source, signature) in written() {
+            let image = functions::compile(&nvrtc, compute, source, &signature).unwrap();
+            assert!(image.starts_with(b"\x7fELF"), "an image for {compute:?}");
+            compiled += 1;
+        }
+        for (source, line, what) in [
+            ("double y = x;\nreturn y + missing;", 2, "missing"),
+            ("#decl\nint f( { }\n#begin\nreturn f();\n#end", 2, ""),
+            // NVIDIA's compiler takes it with a warning, and whatever is in a register comes of it.
+            ("if (x > 0) {\n    return 1;\n}", 3, "return"),
+        ] {
+            let signature = Signature { arguments: vec![("x".into(), Kind::Float64)], returns: Kind::Float64 };
+            let wrong = functions::compile(&nvrtc, compute, source, &signature).unwrap_err();
+            assert!(
+                wrong.line.is_some_and(|at| at.abs_diff(line) <= 1) && wrong.what.contains(what),
+                "{source}: {wrong:?}"
+            );
+            compiled += 1;
         }
     }
     let (major, minor) = nvrtc.version();

@@ -414,6 +414,8 @@ impl Session {
             helpers: Arc::clone(self.database.helpers()),
             python: settings.functions_python().into(),
             allows_python: settings.functions_allow_python(),
+            cuda: self.database.known().devices().and_then(|devices| devices.helper()),
+            allows_cuda: settings.functions_allow_cuda(),
             query: Arc::clone(query),
         }
     }

@@ -123,6 +123,12 @@ const DEFINITIONS: &[Definition] = &[
         description: "Whether functions in Python may run: with all that the process of the database may do",
     },
     Definition {
+        name: "functions.allow_cuda",
+        default: || "false".into(),
+        parse: |text| parse_word(text, &["true", "false"]),
+        description: "Whether functions in CUDA may run: in processes of their own, with all that the user of the database may do",
+    },
+    Definition {
         name: "functions.python",
         default: || "python3".into(),
         parse: |text| if text.is_empty() { Err("a program".into()) } else { Ok(text.to_string()) },
@@ -432,6 +438,11 @@ impl Settings {
             "error" => Fallback::Error,
             _ => Fallback::Warn,
         }
+    }
+
+    /// Whether functions in CUDA may run.
+    pub fn functions_allow_cuda(&self) -> bool {
+        self.value("functions.allow_cuda") == "true"
     }
 
     /// Whether functions in Python may run.

@@ -14,6 +14,7 @@
 //! - Segments never change: what is resident is named by its [`SegmentKey`], and is gone from the device some time after
 //!   the segment is.
 
+use std::ffi::OsString;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
@@ -49,6 +50,12 @@ pub trait Devices: Debug + Send + Sync {
     /// without running exit handlers: the driver's, beside a thread that is in the driver, may never return.
     fn are_waited_for(&self) -> bool {
         true
+    }
+
+    /// What is started to run functions that somebody has written for devices like these: a program, and what it is told. Each has
+    /// a process of its own.
+    fn helper(&self) -> Option<Vec<OsString>> {
+        None
     }
 
     /// Whether [`Devices::all`], and the rates of all there are, can be had at once.

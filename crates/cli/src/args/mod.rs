@@ -120,6 +120,9 @@ pub enum Command {
     User(UserCommand),
     /// Answer requests: one JSON object a line in, one a line out, for programs in any language
     Pipe(PipeArgs),
+    /// Run functions in CUDA for a database, which starts this
+    #[command(hide = true)]
+    RunFunctions,
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -18,12 +18,27 @@ use crate::{Error, ErrorKind, Result};
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Language {
     Python,
+    Cuda,
 }
 
 impl Language {
     pub fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
+            Self::Cuda => "cuda",
+        }
+    }
+
+    /// Of its name, in whatever case.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Python, Self::Cuda].into_iter().find(|language| language.name().eq_ignore_ascii_case(name))
+    }
+
+    /// As it is written.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Python => "Python",
+            Self::Cuda => "CUDA",
         }
     }
 }

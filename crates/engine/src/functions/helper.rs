@@ -1,7 +1,7 @@
 //! Processes that run functions: whatever a function does, it does it to itself.
 //!
 //! ```text
-//! caller ── request ──► a thread of the process's ── pipe ──► helper.py
+//! caller ── request ──► a thread of the process's ── pipe ──► helper.py, or what else speaks as it does
 //!   ▲                                │
 //!   └─ looks now and then whether ◄──┘ response, or that the process has ended
 //!      anybody still waits: then the process is killed
@@ -12,6 +12,7 @@
 //! - It is in a process group of its own: Ctrl-C is the caller's, who cancels.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -24,8 +25,8 @@ use serde::Deserialize;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
-/// What runs in it.
-const PROGRAM: &str = include_str!("helper.py");
+/// What Python runs.
+const PYTHON: &str = include_str!("helper.py");
 /// Between two looks whether anybody still waits.
 const LOOK: Duration = Duration::from_millis(50);
 /// Processes that wait for work.
@@ -38,14 +39,14 @@ const MOST_BYTES: u64 = 1 << 40;
 pub(crate) struct Helpers(Mutex<Vec<Helper>>);
 
 impl Helpers {
-    /// One that was started with this interpreter, or a new one.
-    pub fn take(&self, interpreter: &str) -> Result<Helper> {
+    /// One that was started as this program, or a new one.
+    pub fn take(&self, program: &Program) -> Result<Helper> {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match idle.iter().rposition(|helper| helper.interpreter == interpreter) {
+        match idle.iter().rposition(|helper| helper.program == *program) {
             Some(place) => Ok(idle.remove(place)),
             None => {
                 drop(idle);
-                Helper::start(interpreter)
+                Helper::start(program)
             }
         }
     }
@@ -62,10 +63,32 @@ impl Helpers {
 /// A request or a response: a header, and a stream of Arrow's.
 type Message = (Vec<u8>, Vec<u8>);
 
+/// What is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// Its name, and what it is told.
+    words: Vec<OsString>,
+    /// What helps where it cannot be started.
+    hint: &'static str,
+}
+
+impl Program {
+    /// A Python, by its name.
+    pub fn python(interpreter: &str) -> Self {
+        let words = [interpreter, "-c", PYTHON].map(OsString::from).into();
+        Self { words, hint: "SET functions.python = '/path/to/python3' says which Python it is" }
+    }
+
+    /// What runs functions of devices, as these say.
+    pub fn of_devices(words: Vec<OsString>) -> Self {
+        Self { words, hint: "functions in CUDA are run by the program that the database runs in, started once more" }
+    }
+}
+
 /// A process.
 #[derive(Debug)]
 pub(crate) struct Helper {
-    interpreter: String,
+    program: Program,
     child: Child,
     requests: SyncSender<Message>,
     responses: Receiver<io::Result<Message>>,
@@ -81,15 +104,18 @@ pub(crate) struct Said {
     pub line: Option<u64>,
     /// A module that is not there.
     pub missing: Option<String>,
+    /// What it runs on is of no use to it any more: it ends.
+    pub is_last: bool,
 }
 
 impl Helper {
-    fn start(interpreter: &str) -> Result<Self> {
-        let mut command = Command::new(interpreter);
-        command.args(["-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+    fn start(program: &Program) -> Result<Self> {
+        let (name, words) = program.words.split_first().unzip();
+        let name = name.map_or(OsStr::new(""), OsString::as_os_str);
+        let mut command = Command::new(name);
+        command.args(words.unwrap_or_default()).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut child = command.spawn().map_err(|e| {
-            Error::new(ErrorKind::Io, format!("cannot start {interpreter:?} to run functions: {e}"))
-                .with_hint("SET functions.python = '/path/to/python3' says which Python it is")
+            Error::new(ErrorKind::Io, format!("cannot start {name:?} to run functions: {e}")).with_hint(program.hint)
         })?;
         let (requests, to_send) = sync_channel(1);
         let (said, responses) = sync_channel(1);
@@ -105,7 +131,7 @@ impl Helper {
             }
         };
         let thread = std::thread::Builder::new().name("onehop-function".into()).spawn(serve);
-        let helper = Self { interpreter: interpreter.into(), child, requests, responses, defined: HashMap::new() };
+        let helper = Self { program: program.clone(), child, requests, responses, defined: HashMap::new() };
         match thread {
             Ok(_) => Ok(helper),
             Err(e) => Err(Error::new(ErrorKind::Resources, format!("cannot start a thread for a function: {e}"))),
@@ -188,5 +214,9 @@ pub(crate) struct Host {
     pub python: String,
     /// `functions.allow_python`.
     pub allows_python: bool,
+    /// What runs functions in CUDA: words of a program, if devices have one.
+    pub cuda: Option<Vec<OsString>>,
+    /// `functions.allow_cuda`.
+    pub allows_cuda: bool,
     pub query: Arc<Query>,
 }

@@ -3,13 +3,14 @@
 //! ```text
 //! CREATE FUNCTION .. LANGUAGE python AS $$ .. $$ ─► Function, in the catalog
 //!                                                       │ of the statement's snapshot
-//! SELECT f(x) FROM t ─► PythonFunction ── batches ──► Helper, a process of its own ── helper.py
+//! SELECT f(x) FROM t ─► UserFunction ── batches ──► Helper, a process of its own ─┬─ python: helper.py
+//!                                                                                 └─ cuda: the program of the devices
 //! ```
-//! What a function may do is what its process may: they are off unless `functions.allow_python` is set.
+//! What a function may do is what its process may: they are off unless `functions.allow_python`, or `functions.allow_cuda`, is set.
 
 mod definition;
 mod helper;
-mod python;
+mod scalar;
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use datafusion::logical_expr::ScalarUDF;
 
 pub(crate) use self::definition::{Behavior, Function, Language, OnNull, Parameter, functions, type_of};
 pub(crate) use self::helper::{Helpers, Host};
-use self::python::PythonFunction;
+use self::scalar::UserFunction;
 use crate::Result;
 use crate::catalog::Catalog;
 
@@ -30,9 +31,7 @@ pub(crate) fn bind(catalog: &Catalog, host: Host, state: &mut SessionState) -> R
     let host = Arc::new(host);
     for (name, text) in &catalog.functions {
         let function = Function::decode(name, text)?;
-        let function = match function.language {
-            Language::Python => PythonFunction::new(name, function, &host)?,
-        };
+        let function = UserFunction::new(name, function, &host)?;
         state.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
     Ok(())
@@ -43,7 +42,5 @@ pub(crate) fn bind(catalog: &Catalog, host: Host, state: &mut SessionState) -> R
 /// # Errors
 /// What is wrong with it, with the line.
 pub(crate) fn check(name: &str, function: &Function, host: Host) -> Result<()> {
-    match function.language {
-        Language::Python => PythonFunction::new(name, function.clone(), &Arc::new(host))?.check(),
-    }
+    UserFunction::new(name, function.clone(), &Arc::new(host))?.check()
 }

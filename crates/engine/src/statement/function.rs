@@ -1,4 +1,4 @@
-//! `CREATE [OR REPLACE] FUNCTION name(argument type, ...) RETURNS type LANGUAGE python [IMMUTABLE | STABLE | VOLATILE]
+//! `CREATE [OR REPLACE] FUNCTION name(argument type, ...) RETURNS type LANGUAGE {python | cuda} [IMMUTABLE | STABLE | VOLATILE]
 //! [CALLED ON NULL INPUT | RETURNS NULL ON NULL INPUT | STRICT] AS $$ ... $$`, as PostgreSQL has it.
 //!
 //! The text is given to the language before it is kept: one that it does not take is an error, with the line. So functions are
@@ -38,12 +38,11 @@ pub(super) fn convert(create: SqlCreateFunction) -> Result<CreateFunction> {
     if create.temporary || create.or_alter {
         return Err(invalid(&name, "it cannot be temporary").with_hint("DROP FUNCTION removes it"));
     }
+    const LANGUAGES: &str = "LANGUAGE python, or LANGUAGE cuda";
     let language = match &create.language {
-        Some(language) if language.value.eq_ignore_ascii_case("python") => Language::Python,
-        Some(other) => {
-            return Err(invalid(&name, format!("there is no language {}", other.value)).with_hint("LANGUAGE python"));
-        }
-        None => return Err(invalid(&name, "its language is missing").with_hint("LANGUAGE python")),
+        Some(language) => Language::parse(&language.value)
+            .ok_or_else(|| invalid(&name, format!("there is no language {}", language.value)).with_hint(LANGUAGES))?,
+        None => return Err(invalid(&name, "its language is missing").with_hint(LANGUAGES)),
     };
     let returns = match create.return_type {
         Some(FunctionReturnType::DataType(returns)) => returns,
@@ -61,6 +60,10 @@ pub(super) fn convert(create: SqlCreateFunction) -> Result<CreateFunction> {
         Some(FunctionCalledOnNull::CalledOnNullInput) => OnNull::Called,
         Some(FunctionCalledOnNull::ReturnsNullOnNullInput | FunctionCalledOnNull::Strict) | None => OnNull::Null,
     };
+    if (language, on_null) == (Language::Cuda, OnNull::Called) {
+        return Err(invalid(&name, "functions in CUDA are not called on NULL input")
+            .with_hint("rows with a NULL among the arguments are NULL; COALESCE gives them a value"));
+    }
     let source = match create.function_body {
         Some(
             CreateFunctionBody::AsBeforeOptions { body: Expr::Value(value), link_symbol: None }
@@ -113,7 +116,7 @@ fn parameter(function: &str, argument: OperateFunctionArg) -> Result<(String, Sq
     let name = normal(name);
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if !name.chars().all(is_name) || name.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(invalid(function, format!("\"{name}\" is no name for an argument in Python")));
+        return Err(invalid(function, format!("\"{name}\" is no name for an argument: letters, digits and _ are")));
     }
     Ok((name, argument.data_type))
 }

@@ -1,7 +1,8 @@
-//! `LANGUAGE python`: a function of whole batches, as a scalar function of SQL's.
+//! A function that somebody has written, as a scalar function of SQL's.
 //!
 //! 1. Rows with a NULL among the arguments are left out, unless the function is to see them.
-//! 2. The arguments go to a process as one batch, in which they are NumPy's arrays, or Arrow's where there may be NULLs.
+//! 2. The arguments go to a process as one batch. Python has them as NumPy's arrays, or as Arrow's where there may be NULLs; CUDA as
+//!    columns on a device, with a thread for each row.
 //! 3. The result is cast to the type that the function returns; rows that were left out are NULL.
 //!
 //! Whether functions may run is asked when one is called: a statement that was planned before may still not.
@@ -21,13 +22,13 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl,
 use serde_json::json;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::definition::{Behavior, Function, OnNull};
-use super::helper::{Helper, Host, Said};
+use super::definition::{Behavior, Function, Language, OnNull};
+use super::helper::{Helper, Host, Program, Said};
 use crate::{Error, ErrorKind, Result};
 
 /// A function of a statement.
 #[derive(Debug)]
-pub(super) struct PythonFunction {
+pub(super) struct UserFunction {
     name: String,
     function: Arc<Function>,
     types: Vec<DataType>,
@@ -36,7 +37,7 @@ pub(super) struct PythonFunction {
     host: Arc<Host>,
 }
 
-impl PythonFunction {
+impl UserFunction {
     pub fn new(name: &str, function: Function, host: &Arc<Host>) -> Result<Self> {
         let types = function.arguments.iter().map(|argument| argument.data_type()).collect::<Result<Vec<_>>>()?;
         let returns = function.return_type()?;
@@ -53,7 +54,7 @@ impl PythonFunction {
         Ok(Self { name: name.into(), function, types, returns, signature, host })
     }
 
-    /// Whether Python takes it.
+    /// Whether its language takes it.
     ///
     /// # Errors
     /// What it says, with the line.
@@ -65,13 +66,33 @@ impl PythonFunction {
     }
 
     fn helper(&self) -> Result<Helper> {
-        if !self.host.allows_python {
-            let error = Error::new(ErrorKind::Invalid, format!("{}: functions in Python are not allowed", self.name));
-            return Err(error.with_hint(
-                "SET functions.allow_python = true lets them run, with all that the process of the database may do",
-            ));
+        let language = self.function.language;
+        let is_allowed = match language {
+            Language::Python => self.host.allows_python,
+            Language::Cuda => self.host.allows_cuda,
+        };
+        if !is_allowed {
+            let message = format!("{}: functions in {} are not allowed", self.name, language.title());
+            return Err(Error::new(ErrorKind::Invalid, message).with_hint(format!(
+                "SET functions.allow_{} = true lets them run, with all that the process of the database may do",
+                language.name()
+            )));
         }
-        self.host.helpers.take(&self.host.python)
+        let program = match language {
+            Language::Python => Program::python(&self.host.python),
+            Language::Cuda => Program::of_devices(self.host.cuda.clone().ok_or_else(|| {
+                Error::new(ErrorKind::Unmet, format!("{}: nothing here runs functions in CUDA", self.name))
+                    .with_hint("the onehop command, its server and the Python package do")
+            })?),
+        };
+        self.host.helpers.take(&program)
+    }
+
+    /// One that has answered: the next call may have it, if it is of use.
+    fn done_with(&self, helper: Helper, said: &Said) {
+        if !said.is_last {
+            self.host.helpers.give(helper);
+        }
     }
 
     fn error(&self, said: &Said) -> Error {
@@ -139,8 +160,7 @@ impl PythonFunction {
             }
         };
         let (said, data) = helper.ask(&request, data, &self.host.query)?;
-        // It has answered, whatever it was: the next call may have it.
-        self.host.helpers.give(helper);
+        self.done_with(helper, &said);
         if said.error.is_some() {
             return Err(self.error(&said));
         }
@@ -191,21 +211,21 @@ fn blocking<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-impl PartialEq for PythonFunction {
+impl PartialEq for UserFunction {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && self.function == other.function && Arc::ptr_eq(&self.host, &other.host)
     }
 }
 
-impl Eq for PythonFunction {}
+impl Eq for UserFunction {}
 
-impl Hash for PythonFunction {
+impl Hash for UserFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.name, &self.function).hash(state);
     }
 }
 
-impl ScalarUDFImpl for PythonFunction {
+impl ScalarUDFImpl for UserFunction {
     fn name(&self) -> &str {
         &self.name
     }

@@ -1,0 +1,225 @@
+//! What somebody has written in CUDA C++ as a function of one row, made a kernel over columns.
+//!
+//! ```text
+//! #decl                 functions and constants, at file scope
+//! #begin                the body of a function of one row: its parameters are the arguments, by their names
+//! #end
+//! ```
+//! A text without sections is a body. In it `is_null` is a `bool&`: who sets it has NULL for the row. Lines keep their numbers, so
+//! that what the compiler says about one is about that of the text.
+
+use std::fmt::Write as _;
+
+use super::{Kind, Signature};
+
+/// How the compiler calls the text, in what it says.
+const FILE: &str = "function";
+/// The kernel.
+pub(super) const KERNEL: &std::ffi::CStr = c"onehop_function";
+
+/// What is wrong with a text, and in which of its lines, if that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// For people.
+    pub what: String,
+    /// From 1.
+    pub line: Option<u64>,
+}
+
+impl Wrong {
+    fn at(line: usize, what: impl Into<String>) -> Self {
+        Self { what: what.into(), line: Some(line as u64) }
+    }
+}
+
+/// A part of a text, and the number of its first line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Part {
+    line: usize,
+    text: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Sections {
+    declarations: Part,
+    body: Part,
+}
+
+/// The section that a line begins.
+fn marker(line: &str) -> Option<(&str, &str)> {
+    let words = line.trim().strip_prefix('#')?;
+    let (word, rest) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
+    ["decl", "begin", "end", "library"].contains(&word).then_some((word, rest.trim()))
+}
+
+impl Sections {
+    fn of(source: &str) -> Result<Self, Wrong> {
+        if source.lines().all(|line| marker(line).is_none()) {
+            let body = Part { line: 1, text: source.into() };
+            return Ok(Self { declarations: Part::default(), body });
+        }
+        let (mut declarations, mut body): (Option<Part>, Option<Part>) = (None, None);
+        // Which section the lines are in, and where it began.
+        let mut within: Option<(&str, usize)> = None;
+        for (number, line) in source.lines().enumerate().map(|(place, line)| (place + 1, line)) {
+            match (marker(line), within) {
+                (Some(("library", name)), _) => {
+                    return Err(Wrong::at(
+                        number,
+                        format!(
+                            "#library {name}: functions run on the device alone, by what its compiler has; no library of the \
+                             host's can be linked to them"
+                        ),
+                    ));
+                }
+                (Some(("decl", _)), None) if declarations.is_none() => {
+                    declarations = Some(Part { line: number + 1, text: String::new() });
+                    within = Some(("decl", number));
+                }
+                (Some(("begin", _)), None | Some(("decl", _))) if body.is_none() => {
+                    body = Some(Part { line: number + 1, text: String::new() });
+                    within = Some(("begin", number));
+                }
+                (Some(("end", _)), Some(_)) => within = None,
+                (Some((word, _)), _) => return Err(Wrong::at(number, format!("#{word} has no place here"))),
+                (None, Some((section, _))) => {
+                    let part = if section == "decl" { &mut declarations } else { &mut body };
+                    let text = &mut part.get_or_insert_default().text;
+                    text.push_str(line);
+                    text.push('\n');
+                }
+                (None, None) if line.trim().is_empty() => {}
+                (None, None) => return Err(Wrong::at(number, "this is in no section: #decl and #begin begin one")),
+            }
+        }
+        match (body, within) {
+            (_, Some((section @ "begin", line))) => Err(Wrong::at(line, format!("#{section} has no #end"))),
+            (None, _) => Err(Wrong { what: "it has no #begin".into(), line: None }),
+            (Some(body), _) => Ok(Self { declarations: declarations.unwrap_or_default(), body }),
+        }
+    }
+}
+
+impl Part {
+    /// The text, such that the compiler numbers its lines as they are.
+    fn write(&self, to: &mut String) {
+        if !self.text.is_empty() {
+            let _ = write!(to, "#line {} \"{FILE}\"\n{}\n", self.line, self.text);
+        }
+    }
+}
+
+/// The text of a kernel over so many rows.
+///
+/// # Errors
+/// Sections that are none.
+pub(super) fn generate(source: &str, signature: &Signature) -> Result<String, Wrong> {
+    let sections = Sections::of(source)?;
+    if sections.body.text.trim().is_empty() {
+        return Err(Wrong { what: "it has no text".into(), line: None });
+    }
+    let returns = signature.returns.name();
+    let arguments = |of: &dyn Fn(usize, &str, Kind) -> String| -> String {
+        let each = signature.arguments.iter().enumerate();
+        each.map(|(place, (name, kind))| of(place, name, *kind)).collect()
+    };
+    let mut text = String::from(
+        "#ifndef KERNEL // else the host's\n\
+         #define KERNEL(name, Args) extern \"C\" __global__ void name(const Args args)\n\
+         #endif\n",
+    );
+    sections.declarations.write(&mut text);
+    let parameters = arguments(&|_, name, kind| format!("const {} {name}, ", kind.name()));
+    let _ = write!(text, "#line 1 \"onehop\"\n__device__ {returns} onehop_row({parameters}bool& is_null) {{\n");
+    sections.body.write(&mut text);
+    let fields = arguments(&|place, _, kind| format!("    const {}* a{place};\n", kind.name()));
+    let values = arguments(&|place, _, _| format!("args.a{place}[row], "));
+    let _ = write!(
+        text,
+        "#line 1 \"onehop\"\n}}\n\n\
+         struct OnehopArgs {{\n    unsigned long long rows;\n    bool* nulls;\n    {returns}* values;\n{fields}}};\n\n\
+         KERNEL({}, OnehopArgs) {{\n    \
+             const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;\n    \
+             for (unsigned long long row = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows; row += step) {{\n        \
+                 bool is_null = false;\n        \
+                 args.values[row] = onehop_row({values}is_null);\n        \
+                 args.nulls[row] = is_null;\n    \
+             }}\n}}\n",
+        KERNEL.to_string_lossy()
+    );
+    Ok(text)
+}
+
+/// What a compiler has said about a text: its first error.
+pub(super) fn said(log: &str) -> Wrong {
+    let errors = || log.lines().filter(|line| line.contains("error"));
+    let of_text = errors().find_map(|line| {
+        let rest = line.trim_start().strip_prefix(FILE)?.strip_prefix(['(', ':'])?;
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number = rest[..end].parse().ok()?;
+        // `function(3): error: what` or, with a column, `function:3:5: error: what`.
+        let what = rest.split_once("error")?.1.split_once(':')?.1.trim();
+        Some(Wrong { what: what.into(), line: Some(number) })
+    });
+    of_text.unwrap_or_else(|| Wrong { what: errors().next().unwrap_or(log).trim().into(), line: None })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn part(line: usize, text: &str) -> Part {
+        Part { line, text: text.into() }
+    }
+
+    #[test]
+    fn sections_keep_their_lines() {
+        let all = Sections::of("\n  #decl\nint one() { return 1; }\n\n#begin\nreturn one();\n#end\n").unwrap();
+        assert_eq!(all.declarations, part(3, "int one() { return 1; }\n\n"));
+        assert_eq!(all.body, part(6, "return one();\n"));
+        let ended = Sections::of("#decl\nint a;\n#end\n\n#begin\nreturn a;\n#end").unwrap();
+        assert_eq!((ended.declarations, ended.body), (part(2, "int a;\n"), part(6, "return a;\n")));
+        let body = Sections::of("return 1;\n#define no_marker").unwrap();
+        assert_eq!(body.body, part(1, "return 1;\n#define no_marker"));
+    }
+
+    #[test]
+    fn what_is_no_section_is_said_with_its_line() {
+        for (source, line, what) in [
+            ("#begin\nreturn 1;", Some(1), "no #end"),
+            ("#decl\nint a;\n#end", None, "no #begin"),
+            ("int a;\n#begin\n#end", Some(1), "in no section"),
+            ("#begin\n#end\n#begin\n#end", Some(3), "no place"),
+            ("#begin\n#decl\n#end", Some(2), "no place"),
+            ("#end", Some(1), "no place"),
+            ("#library cublas\n#begin\n#end", Some(1), "#library cublas"),
+        ] {
+            let wrong = Sections::of(source).unwrap_err();
+            assert!(wrong.line == line && wrong.what.contains(what), "{source}: {wrong:?}");
+        }
+        let signature = Signature { arguments: vec![], returns: Kind::Int64 };
+        assert!(generate("#begin\n\n#end", &signature).unwrap_err().what.contains("no text"));
+    }
+
+    #[test]
+    fn compilers_are_understood() {
+        let of = |log: &str| said(log);
+        assert_eq!(
+            of(
+                "function(3): error: identifier \"y\" is undefined\n    return y;\n\n1 error detected in the compilation"
+            ),
+            Wrong { what: "identifier \"y\" is undefined".into(), line: Some(3) }
+        );
+        assert_eq!(
+            of("function: In function 'double onehop_row(double, bool&)':\nfunction:7:8: error: 'y' was not declared"),
+            Wrong { what: "'y' was not declared".into(), line: Some(7) }
+        );
+        assert_eq!(
+            of("function(2): error #940-D: missing return statement"),
+            Wrong { what: "missing return statement".into(), line: Some(2) }
+        );
+        assert_eq!(of("out of memory"), Wrong { what: "out of memory".into(), line: None });
+        assert_eq!(of("onehop(4): error: odd").line, None);
+    }
+}

@@ -1,0 +1,121 @@
+"""Functions of LANGUAGE cuda, in a process of their own, on a GPU that is none: the system's C++ compiler has the very text that a
+GPU's gets. Expected values are NumPy's and Python's.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy
+import pytest
+
+import onehop
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def con(monkeypatch: pytest.MonkeyPatch) -> Iterator[onehop.Connection]:
+    monkeypatch.setenv("ONEHOP_TEST_DEVICE", "fake")
+    with onehop.connect(config={"functions.allow_cuda": "true", "threads": 2}) as connection:
+        connection.sql("CREATE TABLE t AS SELECT v AS id, v / 4.0::DOUBLE AS x, CASE WHEN v % 3 = 0 THEN NULL ELSE v END AS n, "
+                       f"DATE '2024-01-01' + CAST(v % 500 AS INT) AS day FROM (SELECT unnest(range(0, {ROWS})) AS v)")
+        yield connection
+
+
+def one(con: onehop.Connection, sql: str) -> object:
+    row = con.sql(sql).fetchone()
+    assert row is not None
+    return row[0]
+
+
+HYPOTENUSE = """CREATE FUNCTION hypotenuse(a DOUBLE, b DOUBLE) RETURNS DOUBLE LANGUAGE cuda IMMUTABLE AS $$
+#decl
+double square(double x) { return x * x; }
+#begin
+return sqrt(square(a) + square(b));
+#end
+$$"""
+
+
+def test_a_function_of_rows(con: onehop.Connection) -> None:
+    con.sql(HYPOTENUSE)
+    assert one(con, "SELECT hypotenuse(3, 4)") == 5.0
+    got = con.sql("SELECT hypotenuse(x, 1) AS h FROM t ORDER BY id").numpy()["h"]
+    x = numpy.arange(ROWS) / 4.0
+    assert numpy.array_equal(got, numpy.sqrt(x * x + 1))
+    # In a filter, under an aggregate, of no rows.
+    assert one(con, "SELECT count(*) FROM t WHERE hypotenuse(x, x) < 10") == int((numpy.sqrt(2 * x * x) < 10).sum())
+    assert con.sql("SELECT hypotenuse(x, 1) FROM t WHERE id < 0").fetchall() == []
+
+
+def test_nulls_are_left_out_and_made(con: onehop.Connection) -> None:
+    con.sql("CREATE FUNCTION odd(n BIGINT) RETURNS BIGINT LANGUAGE cuda AS $$ is_null = n % 2 == 0; return n * 10; $$")
+    got = con.sql("SELECT n, odd(n) FROM t WHERE id < 100 ORDER BY id").fetchall()
+    assert [row[0] for row in got] == [None if v % 3 == 0 else v for v in range(100)]
+    assert [row[1] for row in got] == [None if v % 3 == 0 or v % 2 == 0 else v * 10 for v in range(100)]
+    assert one(con, "SELECT odd(CAST(NULL AS BIGINT))") is None
+    with pytest.raises(onehop.ProgrammingError, match="NULL input"):
+        con.sql("CREATE FUNCTION f(n BIGINT) RETURNS BIGINT LANGUAGE cuda CALLED ON NULL INPUT AS $$ return 1; $$")
+
+
+def test_types(con: onehop.Connection) -> None:
+    con.sql("CREATE FUNCTION later(d DATE, by INT) RETURNS DATE LANGUAGE cuda AS $$ return d + by; $$")
+    con.sql("CREATE FUNCTION both(a BOOLEAN, b BOOLEAN) RETURNS BOOLEAN LANGUAGE cuda AS $$ return a && b; $$")
+    con.sql("CREATE FUNCTION half(a REAL) RETURNS REAL LANGUAGE cuda AS $$ return a / 2; $$")
+    con.sql("CREATE FUNCTION small(a SMALLINT, b TINYINT) RETURNS SMALLINT LANGUAGE cuda AS $$ return a - b; $$")
+    assert one(con, "SELECT count(*) FROM t WHERE later(day, 3) <> day + 3") == 0
+    assert con.sql("SELECT both(true, true), both(true, false), half(3), small(CAST(300 AS SMALLINT), CAST(1 AS TINYINT))").fetchall() == [
+        (True, False, 1.5, 299)
+    ]
+    assert one(con, "SELECT count(*) FROM t WHERE both(id > 10, x < 100)") == sum(1 for v in range(ROWS) if v > 10 and v / 4 < 100)
+    for kind in ("VARCHAR", "DECIMAL(10, 2)"):
+        with pytest.raises(onehop.DataError, match="functions in CUDA have numbers"):
+            con.sql(f"CREATE FUNCTION f(a {kind}) RETURNS INT LANGUAGE cuda AS $$ return 1; $$")
+
+
+def test_errors_have_the_line_of_the_text(con: onehop.Connection) -> None:
+    with pytest.raises(onehop.DataError, match=r"function f, line 3: .*missing"):
+        con.sql("CREATE FUNCTION f(x DOUBLE) RETURNS DOUBLE LANGUAGE cuda AS $$\n  double y = x;\n  return y + missing;\n$$")
+    with pytest.raises(onehop.DataError, match=r"function f, line 2: #library cublas"):
+        con.sql("CREATE FUNCTION f(x DOUBLE) RETURNS DOUBLE LANGUAGE cuda AS $$\n#library cublas\n#begin\nreturn x;\n#end\n$$")
+    assert con.sql("SELECT * FROM onehop_functions").fetchall() == []
+    with pytest.raises(onehop.ProgrammingError, match="no language rust"):
+        con.sql("CREATE FUNCTION f(x DOUBLE) RETURNS DOUBLE LANGUAGE rust AS $$ x $$")
+
+
+def test_one_that_ends_its_process_or_does_not_end_harms_nobody(con: onehop.Connection) -> None:
+    con.sql("CREATE FUNCTION ends(n BIGINT) RETURNS BIGINT LANGUAGE cuda AS $$ if (n == 77) { __builtin_trap(); } return n; $$")
+    with pytest.raises(onehop.DataError, match="has ended: signal"):
+        con.sql("SELECT sum(ends(id)) FROM t").fetchall()
+    assert one(con, "SELECT sum(ends(id)) FROM t WHERE id < 50") == sum(range(50))
+    con.sql("CREATE FUNCTION never(n BIGINT) RETURNS BIGINT LANGUAGE cuda AS $$ volatile int on = 1; while (on) { } return n; $$")
+    con.sql("SET statement_timeout = '300ms'")
+    began = time.monotonic()
+    with pytest.raises(onehop.Error):
+        con.sql("SELECT never(id) FROM t").fetchall()
+    assert time.monotonic() - began < 300
+    con.sql("SET statement_timeout = 0")
+    assert math.isclose(float(str(one(con, "SELECT sum(x) FROM t"))), sum(range(ROWS)) / 4)
+
+
+def test_it_runs_only_where_it_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "db")
+    with onehop.connect(path) as con, pytest.raises(onehop.ProgrammingError, match="functions in CUDA are not allowed"):
+        con.sql(HYPOTENUSE)
+    monkeypatch.setenv("ONEHOP_TEST_DEVICE", "fake")
+    with onehop.connect(path, config={"functions.allow_cuda": "true"}) as con:
+        con.sql(HYPOTENUSE)
+        assert con.sql("SELECT language FROM onehop_functions").fetchall() == [("cuda",)]
+    with onehop.connect(path) as con, pytest.raises(onehop.ProgrammingError, match="not allowed"):
+        con.sql("SELECT hypotenuse(1, 2)").fetchall()
+    # Where there is no GPU that is said, and nothing else goes wrong.
+    monkeypatch.delenv("ONEHOP_TEST_DEVICE")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with onehop.connect(path, config={"functions.allow_cuda": "true"}) as con:
+        with pytest.raises(onehop.DataError, match="need a GPU, and there is none"):
+            con.sql("SELECT hypotenuse(1, 2)").fetchall()
+        assert one(con, "SELECT 6 * 7") == 42
