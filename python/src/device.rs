@@ -69,10 +69,10 @@ impl CArray {
     fn new(
         length: usize,
         buffers: Vec<*const c_void>,
-        children: Vec<Box<Self>>,
+        children: Vec<Self>,
         array: Option<Arc<OfProcess<EngineArray>>>,
     ) -> Self {
-        let children = children.into_iter().map(Box::into_raw).collect();
+        let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
         let mut owned = Box::new(Owned { buffers, children, _array: array });
         Self {
             length: length as i64,
@@ -141,7 +141,7 @@ pub fn column<'py>(py: Python<'py>, column: &Array, options: Option<&Bound<'py, 
     refuse(options)?;
     let shared = column.shared();
     let array = shared.get(py)?;
-    let schema = pyo3_arrow::ffi::to_schema_pycapsule(py, &field_of("", array)?)?;
+    let schema = pyo3_arrow::ffi::to_schema_pycapsule(py, field_of("", array)?)?;
     Ok((schema, capsule(py, CArray::of_column(array, shared), Place::of(array))?))
 }
 
@@ -167,9 +167,9 @@ pub fn arrow_c_device_array<'py>(
         fields.push(field_of(name, array)?);
         children.push((array, shared));
     }
-    let schema = pyo3_arrow::ffi::to_schema_pycapsule(py, &Schema::new(fields))?;
+    let schema = pyo3_arrow::ffi::to_schema_pycapsule(py, Schema::new(fields))?;
     let (rows, place) = first.unwrap_or((0, Place::Host));
-    let children = children.into_iter().map(|(array, shared)| Box::new(CArray::of_column(array, shared))).collect();
+    let children = children.into_iter().map(|(array, shared)| CArray::of_column(array, shared)).collect();
     Ok((schema, capsule(py, CArray::new(rows, vec![ptr::null()], children, None), place)?))
 }
 

@@ -182,7 +182,7 @@ fn call(function: &mut Function, returns: &DataType, rows: usize, data: &[u8]) -
         [] => None,
         data => StreamReader::try_new(Cursor::new(data), None)?.next().transpose()?,
     };
-    let arrays: &[ArrayRef] = batch.as_ref().map_or(&[], RecordBatch::columns);
+    let arrays: &[ArrayRef] = batch.as_ref().map_or(&[][..], RecordBatch::columns);
     let columns: Vec<Cow<'_, [u8]>> = arrays.iter().map(bytes_of).collect();
     let expected = &function.signature().arguments;
     let are_whole = columns.iter().zip(expected).all(|(column, (_, kind))| column.len() == rows * kind.bytes());

@@ -173,9 +173,11 @@ impl Function {
         }
         let lengths =
             [values.nulls.len(), values.values.len()].into_iter().chain(columns.iter().map(|column| column.len()));
-        let mut bytes = 0;
-        let places: Vec<usize> =
-            lengths.map(|length| std::mem::replace(&mut bytes, bytes + length.next_multiple_of(ALIGNMENT))).collect();
+        let (mut bytes, mut places) = (0, Vec::new());
+        for length in lengths {
+            places.push(bytes);
+            bytes += length.next_multiple_of(ALIGNMENT);
+        }
         if self.memory.as_ref().is_none_or(|memory| memory.len() < bytes) {
             self.memory = None;
             self.memory = Some(DeviceBuf::new(self.stream.context(), bytes)?);
