@@ -67,7 +67,7 @@ def test_types(con: onehop.Connection) -> None:
     con.sql("CREATE FUNCTION both(a BOOLEAN, b BOOLEAN) RETURNS BOOLEAN LANGUAGE cuda AS $$ return a && b; $$")
     con.sql("CREATE FUNCTION half(a REAL) RETURNS REAL LANGUAGE cuda AS $$ return a / 2; $$")
     con.sql("CREATE FUNCTION small(a SMALLINT, b TINYINT) RETURNS SMALLINT LANGUAGE cuda AS $$ return a - b; $$")
-    assert one(con, "SELECT count(*) FROM t WHERE later(day, 3) <> day + 3") == 0
+    assert one(con, "SELECT count(*) FROM t WHERE later(day, CAST(3 AS INT)) <> day + 3") == 0
     assert con.sql("SELECT both(true, true), both(true, false), half(3), small(CAST(300 AS SMALLINT), CAST(1 AS TINYINT))").fetchall() == [
         (True, False, 1.5, 299)
     ]

@@ -76,7 +76,7 @@ def computed(name: str, module: Any, rows: int, device: str) -> dict[str, Any]:
 
 
 TABLE = """
-    CREATE TABLE t WITH (residence = '{device}') AS SELECT v AS x, v * 1000003 % 700000000000 AS y,
+    CREATE TABLE t CLUSTER BY (x) WITH (residence = '{device}') AS SELECT v AS x, v * 1000003 % 700000000000 AS y,
         CAST(v % 1000 AS INTEGER) AS small, v / 8.0::DOUBLE AS half, v % 2 = 0 AS even,
         CASE WHEN v % 10 = 3 THEN NULL ELSE v END AS gaps
     FROM (SELECT unnest(range(0, {rows})) AS v)

@@ -11,6 +11,7 @@ use std::sync::Arc;
 pub use text::Wrong;
 
 use crate::kernels::ARGUMENT_WORDS;
+use crate::queue::lose;
 use crate::{Context, DeviceBuf, Error, Grid, Kernel, Nvrtc, Result, Stream};
 
 /// Where each column begins on the device: as vectors of any type may.
@@ -162,7 +163,11 @@ impl Function {
         }
         self.run(columns, rows).map_err(|e| match e {
             Error::Cuda { code: OUT_OF_MEMORY, .. } => Called::Failed(e),
-            e => Called::Lost(e),
+            e => {
+                // Nobody knows what still touches it.
+                self.memory.take().map(lose);
+                Called::Lost(e)
+            }
         })
     }
 

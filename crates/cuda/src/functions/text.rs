@@ -136,7 +136,8 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<String, Wr
     let values = arguments(&|place, _, _| format!("args.a{place}[row], "));
     let _ = write!(
         text,
-        "#line 1 \"onehop\"\n}}\n\n\
+        // A body that may end without a value is an error there.
+        "}}\n#line 1 \"onehop\"\n\n\
          struct OnehopArgs {{\n    unsigned long long rows;\n    bool* nulls;\n    {returns}* values;\n{fields}}};\n\n\
          KERNEL({}, OnehopArgs) {{\n    \
              const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;\n    \

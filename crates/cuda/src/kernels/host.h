@@ -1,6 +1,8 @@
 // Has the host run kernels: each launch is a loop over blocks and threads, one after the other. For texts whose threads
 // neither wait for each other nor share memory but by atomic additions.
 
+#include <math.h>
+
 struct Dim {
     unsigned x;
 };

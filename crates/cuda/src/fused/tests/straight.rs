@@ -536,13 +536,18 @@ fn a_removed_file_is_read_by_the_host_but_for_who_insists() {
     let files = Files::new();
     let program = program();
     let expected = expected(&files, &program);
-    fs::remove_file(path_of(files.folder.path(), 0)).unwrap();
-    {
+    let read_bytes = || {
         let executor = executor(&context, &fake::open_cufile(&context), options());
         let images = By::new(DevicePath::Cufile);
         assert_eq!(rows_of(&run(&executor, &files, &program, &images).unwrap().chunks), expected);
-        let carried = images.carried();
-        assert!(carried.read_bytes > 0 && carried.read_bytes < carried.needed_bytes, "{carried:?}");
+        images.carried().read_bytes
+    };
+    {
+        let all = read_bytes();
+        fs::remove_file(path_of(files.folder.path(), 0)).unwrap();
+        let rest = read_bytes();
+        assert!(rest > 0 && rest < all, "{rest} of {all}");
+        let executor = executor(&context, &fake::open_cufile(&context), options());
         let error = run(&executor, &files, &program, &By::new(DevicePath::Direct)).unwrap_err().to_string();
         assert!(error.contains("0.seg was removed") || error.contains("cuFile is not direct here"), "{error}");
     }
