@@ -59,7 +59,11 @@ pub struct Session {
 
 struct Base {
     made_for: (usize, u64, PathBuf),
+    /// What plans are run with.
     state: SessionState,
+    /// The same with names that only statements which are planned can mention: a state is copied for every statement, name by
+    /// name.
+    planning: SessionState,
 }
 
 /// Where a session's transaction is.
@@ -370,7 +374,7 @@ impl Session {
     /// the object stores.
     pub(crate) fn state(&self, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> Result<SessionState> {
         let settings = self.current_settings();
-        let state = self.base_state(&settings)?;
+        let state = self.base_state(&settings, |base| &base.planning)?;
         let runtime = state.runtime_env();
         let registry =
             CountingRegistry::new(Arc::clone(&runtime.object_store_registry), Arc::clone(query.shared_ledger()));
@@ -379,6 +383,13 @@ impl Session {
         let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
         let sites = Sites::new(Arc::clone(self.database.connections()), &settings);
         state.config_mut().set_extension(Arc::new(sites));
+        let scope = Arc::new(Scope {
+            snapshot: Arc::clone(snapshot),
+            settings: settings.clone(),
+            client: self.client(),
+            parameters: self.parameters.clone(),
+        });
+        postgres::functions::about(&mut state, Arc::clone(&scope));
         let mut state = self.of_statement(state, query, &settings);
         let learning = Learning {
             database: self.database.clone(),
@@ -397,13 +408,6 @@ impl Session {
         if !snapshot.catalog.functions.is_empty() {
             functions::bind(&snapshot.catalog, self.function_host(query), &mut state)?;
         }
-        let scope = Arc::new(Scope {
-            snapshot: Arc::clone(snapshot),
-            settings: settings.clone(),
-            client: self.client(),
-            parameters: self.parameters.clone(),
-        });
-        postgres::functions::bind(&mut state, &scope)?;
         Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, &self.database, self.relations(), scope))
     }
 
@@ -424,16 +428,16 @@ impl Session {
     /// in a small part of the time.
     pub(crate) fn state_of_known_plan(&self, query: &Arc<Query>) -> Result<SessionState> {
         let settings = self.current_settings();
-        let state = self.base_state(&settings)?;
+        let state = self.base_state(&settings, |base| &base.state)?;
         Ok(self.of_statement(state, query, &settings))
     }
 
-    fn base_state(&self, settings: &Settings) -> Result<SessionState> {
+    fn base_state(&self, settings: &Settings, which: impl Fn(&Base) -> &SessionState) -> Result<SessionState> {
         let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
         if base.made_for != Base::key(settings) {
             *base = Base::new(settings, self.database.runtimes())?;
         }
-        Ok(base.state.clone())
+        Ok(which(&base).clone())
     }
 
     /// A state in which a statement's scans find its ledger, and how it is to be run.
@@ -509,7 +513,9 @@ impl Base {
             .with_default_catalog_and_schema(resolve::CATALOG, resolve::SCHEMA);
         let builder = SessionStateBuilder::new().with_runtime_env(runtimes.of(settings)?);
         let state = planner::configure(config, builder).build();
-        Ok(Self { made_for: Self::key(settings), state })
+        let mut planning = state.clone();
+        postgres::functions::register(&mut planning)?;
+        Ok(Self { made_for: Self::key(settings), state, planning })
     }
 }
 

@@ -1,15 +1,19 @@
 //! Functions that PostgreSQL's clients call about a database and a session. Called for a row at a time: what they are about has
 //! few.
 //!
+//! - They are the same for all statements: what a statement knows comes to them in its configuration ([`about`]), which is what
+//!   DataFusion hands to every call, those that it makes while it plans included.
 //! - Those about objects answer for what the statement's snapshot has.
 //! - Those about what there is none of, such as comments and triggers, answer NULL, as PostgreSQL does for an object without.
 
+use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field};
-use datafusion::common::{Result as DataFusionResult, ScalarValue};
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::common::{DataFusionError, Result as DataFusionResult, ScalarValue};
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
@@ -105,13 +109,48 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     ("quote_ident", Returns::Text, quote_ident),
 ];
 
-/// Makes them known to a statement.
-pub(crate) fn bind(state: &mut SessionState, scope: &Arc<Scope>) -> Result<()> {
+/// Makes them known to the statements of a state.
+pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     for (name, returns, body) in FUNCTIONS {
-        let call = Call { name, returns: *returns, body: *body, scope: Arc::clone(scope), signature: signature() };
+        let call = Call { name, returns: *returns, body: *body, signature: signature() };
         state.register_udf(Arc::new(ScalarUDF::from(call)))?;
     }
     Ok(())
+}
+
+/// Tells them what a statement knows. Comes before the statement's start is marked, which is when the configuration is handed on.
+pub(crate) fn about(state: &mut SessionState, scope: Arc<Scope>) {
+    state.config_mut().options_mut().extensions.insert(OfStatement(scope));
+}
+
+/// What a statement knows, on its way through its configuration.
+#[derive(Clone, Debug)]
+struct OfStatement(Arc<Scope>);
+
+impl ConfigExtension for OfStatement {
+    const PREFIX: &'static str = "onehop_statement";
+}
+
+impl ExtensionOptions for OfStatement {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, _: &str) -> DataFusionResult<()> {
+        Err(DataFusionError::Configuration(format!("{key} is nothing that can be set")))
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        Vec::new()
+    }
 }
 
 fn signature() -> Signature {
@@ -119,12 +158,11 @@ fn signature() -> Signature {
     Signature::one_of(vec![TypeSignature::Nullary, TypeSignature::VariadicAny], Volatility::Stable)
 }
 
-/// One of them, for a statement.
+/// One of them.
 struct Call {
     name: &'static str,
     returns: Returns,
     body: Body,
-    scope: Arc<Scope>,
     signature: Signature,
 }
 
@@ -136,7 +174,7 @@ impl std::fmt::Debug for Call {
 
 impl PartialEq for Call {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name && Arc::ptr_eq(&self.scope, &other.scope)
+        self.name == other.name
     }
 }
 
@@ -162,7 +200,11 @@ impl ScalarUDFImpl for Call {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
-        let call = |values: &[ScalarValue]| (self.body)(&self.scope, values);
+        let Some(OfStatement(scope)) = args.config_options.extensions.get() else {
+            let message = format!("{} is called outside of a statement", self.name);
+            return Err(Error::new(ErrorKind::Internal, message).into());
+        };
+        let call = |values: &[ScalarValue]| (self.body)(scope, values);
         let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         if is_constant {
             let values: Vec<ScalarValue> = args.args.iter().filter_map(scalar).collect();
