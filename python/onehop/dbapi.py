@@ -3,8 +3,8 @@
 - Parameters are ``?`` (`paramstyle`), or ``$1``, or ``$name`` with a mapping.
 - As PEP 249 wants, a connection does not commit by itself: a transaction begins before the first statement that changes
   rows (``INSERT``, ``UPDATE``, ``DELETE``, ``COPY``, ``TRUNCATE``) and ends with `Connection.commit` or
-  `Connection.rollback`; closing rolls back. Statements that change the catalog (``CREATE``, ``DROP`` ...) commit by
-  themselves, and are refused within a transaction. With ``autocommit=True`` every statement is committed when it has
+  `Connection.rollback`; closing rolls back. Statements that change the catalog (``CREATE``, ``DROP`` ...) begin none,
+  and commit by themselves unless there is one. With ``autocommit=True`` every statement is committed when it has
   run.
 - A statement that fails in a transaction fails the transaction: nothing but `rollback` is left to do.
 - Threads may share the module and connections (`threadsafety` 2): their statements run one after the other.

@@ -46,6 +46,7 @@ use crate::rights::Rights;
 use crate::scan::ScanPlans;
 use crate::session::Runtimes;
 use crate::settings::Settings;
+use crate::step::{Step, refuse_same_names};
 use crate::writer::{WriterPlace, Writing};
 use crate::{Activity, Error, ErrorKind, Result, Session};
 
@@ -131,7 +132,7 @@ struct Inner {
 }
 
 /// A database as of one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
     /// What was committed.
     pub catalog: Arc<Catalog>,
@@ -596,12 +597,8 @@ impl Database {
         let before = self.head(&writing)?;
         let mut next = Catalog::clone(&before.catalog);
         let (result, changes) = change(&mut next)?;
-        // A statement looks before it works; somebody may have been faster since.
-        if let Some(name) = next.tables.keys().find(|name| next.views.contains_key(*name)) {
-            let kind = if before.catalog.views.contains_key(name) { "view" } else { "table" };
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a {kind} \"{name}\"")));
-        }
-        let after = Snapshot::build(next, Some(&before), &self.inner.segments)?;
+        refuse_same_names(&before.catalog, &next)?;
+        let after = before.with_catalog(next, &self.inner.segments)?;
         Ok((result, self.hand_over(writing, &before, after, &changes)?))
     }
 
@@ -632,6 +629,16 @@ impl Database {
     pub(crate) fn edit(&self, writing: Writing, edits: &[(String, TableEdit)], seen: &Snapshot) -> Result<Commit> {
         let before = self.head(&writing)?;
         let (after, changes) = before.edited(edits, seen)?;
+        self.hand_over(writing, &before, after, &changes)
+    }
+
+    /// Does what a transaction has done, which looked at `seen`. If it fails, nothing happened.
+    ///
+    /// # Errors
+    /// As of [`edit`](Self::edit), and what changes of the catalog say of the one that is there by now.
+    pub(crate) fn carry_out(&self, writing: Writing, steps: &[Step], seen: &Snapshot) -> Result<Commit> {
+        let before = self.head(&writing)?;
+        let (after, changes) = before.after(steps, seen, &self.inner.segments)?;
         self.hand_over(writing, &before, after, &changes)
     }
 
@@ -853,31 +860,37 @@ impl Snapshot {
         Ok(Self { catalog: Arc::new(catalog), tables, number, epoch })
     }
 
+    /// The same with another catalog.
+    pub(crate) fn with_catalog(&self, catalog: Catalog, volume: &Arc<dyn Volume>) -> Result<Self> {
+        Self::build(catalog, Some(self), volume)
+    }
+
     /// A snapshot with edited tables, and what makes it durable. See [`Database::edit`].
-    pub(crate) fn edited(&self, edits: &[(String, TableEdit)], seen: &Snapshot) -> Result<(Snapshot, Vec<Change>)> {
-        let Self { number, epoch, .. } = *self;
-        let mut next = Self { catalog: Arc::clone(&self.catalog), tables: self.tables.clone(), number, epoch };
-        let mut changes = Vec::new();
+    fn edited(&self, edits: &[(String, TableEdit)], seen: &Snapshot) -> Result<(Snapshot, Vec<Change>)> {
+        let (mut next, mut changes) = (self.clone(), Vec::new());
         for (name, edit) in edits {
-            let unchanged = self.unchanged(name, edit, seen)?;
-            let before = next.tables.get(name).unwrap_or(unchanged);
-            let (table, of_table) = edit.apply(before)?;
-            changes.extend(of_table);
-            if !Arc::ptr_eq(&table.entry, &before.entry) {
-                Arc::make_mut(&mut next.catalog).tables.insert(name.clone(), TableEntry::clone(&table.entry));
-            }
-            next.tables.insert(name.clone(), Arc::new(table));
+            self.unchanged(name, edit, seen)?;
+            changes.extend(next.apply(name, edit)?);
         }
         Ok((next, changes))
+    }
+
+    /// Edits a table of it; what makes that durable.
+    pub(crate) fn apply(&mut self, name: &str, edit: &TableEdit) -> Result<Vec<Change>> {
+        let Some(before) = self.tables.get(name) else { return Err(dropped(name)) };
+        let (table, changes) = edit.apply(before)?;
+        if !Arc::ptr_eq(&table.entry, &before.entry) {
+            Arc::make_mut(&mut self.catalog).tables.insert(name.to_string(), TableEntry::clone(&table.entry));
+        }
+        self.tables.insert(name.to_string(), Arc::new(table));
+        Ok(changes)
     }
 
     /// The table that an edit was made for, if the edit can be applied to it as it is here.
     pub(crate) fn unchanged(&self, name: &str, edit: &TableEdit, seen: &Snapshot) -> Result<&Arc<Table>> {
         let seen = seen.tables.get(name);
         let here = self.tables.get(name).filter(|here| seen.is_some_and(|seen| seen.entry.id == here.entry.id));
-        let Some(here) = here else {
-            return Err(Error::new(ErrorKind::NotFound, format!("table \"{name}\" was dropped meanwhile")));
-        };
+        let Some(here) = here else { return Err(dropped(name)) };
         if edit.removes() && !seen.is_some_and(|seen| Arc::ptr_eq(seen, here)) {
             let message =
                 format!("rows of table \"{name}\" were changed by another session since this transaction began");
@@ -887,4 +900,8 @@ impl Snapshot {
         }
         Ok(here)
     }
+}
+
+fn dropped(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("table \"{name}\" was dropped meanwhile"))
 }

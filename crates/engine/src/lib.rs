@@ -50,6 +50,7 @@ mod script;
 mod session;
 mod settings;
 mod statement;
+mod step;
 mod system;
 mod timeout;
 mod transaction;

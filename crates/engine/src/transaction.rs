@@ -4,7 +4,7 @@
 //!   it is committed.
 //! - It is in the writer's place from its first change to its end (from its beginning with `BEGIN IMMEDIATE`). Others read
 //!   meanwhile, and wait if they want to change anything.
-//! - Its changes are values in memory ([`TableEdit`]), and commit as one: a crash leaves all of them or none. Segments that it
+//! - Its changes, of rows and of the catalog, are values in memory ([`Step`]), and commit as one: a crash leaves all of them or none. Segments that it
 //!   wrote are files that nobody mentions until then.
 //! - A savepoint is the list of changes so far, which are values: going back to one is putting it in place of the list.
 //! - When a statement fails, the transaction has failed, as in PostgreSQL: until ROLLBACK, or ROLLBACK TO a savepoint, all
@@ -14,10 +14,12 @@ use std::sync::Arc;
 
 use onehop_io::Ledger;
 
+use crate::catalog::Catalog;
 use crate::catalog::stands_on_nothing;
 use crate::database::{Database, Snapshot};
 use crate::edit::TableEdit;
 use crate::load::Target;
+use crate::step::{CatalogChange, Step, refuse_same_names};
 use crate::writer::Writing;
 use crate::{Error, ErrorKind, Result};
 
@@ -43,7 +45,7 @@ pub(crate) struct Transaction {
 struct Work {
     /// What its next statement sees.
     view: Arc<Snapshot>,
-    edits: Vec<(String, TableEdit)>,
+    steps: Vec<Step>,
 }
 
 /// How a transaction ended.
@@ -59,7 +61,7 @@ impl Transaction {
     /// One that sees `begun`: what is durable or, in the writer's place, all that is in order.
     pub fn new(begun: Arc<Snapshot>, writing: Option<Writing>) -> Self {
         let stands_on_head = writing.is_some();
-        let work = Work { view: Arc::clone(&begun), edits: Vec::new() };
+        let work = Work { view: Arc::clone(&begun), steps: Vec::new() };
         let (savepoints, files) = (Vec::new(), Vec::new());
         Self { begun, is_untouched: true, stands_on_head, writing, work, savepoints, files, is_failed: false }
     }
@@ -79,7 +81,7 @@ impl Transaction {
 
     fn begin_at(&mut self, snapshot: Arc<Snapshot>) {
         self.begun = Arc::clone(&snapshot);
-        self.work = Work { view: snapshot, edits: Vec::new() };
+        self.work = Work { view: snapshot, steps: Vec::new() };
     }
 
     /// A statement has been carried out. Queries' rows may still be on their way.
@@ -128,13 +130,37 @@ impl Transaction {
     /// [`ErrorKind::Conflict`] if rows are to be removed of a table that others have changed since it began. Nothing is
     /// changed then.
     pub fn edit(&mut self, database: &Database, name: &str, edit: TableEdit, files: Option<Target>) -> Result<()> {
-        database.head(self.writing()?)?.unchanged(name, &edit, &self.begun)?;
-        let edit = [(name.to_string(), edit)];
-        let (view, _) = self.work.view.edited(&edit, &self.work.view)?;
-        self.work.view = Arc::new(view);
-        self.work.edits.extend(edit);
-        self.files.extend(files);
+        if !self.work.view.is_own(name, &self.begun) {
+            database.head(self.writing()?)?.unchanged(name, &edit, &self.begun)?;
+        }
+        let mut view = Snapshot::clone(&self.work.view);
+        view.apply(name, &edit)?;
+        self.did(view, Step::Rows(name.to_string(), edit), files);
         Ok(())
+    }
+
+    /// Changes the catalog. `files` are those of the segments of a new table.
+    ///
+    /// # Errors
+    /// Those of `change`, which is tried on what is committed as well: somebody else may have taken a name since it began.
+    /// Nothing is changed then.
+    pub fn change(&mut self, database: &Database, change: CatalogChange, files: Option<Target>) -> Result<()> {
+        let head = database.head(self.writing()?)?;
+        let is_first = !self.work.steps.iter().any(|step| matches!(step, Step::Catalog(_)));
+        if is_first && !Arc::ptr_eq(&head.catalog, &self.begun.catalog) {
+            let mut catalog = Catalog::clone(&head.catalog);
+            change(&mut catalog)?;
+            refuse_same_names(&head.catalog, &catalog)?;
+        }
+        let view = self.work.view.changed(&*change, database.segments())?;
+        self.did(view, Step::Catalog(change), files);
+        Ok(())
+    }
+
+    fn did(&mut self, view: Snapshot, step: Step, files: Option<Target>) {
+        self.work.view = Arc::new(view);
+        self.work.steps.push(step);
+        self.files.extend(files);
     }
 
     /// Remembers what has been done so far, by a name that hides others of its kind.
@@ -170,18 +196,18 @@ impl Transaction {
     /// Makes its changes durable.
     pub async fn commit(self, database: &Database, ledger: &Arc<Ledger>) -> Result<Ended> {
         let Self { begun, writing, work, files, stands_on_head, .. } = self;
-        let (Some(writing), false) = (writing, work.edits.is_empty()) else { return Ok(Ended::Unchanged) };
+        let (Some(writing), false) = (writing, work.steps.is_empty()) else { return Ok(Ended::Unchanged) };
         if stands_on_head && database.head(&writing)?.is_of_later_epoch(&begun) {
             return Err(stands_on_nothing());
         }
-        let commit = database.edit(writing, &work.edits, &begun)?;
+        let commit = database.carry_out(writing, &work.steps, &begun)?;
         // Those that were undone to a savepoint are orphans, which the next open collects.
         files.iter().for_each(Target::keep_files);
         commit.wait(ledger).await?;
-        let mut names: Vec<String> = work.edits.into_iter().map(|(name, _)| name).collect();
-        names.sort();
-        names.dedup();
-        Ok(Ended::Changed(names))
+        let tables = work.view.tables();
+        let is_other = |name: &str, table| begun.table(name).is_none_or(|before| !Arc::ptr_eq(before, table));
+        let changed = tables.filter(|table| is_other(&table.name, *table)).map(|table| table.name.clone());
+        Ok(Ended::Changed(changed.collect()))
     }
 }
 

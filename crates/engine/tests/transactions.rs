@@ -5,6 +5,7 @@
 //! - readers see a consistent sum at any time, however many transactions commit meanwhile;
 //! - one changes the database at a time; who comes second waits, or learns why not; nothing is overwritten unseen;
 //! - a failed transaction leaves nothing, and says so until it is rolled back;
+//! - tables and views are made and dropped as rows are: undone, seen by nobody else before, and by everybody after;
 //! - CHECKPOINT changes no answer, and a database that is closed and opened again holds what was committed.
 
 #![allow(clippy::unwrap_used)]
@@ -143,7 +144,7 @@ async fn savepoints_undo_a_part() {
 async fn what_cannot_be_part_of_a_transaction_says_so() {
     let session = memory().await.session().unwrap();
     all(&session, &["CREATE TABLE t (x BIGINT)"]).await;
-    for statement in ["CREATE TABLE u (x BIGINT)", "DROP TABLE t", "CREATE VIEW v AS FROM t", "CHECKPOINT"] {
+    for statement in ["DROP FUNCTION f", "DROP MODEL m", "ALTER TABLE t SET (residence = 'cuda:0')", "CHECKPOINT"] {
         run(&session, "BEGIN").await;
         let e = fails(&session, statement).await;
         assert!(e.message().contains("cannot be part of a transaction"), "{e}");
@@ -385,5 +386,150 @@ fn what_was_committed_is_there_again() {
     for _ in 0..2 {
         let database = Database::open(dir.path(), &DatabaseOptions::default()).unwrap();
         assert_eq!(runtime.block_on(dump(&database)).unwrap(), before);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_and_views_are_made_and_dropped_in_transactions() {
+    let database = memory().await;
+    let (a, b) = (database.session().unwrap(), database.session().unwrap());
+    all(&a, &["CREATE TABLE t (x BIGINT)", "INSERT INTO t VALUES (1)"]).await;
+    let made =
+        ["BEGIN", "CREATE TABLE u AS SELECT x + 1 AS x FROM t", "INSERT INTO u VALUES (7)", "CREATE VIEW v AS FROM u"];
+    all(&a, &made).await;
+    all(&a, &["UPDATE u SET x = x * 10 WHERE x < 5", "DROP TABLE t"]).await;
+    assert_eq!(run(&a, "SELECT x FROM v").await, ["20", "7"]);
+    assert_eq!(fails(&b, "SELECT x FROM v").await.kind(), ErrorKind::NotFound);
+    assert_eq!(run(&b, "SELECT x FROM t").await, ["1"]);
+    run(&a, "COMMIT").await;
+    assert_eq!(run(&b, "SELECT x FROM v").await, ["20", "7"]);
+    assert_eq!(fails(&b, "SELECT x FROM t").await.kind(), ErrorKind::NotFound);
+    // What is undone has not been.
+    all(&a, &["BEGIN", "DROP VIEW v", "DROP TABLE u", "CREATE TABLE u (y VARCHAR)", "INSERT INTO u VALUES ('y')"])
+        .await;
+    assert_eq!(run(&a, "SELECT * FROM u").await, ["y"]);
+    run(&a, "ROLLBACK").await;
+    assert_eq!(run(&a, "SELECT x FROM v").await, ["20", "7"]);
+    // A failed one leaves nothing either.
+    all(&a, &["BEGIN", "CREATE TABLE w (x BIGINT)"]).await;
+    assert_eq!(fails(&a, "CREATE TABLE w (x BIGINT)").await.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(affected(&a, "COMMIT").await.0, "ROLLBACK");
+    assert_eq!(fails(&a, "SELECT x FROM w").await.kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_a_name_first_has_it() {
+    let database = memory().await;
+    let (a, b) = (database.session().unwrap(), database.session().unwrap());
+    all(&a, &["CREATE TABLE t (x BIGINT)", "BEGIN", "SELECT x FROM t"]).await;
+    all(&b, &["CREATE TABLE u (x BIGINT)", "INSERT INTO u VALUES (1)", "DROP TABLE t", "CREATE TABLE t (x BIGINT)"])
+        .await;
+    // It does not see what came after its beginning, and must not write over it.
+    assert_eq!(fails(&a, "SELECT x FROM u").await.kind(), ErrorKind::NotFound);
+    all(&a, &["ROLLBACK", "BEGIN", "SELECT x FROM t"]).await;
+    run(&b, "CREATE VIEW v AS FROM t").await;
+    assert_eq!(fails(&a, "CREATE TABLE v (x BIGINT)").await.kind(), ErrorKind::AlreadyExists);
+    all(&a, &["ROLLBACK", "BEGIN", "SELECT x FROM t"]).await;
+    all(&b, &["DROP TABLE u", "CREATE TABLE u (x BIGINT)", "INSERT INTO u VALUES (2)"]).await;
+    // Another table than the one that it sees.
+    assert_eq!(fails(&a, "INSERT INTO u VALUES (3)").await.kind(), ErrorKind::NotFound);
+    run(&a, "ROLLBACK").await;
+    assert_eq!(run(&a, "SELECT x FROM u").await, ["2"]);
+}
+
+/// What transactions should come to: tables by name, each with its numbers.
+type Model = std::collections::BTreeMap<String, Vec<i64>>;
+
+async fn holds(session: &Session, model: &Model, step: &str) {
+    // A name that is not there would have the transaction fail.
+    let names = run(session, "SELECT table_name FROM onehop_tables").await;
+    assert_eq!(names, model.keys().cloned().collect::<Vec<_>>(), "{step}");
+    for (name, numbers) in model {
+        let mut numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
+        numbers.sort();
+        assert_eq!(run(session, &format!("SELECT x FROM {name}")).await, numbers, "{name} after {step}");
+    }
+}
+
+/// One random statement, carried out on the model as well.
+fn step(next: &mut impl FnMut(usize) -> usize, model: &mut Model, saved: &mut Vec<Model>) -> String {
+    let name = ["a", "b", "c"][next(3)];
+    let number = next(10) as i64;
+    match (next(9), model.get_mut(name)) {
+        (0, _) => {
+            saved.push(model.clone());
+            format!("SAVEPOINT s{}", saved.len())
+        }
+        (1, _) if !saved.is_empty() => {
+            let place = next(saved.len());
+            saved.truncate(place + 1);
+            *model = saved[place].clone();
+            format!("ROLLBACK TO s{}", place + 1)
+        }
+        (2, Some(_)) => {
+            model.remove(name);
+            format!("DROP TABLE {name}")
+        }
+        (3, Some(numbers)) => {
+            numbers.retain(|there| *there >= number);
+            format!("DELETE FROM {name} WHERE x < {number}")
+        }
+        (4, Some(numbers)) => {
+            numbers.iter_mut().for_each(|there| *there += number);
+            format!("UPDATE {name} SET x = x + {number}")
+        }
+        (_, Some(numbers)) => {
+            numbers.extend([number, number + 1]);
+            format!("INSERT INTO {name} VALUES ({number}), ({})", number + 1)
+        }
+        (5.., None) => {
+            model.insert(name.into(), (0..=number).collect());
+            format!("CREATE TABLE {name} AS SELECT value AS x FROM generate_series(0, {number})")
+        }
+        (_, None) => {
+            model.insert(name.into(), Vec::new());
+            format!("CREATE TABLE {name} (x BIGINT)")
+        }
+    }
+}
+
+/// Random transactions over tables that come and go, against a model; what is durable is looked at by opening it again.
+#[test]
+fn transactions_of_tables_and_rows_do_what_a_model_does() {
+    for seed in 1..=2 {
+        let mut state = seed;
+        let mut next = |below: usize| (random(&mut state) % below as u64) as usize;
+        let (dir, runtime) = (tempfile::tempdir().unwrap(), runtime());
+        let (path, mut model) = (dir.path().join("db"), Model::new());
+        for round in 0..5 {
+            // Rows as they are, and in segments.
+            let settings: &[(&str, &str)] = if next(2) == 0 { &[] } else { &support::TINY };
+            let database = Database::open(&path, &options(settings)).unwrap();
+            let (session, other) = (database.session().unwrap(), database.session().unwrap());
+            runtime.block_on(async {
+                let (before, mut saved) = (model.clone(), Vec::new());
+                holds(&session, &model, &format!("opening, seed {seed}, round {round}")).await;
+                run(&session, "BEGIN").await;
+                for _ in 0..12 {
+                    let statement = step(&mut next, &mut model, &mut saved);
+                    run(&session, &statement).await;
+                    let place = format!("{statement}, seed {seed}, round {round}");
+                    holds(&session, &model, &place).await;
+                    holds(&other, &before, &place).await;
+                }
+                match next(3) {
+                    0 => {
+                        run(&session, "ROLLBACK").await;
+                        model = before;
+                    }
+                    _ => drop(run(&session, "COMMIT").await),
+                }
+                holds(&other, &model, &format!("the end, seed {seed}, round {round}")).await;
+            });
+            drop((session, other, database));
+        }
+        // Nothing is left of tables that were made and dropped again.
+        let database = Database::open(&path, &options(&[])).unwrap();
+        assert_eq!(files_on_disk(&path), known_files(&database));
     }
 }

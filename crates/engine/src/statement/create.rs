@@ -25,8 +25,9 @@ use onehop_segment::ColumnType;
 
 use super::{Context, done, insert, new_name, normal, parse_name_list, parse_word, residence};
 use crate::catalog::names::type_name;
-use crate::catalog::{Change, ColumnEntry, ListPartition, PartitionBy, RangePartition, SegmentEntry, TableEntry};
-use crate::database::Commit;
+use crate::catalog::{
+    Catalog, Change, ColumnEntry, ListPartition, PartitionBy, RangePartition, SegmentEntry, TableEntry,
+};
 use crate::error::nearest;
 use crate::load::Target;
 use crate::load::partition::{Router, can_hash};
@@ -245,14 +246,13 @@ impl CreateTable {
             None => Vec::new(),
         };
         let rows = self.query.is_some().then(|| segments.iter().map(|s| s.rows).sum());
-        let (committed, commit) = self.commit(id, &schema, segments, context).await?;
-        match committed {
-            Committed::New => target.keep_files(),
-            // Somebody was faster: what was written goes with `target`.
+        match self.commit(id, &schema, segments, target, context).await? {
+            // Somebody was faster.
             Committed::Kept => return Ok(done("CREATE TABLE", None)),
+            // When the transaction commits.
+            Committed::New if context.transaction().is_some() => {}
+            Committed::New => residence::follow(&self.name, context).await?,
         }
-        commit.wait(context.query.shared_ledger()).await?;
-        residence::follow(&self.name, context).await?;
         Ok(done("CREATE TABLE", rows))
     }
 
@@ -365,8 +365,9 @@ impl CreateTable {
         id: u64,
         schema: &SchemaRef,
         segments: Vec<SegmentEntry>,
+        target: Target,
         context: &Context<'_>,
-    ) -> Result<(Committed, Commit)> {
+    ) -> Result<Committed> {
         let columns = schema.fields().iter().map(|field| {
             let column_type = ColumnType::of(field.name(), field.data_type())?;
             Ok(ColumnEntry {
@@ -383,17 +384,18 @@ impl CreateTable {
             residence: self.residence.clone(),
             segments,
         };
-        let writing = context.database.writing(&context.settings()).await?;
-        context.database.change(writing, |catalog| {
+        let (name, exists) = (self.name.clone(), self.exists);
+        let change = move |catalog: &mut Catalog| {
             // Somebody may have been faster since the statement's snapshot.
-            match (catalog.tables.contains_key(&self.name), self.exists) {
-                (true, IfExists::Fail) => return Err(already_there(&self.name)),
+            match (catalog.tables.contains_key(&name), exists) {
+                (true, IfExists::Fail) => return Err(already_there(&name)),
                 (true, IfExists::Keep) => return Ok((Committed::Kept, Vec::new())),
                 _ => {}
             }
-            catalog.tables.insert(self.name.clone(), entry);
-            Ok((Committed::New, vec![Change::PutTable { name: self.name.clone() }]))
-        })
+            catalog.tables.insert(name.clone(), entry.clone());
+            Ok((Committed::New, vec![Change::PutTable { name: name.clone() }]))
+        };
+        context.change(Some(target), change).await
     }
 }
 

@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Context, done, syntax, table_name};
-use crate::catalog::Change;
+use crate::catalog::{Catalog, Change};
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
 
@@ -70,20 +70,25 @@ impl Drop {
         self.kind == Kind::Function
     }
 
+    /// Whether it is about what can be part of a transaction.
+    pub fn is_of_tables_or_views(&self) -> bool {
+        matches!(self.kind, Kind::Table | Kind::View)
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         context.database.check_writable()?;
-        let writing = context.database.writing(&context.settings()).await?;
-        let ((), commit) = context.database.change(writing, |catalog| {
+        let Self { kind, if_exists, names } = self;
+        let change = move |catalog: &mut Catalog| {
             let mut changes = Vec::new();
-            for name in &self.names {
-                let was_there = match self.kind {
+            for name in &names {
+                let was_there = match kind {
                     Kind::Table => catalog.tables.remove(name).is_some(),
                     Kind::View => catalog.views.remove(name).is_some(),
                     Kind::Model => catalog.models.remove(name).is_some(),
                     Kind::Function => catalog.functions.remove(name).is_some(),
                 };
                 if was_there {
-                    changes.push(match self.kind {
+                    changes.push(match kind {
                         Kind::Table => Change::DropTable { name: name.clone() },
                         Kind::View => Change::DropView { name: name.clone() },
                         Kind::Model => Change::DropModel { name: name.clone() },
@@ -91,7 +96,7 @@ impl Drop {
                     });
                     continue;
                 }
-                let other = match self.kind {
+                let other = match kind {
                     Kind::Table => catalog.views.contains_key(name).then_some("view"),
                     Kind::Model | Kind::Function => None,
                     Kind::View => catalog.tables.contains_key(name).then_some("table"),
@@ -100,19 +105,19 @@ impl Drop {
                     let error = Error::new(ErrorKind::Invalid, format!("\"{name}\" is a {other}"));
                     return Err(error.with_hint(format!("DROP {} {name}", other.to_uppercase())));
                 }
-                if !self.if_exists {
-                    return Err(match self.kind {
+                if !if_exists {
+                    return Err(match kind {
                         Kind::Table => Error::unknown_table(name, catalog.tables.keys().map(String::as_str)),
                         Kind::View | Kind::Model | Kind::Function => {
-                            Error::new(ErrorKind::NotFound, format!("there is no {} \"{name}\"", self.kind.name()))
+                            Error::new(ErrorKind::NotFound, format!("there is no {} \"{name}\"", kind.name()))
                         }
                     });
                 }
             }
             Ok(((), changes))
-        })?;
-        commit.wait(context.query.shared_ledger()).await?;
-        let tag = match self.kind {
+        };
+        context.change(None, change).await?;
+        let tag = match kind {
             Kind::Table => "DROP TABLE",
             Kind::View => "DROP VIEW",
             Kind::Model => "DROP MODEL",

@@ -355,13 +355,11 @@ fn check_rights(statement: &Statement, rights: Rights) -> Result<()> {
     rights.need(least, what)
 }
 
-/// What changes the catalog, or cannot be undone, commits by itself.
+/// What is about more than tables and views, or cannot be undone, commits by itself.
 fn refuse_in_transactions(statement: &Statement) -> Result<()> {
     let what = match statement {
-        Statement::CreateTable(_) => "CREATE TABLE",
-        Statement::CreateView(_) => "CREATE VIEW",
         Statement::CreateFunction(_) => "CREATE FUNCTION",
-        Statement::Drop(_) => "DROP",
+        Statement::Drop(drop) if !drop.is_of_tables_or_views() => "DROP of a function or model",
         Statement::Residence(_) => "what is about the memory of devices",
         Statement::Checkpoint(_) => "CHECKPOINT",
         _ => return Ok(()),

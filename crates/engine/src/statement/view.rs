@@ -4,7 +4,7 @@ use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{CreateView as SqlCreateView, Query, Statement as Sql};
 
 use super::{Context, done, new_name};
-use crate::catalog::Change;
+use crate::catalog::{Catalog, Change};
 use crate::planner;
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
@@ -41,25 +41,24 @@ impl CreateView {
         let text = self.query.to_string();
         let statement = DataFusionStatement::Statement(Box::new(Sql::Query(self.query)));
         context.of_database()?.plan(statement).await?;
-        let writing = context.database.writing(&context.settings()).await?;
-        let ((), commit) = context.database.change(writing, |catalog| {
-            if catalog.tables.contains_key(&self.name) {
-                return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a table \"{}\"", self.name)));
+        let Self { name, or_replace, if_not_exists, .. } = self;
+        let change = move |catalog: &mut Catalog| {
+            if catalog.tables.contains_key(&name) {
+                return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a table \"{name}\"")));
             }
-            if catalog.views.contains_key(&self.name) {
-                if self.if_not_exists {
+            if catalog.views.contains_key(&name) {
+                if if_not_exists {
                     return Ok(((), Vec::new()));
                 }
-                if !self.or_replace {
-                    let error =
-                        Error::new(ErrorKind::AlreadyExists, format!("there is a view \"{}\" already", self.name));
+                if !or_replace {
+                    let error = Error::new(ErrorKind::AlreadyExists, format!("there is a view \"{name}\" already"));
                     return Err(error.with_hint("CREATE OR REPLACE VIEW replaces it"));
                 }
             }
-            catalog.views.insert(self.name.clone(), text);
-            Ok(((), vec![Change::PutView { name: self.name.clone() }]))
-        })?;
-        commit.wait(context.query.shared_ledger()).await?;
+            catalog.views.insert(name.clone(), text.clone());
+            Ok(((), vec![Change::PutView { name: name.clone() }]))
+        };
+        context.change(None, change).await?;
         Ok(done("CREATE VIEW", None))
     }
 }

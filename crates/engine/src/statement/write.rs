@@ -4,6 +4,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::insert::LoadedRows;
 use super::{Context, checkpoint, residence};
+use crate::catalog::{Catalog, Change};
 use crate::database::{Snapshot, Table};
 use crate::edit::{NewRows, TableEdit};
 use crate::load::Target;
@@ -41,6 +42,34 @@ impl Context<'_> {
             (None, None) => return Err(no_transaction()),
         };
         Ok(Write { writing, seen })
+    }
+
+    /// Changes the catalog: in the transaction, or durably. `change` may be tried several times, on catalogs of different moments;
+    /// it says what it did, and what came of it. `files` are those of the segments of a new table, and stay if anything was done.
+    pub(super) async fn change<T: Send + 'static>(
+        &self,
+        files: Option<Target>,
+        change: impl Fn(&mut Catalog) -> Result<(T, Vec<Change>)> + Send + Sync + 'static,
+    ) -> Result<T> {
+        let Some(writing) = self.take_place().await? else {
+            let mut slot = self.transaction();
+            let transaction = slot.as_mut().ok_or_else(no_transaction)?;
+            let (result, changes) = change(&mut Catalog::clone(&transaction.view().catalog))?;
+            if !changes.is_empty() {
+                let again = Arc::new(move |catalog: &mut Catalog| change(catalog).map(drop));
+                transaction.change(self.database, again, files)?;
+            }
+            return Ok(result);
+        };
+        let ((result, is_done), commit) = self.database.change(writing, |catalog| {
+            let (result, changes) = change(catalog)?;
+            Ok(((result, !changes.is_empty()), changes))
+        })?;
+        if let (Some(files), true) = (&files, is_done) {
+            files.keep_files();
+        }
+        commit.wait(self.query.shared_ledger()).await?;
+        Ok(result)
     }
 
     /// The writer's place for this statement, unless its transaction has it from now on.
