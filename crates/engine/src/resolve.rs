@@ -32,8 +32,18 @@ pub(crate) const CATALOG: &str = "onehop";
 /// The schema's name in two-part names, as PostgreSQL has it.
 pub(crate) const SCHEMA: &str = "public";
 
-/// The table that a statement changes, in the query that says which rows: with their addresses. No table has this name.
+/// The table that a statement changes, in the query that says which rows, or the rows that it has changed, in the query that says
+/// what comes back. No table has this name.
 pub(crate) const TARGET: &str = "__onehop_target";
+
+/// What [`TARGET`] is.
+#[derive(Clone, Debug)]
+pub(crate) enum TargetRows {
+    /// Rows of a table, with their addresses.
+    Table(Arc<Table>),
+    /// Rows in memory.
+    Memory(Arc<MemTable>),
+}
 
 /// Views may stand on views so deep, and no deeper.
 const MAX_VIEW_DEPTH: usize = 32;
@@ -52,8 +62,7 @@ pub(crate) struct Names {
     /// To plan views and open files with. Its own catalog is not used.
     state: SessionState,
     depth: usize,
-    /// What [`TARGET`] is.
-    target: Option<Arc<Table>>,
+    target: Option<TargetRows>,
 }
 
 impl std::fmt::Debug for Names {
@@ -89,12 +98,12 @@ impl Names {
     }
 
     /// A state like `state`, which [`bind`](Self::bind) made, that resolves names in another snapshot, and [`TARGET`].
-    pub fn rebind(state: &SessionState, snapshot: &Arc<Snapshot>, target: &Arc<Table>) -> SessionState {
+    pub fn rebind(state: &SessionState, snapshot: &Arc<Snapshot>, target: TargetRows) -> SessionState {
         let mut state = state.clone();
         let list: &dyn Any = state.catalog_list().as_ref();
         let bound = list.downcast_ref::<List>().map(|list| Arc::clone(&list.0));
         if let Some(names) = bound {
-            let (snapshot, target) = (Arc::clone(snapshot), Some(Arc::clone(target)));
+            let (snapshot, target) = (Arc::clone(snapshot), Some(target));
             let names = Self { snapshot, depth: 0, target, ..Self::clone(&names) };
             state.register_catalog_list(Arc::new(List(Arc::new(names))));
         }
@@ -143,7 +152,10 @@ impl Names {
             return Ok(Arc::new(SegmentTable::new(Arc::clone(table))));
         }
         if let (TARGET, Some(target)) = (name, &self.target) {
-            return Ok(Arc::new(SegmentTable::with_addresses(Arc::clone(target))));
+            return Ok(match target {
+                TargetRows::Table(table) => Arc::new(SegmentTable::with_addresses(Arc::clone(table))),
+                TargetRows::Memory(rows) => Arc::clone(rows) as Arc<dyn TableProvider>,
+            });
         }
         if let Some(text) = self.snapshot.catalog.views.get(name) {
             return Box::pin(self.view(name, text)).await;

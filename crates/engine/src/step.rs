@@ -29,6 +29,16 @@ pub(crate) enum Step {
     Catalog(CatalogChange),
 }
 
+impl Step {
+    /// If it is one of the catalog.
+    pub fn of_catalog(&self) -> Option<&CatalogChange> {
+        match self {
+            Self::Rows(..) => None,
+            Self::Catalog(change) => Some(change),
+        }
+    }
+}
+
 impl std::fmt::Debug for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -58,7 +68,7 @@ impl Snapshot {
                 Step::Catalog(change) => next = next.changed(&**change, volume)?,
             }
         }
-        if !steps.iter().any(|step| matches!(step, Step::Catalog(_))) {
+        if !steps.iter().any(|step| step.of_catalog().is_some()) {
             return Ok((next, rows));
         }
         let mut changes = difference(&self.catalog, &next.catalog);

@@ -146,10 +146,10 @@ impl Transaction {
     /// Nothing is changed then.
     pub fn change(&mut self, database: &Database, change: CatalogChange, files: Option<Target>) -> Result<()> {
         let head = database.head(self.writing()?)?;
-        let is_first = !self.work.steps.iter().any(|step| matches!(step, Step::Catalog(_)));
-        if is_first && !Arc::ptr_eq(&head.catalog, &self.begun.catalog) {
+        if !Arc::ptr_eq(&head.catalog, &self.begun.catalog) {
             let mut catalog = Catalog::clone(&head.catalog);
-            change(&mut catalog)?;
+            let earlier = self.work.steps.iter().filter_map(Step::of_catalog);
+            earlier.chain([&change]).try_for_each(|change| change(&mut catalog))?;
             refuse_same_names(&head.catalog, &catalog)?;
         }
         let view = self.work.view.changed(&*change, database.segments())?;

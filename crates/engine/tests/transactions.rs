@@ -150,7 +150,7 @@ async fn what_cannot_be_part_of_a_transaction_says_so() {
         assert!(e.message().contains("cannot be part of a transaction"), "{e}");
         run(&session, "ROLLBACK").await;
     }
-    for refused in ["BEGIN ISOLATION LEVEL SERIALIZABLE", "BEGIN READ ONLY", "DELETE FROM t RETURNING x"] {
+    for refused in ["BEGIN ISOLATION LEVEL SERIALIZABLE", "BEGIN READ ONLY", "DELETE FROM t USING t AS u"] {
         assert_eq!(fails(&session, refused).await.kind(), ErrorKind::Invalid, "{refused}");
     }
     all(&session, &["BEGIN", "ROLLBACK", "ROLLBACK", "COMMIT"]).await;
@@ -291,7 +291,7 @@ async fn written_rows_are_stored_as_planned_ones() {
         "INSERT INTO written (b, b) VALUES (1, 2)",
         "INSERT INTO written (b, nothing) VALUES (1, 2)",
         "INSERT INTO \"Written\" (b) VALUES (1)",
-        "INSERT INTO written (b) VALUES (1) RETURNING b",
+        "INSERT INTO written (b) VALUES (1) RETURNING nothing",
     ] {
         fails(&session, bad).await;
     }
@@ -428,6 +428,7 @@ async fn who_takes_a_name_first_has_it() {
     assert_eq!(fails(&a, "SELECT x FROM u").await.kind(), ErrorKind::NotFound);
     all(&a, &["ROLLBACK", "BEGIN", "SELECT x FROM t"]).await;
     run(&b, "CREATE VIEW v AS FROM t").await;
+    run(&a, "CREATE TABLE w (x BIGINT)").await;
     assert_eq!(fails(&a, "CREATE TABLE v (x BIGINT)").await.kind(), ErrorKind::AlreadyExists);
     all(&a, &["ROLLBACK", "BEGIN", "SELECT x FROM t"]).await;
     all(&b, &["DROP TABLE u", "CREATE TABLE u (x BIGINT)", "INSERT INTO u VALUES (2)"]).await;

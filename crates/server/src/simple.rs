@@ -96,6 +96,7 @@ pub fn name(kind: &StatementKind) -> &'static str {
     match kind {
         StatementKind::Explain => "EXPLAIN",
         StatementKind::Show(_) => "SHOW",
+        StatementKind::Returning(tag) => tag,
         _ => "SELECT",
     }
 }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{SchemaRef, UInt64Type};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
@@ -162,27 +163,77 @@ impl Addresses {
     }
 }
 
-/// Goes through the rows of a plan for their addresses.
-pub(crate) async fn addresses(
+/// Rows that are kept for RETURNING, of all streams, in the order in which they come. What they take is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptRows(Arc<Mutex<Vec<RecordBatch>>>, Arc<MemoryReservation>);
+
+impl KeptRows {
+    pub fn new(context: &TaskContext) -> Self {
+        let reservation = MemoryConsumer::new("Returning").register(context.memory_pool());
+        Self(Arc::default(), Arc::new(reservation))
+    }
+
+    /// Keeps a batch, in the types of a schema.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Resources`](crate::ErrorKind::Resources) if there is no memory for it.
+    pub fn add(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<()> {
+        let batch = to_schema(batch, schema)?;
+        self.1.try_grow(batch.get_array_memory_size())?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
+        Ok(())
+    }
+
+    /// All of them. They are accounted for as long as this lives.
+    pub fn take(&self) -> Vec<RecordBatch> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What is kept of rows beside the table that they go to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beside {
+    /// The first column of the plan goes here.
+    pub addresses: Option<Addresses>,
+    /// The others, in the table's types, here as well.
+    pub rows: Option<KeptRows>,
+}
+
+impl Beside {
+    /// The columns that go to the table.
+    fn take(&self, batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+        let batch = match &self.addresses {
+            Some(addresses) => addresses.take(&batch)?,
+            None => batch,
+        };
+        if let Some(rows) = &self.rows {
+            rows.add(&batch, schema)?;
+        }
+        Ok(batch)
+    }
+}
+
+/// Goes through the rows of a plan for what is kept of them, and nothing else.
+pub(crate) async fn go_through(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
-    addresses: &Addresses,
+    schema: &SchemaRef,
+    beside: &Beside,
 ) -> Result<()> {
     let mut rows = execute_stream(plan, context)?;
     while let Some(batch) = rows.next().await {
-        addresses.take(&batch?)?;
+        beside.take(batch?, schema)?;
     }
     Ok(())
 }
 
-/// Writes all rows of a plan into segments, unless there are no more than `most_rows`, which are handed back. With
-/// `addresses`, the first column goes there.
+/// Writes all rows of a plan into segments, unless there are no more than `most_rows`, which are handed back.
 pub(crate) async fn load(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
     target: &Target,
     most_rows: u64,
-    addresses: Option<&Addresses>,
+    beside: &Beside,
 ) -> Result<Loaded> {
     // For the progress bar: how many rows a file or a table will give is known more often than not.
     if let Ok(statistics) = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())
@@ -194,8 +245,8 @@ pub(crate) async fn load(
     let few = Arc::new(Few { most_rows, ..Few::default() });
     let mut tasks = JoinSet::new();
     for (index, stream) in streams.into_iter().enumerate() {
-        let (target, few, addresses) = (target.clone(), Arc::clone(&few), addresses.cloned());
-        tasks.spawn(async move { (index, load_stream(stream, target, &few, addresses.as_ref()).await) });
+        let (target, few, beside) = (target.clone(), Arc::clone(&few), beside.clone());
+        tasks.spawn(async move { (index, load_stream(stream, target, &few, &beside).await) });
     }
     let mut loaded = Vec::new();
     while let Some(done) = tasks.join_next().await {
@@ -265,15 +316,12 @@ async fn load_stream(
     mut stream: SendableRecordBatchStream,
     target: Target,
     few: &Few,
-    addresses: Option<&Addresses>,
+    beside: &Beside,
 ) -> Result<Loaded> {
     let mut rows = Vec::new();
     let mut set: Option<SegmentSet> = None;
     while let Some(batch) = stream.next().await {
-        let mut batch = batch?;
-        if let Some(addresses) = addresses {
-            batch = addresses.take(&batch)?;
-        }
+        let batch = beside.take(batch?, &target.schema)?;
         if few.count(&batch) && set.is_none() {
             rows.push(batch);
             continue;

@@ -20,6 +20,7 @@ use super::{Context, done, insert, modify, table_name};
 use crate::catalog::definition::quoted;
 use crate::database::{Table, TableSegment};
 use crate::edit::TableEdit;
+use crate::load::Beside;
 use crate::query::Done;
 use crate::{Error, ErrorKind, Result};
 
@@ -96,7 +97,7 @@ async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
     let columns: Vec<String> = table.entry.columns.iter().map(|column| quoted(&column.name)).collect();
     let plan = of_target.plan_query(modify::target_query(&columns.join(", "))?).await?;
     let target = context.load_target(table);
-    let loaded = insert::load(plan, &table.entry.cluster_by, &target, 0, None, &of_target).await?;
+    let loaded = insert::load(plan, &table.entry.cluster_by, &target, 0, &Beside::default(), &of_target).await?;
     if loaded.count() != moved.rows() {
         let message = format!("{} of {} rows of table \"{name}\" came to a checkpoint", loaded.count(), moved.rows());
         return Err(Error::new(ErrorKind::Internal, message));

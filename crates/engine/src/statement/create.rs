@@ -29,8 +29,8 @@ use crate::catalog::{
     Catalog, Change, ColumnEntry, ListPartition, PartitionBy, RangePartition, SegmentEntry, TableEntry,
 };
 use crate::error::nearest;
-use crate::load::Target;
 use crate::load::partition::{Router, can_hash};
+use crate::load::{Beside, Target};
 use crate::place::homes::Homes;
 use crate::planner;
 use crate::query::Done;
@@ -242,7 +242,7 @@ impl CreateTable {
             &context.query,
         );
         let segments = match plan {
-            Some(plan) => insert::load(plan, &self.cluster_by, &target, 0, None, context).await?.segments,
+            Some(plan) => insert::load(plan, &self.cluster_by, &target, 0, &Beside::default(), context).await?.segments,
             None => Vec::new(),
         };
         let rows = self.query.is_some().then(|| segments.iter().map(|s| s.rows).sum());

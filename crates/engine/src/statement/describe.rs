@@ -31,6 +31,8 @@ pub enum StatementKind {
     Explain,
     /// `SHOW name`: a setting's value. `ALL` has no name.
     Show(Option<String>),
+    /// Rows are changed, and what they have become, or were, comes back. The word is the tag: `INSERT`, `UPDATE` or `DELETE`.
+    Returning(&'static str),
     /// It begins a transaction.
     Begin,
     /// It ends one, or goes back to a savepoint: carried out in one that has failed as well.
@@ -57,6 +59,8 @@ impl Statement {
             Self::Show(Show::AllSettings) => StatementKind::Show(None),
             Self::Show(_) => StatementKind::Query,
             Self::Transaction(transaction::Control::Begin { .. }) => StatementKind::Begin,
+            Self::Modify(modify) => modify.returns().map_or(StatementKind::Other, StatementKind::Returning),
+            Self::InsertReturning(_) => StatementKind::Returning("INSERT"),
             Self::Transaction(
                 transaction::Control::Commit | transaction::Control::Rollback | transaction::Control::RollbackTo(_),
             ) => StatementKind::End,
@@ -87,7 +91,7 @@ pub(crate) async fn describe(
         infer(prepared, &mut parameters, context).await;
     }
     let columns = match prepared.kind() {
-        StatementKind::Query => Some(columns(prepared, &parameters, context).await?),
+        StatementKind::Query | StatementKind::Returning(_) => Some(columns(prepared, &parameters, context).await?),
         StatementKind::Explain => Some(explanation()),
         StatementKind::Show(_) | StatementKind::Begin | StatementKind::End | StatementKind::Other => None,
     };
@@ -109,6 +113,8 @@ async fn columns(prepared: &Prepared, parameters: &[Option<DataType>], context: 
             let plan = context.plan(*statement).await?;
             Ok(Arc::clone(plan.schema().inner()))
         }
+        Statement::Modify(modify) => modify.columns(context).await,
+        Statement::InsertReturning(insert) => insert.columns(context).await,
         _ => Err(Error::new(ErrorKind::Internal, "a query came to be something else")),
     }
 }
@@ -118,6 +124,7 @@ async fn infer(prepared: &Prepared, parameters: &mut [Option<DataType>], context
     let Ok(statement) = prepared.unbound().and_then(parse_tokens) else { return };
     let statement = match statement {
         Statement::Other(statement) => *statement,
+        Statement::InsertReturning(insert) => insert.into_statement(),
         Statement::Modify(modify) => match modify.conditions() {
             Some(query) => DataFusionStatement::Statement(Box::new(Sql::Query(query))),
             None => return,

@@ -1,33 +1,116 @@
-//! `INSERT INTO table [(columns)] query`: DataFusion plans the rows, this writes and commits them.
+//! `INSERT INTO table [(columns)] query [RETURNING ...]`: DataFusion plans the rows, this writes and commits them.
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema};
 use datafusion::logical_expr::{
     DmlStatement, LogicalPlan, LogicalPlanBuilder, SortExpr, Values, WriteOp, dml::InsertOp,
 };
 use datafusion::prelude::Expr;
+use datafusion::sql::parser::Statement as DataFusionStatement;
+use datafusion::sql::sqlparser::ast::{Ident, Insert, Statement as Sql, TableAlias, TableObject};
 
-use super::{Context, done};
+use super::returning::Returning;
+use super::{Context, done, table_name, values};
 use crate::catalog::SegmentEntry;
 use crate::database::{Database, Snapshot, Table};
 use crate::edit::TableEdit;
 use crate::files;
-use crate::load::{self, Addresses, Loaded, Target};
-use crate::query::Done;
+use crate::load::{self, Beside, KeptRows, Loaded, Target};
+use crate::planner;
+use crate::query::{Done, Output};
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
 pub(super) async fn run(dml: DmlStatement, context: &Context<'_>) -> Result<Done> {
+    let (table, plan) = appended(dml, context)?;
+    let rows = append(plan, &table, context).await?;
+    Ok(done("INSERT", Some(rows)))
+}
+
+/// The table that rows are added to, and the plan that they come of.
+fn appended(dml: DmlStatement, context: &Context<'_>) -> Result<(Arc<Table>, LogicalPlan)> {
     match dml.op {
         WriteOp::Insert(InsertOp::Append) => {}
         op => return Err(Error::new(ErrorKind::Invalid, format!("{op} is not supported"))),
     }
     let table = own_table(dml.table_name.table(), context)?;
-    let rows = append(with_nulls(Arc::unwrap_or_clone(dml.input))?, &table, context).await?;
-    Ok(done("INSERT", Some(rows)))
+    Ok((table, with_nulls(Arc::unwrap_or_clone(dml.input))?))
+}
+
+/// `INSERT ... RETURNING`.
+#[derive(Debug)]
+pub(super) struct InsertReturning {
+    insert: Insert,
+    table: String,
+    returning: Returning,
+}
+
+/// A statement of the parser's, if it is one of these.
+pub(super) fn convert(mut insert: Insert) -> Result<std::result::Result<InsertReturning, Insert>> {
+    let Some(items) = insert.returning.take() else { return Ok(Err(insert)) };
+    let TableObject::TableName(name) = &insert.table else {
+        return Err(Error::new(ErrorKind::Invalid, "INSERT ... RETURNING is for tables"));
+    };
+    let table = table_name(name)?;
+    let name = match &insert.table_alias {
+        Some(alias) => alias.alias.clone(),
+        None => Ident::with_quote('"', &table),
+    };
+    // The planner knows the table by its own name.
+    insert.table_alias = None;
+    let alias = TableAlias { explicit: true, name, columns: Vec::new(), at: None };
+    Ok(Ok(InsertReturning { insert, table, returning: Returning::new(items, alias) }))
+}
+
+impl InsertReturning {
+    pub fn settle(&mut self) -> Result<()> {
+        planner::settle(&mut self.insert)?;
+        self.returning.settle()
+    }
+
+    /// Without what comes back.
+    pub fn into_statement(self) -> DataFusionStatement {
+        DataFusionStatement::Statement(Box::new(Sql::Insert(self.insert)))
+    }
+
+    /// The columns that come back.
+    pub async fn columns(self, context: &Context<'_>) -> Result<SchemaRef> {
+        let table = own_table(&self.table, context)?;
+        self.returning.columns(&table, &context.snapshot, context).await
+    }
+
+    pub async fn run(self, context: &Context<'_>) -> Result<Output> {
+        let table = own_table(&self.table, context)?;
+        let Self { insert, returning, .. } = self;
+        let statement = DataFusionStatement::Statement(Box::new(Sql::Insert(insert)));
+        let kept = KeptRows::new(&context.state()?.task_ctx());
+        let written = match values::rows_of(&statement, &context.snapshot) {
+            Some((_, rows)) => few(&table, rows, context)?,
+            None => None,
+        };
+        let loaded = match written {
+            Some(loaded) => {
+                loaded.loaded.rows.iter().try_for_each(|batch| kept.add(batch, &table.schema))?;
+                loaded
+            }
+            None => {
+                let LogicalPlan::Dml(dml) = context.plan(statement).await? else {
+                    return Err(Error::new(ErrorKind::Internal, "an INSERT came to be something else"));
+                };
+                let (_, plan) = appended(dml, context)?;
+                let beside = Beside { rows: Some(kept.clone()), ..Beside::default() };
+                load_rows(plan, &table, &beside, context).await?
+            }
+        };
+        // Before anything is changed: it may fail.
+        let returned = returning.rows(kept, &table, &context.snapshot, context).await?;
+        commit(loaded, &table, context).await?;
+        returned.into_output(context)
+    }
 }
 
 /// DataFusion gives VALUES the table's columns, and would find a NULL in one that is NOT NULL before we do, as one in
@@ -86,6 +169,13 @@ pub(super) struct LoadedRows {
 /// Puts rows that are written in the statement into a table; `None` if they are too many to be kept as they are, or would have
 /// to be sorted.
 pub(super) async fn put(table: &Table, rows: RecordBatch, context: &Context<'_>) -> Result<Option<Done>> {
+    let Some(loaded) = few(table, rows, context)? else { return Ok(None) };
+    let count = commit(loaded, table, context).await?;
+    Ok(Some(done("INSERT", Some(count))))
+}
+
+/// The same, up to where they are to be committed.
+fn few(table: &Table, rows: RecordBatch, context: &Context<'_>) -> Result<Option<LoadedRows>> {
     if rows.num_rows() > 1 && !table.entry.cluster_by.is_empty() {
         return Ok(None);
     }
@@ -94,13 +184,12 @@ pub(super) async fn put(table: &Table, rows: RecordBatch, context: &Context<'_>)
     let loaded = load::few(rows, &target, context.settings().fresh_rows());
     let Some(loaded) = loaded.map_err(|e| in_table(e, &table.name))? else { return Ok(None) };
     context.query.planned();
-    let count = commit(LoadedRows { loaded, target }, table, context).await?;
-    Ok(Some(done("INSERT", Some(count))))
+    Ok(Some(LoadedRows { loaded, target }))
 }
 
 /// Writes a plan's rows to a table and commits them; their number.
 pub(super) async fn append(plan: LogicalPlan, table: &Table, context: &Context<'_>) -> Result<u64> {
-    commit(load_rows(plan, table, None, context).await?, table, context).await
+    commit(load_rows(plan, table, &Beside::default(), context).await?, table, context).await
 }
 
 async fn commit(rows: LoadedRows, table: &Table, context: &Context<'_>) -> Result<u64> {
@@ -112,17 +201,15 @@ async fn commit(rows: LoadedRows, table: &Table, context: &Context<'_>) -> Resul
     Ok(count)
 }
 
-/// Runs a plan for rows of a table: into segments, or, if they are few, into memory. With `addresses`, the first column of the
-/// plan goes there.
+/// Runs a plan for rows of a table: into segments, or, if they are few, into memory.
 pub(super) async fn load_rows(
     plan: LogicalPlan,
     table: &Table,
-    addresses: Option<&Addresses>,
+    beside: &Beside,
     context: &Context<'_>,
 ) -> Result<LoadedRows> {
     let target = context.load_target(table);
-    let loaded =
-        load(plan, &table.entry.cluster_by, &target, context.settings().fresh_rows(), addresses, context).await;
+    let loaded = load(plan, &table.entry.cluster_by, &target, context.settings().fresh_rows(), beside, context).await;
     let loaded = loaded.map_err(|e| in_table(e, &table.name))?;
     Ok(LoadedRows { loaded, target })
 }
@@ -150,17 +237,17 @@ pub(super) async fn load(
     cluster_by: &[String],
     target: &Target,
     most_rows: u64,
-    addresses: Option<&Addresses>,
+    beside: &Beside,
     context: &Context<'_>,
 ) -> Result<Loaded> {
-    let first = usize::from(addresses.is_some());
+    let first = usize::from(beside.addresses.is_some());
     let plan = match cluster_by {
         [] => plan,
         columns => sorted(plan, columns, target, first)?,
     };
     let physical = files::spread(context.physical_plan(plan).await?, context.state()?.config().target_partitions())?;
     context.query.planned();
-    load::load(physical, context.state()?.task_ctx(), target, most_rows, addresses).await
+    load::load(physical, context.state()?.task_ctx(), target, most_rows, beside).await
 }
 
 /// Columns go by position: the plan's names need not be the table's.

@@ -14,6 +14,7 @@ mod inspect;
 mod modify;
 mod prepare;
 mod residence;
+mod returning;
 mod select;
 mod set;
 mod transaction;
@@ -24,6 +25,7 @@ mod write;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use datafusion::datasource::MemTable;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
@@ -50,7 +52,7 @@ use crate::planner;
 use crate::plans;
 use crate::prepared::{self, Prepared, Value};
 use crate::query::{Done, Output, Query};
-use crate::resolve::Names;
+use crate::resolve::{Names, TargetRows};
 use crate::rights::Rights;
 use crate::settings::Settings;
 use crate::transaction::{Transaction, refuse_failed};
@@ -70,6 +72,7 @@ enum Statement {
     Residence(residence::Residence),
     Explain(explain::Explain),
     Modify(Box<modify::Modify>),
+    InsertReturning(Box<insert::InsertReturning>),
     Truncate(modify::TruncateTables),
     Transaction(transaction::Control),
     Checkpoint(checkpoint::Checkpoint),
@@ -154,6 +157,13 @@ impl<'a> Context<'a> {
 
     /// With another snapshot, and a table of it, or a part of one, under the name [`crate::resolve::TARGET`].
     fn of_target(&self, snapshot: &Arc<Snapshot>, target: &Arc<Table>) -> Result<Self> {
+        let target = TargetRows::Table(Arc::clone(target));
+        Ok(self.with_state(snapshot, Names::rebind(self.state()?, snapshot, target)))
+    }
+
+    /// The same with rows in memory.
+    fn of_rows(&self, snapshot: &Arc<Snapshot>, rows: MemTable) -> Result<Self> {
+        let target = TargetRows::Memory(Arc::new(rows));
         Ok(self.with_state(snapshot, Names::rebind(self.state()?, snapshot, target)))
     }
 
@@ -303,7 +313,8 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
         Statement::Show(show) => Box::pin(show.run(context)).await,
         Statement::Residence(residence) => Box::pin(residence.run(context)).await.map(Output::Done),
         Statement::Explain(explain) => Box::pin(explain.run(context)).await,
-        Statement::Modify(modify) => Box::pin(modify.run(context)).await.map(Output::Done),
+        Statement::Modify(modify) => Box::pin(modify.run(context)).await,
+        Statement::InsertReturning(insert) => Box::pin(insert.run(context)).await,
         Statement::Truncate(truncate) => Box::pin(truncate.run(context)).await.map(Output::Done),
         Statement::Checkpoint(checkpoint) => Box::pin(checkpoint.run(context)).await.map(Output::Done),
         Statement::Transaction(control) => Box::pin(control.run(context)).await.map(Output::Done),
@@ -338,7 +349,7 @@ fn check_rights(statement: &Statement, rights: Rights) -> Result<()> {
         Statement::CreateView(_) => (Rights::Write, "CREATE VIEW"),
         Statement::Drop(drop) if drop.is_of_functions() => (Rights::Admin, "DROP FUNCTION"),
         Statement::Drop(_) => (Rights::Write, "DROP"),
-        Statement::Modify(_) => (Rights::Write, "to change rows"),
+        Statement::Modify(_) | Statement::InsertReturning(_) => (Rights::Write, "to change rows"),
         Statement::Truncate(_) => (Rights::Write, "TRUNCATE"),
         Statement::Checkpoint(_) => (Rights::Write, "CHECKPOINT"),
         Statement::CreateFunction(_) => (Rights::Admin, "CREATE FUNCTION"),
@@ -410,6 +421,7 @@ impl Statement {
                 planner::settle_statement(statement)
             }
             Self::Modify(modify) => modify.settle(),
+            Self::InsertReturning(insert) => insert.settle(),
             Self::CreateFunction(_) | Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) => Ok(()),
             Self::Show(_) | Self::Residence(_) => Ok(()),
             Self::Truncate(_) | Self::Transaction(_) | Self::Checkpoint(_) | Self::Prepared(_) => Ok(()),
@@ -505,6 +517,10 @@ fn convert(sql: Sql) -> Result<Statement> {
         }
         Sql::ShowCreate { obj_type, .. } => return Err(unsupported(&format!("SHOW CREATE {obj_type}"))),
         Sql::ExplainTable { table_name, .. } => Statement::Show(inspect::Show::Describe(table_name)),
+        Sql::Insert(insert) => match insert::convert(insert)? {
+            Ok(returning) => Statement::InsertReturning(Box::new(returning)),
+            Err(insert) => Statement::Other(Box::new(DataFusionStatement::Statement(Box::new(Sql::Insert(insert))))),
+        },
         Sql::Update(update) => Statement::Modify(Box::new(modify::update(update)?)),
         Sql::Delete(delete) => Statement::Modify(Box::new(modify::delete(delete)?)),
         Sql::Truncate(truncate) => Statement::Truncate(modify::truncate(truncate)?),

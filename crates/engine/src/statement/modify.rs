@@ -1,6 +1,6 @@
 //! ```text
-//! DELETE FROM table [[AS] alias] [WHERE condition]
-//! UPDATE table [[AS] alias] SET column = expression, ... [WHERE condition]
+//! DELETE FROM table [[AS] alias] [WHERE condition] [RETURNING ...]
+//! UPDATE table [[AS] alias] SET column = expression, ... [WHERE condition] [RETURNING ...]
 //! TRUNCATE [TABLE] table, ...
 //! ```
 //! Which rows, and what becomes of them, is a query: `SELECT address, new values FROM table WHERE condition`, with the table
@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, CastKind, DataType, Delete, Expr as SqlExpr, FromTable, Ident,
     ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Truncate, Update,
@@ -17,14 +18,15 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::describe::equalities;
+use super::returning::Returning;
 use super::{Context, done, insert, normal, table_name};
 use crate::database::Table;
 use crate::edit::TableEdit;
 use crate::error::nearest;
 use crate::fresh::{ROW_ADDRESS, RowAddress};
-use crate::load::{self, Addresses};
+use crate::load::{self, Addresses, Beside, KeptRows};
 use crate::planner;
-use crate::query::Done;
+use crate::query::{Done, Output};
 use crate::resolve::TARGET;
 use crate::{Error, ErrorKind, Result};
 
@@ -36,6 +38,7 @@ pub(super) struct Modify {
     alias: TableAlias,
     selection: Option<SqlExpr>,
     kind: Kind,
+    returning: Option<Returning>,
 }
 
 #[derive(Debug)]
@@ -50,7 +53,6 @@ pub(super) fn delete(delete: Delete) -> Result<Modify> {
     let has_more = [
         (!tables.is_empty(), "a list of tables"),
         (using.is_some(), "USING"),
-        (returning.is_some(), "RETURNING"),
         (output.is_some(), "OUTPUT"),
         (!order_by.is_empty(), "ORDER BY"),
         (limit.is_some(), "LIMIT"),
@@ -60,7 +62,8 @@ pub(super) fn delete(delete: Delete) -> Result<Modify> {
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = from;
     let [target] = <[TableWithJoins; 1]>::try_from(from).map_err(|_| one_table("DELETE"))?;
     let (table, alias) = target_table(target, "DELETE")?;
-    Ok(Modify { table, alias, selection, kind: Kind::Delete })
+    let returning = returning.map(|items| Returning::new(items, alias.clone()));
+    Ok(Modify { table, alias, selection, kind: Kind::Delete, returning })
 }
 
 pub(super) fn update(update: Update) -> Result<Modify> {
@@ -68,7 +71,6 @@ pub(super) fn update(update: Update) -> Result<Modify> {
         update;
     let has_more = [
         (from.is_some(), "FROM"),
-        (returning.is_some(), "RETURNING"),
         (output.is_some(), "OUTPUT"),
         (or.is_some(), "OR"),
         (!order_by.is_empty(), "ORDER BY"),
@@ -90,7 +92,8 @@ pub(super) fn update(update: Update) -> Result<Modify> {
             return Err(Error::new(ErrorKind::Invalid, format!("column \"{column}\" is assigned twice")));
         }
     }
-    Ok(Modify { table, alias, selection, kind: Kind::Update(values) })
+    let returning = returning.map(|items| Returning::new(items, alias.clone()));
+    Ok(Modify { table, alias, selection, kind: Kind::Update(values), returning })
 }
 
 fn refuse(statement: &str, clauses: &[(bool, &str)]) -> Result<()> {
@@ -140,6 +143,7 @@ fn column_name(name: &ObjectName, alias: &TableAlias) -> Result<String> {
 impl Modify {
     pub fn settle(&mut self) -> Result<()> {
         self.selection.iter_mut().try_for_each(planner::settle)?;
+        self.returning.iter_mut().try_for_each(Returning::settle)?;
         match &mut self.kind {
             Kind::Delete => Ok(()),
             Kind::Update(values) => values.values_mut().try_for_each(planner::settle),
@@ -169,7 +173,28 @@ impl Modify {
         Some(query)
     }
 
-    pub async fn run(self, context: &Context<'_>) -> Result<Done> {
+    /// The word for it, if rows come back.
+    pub fn returns(&self) -> Option<&'static str> {
+        self.returning.as_ref().map(|_| self.tag())
+    }
+
+    fn tag(&self) -> &'static str {
+        match self.kind {
+            Kind::Delete => "DELETE",
+            Kind::Update(_) => "UPDATE",
+        }
+    }
+
+    /// The columns that come back.
+    pub async fn columns(self, context: &Context<'_>) -> Result<SchemaRef> {
+        let table = insert::own_table(&self.table, context)?;
+        match self.returning {
+            Some(returning) => returning.columns(&table, &context.snapshot, context).await,
+            None => Err(Error::new(ErrorKind::Internal, "a statement without rows is asked for their columns")),
+        }
+    }
+
+    pub async fn run(mut self, context: &Context<'_>) -> Result<Output> {
         // Before it waits for anybody.
         insert::own_table(&self.table, context)?;
         let write = context.write_what_it_sees().await?;
@@ -178,24 +203,34 @@ impl Modify {
             known_columns(values, &table)?;
         }
         let mut edit = TableEdit::default();
-        if let (Kind::Delete, None) = (&self.kind, &self.selection) {
+        if let (Kind::Delete, None, None) = (&self.kind, &self.selection, &self.returning) {
             edit.remove_all(&table)?;
             let rows = table.rows();
             write.edit(&table.name, edit, None, context).await?;
-            return Ok(done("DELETE", Some(rows)));
+            return Ok(Output::Done(done("DELETE", Some(rows))));
         }
         let of_target = context.of_target(&write.seen, &table)?;
         let query = self.query(&table)?;
         let plan = of_target.plan_query(query).await?;
         let addresses = Addresses::default();
-        let (tag, loaded) = match self.kind {
+        let task = of_target.state()?.task_ctx();
+        let kept = self.returning.take().map(|returning| (returning, KeptRows::new(&task)));
+        let rows = kept.as_ref().map(|(_, rows)| rows.clone());
+        let beside = Beside { addresses: Some(addresses.clone()), rows };
+        let tag = self.tag();
+        let loaded = match self.kind {
             Kind::Delete => {
                 let physical = of_target.physical_plan(plan).await?;
                 context.query.planned();
-                load::addresses(physical, of_target.state()?.task_ctx(), &addresses).await?;
-                ("DELETE", None)
+                load::go_through(physical, task, &table.schema, &beside).await?;
+                None
             }
-            Kind::Update(_) => ("UPDATE", Some(insert::load_rows(plan, &table, Some(&addresses), &of_target).await?)),
+            Kind::Update(_) => Some(insert::load_rows(plan, &table, &beside, &of_target).await?),
+        };
+        // Before anything is changed: it may fail.
+        let returned = match kept {
+            Some((returning, rows)) => Some(returning.rows(rows, &table, &write.seen, context).await?),
+            None => None,
         };
         let addresses = addresses.into_vec();
         let rows = addresses.len() as u64;
@@ -205,7 +240,10 @@ impl Modify {
             None => None,
         };
         write.edit(&table.name, edit, target, context).await?;
-        Ok(done(tag, Some(rows)))
+        match returned {
+            Some(returned) => returned.into_output(context),
+            None => Ok(Output::Done(done(tag, Some(rows)))),
+        }
     }
 
     /// `SELECT address, values FROM target AS alias WHERE selection`
@@ -214,9 +252,13 @@ impl Modify {
             |column: &str| SqlExpr::CompoundIdentifier(vec![self.alias.name.clone(), Ident::with_quote('"', column)]);
         let item = |expr, name: &str| SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) };
         let mut projection = vec![item(of_table(ROW_ADDRESS), ROW_ADDRESS)];
-        if let Kind::Update(values) = &self.kind {
+        let values = match &self.kind {
+            Kind::Update(values) => Some(values),
+            Kind::Delete => None,
+        };
+        if values.is_some() || self.returning.is_some() {
             for column in &table.entry.columns {
-                let value = match values.get(&column.name) {
+                let value = match values.and_then(|values| values.get(&column.name)) {
                     Some(value) => cast(value, &column.type_name)?,
                     None => of_table(&column.name),
                 };
