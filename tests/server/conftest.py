@@ -34,6 +34,11 @@ class Server:
         assert not check or done.returncode == 0, done.stderr
         return done.stdout if check else done
 
+    def run_psql(self, *words):
+        """What comes of psql with these words, whatever that is."""
+        command = ["psql", self.conninfo(), "-X", "-q", "-A", *words]
+        return subprocess.run(command, capture_output=True, text=True)
+
     def stop(self, how=signal.SIGTERM):
         if self.process.poll() is None:
             self.process.send_signal(how)

@@ -258,6 +258,20 @@ impl Session {
         }
     }
 
+    /// Begins a transaction as `BEGIN` does, unless there is one; it is no statement. For whoever carries out several statements
+    /// as one.
+    pub fn begin(&self) {
+        let mut slot = self.transaction.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.get_or_insert_with(|| Transaction::new(self.database.snapshot(), None));
+    }
+
+    /// Undoes what its transaction has done, and ends it, if there is one; it is no statement.
+    pub fn roll_back(&self) {
+        // What it holds goes when others can take it already.
+        let ended = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(ended);
+    }
+
     /// Whether it is in a transaction.
     pub fn in_transaction(&self) -> bool {
         self.transaction.lock().unwrap_or_else(PoisonError::into_inner).is_some()

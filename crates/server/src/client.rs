@@ -20,7 +20,7 @@ use crate::interrupt::{Interrupt, Reason};
 use crate::link::{Gone, Link};
 use crate::metrics::Counters;
 use crate::problem::{Problem, Severity, code};
-use crate::read::Incoming;
+use crate::read::{Incoming, Received};
 use crate::reported::Reported;
 use crate::server::Shared;
 
@@ -71,6 +71,8 @@ pub struct Client {
     pub portals: HashMap<String, Portal>,
     /// The place among those who run something, while it does.
     pub place: Option<OwnedSemaphorePermit>,
+    /// Its transaction is one of several statements, which it has not begun itself.
+    pub is_block: bool,
     /// An error has come, and no `Sync` since.
     pub is_skipping: bool,
     /// Until it is gone others find it.
@@ -108,8 +110,11 @@ impl Client {
                 received = self.incoming.next() => received,
                 _ = interrupt.connection_ends() => return Err(closing().into()),
             };
-            let Some(received) = received else { return Err(Failure::Gone) };
-            if let Flow::End = self.answer(received.message?).await? {
+            let Some(Received { message, room }) = received else { return Err(Failure::Gone) };
+            let message = message?;
+            // Those that are short make way for the next, which they may want to look at.
+            let _room = room.filter(|_| !matches!(message, Message::Execute(_)));
+            if let Flow::End = self.answer(message).await? {
                 return Ok(());
             }
         }
@@ -121,7 +126,7 @@ impl Client {
         match message {
             Message::Terminate(_) => return Ok(Flow::End),
             Message::Sync(_) => {
-                self.sync();
+                self.sync().await?;
                 self.link.flush().await?;
                 return Ok(Flow::On);
             }
@@ -165,15 +170,24 @@ impl Client {
     /// The client is told of an error, and its transaction.
     fn failed(&mut self, problem: Problem) {
         Counters::count(&self.shared.counters.errors, 1);
-        self.session.fail_transaction();
+        self.fail_block();
         self.notices();
         self.link.put_problem(problem);
         self.leave();
     }
 
-    fn sync(&mut self) {
+    async fn sync(&mut self) -> Outcome<()> {
         self.is_skipping = false;
+        if self.is_block {
+            let interrupt = Arc::clone(&self.interrupt);
+            let _busy = interrupt.busy();
+            match self.end_block().await {
+                Err(Failure::Problem(problem)) if problem.severity == Severity::Error => self.failed(problem),
+                ended => ended?,
+            }
+        }
         self.ready();
+        Ok(())
     }
 
     /// What it says when the next statement may come.

@@ -218,19 +218,29 @@ impl Client {
                 self.link.put(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new()));
                 return Ok(());
             }
-            What::Copy(copy) => return self.copy(copy).await,
+            What::Copy(copy) => {
+                let tag = self.copy(copy).await?;
+                self.link.put_tag(tag);
+                return Ok(());
+            }
             What::Sql(prepared) => prepared,
         };
         self.refuse_failed(prepared)?;
         if let State::Bound = portal.state {
-            if self.is_begun(prepared.kind()) {
+            let place = self.place(prepared.kind()).await?;
+            if self.is_begun(prepared.kind())? {
                 portal.state = State::Done;
+                self.link.put_tag("BEGIN".into());
                 return Ok(());
             }
+            self.begin_block(prepared.kind(), place).await?;
+            self.warn_of_end(prepared.kind());
             if let StatementKind::Show(Some(name)) = prepared.kind() {
                 portal.state = State::Done;
                 let formats = spread(portal.formats.clone(), 1, "columns")?;
-                return self.show(name, formats.first().copied().unwrap_or(Format::Text));
+                let tag = self.show(name, formats.first().copied().unwrap_or(Format::Text))?;
+                self.link.put_tag(tag);
+                return Ok(());
             }
             match self.run(prepared, std::mem::take(&mut portal.values)).await? {
                 Output::Done(done) => {

@@ -19,6 +19,7 @@
 
 mod admission;
 mod binary;
+mod block;
 mod client;
 mod connections;
 mod copy;

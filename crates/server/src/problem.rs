@@ -52,6 +52,8 @@ pub mod code {
     pub const BAD_COPY: &str = "22P04";
     pub const INVALID_BINARY: &str = "22P03";
     pub const INVALID_ENCODING: &str = "22021";
+    pub const ACTIVE_TRANSACTION: &str = "25001";
+    pub const NO_TRANSACTION: &str = "25P01";
     pub const IN_FAILED_TRANSACTION: &str = "25P02";
     pub const INVALID_STATEMENT_NAME: &str = "26000";
     pub const INVALID_AUTHORIZATION: &str = "28000";

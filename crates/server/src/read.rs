@@ -207,13 +207,16 @@ impl Parts<'_> {
 #[derive(Debug)]
 pub struct Received {
     pub message: Message,
-    _room: Option<OwnedSemaphorePermit>,
+    /// Given back when it is dropped.
+    pub room: Option<OwnedSemaphorePermit>,
 }
 
 /// Messages of a connection, in their order.
 #[derive(Debug)]
 pub struct Incoming {
     messages: mpsc::Receiver<Received>,
+    /// The next one, if somebody has looked at it.
+    seen: Option<Received>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -222,17 +225,28 @@ impl Incoming {
     pub fn start<R: AsyncRead + Unpin + Send + 'static>(reader: Reader<R>, interrupt: Arc<Interrupt>) -> Self {
         let (sender, messages) = mpsc::channel(AHEAD_MESSAGES);
         let task = tokio::spawn(read_all(reader, sender, interrupt));
-        Self { messages, task }
+        Self { messages, seen: None, task }
     }
 
     /// Whether none has come that is not dealt with.
     pub fn is_empty(&self) -> bool {
-        self.messages.is_empty()
+        self.seen.is_none() && self.messages.is_empty()
+    }
+
+    /// The next one, which stays where it is; `None` if there are no more.
+    pub async fn peek(&mut self) -> Option<&Received> {
+        if self.seen.is_none() {
+            self.seen = self.messages.recv().await;
+        }
+        self.seen.as_ref()
     }
 
     /// The next one; `None` if there are no more.
     pub async fn next(&mut self) -> Option<Received> {
-        self.messages.recv().await
+        match self.seen.take() {
+            Some(seen) => Some(seen),
+            None => self.messages.recv().await,
+        }
     }
 }
 
@@ -254,11 +268,11 @@ async fn read_all<R: AsyncRead + Unpin>(
         let received = match reader.next().await {
             Ok((message, bytes)) => {
                 let bytes = u32::try_from(bytes).unwrap_or(most).min(most);
-                let _room = Arc::clone(&room).acquire_many_owned(bytes).await.ok();
-                Received { message: Ok(message), _room }
+                let room = Arc::clone(&room).acquire_many_owned(bytes).await.ok();
+                Received { message: Ok(message), room }
             }
             Err(End::Nonsense(problem)) => {
-                let _ = sender.send(Received { message: Err(problem), _room: None }).await;
+                let _ = sender.send(Received { message: Err(problem), room: None }).await;
                 return;
             }
             Err(End::Closed) => {

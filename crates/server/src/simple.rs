@@ -1,17 +1,18 @@
 //! The simple protocol: a text of any number of statements, each carried out when the one before it is done; an error leaves out
-//! the rest.
+//! the rest, and undoes those before it ([`crate::block`]).
 
 use std::sync::Arc;
 
 use onehop_engine::arrow::array::{ArrayRef, StringViewArray};
-use onehop_engine::{Error, Output, Script, StatementKind, TransactionState};
+use onehop_engine::{CopyDirection, Error, Output, Script, StatementKind};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::response::EmptyQueryResponse;
 
+use crate::block::Place;
 use crate::client::{Client, Outcome};
 use crate::encode::{Cells, Format, put_row};
 use crate::extended::one_text;
-use crate::problem::{Problem, Severity};
+use crate::problem::Problem;
 use crate::run::{Running, tag};
 
 impl Client {
@@ -20,11 +21,16 @@ impl Client {
         // The unnamed ones do not outlive it.
         self.statements.remove("");
         self.portals.remove("");
-        let mut is_empty = true;
-        for statement in Script::new(text) {
-            is_empty = false;
+        let mut statements = Script::new(text).peekable();
+        let is_empty = statements.peek().is_none();
+        while let Some(statement) = statements.next() {
             let before = &text[..statement.as_ptr() as usize - text.as_ptr() as usize];
-            self.one(statement, before).await?;
+            let place = if statements.peek().is_some() { Place::Before } else { Place::Last };
+            let tag = self.one(statement, before, place).await?;
+            if place == Place::Last {
+                self.end_block().await?;
+            }
+            self.link.put_tag(tag);
         }
         if is_empty {
             self.link.put(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new()));
@@ -33,12 +39,18 @@ impl Client {
         Ok(())
     }
 
-    async fn one(&mut self, text: &str, before: &str) -> Outcome<()> {
+    /// Carries out a statement; what the client is told when it is done.
+    async fn one(&mut self, text: &str, before: &str, place: Place) -> Outcome<String> {
         let placed = |e: Error| {
             let place = e.place();
             Problem::from(e).at(place, before, text)
         };
         if let Some(copy) = self.session.client_copy(text).map_err(placed)? {
+            let kind = match copy.direction {
+                CopyDirection::In { .. } => StatementKind::Other,
+                CopyDirection::Out { .. } => StatementKind::Query,
+            };
+            self.begin_block(&kind, place).await?;
             return self.copy(&copy).await;
         }
         let prepared = Arc::new(self.session.parse(text).map_err(placed)?);
@@ -46,9 +58,11 @@ impl Client {
         if prepared.parameters() > 0 {
             return Err(no_values().into());
         }
-        if self.is_begun(prepared.kind()) {
-            return Ok(());
+        if self.is_begun(prepared.kind())? {
+            return Ok("BEGIN".into());
         }
+        self.begin_block(prepared.kind(), place).await?;
+        self.warn_of_end(prepared.kind());
         if let StatementKind::Show(Some(name)) = prepared.kind() {
             self.put_columns(&one_text(name), &[Format::Text]);
             return self.show(name, Format::Text);
@@ -56,7 +70,7 @@ impl Client {
         match self.run(&prepared, Vec::new()).await? {
             Output::Done(done) => {
                 self.notices();
-                self.link.put_tag(tag(done.tag, done.rows));
+                Ok(tag(done.tag, done.rows))
             }
             Output::Rows(rows) => {
                 let told = Arc::clone(rows.schema());
@@ -65,29 +79,16 @@ impl Client {
                 let mut running = Running::new(rows, told, formats);
                 self.send_rows(&mut running, None).await?;
                 self.notices();
-                self.link.put_tag(tag(name(prepared.kind()), Some(running.sent)));
+                Ok(tag(name(prepared.kind()), Some(running.sent)))
             }
         }
-        Ok(())
     }
 
     /// A row with the value of a parameter.
-    pub fn show(&mut self, name: &str, format: Format) -> Outcome<()> {
+    pub fn show(&mut self, name: &str, format: Format) -> Outcome<String> {
         let value: ArrayRef = Arc::new(StringViewArray::from_iter_values([self.session.parameter(name)?]));
         put_row(&[Cells::new(&value)?], &[format], 0, &self.style, self.link.buffer())?;
-        self.link.put_tag("SHOW".into());
-        Ok(())
-    }
-
-    /// Says so if a transaction is to begin and there is one: nothing is done then, and nothing has failed.
-    pub fn is_begun(&mut self, kind: &StatementKind) -> bool {
-        let is_begun = *kind == StatementKind::Begin && self.session.transaction() == TransactionState::Open;
-        if is_begun {
-            let message = "there is already a transaction in progress";
-            self.link.put_notice(Problem::new(Severity::Warning, "25001", message));
-            self.link.put_tag("BEGIN".into());
-        }
-        is_begun
+        Ok("SHOW".into())
     }
 }
 

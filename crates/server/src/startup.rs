@@ -280,6 +280,7 @@ async fn connect(
         statements: Default::default(),
         portals: Default::default(),
         place: None,
+        is_block: false,
         is_skipping: false,
         _registered: registered,
     })

@@ -33,8 +33,11 @@ pub enum StatementKind {
     Show(Option<String>),
     /// Rows are changed, and what they have become, or were, comes back. The word is the tag: `INSERT`, `UPDATE` or `DELETE`.
     Returning(&'static str),
-    /// It begins a transaction.
-    Begin,
+    /// It begins a transaction; `IMMEDIATE`, in the writer's place.
+    Begin {
+        /// Whether it is to be there at once.
+        is_immediate: bool,
+    },
     /// It ends one, or goes back to a savepoint: carried out in one that has failed as well.
     End,
     /// Anything else: it is done, and no rows come of it.
@@ -58,7 +61,7 @@ impl Statement {
             Self::Show(Show::Setting(name)) => StatementKind::Show(Some(name.clone())),
             Self::Show(Show::AllSettings) => StatementKind::Show(None),
             Self::Show(_) => StatementKind::Query,
-            Self::Transaction(transaction::Control::Begin { .. }) => StatementKind::Begin,
+            &Self::Transaction(transaction::Control::Begin { is_immediate }) => StatementKind::Begin { is_immediate },
             Self::Modify(modify) => modify.returns().map_or(StatementKind::Other, StatementKind::Returning),
             Self::InsertReturning(_) => StatementKind::Returning("INSERT"),
             Self::Transaction(
@@ -93,7 +96,7 @@ pub(crate) async fn describe(
     let columns = match prepared.kind() {
         StatementKind::Query | StatementKind::Returning(_) => Some(columns(prepared, &parameters, context).await?),
         StatementKind::Explain => Some(explanation()),
-        StatementKind::Show(_) | StatementKind::Begin | StatementKind::End | StatementKind::Other => None,
+        StatementKind::Show(_) | StatementKind::Begin { .. } | StatementKind::End | StatementKind::Other => None,
     };
     Ok(Described { parameters, columns })
 }

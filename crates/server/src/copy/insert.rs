@@ -70,7 +70,7 @@ impl Drop for Registered<'_> {
 }
 
 impl Client {
-    pub(super) async fn copy_in(&mut self, copy: &ClientCopy, table: &str, columns: &[String]) -> Outcome<()> {
+    pub(super) async fn copy_in(&mut self, copy: &ClientCopy, table: &str, columns: &[String]) -> Outcome<String> {
         if self.session.rights() == Rights::Read {
             // Before the client sends anything.
             let error = Error::new(ErrorKind::Denied, "permission denied: COPY into a table needs the role write");
@@ -92,8 +92,7 @@ impl Client {
         self.link.flush().await?;
         let rows = self.feed(&prepared, Batches::new(copy, table, schema), sender).await?;
         self.notices();
-        self.link.put_tag(format!("COPY {rows}"));
-        Ok(())
+        Ok(format!("COPY {rows}"))
     }
 
     /// The columns that come, with the table's types.

@@ -16,8 +16,8 @@ use crate::problem::{Problem, code};
 use crate::run::Running;
 
 impl Client {
-    /// Carries one out.
-    pub async fn copy(&mut self, copy: &ClientCopy) -> Outcome<()> {
+    /// Carries one out; what the client is told when it is done.
+    pub async fn copy(&mut self, copy: &ClientCopy) -> Outcome<String> {
         if copy.format == CopyFormat::Binary {
             let problem = Problem::error(code::FEATURE_NOT_SUPPORTED, "COPY with FORMAT binary is not supported");
             return Err(problem.with_hint("FORMAT text and FORMAT csv are").into());
@@ -28,7 +28,7 @@ impl Client {
         }
     }
 
-    async fn copy_out(&mut self, copy: &ClientCopy, query: &str) -> Outcome<()> {
+    async fn copy_out(&mut self, copy: &ClientCopy, query: &str) -> Outcome<String> {
         let prepared = Arc::new(self.session.parse(query)?);
         self.refuse_failed(&prepared)?;
         if prepared.parameters() > 0 {
@@ -47,7 +47,6 @@ impl Client {
         let count = self.send_lines(&mut running, &mut writer).await?;
         self.link.put(PgWireBackendMessage::CopyDone(CopyDone::new()));
         self.notices();
-        self.link.put_tag(format!("COPY {count}"));
-        Ok(())
+        Ok(format!("COPY {count}"))
     }
 }
