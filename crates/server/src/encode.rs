@@ -260,6 +260,12 @@ pub fn put_row(cells: &[Cells<'_>], formats: &[Format], row: usize, style: &Styl
     })
 }
 
+/// The same, all in one format, with no message around them.
+pub fn put_fields(cells: &[Cells<'_>], format: Format, row: usize, style: &Style, out: &mut BytesMut) -> Result<()> {
+    out.put_i16(i16::try_from(cells.len()).map_err(|_| too_many_columns())?);
+    cells.iter().try_for_each(|cells| cells.write(row, format, style, out))
+}
+
 /// Some of the rows of a batch.
 pub fn put_rows(
     columns: &[ArrayRef],

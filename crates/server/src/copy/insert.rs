@@ -1,7 +1,7 @@
-//! `COPY ... FROM STDIN`: lines of a client as the rows of an `INSERT`.
+//! `COPY ... FROM STDIN`: lines of a client, or rows as PostgreSQL keeps them, as those of an `INSERT`.
 //!
 //! ```text
-//!  CopyData ─► Lines ─► Batches, cast to the table's types ─► a short channel ─► Relation ─► INSERT INTO t SELECT ..
+//!  CopyData ─► Lines or Tuples ─► Batches, cast to the table's types ─► a short channel ─► Relation ─► INSERT INTO t SELECT ..
 //! ```
 //! The INSERT is a statement as any other: it is part of the session's transaction, and all of its rows are there or none. A
 //! client that sends faster than rows are written waits.
@@ -9,16 +9,18 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use onehop_engine::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StringBuilder};
+use onehop_engine::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
 use onehop_engine::arrow::compute::{CastOptions, cast_with_options};
 use onehop_engine::arrow::datatypes::{Schema, SchemaRef};
 use onehop_engine::arrow::error::ArrowError;
-use onehop_engine::{ClientCopy, Error, ErrorKind, Output, Prepared, Relation, Rights};
+use onehop_engine::{ClientCopy, CopyFormat, Error, ErrorKind, Output, Prepared, Relation, Rights};
 use pgwire::messages::copy::CopyInResponse;
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage as Message};
 use tokio::sync::mpsc;
 
+use super::columns::Column;
 use super::lines::{Lines, Row};
+use super::tuples::Tuples;
 use crate::client::{Client, Failure, Outcome};
 use crate::problem::{Problem, code};
 use crate::run::on_workers;
@@ -87,10 +89,12 @@ impl Client {
         let prepared = Arc::new(session.parse(&insert)?);
         self.refuse_failed(&prepared)?;
         let count = schema.fields().len();
-        let formats = CopyInResponse::new(0, i16::try_from(count).unwrap_or(i16::MAX), vec![0; count]);
+        let batches = Batches::new(copy, table, schema)?;
+        let format = super::format(copy).code();
+        let formats = CopyInResponse::new(format as i8, i16::try_from(count).unwrap_or(i16::MAX), vec![format; count]);
         self.link.put(PgWireBackendMessage::CopyInResponse(formats));
         self.link.flush().await?;
-        let rows = self.feed(&prepared, Batches::new(copy, table, schema), sender).await?;
+        let rows = self.feed(&prepared, batches, sender).await?;
         self.notices();
         Ok(format!("COPY {rows}"))
     }
@@ -191,14 +195,20 @@ fn insert(table: &str, schema: &SchemaRef) -> String {
 
 /// Rows on their way into batches.
 struct Batches {
-    lines: Lines,
+    source: Source,
     rows: Rows,
+}
+
+/// What cuts bytes into rows.
+enum Source {
+    Lines(Lines),
+    Tuples(Tuples),
 }
 
 struct Rows {
     table: String,
     schema: SchemaRef,
-    columns: Vec<StringBuilder>,
+    columns: Vec<Column>,
     /// The lines that the rows began on.
     lines: Vec<u64>,
     bytes: usize,
@@ -206,24 +216,40 @@ struct Rows {
 }
 
 impl Batches {
-    fn new(copy: &ClientCopy, table: &str, schema: SchemaRef) -> Self {
-        let columns = schema.fields().iter().map(|_| StringBuilder::new()).collect();
-        let lines = Lines::new(copy, schema.fields().len());
+    fn new(copy: &ClientCopy, table: &str, schema: SchemaRef) -> Result<Self, Problem> {
+        let (fields, count) = (schema.fields().iter(), schema.fields().len());
+        let (source, columns) = match copy.format {
+            CopyFormat::Binary => {
+                let columns = fields.map(|field| Column::of_binary(field)).collect::<Result<_, _>>()?;
+                (Source::Tuples(Tuples::new(count)), columns)
+            }
+            CopyFormat::Text | CopyFormat::Csv => {
+                (Source::Lines(Lines::new(copy, count)), fields.map(|_| Column::of_texts()).collect())
+            }
+        };
         let rows = Rows { table: table.into(), schema, columns, lines: Vec::new(), bytes: 0, full: Vec::new() };
-        Self { lines, rows }
+        Ok(Self { source, rows })
     }
 
     /// The batches that a piece completes.
     fn read(&mut self, bytes: &[u8]) -> Result<Vec<RecordBatch>, Problem> {
-        let Self { lines, rows } = self;
-        lines.read(bytes, &mut |row, line| rows.add(row, line)).map_err(|problem| rows.about(problem))?;
+        let Self { source, rows } = self;
+        let read = match source {
+            Source::Lines(lines) => lines.read(bytes, &mut |row, line| rows.add(row, line)),
+            Source::Tuples(tuples) => tuples.read(bytes, &mut |fields, row| rows.add_fields(fields, row)),
+        };
+        read.map_err(|problem| rows.about(problem))?;
         Ok(std::mem::take(&mut rows.full))
     }
 
     /// What is left, and an empty batch: the end.
     fn finish(&mut self) -> Result<Vec<RecordBatch>, Problem> {
-        let Self { lines, rows } = self;
-        lines.finish(&mut |row, line| rows.add(row, line)).map_err(|problem| rows.about(problem))?;
+        let Self { source, rows } = self;
+        let finished = match source {
+            Source::Lines(lines) => lines.finish(&mut |row, line| rows.add(row, line)),
+            Source::Tuples(tuples) => tuples.finish(),
+        };
+        finished.map_err(|problem| rows.about(problem))?;
         if !rows.lines.is_empty() {
             rows.complete()?;
         }
@@ -237,8 +263,30 @@ impl Rows {
     fn add(&mut self, row: Row, line: u64) -> Result<(), Problem> {
         for (builder, value) in self.columns.iter_mut().zip(row) {
             self.bytes += value.as_ref().map_or(0, String::len);
-            builder.append_option(value);
+            builder.push_text(value);
         }
+        self.added(line)
+    }
+
+    /// As [`add`](Self::add), of values as PostgreSQL keeps them.
+    fn add_fields(&mut self, fields: &[Option<&[u8]>], row: u64) -> Result<(), Problem> {
+        for (at, (column, value)) in self.columns.iter_mut().zip(fields).enumerate() {
+            self.bytes += value.map_or(0, <[u8]>::len);
+            column.push(*value).ok_or_else(|| {
+                let field = self.schema.field(at);
+                let pg_type = crate::types::pg_type(&crate::types::wire_type(field.data_type()));
+                let message = format!("incorrect binary data format for type {}", pg_type.name());
+                Problem::error(code::INVALID_BINARY, message).with_context(format!(
+                    "COPY {}, line {row}, column {}",
+                    self.table,
+                    field.name()
+                ))
+            })?;
+        }
+        self.added(row)
+    }
+
+    fn added(&mut self, line: u64) -> Result<(), Problem> {
         self.lines.push(line);
         match self.lines.len() == BATCH_ROWS || self.bytes >= BATCH_BYTES {
             true => self.complete(),
@@ -255,8 +303,7 @@ impl Rows {
     }
 
     fn complete(&mut self) -> Result<(), Problem> {
-        let texts: Vec<ArrayRef> =
-            self.columns.iter_mut().map(|builder| Arc::new(builder.finish()) as ArrayRef).collect();
+        let texts: Vec<ArrayRef> = self.columns.iter_mut().map(Column::finish).collect();
         let strict = CastOptions { safe: false, ..CastOptions::default() };
         let mut columns = Vec::with_capacity(texts.len());
         for (at, text) in texts.iter().enumerate() {
@@ -277,7 +324,8 @@ impl Rows {
         let problem = Problem::error(code::INVALID_TEXT, e.to_string());
         let loose = CastOptions { safe: true, ..CastOptions::default() };
         let Ok(cast) = cast_with_options(text, field.data_type(), &loose) else { return problem };
-        let text = text.as_string::<i32>();
+        // What is no text was wrong for the column alone, and says itself what it was.
+        let Some(text) = text.as_string_opt::<i32>() else { return problem };
         let row = (0..text.len()).find(|row| text.is_valid(*row) && cast.is_null(*row));
         let Some(row) = row else { return problem };
         let (value, line) = (text.value(row), self.lines.get(row).copied().unwrap_or(0));

@@ -1,7 +1,9 @@
-//! COPY between a client and the database: rows as lines of text, or of CSV.
+//! COPY between a client and the database: rows as lines of text, or of CSV, or as PostgreSQL keeps them.
 
+mod columns;
 mod insert;
 mod lines;
+mod tuples;
 mod write;
 
 use std::sync::Arc;
@@ -12,16 +14,21 @@ use pgwire::messages::copy::{CopyDone, CopyOutResponse};
 
 use self::write::LineWriter;
 use crate::client::{Client, Outcome};
+use crate::encode::Format;
 use crate::problem::{Problem, code};
 use crate::run::Running;
+
+/// What values look like.
+fn format(copy: &ClientCopy) -> Format {
+    match copy.format {
+        CopyFormat::Binary => Format::Binary,
+        CopyFormat::Text | CopyFormat::Csv => Format::Text,
+    }
+}
 
 impl Client {
     /// Carries one out; what the client is told when it is done.
     pub async fn copy(&mut self, copy: &ClientCopy) -> Outcome<String> {
-        if copy.format == CopyFormat::Binary {
-            let problem = Problem::error(code::FEATURE_NOT_SUPPORTED, "COPY with FORMAT binary is not supported");
-            return Err(problem.with_hint("FORMAT text and FORMAT csv are").into());
-        }
         match &copy.direction {
             CopyDirection::In { table, columns } => self.copy_in(copy, table, columns).await,
             CopyDirection::Out { query } => self.copy_out(copy, query).await,
@@ -39,12 +46,15 @@ impl Client {
         };
         let told = Arc::clone(rows.schema());
         let columns = told.fields().len();
-        let formats = CopyOutResponse::new(0, i16::try_from(columns).unwrap_or(i16::MAX), vec![0; columns]);
+        let format = format(copy).code();
+        let formats =
+            CopyOutResponse::new(format as i8, i16::try_from(columns).unwrap_or(i16::MAX), vec![format; columns]);
         self.link.put(PgWireBackendMessage::CopyOutResponse(formats));
         let mut writer = LineWriter::new(copy);
         writer.header(&told, self.link.buffer())?;
         let mut running = Running::new(rows, told, Vec::new());
         let count = self.send_lines(&mut running, &mut writer).await?;
+        writer.footer(self.link.buffer())?;
         self.link.put(PgWireBackendMessage::CopyDone(CopyDone::new()));
         self.notices();
         Ok(format!("COPY {count}"))

@@ -1,4 +1,4 @@
-//! Rows as lines: PostgreSQL's text, or CSV. A message has one line, for some clients take one for a row.
+//! Rows as lines: PostgreSQL's text, or CSV; or as it keeps them. A message has one, for some clients take one for a row.
 
 use std::ops::Range;
 
@@ -7,8 +7,9 @@ use onehop_engine::arrow::array::ArrayRef;
 use onehop_engine::arrow::datatypes::SchemaRef;
 use onehop_engine::{ClientCopy, CopyFormat, Result};
 
+use super::tuples;
 use crate::client::{Client, Outcome};
-use crate::encode::{Cells, Style, put_message};
+use crate::encode::{Cells, Format, Style, put_fields, put_message};
 use crate::run::Running;
 
 /// Lines that are written before anybody else gets a turn.
@@ -19,11 +20,13 @@ const LINES_AT_ONCE: usize = 256;
 pub struct LineWriter<'a> {
     copy: &'a ClientCopy,
     value: BytesMut,
+    /// What is before all rows is to be written still: as PostgreSQL has it, in the message of the first of them.
+    needs_head: bool,
 }
 
 impl<'a> LineWriter<'a> {
     pub fn new(copy: &'a ClientCopy) -> Self {
-        Self { copy, value: BytesMut::new() }
+        Self { copy, value: BytesMut::new(), needs_head: copy.format == CopyFormat::Binary }
     }
 
     /// The names of the columns, if they are wanted.
@@ -45,12 +48,36 @@ impl<'a> LineWriter<'a> {
         })
     }
 
+    /// What is behind all rows.
+    pub fn footer(&mut self, out: &mut BytesMut) -> Result<()> {
+        if self.copy.format != CopyFormat::Binary {
+            return Ok(());
+        }
+        let needs_head = std::mem::take(&mut self.needs_head);
+        put_message(b'd', out, |out| {
+            if needs_head {
+                tuples::put_head(out);
+            }
+            tuples::put_end(out);
+            Ok(())
+        })
+    }
+
     fn lines(&mut self, columns: &[ArrayRef], rows: Range<usize>, style: &Style, out: &mut BytesMut) -> Result<()> {
         let cells = columns.iter().map(|column| Cells::new(column)).collect::<Result<Vec<_>>>()?;
         rows.into_iter().try_for_each(|row| self.line(&cells, row, style, out))
     }
 
     fn line(&mut self, cells: &[Cells<'_>], row: usize, style: &Style, out: &mut BytesMut) -> Result<()> {
+        if self.copy.format == CopyFormat::Binary {
+            let needs_head = std::mem::take(&mut self.needs_head);
+            return put_message(b'd', out, |out| {
+                if needs_head {
+                    tuples::put_head(out);
+                }
+                put_fields(cells, Format::Binary, row, style, out)
+            });
+        }
         put_message(b'd', out, |out| {
             for (at, cell) in cells.iter().enumerate() {
                 if at > 0 {
