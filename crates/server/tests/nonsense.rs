@@ -5,50 +5,11 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use support::{Place, place};
+use support::{Place, Random, is_well, message, place, startup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-/// xorshift64*
-struct Random(u64);
-
-impl Random {
-    fn new(name: &str) -> Self {
-        let seed = std::env::var("ONEHOP_SEED").ok().and_then(|seed| seed.parse().ok());
-        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        let seed: u64 = seed.unwrap_or(clock | 1);
-        println!("{name}: ONEHOP_SEED={seed}");
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 16) as usize % n
-    }
-
-    fn bytes(&mut self, most: usize) -> Vec<u8> {
-        let length = self.below(most + 1);
-        (0..length).map(|_| self.next() as u8).collect()
-    }
-}
-
-fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    let length = (body.len() as u32 + 4).to_be_bytes();
-    [&[kind][..], &length, body].concat()
-}
-
-fn startup() -> Vec<u8> {
-    let body = [&196_608_u32.to_be_bytes()[..], b"user\0fuzz\0database\0test\0\0"].concat();
-    [&(body.len() as u32 + 4).to_be_bytes()[..], &body].concat()
-}
 
 /// Sends bytes, and reads what comes until nothing does.
 async fn send(place: &Place, bytes: &[u8], then: Then) -> Vec<u8> {
@@ -71,21 +32,6 @@ enum Then {
     Vanish,
     HalfClose,
     Listen,
-}
-
-/// The server answers, and nobody is left.
-async fn is_well(place: &Place) {
-    let client = place.connect().await;
-    assert_eq!(client.query_one("SELECT 7", &[]).await.unwrap().get::<_, i64>(0), 7);
-    let began = Instant::now();
-    loop {
-        let others = client.query_one("SELECT count(*) FROM onehop_activity", &[]).await.unwrap().get::<_, i64>(0);
-        if others == 1 {
-            return;
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "{others} connections are left");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 #[tokio::test]
