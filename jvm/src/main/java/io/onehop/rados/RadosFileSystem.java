@@ -349,11 +349,11 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
     }
 
     private FSDataOutputStream written(Path path, long handle, Consumer<Entry> onCommit) throws IOException {
-        RadosOutputStream stream = new RadosOutputStream(mount().where(path), handle, bufferBytes,
+        RadosOutputStream stream = new RadosOutputStream(mount().where(path), handle, bufferBytes, statistics,
                 IOStatisticsBinding.iostatisticsStore().withCounters(RadosOutputStream.COUNTERS).build(), collector(),
                 onCommit);
-        // This one counts the bytes written for FileSystem.Statistics.
-        return new FSDataOutputStream(stream, statistics);
+        // It counts by itself: see there.
+        return new FSDataOutputStream(stream, null);
     }
 
     /** Never: chunks are written once. */

@@ -9,6 +9,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import org.apache.hadoop.fs.Abortable;
 import org.apache.hadoop.fs.FSExceptionMessages;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.StreamCapabilities;
 import org.apache.hadoop.fs.statistics.IOStatistics;
 import org.apache.hadoop.fs.statistics.IOStatisticsSource;
@@ -18,6 +19,10 @@ import org.apache.hadoop.fs.statistics.impl.IOStatisticsStore;
 /**
  * A file that is being written. It is visible, whole, once {@link #close} has returned; before that, and after {@link #abort}, there is
  * nothing. A write that has failed makes closing fail.
+ *
+ * <p>{@link FileSystem.Statistics} count bytes when the native library gets them, by the thread that hands them over, and not when they
+ * are written into the buffer. Spark takes what its thread has written until the task's end, less what it had written when the first
+ * record comes, and by then formats have written headers: those of sequence files would be in no metric.
  *
  * <p>There is no {@code hflush} and no {@code hsync}: part of a file is never visible or durable, and {@link #flush} sends nothing.
  */
@@ -31,6 +36,7 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
     private final Where path;
     private final long handle;
     private final Leaks.Guard guard;
+    private final FileSystem.Statistics counted;
     private final IOStatisticsStore statistics;
     private final AtomicLong bytesWritten;
     private final Consumer<IOStatistics> onClose;
@@ -42,11 +48,12 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
 
     /** {@code onCommit} gets to know what the file is once it is whole. */
     RadosOutputStream(
-            Where path, long handle, int bufferBytes, IOStatisticsStore statistics, Consumer<IOStatistics> onClose,
-            Consumer<Entry> onCommit) {
+            Where path, long handle, int bufferBytes, FileSystem.Statistics counted, IOStatisticsStore statistics,
+            Consumer<IOStatistics> onClose, Consumer<Entry> onCommit) {
         this.path = path;
         this.handle = handle;
         this.guard = Leaks.watch(this, "an output stream of " + path, () -> Native.closeOutput(handle));
+        this.counted = counted;
         this.statistics = statistics;
         this.bytesWritten = statistics.getCounterReference(StreamStatisticNames.STREAM_WRITE_BYTES);
         this.onClose = onClose;
@@ -101,6 +108,7 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
             statistics.incrementCounter(StreamStatisticNames.STREAM_WRITE_EXCEPTIONS);
             throw e;
         }
+        counted.incrementBytesWritten(length);
     }
 
     @Override

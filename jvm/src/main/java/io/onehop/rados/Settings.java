@@ -8,6 +8,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
 
 /**
@@ -80,15 +81,29 @@ final class Settings {
     }
 
     long bytes(String name, long otherwise, long least, long most) {
-        long bytes = conf.getLongBytes(key(name), otherwise);
+        long bytes = parsed(name, "a number of bytes, as 64K or 8M", () -> conf.getLongBytes(key(name), otherwise));
         if (bytes < least || bytes > most) {
             throw new IllegalArgumentException(key(name) + " is " + bytes + ": it must be from " + least + " to " + most);
         }
         return bytes;
     }
 
+    private long millis(String name, long otherwise) {
+        return parsed(name, "a time, as 30s, 5m or 1h",
+                () -> conf.getTimeDuration(key(name), otherwise, TimeUnit.MILLISECONDS));
+    }
+
+    /** What Hadoop makes of a value, or an error that says whose value it is: Hadoop's own does not. */
+    private <T> T parsed(String name, String wanted, Supplier<T> parse) {
+        try {
+            return parse.get();
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException(key(name) + " is '" + get(name) + "': it must be " + wanted, e);
+        }
+    }
+
     int threads() {
-        int threads = conf.getInt(key(THREADS), 16);
+        int threads = parsed(THREADS, "a number", () -> conf.getInt(key(THREADS), 16));
         if (threads < 1) {
             throw new IllegalArgumentException(key(THREADS) + " is " + threads + ": it must be 1 or more");
         }
@@ -109,7 +124,7 @@ final class Settings {
     }
 
     long committerLeaseMillis() {
-        long millis = conf.getTimeDuration(key(COMMITTER_LEASE), 3_600_000, TimeUnit.MILLISECONDS);
+        long millis = millis(COMMITTER_LEASE, 3_600_000);
         if (millis < 1000) {
             throw new IllegalArgumentException(key(COMMITTER_LEASE) + " is " + millis + " ms: it must be a second or more");
         }
@@ -144,7 +159,7 @@ final class Settings {
         copy(options, USER, "user");
         copy(options, CREATE, "create");
         add(options, "memory", Boolean.toString(isSet(MEMORY)));
-        add(options, "timeout_ms", Long.toString(conf.getTimeDuration(key(TIMEOUT), 60_000, TimeUnit.MILLISECONDS)));
+        add(options, "timeout_ms", Long.toString(millis(TIMEOUT, 60_000)));
         copyBytes(options, WINDOW, "window_bytes", 64 << 10);
         copyBytes(options, IN_FLIGHT, "in_flight_bytes", 64 << 10);
         copyBytes(options, CHUNK, "chunk_bytes", 64 << 10);

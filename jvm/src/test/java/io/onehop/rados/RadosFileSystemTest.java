@@ -304,7 +304,10 @@ public final class RadosFileSystemTest {
         byte[] bytes = random(500_000);
         Path path = new Path(folder, "f");
         try (FSDataOutputStream out = fs.create(path)) {
-            out.write(bytes, 0, 400_000);
+            // What is in the buffer has gone nowhere yet.
+            out.write(bytes, 0, 100);
+            assertThat(counted.getThreadStatistics().getBytesWritten() - threadWritten).isZero();
+            out.write(bytes, 100, 399_900);
             out.write(bytes[400_000]);
             out.write(bytes, 400_001, 99_999);
         }

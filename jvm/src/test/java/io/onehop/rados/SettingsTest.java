@@ -8,6 +8,7 @@ import java.io.IOException;
 import java.net.URI;
 import java.nio.file.Files;
 import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
@@ -71,6 +72,16 @@ public final class SettingsTest {
         conf.set("fs.rados.read.policy", "wild");
         intercept(IllegalArgumentException.class, "fs.rados.read.policy",
                 () -> FileSystem.newInstance(URI.create("rados://even"), conf));
+        conf.unset("fs.rados.read.policy");
+        for (String name : List.of("timeout", "threads", "block.size")) {
+            conf.set("fs.rados." + name, "10 parsecs");
+            intercept(IllegalArgumentException.class, "fs.rados." + name + " is '10 parsecs'",
+                    () -> FileSystem.newInstance(URI.create("rados://even"), conf));
+            conf.unset("fs.rados." + name);
+        }
+        conf.set("fs.rados.committer.lease", "10min");
+        intercept(IllegalArgumentException.class, "fs.rados.committer.lease",
+                () -> new Settings(conf, "even").committerLeaseMillis());
     }
 
     @Test
