@@ -119,10 +119,10 @@ test-jvm: $(DEBUG) ## rados:// for Hadoop: Hadoop's own contract suites and ours
 test-jvm-ceph: $(DEBUG) ## The same on a Ceph cluster that is made for it
 	@tests/ceph/jvm.sh $(TARGET)/debug/deps/libonehop_jni.so
 
-# Downloads PySpark if it is missing: half a gigabyte.
-test-spark: ## Spark on rados:// on a Ceph cluster that is made for it, with the committers that it comes with and no settings
-	jvm/build.sh jar
-	tests/spark/run.sh $(TARGET)/jvm/onehop-hadoop-0.1.0.jar
+# Downloads PySpark if it is missing: half a gigabyte. The jar has the debug build's library, and is not the one of `make jar`.
+test-spark: $(DEBUG) ## Spark on rados:// on Ceph clusters that are made for it: committers, failures, killed drivers, outages (PROGRAMS=...)
+	BUILD=$(TARGET)/jvm-debug jvm/build.sh jar $(TARGET)/debug/deps/libonehop_jni.so
+	tests/spark/run.sh $(TARGET)/jvm-debug/onehop-hadoop-0.1.0.jar $(DEBUG) $(PROGRAMS)
 
 jar: ## rados:// for Hadoop and Spark, with the native library of this platform; builds with optimisations
 	jvm/build.sh jar

@@ -4,17 +4,17 @@
 #   build.sh check            compile, all warnings being errors
 #   build.sh test [LIBRARY]   the suites, in memory; ONEHOP_CEPH_CONF=FILE: on that cluster. LIBRARY: a native library that
 #                             is built already. In memory without the manifest committer's, most of which is waiting: with ALL=1
-#   build.sh jar              the jar, with the native library for this platform in it; prints its path
+#   build.sh jar [LIBRARY]    the jar, with the native library for this platform in it; prints its path
 #
-# From the environment: CARGO_TARGET_DIR, for what is built (./target); PROFILE=dev|release for a native library that is built
-# here (test: dev, jar: release); MVN, the Maven to use.
+# From the environment: CARGO_TARGET_DIR, for what is built (./target); BUILD, where Maven puts things (its folder jvm);
+# PROFILE=dev|release for a native library that is built here (test: dev, jar: release); MVN, the Maven to use.
 #
 # What Maven needs is downloaded once, versions are fixed in pom.xml, and a build that has it all asks nobody.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-build=$target/jvm
+build=$(realpath -m "${BUILD:-$target/jvm}")
 mvn=${MVN:-mvn}
 
 install_tools() {
@@ -77,7 +77,7 @@ case ${1:-} in
         exit "$failed"
         ;;
     jar)
-        library=$(native "${PROFILE:-release}" | tail -n 1)
+        library=${2:-$(native "${PROFILE:-release}" | tail -n 1)}
         platform=$(uname -s | tr '[:upper:]' '[:lower:]')-$(uname -m)
         mkdir -p "$build/natives/$platform"
         strip --strip-debug -o "$build/natives/$platform/libonehop_jni.so" "$library"
