@@ -128,7 +128,7 @@ def check_table(con: onehop.Connection, name: str, module: Any, rows: int, devic
     check(f"{name}: NULLs are NaN", bool(module.isnan(gaps[3::10]).all()) and bool((gaps[4::10] == values["x"][4::10]).all()))
     module_dlpack = module.from_dlpack(con.table("t").arrays("half")["half"])
     check(f"{name}: from_dlpack", address(name, module_dlpack) == address(name, arrays["half"]))
-    result = con.sql("SELECT x + 1 AS more, half FROM t WHERE x < 1000000")
+    result = con.sql("SELECT x + 1 AS more, half FROM t WHERE x < 1000000 ORDER BY x")
     taken = getattr(result, name)()
     check(f"{name}: a result", same(name, taken["more"], values["x"][: len(taken["more"])] + 1))
     check(f"{name}: a result again", address(name, getattr(result, name)()["half"]) == address(name, taken["half"]))
