@@ -2,7 +2,7 @@
 # What `make test-spark` runs: Spark on rados://, by FileOutputCommitter and by ours, on Ceph clusters that are made for it, and what
 # it wrote read by Onehop: `run.sh JAR ONEHOP [PROGRAM...]`. Clusters are stopped and removed whatever happens.
 #
-#   PROGRAM                   which of writes, failures, drivers, outages; all
+#   PROGRAM                   which of writes, tpch, failures, drivers, outages; all
 #   ONEHOP_CEPH_CONF=FILE     a cluster that is there, with the pools meta and data, instead of a new one; outages makes its own
 #   ONEHOP_SPARK_VENV=DIR     where PySpark is, or is put: half a GB (~/.cache/onehop/spark)
 #   DIR=PATH                  where clusters are made
@@ -27,7 +27,7 @@ fi
 export ONEHOP_CEPH_SCRIPT=$PWD/tests/ceph/cluster.sh PYTHONDONTWRITEBYTECODE=1 SPARK_LOCAL_IP=127.0.0.1
 # Not what this shell has been told.
 unset SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
-[ $# -gt 0 ] || set -- writes failures drivers outages
+[ $# -gt 0 ] || set -- writes tpch failures drivers outages
 status=0
 for program in "$@"; do
     echo "$program:"

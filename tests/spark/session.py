@@ -5,6 +5,7 @@ The file system that is asked is the very object that Spark's tasks use, as far 
 """
 
 import contextlib
+import os
 import subprocess
 from dataclasses import dataclass
 
@@ -142,12 +143,12 @@ class Onehop:
     """The command, on the same cluster."""
 
     def __init__(self, where, timeout="30s"):
-        self.words = [where.onehop]
-        self.settings = ["--set", f"ceph.conf={where.conf}", "--set", f"ceph.timeout={timeout}"]
+        self.program = where.onehop
+        self.environment = {**os.environ, "ONEHOP_CEPH_CONF": where.conf, "ONEHOP_CEPH_TIMEOUT": timeout}
 
     def run(self, *words):
         """Exit code, standard output and standard error."""
-        done = subprocess.run([*self.words, *words, *self.settings], capture_output=True, text=True, check=False)
+        done = subprocess.run([self.program, *words], capture_output=True, text=True, check=False, env=self.environment)
         return done.returncode, done.stdout, done.stderr
 
     def done(self, *words):

@@ -1,0 +1,51 @@
+"""Jobs of Spark's that write files of a given size each, two at a time, and what each of them must have written.
+
+Records are of 1 KiB, and computed while they are written: nothing is read. Formats that compress do not, so that a file's size is
+what is asked for, and dictionaries are off.
+"""
+
+from pyspark.sql import functions as F
+
+TASKS = 2
+RECORD = 1024
+
+
+class Job:
+    """One of a format; `rows` of 1 KiB in `TASKS` files."""
+
+    def __init__(self, spark, form, file_bytes):
+        self.spark, self.form = spark, form
+        self.rows = TASKS * (file_bytes // RECORD)
+        self.frame = spark.range(0, self.rows, 1, TASKS).select(
+            F.expr("repeat(md5(CAST(id AS string)), 32)").alias("value"))
+
+    def write(self, target):
+        writer = self.frame.write
+        match self.form:
+            case "rdd-text":
+                self.frame._jdf.toJavaRDD().saveAsTextFile(target)
+            case "objects":
+                self.frame._jdf.toJavaRDD().saveAsObjectFile(target)
+            case "parquet":
+                writer.option("compression", "none").option("parquet.enable.dictionary", "false").parquet(target)
+            case "orc":
+                writer.option("compression", "none").option("orc.dictionary.key.threshold", "0").orc(target)
+            case form:
+                writer.format(form).save(target)
+
+    def check(self, target):
+        """Fails if it is not there, all of it."""
+        context = self.spark.sparkContext
+        match self.form:
+            case "rdd-text":
+                count = context._jsc.textFile(target).count()
+            case "objects":
+                count = context._jsc.objectFile(target).count()
+            case form:
+                found = self.spark.read.schema(self.frame.schema).format(form).load(target)
+                count, length = found.agg(F.count("*"), F.sum(F.length("value"))).collect()[0]
+                assert length == self.rows * RECORD, (length, self.rows)
+        assert count == self.rows, (count, self.rows)
+
+
+FORMATS = ("rdd-text", "objects", "text", "json", "orc", "parquet")
