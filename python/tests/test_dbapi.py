@@ -117,7 +117,7 @@ def test_transactions() -> None:
         count = "SELECT count(*) FROM t"
         assert session.sql(count).fetchone() == (0,) and cursor.execute(count).fetchone() == (1,)
         with pytest.raises(dbapi.ProgrammingError, match="transaction"):
-            cursor.execute("CREATE TABLE u (n BIGINT)")
+            cursor.execute("CHECKPOINT")
         connection.rollback()
         cursor.execute("INSERT INTO t VALUES (1)")
         connection.commit()

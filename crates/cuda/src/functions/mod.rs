@@ -101,8 +101,9 @@ pub enum Called {
 #[derive(Debug)]
 pub struct Function {
     signature: Signature,
-    kernel: Kernel,
+    // Before what is launched in it: the stream is waited for when it is dropped.
     stream: Stream,
+    kernel: Kernel,
     /// All columns of a call, kept for the next.
     memory: Option<DeviceBuf>,
 }
@@ -165,7 +166,9 @@ impl Function {
             Error::Cuda { code: OUT_OF_MEMORY, .. } => Called::Failed(e),
             e => {
                 // Nobody knows what still touches it.
-                self.memory.take().map(lose);
+                if let Some(memory) = self.memory.take() {
+                    lose(memory);
+                }
                 Called::Lost(e)
             }
         })
