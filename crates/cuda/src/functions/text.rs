@@ -104,7 +104,7 @@ impl Part {
     /// The text, such that the compiler numbers its lines as they are.
     fn write(&self, to: &mut String) {
         if !self.text.is_empty() {
-            let _ = write!(to, "#line {} \"{FILE}\"\n{}\n", self.line, self.text);
+            let _ = writeln!(to, "#line {} \"{FILE}\"\n{}", self.line, self.text.trim_end_matches('\n'));
         }
     }
 }
@@ -130,7 +130,8 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<String, Wr
     );
     sections.declarations.write(&mut text);
     let parameters = arguments(&|_, name, kind| format!("const {} {name}, ", kind.name()));
-    let _ = write!(text, "#line 1 \"onehop\"\n__device__ {returns} onehop_row({parameters}bool& is_null) {{\n");
+    // Numbered as what follows the declarations: where these are not closed, the compiler says so here.
+    let _ = writeln!(text, "__device__ {returns} onehop_row({parameters}bool& is_null) {{");
     sections.body.write(&mut text);
     let fields = arguments(&|place, _, kind| format!("    const {}* a{place};\n", kind.name()));
     let values = arguments(&|place, _, _| format!("args.a{place}[row], "));
