@@ -5,7 +5,6 @@
 //! else prints there, kernels among it, prints to standard error. After an error of the device this process is of no use any
 //! more, says so, and ends.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Cursor, ErrorKind, Read, Write};
@@ -183,13 +182,13 @@ fn call(function: &mut Function, returns: &DataType, rows: usize, data: &[u8]) -
         data => StreamReader::try_new(Cursor::new(data), None)?.next().transpose()?,
     };
     let arrays: &[ArrayRef] = batch.as_ref().map_or(&[][..], RecordBatch::columns);
-    let columns: Vec<Cow<'_, [u8]>> = arrays.iter().map(bytes_of).collect();
+    let columns: Vec<Vec<u8>> = arrays.iter().map(bytes_of).collect();
     let expected = &function.signature().arguments;
     let are_whole = columns.iter().zip(expected).all(|(column, (_, kind))| column.len() == rows * kind.bytes());
     if columns.len() != expected.len() || !are_whole {
         return Err(format!("{} columns where {} of {rows} rows are wanted", columns.len(), expected.len()).into());
     }
-    let columns: Vec<&[u8]> = columns.iter().map(|column| &**column).collect();
+    let columns: Vec<&[u8]> = columns.iter().map(Vec::as_slice).collect();
     let got = function.call(&columns, rows).map_err(|e| match e {
         Called::Failed(e) => Refused::from(e.to_string()),
         Called::Lost(e) => Refused { is_last: true, ..e.to_string().into() },
@@ -213,12 +212,12 @@ fn call(function: &mut Function, returns: &DataType, rows: usize, data: &[u8]) -
 }
 
 /// The values of a column without NULLs, one behind the other; truth values are a byte each.
-fn bytes_of(column: &ArrayRef) -> Cow<'_, [u8]> {
+fn bytes_of(column: &ArrayRef) -> Vec<u8> {
     if let Some(values) = column.as_any().downcast_ref::<BooleanArray>() {
-        return Cow::Owned(values.values().iter().map(u8::from).collect());
+        return values.values().iter().map(u8::from).collect();
     }
     let data = column.to_data();
     let width = data.data_type().primitive_width().unwrap_or(0);
     let bytes = data.buffers().first().map_or(&[][..], |buffer| buffer.as_slice());
-    Cow::Owned(bytes.get(data.offset() * width..(data.offset() + data.len()) * width).unwrap_or_default().to_vec())
+    bytes.get(data.offset() * width..(data.offset() + data.len()) * width).unwrap_or_default().to_vec()
 }
