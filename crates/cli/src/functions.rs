@@ -17,8 +17,9 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use onehop_cuda::functions::{Called, Function, Kind, Signature, Wrong};
+use onehop_cuda::functions::{Called, Function, Signature, Wrong};
 use onehop_cuda::{Context, Driver, Nvrtc};
+use onehop_engine::Element;
 use serde_json::{Value, json};
 
 /// What functions run on.
@@ -154,19 +155,19 @@ impl Runner {
 }
 
 /// What a column is on a device.
-fn kind_of(name: &str, data_type: &DataType) -> Result<Kind, String> {
+fn kind_of(name: &str, data_type: &DataType) -> Result<Element, String> {
     Ok(match data_type {
-        DataType::Boolean => Kind::Bool,
-        DataType::Int8 => Kind::Int8,
-        DataType::Int16 => Kind::Int16,
-        DataType::Int32 | DataType::Date32 => Kind::Int32,
-        DataType::Int64 | DataType::Timestamp(..) => Kind::Int64,
-        DataType::UInt8 => Kind::UInt8,
-        DataType::UInt16 => Kind::UInt16,
-        DataType::UInt32 => Kind::UInt32,
-        DataType::UInt64 => Kind::UInt64,
-        DataType::Float32 => Kind::Float32,
-        DataType::Float64 => Kind::Float64,
+        DataType::Boolean => Element::Bool,
+        DataType::Int8 => Element::Int8,
+        DataType::Int16 => Element::Int16,
+        DataType::Int32 | DataType::Date32 => Element::Int32,
+        DataType::Int64 | DataType::Timestamp(..) => Element::Int64,
+        DataType::UInt8 => Element::UInt8,
+        DataType::UInt16 => Element::UInt16,
+        DataType::UInt32 => Element::UInt32,
+        DataType::UInt64 => Element::UInt64,
+        DataType::Float32 => Element::Float32,
+        DataType::Float64 => Element::Float64,
         other => {
             return Err(format!(
                 "{name} is of type {other}: functions in CUDA have numbers, truth values, dates and timestamps"

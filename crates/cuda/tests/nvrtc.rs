@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use onehop_cuda::Nvrtc;
-use onehop_cuda::functions::{self, Kind, Signature};
+use onehop_cuda::functions::{self, Signature};
 use onehop_cuda::fused;
 use onehop_cuda::kernels::{decode, q6};
+use onehop_pipeline::arrays::Element;
 use onehop_pipeline::cpu::Execution;
 use onehop_pipeline::fit::{Family, Sums, Target};
 use onehop_pipeline::ir::{Pipeline, Program, Sink};
@@ -119,9 +120,9 @@ fn every_generated_kernel_compiles() {
 
 /// Functions as somebody might write them, of every type.
 fn written() -> Vec<(&'static str, Signature)> {
-    use Kind::*;
+    use Element::*;
     let all = [Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64];
-    let signature = |arguments: Vec<(String, Kind)>, returns| Signature { arguments, returns };
+    let signature = |arguments: Vec<(String, Element)>, returns| Signature { arguments, returns };
     let mut written = vec![
         (
             "#decl\n__device__ double square(double x) { return x * x; }\nconstexpr double ONE = 1;\n#begin\n\
@@ -165,7 +166,7 @@ fn every_kernel_compiles() {
             // NVIDIA's compiler takes it with a warning, and whatever is in a register comes of it.
             ("if (x > 0) {\n    return 1;\n}", 3, "return"),
         ] {
-            let signature = Signature { arguments: vec![("x".into(), Kind::Float64)], returns: Kind::Float64 };
+            let signature = Signature { arguments: vec![("x".into(), Element::Float64)], returns: Element::Float64 };
             let wrong = functions::compile(&nvrtc, compute, source, &signature).unwrap_err();
             assert!(
                 wrong.line.is_some_and(|at| at.abs_diff(line) <= 1) && wrong.what.contains(what),

@@ -8,6 +8,7 @@ mod text;
 
 use std::sync::Arc;
 
+use onehop_pipeline::arrays::Element;
 pub use text::Wrong;
 
 use crate::kernels::ARGUMENT_WORDS;
@@ -24,59 +25,13 @@ const OUT_OF_MEMORY: i32 = 2;
 /// What the compiler is told. Whoever falls out of a function without a value has undefined what comes of it: that is an error.
 const OPTIONS: [&str; 3] = ["--std=c++17", "--device-as-default-execution-space", "--diag-error=940"];
 
-/// Types of arguments and results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "named like the types they are")]
-pub enum Kind {
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    UInt8,
-    UInt16,
-    UInt32,
-    UInt64,
-    Float32,
-    Float64,
-}
-
-impl Kind {
-    /// Bytes of a value.
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::Bool | Self::Int8 | Self::UInt8 => 1,
-            Self::Int16 | Self::UInt16 => 2,
-            Self::Int32 | Self::UInt32 | Self::Float32 => 4,
-            Self::Int64 | Self::UInt64 | Self::Float64 => 8,
-        }
-    }
-
-    /// Its name in CUDA C++.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bool => "bool",
-            Self::Int8 => "signed char",
-            Self::Int16 => "short",
-            Self::Int32 => "int",
-            Self::Int64 => "long long",
-            Self::UInt8 => "unsigned char",
-            Self::UInt16 => "unsigned short",
-            Self::UInt32 => "unsigned",
-            Self::UInt64 => "unsigned long long",
-            Self::Float32 => "float",
-            Self::Float64 => "double",
-        }
-    }
-}
-
 /// What a function takes and returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// Names and types.
-    pub arguments: Vec<(String, Kind)>,
+    pub arguments: Vec<(String, Element)>,
     /// Of the value of a row.
-    pub returns: Kind,
+    pub returns: Element,
 }
 
 /// Values of rows.
@@ -214,7 +169,7 @@ mod tests {
     use super::*;
     use crate::fake;
 
-    fn function(source: &str, arguments: &[(&str, Kind)], returns: Kind) -> std::result::Result<Function, Wrong> {
+    fn function(source: &str, arguments: &[(&str, Element)], returns: Element) -> std::result::Result<Function, Wrong> {
         let arguments = arguments.iter().map(|(name, kind)| ((*name).into(), *kind)).collect();
         Function::new(&fake::context(), &fake::nvrtc(), source, Signature { arguments, returns })
     }
@@ -227,7 +182,8 @@ mod tests {
     fn rows_have_values_and_nulls() {
         let source =
             "#decl\ndouble square(double x) { return x * x; }\n#begin\nis_null = b == 3;\nreturn square(a) + b;\n#end";
-        let mut function = function(source, &[("a", Kind::Float64), ("b", Kind::Int32)], Kind::Float64).unwrap();
+        let mut function =
+            function(source, &[("a", Element::Float64), ("b", Element::Int32)], Element::Float64).unwrap();
         for rows in [0usize, 1, 5, 1000] {
             let a: Vec<f64> = (0..rows).map(|row| row as f64 / 2.0).collect();
             let b: Vec<i32> = (0..rows as i32).collect();
@@ -240,7 +196,7 @@ mod tests {
 
     #[test]
     fn every_type_comes_through() {
-        use Kind::*;
+        use Element::*;
         for kind in [Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64] {
             let mut same = function("return x;", &[("x", kind)], kind).unwrap();
             // Truth values are 0 or 1.
@@ -253,20 +209,21 @@ mod tests {
 
     #[test]
     fn lines_of_errors_are_those_of_the_text() {
-        let wrong = function("double y = x;\n\nreturn y + z;", &[("x", Kind::Float64)], Kind::Float64).unwrap_err();
+        let wrong =
+            function("double y = x;\n\nreturn y + z;", &[("x", Element::Float64)], Element::Float64).unwrap_err();
         assert!(wrong.line == Some(3) && wrong.what.contains('z'), "{wrong:?}");
-        let wrong = function("#decl\nint f( { }\n#begin\nreturn f();\n#end", &[], Kind::Int32).unwrap_err();
+        let wrong = function("#decl\nint f( { }\n#begin\nreturn f();\n#end", &[], Element::Int32).unwrap_err();
         assert_eq!(wrong.line, Some(2), "{wrong:?}");
-        let many: Vec<(String, Kind)> = (0..510).map(|n| (format!("a{n}"), Kind::Int8)).collect();
-        let many: Vec<(&str, Kind)> = many.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
-        assert!(function("return 1;", &many, Kind::Int8).unwrap_err().what.contains("arguments"));
+        let many: Vec<(String, Element)> = (0..510).map(|n| (format!("a{n}"), Element::Int8)).collect();
+        let many: Vec<(&str, Element)> = many.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
+        assert!(function("return 1;", &many, Element::Int8).unwrap_err().what.contains("arguments"));
     }
 
     #[test]
     fn a_lack_of_memory_is_told_from_a_loss() {
         use crate::fake::{Answer, Call, Fault, Machine};
         let (machine, context) = Machine::start();
-        let signature = Signature { arguments: vec![("x".into(), Kind::Int8)], returns: Kind::Int8 };
+        let signature = Signature { arguments: vec![("x".into(), Element::Int8)], returns: Element::Int8 };
         let mut same = Function::new(&context, &fake::nvrtc(), "return x;", signature).unwrap();
         machine.set_faults(&[Fault { call: Call::Allocate, at: 0, lasts: false, answer: Answer::Code(2) }]);
         assert!(matches!(same.call(&[&[7]], 1), Err(Called::Failed(_))));

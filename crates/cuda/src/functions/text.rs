@@ -10,7 +10,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Kind, Signature};
+use onehop_pipeline::arrays::Element;
+
+use super::Signature;
 
 /// How the compiler calls the text, in what it says.
 const FILE: &str = "function";
@@ -109,6 +111,25 @@ impl Part {
     }
 }
 
+/// A type in CUDA C++.
+fn name_of(element: Element) -> &'static str {
+    match element {
+        Element::Bool => "bool",
+        Element::Int8 => "signed char",
+        Element::Int16 => "short",
+        Element::Int32 => "int",
+        Element::Int64 => "long long",
+        Element::UInt8 => "unsigned char",
+        Element::UInt16 => "unsigned short",
+        Element::UInt32 => "unsigned",
+        Element::UInt64 => "unsigned long long",
+        // No column is of it.
+        Element::Float16 => "__half",
+        Element::Float32 => "float",
+        Element::Float64 => "double",
+    }
+}
+
 /// The text of a kernel over so many rows.
 ///
 /// # Errors
@@ -118,8 +139,8 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<String, Wr
     if sections.body.text.trim().is_empty() {
         return Err(Wrong { what: "it has no text".into(), line: None });
     }
-    let returns = signature.returns.name();
-    let arguments = |of: &dyn Fn(usize, &str, Kind) -> String| -> String {
+    let returns = name_of(signature.returns);
+    let arguments = |of: &dyn Fn(usize, &str, Element) -> String| -> String {
         let each = signature.arguments.iter().enumerate();
         each.map(|(place, (name, kind))| of(place, name, *kind)).collect()
     };
@@ -129,11 +150,11 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<String, Wr
          #endif\n",
     );
     sections.declarations.write(&mut text);
-    let parameters = arguments(&|_, name, kind| format!("const {} {name}, ", kind.name()));
+    let parameters = arguments(&|_, name, kind| format!("const {} {name}, ", name_of(kind)));
     // Numbered as what follows the declarations: where these are not closed, the compiler says so here.
     let _ = writeln!(text, "__device__ {returns} onehop_row({parameters}bool& is_null) {{");
     sections.body.write(&mut text);
-    let fields = arguments(&|place, _, kind| format!("    const {}* a{place};\n", kind.name()));
+    let fields = arguments(&|place, _, kind| format!("    const {}* a{place};\n", name_of(kind)));
     let values = arguments(&|place, _, _| format!("args.a{place}[row], "));
     let _ = write!(
         text,
@@ -200,7 +221,7 @@ mod tests {
             let wrong = Sections::of(source).unwrap_err();
             assert!(wrong.line == line && wrong.what.contains(what), "{source}: {wrong:?}");
         }
-        let signature = Signature { arguments: vec![], returns: Kind::Int64 };
+        let signature = Signature { arguments: vec![], returns: Element::Int64 };
         assert!(generate("#begin\n\n#end", &signature).unwrap_err().what.contains("no text"));
     }
 
