@@ -12,8 +12,7 @@ cd "$(dirname "$0")/../.."
 target="$(rustc -vV | sed -n 's/^host: //p')"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitize"
 export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg asan"
-# What a queue keeps for good, on purpose, is listed.
-export ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS="suppressions=$PWD/tests/sanitize/leaks.supp:print_suppressions=0"
+export ASAN_OPTIONS=detect_leaks=1
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

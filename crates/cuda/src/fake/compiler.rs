@@ -23,8 +23,16 @@ struct Program {
 
 /// Where images are: until the process ends.
 fn folder() -> &'static std::path::Path {
-    static FOLDER: std::sync::LazyLock<tempfile::TempDir> = std::sync::LazyLock::new(|| tempfile::tempdir().unwrap());
-    FOLDER.path()
+    /// What is static is never dropped.
+    extern "C" fn remove() {
+        let _ = std::fs::remove_dir_all(folder());
+    }
+    static FOLDER: std::sync::LazyLock<std::path::PathBuf> = std::sync::LazyLock::new(|| {
+        // SAFETY: the function is there for as long as the process.
+        unsafe { libc::atexit(remove) };
+        tempfile::tempdir().unwrap().keep()
+    });
+    &FOLDER
 }
 
 fn compile(program: &mut Program, options: &[String]) -> bool {

@@ -38,7 +38,7 @@ static thread_local Dim threadIdx, blockIdx, blockDim, gridDim;
 
 namespace host {
 
-const unsigned MOST_THREADS = 1024, STACK = 64 << 10;
+const u64 MOST_THREADS = 1024, STACK = 64 << 10;
 
 // Threads that wait for each other: a warp, or a block.
 struct Meeting {
@@ -51,7 +51,17 @@ static thread_local bool done[MOST_THREADS];
 static thread_local u64 said[MOST_THREADS];
 static thread_local unsigned running, living, living_of_warp[MOST_THREADS / 32];
 static thread_local Meeting block, warps[MOST_THREADS / 32];
-static thread_local char* stacks;
+// A thread's, for as long as it lives: a process runs thousands of kernels, each with stacks of its own.
+static thread_local struct Stacks {
+    char* all;
+    char* of(unsigned thread) {
+        if (!all) all = (char*)mmap(0, MOST_THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return all + thread * STACK;
+    }
+    ~Stacks() {
+        if (all) munmap(all, MOST_THREADS * STACK);
+    }
+} stacks;
 static thread_local u64 shared[96 << 7];
 static thread_local const void* argument;
 static thread_local void (*body)(const void*);
@@ -92,9 +102,6 @@ static void fiber() {
 }
 
 static inline void launch(unsigned blocks, unsigned threads, const void* from, void (*of)(const void*)) {
-    if (!stacks) {
-        stacks = (char*)mmap(0, (u64)MOST_THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    }
     argument = from, body = of;
     gridDim.x = blocks, blockDim.x = threads;
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
@@ -106,7 +113,7 @@ static inline void launch(unsigned blocks, unsigned threads, const void* from, v
             warps[thread / 32] = Meeting();
             living_of_warp[thread / 32] = threads - thread / 32 * 32 < 32 ? threads % 32 : 32;
             getcontext(&fibers[thread]);
-            fibers[thread].uc_stack.ss_sp = stacks + (u64)thread * STACK;
+            fibers[thread].uc_stack.ss_sp = stacks.of(thread);
             fibers[thread].uc_stack.ss_size = STACK;
             fibers[thread].uc_link = 0;
             makecontext(&fibers[thread], fiber, 0);
