@@ -16,7 +16,10 @@
    counted, in which memory is found and cleared, as `bench io` is not measured in its --ramp.
 3. A rate is bytes that came from storage by the time that the query ran: *scan*, and with its planning, in which footers
    and dictionaries are read: *all*. Columns that few rows get to are not read whole: bytes are counted, not assumed.
-4. `bound` says what a query waited for, by the processors' time in its pipeline: *processor* from 85 % of all threads'
+4. *Wanted* is the ratio to the same reads by a program that does something with its bytes: `bench io --touch`, in which
+   a processor reads each of them once. Disks of virtual machines are copied into memory by a processor of their host,
+   which is slower where that memory was in use by another one, and where it is not the same few MiB again and again.
+5. `bound` says what a query waited for, by the processors' time in its pipeline: *processor* from 85 % of all threads'
    time on, *disk* below.
 
 A virtual machine may have given memory back that nobody used, and gets it again page by page, ten times as slowly as
@@ -52,6 +55,8 @@ QUERIES = {
 # Block sizes and depths that the disk is asked for its best at, and how often.
 RAW = {"--bs": "256KiB,512KiB,1MiB,4MiB", "--iodepth": "4,8,32"}
 PASSES = 3
+# Threads of `bench io --touch`, each with as many reads in flight as the disk is read best at.
+TOUCHING = 2
 # How often a process of the path `steady` runs its query.
 STEADY = 4
 
@@ -99,9 +104,9 @@ def make(options: argparse.Namespace) -> None:
          "-c", f"CREATE TABLE {options.table} AS {options.make}"])
 
 
-def raw(options: argparse.Namespace, file: Path, sizes: dict[str, str]) -> dict[tuple[int, int], float]:
+def raw(options: argparse.Namespace, file: Path, sizes: dict[str, str], *more: str) -> dict[tuple[int, int], float]:
     words = [options.onehop, "bench", "io", str(file), "--rw", "read", "--path", "uring", "--runtime", "500ms",
-             "--ramp", "100ms", "--json", "-"]
+             "--ramp", "100ms", "--json", "-", *more]
     for flag, values in sizes.items():
         words += [flag, values]
     points = json.loads(run(words))["points"]
@@ -186,6 +191,7 @@ def measure(options: argparse.Namespace, queries: dict[str, str]) -> dict:
     file = largest(options)
     best = best_of_disk(options, file)
     disk: list[float] = []
+    wanted: list[float] = []
     runs: dict[tuple[str, str], list] = {}
     steps = [(name, path) for name in queries for path in options.path.split(",")]
     if options.duckdb:
@@ -201,13 +207,19 @@ def measure(options: argparse.Namespace, queries: dict[str, str]) -> dict:
                 continue
             (beside,) = raw(options, file, best).values()
             one = cold(options, queries[name], path)
+            # The same number of reads in flight, and as many beside whose bytes are being read by a processor.
+            (touched_rate,) = raw(options, file, best | {"--numjobs": str(TOUCHING)}, "--touch").values()
             disk.append(beside)
-            runs.setdefault((name, path), []).append(one | {"ratio": one["scan"] / beside})
+            wanted.append(touched_rate)
+            runs.setdefault((name, path), []).append(
+                one | {"ratio": one["scan"] / beside, "wanted_ratio": one["scan"] / touched_rate})
     print(f"{file.name}, {file.stat().st_size / 1e6:,.0f} MB: the disk gives {median(disk) / 1e6:,.0f} MB/s by blocks of "
           f"{int(best['--bs']) >> 10} KiB, {best['--iodepth']} at once; spread {spread(disk)}, {options.rounds} rounds")
+    print(f"  {median(wanted) / 1e6:,.0f} MB/s to a program whose processors read every byte once (bench io --touch, "
+          f"{TOUCHING} threads); spread {spread(wanted)}")
     if touched:
         print(f"memory: {options.touch} MiB touched in {min(touched):.2f} to {max(touched):.2f} s")
-    print(f"{'query':<8}{'path':<10}{'MB read':>9}{'seconds':>9}{'scan MB/s':>11}{'ratio':>7}{'spread':>8}{'all MB/s':>10}"
+    print(f"{'query':<8}{'path':<10}{'MB read':>9}{'seconds':>9}{'scan MB/s':>11}{'ratio':>7}{'spread':>8}{'wanted':>8}{'all MB/s':>10}"
           f"  {'cpu':>5}  bound      way")
     found = {"file": str(file), "disk_at": best, "disk_bytes_per_sec": disk, "queries": []}
     for (name, path), all_runs in runs.items():
@@ -215,12 +227,12 @@ def measure(options: argparse.Namespace, queries: dict[str, str]) -> dict:
             print(f"{name:<8}{'DuckDB':<10}{'':>9}{median(all_runs):>9.3f}")
             found["queries"].append({"query": name, "path": path, "seconds": all_runs})
             continue
-        of = {key: [one[key] for one in all_runs] for key in ("scan", "all", "seconds", "read_bytes", "ratio")}
+        of = {key: [one[key] for one in all_runs] for key in ("scan", "all", "seconds", "read_bytes", "ratio", "wanted_ratio")}
         shares = [one["cpu_share"] for one in all_runs if one["cpu_share"] is not None]
         share = median(shares) if shares else 0.0
         ratio = median(of["ratio"])
         print(f"{name:<8}{path:<10}{median(of['read_bytes']) / 1e6:>9,.0f}{median(of['seconds']):>9.3f}"
-              f"{median(of['scan']) / 1e6:>11,.0f}{ratio:>7.2f}{spread(of['ratio']):>8}{median(of['all']) / 1e6:>10,.0f}"
+              f"{median(of['scan']) / 1e6:>11,.0f}{ratio:>7.2f}{spread(of['ratio']):>8}{median(of['wanted_ratio']):>8.2f}{median(of['all']) / 1e6:>10,.0f}"
               f"  {share:>5.0%}  {'processor' if share >= 0.85 else 'disk':<10} {all_runs[0]['way']}")
         found["queries"].append({"query": name, "path": path, "ratio": ratio, "runs": all_runs})
     return found

@@ -43,6 +43,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Does what was typed, the command's name first, and says how that ended: the exit code.
 pub fn command(words: impl IntoIterator<Item = OsString>) -> u8 {
     raise_open_files();
+    outlive_limits_of_files();
     let exit = match args::parse(words) {
         Ok(args) => run::run(args),
         Err(exit) => exit,
@@ -58,6 +59,12 @@ fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     // Where that is refused it stays as it was, and whoever opens one file too many says so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// A write beyond the length that the process may give a file (`ulimit -f`) is an error, as on a full disk, and not the end.
+fn outlive_limits_of_files() {
+    // SAFETY: nothing handles the signal, and nobody else sets what becomes of it.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Ends the process as it is, without exit handlers: those of a GPU's driver may never return beside a thread that is in the driver, and

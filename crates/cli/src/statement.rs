@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use onehop_engine::arrow::datatypes::SchemaRef;
 use onehop_engine::arrow::record_batch::RecordBatch;
-use onehop_engine::{Done, Engine, Error, ErrorKind, LedgerSnapshot, Output, Session};
+use onehop_engine::{Done, Engine, Error, ErrorKind, LedgerSnapshot, Output, Query, Session};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::task::{JoinError, JoinHandle};
@@ -66,10 +66,11 @@ pub async fn run(
     interrupts: &Interrupts,
 ) -> Result<Finished, Stop> {
     let busy = interrupts.busy();
+    let before = session.query();
     let (sender, mut pieces) = mpsc::channel(QUEUED_BATCHES);
     let mut task = workers.spawn(execute(Arc::clone(session), sql.to_string(), sender));
     let began = std::time::Instant::now();
-    let written = write_all(&mut pieces, session, view, &busy).await;
+    let written = write_all(&mut pieces, session, &before, view, &busy).await;
     let sink = match written {
         Ok(sink) => sink,
         Err(stop) => {
@@ -109,17 +110,25 @@ impl<T: Into<Stop>> From<T> for Written {
 async fn write_all(
     pieces: &mut mpsc::Receiver<Piece>,
     session: &Session,
+    before: &Arc<Query>,
     view: &View,
     busy: &Busy<'_>,
 ) -> Result<Option<Sink>, Written> {
-    let mut sink = None;
+    let (mut sink, mut may_stop) = (None, true);
     let mut meter = Meter::new(if view.progress { Bar::Allowed } else { Bar::Off });
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         let piece = tokio::select! {
             biased;
-            () = busy.pressed() => return Err(Written::Interrupted),
+            () = busy.pressed(), if may_stop => {
+                if session.stop_after(before) {
+                    return Err(Written::Interrupted);
+                }
+                // Its changes are being committed: it says so itself, soon.
+                may_stop = false;
+                continue;
+            }
             _ = ticks.tick() => {
                 meter.tick(&session.query());
                 continue;

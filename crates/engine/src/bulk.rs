@@ -11,11 +11,11 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use crate::catalog::SegmentEntry;
-use crate::database::{Snapshot, Table};
 use crate::load::{SegmentSet, Target};
 use crate::place::{Placing, residence};
 use crate::session::CancelOnDrop;
 use crate::settings::Settings;
+use crate::snapshot::{Snapshot, Table};
 use crate::statement::{add_segments, writable_table};
 use crate::{Database, Query, Result, Session};
 
@@ -30,7 +30,7 @@ pub struct BulkLoad {
     /// What the writers finished, with the place each gave itself.
     finished: Mutex<Vec<(u64, Vec<SegmentEntry>)>>,
     query: Arc<Query>,
-    settings: Settings,
+    settings: Arc<Settings>,
     guard: CancelOnDrop,
 }
 

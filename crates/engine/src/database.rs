@@ -13,39 +13,33 @@
 //! A directory holds `store`, `LOCK`, and `segments/`. The lock is the operating system's, so that it cannot outlive
 //! its process: exclusive for writing, shared for reading.
 
-use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use arrow::datatypes::{FieldRef, SchemaRef};
 use onehop_ceph::{Authority, Connections};
 use onehop_io::rados::FileSystem;
 use onehop_io::{Hop, Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
 use onehop_pipeline::backend::{Devices, SegmentKey};
-use onehop_segment::{BlockCache, DeletedRows, Segment};
+use onehop_segment::BlockCache;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::arrays::export::Exports;
-use crate::catalog::{
-    self, Catalog, CatalogStore, Change, Pending, Place, SegmentEntry, SegmentPlace, TableEntry, row,
-};
+use crate::catalog::{self, Catalog, CatalogStore, Change, Pending, Place, SegmentPlace};
 use crate::directory::{
     Lock, SEGMENTS_FOLDER, cannot_make, collect_orphans, lock, refuse_foreign_directory, refuse_lost_catalog,
     segment_name,
 };
-use crate::edit::{self, TableEdit};
-use crate::fresh::{self, FreshRows};
+use crate::edit::TableEdit;
 use crate::functions::Helpers;
 use crate::history::History;
 use crate::place::Known;
 use crate::plans::Plans;
 use crate::remote::{self, Orphans, RemoteSegments};
 use crate::rights::Rights;
-use crate::scan::ScanPlans;
 use crate::session::Runtimes;
 use crate::settings::Settings;
+use crate::snapshot::{Snapshot, Table, load};
 use crate::step::{Step, refuse_same_names};
 use crate::writer::{WriterPlace, Writing};
 use crate::{Activity, Error, ErrorKind, Result, Session};
@@ -129,180 +123,6 @@ struct Inner {
     /// The id of the next row that is in no segment.
     next_row: AtomicU64,
     _lock: Option<Lock>,
-}
-
-/// A database as of one moment.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// What was committed.
-    pub catalog: Arc<Catalog>,
-    tables: BTreeMap<String, Arc<Table>>,
-    /// Commits before it, since the database was opened.
-    number: u64,
-    /// How often writers had gone on from what the store has when it was made.
-    epoch: u64,
-}
-
-/// A table as of one moment.
-#[derive(Clone, Debug)]
-pub struct Table {
-    /// Its name.
-    pub name: String,
-    /// Its description.
-    pub entry: Arc<TableEntry>,
-    /// Its columns.
-    pub schema: SchemaRef,
-    /// Its segments, in the order of the entry.
-    pub segments: Vec<TableSegment>,
-    /// Rows that no segment holds yet.
-    pub fresh: Arc<FreshRows>,
-    /// What its scans read.
-    pub(crate) scans: ScanPlans,
-}
-
-/// A segment of a table as of one moment.
-#[derive(Clone, Debug)]
-pub struct TableSegment {
-    /// The file, which versions share.
-    pub file: Arc<SegmentFile>,
-    /// Which of its rows are deleted; `None` if none are.
-    pub deleted: Option<Arc<DeletedRows>>,
-}
-
-impl TableSegment {
-    /// Its rows that are not deleted.
-    pub fn live_rows(&self) -> u64 {
-        self.file.entry.rows.saturating_sub(fresh::count_of(self.deleted.as_ref()))
-    }
-}
-
-impl Deref for TableSegment {
-    type Target = SegmentFile;
-
-    fn deref(&self) -> &SegmentFile {
-        &self.file
-    }
-}
-
-impl Table {
-    /// Rows that are there: those of segments that are not deleted, and fresh ones.
-    pub fn rows(&self) -> u64 {
-        self.segments.iter().map(TableSegment::live_rows).sum::<u64>() + self.fresh.rows()
-    }
-
-    /// Rows of segments that are deleted.
-    pub fn deleted_rows(&self) -> u64 {
-        self.segments.iter().map(|segment| fresh::count_of(segment.deleted.as_ref())).sum()
-    }
-
-    /// Whether all its rows are in segments, and all rows of these are its.
-    pub fn is_settled(&self) -> bool {
-        self.fresh.is_empty() && self.deleted_rows() == 0
-    }
-}
-
-/// A segment file, opened when it is first needed.
-#[derive(Debug)]
-pub struct SegmentFile {
-    /// What the catalog says of it.
-    pub entry: SegmentEntry,
-    /// The name of its table.
-    table: String,
-    /// The columns of its table.
-    schema: SchemaRef,
-    volume: Arc<dyn Volume>,
-    open: OnceLock<Arc<Segment>>,
-    /// No catalog mentions it any more: the last reader removes the file.
-    is_dropped: AtomicBool,
-}
-
-impl SegmentFile {
-    pub(crate) fn new(entry: SegmentEntry, table: &str, schema: &SchemaRef, volume: &Arc<dyn Volume>) -> Self {
-        let (table, schema, volume) = (table.to_string(), Arc::clone(schema), Arc::clone(volume));
-        Self { entry, table, schema, volume, open: OnceLock::new(), is_dropped: AtomicBool::new(false) }
-    }
-
-    /// The open segment.
-    pub fn segment(&self) -> Result<&Arc<Segment>> {
-        if let Some(segment) = self.open.get() {
-            return Ok(segment);
-        }
-        let file = match self.volume.open(&self.entry.file) {
-            Ok(file) => file,
-            Err(e) if e.is_not_found() => return Err(self.corrupt("is missing").with_source(e)),
-            Err(e) => return Err(e.into()),
-        };
-        let segment = Segment::open(file, &Ledger::default())?;
-        self.check(&segment)?;
-        Ok(self.open.get_or_init(|| Arc::new(segment)))
-    }
-
-    /// A whole segment under the wrong name is as bad as a damaged one.
-    fn check(&self, segment: &Segment) -> Result<()> {
-        if segment.rows() != self.entry.rows {
-            let (has, says) = (segment.rows(), self.entry.rows);
-            return Err(self.corrupt(&format!("has {has} rows, and the catalog says {says}")));
-        }
-        let bytes = segment.file().len()?;
-        if bytes != self.entry.bytes {
-            return Err(self.corrupt(&format!("has {bytes} bytes, and the catalog says {}", self.entry.bytes)));
-        }
-        let (has, says) = (segment.schema().fields(), self.schema.fields());
-        let is_same = |(a, b): (&FieldRef, &FieldRef)| a.name() == b.name() && a.data_type() == b.data_type();
-        if has.len() != says.len() || !has.iter().zip(says).all(is_same) {
-            return Err(self.corrupt("has the columns of another table"));
-        }
-        // Every whole segment matches its own checksums: only the catalog knows which one belongs here.
-        if self.entry.checksum.is_some_and(|checksum| checksum != segment.checksum()) {
-            return Err(
-                self.corrupt("is whole, and not the one that was loaded: another segment has been put in its place")
-            );
-        }
-        Ok(())
-    }
-
-    /// Where the file is: a path, or a URL.
-    pub fn path(&self) -> String {
-        format!("{}/{}", self.volume.name(), self.entry.file)
-    }
-
-    /// The segment, if somebody has opened it.
-    pub fn opened(&self) -> Option<&Arc<Segment>> {
-        self.open.get()
-    }
-
-    fn corrupt(&self, reason: &str) -> Error {
-        let (folder, file) = (self.volume.name(), &self.entry.file);
-        let message = format!("the segment file {folder}/{file} of table \"{}\" {reason}", self.table);
-        let hint = "`onehop check` lists everything that is damaged; load the table again from its source";
-        Error::new(ErrorKind::Corrupt, message).with_hint(hint)
-    }
-}
-
-impl Drop for SegmentFile {
-    fn drop(&mut self) {
-        if self.is_dropped.load(SeqCst) {
-            // What cannot be removed now is an orphan, which the next open collects.
-            let _ = self.volume.remove(&self.entry.file);
-        }
-    }
-}
-
-impl Snapshot {
-    /// Whether writers have gone on from what the store has since `earlier` was made, which may thus have what never happened.
-    pub(crate) fn is_of_later_epoch(&self, earlier: &Snapshot) -> bool {
-        self.epoch != earlier.epoch
-    }
-
-    /// A table by its exact name.
-    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
-        self.tables.get(name)
-    }
-
-    /// All tables, by name.
-    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.tables.values()
-    }
 }
 
 impl Database {
@@ -556,7 +376,10 @@ impl Database {
     /// The writer's place, waited for as long as the settings say.
     pub(crate) async fn writing(&self, settings: &Settings) -> Result<Writing> {
         self.check_writable()?;
-        self.inner.writer.take(settings.lock_timeout()).await
+        match self.inner.writer.take_soon() {
+            Some(writing) => Ok(writing),
+            None => self.inner.writer.take(settings.lock_timeout()).await,
+        }
     }
 
     /// As [`writing`](Self::writing), for threads outside of a runtime.
@@ -610,7 +433,7 @@ impl Database {
         let writing = self.writing_blocking(&self.inner.settings)?;
         let before = self.head(&writing)?;
         let (catalog, mut tables) = (Arc::clone(&before.catalog), before.tables.clone());
-        for table in tables.values_mut() {
+        for table in tables.iter_mut() {
             if let Some(changed) = change(table, &writing)? {
                 *table = Arc::new(changed);
             }
@@ -719,9 +542,9 @@ impl Database {
     /// Lets go of segments that are no longer mentioned: their files with the last reader, device memory now.
     fn drop_segments(&self, before: &Snapshot, after: &Snapshot) {
         let kept: std::collections::HashSet<&str> =
-            after.tables.values().flat_map(|t| &t.segments).map(|s| s.entry.file.as_str()).collect();
+            after.tables.iter().flat_map(|t| &t.segments).map(|s| s.entry.file.as_str()).collect();
         let mut gone = Vec::new();
-        for segment in before.tables.values().flat_map(|table| &table.segments) {
+        for segment in before.tables.iter().flat_map(|table| &table.segments) {
             if !kept.contains(segment.entry.file.as_str()) {
                 segment.is_dropped.store(true, SeqCst);
                 let columns = segment.schema.fields().len();
@@ -784,124 +607,4 @@ impl Commit {
         let waiting = tokio::task::spawn_blocking(move || self.wait_blocking(&ledger)).await;
         waiting.map_err(|e| Error::new(ErrorKind::Internal, format!("a committing task died: {e}")))?
     }
-}
-
-/// Reads the tables of a catalog; and the id that the next row gets. Files that `before` has open stay so.
-fn load(
-    catalog: Catalog,
-    before: Option<&Snapshot>,
-    store: &dyn CatalogStore,
-    volume: &Arc<dyn Volume>,
-) -> Result<(Snapshot, u64)> {
-    let mut snapshot = Snapshot::build(catalog, before, volume)?;
-    let mut next_row = 0;
-    for table in snapshot.tables.values_mut() {
-        let table = Arc::make_mut(table);
-        for segment in &mut table.segments {
-            let mut vectors = Vec::new();
-            store.deleted(table.entry.id, &segment.file.entry.file, &mut |vector, rows| {
-                vectors.push((vector, rows));
-                Ok(())
-            })?;
-            segment.deleted = (!vectors.is_empty()).then(|| Arc::new(edit::deleted_rows(vectors)));
-        }
-        let (mut decoder, mut ids) = (row::Decoder::new(&table.schema)?, Vec::new());
-        store.rows(table.entry.id, &mut |id, bytes| {
-            decoder.push(bytes).map_err(|reason| {
-                let message = format!("row {id} of table \"{}\" in the store is corrupt: {reason}", table.name);
-                Error::new(ErrorKind::Corrupt, message).with_hint("restore the database directory from a backup")
-            })?;
-            ids.push(id);
-            Ok(())
-        })?;
-        next_row = next_row.max(ids.last().map_or(0, |last| last + 1));
-        table.fresh = match ids.is_empty() {
-            true => Arc::default(),
-            false => Arc::new(FreshRows::default().with(&decoder.finish()?, &ids)?),
-        };
-    }
-    Ok((snapshot, next_row))
-}
-
-impl Snapshot {
-    /// A snapshot of `catalog` that shares the segments it has in common with `before`.
-    fn build(catalog: Catalog, before: Option<&Snapshot>, volume: &Arc<dyn Volume>) -> Result<Self> {
-        let open: BTreeMap<&str, &TableSegment> = before
-            .into_iter()
-            .flat_map(|before| before.tables.values().flat_map(|table| &table.segments))
-            .map(|segment| (segment.entry.file.as_str(), segment))
-            .collect();
-        let mut tables = BTreeMap::new();
-        for (name, entry) in &catalog.tables {
-            if let Some(same) = before.and_then(|b| b.tables.get(name)).filter(|table| *table.entry == *entry) {
-                tables.insert(name.clone(), Arc::clone(same));
-                continue;
-            }
-            let schema: SchemaRef = Arc::new(entry.schema()?);
-            let segments = entry.segments.iter().map(|segment| match open.get(segment.file.as_str()) {
-                Some(open) => TableSegment::clone(open),
-                None => TableSegment {
-                    file: Arc::new(SegmentFile::new(segment.clone(), name, &schema, volume)),
-                    deleted: None,
-                },
-            });
-            let same = before.and_then(|before| before.tables.get(name)).filter(|table| table.entry.id == entry.id);
-            let table = Table {
-                name: name.clone(),
-                schema: Arc::clone(&schema),
-                segments: segments.collect(),
-                entry: Arc::new(entry.clone()),
-                fresh: same.map(|table| Arc::clone(&table.fresh)).unwrap_or_default(),
-                scans: ScanPlans::default(),
-            };
-            tables.insert(name.clone(), Arc::new(table));
-        }
-        let (number, epoch) = before.map_or((0, 0), |before| (before.number, before.epoch));
-        Ok(Self { catalog: Arc::new(catalog), tables, number, epoch })
-    }
-
-    /// The same with another catalog.
-    pub(crate) fn with_catalog(&self, catalog: Catalog, volume: &Arc<dyn Volume>) -> Result<Self> {
-        Self::build(catalog, Some(self), volume)
-    }
-
-    /// A snapshot with edited tables, and what makes it durable. See [`Database::edit`].
-    fn edited(&self, edits: &[(String, TableEdit)], seen: &Snapshot) -> Result<(Snapshot, Vec<Change>)> {
-        let (mut next, mut changes) = (self.clone(), Vec::new());
-        for (name, edit) in edits {
-            self.unchanged(name, edit, seen)?;
-            changes.extend(next.apply(name, edit)?);
-        }
-        Ok((next, changes))
-    }
-
-    /// Edits a table of it; what makes that durable.
-    pub(crate) fn apply(&mut self, name: &str, edit: &TableEdit) -> Result<Vec<Change>> {
-        let Some(before) = self.tables.get(name) else { return Err(dropped(name)) };
-        let (table, changes) = edit.apply(before)?;
-        if !Arc::ptr_eq(&table.entry, &before.entry) {
-            Arc::make_mut(&mut self.catalog).tables.insert(name.to_string(), TableEntry::clone(&table.entry));
-        }
-        self.tables.insert(name.to_string(), Arc::new(table));
-        Ok(changes)
-    }
-
-    /// The table that an edit was made for, if the edit can be applied to it as it is here.
-    pub(crate) fn unchanged(&self, name: &str, edit: &TableEdit, seen: &Snapshot) -> Result<&Arc<Table>> {
-        let seen = seen.tables.get(name);
-        let here = self.tables.get(name).filter(|here| seen.is_some_and(|seen| seen.entry.id == here.entry.id));
-        let Some(here) = here else { return Err(dropped(name)) };
-        if edit.removes() && !seen.is_some_and(|seen| Arc::ptr_eq(seen, here)) {
-            let message =
-                format!("rows of table \"{name}\" were changed by another session since this transaction began");
-            return Err(Error::new(ErrorKind::Conflict, message).with_hint(
-                "ROLLBACK, and do the transaction again; BEGIN IMMEDIATE keeps others from changing anything",
-            ));
-        }
-        Ok(here)
-    }
-}
-
-fn dropped(name: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("table \"{name}\" was dropped meanwhile"))
 }

@@ -1,7 +1,7 @@
 //! A database's directory: which files in it are ours, and the lock that keeps processes apart.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{Seek, Write};
 use std::path::Path;
 
 use onehop_io::Volume;
@@ -135,12 +135,10 @@ pub(crate) fn lock(path: &Path, access: Access) -> Result<Lock> {
     match flock(&file, operation) {
         Ok(()) => {}
         Err(e) if e == rustix::io::Errno::WOULDBLOCK => {
-            let mut holder = String::new();
-            // Who holds it is a courtesy: the lock itself does not depend on what is written in the file.
-            let _ = file.read_to_string(&mut holder);
-            let holder = match holder.trim() {
-                "" => String::new(),
-                pid => format!(" (process {pid})"),
+            let holder = match holders(&file).as_slice() {
+                [] => String::new(),
+                [pid] => format!(" (process {pid})"),
+                pids => format!(" (processes {})", pids.join(", ")),
             };
             let message = format!("the database {} is open in another process{holder}", path.display());
             return Err(
@@ -155,6 +153,23 @@ pub(crate) fn lock(path: &Path, access: Access) -> Result<Lock> {
         written.map_err(failed)?;
     }
     Ok(Lock { file, process: std::process::id() })
+}
+
+/// Who has a lock on a file, as the system says; nobody, where it does not say.
+fn holders(file: &File) -> Vec<String> {
+    use std::os::unix::fs::MetadataExt;
+    let (Ok(metadata), Ok(locks)) = (file.metadata(), std::fs::read_to_string("/proc/locks")) else {
+        return Vec::new();
+    };
+    let device = metadata.dev();
+    let wanted = format!("{:02x}:{:02x}:{}", rustix::fs::major(device), rustix::fs::minor(device), metadata.ino());
+    // 4: FLOCK  ADVISORY  WRITE 708 fe:00:12345 0 EOF
+    let holder = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[_, "FLOCK", _, _, pid, place, ..] = words.as_slice() else { return None };
+        (place == wanted && pid.parse::<u32>().is_ok_and(|pid| pid > 0)).then(|| pid.to_string())
+    };
+    locks.lines().filter_map(holder).collect()
 }
 
 fn open_for_writing(name: &Path) -> std::io::Result<File> {

@@ -8,24 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use onehop_segment::{BLOCK_ROWS, DeletedRows};
 
-use crate::catalog::{Change, VECTOR_ROWS, VectorRows, row};
-use crate::database::{SegmentFile, Table, TableSegment};
-use crate::fresh::RowAddress;
+use crate::catalog::{Change, VECTOR_ROWS, VectorRows};
+use crate::fresh::{NewRows, RowAddress};
+use crate::snapshot::{SegmentFile, Table, TableSegment};
 use crate::{Error, ErrorKind, Result};
 
 /// Vectors of a full block. Numbers of vectors are those of a segment of full blocks, also where blocks are smaller.
 const BLOCK_VECTORS: usize = BLOCK_ROWS / VECTOR_ROWS;
-
-/// Rows that are added without a segment of their own, each with its id.
-#[derive(Clone, Debug)]
-pub(crate) struct NewRows {
-    pub ids: Vec<u64>,
-    /// In the schema of the table.
-    pub batch: RecordBatch,
-}
 
 /// What changes in one table.
 #[derive(Clone, Debug, Default)]
@@ -63,8 +54,8 @@ impl TableEdit {
     /// Removes all rows of `table`.
     pub fn remove_all(&mut self, table: &Table) -> Result<()> {
         self.gone_segments.extend(table.segments.iter().map(|segment| segment.entry.file.clone()));
-        for part in table.fresh.batches() {
-            self.gone_rows.extend(part?.0);
+        for (ids, _) in table.fresh.batches()? {
+            self.gone_rows.extend(ids);
         }
         Ok(())
     }
@@ -85,17 +76,17 @@ impl TableEdit {
         let mut next = table.clone();
         let mut changes = Vec::new();
         if !self.gone_rows.is_empty() {
-            next.fresh = Arc::new(next.fresh.without(self.gone_rows.iter().copied()));
+            next.fresh = Arc::new(next.fresh.without(self.gone_rows.iter().copied())?);
             changes.push(Change::RemoveRows { table: id, rows: self.gone_rows.clone() });
         }
         for (file, rows) in &self.deleted {
             changes.push(delete(&mut next, file, rows)?);
         }
         self.apply_segments(&mut next, &mut changes);
-        for NewRows { ids, batch } in &self.rows {
-            next.fresh = Arc::new(next.fresh.with(batch, ids)?);
-            let rows = ids.iter().copied().zip(row::encode(batch, &table.schema)?).collect();
-            changes.push(Change::AddRows { table: id, rows });
+        for new in &self.rows {
+            next.fresh = Arc::new(next.fresh.with(new, &table.schema)?);
+            let rows = Arc::clone(new.rows.encoded());
+            changes.push(Change::AddRows { table: id, first_id: new.first_id, rows });
         }
         Ok((next, changes))
     }

@@ -49,6 +49,7 @@ mod scan;
 mod script;
 mod session;
 mod settings;
+mod snapshot;
 mod statement;
 mod step;
 mod system;

@@ -13,8 +13,8 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{LogicalPlan, Volatility};
 use datafusion::prelude::Expr;
 
-use crate::database::Snapshot;
 use crate::lower::{self, Optimized};
+use crate::snapshot::Snapshot;
 
 /// Plans that are kept. The one that was not asked for for the longest time makes room.
 const KEPT: usize = 128;

@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
@@ -62,6 +62,7 @@ pub struct Query {
     total: AtomicU64,
     ledger: Arc<Ledger>,
     is_cancelled: AtomicBool,
+    course: AtomicU8,
     /// Somebody wants to know how many rows each step has seen.
     counts_steps: AtomicBool,
     /// Files of other formats that it reads, by the paths it was given.
@@ -129,6 +130,13 @@ impl QueryState {
     }
 }
 
+/// Of a statement's course: it may be stopped.
+const OPEN: u8 = 0;
+/// Its changes are being committed, or are.
+const SETTLED: u8 = 1;
+/// It was stopped before that.
+const STOPPED: u8 = 2;
+
 /// How a statement ended.
 #[derive(Debug)]
 struct Ended {
@@ -158,6 +166,7 @@ impl Query {
             total: AtomicU64::new(0),
             ledger: Arc::default(),
             is_cancelled: AtomicBool::new(false),
+            course: AtomicU8::new(OPEN),
             counts_steps: AtomicBool::new(false),
             files: Mutex::default(),
             notices: Mutex::default(),
@@ -171,8 +180,31 @@ impl Query {
 
     /// Nobody waits for it any more. What cannot be stopped from outside looks for this now and then.
     pub(crate) fn cancel(&self) {
+        let state = if self.try_stop() { QueryState::Cancelled } else { QueryState::Done };
         self.is_cancelled.store(true, Relaxed);
-        self.end(QueryState::Cancelled, None);
+        self.end(state, None);
+    }
+
+    /// Sees to it that it changes nothing any more; `false` if its changes are being committed: it ends as it would have then,
+    /// soon, and who told it to stop has to hear that they are there.
+    pub fn try_stop(&self) -> bool {
+        self.course.compare_exchange(OPEN, STOPPED, SeqCst, SeqCst) != Err(SETTLED)
+    }
+
+    /// Its changes are about to be committed: nobody stops it from now on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cancelled`] if somebody has.
+    pub(crate) fn settle(&self) -> Result<()> {
+        match self.course.compare_exchange(OPEN, SETTLED, SeqCst, SeqCst) {
+            Ok(_) | Err(SETTLED) => Ok(()),
+            Err(_) => Err(Error::new(ErrorKind::Cancelled, "the query was cancelled")),
+        }
+    }
+
+    /// Whether its changes are being committed, or are.
+    pub fn is_settled(&self) -> bool {
+        self.course.load(SeqCst) == SETTLED
     }
 
     /// It is over. What is said first counts.
@@ -396,7 +428,9 @@ pub struct Rows {
 impl Rows {
     /// The rows of a stream, which a task runs from now on.
     pub(crate) fn new(stream: SendableRecordBatchStream, query: &Arc<Query>) -> Result<Self> {
-        let alarm = query.limit.map(TimeLimit::alarm).transpose()?;
+        // What comes back of changes is told, however long that takes.
+        let limit = query.limit.filter(|_| !query.is_settled());
+        let alarm = limit.map(TimeLimit::alarm).transpose()?;
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let schema = stream.schema();
         let task = Some(Task(tokio::spawn(hand_over(stream, sender))));

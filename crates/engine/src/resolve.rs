@@ -17,13 +17,14 @@ use datafusion::datasource::{MemTable, ViewTable};
 use datafusion::execution::SessionState;
 
 use crate::catalog::CatalogStore;
-use crate::database::{Database, Snapshot, Table};
+use crate::database::Database;
 use crate::history::History;
 use crate::place::Known;
 use crate::postgres::{self, Scope, catalogs};
 use crate::relation::Relations;
 use crate::scan::SegmentTable;
 use crate::settings::Settings;
+use crate::snapshot::{Snapshot, Table};
 use crate::system::{self, System};
 use crate::{Error, ErrorKind, files, planner};
 

@@ -16,7 +16,7 @@ use onehop_io::rados::ClusterOptions;
 
 use crate::arrays::Exporting;
 use crate::catalog::{Definition, definition};
-use crate::database::{Database, Snapshot};
+use crate::database::Database;
 use crate::explain::{ExplainMode, Explanation};
 use crate::files::{CountingRegistry, Sites};
 use crate::functions;
@@ -32,6 +32,7 @@ use crate::relation::{Relation, Relations};
 use crate::resolve::{self, Names as BoundNames};
 use crate::rights::Rights;
 use crate::settings::{Setting, SettingSource, Settings};
+use crate::snapshot::Snapshot;
 use crate::statement::{self, ClientCopy, Context, Described, Work};
 use crate::timeout::TimeLimit;
 use crate::transaction::Transaction;
@@ -42,7 +43,8 @@ pub struct Session {
     /// Its number among the sessions of the database since it was opened.
     id: u64,
     database: Database,
-    settings: Mutex<Settings>,
+    /// Statements that run keep those that they began with.
+    settings: Mutex<Arc<Settings>>,
     /// The planner's state and the runtime, made anew when a setting that they depend on changes.
     base: Mutex<Base>,
     current: Mutex<Arc<Query>>,
@@ -101,7 +103,7 @@ impl Session {
         Ok(Self {
             id,
             database,
-            settings: Mutex::new(settings),
+            settings: Mutex::new(Arc::new(settings)),
             base: Mutex::new(base),
             current: Mutex::new(Query::start(0, id, "", None)),
             transaction: Mutex::default(),
@@ -282,6 +284,14 @@ impl Session {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Sees to it that a statement changes nothing any more that came after `before`, which was the session's until then; `false`
+    /// if its changes are being committed: it will end well, soon, and should be waited for.
+    pub fn stop_after(&self, before: &Arc<Query>) -> bool {
+        let now = self.query();
+        // It may not have begun yet.
+        Arc::ptr_eq(&now, before) || now.try_stop()
+    }
+
     /// The database.
     pub fn database(&self) -> &Database {
         &self.database
@@ -359,7 +369,7 @@ impl Session {
             true => Ok(()),
             false => {
                 let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-                settings.set(name, &statement::with_unit(name, value), SettingSource::Session)
+                Arc::make_mut(&mut settings).set(name, &statement::with_unit(name, value), SettingSource::Session)
             }
         }
     }
@@ -374,8 +384,8 @@ impl Session {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn current_settings(&self) -> Settings {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn current_settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn start_query(&self, text: &str, limit: Option<TimeLimit>) -> Arc<Query> {
@@ -399,7 +409,7 @@ impl Session {
         state.config_mut().set_extension(Arc::new(sites));
         let scope = Arc::new(Scope {
             snapshot: Arc::clone(snapshot),
-            settings: settings.clone(),
+            settings: Settings::clone(&settings),
             client: self.client(),
             parameters: self.parameters.clone(),
         });
@@ -407,14 +417,14 @@ impl Session {
         let mut state = self.of_statement(state, query, &settings);
         let learning = Learning {
             database: self.database.clone(),
-            settings: settings.clone(),
+            settings: Settings::clone(&settings),
             catalog: Arc::clone(&snapshot.catalog),
             in_transaction: self.in_transaction(),
         };
         learning.bind(&mut state)?;
         let exporting = Exporting {
             database: self.database.clone(),
-            settings: settings.clone(),
+            settings: Settings::clone(&settings),
             in_transaction: self.in_transaction(),
             query: Arc::clone(query),
         };
@@ -422,7 +432,14 @@ impl Session {
         if !snapshot.catalog.functions.is_empty() {
             functions::bind(&snapshot.catalog, self.function_host(query), &mut state)?;
         }
-        Ok(BoundNames::bind(state, Arc::clone(snapshot), settings, &self.database, self.relations(), scope))
+        Ok(BoundNames::bind(
+            state,
+            Arc::clone(snapshot),
+            Settings::clone(&settings),
+            &self.database,
+            self.relations(),
+            scope,
+        ))
     }
 
     /// What a statement runs functions with.
@@ -482,7 +499,7 @@ pub(crate) async fn watched<T>(query: &Arc<Query>, work: Work<'_, T>) -> Result<
     let work = AssertUnwindSafe(work).catch_unwind();
     let work = work.map(|outcome| outcome.unwrap_or_else(|panic| Err(panicked(&*panic))));
     let outcome = match query.limit() {
-        Some(limit) => limit.hold(work).await,
+        Some(limit) => limit.hold(query, work).await,
         None => work.await,
     };
     let outcome = outcome.map_err(|e| query.explain(e)).inspect_err(|e| query.failed(e));

@@ -311,12 +311,24 @@ pub struct Settings {
     values: BTreeMap<&'static str, (String, SettingSource)>,
     /// What their session may do. No setting: it stays as it is.
     rights: Rights,
+    /// Read from the values whenever one has changed.
+    of_each_statement: OfEachStatement,
+}
+
+/// What every statement looks at, however short it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfEachStatement {
+    statement_timeout: Option<Duration>,
+    fresh_rows: u64,
+    checkpoint_rows: Option<u64>,
 }
 
 impl Settings {
     /// Defaults, then the environment, then `given`.
     pub fn new(given: &[(String, String)]) -> Result<Self> {
-        let mut settings = Self { values: BTreeMap::new(), rights: Rights::default() };
+        let mut settings =
+            Self { values: BTreeMap::new(), rights: Rights::default(), of_each_statement: OfEachStatement::default() };
+        settings.read();
         for definition in DEFINITIONS {
             let variable = environment_name(definition.name);
             if let Some(value) = std::env::var_os(&variable) {
@@ -339,6 +351,7 @@ impl Settings {
             Error::new(ErrorKind::Invalid, format!("{name} cannot be '{value}': it takes {wanted}"))
         })?;
         self.values.insert(definition.name, (value, source));
+        self.read();
         Ok(())
     }
 
@@ -347,12 +360,24 @@ impl Settings {
         let definition = definition(name)?;
         self.check_right(definition, SettingSource::Session)?;
         self.values.remove(definition.name);
+        self.read();
         Ok(())
     }
 
     /// What this session has changed, back to their defaults.
     pub fn reset_all(&mut self) {
         self.values.retain(|_, (_, source)| *source != SettingSource::Session);
+        self.read();
+    }
+
+    /// Values have changed.
+    fn read(&mut self) {
+        let timeout = parse_duration(self.value("statement_timeout")).ok();
+        self.of_each_statement = OfEachStatement {
+            statement_timeout: timeout.filter(|limit| !limit.is_zero()),
+            fresh_rows: self.value("storage.fresh_rows").parse().unwrap_or(0),
+            checkpoint_rows: self.value("storage.checkpoint_rows").parse().ok().filter(|rows| *rows > 0),
+        };
     }
 
     /// The same for a session that may do so much.
@@ -415,7 +440,7 @@ impl Settings {
 
     /// How long a statement may take.
     pub fn statement_timeout(&self) -> Option<Duration> {
-        parse_duration(self.value("statement_timeout")).ok().filter(|limit| !limit.is_zero())
+        self.of_each_statement.statement_timeout
     }
 
     /// How long to wait for the writer's place; `None` is for ever.
@@ -527,12 +552,12 @@ impl Settings {
 
     /// Rows that a statement adds outside of segments, at most.
     pub fn fresh_rows(&self) -> u64 {
-        self.value("storage.fresh_rows").parse().unwrap_or(0)
+        self.of_each_statement.fresh_rows
     }
 
     /// Rows outside of segments that cause a checkpoint; `None` if none do.
     pub fn checkpoint_rows(&self) -> Option<u64> {
-        self.value("storage.checkpoint_rows").parse().ok().filter(|rows| *rows > 0)
+        self.of_each_statement.checkpoint_rows
     }
 
     /// The path asked for.

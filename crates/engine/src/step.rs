@@ -14,8 +14,8 @@ use std::sync::Arc;
 use onehop_io::Volume;
 
 use crate::catalog::{Catalog, Change};
-use crate::database::Snapshot;
 use crate::edit::TableEdit;
+use crate::snapshot::Snapshot;
 use crate::{Error, ErrorKind, Result};
 
 /// A change of the catalog, which may be carried out again over another one.

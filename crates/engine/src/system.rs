@@ -18,13 +18,13 @@ use onehop_segment::EncodingCode;
 use crate::Result;
 use crate::activity;
 use crate::catalog::{CatalogStore, StoreReport};
-use crate::database::{Snapshot, Table, TableSegment};
 use crate::functions;
 use crate::history::History;
 use crate::learn;
 use crate::place::Known;
 use crate::query::Lowering;
 use crate::settings::{Setting, Settings};
+use crate::snapshot::{Snapshot, Table, TableSegment};
 
 /// Their names.
 pub(crate) const NAMES: [&str; 11] = [

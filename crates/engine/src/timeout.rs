@@ -2,7 +2,8 @@
 //!
 //! Whoever waits for the statement stops waiting when the time is over, which cancels it as if they had left: tasks are
 //! aborted, pipelines stop within a vector, and files of a load or an export that is not committed are removed by those
-//! who hold them. A commit is never interrupted: it happens between two moments at which the time is looked at.
+//! who hold them. A commit is never interrupted, nor what follows it: a statement whose changes are being committed has all the
+//! time that it takes, and ends as what it is ([`Query::settle`]).
 //!
 //! The clock is a thread of its own. The runtime's timers are looked after by the threads that run operators, and may
 //! be late by as long as an operator does not let go of them.
@@ -16,7 +17,7 @@ use futures::future::{Either, select};
 use tokio::sync::oneshot;
 
 use crate::settings::format_duration;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Query, Result};
 
 /// The time that a statement has.
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +32,13 @@ impl TimeLimit {
         Self { began: Instant::now(), limit }
     }
 
-    /// The outcome of `work`, if there is one in time.
-    pub async fn hold<T>(self, work: impl Future<Output = Result<T>>) -> Result<T> {
+    /// The outcome of `work`, which `query` does, if there is one in time, or nobody stops it any more.
+    pub async fn hold<T>(self, query: &Query, work: impl Future<Output = Result<T>>) -> Result<T> {
         // What is done counts, late or not: the work is asked first.
         match select(std::pin::pin!(work), self.alarm()?).await {
             Either::Left((outcome, _)) => outcome,
-            Either::Right((error, _)) => Err(error),
+            Either::Right((error, _)) if query.try_stop() => Err(error),
+            Either::Right((_, work)) => work.await,
         }
     }
 
@@ -87,4 +89,36 @@ fn timed_out(limit: Duration) -> Error {
     let message = format!("the statement took longer than statement_timeout = '{limit}' and was cancelled");
     Error::new(ErrorKind::Timeout, message)
         .with_hint("SET statement_timeout = '0' lets statements take as long as they need")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A statement that takes longer than it may, and is told so while it does what `before` leaves it to do.
+    async fn late(before: impl FnOnce(&Query)) -> Result<u32> {
+        let limit = TimeLimit::from_now(Duration::from_millis(1));
+        let query = Query::start(1, 1, "INSERT", Some(limit));
+        let work = async {
+            before(&query);
+            let (tell, told) = oneshot::channel();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                tell.send(7)
+            });
+            told.await.map_err(|_| Error::new(ErrorKind::Internal, "nothing came"))
+        };
+        limit.hold(&query, work).await
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_has_begun_is_waited_for() {
+        assert_eq!(late(|_| {}).await.map_err(|e| e.kind()), Err(ErrorKind::Timeout));
+        let settled = |query: &Query| assert!(query.settle().is_ok() && query.settle().is_ok() && !query.try_stop());
+        assert_eq!(late(settled).await.map_err(|e| e.kind()), Ok(7));
+        // What was stopped before commits nothing.
+        let stopped = Query::start(1, 1, "INSERT", None);
+        assert!(stopped.try_stop() && stopped.try_stop() && !stopped.is_settled());
+        assert_eq!(stopped.settle().map_err(|e| e.kind()), Err(ErrorKind::Cancelled));
+    }
 }

@@ -16,9 +16,10 @@ use onehop_io::Ledger;
 
 use crate::catalog::Catalog;
 use crate::catalog::stands_on_nothing;
-use crate::database::{Database, Snapshot};
+use crate::database::Database;
 use crate::edit::TableEdit;
 use crate::load::Target;
+use crate::snapshot::Snapshot;
 use crate::step::{CatalogChange, Step, refuse_same_names};
 use crate::writer::Writing;
 use crate::{Error, ErrorKind, Result};

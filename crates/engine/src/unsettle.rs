@@ -6,8 +6,8 @@ use arrow::array::{BooleanArray, RecordBatch};
 use onehop_io::Ledger;
 use onehop_segment::DeletedRows;
 
-use crate::database::{Table, TableSegment};
-use crate::fresh::{FreshRows, filtered};
+use crate::fresh::{FewRows, FreshRows, NewRows, filtered};
+use crate::snapshot::{Table, TableSegment};
 use crate::{Database, Error, Result};
 
 impl Database {
@@ -20,13 +20,13 @@ impl Database {
     #[doc(hidden)]
     pub fn unsettle(&self, moves: impl Fn(u64) -> bool) -> Result<()> {
         self.replace_tables(|table, writing| match table.is_settled() {
-            true => moved(table, &moves, |rows| self.new_rows(rows, writing).collect()).map(Some),
+            true => moved(table, &moves, |rows| self.new_rows(rows, writing).start).map(Some),
             false => Ok(None),
         })
     }
 }
 
-fn moved(table: &Table, moves: &impl Fn(u64) -> bool, new_ids: impl Fn(usize) -> Vec<u64>) -> Result<Table> {
+fn moved(table: &Table, moves: &impl Fn(u64) -> bool, first_id: impl Fn(usize) -> u64) -> Result<Table> {
     let mut fresh = FreshRows::default();
     let mut segments = Vec::with_capacity(table.segments.len());
     let mut next = 0;
@@ -46,10 +46,11 @@ fn moved(table: &Table, moves: &impl Fn(u64) -> bool, new_ids: impl Fn(usize) ->
             let batch = RecordBatch::try_new(Arc::clone(&table.schema), filtered(arrays, Some(&is_moved))?)?;
             // Twice, of which one is deleted again.
             for is_gone in [true, false] {
-                let ids = new_ids(batch.num_rows());
-                fresh = fresh.with(&batch, &ids)?;
+                let rows = FewRows::of_batch(batch.clone())?;
+                let new = NewRows { first_id: first_id(batch.num_rows()), rows };
+                fresh = fresh.with(&new, &table.schema)?;
                 if is_gone {
-                    fresh = fresh.without(ids);
+                    fresh = fresh.without(new.ids())?;
                 }
             }
             let rows = is_moved.iter().enumerate().filter(|(_, is_moved)| *is_moved == Some(true));

@@ -3,8 +3,11 @@
 //!
 //! There is one, so writers cannot wait for each other in a circle. A transaction of several statements keeps it between
 //! them, which nobody can foresee the length of: who waits does so for a limited time, on a thread of the runtime's without
-//! blocking it, on others blocking them. It is free again when [`Writing`] is dropped, also by a session that goes away.
+//! blocking it, on others blocking them. A statement that is a transaction by itself keeps it for some microseconds, in which
+//! nobody could be put to sleep and woken: who waits looks again for as long as that takes, before anything else. It is free
+//! again when [`Writing`] is dropped, also by a session that goes away.
 
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,17 +18,12 @@ use crate::{Error, ErrorKind, Result};
 /// The writer's place of a database.
 #[derive(Debug, Default)]
 pub(crate) struct WriterPlace {
-    place: Mutex<Place>,
+    is_taken: AtomicBool,
+    /// Threads that wait.
+    threads: Mutex<usize>,
     /// Wakes a thread that waits, `notify` a task: whoever of the two is first has the place, the other waits on.
     left: Condvar,
     notify: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Place {
-    is_taken: bool,
-    /// Threads that wait.
-    threads: usize,
 }
 
 /// Somebody's being in the writer's place.
@@ -34,10 +32,24 @@ pub(crate) struct Writing {
     place: Arc<WriterPlace>,
 }
 
+/// How often it is looked at again before anybody is put to sleep: some microseconds, as a mutex of the standard library does.
+const LOOKS: usize = 100;
+
 impl WriterPlace {
     fn try_take(self: &Arc<Self>) -> Option<Writing> {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        (!std::mem::replace(&mut place.is_taken, true)).then(|| Writing { place: Arc::clone(self) })
+        let was_taken = self.is_taken.load(Relaxed) || self.is_taken.swap(true, Acquire);
+        (!was_taken).then(|| Writing { place: Arc::clone(self) })
+    }
+
+    /// The place, if it is free now or within some microseconds.
+    pub fn take_soon(self: &Arc<Self>) -> Option<Writing> {
+        for _ in 0..LOOKS {
+            if let Some(writing) = self.try_take() {
+                return Some(writing);
+            }
+            std::hint::spin_loop();
+        }
+        None
     }
 
     /// Waits for it, for `limit` at most; `None` is for ever.
@@ -65,33 +77,35 @@ impl WriterPlace {
     /// As [`take`](Self::take), for threads outside of a runtime.
     pub fn take_blocking(self: &Arc<Self>, limit: Option<Duration>) -> Result<Writing> {
         let until = limit.map(|limit| Instant::now() + limit);
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        while place.is_taken {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(writing) = self.try_take() {
+                return Ok(writing);
+            }
             let rest = until.map(|until| until.saturating_duration_since(Instant::now()));
             if rest == Some(Duration::ZERO) {
                 return Err(taken(limit.unwrap_or_default()));
             }
-            place.threads += 1;
-            place = match rest {
-                None => self.left.wait(place).unwrap_or_else(PoisonError::into_inner),
-                Some(rest) => self.left.wait_timeout(place, rest).unwrap_or_else(PoisonError::into_inner).0,
+            // Who leaves looks at their number after that: this thread is among them, or sees that the place is free.
+            *threads += 1;
+            threads = match rest {
+                None => self.left.wait(threads).unwrap_or_else(PoisonError::into_inner),
+                Some(rest) => self.left.wait_timeout(threads, rest).unwrap_or_else(PoisonError::into_inner).0,
             };
-            place.threads -= 1;
+            *threads -= 1;
         }
-        place.is_taken = true;
-        Ok(Writing { place: Arc::clone(self) })
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        let mut place = self.place.place.lock().unwrap_or_else(PoisonError::into_inner);
-        place.is_taken = false;
+        self.place.is_taken.store(false, Release);
+        let threads = self.place.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // To wake a thread is a call of the system, also where there is none.
-        if place.threads > 0 {
+        if *threads > 0 {
             self.place.left.notify_one();
         }
-        drop(place);
+        drop(threads);
         self.place.notify.notify_one();
     }
 }

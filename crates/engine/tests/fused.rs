@@ -496,7 +496,8 @@ fn the_first_rows_in_an_order() {
             "SELECT day FROM days ORDER BY day DESC LIMIT 3",
             "SELECT CAST(price AS DOUBLE) AS d, id FROM facts ORDER BY d DESC, id LIMIT 5",
             "SELECT d, id FROM doubles ORDER BY d, id LIMIT 6",
-            "SELECT d, id FROM doubles ORDER BY d DESC NULLS LAST LIMIT 6",
+            "SELECT d, id FROM doubles ORDER BY d DESC NULLS LAST, id LIMIT 6",
+            "SELECT d, id FROM doubles ORDER BY d, id DESC LIMIT 4",
             "SELECT id, label FROM facts JOIN dimension USING (k) WHERE region < 3 ORDER BY amount DESC LIMIT 12",
             "SELECT id, label, x FROM facts f JOIN dimension d USING (k) JOIN twice t USING (k) \
              ORDER BY price, id DESC, x LIMIT 12",

@@ -262,11 +262,13 @@ async fn written_rows_are_stored_as_planned_ones() {
         "('12', '13', '14', '15', '16', '17', '2024-1-5', 'true', NULL)",
         "(1, 2, 3, 4, 5, 6, NULL, NULL, NULL)",
     ];
-    for row in rows.iter().map(ToString::to_string).chain([rows[..4].join(", "), rows.join(", ")]) {
-        let written = session.sql(&format!("INSERT INTO written VALUES {row}")).await.map(drop);
-        // The same literals, where nothing is written out: an expression on one of them.
-        let planned = session.sql(&format!("INSERT INTO planned SELECT * FROM (VALUES {row}) AS rows")).await.map(drop);
-        assert_eq!(written.map_err(|e| e.kind()), planned.map_err(|e| e.kind()), "{row}");
+    for rows in rows.iter().map(std::slice::from_ref).chain([&rows[..4], &rows]) {
+        run(&session, &format!("INSERT INTO written VALUES {}", rows.join(", "))).await;
+        // The same literals, where nothing is written out: a query, of each row by itself.
+        for row in rows {
+            let values = row.trim_start_matches('(').trim_end_matches(')');
+            run(&session, &format!("INSERT INTO planned SELECT {values}")).await;
+        }
     }
     all(
         &session,

@@ -1,8 +1,8 @@
 //! The byte ledger: how many bytes crossed which hop.
 //!
 //! One ledger belongs to one query (or one load, or one benchmark run) and is shared by all its threads. Counters only
-//! grow; they are relaxed atomics, because nobody orders anything by them. Each counter sits on a cache line of its
-//! own: sixteen scan threads adding to one line would hand it from core to core for every block.
+//! grow; they are relaxed atomics, because nobody orders anything by them. They lie side by side: a thread that has done a block
+//! adds to several of them, and has to fetch their line from another core either way, once.
 //!
 //! *Copy amplification* = bytes moved over all hops / bytes the answer needed. It is 1 when every byte made one hop, and
 //! less when some were in memory already. What an answer *needed* is counted where it is handed out: the stored bytes
@@ -69,7 +69,6 @@ impl Hop {
 }
 
 #[derive(Debug, Default)]
-#[repr(align(64))]
 struct Counter(AtomicU64);
 
 impl Counter {

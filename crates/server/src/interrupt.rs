@@ -73,6 +73,11 @@ impl Interrupt {
         self.changed.notify_one();
     }
 
+    /// The request to cancel came too late.
+    pub fn forget_request(&self) {
+        self.state().is_cancelled = false;
+    }
+
     /// Why the statement that runs has to end.
     fn of_statement(&self) -> Option<Reason> {
         let state = self.state();

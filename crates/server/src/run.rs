@@ -2,21 +2,21 @@
 //!
 //! Whoever waits here waits for the engine, or for the client to read, and for an [`Interrupt`](crate::interrupt::Interrupt) all
 //! the while. What is interrupted is aborted first; then it is waited for, for the next statement of the session must not run
-//! beside it.
+//! beside it. A statement whose changes are being committed is not interrupted any more: its client hears that they are there.
 
 use std::sync::Arc;
 
 use futures::StreamExt;
 use onehop_engine::arrow::array::ArrayRef;
 use onehop_engine::arrow::datatypes::SchemaRef;
-use onehop_engine::{Error, ErrorKind, Output, Prepared, Rows, TransactionState, Value};
+use onehop_engine::{Error, ErrorKind, Output, Prepared, Rows, Session, TransactionState, Value};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::data::RowDescription;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::client::{Client, Outcome, ended};
 use crate::encode::{Format, put_rows, to_wire};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, Reason};
 use crate::metrics::Counters;
 use crate::problem::{Problem, code};
 use crate::server::Shared;
@@ -82,7 +82,7 @@ impl Client {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Outcome<T> {
-        on_workers(&self.shared, &self.interrupt, work).await
+        on_workers(&self.shared, &self.session, &self.interrupt, work).await
     }
 
     /// Runs a statement with values for its parameters.
@@ -138,10 +138,10 @@ impl Client {
 
     /// Writes what is gathered, unless the statement has to end.
     pub async fn flush(&mut self) -> Outcome<()> {
-        let interrupt = Arc::clone(&self.interrupt);
+        let (interrupt, session) = (Arc::clone(&self.interrupt), Arc::clone(&self.session));
         tokio::select! {
             biased;
-            reason = interrupt.statement_ends() => Err(ended(reason)),
+            reason = rows_end(&interrupt, &session) => Err(ended(reason)),
             flushed = self.link.flush() => Ok(flushed?),
         }
     }
@@ -150,7 +150,7 @@ impl Client {
     pub async fn next_batch(&mut self, running: &mut Running) -> Outcome<Option<Vec<ArrayRef>>> {
         let batch = tokio::select! {
             biased;
-            reason = self.interrupt.statement_ends() => return Err(ended(reason)),
+            reason = rows_end(&self.interrupt, &self.session) => return Err(ended(reason)),
             batch = running.rows.next() => batch,
         };
         match batch {
@@ -166,30 +166,53 @@ impl Client {
     }
 }
 
+/// Waits until the rows of the statement that runs have to end. What comes back of changes that are committed does so only where
+/// nobody can be told any more.
+async fn rows_end(interrupt: &Interrupt, session: &Session) -> Reason {
+    loop {
+        match interrupt.statement_ends().await {
+            Reason::Cancelled if session.query().is_settled() => interrupt.forget_request(),
+            reason => return reason,
+        }
+    }
+}
+
 /// Has something done by the engine, on its threads, unless it is interrupted.
 pub async fn on_workers<T: Send + 'static>(
     shared: &Shared,
+    session: &Session,
     interrupt: &Interrupt,
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Outcome<T> {
+    let before = session.query();
     let mut task = Task(shared.workers.spawn(work));
     let reason = tokio::select! {
         biased;
-        outcome = &mut task.0 => return match outcome {
-            Ok(outcome) => Ok(outcome?),
-            Err(e) => {
-                let error = Error::new(ErrorKind::Internal, "the engine stopped at a bug of its own").with_source(e);
-                Err(error.with_hint("please report it, with the statement").into())
-            }
-        },
+        outcome = &mut task.0 => return told(outcome),
         reason = interrupt.statement_ends() => reason,
     };
+    if !session.stop_after(&before) {
+        return told((&mut task.0).await);
+    }
     task.0.abort();
     match tokio::time::timeout(shared.options.patience, &mut task.0).await {
+        // It was done before it could be stopped.
+        Ok(outcome @ Ok(Ok(_))) => told(outcome),
         Ok(_) => Err(ended(reason)),
         Err(_) => {
             let message = "the statement was cancelled, and has not let go: the connection ends without it";
             Err(Problem::fatal(code::QUERY_CANCELED, message).into())
+        }
+    }
+}
+
+/// What has come of what the engine did.
+fn told<T>(outcome: Result<Result<T, Error>, JoinError>) -> Outcome<T> {
+    match outcome {
+        Ok(outcome) => Ok(outcome?),
+        Err(e) => {
+            let error = Error::new(ErrorKind::Internal, "the engine stopped at a bug of its own").with_source(e);
+            Err(error.with_hint("please report it, with the statement").into())
         }
     }
 }

@@ -86,6 +86,9 @@ pub struct IoArgs {
     /// Compare every byte read with what was written, and read again what was written
     #[arg(long)]
     pub verify: bool,
+    /// Have the processor read every byte that was read into host memory, once: what a program gets that wants the bytes
+    #[arg(long)]
+    pub touch: bool,
     /// Of the file's content, and of which block is next
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

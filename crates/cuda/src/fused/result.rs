@@ -148,7 +148,8 @@ fn comparable(column: &ResultColumn) -> Vec<Option<i128>> {
         ResultValues::Bool(values) => values[row].into(),
         ResultValues::Int(values) => values[row].into(),
         ResultValues::Wide(values) => values[row],
-        ResultValues::Double(values) => ordered(values[row].to_bits() as i64).into(),
+        // Both zeros are one.
+        ResultValues::Double(values) => ordered((values[row] + 0.0).to_bits() as i64).into(),
         ResultValues::Text(codes, _) => codes[row].into(),
         ResultValues::LateText(rows, _) => rows[row].into(),
     };

@@ -20,13 +20,13 @@ use tokio::task::spawn_blocking;
 
 use super::{Array, ArrayMaker, Arrays, Layout, Memory, Nulls, Wanted, host, with_cancelled};
 use crate::catalog::definition::quoted;
-use crate::database::Table;
 use crate::lower::{Fusing, StopOnDrop};
 use crate::place::{Placing, residence};
 use crate::planner;
 use crate::query::Rows;
 use crate::session::{Session, TransactionState, watched};
 use crate::settings::ExecMode;
+use crate::snapshot::Table;
 use crate::timeout::TimeLimit;
 use crate::{Error, Query, Result};
 

@@ -21,6 +21,7 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
 use onehop_store::Stats;
@@ -33,6 +34,7 @@ pub(crate) use manifest::FILE as MANIFEST_FILE;
 pub(crate) use migrate::{Place, open};
 pub(crate) use store::{NEW_FILE, STORE_FILE, stands_on_nothing};
 
+use self::row::EncodedRows;
 use crate::Result;
 
 /// Everything that is committed.
@@ -287,8 +289,10 @@ pub enum Change {
     AddRows {
         /// Its id.
         table: u64,
-        /// Their ids, each with its row as [`row::encode`] has it.
-        rows: Vec<(u64, Vec<u8>)>,
+        /// The id of the first; the others have those that follow.
+        first_id: u64,
+        /// The rows.
+        rows: Arc<EncodedRows>,
     },
     /// Rows that are in no segment are gone: deleted, or in one now.
     RemoveRows {

@@ -29,24 +29,137 @@ use crate::{Error, ErrorKind, Result};
 
 const VERSION: u8 = 1;
 
+/// Rows as bytes, one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncodedRows {
+    bytes: Vec<u8>,
+    /// Where each row ends.
+    ends: Vec<usize>,
+}
+
+impl EncodedRows {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// How many bytes all of them have.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The bytes of each.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+
+    /// The first so many, or all.
+    #[must_use]
+    pub fn first(&self, rows: usize) -> Self {
+        let ends = &self.ends[..rows.min(self.ends.len())];
+        Self { bytes: self.bytes[..ends.last().copied().unwrap_or(0)].to_vec(), ends: ends.to_vec() }
+    }
+
+    /// Adds others.
+    pub fn extend(&mut self, others: &Self) {
+        let before = self.bytes.len();
+        self.bytes.extend_from_slice(&others.bytes);
+        self.ends.extend(others.ends.iter().map(|end| before + end));
+    }
+
+    /// Makes room for so many more.
+    pub fn reserve(&mut self, rows: usize, bytes: usize) {
+        self.ends.reserve_exact(rows);
+        self.bytes.reserve_exact(bytes);
+    }
+
+    /// Adds a row of so many columns.
+    ///
+    /// # Errors
+    /// Those of `value`, which says what each has; `None` is NULL. Nothing is added then.
+    pub fn push<'a, E>(
+        &mut self,
+        columns: usize,
+        mut value: impl FnMut(usize) -> std::result::Result<Option<Cell<'a>>, E>,
+    ) -> std::result::Result<(), E> {
+        let start = self.bytes.len();
+        self.bytes.push(VERSION);
+        let nulls = self.bytes.len();
+        self.bytes.resize(nulls + columns.div_ceil(8), 0);
+        for column in 0..columns {
+            match value(column) {
+                Ok(Some(cell)) => cell.append(&mut self.bytes),
+                Ok(None) => self.bytes[nulls + column / 8] |= 1 << (column % 8),
+                Err(e) => {
+                    self.bytes.truncate(start);
+                    return Err(e);
+                }
+            }
+        }
+        self.ends.push(self.bytes.len());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl From<&[&[u8]]> for EncodedRows {
+    fn from(rows: &[&[u8]]) -> Self {
+        let mut all = Self::default();
+        for row in rows {
+            all.bytes.extend_from_slice(row);
+            all.ends.push(all.bytes.len());
+        }
+        all
+    }
+}
+
+/// A value as it is encoded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell<'a> {
+    /// A boolean, or an integer of 8 bits.
+    Byte(u8),
+    /// Other signed integers, and what is counted in them.
+    Signed(i128),
+    /// Other unsigned integers.
+    Unsigned(u128),
+    /// A float.
+    Float(f32),
+    /// A double.
+    Double(f64),
+    /// A text.
+    Text(&'a str),
+}
+
+impl Cell<'_> {
+    fn append(self, row: &mut Vec<u8>) {
+        match self {
+            Self::Byte(value) => row.push(value),
+            Self::Signed(value) => put_signed(row, value),
+            Self::Unsigned(value) => put_unsigned(row, value),
+            Self::Float(value) => row.extend_from_slice(&value.to_le_bytes()),
+            Self::Double(value) => row.extend_from_slice(&value.to_le_bytes()),
+            Self::Text(text) => {
+                put_unsigned(row, text.len() as u128);
+                row.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+}
+
 /// Every row of a batch, as bytes.
 ///
 /// # Errors
 /// [`ErrorKind::Data`] for a NULL in a column that admits none, [`ErrorKind::Internal`] for a type that no table has.
-pub(crate) fn encode(batch: &RecordBatch, schema: &Schema) -> Result<Vec<Vec<u8>>> {
-    let columns = batch.columns().len();
-    let mut rows = vec![vec![0; 1 + columns.div_ceil(8)]; batch.num_rows()];
-    for row in &mut rows {
-        row[0] = VERSION;
-    }
+pub(crate) fn encode(batch: &RecordBatch, schema: &Schema) -> Result<EncodedRows> {
     refuse_nulls(batch, schema)?;
-    for (index, array) in batch.columns().iter().enumerate() {
-        for (number, row) in rows.iter_mut().enumerate() {
-            if array.is_null(number) {
-                row[1 + index / 8] |= 1 << (index % 8);
-            }
-        }
-        append_column(array, &mut rows)?;
+    let mut rows = EncodedRows::default();
+    rows.ends.reserve_exact(batch.num_rows());
+    for number in 0..batch.num_rows() {
+        rows.push(batch.num_columns(), |column| {
+            let array = batch.column(column);
+            if array.is_null(number) { Ok(None) } else { cell(array, number).map(Some) }
+        })?;
     }
     Ok(rows)
 }
@@ -66,59 +179,34 @@ pub(crate) fn refuse_nulls(batch: &RecordBatch, schema: &Schema) -> Result<()> {
     }
 }
 
-/// Appends a column's values to their rows.
-fn append_column(array: &ArrayRef, rows: &mut [Vec<u8>]) -> Result<()> {
-    match array.data_type() {
-        DataType::Boolean => {
-            let values = array.as_boolean();
-            present(array, rows).for_each(|(at, row)| row.push(values.value(at).into()));
-        }
-        DataType::Int8 => append::<Int8Type>(array, rows, |value, row| row.push(value as u8)),
-        DataType::Int16 => append::<Int16Type>(array, rows, |value, row| put_signed(row, value.into())),
-        DataType::Int32 => append::<Int32Type>(array, rows, |value, row| put_signed(row, value.into())),
-        DataType::Int64 => append::<Int64Type>(array, rows, |value, row| put_signed(row, value.into())),
-        DataType::UInt8 => append::<UInt8Type>(array, rows, |value, row| row.push(value)),
-        DataType::UInt16 => append::<UInt16Type>(array, rows, |value, row| put_unsigned(row, value.into())),
-        DataType::UInt32 => append::<UInt32Type>(array, rows, |value, row| put_unsigned(row, value.into())),
-        DataType::UInt64 => append::<UInt64Type>(array, rows, |value, row| put_unsigned(row, value.into())),
-        DataType::Float32 => {
-            append::<Float32Type>(array, rows, |value, row| row.extend_from_slice(&value.to_le_bytes()));
-        }
-        DataType::Float64 => {
-            append::<Float64Type>(array, rows, |value, row| row.extend_from_slice(&value.to_le_bytes()));
-        }
-        DataType::Decimal128(..) => append::<Decimal128Type>(array, rows, |value, row| put_signed(row, value)),
-        DataType::Date32 => append::<Date32Type>(array, rows, |value, row| put_signed(row, value.into())),
-        DataType::Timestamp(unit, _) => {
-            let put = |value: i64, row: &mut Vec<u8>| put_signed(row, value.into());
-            match unit {
-                TimeUnit::Second => append::<TimestampSecondType>(array, rows, put),
-                TimeUnit::Millisecond => append::<TimestampMillisecondType>(array, rows, put),
-                TimeUnit::Microsecond => append::<TimestampMicrosecondType>(array, rows, put),
-                TimeUnit::Nanosecond => append::<TimestampNanosecondType>(array, rows, put),
-            }
-        }
-        DataType::Utf8View => {
-            let values = array.as_string_view();
-            present(array, rows).for_each(|(at, row)| {
-                let text = values.value(at);
-                put_unsigned(row, text.len() as u128);
-                row.extend_from_slice(text.as_bytes());
-            });
-        }
-        other => return Err(no_such_type(other)),
+/// A value of a column that is there.
+fn cell(array: &dyn Array, at: usize) -> Result<Cell<'_>> {
+    fn native<T: ArrowPrimitiveType>(array: &dyn Array, at: usize) -> T::Native {
+        array.as_primitive::<T>().value(at)
     }
-    Ok(())
-}
-
-/// Rows that have a value in the column, with their numbers.
-fn present<'a>(array: &'a ArrayRef, rows: &'a mut [Vec<u8>]) -> impl Iterator<Item = (usize, &'a mut Vec<u8>)> {
-    rows.iter_mut().enumerate().filter(|(at, _)| !array.is_null(*at))
-}
-
-fn append<T: ArrowPrimitiveType>(array: &ArrayRef, rows: &mut [Vec<u8>], put: impl Fn(T::Native, &mut Vec<u8>)) {
-    let values = array.as_primitive::<T>();
-    present(array, rows).for_each(|(at, row)| put(values.value(at), row));
+    Ok(match array.data_type() {
+        DataType::Boolean => Cell::Byte(array.as_boolean().value(at).into()),
+        DataType::Int8 => Cell::Byte(native::<Int8Type>(array, at) as u8),
+        DataType::Int16 => Cell::Signed(native::<Int16Type>(array, at).into()),
+        DataType::Int32 => Cell::Signed(native::<Int32Type>(array, at).into()),
+        DataType::Int64 => Cell::Signed(native::<Int64Type>(array, at).into()),
+        DataType::UInt8 => Cell::Byte(native::<UInt8Type>(array, at)),
+        DataType::UInt16 => Cell::Unsigned(native::<UInt16Type>(array, at).into()),
+        DataType::UInt32 => Cell::Unsigned(native::<UInt32Type>(array, at).into()),
+        DataType::UInt64 => Cell::Unsigned(native::<UInt64Type>(array, at).into()),
+        DataType::Float32 => Cell::Float(native::<Float32Type>(array, at)),
+        DataType::Float64 => Cell::Double(native::<Float64Type>(array, at)),
+        DataType::Decimal128(..) => Cell::Signed(native::<Decimal128Type>(array, at)),
+        DataType::Date32 => Cell::Signed(native::<Date32Type>(array, at).into()),
+        DataType::Timestamp(unit, _) => Cell::Signed(i128::from(match unit {
+            TimeUnit::Second => native::<TimestampSecondType>(array, at),
+            TimeUnit::Millisecond => native::<TimestampMillisecondType>(array, at),
+            TimeUnit::Microsecond => native::<TimestampMicrosecondType>(array, at),
+            TimeUnit::Nanosecond => native::<TimestampNanosecondType>(array, at),
+        })),
+        DataType::Utf8View => Cell::Text(array.as_string_view().value(at)),
+        other => return Err(no_such_type(other)),
+    })
 }
 
 fn no_such_type(data_type: &DataType) -> Error {
@@ -404,9 +492,9 @@ mod tests {
             .unwrap()
     }
 
-    fn decode(schema: &SchemaRef, rows: &[Vec<u8>]) -> RecordBatch {
+    fn decode<'a>(schema: &SchemaRef, rows: impl IntoIterator<Item = &'a [u8]>) -> RecordBatch {
         let mut decoder = Decoder::new(schema).unwrap();
-        rows.iter().for_each(|row| decoder.push(row).unwrap());
+        rows.into_iter().for_each(|row| decoder.push(row).unwrap());
         decoder.finish().unwrap()
     }
 
@@ -414,10 +502,27 @@ mod tests {
     fn rows_of_every_type_come_back() {
         let batch = batch();
         let rows = encode(&batch, batch.schema_ref()).unwrap();
-        assert_eq!(decode(batch.schema_ref(), &rows), batch);
+        assert_eq!(decode(batch.schema_ref(), rows.iter()), batch);
         // A slice has the rows that it shows.
         let slice = batch.slice(1, 2);
-        assert_eq!(encode(&slice, batch.schema_ref()).unwrap(), rows[1..]);
+        let of_slice = encode(&slice, batch.schema_ref()).unwrap();
+        assert!(of_slice.iter().eq(rows.iter().skip(1)));
+        // Rows that are put together, or cut off, are the same.
+        let mut more = rows.first(1);
+        assert_eq!(decode(batch.schema_ref(), more.iter()), batch.slice(0, 1));
+        more.extend(&of_slice);
+        assert_eq!((&more, more.len(), more.bytes()), (&rows, 3, rows.iter().map(<[u8]>::len).sum()));
+        assert_eq!((rows.first(0).len(), rows.first(0).bytes(), rows.first(9)), (0, 0, rows));
+    }
+
+    #[test]
+    fn a_row_that_has_no_value_for_a_column_is_not_added() {
+        let mut rows = EncodedRows::default();
+        rows.push(2, |_| Ok::<_, ()>(Some(Cell::Byte(7)))).unwrap();
+        let before = rows.clone();
+        let value = |column| if column == 0 { Ok(Some(Cell::Text("long"))) } else { Err("no value") };
+        assert_eq!(rows.push(2, value), Err("no value"));
+        assert_eq!(rows, before);
     }
 
     #[test]
@@ -434,7 +539,8 @@ mod tests {
         ];
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
         let rows = encode(&batch, &schema).unwrap();
-        assert_eq!(rows, [vec![1, 0b100, 0x81, 0x01, 2, b'h', b'i'], vec![1, 0b001, 0, 1]]);
+        let expected: [&[u8]; 2] = [&[1, 0b100, 0x81, 0x01, 2, b'h', b'i'], &[1, 0b001, 0, 1]];
+        assert!(rows.iter().eq(expected));
     }
 
     #[test]
@@ -446,13 +552,14 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Data);
         assert!(error.message().contains("NULL in a NOT NULL column"), "{error}");
         let rows = encode(&batch, &loose).unwrap();
-        assert!(Decoder::new(&strict).unwrap().push(&rows[0]).unwrap_err().contains("NOT NULL"));
+        let row = rows.iter().next().unwrap();
+        assert!(Decoder::new(&strict).unwrap().push(row).unwrap_err().contains("NOT NULL"));
     }
 
     #[test]
     fn damaged_rows_are_errors_or_other_rows_and_never_a_panic() {
         let batch = batch();
-        for row in encode(&batch, batch.schema_ref()).unwrap() {
+        for row in encode(&batch, batch.schema_ref()).unwrap().iter() {
             for cut in 0..row.len() {
                 let mut decoder = Decoder::new(batch.schema_ref()).unwrap();
                 assert!(decoder.push(&row[..cut]).is_err(), "cut at {cut}");
@@ -461,7 +568,7 @@ mod tests {
             assert!(Decoder::new(batch.schema_ref()).unwrap().push(&longer).is_err());
             for at in 0..row.len() {
                 for bit in 0..8 {
-                    let mut damaged = row.clone();
+                    let mut damaged = row.to_vec();
                     damaged[at] ^= 1 << bit;
                     let mut decoder = Decoder::new(batch.schema_ref()).unwrap();
                     if decoder.push(&damaged).is_ok() {

@@ -427,9 +427,9 @@ fn apply(transaction: &mut WriteTransaction, next: &Catalog, change: &Change, in
             remove_named(transaction, FUNCTIONS, name)?;
         }
         Change::PutPlace { place } => put_place(transaction, place)?,
-        Change::AddRows { table, rows } => {
+        Change::AddRows { table, first_id, rows } => {
             let mut tree = transaction.tree(rows_of(*table))?;
-            for (id, row) in rows {
+            for (id, row) in (*first_id..).zip(rows.iter()) {
                 tree.insert(id.to_be_bytes(), row)?;
             }
         }
@@ -478,8 +478,11 @@ fn remove_prefix(transaction: &WriteTransaction, tree: &str, prefix: &[u8]) -> R
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::catalog::ColumnEntry;
+    use crate::catalog::row::EncodedRows;
 
     fn segment(file: &str, partition: u32) -> SegmentEntry {
         SegmentEntry { file: file.into(), rows: 10, bytes: 4096, checksum: Some(7), partition }
@@ -512,6 +515,10 @@ mod tests {
         rows
     }
 
+    fn encoded(rows: &[&[u8]]) -> Arc<EncodedRows> {
+        Arc::new(rows.into())
+    }
+
     fn deleted(store: &StoreCatalog, table: u64, file: &str) -> Vec<(u32, VectorRows)> {
         let mut vectors = Vec::new();
         let mut hear = |vector, rows| {
@@ -540,7 +547,7 @@ mod tests {
         let put = |name: &str| Change::PutTable { name: name.into() };
         commit(&store, &mut catalog, &[put("t"), put("u")]);
         assert_eq!(store.load().unwrap(), catalog);
-        commit(&store, &mut catalog, &[Change::AddRows { table: 2, rows: vec![(5, vec![1])] }]);
+        commit(&store, &mut catalog, &[Change::AddRows { table: 2, first_id: 5, rows: encoded(&[&[1]]) }]);
         catalog.tables.insert("u".into(), table(3, Vec::new()));
         catalog.views.remove("v");
         commit(&store, &mut catalog, &[put("u"), Change::DropView { name: "v".into() }]);
@@ -560,7 +567,8 @@ mod tests {
         let all = VectorRows::decode(&[1, 0]).unwrap();
         let some = VectorRows::decode(&[1, 1, 3, 0]).unwrap();
         let changes = [
-            Change::AddRows { table: 1, rows: vec![(1, vec![1, 2]), (300, vec![3]), (2, vec![])] },
+            Change::AddRows { table: 1, first_id: 300, rows: encoded(&[&[3]]) },
+            Change::AddRows { table: 1, first_id: 1, rows: encoded(&[&[1, 2], &[]]) },
             Change::DeleteRows { table: 1, file: "a.seg".into(), vectors: vec![(0, some), (300, all)] },
             Change::DeleteRows { table: 1, file: "b.seg".into(), vectors: vec![(1, some)] },
         ];

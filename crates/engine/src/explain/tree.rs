@@ -12,11 +12,11 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
 use super::{ExplainMode, Facts, Node, PartitionFacts, ScanFacts, fused};
-use crate::database::Table;
 use crate::learn::LearnExec;
 use crate::lower::{FusedExec, Refusal, Refused};
 use crate::planner;
 use crate::scan::{PartitionPlan, ScanPlan, SegmentScanExec};
+use crate::snapshot::Table;
 
 /// The tree of a plan. `refused` says what of it is not fused, and why.
 pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: ExplainMode) -> Node {

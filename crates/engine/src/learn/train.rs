@@ -274,6 +274,7 @@ impl Training {
     async fn keep(&self, name: &str, model: &Model, learning: &Learning, query: &Query) -> Result<()> {
         let text = model.encode()?;
         let writing = learning.database.writing(&learning.settings).await?;
+        query.settle()?;
         let ((), commit) = learning.database.change(writing, |catalog| {
             catalog.models.insert(name.to_string(), text);
             Ok(((), vec![Change::PutModel { name: name.to_string() }]))

@@ -29,11 +29,14 @@ use onehop_segment::{SegmentOptions, SegmentWriter};
 use tokio::task::JoinSet;
 
 use self::partition::Router;
-use crate::catalog::{PartitionBy, SegmentEntry, row};
-use crate::database::{Database, SegmentFile};
+use crate::catalog::row::{self, EncodedRows};
+use crate::catalog::{PartitionBy, SegmentEntry};
+use crate::database::Database;
+use crate::fresh::FewRows;
 use crate::lower::FusedExec;
 use crate::query::Query;
 use crate::settings::Settings;
+use crate::snapshot::{SegmentFile, Table};
 use crate::{Error, ErrorKind, Result};
 
 /// Where rows go, and how they are cut.
@@ -103,19 +106,19 @@ impl Target {
 }
 
 /// What a load came to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Loaded {
     /// Segments. Their files are durable, their names are not yet.
     pub segments: Vec<SegmentEntry>,
-    /// Rows that were too few for one, in the table's schema. Then there are no segments.
-    pub rows: Vec<RecordBatch>,
+    /// Rows that were too few for one. Then there are no segments.
+    pub rows: Vec<FewRows>,
 }
 
 impl Loaded {
     /// How many rows there are.
     pub fn count(&self) -> u64 {
         let (segments, rows) = (self.segments.iter(), self.rows.iter());
-        segments.map(|segment| segment.rows).sum::<u64>() + rows.map(|batch| batch.num_rows() as u64).sum::<u64>()
+        segments.map(|segment| segment.rows).sum::<u64>() + rows.map(|rows| rows.len() as u64).sum::<u64>()
     }
 }
 
@@ -255,41 +258,46 @@ pub(crate) async fn load(
         loaded.push((index, part?));
     }
     loaded.sort_by_key(|(index, _)| *index);
-    let mut all = Loaded::default();
-    for (_, part) in loaded {
-        all.segments.extend(part.segments);
-        all.rows.extend(part.rows);
+    let (mut segments, mut batches) = (Vec::new(), Vec::new());
+    for (_, (of_stream, few)) in loaded {
+        segments.extend(of_stream);
+        batches.extend(few);
     }
-    if !few.is_few() && !all.rows.is_empty() {
+    if !few.is_few() && !batches.is_empty() {
         // Streams that ended before the others made it worth a segment.
         let mut set = SegmentSet::new(target.clone())?;
-        for batch in std::mem::take(&mut all.rows) {
+        for batch in std::mem::take(&mut batches) {
             set.add(&batch).await?;
         }
-        all.segments.extend(set.finish().await?);
+        segments.extend(set.finish().await?);
     }
-    all.rows = strict_rows(all.rows, target)?;
-    all.segments.sort_by_key(|segment| segment.partition);
-    Ok(all)
+    segments.sort_by_key(|segment| segment.partition);
+    Ok(Loaded { segments, rows: strict_rows(batches, target)? })
 }
 
 /// Rows that are there already; `None` if there are too many of them to be worth no segment.
-pub(crate) fn few(rows: RecordBatch, target: &Target, most_rows: u64) -> Result<Option<Loaded>> {
-    let few = Few { most_rows, ..Few::default() };
-    let is_few = few.count(&rows);
-    is_few.then(|| Ok(Loaded { segments: Vec::new(), rows: strict_rows(vec![rows], target)? })).transpose()
+pub(crate) fn few(rows: EncodedRows, table: &Table, most_rows: u64, query: &Query) -> Result<Option<Loaded>> {
+    if rows.len() as u64 > most_rows || rows.bytes() as u64 > SMALL_BYTES {
+        return Ok(None);
+    }
+    let rows = FewRows::of_encoded(rows);
+    if let Some(router) = Router::new(table.entry.partition_by.as_ref(), &table.schema)? {
+        // For its error: these rows are of no partition yet.
+        router.split(&rows.batch(&table.schema)?)?;
+    }
+    query.did_rows(rows.len() as u64);
+    Ok(Some(Loaded { segments: Vec::new(), rows: vec![rows] }))
 }
 
 /// Rows as the table has them: in its types, of its partitions, NULL only where it may be.
-fn strict_rows(rows: Vec<RecordBatch>, target: &Target) -> Result<Vec<RecordBatch>> {
+fn strict_rows(rows: Vec<RecordBatch>, target: &Target) -> Result<Vec<FewRows>> {
     let router = Router::new(target.partition_by.as_ref(), &target.schema)?;
     let strict = |batch: RecordBatch| {
         let batch = to_schema(&batch, &target.schema)?;
         row::refuse_nulls(&batch, &target.schema)?;
-        // For its error: these rows are of no partition yet.
         router.as_ref().map_or(Ok(Vec::new()), |router| router.split(&batch))?;
         target.query.did_rows(batch.num_rows() as u64);
-        Ok(RecordBatch::try_new(Arc::clone(&target.schema), batch.columns().to_vec())?)
+        FewRows::of_batch(RecordBatch::try_new(Arc::clone(&target.schema), batch.columns().to_vec())?)
     };
     rows.into_iter().filter(|batch| batch.num_rows() > 0).map(strict).collect()
 }
@@ -312,12 +320,13 @@ fn is_flow(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
 }
 
+/// The segments of a stream, or, if they are few, its rows.
 async fn load_stream(
     mut stream: SendableRecordBatchStream,
     target: Target,
     few: &Few,
     beside: &Beside,
-) -> Result<Loaded> {
+) -> Result<(Vec<SegmentEntry>, Vec<RecordBatch>)> {
     let mut rows = Vec::new();
     let mut set: Option<SegmentSet> = None;
     while let Some(batch) = stream.next().await {
@@ -338,7 +347,7 @@ async fn load_stream(
         Some(set) => set.finish().await?,
         None => Vec::new(),
     };
-    Ok(Loaded { segments, rows })
+    Ok((segments, rows))
 }
 
 /// The segments that one stream is filling.

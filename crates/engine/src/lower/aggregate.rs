@@ -117,6 +117,14 @@ fn is_positive_zero(arg: &Expr) -> bool {
     matches!(arg, Expr::ScalarFunction(call) if call.func.name() == "positive_zero")
 }
 
+/// What is ordered by without that: pipelines order both zeros as one.
+pub(super) fn within_positive_zero(key: &Expr) -> &Expr {
+    match key {
+        Expr::ScalarFunction(call) if is_positive_zero(key) => call.args.first().unwrap_or(key),
+        _ => key,
+    }
+}
+
 /// A double that counts once and comes from a number that knows no negative zero, as that.
 fn without_zeros<'e>(arg: &'e Expr, translator: &Translator<'_>) -> Lowered<&'e Expr> {
     match arg {

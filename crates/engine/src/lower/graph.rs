@@ -303,6 +303,9 @@ impl Graph {
     /// Why a node is not taken apart.
     fn reason_of(&self, plan: &LogicalPlan) -> String {
         match plan {
+            LogicalPlan::TableScan(scan) if scan.table_name.table() == crate::resolve::TARGET => {
+                "the rows that are to be changed".into()
+            }
             LogicalPlan::TableScan(scan) => format!("{}, which is not a table of this database", scan.table_name),
             _ if fused(plan).is_some() => "an aggregate, which has pipelines of its own".into(),
             // Of what does nothing but let rows through, the reason is what they come from.

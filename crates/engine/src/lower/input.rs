@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use onehop_io::Ledger;
 
-use crate::database::Table;
 use crate::scan::ScanPlan;
+use crate::snapshot::Table;
 
 /// What one source reads.
 #[derive(Clone, Debug)]

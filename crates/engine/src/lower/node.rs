@@ -294,7 +294,8 @@ impl FusedNode {
         graph.check_worth()?;
         check_memory(&graph)?;
         let columns = columns_of(&sort.input, &outputs)?;
-        let keys = sort.expr.iter().map(|key| graph.over_relations(&key.expr, &outputs));
+        let keys =
+            sort.expr.iter().map(|key| graph.over_relations(aggregate::within_positive_zero(&key.expr), &outputs));
         let keys = keys.collect::<Lowered<Vec<Expr>>>()?;
         // Those of a few rows are sorted sooner than a dictionary of all of them is made.
         let none = Dictionaries::none();

@@ -20,8 +20,8 @@ use super::expr::{bounds, type_of};
 use super::graph::relation_of;
 use super::node::FusedNode;
 use super::{Lowered, because};
-use crate::database::Table;
 use crate::scan::SegmentTable;
+use crate::snapshot::Table;
 
 /// Rows that pipelines read.
 #[derive(Debug)]

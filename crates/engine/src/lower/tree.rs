@@ -27,8 +27,8 @@ use super::relation::{Origin, Relation, definition};
 use super::words::Words;
 use super::{Lowered, because};
 use crate::Error;
-use crate::database::Table;
 use crate::scan::ScanPlan;
+use crate::snapshot::Table;
 
 /// A program, and what it reads.
 #[derive(Debug)]
@@ -492,7 +492,7 @@ impl<'a> Planner<'a> {
         let blocks = Arc::clone(&plan.blocks);
         let ledger = Arc::new(Ledger::below(&self.ledger));
         let (cache, most_texts) = (Arc::clone(&self.cache), self.dictionaries.most_texts(&plan));
-        let (of_source, changes) = (Arc::clone(&ledger), plan.changes());
+        let (of_source, changes) = (Arc::clone(&ledger), plan.changes().map_err(DataFusionError::from)?);
         let source = SegmentSource::with_changes(&table.name, blocks, &typed, cache, of_source, most_texts, changes)?;
         self.dictionaries.look_at(&source, &plan);
         let columns = columns.iter().map(|(place, _)| *place).collect();

@@ -14,9 +14,9 @@ use onehop_segment::{BlockCache, BlockList, ColumnType};
 
 use super::Placing;
 use super::homes::Homes;
-use crate::database::Table;
 use crate::query::Query;
 use crate::settings::GpuMode;
+use crate::snapshot::Table;
 use crate::{Error, ErrorKind, Result};
 
 /// What loading a table came to.

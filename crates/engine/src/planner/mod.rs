@@ -15,6 +15,8 @@ mod decimal_division;
 mod dialect;
 mod expressions;
 mod filter_pushdown;
+mod finite_casts;
+mod float_extremes;
 mod floats_beside_decimals;
 mod from_first;
 mod functions;
@@ -35,6 +37,7 @@ mod scalar_subqueries;
 mod set_operations;
 mod signed_zeros;
 mod single_distinct;
+mod subqueries_in_values;
 mod subquery_errors;
 mod timestamps;
 mod using_joins;
@@ -85,7 +88,9 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
         .with_default_features();
     // Behind DataFusion's own of that name.
     let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
-    builder.aggregate_functions().get_or_insert_default().push(Arc::new(sum));
+    let functions = builder.aggregate_functions().get_or_insert_default();
+    functions.push(Arc::new(sum));
+    functions.extend(float_extremes::functions());
     let planners = builder.expr_planners().get_or_insert_default();
     planners.push(Arc::new(decimal_division::DecimalDivision));
     planners.push(Arc::new(using_joins::MergedColumns));
@@ -116,6 +121,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(list_lengths::ListLengths),
         Arc::new(rounding_casts::RoundingCasts),
+        Arc::new(finite_casts::FiniteCasts),
         Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
     ];
@@ -299,6 +305,7 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_query(query);
+        subqueries_in_values::rewrite(query);
         match query.body.as_mut() {
             SetExpr::Select(select) => name_columns(select),
             SetExpr::Values(values) => floats_beside_decimals::rewrite_values(values),

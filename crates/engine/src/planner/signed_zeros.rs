@@ -3,9 +3,10 @@
 //! Arrow compares floats in their total order, in which -0.0 comes before 0.0: `x = 0.0` would not find it, and
 //! GROUP BY would count it apart. A comparison with a literal zero is put in terms of both zeros, which costs nothing and
 //! lets zone maps rule out what they did before: `x = 0.0` is `x BETWEEN -0.0 AND 0.0`, `x < 0.0` is `x < -0.0`. Other
-//! comparisons of two floats, the keys of joins and what is grouped by go through a function that makes 0.0 of -0.0.
+//! comparisons of two floats, the keys of joins, and what is grouped or ordered by, windows included, go through a function that
+//! makes 0.0 of -0.0.
 //!
-//! Not looked into: partitions of window functions, and IN with a subquery.
+//! Not looked into: IN with a subquery.
 
 use std::sync::Arc;
 
@@ -57,6 +58,12 @@ fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
                 *key = name.restore(std::mem::take(key));
             }
             LogicalPlan::Aggregate(aggregate)
+        }
+        LogicalPlan::Sort(mut sort) => {
+            for key in &mut sort.expr {
+                rewritten.transformed |= make_positive(&mut key.expr, &schema);
+            }
+            LogicalPlan::Sort(sort)
         }
         LogicalPlan::Distinct(Distinct::All(input)) => LogicalPlan::Distinct(Distinct::All(positive_columns(input)?)),
         other => other,
@@ -128,6 +135,14 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             None => Transformed::no(Expr::Case(case)),
         },
+        Expr::WindowFunction(mut call) => {
+            let params = &mut call.params;
+            let order = params.order_by.iter_mut().map(|key| &mut key.expr);
+            let keys = params.partition_by.iter_mut().chain(order);
+            let changed = keys.map(|key| make_positive(key, schema)).fold(false, |a, b| a | b);
+            let call = Expr::WindowFunction(call);
+            if changed { Transformed::yes(call) } else { Transformed::no(call) }
+        }
         Expr::AggregateFunction(mut call) if call.params.distinct => {
             let changed = call.params.args.iter_mut().map(|arg| make_positive(arg, schema)).fold(false, |a, b| a | b);
             if changed {
@@ -311,6 +326,11 @@ mod tests {
             ("SELECT a.i, b.i FROM t AS a JOIN t AS b USING (x) ORDER BY 1, 2", "1 1,1 2,2 1,2 2,3 3"),
             ("SELECT x FROM t WHERE x IS NOT NULL INTERSECT SELECT y FROM t", "0.0"),
             ("SELECT x + 1 AS x, count(*) FROM t GROUP BY x + 1 ORDER BY 1", "1.0 2,2.0 1,NULL 1"),
+            ("SELECT i FROM t ORDER BY x, i DESC", "2,1,3,4"),
+            ("SELECT i FROM t ORDER BY x, i DESC LIMIT 2", "2,1"),
+            ("SELECT i, row_number() OVER (ORDER BY x, i DESC) FROM t ORDER BY i", "1 2,2 1,3 3,4 4"),
+            ("SELECT i, count(*) OVER (PARTITION BY x) AS n FROM t ORDER BY i", "1 2,2 2,3 1,4 1"),
+            ("SELECT i, rank() OVER (PARTITION BY i < 4 ORDER BY x) FROM t ORDER BY i", "1 1,2 1,3 3,4 1"),
         ] {
             let table = table.replace(" AS t(i, x, y)", "");
             let query = format!("WITH t(i, x, y) AS {table} {query}");

@@ -17,8 +17,8 @@ pub(crate) mod types;
 
 use std::sync::Arc;
 
-use crate::database::Snapshot;
 use crate::settings::Settings;
+use crate::snapshot::Snapshot;
 
 /// The schema of the catalogs.
 pub(crate) const SCHEMA: &str = "pg_catalog";

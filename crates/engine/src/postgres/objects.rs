@@ -3,8 +3,8 @@
 use arrow::datatypes::{Field, SchemaRef};
 
 use super::catalogs;
-use crate::database::{Snapshot, Table};
 use crate::functions::Function;
+use crate::snapshot::{Snapshot, Table};
 
 /// Numbers of schemas.
 pub(crate) const PG_CATALOG: i64 = 11;

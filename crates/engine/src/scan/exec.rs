@@ -30,11 +30,11 @@ use onehop_segment::{AheadFacts, BlockColumn, BlockStream};
 
 use super::{BlockRef, ScanPlan};
 use crate::Error;
-use crate::database::Table;
 use crate::explain::{self, ScanFacts};
 use crate::fresh::{self, FreshSlice};
 use crate::lower::memory;
 use crate::query::Query;
+use crate::snapshot::Table;
 
 /// All partitions together have so much in flight and in memory ahead of what is worked on, at most.
 const AHEAD_BYTES: usize = 64 << 20;
@@ -77,7 +77,7 @@ impl SegmentScanExec {
         statistics: Statistics,
     ) -> crate::Result<Self> {
         let schema = Arc::new(columns.project(&projection)?);
-        let fresh = plan.fresh.slices(FRESH_ROWS);
+        let fresh = plan.fresh.slices(FRESH_ROWS)?;
         let partitions = partitions.min(plan.blocks.len() + fresh.len()).max(1);
         let blocks = plan.blocks.len();
         let shares = (0..partitions).map(|p| p * blocks / partitions..(p + 1) * blocks / partitions).collect();

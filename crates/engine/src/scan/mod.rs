@@ -29,11 +29,11 @@ use onehop_segment::{BlockList, ColumnType, DeletedBlock, DeletedRows, Predicate
 
 use crate::Result;
 use crate::catalog::definition::quoted;
-use crate::database::Table;
 use crate::explain::Printer;
 use crate::fresh::{FreshRows, ROW_ADDRESS};
 use crate::load::partition;
 use crate::lower::Fusing;
+use crate::snapshot::Table;
 pub use exec::SegmentScanExec;
 pub(crate) use prune::value_of;
 
@@ -316,9 +316,12 @@ impl ScanPlan {
     }
 
     /// What it reads besides, or not, for a pipeline's source.
-    pub fn changes(&self) -> Changes {
+    ///
+    /// # Errors
+    /// As of [`FreshRows::runs`].
+    pub fn changes(&self) -> Result<Changes> {
         let blocks = 0..if self.deleted_rows > 0 { self.blocks.len() } else { 0 };
-        Changes { deleted: blocks.map(|at| self.block(at).deleted).collect(), fresh: self.fresh.runs() }
+        Ok(Changes { deleted: blocks.map(|at| self.block(at).deleted).collect(), fresh: self.fresh.runs()? })
     }
 }
 

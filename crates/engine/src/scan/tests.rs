@@ -52,9 +52,9 @@ async fn addresses_lead_to_their_rows() {
                     }
                     RowAddress::Fresh(id) => {
                         assert!(moves(*n as u64));
-                        let left: u64 = table.fresh.without([id]).rows();
+                        let left: u64 = table.fresh.without([id]).unwrap().rows();
                         assert_eq!(left, table.fresh.rows() - 1);
-                        let there = table.fresh.batches().map(Result::unwrap).any(|(ids, batch)| {
+                        let there = table.fresh.batches().unwrap().into_iter().any(|(ids, batch)| {
                             let at = ids.binary_search(&id);
                             at.is_ok_and(|at| batch.column(0).as_primitive::<Int64Type>().value(at) == *n)
                         });

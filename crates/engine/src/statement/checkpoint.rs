@@ -18,10 +18,10 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Context, done, insert, modify, table_name};
 use crate::catalog::definition::quoted;
-use crate::database::{Table, TableSegment};
 use crate::edit::TableEdit;
 use crate::load::Beside;
 use crate::query::Done;
+use crate::snapshot::{Table, TableSegment};
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.
@@ -89,8 +89,8 @@ async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
     }
     let mut edit = TableEdit::default();
     edit.gone_segments.extend(segments.iter().map(|segment| segment.entry.file.clone()));
-    for part in table.fresh.batches() {
-        edit.gone_rows.extend(part?.0);
+    for (ids, _) in table.fresh.batches()? {
+        edit.gone_rows.extend(ids);
     }
     let moved = Arc::new(Table { segments, fresh: Arc::clone(&table.fresh), ..Table::clone(table) });
     let of_target = context.of_target(&seen, &moved)?;

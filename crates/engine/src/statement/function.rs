@@ -135,6 +135,7 @@ impl CreateFunction {
         check.await.map_err(|e| Error::new(ErrorKind::Internal, format!("a thread has ended: {e}")))??;
         let text = function.encode()?;
         let writing = context.database.writing(&context.settings()).await?;
+        context.query.settle()?;
         let ((), commit) = context.database.change(writing, |catalog| {
             if catalog.functions.contains_key(&name) && !replaces {
                 let error = Error::new(ErrorKind::AlreadyExists, format!("there is a function \"{name}\" already"));

@@ -2,43 +2,48 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DFSchema};
-use datafusion::logical_expr::{
-    DmlStatement, LogicalPlan, LogicalPlanBuilder, SortExpr, Values, WriteOp, dml::InsertOp,
-};
+use datafusion::common::Column;
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, SortExpr};
 use datafusion::prelude::Expr;
 use datafusion::sql::parser::Statement as DataFusionStatement;
-use datafusion::sql::sqlparser::ast::{Ident, Insert, Statement as Sql, TableAlias, TableObject};
+use datafusion::sql::sqlparser::ast::{Ident, Insert, ObjectName, Query, Statement as Sql, TableAlias, TableObject};
 
 use super::returning::Returning;
-use super::{Context, done, table_name, values};
+use super::{Context, done, source, table_name, values};
 use crate::catalog::SegmentEntry;
-use crate::database::{Database, Snapshot, Table};
+use crate::catalog::row::EncodedRows;
+use crate::database::Database;
 use crate::edit::TableEdit;
 use crate::files;
 use crate::load::{self, Beside, KeptRows, Loaded, Target};
 use crate::planner;
 use crate::query::{Done, Output};
 use crate::settings::Settings;
+use crate::snapshot::{Snapshot, Table};
 use crate::{Error, ErrorKind, Result};
 
-pub(super) async fn run(dml: DmlStatement, context: &Context<'_>) -> Result<Done> {
-    let (table, plan) = appended(dml, context)?;
+/// Adds the rows of an INSERT's query; `None` if there is more to it.
+pub(super) async fn run(insert: &Insert, context: &Context<'_>) -> Result<Option<Done>> {
+    let Some((name, source)) = source::parts(insert) else { return Ok(None) };
+    let table = own_table(&table_name(name)?, context)?;
+    let plan = plan(&insert.columns, source, &table, context).await?;
     let rows = append(plan, &table, context).await?;
-    Ok(done("INSERT", Some(rows)))
+    Ok(Some(done("INSERT", Some(rows))))
 }
 
-/// The table that rows are added to, and the plan that they come of.
-fn appended(dml: DmlStatement, context: &Context<'_>) -> Result<(Arc<Table>, LogicalPlan)> {
-    match dml.op {
-        WriteOp::Insert(InsertOp::Append) => {}
-        op => return Err(Error::new(ErrorKind::Invalid, format!("{op} is not supported"))),
+/// The plan of the rows of an INSERT's query, as the table has them.
+async fn plan(columns: &[ObjectName], source: &Query, table: &Table, context: &Context<'_>) -> Result<LogicalPlan> {
+    let query = source::query(columns, source, table)?;
+    let planned = context.plan_query(query).await;
+    if planned.is_err()
+        && let Ok(plan) = context.plan_query(Box::new(source.clone())).await
+    {
+        // It is right by itself: there are more columns, or fewer, than the table takes.
+        let takes = if columns.is_empty() { table.entry.columns.len() } else { columns.len() };
+        source::check_count(plan.schema().fields().len(), takes, None, table)?;
     }
-    let table = own_table(dml.table_name.table(), context)?;
-    Ok((table, with_nulls(Arc::unwrap_or_clone(dml.input))?))
+    planned
 }
 
 /// `INSERT ... RETURNING`.
@@ -94,14 +99,15 @@ impl InsertReturning {
         };
         let loaded = match written {
             Some(loaded) => {
-                loaded.loaded.rows.iter().try_for_each(|batch| kept.add(batch, &table.schema))?;
+                let mut rows = loaded.loaded.rows.iter();
+                rows.try_for_each(|rows| kept.add(&rows.batch(&table.schema)?, &table.schema))?;
                 loaded
             }
             None => {
-                let LogicalPlan::Dml(dml) = context.plan(statement).await? else {
-                    return Err(Error::new(ErrorKind::Internal, "an INSERT came to be something else"));
-                };
-                let (_, plan) = appended(dml, context)?;
+                let DataFusionStatement::Statement(sql) = &statement else { return Err(not_supported()) };
+                let Sql::Insert(insert) = &**sql else { return Err(not_supported()) };
+                let Some((_, source)) = source::parts(insert) else { return Err(not_supported()) };
+                let plan = plan(&insert.columns, source, &table, context).await?;
                 let beside = Beside { rows: Some(kept.clone()), ..Beside::default() };
                 load_rows(plan, &table, &beside, context).await?
             }
@@ -113,20 +119,9 @@ impl InsertReturning {
     }
 }
 
-/// DataFusion gives VALUES the table's columns, and would find a NULL in one that is NOT NULL before we do, as one in
-/// `column1`.
-fn with_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let loose = plan.transform_up(|node| match node {
-        LogicalPlan::Values(Values { schema, values }) => {
-            let fields = schema
-                .iter()
-                .map(|(table, field)| (table.cloned(), Arc::new(field.as_ref().clone().with_nullable(true))));
-            let schema = DFSchema::new_with_metadata(fields.collect(), schema.metadata().clone())?;
-            Ok(Transformed::yes(LogicalPlan::Values(Values { schema: Arc::new(schema), values })))
-        }
-        other => Ok(Transformed::yes(other.recompute_schema()?)),
-    });
-    Ok(loose?.data)
+fn not_supported() -> Error {
+    Error::new(ErrorKind::Invalid, "this form of INSERT is not supported")
+        .with_hint("INSERT INTO table [(column, ...)] {VALUES ... | SELECT ...} [RETURNING ...]")
 }
 
 /// Says which table it was.
@@ -159,32 +154,31 @@ pub(crate) fn writable_table(name: &str, database: &Database, snapshot: &Snapsho
     }
 }
 
-/// What was loaded for a table, and where its files are: they go with it, unless they are kept.
+/// What was loaded for a table, and where its files are, if there may be any: they go with it, unless they are kept.
 #[derive(Debug)]
 pub(super) struct LoadedRows {
     pub loaded: Loaded,
-    pub target: Target,
+    pub target: Option<Target>,
 }
 
 /// Puts rows that are written in the statement into a table; `None` if they are too many to be kept as they are, or would have
 /// to be sorted.
-pub(super) async fn put(table: &Table, rows: RecordBatch, context: &Context<'_>) -> Result<Option<Done>> {
+pub(super) async fn put(table: &Table, rows: EncodedRows, context: &Context<'_>) -> Result<Option<Done>> {
     let Some(loaded) = few(table, rows, context)? else { return Ok(None) };
     let count = commit(loaded, table, context).await?;
     Ok(Some(done("INSERT", Some(count))))
 }
 
 /// The same, up to where they are to be committed.
-fn few(table: &Table, rows: RecordBatch, context: &Context<'_>) -> Result<Option<LoadedRows>> {
-    if rows.num_rows() > 1 && !table.entry.cluster_by.is_empty() {
+fn few(table: &Table, rows: EncodedRows, context: &Context<'_>) -> Result<Option<LoadedRows>> {
+    if rows.len() > 1 && !table.entry.cluster_by.is_empty() {
         return Ok(None);
     }
     context.database.check_writable()?;
-    let target = context.load_target(table);
-    let loaded = load::few(rows, &target, context.settings().fresh_rows());
+    let loaded = load::few(rows, table, context.settings().fresh_rows(), &context.query);
     let Some(loaded) = loaded.map_err(|e| in_table(e, &table.name))? else { return Ok(None) };
     context.query.planned();
-    Ok(Some(LoadedRows { loaded, target }))
+    Ok(Some(LoadedRows { loaded, target: None }))
 }
 
 /// Writes a plan's rows to a table and commits them; their number.
@@ -211,7 +205,7 @@ pub(super) async fn load_rows(
     let target = context.load_target(table);
     let loaded = load(plan, &table.entry.cluster_by, &target, context.settings().fresh_rows(), beside, context).await;
     let loaded = loaded.map_err(|e| in_table(e, &table.name))?;
-    Ok(LoadedRows { loaded, target })
+    Ok(LoadedRows { loaded, target: Some(target) })
 }
 
 /// Commits segments to the table, if it is still the one they were written for. For threads outside of a runtime.
@@ -226,6 +220,7 @@ pub(crate) fn add_segments(
     let segments = segments.into_iter().map(|entry| target.segment_file(entry, &table.name)).collect();
     let edit = TableEdit { segments, ..TableEdit::default() };
     let writing = database.writing_blocking(settings)?;
+    target.query.settle()?;
     let commit = database.edit(writing, &[(table.name.clone(), edit)], seen)?;
     target.keep_files();
     commit.wait_blocking(target.query.shared_ledger())

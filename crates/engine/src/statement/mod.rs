@@ -17,6 +17,7 @@ mod residence;
 mod returning;
 mod select;
 mod set;
+mod source;
 mod transaction;
 mod values;
 mod view;
@@ -45,7 +46,7 @@ pub(crate) use self::explain::explain;
 pub(crate) use self::insert::{add_segments, writable_table};
 pub(crate) use self::set::with_unit;
 pub(crate) use self::values::Template;
-use crate::database::{Database, Snapshot, Table};
+use crate::database::Database;
 use crate::load::Target;
 use crate::lower::Optimized;
 use crate::planner;
@@ -55,6 +56,7 @@ use crate::query::{Done, Output, Query};
 use crate::resolve::{Names, TargetRows};
 use crate::rights::Rights;
 use crate::settings::Settings;
+use crate::snapshot::{Snapshot, Table};
 use crate::transaction::{Transaction, refuse_failed};
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -87,7 +89,7 @@ pub(crate) struct Context<'a> {
     pub snapshot: Arc<Snapshot>,
     /// See [`state`](Self::state).
     state: OnceLock<Arc<SessionState>>,
-    pub settings: &'a Mutex<Settings>,
+    pub settings: &'a Mutex<Arc<Settings>>,
     pub query: Arc<Query>,
     /// The session's, if it is in one.
     pub transaction: &'a Mutex<Option<Transaction>>,
@@ -97,7 +99,7 @@ impl<'a> Context<'a> {
     /// What a statement that sees `snapshot` is carried out with.
     pub fn new(
         session: &'a Session,
-        settings: &'a Mutex<Settings>,
+        settings: &'a Mutex<Arc<Settings>>,
         transaction: &'a Mutex<Option<Transaction>>,
         snapshot: Arc<Snapshot>,
         query: Arc<Query>,
@@ -224,8 +226,8 @@ impl<'a> Context<'a> {
         self.query.apart(work).await
     }
 
-    fn settings(&self) -> Settings {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -326,6 +328,12 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
         Statement::Other(statement) => {
             if let Some((table, rows)) = values::rows_of(&statement, &context.snapshot)
                 && let Some(done) = insert::put(&table, rows, context).await?
+            {
+                return Ok(Output::Done(done));
+            }
+            if let DataFusionStatement::Statement(sql) = &*statement
+                && let Sql::Insert(insert) = &**sql
+                && let Some(done) = Box::pin(insert::run(insert, context)).await?
             {
                 return Ok(Output::Done(done));
             }

@@ -20,7 +20,6 @@ use datafusion::sql::sqlparser::parser::Parser;
 use super::describe::equalities;
 use super::returning::Returning;
 use super::{Context, done, insert, normal, table_name};
-use crate::database::Table;
 use crate::edit::TableEdit;
 use crate::error::nearest;
 use crate::fresh::{ROW_ADDRESS, RowAddress};
@@ -28,6 +27,7 @@ use crate::load::{self, Addresses, Beside, KeptRows};
 use crate::planner;
 use crate::query::{Done, Output};
 use crate::resolve::TARGET;
+use crate::snapshot::Table;
 use crate::{Error, ErrorKind, Result};
 
 /// A parsed DELETE or UPDATE.
@@ -289,17 +289,17 @@ fn no_template() -> Error {
     Error::new(ErrorKind::Internal, "a query of one table is not what it was written as")
 }
 
-/// An assigned value in the type of its column, as INSERT would cast it.
-fn cast(value: &SqlExpr, type_name: &str) -> Result<SqlExpr> {
+/// A value in the type of the column that it is for.
+pub(super) fn cast(value: &SqlExpr, type_name: &str) -> Result<SqlExpr> {
     if let SqlExpr::Identifier(word) = value
         && word.quote_style.is_none()
         && word.value.eq_ignore_ascii_case("default")
     {
-        return Err(Error::new(ErrorKind::Invalid, "columns have no DEFAULT")
-            .with_hint("SET column = NULL, or the value that is meant"));
+        return Err(Error::new(ErrorKind::Invalid, "columns have no DEFAULT").with_hint(
+            "write NULL, or the value that is meant; an INSERT that does not name the column has NULL there",
+        ));
     }
-    // A zone is a way to show a value, and makes no other of it.
-    let type_name = type_name.split_once(" '").map_or(type_name, |(name, _)| name);
+    let type_name = sql_type(type_name);
     let data_type: DataType = Parser::new(&GenericDialect {})
         .try_with_sql(type_name)
         .and_then(|mut parser| parser.parse_data_type())
@@ -311,6 +311,11 @@ fn cast(value: &SqlExpr, type_name: &str) -> Result<SqlExpr> {
         array: false,
         format: None,
     })
+}
+
+/// The type of a column as casts to it have it: a zone is a way to show a value, and makes no other of it.
+pub(super) fn sql_type(type_name: &str) -> &str {
+    type_name.split_once(" '").map_or(type_name, |(name, _)| name)
 }
 
 fn known_columns(values: &BTreeMap<String, SqlExpr>, table: &Table) -> Result<()> {

@@ -123,7 +123,7 @@ impl Control {
                 }
                 all.clear();
                 context.session.parameters().reset_all();
-                context.settings.lock().unwrap_or_else(PoisonError::into_inner).reset_all();
+                Arc::make_mut(&mut context.settings.lock().unwrap_or_else(PoisonError::into_inner)).reset_all();
                 Ok(Outcome::Done(done("DISCARD ALL", None)))
             }
             Self::Deallocate(None) => {

@@ -22,12 +22,12 @@ use tokio::task::spawn_blocking;
 
 use super::{Context, Statement, done, normal, parse_name_list, parse_word, table_name};
 use crate::catalog::Change;
-use crate::database::Table;
 use crate::error::nearest;
 use crate::lower::Fusing;
 use crate::place::homes::{Homes, device_names};
 use crate::place::residence::{self, LoadedTable, Wanted};
 use crate::query::Done;
+use crate::snapshot::Table;
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.

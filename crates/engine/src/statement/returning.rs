@@ -18,10 +18,10 @@ use futures::StreamExt;
 
 use super::Context;
 use super::modify::target_query;
-use crate::database::{Snapshot, Table};
 use crate::load::KeptRows;
 use crate::planner;
 use crate::query::{Output, Rows};
+use crate::snapshot::{Snapshot, Table};
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed clause.

@@ -6,7 +6,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 
-use super::{Context, insert};
+use super::Context;
 use crate::lower::Optimized;
 use crate::query::{Output, Rows};
 use crate::{Error, ErrorKind, Result};
@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 pub(super) async fn run(statement: DataFusionStatement, text: Option<&str>, context: &Context<'_>) -> Result<Output> {
     let plan = context.plan(statement).await?;
     match plan {
-        LogicalPlan::Dml(dml) => insert::run(dml, context).await.map(Output::Done),
+        LogicalPlan::Dml(dml) => unsupported(&format!("this form of {}", dml.op)),
         LogicalPlan::Ddl(ddl) => unsupported(ddl.name()),
         // It would write past the checks and the care of our own COPY.
         LogicalPlan::Analyze(analyze) if matches!(*analyze.input, LogicalPlan::Copy(_)) => {

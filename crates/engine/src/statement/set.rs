@@ -2,7 +2,7 @@
 
 use datafusion::sql::parser::ResetStatement;
 use datafusion::sql::sqlparser::ast::{ContextModifier, Expr, ObjectName, Set, Value};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use super::{Context, done, transaction};
 use crate::query::Done;
@@ -93,6 +93,7 @@ impl SetValue {
         }
         let parameters = context.session.parameters();
         let mut settings = context.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let settings = Arc::make_mut(&mut settings);
         match self.value {
             // A mode that transactions have anyway.
             None if self.name.is_empty() => Ok(done("SET", None)),

@@ -130,6 +130,7 @@ async fn commit(context: &Context<'_>) -> Result<Done> {
         context.query.notice("a statement of the transaction had failed, so it was rolled back".into());
         return Ok(done("ROLLBACK", None));
     }
+    context.query.settle()?;
     if let Ended::Changed(tables) = transaction.commit(context.database, context.query.shared_ledger()).await? {
         for name in &tables {
             residence::follow(name, context).await?;

@@ -5,28 +5,29 @@
 //! where it may be; in each column one kind of them. Whatever else there is in the statement, and whatever might be an error, is
 //! left to the plan, and so are its words.
 //!
-//! A prepared statement is looked at once: its [`Template`] takes the values of its parameters as they are.
+//! A prepared statement is looked at once: its [`Template`] takes the values of its parameters as they are. Values become what
+//! the store keeps at once, and no arrays, which would take longer than all the rest.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringViewBuilder, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::compute::kernels::cast_utils::Parser;
+use arrow::datatypes::{DataType, Date32Type, Schema};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Insert, ObjectName, ObjectNamePart, Parens, Query, SetExpr, Statement as Sql, TableObject,
     UnaryOperator, Value, Values,
 };
 
-use crate::database::{Snapshot, Table};
+use crate::catalog::row::{Cell, EncodedRows};
 use crate::prepared;
+use crate::snapshot::{Snapshot, Table};
 
-/// The rows that a statement puts into a table, in its schema.
-pub(super) fn rows_of(statement: &DataFusionStatement, snapshot: &Snapshot) -> Option<(Arc<Table>, RecordBatch)> {
+/// The rows that a statement puts into a table.
+pub(super) fn rows_of(statement: &DataFusionStatement, snapshot: &Snapshot) -> Option<(Arc<Table>, EncodedRows)> {
     let Plain { table, columns, rows } = plain(insert_of(statement)?)?;
-    let rows: Vec<Vec<Literal<'_>>> =
-        rows.iter().map(|row| row.content.iter().map(literal).collect()).collect::<Option<_>>()?;
-    rows_for(&table, &columns, &rows, snapshot)
+    let table = snapshot.table(&table)?;
+    let literals = rows.iter().map(|row| row.content.iter().map(literal));
+    Some((Arc::clone(table), encoded(literals, &columns, &table.schema)?))
 }
 
 /// An `INSERT` of literals and parameters.
@@ -55,12 +56,13 @@ impl Template {
     }
 
     /// The rows with values in place of the parameters, as [`rows_of`] has those of the statement with these values in it.
-    pub fn rows(&self, values: &[prepared::Value], snapshot: &Snapshot) -> Option<(Arc<Table>, RecordBatch)> {
-        rows_for(&self.table, &self.columns, &self.literals(values)?, snapshot)
+    pub fn rows(&self, values: &[prepared::Value], snapshot: &Snapshot) -> Option<(Arc<Table>, EncodedRows)> {
+        let table = snapshot.table(&self.table)?;
+        Some((Arc::clone(table), self.encoded(values, &table.schema)?))
     }
 
-    fn literals<'a>(&'a self, values: &'a [prepared::Value]) -> Option<Vec<Vec<Literal<'a>>>> {
-        self.rows.iter().map(|row| row.iter().map(|slot| slot.value(values)).collect()).collect()
+    fn encoded(&self, values: &[prepared::Value], schema: &Schema) -> Option<EncodedRows> {
+        encoded(self.rows.iter().map(|row| row.iter().map(|slot| slot.value(values))), &self.columns, schema)
     }
 }
 
@@ -91,17 +93,6 @@ fn slot(expr: &Expr) -> Option<Slot> {
 fn insert_of(statement: &DataFusionStatement) -> Option<&Insert> {
     let DataFusionStatement::Statement(sql) = statement else { return None };
     if let Sql::Insert(insert) = &**sql { Some(insert) } else { None }
-}
-
-fn rows_for(
-    table: &str,
-    columns: &[String],
-    rows: &[Vec<Literal<'_>>],
-    snapshot: &Snapshot,
-) -> Option<(Arc<Table>, RecordBatch)> {
-    let table = snapshot.table(table)?;
-    let batch = batch(rows, &places(columns, &table.schema)?, &table.schema)?;
-    Some((Arc::clone(table), batch))
 }
 
 /// An INSERT that has nothing else.
@@ -198,16 +189,43 @@ fn places(columns: &[String], schema: &Schema) -> Option<Vec<Option<usize>>> {
     Some(places)
 }
 
-fn batch(rows: &[Vec<Literal<'_>>], places: &[Option<usize>], schema: &Arc<Schema>) -> Option<RecordBatch> {
-    let values = places.iter().flatten().count();
-    if rows.is_empty() || rows.iter().any(|row| row.len() != values) {
+/// Rows of literals as the store keeps them; `None` if one is not what its column takes.
+fn encoded<'a>(
+    rows: impl ExactSizeIterator<Item = impl Iterator<Item = Option<Literal<'a>>>>,
+    columns: &[String],
+    schema: &Schema,
+) -> Option<EncodedRows> {
+    if rows.len() == 0 {
         return None;
     }
-    let columns = schema.fields().iter().zip(places).map(|(field, place)| match place {
-        Some(value) => column(&rows.iter().map(|row| row[*value]).collect::<Vec<_>>(), field),
-        None => field.is_nullable().then(|| new_null_array(field.data_type(), rows.len())),
-    });
-    RecordBatch::try_new(Arc::clone(schema), columns.collect::<Option<Vec<_>>>()?).ok()
+    let (places, fields) = (places(columns, schema)?, schema.fields());
+    let values = places.iter().flatten().count();
+    let mut encoded = EncodedRows::default();
+    // Of each column, once one is there.
+    let mut kinds = vec![None; fields.len()];
+    let mut row = Vec::with_capacity(values);
+    for literals in rows {
+        row.clear();
+        for literal in literals {
+            row.push(literal?);
+        }
+        if row.len() != values {
+            return None;
+        }
+        let value = |column: usize| {
+            let literal = places[column].map_or(Literal::Null, |value| row[value]);
+            if let Literal::Null = literal {
+                return if fields[column].is_nullable() { Ok(None) } else { Err(()) };
+            }
+            let kind = std::mem::discriminant(&literal);
+            if *kinds[column].get_or_insert(kind) != kind {
+                return Err(());
+            }
+            literal.cell(fields[column].data_type()).map(Some).ok_or(())
+        };
+        encoded.push(fields.len(), value).ok()?;
+    }
+    Some(encoded)
 }
 
 /// A value that is handled here.
@@ -264,76 +282,51 @@ fn is_date(text: &str) -> bool {
     text.len() == 10 && text.bytes().enumerate().all(is_right)
 }
 
-/// What literals of one kind stand for; `None` if one is of another.
-fn values<'a, T>(literals: &[Literal<'a>], value: impl Fn(&Literal<'a>) -> Option<T>) -> Option<Vec<Option<T>>> {
-    let of = |literal: &Literal<'a>| match literal {
-        Literal::Null => Some(None),
-        other => value(other).map(Some),
-    };
-    literals.iter().map(of).collect()
-}
-
-/// The literals of a column in its type: by the cast that the plan would carry out.
-fn column<'a>(literals: &[Literal<'a>], field: &Field) -> Option<ArrayRef> {
-    if !field.is_nullable() && literals.iter().any(|literal| matches!(literal, Literal::Null)) {
-        return None;
+impl<'a> Literal<'a> {
+    /// As a value of a type, by the cast that the plan would carry out; `None` for NULL too.
+    fn cell(self, data_type: &DataType) -> Option<Cell<'a>> {
+        Some(match (self, data_type) {
+            (Self::Whole(number), DataType::Int8) => Cell::Byte(i8::try_from(number).ok()? as u8),
+            (Self::Whole(number), DataType::Int16) => Cell::Signed(i16::try_from(number).ok()?.into()),
+            (Self::Whole(number), DataType::Int32) => Cell::Signed(i32::try_from(number).ok()?.into()),
+            (Self::Whole(number), DataType::Int64) => Cell::Signed(number.into()),
+            (Self::Whole(number), DataType::Float64) => Cell::Double(number as f64),
+            (Self::Whole(number), DataType::Decimal128(precision, scale)) => {
+                let scaled = i128::from(number).checked_mul(10i128.checked_pow(u32::try_from(*scale).ok()?)?)?;
+                let is_within = scaled.unsigned_abs() < 10u128.checked_pow((*precision).into())?;
+                is_within.then_some(Cell::Signed(scaled))?
+            }
+            (Self::Double(number), DataType::Float64) => Cell::Double(number),
+            (Self::Text(text), DataType::Utf8View) => Cell::Text(text),
+            (Self::Text(text), DataType::Date32) if is_date(text) => Cell::Signed(Date32Type::parse(text)?.into()),
+            (Self::Truth(truth), DataType::Boolean) => Cell::Byte(truth.into()),
+            _ => return None,
+        })
     }
-    let is_null = |literal: &Literal<'_>| matches!(literal, Literal::Null);
-    if literals.iter().all(is_null) {
-        return Some(new_null_array(field.data_type(), literals.len()));
-    }
-    use DataType::{Boolean, Date32, Decimal128, Float64, Int8, Int16, Int32, Int64, Utf8View};
-    let array: ArrayRef = match field.data_type() {
-        Float64 if literals.iter().any(|literal| matches!(literal, Literal::Double(_))) => {
-            let double =
-                |literal: &Literal<'_>| if let Literal::Double(number) = literal { Some(*number) } else { None };
-            Arc::new(Float64Array::from(values(literals, double)?))
-        }
-        Int8 | Int16 | Int32 | Int64 | Float64 | Decimal128(..) => {
-            let whole = |literal: &Literal<'_>| if let Literal::Whole(number) = literal { Some(*number) } else { None };
-            Arc::new(Int64Array::from(values(literals, whole)?))
-        }
-        ty @ (Utf8View | Date32) => {
-            let text = |literal: &Literal<'a>| match literal {
-                Literal::Text(text) if *ty == Utf8View || is_date(text) => Some(*text),
-                _ => None,
-            };
-            let texts = values(literals, text)?;
-            // As much memory as they take, and no more: there may be many such rows.
-            let bytes = texts.iter().flatten().map(|text| text.len()).sum::<usize>();
-            let block = u32::try_from(bytes).ok()?.max(1);
-            let mut array = StringViewBuilder::with_capacity(texts.len()).with_fixed_block_size(block);
-            array.extend(texts);
-            Arc::new(array.finish())
-        }
-        Boolean => {
-            let truth = |literal: &Literal<'_>| if let Literal::Truth(truth) = literal { Some(*truth) } else { None };
-            Arc::new(BooleanArray::from(values(literals, truth)?))
-        }
-        _ => return None,
-    };
-    if array.data_type() == field.data_type() {
-        return Some(array);
-    }
-    let strict = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(&array, field.data_type(), &strict).ok()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use arrow::array::RecordBatch;
+    use arrow::datatypes::Field;
     use arrow::util::pretty::pretty_format_batches;
     use datafusion::sql::parser::DFParser;
 
     use super::*;
+    use crate::catalog::row::Decoder;
 
     fn rows_of_text(text: &str) -> Option<RecordBatch> {
         let statement = DFParser::parse_sql(text).unwrap().pop_front().unwrap();
-        let schema = schema();
         let Plain { columns, rows, .. } = plain(insert_of(&statement)?)?;
-        let rows: Vec<Vec<Literal<'_>>> =
-            rows.iter().map(|row| row.content.iter().map(literal).collect()).collect::<Option<_>>()?;
-        batch(&rows, &places(&columns, &schema)?, &schema)
+        let literals = rows.iter().map(|row| row.content.iter().map(literal));
+        encoded(literals, &columns, &schema()).as_ref().map(decoded)
+    }
+
+    fn decoded(rows: &EncodedRows) -> RecordBatch {
+        let mut decoder = Decoder::new(&schema()).unwrap();
+        rows.iter().for_each(|row| decoder.push(row).unwrap());
+        decoder.finish().unwrap()
     }
 
     fn schema() -> Arc<Schema> {
@@ -358,12 +351,12 @@ mod tests {
         let of = |text: &str| Template::of(&DFParser::parse_sql(text).unwrap().pop_front().unwrap());
         let template = of("INSERT INTO x (t, a) VALUES ($2, $1), ('b', -3), ($2, $3)").unwrap();
         let given = [1.into(), "one".into(), 2.into()];
-        let rows = template.literals(&given).unwrap();
-        let batch = batch(&rows, &places(&template.columns, &schema()).unwrap(), &schema()).unwrap();
+        let rows = template.encoded(&given, &schema()).unwrap();
         let same = rows_of_text("INSERT INTO x (t, a) VALUES ('one', 1), ('b', -3), ('one', 2)").unwrap();
-        assert_eq!(batch, same);
-        assert!(template.literals(&given[..2]).is_none());
-        assert!(template.literals(&[1.into(), prepared::Value::Decimal("1.5".into()), 2.into()]).is_none());
+        assert_eq!(decoded(&rows), same);
+        assert!(template.encoded(&given[..2], &schema()).is_none());
+        let decimal = [1.into(), prepared::Value::Decimal("1.5".into()), 2.into()];
+        assert!(template.encoded(&decimal, &schema()).is_none());
         for text in
             ["INSERT INTO x VALUES ($1 + 1)", "INSERT INTO x SELECT $1", "INSERT INTO x VALUES (CAST($1 AS INT))"]
         {

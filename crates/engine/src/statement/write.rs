@@ -5,9 +5,10 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use super::insert::LoadedRows;
 use super::{Context, checkpoint, residence};
 use crate::catalog::{Catalog, Change};
-use crate::database::{Snapshot, Table};
-use crate::edit::{NewRows, TableEdit};
+use crate::edit::TableEdit;
+use crate::fresh::NewRows;
 use crate::load::Target;
+use crate::snapshot::{Snapshot, Table};
 use crate::transaction::Transaction;
 use crate::writer::Writing;
 use crate::{Error, ErrorKind, Result};
@@ -61,6 +62,7 @@ impl Context<'_> {
             }
             return Ok(result);
         };
+        self.query.settle()?;
         let ((result, is_done), commit) = self.database.change(writing, |catalog| {
             let (result, changes) = change(catalog)?;
             Ok(((result, !changes.is_empty()), changes))
@@ -103,16 +105,17 @@ impl Write {
         context: &Context<'_>,
     ) -> Result<Option<Target>> {
         let LoadedRows { loaded, target } = rows;
-        for batch in loaded.rows {
+        for rows in loaded.rows {
             let slot = context.transaction();
             let writing = match (&self.writing, slot.as_ref()) {
                 (Some(writing), _) => writing,
                 (None, Some(transaction)) => transaction.writing()?,
                 (None, None) => return Err(no_transaction()),
             };
-            let ids = context.database.new_rows(batch.num_rows(), writing).collect();
-            edit.rows.push(NewRows { ids, batch });
+            let first_id = context.database.new_rows(rows.len(), writing).start;
+            edit.rows.push(NewRows { first_id, rows });
         }
+        let Some(target) = target else { return Ok(None) };
         let files = loaded.segments.into_iter().map(|entry| target.segment_file(entry, &table.name));
         edit.segments.extend(files);
         Ok((!edit.segments.is_empty()).then_some(target))
@@ -141,6 +144,7 @@ impl Write {
         if edits.is_empty() {
             return Ok(());
         }
+        context.query.settle()?;
         let commit = context.database.edit(writing, &edits, &self.seen)?;
         if let Some(target) = &target {
             target.keep_files();

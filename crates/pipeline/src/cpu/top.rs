@@ -58,7 +58,7 @@ impl TopKey {
             return self.of_null();
         }
         let value = match &vector.data {
-            Data::F64(values) => total_order(values[row]).into(),
+            Data::F64(values) => order(values[row]).into(),
             _ => vector.integer(row),
         };
         // No negation: that of the least integer would not fit.
@@ -84,16 +84,17 @@ impl TopKey {
     }
 }
 
-/// The bits of a double as an integer in the same order: -0.0 before 0.0, and NaNs by their signs at both ends.
-fn total_order(value: f64) -> i64 {
-    let bits = value.to_bits() as i64;
+/// A double as an integer in the same order: both zeros as one, and NaNs by their signs at both ends.
+fn order(value: f64) -> i64 {
+    // -0.0 and 0.0 make 0.0.
+    let bits = (value + 0.0).to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
 /// Values of a key that have a chance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passing {
-    /// Of doubles, in their total order.
+    /// Of doubles, as [`order`] has them.
     pub interval: Interval,
     /// Whether NULL has one.
     pub null: bool,
@@ -122,7 +123,7 @@ impl Passing {
             Data::I64(values) => narrow!(values, i64),
             Data::I128(values) => within(&values[..n], min, max, keep),
             Data::F64(values) => keep.iter_mut().zip(&values[..n]).for_each(|(keep, value)| {
-                *keep = u8::from((min..=max).contains(&total_order(*value).into()));
+                *keep = u8::from((min..=max).contains(&order(*value).into()));
             }),
         }
         if vector.has_nulls {
@@ -474,8 +475,9 @@ mod tests {
     const INTEGERS: [i128; 7] = [i64::MIN as i128, -7, -1, 0, 1, 7, i64::MAX as i128];
 
     #[test]
-    fn doubles_are_in_their_total_order() {
-        assert!(DOUBLES.is_sorted_by(|a, b| total_order(*a) < total_order(*b)));
+    fn doubles_are_in_order_and_both_zeros_are_one() {
+        assert!(DOUBLES.is_sorted_by(|a, b| order(*a) < order(*b) || (*a, *b) == (0.0, 0.0)));
+        assert_eq!(order(-0.0), order(0.0));
     }
 
     /// A vector of the values, and of a NULL.

@@ -119,7 +119,8 @@ impl Client {
     async fn feed(&mut self, prepared: &Arc<Prepared>, batches: Batches, sender: Sender) -> Outcome<u64> {
         let (session, prepared) = (Arc::clone(&self.session), Arc::clone(prepared));
         let Self { incoming, shared, interrupt, .. } = self;
-        let insert = on_workers(shared, interrupt, async move { session.sql(prepared.text()).await });
+        let of_session = Arc::clone(&session);
+        let insert = on_workers(shared, &of_session, interrupt, async move { session.sql(prepared.text()).await });
         let (mut insert, mut fed) = (pin!(insert), pin!(feed_all(incoming, batches, sender)));
         let inserted = tokio::select! {
             biased;

@@ -81,7 +81,8 @@ fn file_path(path: &Path) -> PathBuf {
 /// `None` if nothing was to be measured.
 fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Report>, Stop> {
     let points = args.sweep().points();
-    let effort = Effort { runtime: args.runtime, ramp: args.ramp, seed: args.seed, verify: args.verify };
+    let effort =
+        Effort { runtime: args.runtime, ramp: args.ramp, seed: args.seed, verify: args.verify, touch: args.touch };
     check_sizes(args, &points, path)?;
     if let Some(program) = args.emit {
         return emit(args, program, &points, &effort, path).map(|()| None);
@@ -296,6 +297,7 @@ fn settings(args: &IoArgs, file: &BenchFile) -> Settings {
         repeats: args.repeat,
         seed: args.seed,
         verify: args.verify,
+        touch: args.touch,
     }
 }
 

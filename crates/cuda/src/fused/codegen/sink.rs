@@ -223,7 +223,8 @@ impl Builder<'_> {
         self.load_all(registers_of([&threshold.first]))?;
         let key = self.w.expr(&threshold.first)?;
         let number = match key.kind {
-            Kind::F64 => format!("total({})", key.text),
+            // -0.0 and 0.0 make 0.0: both zeros are one.
+            Kind::F64 => format!("total({} + 0.0)", key.text),
             _ => key.as_kind(Kind::I64),
         };
         let rank = match threshold.direction {

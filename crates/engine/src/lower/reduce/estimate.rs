@@ -16,8 +16,8 @@ use onehop_segment::{ColumnType, Value};
 
 use super::super::relation::table_of;
 use super::key_column;
-use crate::database::Table;
 use crate::scan::{ScanPlan, value_of};
+use crate::snapshot::Table;
 
 /// Of a condition that nothing is known about.
 const SOME: f64 = 0.5;

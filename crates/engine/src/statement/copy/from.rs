@@ -16,10 +16,10 @@ use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
 use super::Options;
-use crate::database::Table;
 use crate::error::nearest;
 use crate::files::{Format, Sites, Source, TRAILING, parse_name};
 use crate::query::Done;
+use crate::snapshot::Table;
 use crate::statement::{Context, done, insert};
 use crate::{Error, ErrorKind, Result};
 

@@ -77,8 +77,13 @@ mod tests {
 
     fn line(rw: Rw, way: Way, depth: usize, jobs: usize, file: &str) -> String {
         let point = Point { rw, way, block_bytes: 1 << 20, depth, jobs };
-        let effort =
-            Effort { runtime: Duration::from_secs(3), ramp: Duration::from_millis(500), seed: 7, verify: false };
+        let effort = Effort {
+            runtime: Duration::from_secs(3),
+            ramp: Duration::from_millis(500),
+            seed: 7,
+            verify: false,
+            touch: false,
+        };
         command(&point, &effort, Path::new(file), 100 << 20).map(|words| shell_line(&words)).unwrap_or_default()
     }
 

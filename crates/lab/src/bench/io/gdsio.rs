@@ -68,7 +68,8 @@ mod tests {
     fn line(rw: Rw, way: &str, depth: usize, jobs: usize) -> Result<String, &'static str> {
         let way = Way::of_name(way).ok_or("no such way")?;
         let point = Point { rw, way, block_bytes: 1 << 20, depth, jobs };
-        let effort = Effort { runtime: Duration::from_millis(2500), ramp: Duration::ZERO, seed: 7, verify: false };
+        let effort =
+            Effort { runtime: Duration::from_millis(2500), ramp: Duration::ZERO, seed: 7, verify: false, touch: false };
         Ok(command(&point, &effort, Path::new("/data/f"), 1 << 30, 2)?.join(" "))
     }
 

@@ -195,4 +195,6 @@ pub struct Effort {
     pub seed: u64,
     /// Whether every byte read is compared with what it should be, and what was written is read again.
     pub verify: bool,
+    /// Whether the processor reads what was read into host memory, once.
+    pub touch: bool,
 }

@@ -161,6 +161,9 @@ pub struct Settings {
     pub seed: u64,
     /// Whether content was compared.
     pub verify: bool,
+    /// Whether content was read by the processor.
+    #[serde(default)]
+    pub touch: bool,
 }
 
 impl Line for Measured {
@@ -296,6 +299,7 @@ pub(super) mod tests {
             repeats: 1,
             seed: 1,
             verify: false,
+            touch: false,
         };
         let mut report = Report::new(settings, serde_json::json!({ "cpu": "one" }));
         report.points = points.into_iter().filter_map(|figures| Measured::new(vec![figures])).collect();

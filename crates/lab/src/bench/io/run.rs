@@ -441,12 +441,22 @@ impl Job<'_> {
                             check(self.file, self.open.name(), offset, content.map_err(|e| failed(offset, e))?)?;
                             outcome.verified += point.block_bytes as u64;
                         }
+                        if self.effort.touch && direction == Direction::Read {
+                            let content = buffers.content(&transfer.buffer, point.block_bytes);
+                            touch(content.map_err(|e| failed(offset, e))?);
+                        }
                         buffers.give(transfer.tag as usize, transfer.buffer);
                     }
                 }
             }
         }
     }
+}
+
+/// Reads every byte, as whoever wants them would.
+fn touch(content: &[u8]) {
+    let sum = content.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+    std::hint::black_box(sum.fold(0, u64::wrapping_add));
 }
 
 /// What a job, or all of them, did in the measured time.
@@ -555,7 +565,8 @@ mod tests {
     fn one_that_is_stopped_has_no_figures() {
         let dir = tempfile::tempdir().unwrap();
         let file = prepared(&dir.path().join("f"), 1 << 20);
-        let effort = Effort { runtime: Duration::from_secs(3600), ramp: Duration::ZERO, seed: 1, verify: true };
+        let effort =
+            Effort { runtime: Duration::from_secs(3600), ramp: Duration::ZERO, seed: 1, verify: true, touch: true };
         let point = Point { rw: Rw::Write, way: Way::Buffered, block_bytes: 4096, depth: 1, jobs: 3 };
         let mut asked = 0;
         let mut watch = || {
@@ -574,7 +585,7 @@ mod tests {
     fn measured_with(file: &BenchFile, gpu: &std::result::Result<Gpu, String>, point: Point) -> Result<Figures> {
         let mut runtime = Duration::from_millis(50);
         loop {
-            let effort = Effort { runtime, ramp: Duration::from_millis(10), seed: 1, verify: true };
+            let effort = Effort { runtime, ramp: Duration::from_millis(10), seed: 1, verify: true, touch: true };
             let figures = measure(file, gpu, point, &effort, &mut || ControlFlow::Continue(()))?.unwrap();
             if figures.transfers > 0 {
                 return Ok(figures);

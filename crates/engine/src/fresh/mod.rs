@@ -3,21 +3,31 @@
 //! ```text
 //! chunks   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇ ▇▇▇  ▇ ▇ ▇ ▇ ▇ ▇ ▇      fewer than eight of a size
 //! + ▇      ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  ▇▇▇ ▇▇▇ ▇▇▇                 eight are put together
+//! tail     .......                                       rows that came last, as the store has them
 //! ```
 //! A version of a table's fresh rows never changes; the next one shares the chunks that it has in common with it, and what
 //! pipelines have made of their columns. Sizes are powers of eight: every row is copied some log8 n times until n rows are there,
 //! and a version has up to seven times as many chunks. Rows that are deleted are marked, and left out when their chunk is put
 //! together with others.
+//!
+//! A few rows that came one by one are no chunk yet: they are the bytes that went to the store, in a list that versions share,
+//! of which each has a beginning. So a commit of one row copies that row, and nothing that was there before. Who reads a version
+//! makes a chunk of its tail first, once.
+
+mod rows;
+mod tail;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt64Array};
 use arrow::compute::{concat_batches, filter, filter_record_batch};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use onehop_pipeline::{FreshChunk, FreshRun};
 use onehop_segment::{BLOCK_ROWS, DeletedBlock, DeletedRows};
 
+pub(crate) use self::rows::{FewRows, NewRows};
+use self::tail::Tail;
 use crate::{Error, ErrorKind, Result};
 
 /// The hidden column of a scan that says where rows are: a [`RowAddress`] in 64 bits.
@@ -67,7 +77,18 @@ impl From<u64> for RowAddress {
 /// Rows that no segment holds yet, each with an id below 2^63. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct FreshRows {
-    chunks: Vec<Chunk>,
+    chunks: Arc<Chunks>,
+    tail: Tail,
+    /// The last id that was given.
+    last_id: Option<u64>,
+}
+
+/// The rows before the tail.
+#[derive(Clone, Debug, Default)]
+struct Chunks {
+    list: Vec<Chunk>,
+    live_rows: u64,
+    bytes: u64,
 }
 
 /// Rows that are kept together.
@@ -89,6 +110,11 @@ fn size_of(rows: usize) -> u32 {
 }
 
 impl Chunk {
+    fn new(batch: RecordBatch, ids: Arc<[u64]>) -> Self {
+        let bytes = batch.get_array_memory_size() as u64;
+        Self { run: FreshRun { chunk: Arc::new(FreshChunk::new(batch)), deleted: None }, ids, bytes }
+    }
+
     fn live_rows(&self) -> usize {
         self.run.chunk.rows() - self.run.deleted.as_ref().map_or(0, |deleted| deleted.count() as usize)
     }
@@ -104,93 +130,47 @@ impl Chunk {
     }
 }
 
-impl FreshRows {
-    /// How many there are.
-    pub fn rows(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.live_rows() as u64).sum()
+impl Chunks {
+    fn of(list: Vec<Chunk>) -> Self {
+        let live_rows = list.iter().map(|chunk| chunk.live_rows() as u64).sum();
+        let bytes = list.iter().map(|chunk| chunk.bytes).sum();
+        Self { list, live_rows, bytes }
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.rows() == 0
-    }
-
-    /// Bytes of memory that they take.
-    pub fn bytes(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.bytes).sum()
-    }
-
-    /// For pipelines.
-    pub fn runs(&self) -> Vec<FreshRun> {
-        self.chunks.iter().filter(|chunk| chunk.live_rows() > 0).map(|chunk| chunk.run.clone()).collect()
-    }
-
-    /// The rows, in batches, each with the ids of its rows, in their order.
-    ///
-    /// # Errors
-    /// Those of Arrow.
-    pub fn batches(&self) -> impl Iterator<Item = Result<(Vec<u64>, RecordBatch)>> {
-        self.chunks.iter().filter(|chunk| chunk.live_rows() > 0).map(Chunk::live)
-    }
-
-    /// The rows in parts of up to so many, deleted ones among them, for a scan.
-    pub(crate) fn slices(&self, most_rows: usize) -> Vec<FreshSlice> {
-        let of_chunk = |chunk: &Chunk| {
-            let (chunk, all) = (chunk.clone(), chunk.run.chunk.rows());
-            (0..all).step_by(most_rows.max(1)).map(move |first| {
-                let rows = first..first.saturating_add(most_rows).min(all);
-                FreshSlice { chunk: chunk.clone(), rows }
-            })
-        };
-        self.chunks.iter().filter(|chunk| chunk.live_rows() > 0).flat_map(of_chunk).collect()
-    }
-
-    /// With more rows, in the schema of the table. Their ids ascend, and are above all that have been given so far.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Internal`] if they do not, or if there are not as many as rows.
-    pub fn with(&self, batch: &RecordBatch, ids: &[u64]) -> Result<Self> {
-        let last = self.chunks.last().and_then(|chunk| chunk.ids.last());
-        if ids.len() != batch.num_rows() || !last.into_iter().chain(ids).is_sorted_by(|a, b| a < b) {
-            let message = format!("{} ids of {} fresh rows, which do not ascend", ids.len(), batch.num_rows());
-            return Err(Error::new(ErrorKind::Internal, message));
-        }
-        if ids.is_empty() {
-            return Ok(self.clone());
-        }
-        let mut chunks = self.chunks.clone();
-        let (mut all_ids, mut batches) = (vec![ids.to_vec()], vec![batch.clone()]);
-        let mut rows = ids.len();
+    /// With another one at the end, which is put together with some before it.
+    fn with(&self, last: &Chunk) -> Result<Self> {
+        let mut list = self.list.clone();
+        let mut rows = last.live_rows();
+        let mut parts = vec![];
         loop {
-            let kept = chunks.len() - to_be_added(&chunks, rows);
-            if kept == chunks.len() {
+            let kept = list.len() - to_be_added(&list, rows);
+            if kept == list.len() {
                 break;
             }
-            for chunk in chunks.drain(kept..).rev() {
+            for chunk in list.drain(kept..).rev() {
                 let (ids, batch) = chunk.live()?;
                 rows += ids.len();
-                all_ids.push(ids);
-                batches.push(batch);
+                parts.push((ids, batch));
             }
         }
-        let ids = all_ids.into_iter().rev().flatten().collect();
-        let batch = match batches.len() {
-            1 => batch.clone(),
-            _ => compacted(concat_batches(batch.schema_ref(), batches.iter().rev())?)?,
-        };
-        let bytes = batch.get_array_memory_size() as u64;
-        chunks.push(Chunk { run: FreshRun { chunk: Arc::new(FreshChunk::new(batch)), deleted: None }, ids, bytes });
-        Ok(Self { chunks })
+        if parts.is_empty() {
+            list.push(last.clone());
+            return Ok(Self::of(list));
+        }
+        parts.insert(0, last.live()?);
+        let ids = parts.iter().rev().flat_map(|(ids, _)| ids).copied().collect();
+        let batch = concat_batches(parts[0].1.schema_ref(), parts.iter().rev().map(|(_, batch)| batch))?;
+        list.push(Chunk::new(compacted(batch)?, ids));
+        Ok(Self::of(list))
     }
 
-    /// Without the rows of these ids, in any order. What is not there is not missed.
-    #[must_use]
-    pub fn without(&self, ids: impl IntoIterator<Item = u64>) -> Self {
-        let mut gone: Vec<Vec<(usize, u16)>> = vec![Vec::new(); self.chunks.len()];
+    /// Without the rows of these ids.
+    fn without(&self, ids: impl IntoIterator<Item = u64>) -> Self {
+        let mut gone: Vec<Vec<(usize, u16)>> = vec![Vec::new(); self.list.len()];
         for id in ids {
-            let after = self.chunks.partition_point(|chunk| chunk.ids.first().is_some_and(|first| *first <= id));
+            let after = self.list.partition_point(|chunk| chunk.ids.first().is_some_and(|first| *first <= id));
             let Some(number) = after.checked_sub(1) else { continue };
-            if let Ok(row) = self.chunks[number].ids.binary_search(&id) {
+            if let Ok(row) = self.list[number].ids.binary_search(&id) {
                 gone[number].push((row / BLOCK_ROWS, (row % BLOCK_ROWS) as u16));
             }
         }
@@ -202,8 +182,118 @@ impl FreshRows {
             }
             chunk
         };
-        let chunks = self.chunks.iter().zip(gone).map(marked).filter(|chunk| chunk.live_rows() > 0);
-        Self { chunks: chunks.collect() }
+        let chunks = self.list.iter().zip(gone).map(marked).filter(|chunk| chunk.live_rows() > 0);
+        Self::of(chunks.collect())
+    }
+}
+
+impl FreshRows {
+    /// Rows that were stored before, in the schema of their table, with their ids: ascending, with gaps.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] if they do not ascend, or if there are not as many as rows.
+    pub(crate) fn stored(batch: RecordBatch, ids: Vec<u64>) -> Result<Self> {
+        if ids.len() != batch.num_rows() || !ids.is_sorted_by(|a, b| a < b) {
+            let message = format!("{} ids of {} fresh rows, which do not ascend", ids.len(), batch.num_rows());
+            return Err(Error::new(ErrorKind::Internal, message));
+        }
+        let last_id = ids.last().copied();
+        let list = if ids.is_empty() { Vec::new() } else { vec![Chunk::new(batch, ids.into())] };
+        Ok(Self { chunks: Arc::new(Chunks::of(list)), tail: Tail::default(), last_id })
+    }
+
+    /// How many there are.
+    pub fn rows(&self) -> u64 {
+        self.chunks.live_rows + self.tail.rows() as u64
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows() == 0
+    }
+
+    /// Bytes of memory that they take.
+    pub fn bytes(&self) -> u64 {
+        self.chunks.bytes + self.tail.bytes() as u64
+    }
+
+    /// The chunks that have rows, and the tail as one.
+    fn all(&self) -> Result<impl Iterator<Item = &Chunk>> {
+        Ok(self.chunks.list.iter().filter(|chunk| chunk.live_rows() > 0).chain(self.tail.chunk()?))
+    }
+
+    /// For pipelines.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`]: none that data has.
+    pub fn runs(&self) -> Result<Vec<FreshRun>> {
+        Ok(self.all()?.map(|chunk| chunk.run.clone()).collect())
+    }
+
+    /// The rows, in batches, each with the ids of its rows, in their order.
+    ///
+    /// # Errors
+    /// Those of Arrow.
+    pub fn batches(&self) -> Result<Vec<(Vec<u64>, RecordBatch)>> {
+        self.all()?.map(Chunk::live).collect()
+    }
+
+    /// The rows in parts of up to so many, deleted ones among them, for a scan.
+    ///
+    /// # Errors
+    /// As of [`runs`](Self::runs).
+    pub(crate) fn slices(&self, most_rows: usize) -> Result<Vec<FreshSlice>> {
+        let of_chunk = |chunk: &Chunk| {
+            let (chunk, all) = (chunk.clone(), chunk.run.chunk.rows());
+            (0..all).step_by(most_rows.max(1)).map(move |first| {
+                let rows = first..first.saturating_add(most_rows).min(all);
+                FreshSlice { chunk: chunk.clone(), rows }
+            })
+        };
+        Ok(self.all()?.flat_map(of_chunk).collect())
+    }
+
+    /// With more rows, in the schema of the table. Their ids are above all that have been given so far.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] if they are not.
+    pub(crate) fn with(&self, new: &NewRows, schema: &SchemaRef) -> Result<Self> {
+        let Some(last_id) = new.ids().last() else { return Ok(self.clone()) };
+        if self.last_id.is_some_and(|last| new.first_id <= last) {
+            let message = format!("ids of fresh rows do not ascend: {} is not above {:?}", new.first_id, self.last_id);
+            return Err(Error::new(ErrorKind::Internal, message));
+        }
+        let last_id = Some(last_id);
+        if self.tail.has_room_for(new) {
+            return Ok(Self { chunks: Arc::clone(&self.chunks), tail: self.tail.with(new, schema), last_id });
+        }
+        let (chunks, tail) = (self.chunks_with_tail()?, Tail::default());
+        if tail.has_room_for(new) {
+            return Ok(Self { chunks, tail: tail.with(new, schema), last_id });
+        }
+        let chunk = Chunk::new(new.rows.batch(schema)?, new.ids().collect());
+        Ok(Self { chunks: Arc::new(chunks.with(&chunk)?), tail, last_id })
+    }
+
+    /// All rows in chunks.
+    fn chunks_with_tail(&self) -> Result<Arc<Chunks>> {
+        match self.tail.chunk()? {
+            Some(tail) => Ok(Arc::new(self.chunks.with(tail)?)),
+            None => Ok(Arc::clone(&self.chunks)),
+        }
+    }
+
+    /// Without the rows of these ids, in any order. What is not there is not missed.
+    ///
+    /// # Errors
+    /// Those of Arrow.
+    pub(crate) fn without(&self, ids: impl IntoIterator<Item = u64> + Clone) -> Result<Self> {
+        let is_in_tail = |id| self.tail.first_id().is_some_and(|first| first <= id);
+        let (before, tail) = match ids.clone().into_iter().any(is_in_tail) {
+            true => (self.chunks_with_tail()?, Tail::default()),
+            false => (Arc::clone(&self.chunks), self.tail.clone()),
+        };
+        Ok(Self { chunks: Arc::new(before.without(ids)), tail, last_id: self.last_id })
     }
 }
 
@@ -305,13 +395,22 @@ mod tests {
         RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![numbers, texts]).unwrap()
     }
 
+    fn new(ids: Range<u64>) -> NewRows {
+        let rows = batch(&ids.clone().collect::<Vec<_>>());
+        NewRows { first_id: ids.start, rows: FewRows::of_batch(rows).unwrap() }
+    }
+
+    fn with(rows: &FreshRows, ids: Range<u64>) -> FreshRows {
+        rows.with(&new(ids), &batch(&[]).schema()).unwrap()
+    }
+
     fn all(rows: &FreshRows) -> Vec<u64> {
         let mut all = Vec::new();
-        for part in rows.batches() {
-            let (ids, rows) = part.unwrap();
+        for (ids, rows) in rows.batches().unwrap() {
             assert_eq!(rows, batch(&ids));
             all.extend(ids);
         }
+        assert_eq!(all.len() as u64, rows.rows());
         all
     }
 
@@ -334,39 +433,78 @@ mod tests {
         let mut versions = vec![FreshRows::default()];
         for id in 0..1000 {
             let last = versions.last().unwrap();
-            versions.push(last.with(&batch(&[id]), &[id]).unwrap());
+            versions.push(with(last, id..id + 1));
+            if id % 13 == 0 {
+                // Read at once, or when others have come.
+                assert!(all(versions.last().unwrap()).into_iter().eq(0..=id));
+            }
         }
-        for (rows, version) in versions.iter().enumerate().step_by(37) {
+        for (rows, version) in versions.iter().enumerate() {
             assert!(all(version).into_iter().eq(0..rows as u64));
-            assert_eq!(version.rows(), rows as u64);
-            assert!(version.chunks.len() <= 4 * (FAN_OUT - 1), "{} chunks", version.chunks.len());
+            assert!(version.chunks.list.len() <= 2 * (FAN_OUT - 1), "{} chunks", version.chunks.list.len());
         }
         let buffers = |chunk: &Chunk| chunk.run.chunk.batch().column(1).as_string_view().data_buffers().len();
-        assert!(versions.last().unwrap().chunks.iter().all(|chunk| buffers(chunk) <= 8));
+        assert!(versions.last().unwrap().chunks.list.iter().all(|chunk| buffers(chunk) <= 8));
+    }
+
+    #[test]
+    fn versions_that_go_on_from_the_same_one_know_nothing_of_each_other() {
+        let first = with(&FreshRows::default(), 0..3);
+        let (left, right) = (with(&first, 3..5), with(&first, 10..11));
+        let (left, right) = (with(&left, 5..6), with(&right, 11..90));
+        // The tail of one of them became a chunk; the first version goes on as it did before.
+        let other = with(&first, 20..21);
+        assert!(all(&first).into_iter().eq(0..3));
+        assert!(all(&left).into_iter().eq(0..6));
+        assert!(all(&right).into_iter().eq((0..3).chain(10..90)));
+        assert!(all(&other).into_iter().eq((0..3).chain(20..21)));
+    }
+
+    #[test]
+    fn large_rows_are_chunks_at_once() {
+        let long: ArrayRef = Arc::new(StringViewArray::from(vec!["x".repeat(40 << 10)]));
+        let fields = vec![Field::new("t", DataType::Utf8View, false)];
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![long]).unwrap();
+        let mut rows = FreshRows::default();
+        for first_id in 0..5 {
+            let new = NewRows { first_id, rows: FewRows::of_batch(batch.clone()).unwrap() };
+            rows = rows.with(&new, batch.schema_ref()).unwrap();
+        }
+        assert!(rows.tail.bytes() <= 64 << 10);
+        assert_eq!(rows.batches().unwrap().iter().map(|(ids, _)| ids.len()).sum::<usize>(), 5);
+        assert!(rows.bytes() > 5 * (40 << 10));
     }
 
     #[test]
     fn deleted_rows_are_gone_and_stay_gone() {
-        let ids: Vec<u64> = (0..100).map(|id| 3 * id).collect();
-        let before = FreshRows::default().with(&batch(&ids[..70]), &ids[..70]).unwrap();
-        let before = before.with(&batch(&ids[70..]), &ids[70..]).unwrap();
-        let after = before.without([0, 1, 3, 297, 500, 3]);
-        let left: Vec<u64> = ids.iter().copied().filter(|id| ![0, 3, 297].contains(id)).collect();
+        let stored: Vec<u64> = (0..100).map(|id| 3 * id).collect();
+        let before = FreshRows::stored(batch(&stored), stored.clone()).unwrap();
+        let after = before.without([0, 1, 3, 297, 500, 3]).unwrap();
+        let left: Vec<u64> = stored.iter().copied().filter(|id| ![0, 3, 297].contains(id)).collect();
         assert_eq!(all(&after), left);
         assert_eq!((before.rows(), after.rows()), (100, 97));
-        let more = after.with(&batch(&(400..700).collect::<Vec<_>>()), &(400..700).collect::<Vec<_>>()).unwrap();
-        assert!(all(&more).into_iter().eq(left.into_iter().chain(400..700)));
-        assert_eq!(more.chunks.len(), 2);
-        assert!(more.without(0..700).is_empty());
-        assert!(more.without(0..700).runs().is_empty());
+        let more = with(&after, 400..700);
+        assert!(all(&more).into_iter().eq(left.iter().copied().chain(400..700)));
+        assert_eq!(more.chunks.list.len(), 2);
+        assert!(more.without(0..700).unwrap().is_empty());
+        assert!(more.without(0..700).unwrap().runs().unwrap().is_empty());
+        // Of the tail too, where versions before have them still.
+        let tail = with(&after, 400..410);
+        let without = tail.without([405, 297]).unwrap();
+        assert!(all(&without).into_iter().eq(left.iter().copied().chain((400..410).filter(|id| *id != 405))));
+        assert!(all(&with(&tail, 410..411)).into_iter().eq(left.into_iter().chain(400..411)));
+        assert!(all(&with(&without.without(0..410).unwrap(), 410..411)).into_iter().eq(410..411));
     }
 
     #[test]
     fn ids_have_to_ascend() {
-        let rows = FreshRows::default().with(&batch(&[5, 6]), &[5, 6]).unwrap();
-        for ids in [&[6][..], &[8, 7], &[7, 8]] {
-            let batch = if ids == [7, 8] { batch(&[7]) } else { batch(ids) };
-            assert_eq!(rows.with(&batch, ids).unwrap_err().kind(), ErrorKind::Internal);
+        let rows = with(&FreshRows::default(), 5..7);
+        for first_id in [0, 5, 6] {
+            let error = rows.with(&new(first_id..first_id + 1), &batch(&[]).schema()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Internal);
+        }
+        for ids in [vec![6], vec![8, 7], vec![7, 7]] {
+            assert_eq!(FreshRows::stored(batch(&[7, 8]), ids).unwrap_err().kind(), ErrorKind::Internal);
         }
     }
 }
