@@ -224,7 +224,7 @@ impl Builder<'_> {
         let key = self.w.expr(&threshold.first)?;
         let number = match key.kind {
             // -0.0 and 0.0 make 0.0: both zeros are one.
-            Kind::F64 => format!("total({} + 0.0)", key.text),
+            Kind::F64 => format!("total(({}) + 0.0)", key.text),
             _ => key.as_kind(Kind::I64),
         };
         let rank = match threshold.direction {
