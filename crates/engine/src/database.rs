@@ -376,10 +376,7 @@ impl Database {
     /// The writer's place, waited for as long as the settings say.
     pub(crate) async fn writing(&self, settings: &Settings) -> Result<Writing> {
         self.check_writable()?;
-        match self.inner.writer.take_soon() {
-            Some(writing) => Ok(writing),
-            None => self.inner.writer.take(settings.lock_timeout()).await,
-        }
+        self.inner.writer.take(settings.lock_timeout()).await
     }
 
     /// As [`writing`](Self::writing), for threads outside of a runtime.

@@ -135,11 +135,7 @@ pub(crate) fn lock(path: &Path, access: Access) -> Result<Lock> {
     match flock(&file, operation) {
         Ok(()) => {}
         Err(e) if e == rustix::io::Errno::WOULDBLOCK => {
-            let holder = match holders(&file).as_slice() {
-                [] => String::new(),
-                [pid] => format!(" (process {pid})"),
-                pids => format!(" (processes {})", pids.join(", ")),
-            };
+            let holder = onehop_store::lock_holder(&file);
             let message = format!("the database {} is open in another process{holder}", path.display());
             return Err(
                 Error::new(ErrorKind::Locked, message).with_hint("close it there, or open it in both with --readonly")
@@ -153,23 +149,6 @@ pub(crate) fn lock(path: &Path, access: Access) -> Result<Lock> {
         written.map_err(failed)?;
     }
     Ok(Lock { file, process: std::process::id() })
-}
-
-/// Who has a lock on a file, as the system says; nobody, where it does not say.
-fn holders(file: &File) -> Vec<String> {
-    use std::os::unix::fs::MetadataExt;
-    let (Ok(metadata), Ok(locks)) = (file.metadata(), std::fs::read_to_string("/proc/locks")) else {
-        return Vec::new();
-    };
-    let device = metadata.dev();
-    let wanted = format!("{:02x}:{:02x}:{}", rustix::fs::major(device), rustix::fs::minor(device), metadata.ino());
-    // 4: FLOCK  ADVISORY  WRITE 708 fe:00:12345 0 EOF
-    let holder = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let &[_, "FLOCK", _, _, pid, place, ..] = words.as_slice() else { return None };
-        (place == wanted && pid.parse::<u32>().is_ok_and(|pid| pid > 0)).then(|| pid.to_string())
-    };
-    locks.lines().filter_map(holder).collect()
 }
 
 fn open_for_writing(name: &Path) -> std::io::Result<File> {

@@ -319,6 +319,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default)]
 struct OfEachStatement {
     statement_timeout: Option<Duration>,
+    lock_timeout: Option<Duration>,
     fresh_rows: u64,
     checkpoint_rows: Option<u64>,
 }
@@ -372,9 +373,10 @@ impl Settings {
 
     /// Values have changed.
     fn read(&mut self) {
-        let timeout = parse_duration(self.value("statement_timeout")).ok();
+        let timeout = |name| parse_duration(self.value(name)).ok().filter(|limit| !limit.is_zero());
         self.of_each_statement = OfEachStatement {
-            statement_timeout: timeout.filter(|limit| !limit.is_zero()),
+            statement_timeout: timeout("statement_timeout"),
+            lock_timeout: timeout("lock_timeout"),
             fresh_rows: self.value("storage.fresh_rows").parse().unwrap_or(0),
             checkpoint_rows: self.value("storage.checkpoint_rows").parse().ok().filter(|rows| *rows > 0),
         };
@@ -445,7 +447,7 @@ impl Settings {
 
     /// How long to wait for the writer's place; `None` is for ever.
     pub fn lock_timeout(&self) -> Option<Duration> {
-        parse_duration(self.value("lock_timeout")).ok().filter(|limit| !limit.is_zero())
+        self.of_each_statement.lock_timeout
     }
 
     /// Whether pipelines run what they can.

@@ -42,7 +42,7 @@ impl WriterPlace {
     }
 
     /// The place, if it is free now or within some microseconds.
-    pub fn take_soon(self: &Arc<Self>) -> Option<Writing> {
+    fn take_soon(self: &Arc<Self>) -> Option<Writing> {
         for _ in 0..LOOKS {
             if let Some(writing) = self.try_take() {
                 return Some(writing);
@@ -57,6 +57,9 @@ impl WriterPlace {
     /// # Errors
     /// [`ErrorKind::Locked`] if it is still taken then.
     pub async fn take(self: &Arc<Self>, limit: Option<Duration>) -> Result<Writing> {
+        if let Some(writing) = self.take_soon() {
+            return Ok(writing);
+        }
         let waits = async {
             loop {
                 let mut left = std::pin::pin!(self.notify.notified());

@@ -68,6 +68,7 @@ mod write;
 
 pub use backend::BackendStats;
 pub use error::{Error, Result};
+pub use lock::lock_holder;
 pub use options::{Access, CommitBy, Maintenance, MediumKind, Options, Syncs};
 pub use pages::{Durability, Savepoint};
 pub use read::ReadTransaction;

@@ -37,7 +37,7 @@ impl Lock {
         let file = file.map_err(|e| Error::io("open", &name, e))?;
         match flock(&file, operation) {
             Ok(()) => Ok(Self { file, process: std::process::id() }),
-            Err(Errno::WOULDBLOCK) => Err(Error::Locked { holder: holder(&file), object: name }),
+            Err(Errno::WOULDBLOCK) => Err(Error::Locked { holder: lock_holder(&file), object: name }),
             Err(e) => Err(Error::io("lock", &name, e)),
         }
     }
@@ -67,8 +67,9 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// " (process 1234)" for the message, if the system's list of locks has the file once.
-fn holder(file: &File) -> String {
+/// Who has an `flock` on a file, as messages say it: " (process 1234)", if the system's list of locks has the file once, and nothing
+/// otherwise.
+pub fn lock_holder(file: &File) -> String {
     let Ok(metadata) = file.metadata() else { return String::new() };
     let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return String::new() };
     match holders(&locks, metadata.ino())[..] {

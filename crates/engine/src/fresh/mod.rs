@@ -288,7 +288,8 @@ impl FreshRows {
     /// # Errors
     /// Those of Arrow.
     pub(crate) fn without(&self, ids: impl IntoIterator<Item = u64> + Clone) -> Result<Self> {
-        let is_in_tail = |id| self.tail.first_id().is_some_and(|first| first <= id);
+        let first_id = self.tail.first_id();
+        let is_in_tail = |id| first_id.is_some_and(|first| first <= id);
         let (before, tail) = match ids.clone().into_iter().any(is_in_tail) {
             true => (self.chunks_with_tail()?, Tail::default()),
             false => (Arc::clone(&self.chunks), self.tail.clone()),

@@ -1,11 +1,14 @@
 //! The expressions of a plan's nodes, for rules that rewrite them a node at a time.
 
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{ColumnarValue, LogicalPlan, ScalarFunctionArgs};
 use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
 
 /// The columns that the expressions of a node may read.
 pub(super) fn readable(node: &LogicalPlan) -> Result<DFSchema> {
@@ -46,4 +49,27 @@ pub(super) fn rewritten(
         let name = names.save(&expr);
         Ok(expr.transform_up(&mut rewrite)?.update_data(|expr| name.restore(expr)))
     })
+}
+
+/// The type of a function of one argument whose values are of the argument's.
+pub(super) fn type_of_only(name: &str, types: &[DataType]) -> Result<DataType> {
+    match types {
+        [only] => Ok(only.clone()),
+        _ => internal_err!("{name} takes one argument"),
+    }
+}
+
+/// What a function of one argument makes of it, by what it makes of a column.
+pub(super) fn map_only(
+    name: &str,
+    mut call: ScalarFunctionArgs,
+    map: impl Fn(&ArrayRef) -> Result<ArrayRef>,
+) -> Result<ColumnarValue> {
+    match call.args.pop() {
+        Some(ColumnarValue::Array(values)) => Ok(ColumnarValue::Array(map(&values)?)),
+        Some(ColumnarValue::Scalar(value)) => {
+            Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&map(&value.to_array()?)?, 0)?))
+        }
+        None => internal_err!("{name} takes one argument"),
+    }
 }

@@ -3,11 +3,13 @@
 //! Arrow makes infinities of them. Only casts that are written are looked at, and only where something is lost: an infinity that
 //! is meant, `'inf'`, is one.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result, exec_err, internal_err};
+use datafusion::common::{DFSchema, Result, exec_err};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -100,19 +102,11 @@ impl ScalarUDFImpl for Fits {
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        match types {
-            [same] => Ok(same.clone()),
-            _ => internal_err!("fits takes one argument"),
-        }
+        expressions::type_of_only(self.name(), types)
     }
 
-    fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let Some(value) = call.args.pop() else { return internal_err!("fits takes one argument") };
-        match &value {
-            ColumnarValue::Array(values) => self.check(values)?,
-            ColumnarValue::Scalar(value) => self.check(&value.to_array()?)?,
-        }
-        Ok(value)
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        expressions::map_only(self.name(), call, |values| self.check(values).map(|()| Arc::clone(values)))
     }
 }
 

@@ -60,7 +60,8 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut};
-use datafusion::sql::sqlparser::parser::ParserError;
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{TokenWithSpan, Tokenizer};
 
 pub(crate) use self::checked_arithmetic::{MORE_ROOM, Operation, operation_of};
@@ -158,6 +159,12 @@ pub(crate) fn parse_tokens<T>(
             .with_hint("something that is deep within CASE, CAST or the like is not closed, or not right")),
         parsed => parsed,
     }
+}
+
+/// A query of ours as a tree, in which something is to be put: the parser's structures have a field for every dialect's clauses.
+pub(crate) fn template(text: &str) -> Result<Box<Query>> {
+    let parsed = Parser::new(&GenericDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_query());
+    parsed.map_err(|e| Error::new(ErrorKind::Internal, format!("{text} cannot be parsed: {e}")))
 }
 
 /// One statement's text as a tree.

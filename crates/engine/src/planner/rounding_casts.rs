@@ -98,21 +98,11 @@ impl ScalarUDFImpl for RoundHalfEven {
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        match types {
-            [float] => Ok(float.clone()),
-            _ => internal_err!("round_half_even takes one argument"),
-        }
+        expressions::type_of_only(self.name(), types)
     }
 
-    fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match call.args.pop() {
-            Some(ColumnarValue::Array(values)) => Ok(ColumnarValue::Array(rounded(&values)?)),
-            Some(ColumnarValue::Scalar(value)) => {
-                let values = rounded(&value.to_array()?)?;
-                Ok(ColumnarValue::Scalar(datafusion::scalar::ScalarValue::try_from_array(&values, 0)?))
-            }
-            None => internal_err!("round_half_even takes one argument"),
-        }
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        expressions::map_only(self.name(), call, rounded)
     }
 }
 

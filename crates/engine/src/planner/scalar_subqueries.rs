@@ -90,10 +90,7 @@ impl ScalarUDFImpl for MaybeNull {
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        match types {
-            [data_type] => Ok(data_type.clone()),
-            _ => internal_err!("maybe_null takes one argument"),
-        }
+        expressions::type_of_only(self.name(), types)
     }
 
     fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {

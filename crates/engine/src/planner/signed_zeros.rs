@@ -250,10 +250,7 @@ impl ScalarUDFImpl for PositiveZero {
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        match types {
-            [float] => Ok(float.clone()),
-            _ => internal_err!("positive_zero takes one argument"),
-        }
+        expressions::type_of_only(self.name(), types)
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
@@ -267,14 +264,8 @@ impl ScalarUDFImpl for PositiveZero {
         true
     }
 
-    fn invoke_with_args(&self, mut call: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match call.args.pop() {
-            Some(ColumnarValue::Array(values)) => Ok(ColumnarValue::Array(positive(&values)?)),
-            Some(ColumnarValue::Scalar(value)) => {
-                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&positive(&value.to_array()?)?, 0)?))
-            }
-            None => internal_err!("positive_zero takes one argument"),
-        }
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        expressions::map_only(self.name(), call, positive)
     }
 }
 

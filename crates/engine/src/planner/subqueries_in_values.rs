@@ -7,8 +7,6 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Values, visit_expressions,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 /// The query in other words, if it is VALUES with subqueries.
 pub(super) fn rewrite(query: &mut Query) {
@@ -41,7 +39,7 @@ fn has_subquery(values: &Values) -> bool {
 
 /// A row, by the names that VALUES gives its columns.
 fn select(row: &[Expr]) -> Option<SetExpr> {
-    let mut template = Parser::new(&GenericDialect {}).try_with_sql("SELECT 0").ok()?.parse_query().ok()?;
+    let mut template = super::template("SELECT 0").ok()?;
     let SetExpr::Select(select) = template.body.as_mut() else { return None };
     let item = |(place, expr): (usize, &Expr)| SelectItem::ExprWithAlias {
         expr: expr.clone(),

@@ -91,9 +91,8 @@ impl InsertReturning {
     pub async fn run(self, context: &Context<'_>) -> Result<Output> {
         let table = own_table(&self.table, context)?;
         let Self { insert, returning, .. } = self;
-        let statement = DataFusionStatement::Statement(Box::new(Sql::Insert(insert)));
         let kept = KeptRows::new(&context.state()?.task_ctx());
-        let written = match values::rows_of(&statement, &context.snapshot) {
+        let written = match values::rows_of(&insert, &context.snapshot) {
             Some((_, rows)) => few(&table, rows, context)?,
             None => None,
         };
@@ -104,9 +103,7 @@ impl InsertReturning {
                 loaded
             }
             None => {
-                let DataFusionStatement::Statement(sql) = &statement else { return Err(not_supported()) };
-                let Sql::Insert(insert) = &**sql else { return Err(not_supported()) };
-                let Some((_, source)) = source::parts(insert) else { return Err(not_supported()) };
+                let Some((_, source)) = source::parts(&insert) else { return Err(not_supported()) };
                 let plan = plan(&insert.columns, source, &table, context).await?;
                 let beside = Beside { rows: Some(kept.clone()), ..Beside::default() };
                 load_rows(plan, &table, &beside, context).await?

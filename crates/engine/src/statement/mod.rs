@@ -326,16 +326,15 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
             Box::pin(select::run(*statement, text, &explain::planning(context)?)).await
         }
         Statement::Other(statement) => {
-            if let Some((table, rows)) = values::rows_of(&statement, &context.snapshot)
-                && let Some(done) = insert::put(&table, rows, context).await?
-            {
-                return Ok(Output::Done(done));
-            }
-            if let DataFusionStatement::Statement(sql) = &*statement
-                && let Sql::Insert(insert) = &**sql
-                && let Some(done) = Box::pin(insert::run(insert, context)).await?
-            {
-                return Ok(Output::Done(done));
+            if let Some(insert) = values::insert_of(&statement) {
+                if let Some((table, rows)) = values::rows_of(insert, &context.snapshot)
+                    && let Some(done) = insert::put(&table, rows, context).await?
+                {
+                    return Ok(Output::Done(done));
+                }
+                if let Some(done) = Box::pin(insert::run(insert, context)).await? {
+                    return Ok(Output::Done(done));
+                }
             }
             Box::pin(select::run(*statement, text, context)).await
         }

@@ -277,12 +277,9 @@ impl Modify {
     }
 }
 
-/// `SELECT projection FROM target`; what is to be put in, goes in there: the parser's structures have a field for every
-/// dialect's clauses.
+/// `SELECT projection FROM target`; what is to be put in, goes in there.
 pub(super) fn target_query(projection: &str) -> Result<Box<Query>> {
-    let text = format!("SELECT {projection} FROM \"{TARGET}\"");
-    let parsed = Parser::new(&GenericDialect {}).try_with_sql(&text).and_then(|mut parser| parser.parse_query());
-    parsed.map_err(|_| no_template())
+    planner::template(&format!("SELECT {projection} FROM \"{TARGET}\""))
 }
 
 fn no_template() -> Error {

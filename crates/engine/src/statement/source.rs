@@ -8,14 +8,14 @@
 //! DataFusion's own plan of an INSERT gives the types of the table's columns, and their number, to every VALUES that is in the
 //! query however deep, and lets the values of a column decide about each other's type before they are cast.
 
+use arrow::datatypes::Schema;
 use datafusion::sql::sqlparser::ast::{Insert, ObjectName, ObjectNamePart, Query, SetExpr, TableFactor, TableObject};
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 use super::modify::{cast, sql_type};
 use super::normal;
 use crate::catalog::definition::quoted;
 use crate::error::nearest;
+use crate::planner;
 use crate::snapshot::Table;
 use crate::{Error, ErrorKind, Result};
 
@@ -71,7 +71,8 @@ pub(super) fn parts(insert: &Insert) -> Option<(&ObjectName, &Query)> {
 /// A column that the table does not have, or that is named twice; rows of VALUES with more values, or fewer.
 pub(super) fn query(columns: &[ObjectName], source: &Query, table: &Table) -> Result<Box<Query>> {
     let entries = &table.entry.columns;
-    let places = places(columns, table)?;
+    let names = columns.iter().map(name_of).collect::<Result<Vec<_>>>()?;
+    let places = places(&names, &table.schema).map_err(|name| misnamed(name, table))?;
     // Which column each of the rows' is for.
     let mut targets: Vec<(usize, usize)> =
         places.iter().enumerate().filter_map(|(column, place)| place.map(|place| (place, column))).collect();
@@ -92,8 +93,7 @@ pub(super) fn query(columns: &[ObjectName], source: &Query, table: &Table) -> Re
     let names: Vec<String> = (0..targets.len()).map(|place| format!("\"c{place}\"")).collect();
     let items: Vec<String> = items.collect();
     let text = format!("SELECT {} FROM (SELECT 0) AS \"{ROWS}\"({})", items.join(", "), names.join(", "));
-    let parsed = Parser::new(&GenericDialect {}).try_with_sql(&text).and_then(|mut parser| parser.parse_query());
-    let mut query = parsed.map_err(|e| Error::new(ErrorKind::Internal, format!("{text} cannot be parsed: {e}")))?;
+    let mut query = planner::template(&text)?;
     if let SetExpr::Select(select) = query.body.as_mut()
         && let [from] = select.from.as_mut_slice()
         && let TableFactor::Derived { subquery, .. } = &mut from.relation
@@ -115,30 +115,49 @@ pub(super) fn check_count(values: usize, columns: usize, row: Option<usize>, tab
         .with_hint("name the columns that the values are for: INSERT INTO t (a, b) ..."))
 }
 
-/// Which value of a row is each column's.
-fn places(columns: &[ObjectName], table: &Table) -> Result<Vec<Option<usize>>> {
-    let entries = &table.entry.columns;
+/// What is wrong with a name of a column.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Misnamed<'a> {
+    Unknown(&'a str),
+    Twice(&'a str),
+}
+
+/// Which value of a row is each column's, if the statement names the columns, or none: then it is all of them.
+pub(super) fn places<'a>(
+    columns: &'a [String],
+    schema: &Schema,
+) -> std::result::Result<Vec<Option<usize>>, Misnamed<'a>> {
     if columns.is_empty() {
-        return Ok((0..entries.len()).map(Some).collect());
+        return Ok((0..schema.fields().len()).map(Some).collect());
     }
-    let mut places = vec![None; entries.len()];
-    for (value, column) in columns.iter().enumerate() {
-        let [ObjectNamePart::Identifier(word)] = &column.0[..] else {
-            return Err(Error::new(ErrorKind::Invalid, format!("{column} is no name of a column"))
-                .with_hint("columns of an INSERT are named without their table"));
-        };
-        let name = normal(word);
-        let Some(place) = entries.iter().position(|entry| entry.name == name) else {
-            let error =
-                Error::new(ErrorKind::NotFound, format!("there is no column \"{name}\" in table \"{}\"", table.name));
-            return Err(match nearest(&name, entries.iter().map(|entry| entry.name.as_str())) {
-                Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
-                None => error,
-            });
-        };
-        if places[place].replace(value).is_some() {
-            return Err(Error::new(ErrorKind::Invalid, format!("INSERT names the column \"{name}\" twice")));
+    let mut places = vec![None; schema.fields().len()];
+    for (value, name) in columns.iter().enumerate() {
+        let (column, _) = schema.column_with_name(name).ok_or(Misnamed::Unknown(name))?;
+        if places[column].replace(value).is_some() {
+            return Err(Misnamed::Twice(name));
         }
     }
     Ok(places)
+}
+
+fn name_of(column: &ObjectName) -> Result<String> {
+    match &column.0[..] {
+        [ObjectNamePart::Identifier(word)] => Ok(normal(word)),
+        _ => Err(Error::new(ErrorKind::Invalid, format!("{column} is no name of a column"))
+            .with_hint("columns of an INSERT are named without their table")),
+    }
+}
+
+fn misnamed(name: Misnamed<'_>, table: &Table) -> Error {
+    match name {
+        Misnamed::Twice(name) => Error::new(ErrorKind::Invalid, format!("INSERT names the column \"{name}\" twice")),
+        Misnamed::Unknown(name) => {
+            let error =
+                Error::new(ErrorKind::NotFound, format!("there is no column \"{name}\" in table \"{}\"", table.name));
+            match nearest(name, table.entry.columns.iter().map(|column| column.name.as_str())) {
+                Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+                None => error,
+            }
+        }
+    }
 }

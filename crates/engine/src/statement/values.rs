@@ -14,17 +14,18 @@ use arrow::compute::kernels::cast_utils::Parser;
 use arrow::datatypes::{DataType, Date32Type, Schema};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Insert, ObjectName, ObjectNamePart, Parens, Query, SetExpr, Statement as Sql, TableObject,
-    UnaryOperator, Value, Values,
+    Expr, Ident, Insert, ObjectName, ObjectNamePart, Parens, Query, SetExpr, Statement as Sql, UnaryOperator, Value,
+    Values,
 };
 
+use super::source;
 use crate::catalog::row::{Cell, EncodedRows};
 use crate::prepared;
 use crate::snapshot::{Snapshot, Table};
 
 /// The rows that a statement puts into a table.
-pub(super) fn rows_of(statement: &DataFusionStatement, snapshot: &Snapshot) -> Option<(Arc<Table>, EncodedRows)> {
-    let Plain { table, columns, rows } = plain(insert_of(statement)?)?;
+pub(super) fn rows_of(insert: &Insert, snapshot: &Snapshot) -> Option<(Arc<Table>, EncodedRows)> {
+    let Plain { table, columns, rows } = plain(insert)?;
     let table = snapshot.table(&table)?;
     let literals = rows.iter().map(|row| row.content.iter().map(literal));
     Some((Arc::clone(table), encoded(literals, &columns, &table.schema)?))
@@ -90,7 +91,8 @@ fn slot(expr: &Expr) -> Option<Slot> {
     }))
 }
 
-fn insert_of(statement: &DataFusionStatement) -> Option<&Insert> {
+/// A statement of the parser's, if it is one of these.
+pub(super) fn insert_of(statement: &DataFusionStatement) -> Option<&Insert> {
     let DataFusionStatement::Statement(sql) = statement else { return None };
     if let Sql::Insert(insert) = &**sql { Some(insert) } else { None }
 }
@@ -103,38 +105,8 @@ struct Plain<'a> {
 }
 
 fn plain(insert: &Insert) -> Option<Plain<'_>> {
+    let (table, source) = source::parts(insert)?;
     // Every field has a name here: one that a later parser knows must be looked at.
-    let Insert {
-        insert_token: _,
-        optimizer_hints,
-        or: None,
-        ignore: false,
-        into: true,
-        table: TableObject::TableName(table),
-        table_alias: None,
-        columns,
-        overwrite: false,
-        source: Some(source),
-        assignments,
-        partitioned: None,
-        after_columns,
-        has_table_keyword: false,
-        on: None,
-        returning: None,
-        output: None,
-        replace_into: false,
-        priority: None,
-        insert_alias: None,
-        settings: None,
-        format_clause: None,
-        multi_table_insert_type: None,
-        multi_table_into_clauses,
-        multi_table_when_clauses,
-        multi_table_else_clause: None,
-    } = insert
-    else {
-        return None;
-    };
     let Query {
         with: None,
         body,
@@ -146,22 +118,15 @@ fn plain(insert: &Insert) -> Option<Plain<'_>> {
         settings: None,
         format_clause: None,
         pipe_operators,
-    } = &**source
+    } = source
     else {
         return None;
     };
     let SetExpr::Values(Values { explicit_row: false, value_keyword: false, rows }) = &**body else { return None };
-    let is_plain = optimizer_hints.is_empty()
-        && assignments.is_empty()
-        && after_columns.is_empty()
-        && multi_table_into_clauses.is_empty()
-        && multi_table_when_clauses.is_empty()
-        && locks.is_empty()
-        && pipe_operators.is_empty();
-    if !is_plain {
+    if !(locks.is_empty() && pipe_operators.is_empty()) {
         return None;
     }
-    let columns = columns.iter().map(simple_name).collect::<Option<_>>()?;
+    let columns = insert.columns.iter().map(simple_name).collect::<Option<_>>()?;
     Some(Plain { table: simple_name(table)?, columns, rows })
 }
 
@@ -174,21 +139,6 @@ fn simple_name(name: &ObjectName) -> Option<String> {
     }
 }
 
-/// Which value of a row is each column's.
-fn places(columns: &[String], schema: &Schema) -> Option<Vec<Option<usize>>> {
-    if columns.is_empty() {
-        return Some((0..schema.fields().len()).map(Some).collect());
-    }
-    let mut places = vec![None; schema.fields().len()];
-    for (value, name) in columns.iter().enumerate() {
-        let (column, _) = schema.column_with_name(name)?;
-        if places[column].replace(value).is_some() {
-            return None;
-        }
-    }
-    Some(places)
-}
-
 /// Rows of literals as the store keeps them; `None` if one is not what its column takes.
 fn encoded<'a>(
     rows: impl ExactSizeIterator<Item = impl Iterator<Item = Option<Literal<'a>>>>,
@@ -198,7 +148,7 @@ fn encoded<'a>(
     if rows.len() == 0 {
         return None;
     }
-    let (places, fields) = (places(columns, schema)?, schema.fields());
+    let (places, fields) = (source::places(columns, schema).ok()?, schema.fields());
     let values = places.iter().flatten().count();
     let mut encoded = EncodedRows::default();
     // Of each column, once one is there.

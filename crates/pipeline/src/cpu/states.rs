@@ -104,7 +104,7 @@ impl FunctionKind {
 }
 
 /// A double as an integer of the same order, and back.
-fn ordered(bits: i64) -> i64 {
+pub(super) fn ordered(bits: i64) -> i64 {
     bits ^ ((bits >> 63) as u64 >> 1) as i64
 }
 

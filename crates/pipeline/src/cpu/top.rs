@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::aggregate::{Answer, Chunks};
 use super::facts::TopFacts;
 use super::output::ResultColumn;
+use super::states::ordered;
 use super::vector::{Data, Vector};
 use super::worker::extend;
 use crate::block::{Rows, Scratch};
@@ -87,8 +88,7 @@ impl TopKey {
 /// A double as an integer in the same order: both zeros as one, and NaNs by their signs at both ends.
 fn order(value: f64) -> i64 {
     // -0.0 and 0.0 make 0.0.
-    let bits = (value + 0.0).to_bits() as i64;
-    bits ^ (((bits >> 63) as u64) >> 1) as i64
+    ordered((value + 0.0).to_bits() as i64)
 }
 
 /// Values of a key that have a chance.

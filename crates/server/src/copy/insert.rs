@@ -117,10 +117,9 @@ impl Client {
 
     /// Has the INSERT run, and gives it what the client sends; the number of rows.
     async fn feed(&mut self, prepared: &Arc<Prepared>, batches: Batches, sender: Sender) -> Outcome<u64> {
-        let (session, prepared) = (Arc::clone(&self.session), Arc::clone(prepared));
-        let Self { incoming, shared, interrupt, .. } = self;
-        let of_session = Arc::clone(&session);
-        let insert = on_workers(shared, &of_session, interrupt, async move { session.sql(prepared.text()).await });
+        let Self { incoming, shared, session, interrupt, .. } = self;
+        let (inserting, prepared) = (Arc::clone(session), Arc::clone(prepared));
+        let insert = on_workers(shared, session, interrupt, async move { inserting.sql(prepared.text()).await });
         let (mut insert, mut fed) = (pin!(insert), pin!(feed_all(incoming, batches, sender)));
         let inserted = tokio::select! {
             biased;
