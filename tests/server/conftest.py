@@ -13,9 +13,10 @@ ONEHOP = os.environ["ONEHOP"]
 class Server:
     """A server on 127.0.0.1, on a port of its own."""
 
-    def __init__(self, *arguments, path=":memory:"):
+    def __init__(self, *arguments, temporary, path=":memory:"):
         command = [ONEHOP, "serve", path, "--listen", "127.0.0.1:0", *map(str, arguments)]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        environment = {**os.environ, "TMPDIR": str(temporary)}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         line = self.process.stderr.readline()
         found = re.search(r" at 127\.0\.0\.1:(\d+)$", line)
         assert found, line + self.process.stderr.read()
@@ -48,11 +49,12 @@ class Server:
 
 
 @pytest.fixture
-def make_server():
+def make_server(tmp_path):
     servers = []
 
     def make(*arguments, **more):
-        servers.append(Server(*arguments, **more))
+        # What one leaves that is killed goes with the test's.
+        servers.append(Server(*arguments, temporary=tmp_path, **more))
         return servers[-1]
 
     yield make

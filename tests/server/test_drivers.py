@@ -76,6 +76,29 @@ def test_copy(connection):
     assert connection.execute("SELECT count(*) FROM t").fetchone() == (3,)
 
 
+def test_temporary_tables(server):
+    with psycopg.connect(server.conninfo()) as one, psycopg.connect(server.conninfo(), autocommit=True) as other:
+        one.execute("CREATE TABLE kept (a INTEGER)")
+        one.execute("CREATE TEMPORARY TABLE staged (a INTEGER) ON COMMIT DROP")
+        with one.cursor().copy("COPY staged FROM STDIN") as copy:
+            for number in range(20_000):
+                copy.write_row((number,))
+        one.execute("INSERT INTO kept SELECT a FROM staged WHERE a % 2 = 0")
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            other.execute("SELECT * FROM staged")
+        other.execute("CREATE TEMP TABLE staged AS SELECT 'mine' AS word")
+        one.commit()
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            one.execute("SELECT * FROM staged")
+        one.rollback()
+        assert one.execute("SELECT count(*), max(a) FROM kept").fetchone() == (10_000, 19_998)
+        assert other.execute("SELECT word FROM staged").fetchone() == ("mine",)
+        # What a pool says before it hands a connection to the next.
+        other.execute("DISCARD ALL")
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            other.execute("SELECT * FROM staged")
+
+
 def test_server_side_cursor_fetches_in_parts(server):
     with psycopg.connect(server.conninfo()) as connection:
         cursor = connection.cursor(binary=True)
@@ -141,5 +164,9 @@ def test_sqlalchemy(server):
     assert str(columns["height"]["type"]) == "NUMERIC(5, 2)" and not columns["id"]["nullable"]
     assert inspector.get_pk_constraint("people")["constrained_columns"] == []
     assert inspector.get_foreign_keys("people") == [] and inspector.get_indexes("people") == []
+    with engine.connect() as connection:
+        connection.execute(sa.text("CREATE TEMP TABLE scratch (a INTEGER)"))
+        inspector = sa.inspect(connection)
+        assert inspector.get_temp_table_names() == ["scratch"] and inspector.get_table_names() == ["people"]
     reflected = sa.Table("people", sa.MetaData(), autoload_with=engine)
     assert [column.name for column in reflected.columns] == ["id", "name", "height"]

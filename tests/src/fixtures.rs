@@ -65,6 +65,8 @@ pub enum Layout {
     Partitions,
     /// Sorted by some columns.
     Clustered,
+    /// Temporary tables, of the session that loads them.
+    Temporary,
 }
 
 impl Fixture {
@@ -81,6 +83,7 @@ impl Fixture {
             Layout::Segments => ("TABLE", String::new()),
             Layout::Partitions => ("TABLE", format!("PARTITION BY HASH ({hash}) PARTITIONS 4")),
             Layout::Clustered => ("TABLE", format!("CLUSTER BY ({cluster})")),
+            Layout::Temporary => ("TEMPORARY TABLE", String::new()),
         };
         execute(session, &format!("CREATE {kind} {name} {clauses} AS SELECT * FROM '{}'", self.path().display())).await
     }

@@ -46,6 +46,18 @@ async fn partitions() {
     run("partitions", &database, None).await;
 }
 
+/// Each session has tables of its own, beside those that the files make.
+#[tokio::test(flavor = "multi_thread")]
+async fn temporary() {
+    let (_folder, database) = on_disk();
+    let begin = async || {
+        let session = database.session()?;
+        load_in(&session, Layout::Temporary).await;
+        Ok(session)
+    };
+    run_in("temporary", begin).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clustered() {
     let (_folder, database) = on_disk();
@@ -140,9 +152,12 @@ async fn session(database: &Database, setting: Option<&str>) -> onehop_engine::R
 }
 
 async fn load(database: &Database, layout: Layout, setting: Option<&str>) {
-    let session = session(database, setting).await.unwrap();
+    load_in(&session(database, setting).await.unwrap(), layout).await;
+}
+
+async fn load_in(session: &Session, layout: Layout) {
     for fixture in FIXTURES {
-        if let Err(e) = fixture.load(&session, layout).await {
+        if let Err(e) = fixture.load(session, layout).await {
             panic!("{layout}: cannot load {}: {e}", fixture.name);
         }
     }
@@ -150,11 +165,17 @@ async fn load(database: &Database, layout: Layout, setting: Option<&str>) {
 
 /// Runs every file to its end, then fails with all that went wrong.
 async fn run(configuration: &str, database: &Database, setting: Option<&'static str>) {
+    run_in(configuration, || session(database, setting)).await;
+}
+
+/// The same with sessions that are made for each of them.
+async fn run_in<S: Future<Output = onehop_engine::Result<Session>>>(configuration: &str, session: impl Fn() -> S) {
     let mut queries = 0;
     let mut statements = 0;
     let mut failures = Vec::new();
     for path in files() {
-        let mut runner = Runner::new(|| async { session(database, setting).await.map(Adapter::new) });
+        let mut runner = Runner::new(|| async { session().await.map(Adapter::new) });
+        runner.add_label(configuration);
         runner.with_column_validator(strict_column_validator);
         runner.with_normalizer(String::clone);
         runner.set_var("FIXTURES".into(), golden().join("fixtures").display().to_string());

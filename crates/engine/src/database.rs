@@ -119,7 +119,8 @@ struct Inner {
     publishing: Mutex<()>,
     /// A commit failed half-way: nobody knows what is durable.
     is_in_doubt: AtomicBool,
-    next_id: AtomicU64,
+    /// Databases of temporary tables have the same.
+    next_id: Arc<AtomicU64>,
     /// The id of the next row that is in no segment.
     next_row: AtomicU64,
     _lock: Option<Lock>,
@@ -218,7 +219,7 @@ impl Database {
             Home::Directory(path, lock) => (Some(path), Some(lock)),
             Home::Memory | Home::Volume => (None, None),
         };
-        let next_id = AtomicU64::new(catalog.next_id);
+        let next_id = Arc::new(AtomicU64::new(catalog.next_id));
         let cache = BlockCache::new(usize::try_from(settings.cache_bytes()).unwrap_or(usize::MAX));
         let cache = Arc::new(cache);
         let (snapshot, next_row) = load(catalog, None, &*store, &segments)?;
@@ -251,6 +252,42 @@ impl Database {
                 next_id,
                 next_row: AtomicU64::new(next_row),
                 _lock: lock,
+            }),
+        })
+    }
+
+    /// A database for a session's temporary tables: its segments are in `segments`, all else in memory. It shares with this one
+    /// what is no table, so that what the settings say of memory and devices is about both.
+    pub(crate) fn for_temporary_tables(&self, segments: Arc<dyn Volume>) -> Result<Self> {
+        let here = &*self.inner;
+        let root: Arc<dyn Volume> = Arc::new(MemoryVolume::new(":temporary:"));
+        let store = catalog::open(&root, Place::Memory, Access::ReadWrite, || Ok(None))?;
+        let (snapshot, next_row) = load(store.load()?, None, &*store, &segments)?;
+        let snapshot = Arc::new(snapshot);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                path: None,
+                access: Access::ReadWrite,
+                settings: here.settings.clone(),
+                segments,
+                remote: None,
+                cache: Arc::clone(&here.cache),
+                history: Arc::clone(&here.history),
+                known: Arc::clone(&here.known),
+                connections: Arc::clone(&here.connections),
+                plans: Plans::default(),
+                helpers: Arc::clone(&here.helpers),
+                exports: Exports::default(),
+                runtimes: Runtimes::default(),
+                store: Arc::from(store),
+                head: Mutex::new(Arc::clone(&snapshot)),
+                snapshot: RwLock::new(snapshot),
+                writer: Arc::default(),
+                publishing: Mutex::default(),
+                is_in_doubt: AtomicBool::new(false),
+                next_id: Arc::clone(&here.next_id),
+                next_row: AtomicU64::new(next_row),
+                _lock: None,
             }),
         })
     }
@@ -429,13 +466,14 @@ impl Database {
     ) -> Result<()> {
         let writing = self.writing_blocking(&self.inner.settings)?;
         let before = self.head(&writing)?;
-        let (catalog, mut tables) = (Arc::clone(&before.catalog), before.tables.clone());
-        for table in tables.iter_mut() {
+        let mut after = Snapshot::clone(&before);
+        for table in after.tables.iter_mut() {
             if let Some(changed) = change(table, &writing)? {
                 *table = Arc::new(changed);
             }
         }
-        let after = Arc::new(Snapshot { catalog, tables, number: before.number + 1, epoch: before.epoch });
+        after.number += 1;
+        let after = Arc::new(after);
         *self.inner.head.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&after);
         self.publish(after);
         Ok(())

@@ -53,6 +53,7 @@ mod snapshot;
 mod statement;
 mod step;
 mod system;
+mod temporary;
 mod timeout;
 mod transaction;
 pub mod units;

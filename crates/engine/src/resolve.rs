@@ -117,10 +117,14 @@ impl Names {
         let list: &dyn Any = state.catalog_list().as_ref();
         let bound = list.downcast_ref::<List>().map(|list| Arc::clone(&list.0));
         if let Some(names) = bound {
-            let names = Self { relations: Arc::default(), ..Self::clone(&names) };
-            state.register_catalog_list(Arc::new(List(Arc::new(names))));
+            state.register_catalog_list(Arc::new(List(Arc::new(names.of_all()))));
         }
         state
+    }
+
+    /// What all sessions have names for.
+    fn of_all(&self) -> Self {
+        Self { snapshot: self.snapshot.permanent(), relations: Arc::default(), ..self.clone() }
     }
 
     async fn view(&self, name: &str, text: &str) -> crate::Result<Arc<dyn TableProvider>> {
@@ -128,7 +132,7 @@ impl Names {
             let message = format!("view \"{name}\" stands on too many other views, or on itself");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let below = Self { depth: self.depth + 1, target: None, relations: Arc::default(), ..self.clone() };
+        let below = Self { depth: self.depth + 1, target: None, ..self.of_all() };
         let mut state = self.state.clone();
         state.register_catalog_list(Arc::new(List(Arc::new(below))));
         let plan = planner::plan_text(&state, text).await.map_err(|e| {
@@ -150,6 +154,7 @@ impl Names {
             };
         }
         if let Some(table) = self.snapshot.table(name) {
+            self.snapshot.only_once(name)?;
             return Ok(Arc::new(SegmentTable::new(Arc::clone(table))));
         }
         if let (TARGET, Some(target)) = (name, &self.target) {

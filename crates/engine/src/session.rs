@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arrow::datatypes::DataType;
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
@@ -34,6 +34,7 @@ use crate::rights::Rights;
 use crate::settings::{Setting, SettingSource, Settings};
 use crate::snapshot::Snapshot;
 use crate::statement::{self, ClientCopy, Context, Described, Work};
+use crate::temporary::Temporary;
 use crate::timeout::TimeLimit;
 use crate::transaction::Transaction;
 use crate::{Error, ErrorKind, Output, Query, Result};
@@ -49,6 +50,8 @@ pub struct Session {
     base: Mutex<Base>,
     current: Mutex<Arc<Query>>,
     transaction: Mutex<Option<Transaction>>,
+    /// Its own tables, from when the first was made.
+    temporary: OnceLock<Temporary>,
     /// What PREPARE has made, by name.
     prepared: Mutex<HashMap<String, Arc<Prepared>>>,
     /// Rows from outside, by name.
@@ -107,6 +110,7 @@ impl Session {
             base: Mutex::new(base),
             current: Mutex::new(Query::start(0, id, "", None)),
             transaction: Mutex::default(),
+            temporary: OnceLock::new(),
             prepared: Mutex::default(),
             relations: Mutex::default(),
             client: Mutex::default(),
@@ -188,12 +192,38 @@ impl Session {
         Context::new(self, &self.settings, &self.transaction, self.snapshot(), query)
     }
 
-    /// The database as a statement that begins now sees it.
+    /// The database as a statement that begins now sees it, with the session's own tables.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
-        match self.transaction.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        let permanent = match self.transaction_slot().as_mut() {
             Some(transaction) => Arc::clone(transaction.look(|| self.database.snapshot())),
             None => self.database.snapshot(),
+        };
+        match self.temporary() {
+            Some(temporary) => temporary.over(&permanent, &temporary.snapshot()),
+            None => permanent,
         }
+    }
+
+    /// Where its transaction is kept.
+    pub(crate) fn transaction_slot(&self) -> MutexGuard<'_, Option<Transaction>> {
+        self.transaction.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its own tables, if it ever had one.
+    pub(crate) fn temporary(&self) -> Option<&Temporary> {
+        self.temporary.get()
+    }
+
+    /// The same, where one is about to be made.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(crate) fn temporary_or_new(&self) -> Result<&Temporary> {
+        if let Some(temporary) = self.temporary.get() {
+            return Ok(temporary);
+        }
+        let made = Temporary::new(&self.database, &self.current_settings())?;
+        Ok(self.temporary.get_or_init(|| made))
     }
 
     /// Makes rows from outside a table of this session, for statements that begin from now on. The name is as in quotes:
@@ -207,9 +237,9 @@ impl Session {
             Error::new(ErrorKind::AlreadyExists, format!("there is a {what} \"{name}\""))
                 .with_hint("register the rows under another name")
         };
-        let snapshot = self.database.snapshot();
+        let snapshot = self.snapshot();
         if snapshot.table(name).is_some() {
-            return Err(exists("table"));
+            return Err(exists(if snapshot.is_temporary(name) { "temporary table" } else { "table" }));
         }
         if snapshot.catalog.views.contains_key(name) {
             return Err(exists("view"));
@@ -245,7 +275,7 @@ impl Session {
 
     /// Where its transaction is, if it is in one.
     pub fn transaction(&self) -> TransactionState {
-        match self.transaction.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Transaction::is_failed) {
+        match self.transaction_slot().as_ref().map(Transaction::is_failed) {
             None => TransactionState::None,
             Some(false) => TransactionState::Open,
             Some(true) => TransactionState::Failed,
@@ -255,7 +285,7 @@ impl Session {
     /// Tells the transaction, if there is one, that something in it has gone wrong: rows that could not be delivered, or a
     /// statement that was abandoned. All that is left is to end it.
     pub fn fail_transaction(&self) {
-        if let Some(transaction) = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(transaction) = self.transaction_slot().as_mut() {
             transaction.failed();
         }
     }
@@ -263,20 +293,21 @@ impl Session {
     /// Begins a transaction as `BEGIN` does, unless there is one; it is no statement. For whoever carries out several statements
     /// as one.
     pub fn begin(&self) {
-        let mut slot = self.transaction.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.transaction_slot();
         slot.get_or_insert_with(|| Transaction::new(self.database.snapshot(), None));
     }
 
     /// Undoes what its transaction has done, and ends it, if there is one; it is no statement.
     pub fn roll_back(&self) {
         // What it holds goes when others can take it already.
-        let ended = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let ended = self.transaction_slot().take();
+        drop(self.temporary().and_then(Temporary::end));
         drop(ended);
     }
 
     /// Whether it is in a transaction.
     pub fn in_transaction(&self) -> bool {
-        self.transaction.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.transaction_slot().is_some()
     }
 
     /// The statement that runs, or ran last: its progress, ledger and times, for progress bars and footers.
@@ -299,7 +330,7 @@ impl Session {
 
     /// Names for completion.
     pub async fn names(&self) -> Names {
-        let snapshot = self.database.snapshot();
+        let snapshot = self.snapshot();
         let mut tables: Vec<String> = snapshot.catalog.views.keys().cloned().collect();
         let mut columns = Vec::new();
         for table in snapshot.tables() {
@@ -426,6 +457,7 @@ impl Session {
             database: self.database.clone(),
             settings: Settings::clone(&settings),
             in_transaction: self.in_transaction(),
+            snapshot: Arc::clone(snapshot),
             query: Arc::clone(query),
         };
         exporting.bind(&mut state)?;

@@ -90,7 +90,7 @@ const DEFINITIONS: &[Definition] = &[
         name: "temp_directory",
         default: || std::env::temp_dir().display().to_string(),
         parse: |text| if text.is_empty() { Err("a directory".into()) } else { Ok(text.to_string()) },
-        description: "Where queries spill to",
+        description: "Where queries spill to, and temporary tables have their segments",
     },
     Definition {
         name: "statement_timeout",

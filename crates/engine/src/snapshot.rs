@@ -1,7 +1,7 @@
 //! What a database is as of one moment: its catalog, its tables, and the files and fresh rows that they have then.
 //!
 //! A [`Snapshot`] never changes. The next one shares all that is the same, and is made of the last one by edits of tables, or of
-//! another catalog.
+//! another catalog. A session that has temporary tables sees them in one with those of the database ([`Snapshot::with`]).
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -28,6 +28,15 @@ pub struct Snapshot {
     pub(crate) number: u64,
     /// How often writers had gone on from what the store has when it was made.
     pub(crate) epoch: u64,
+    /// Of what it was made, if it is what a session with temporary tables sees.
+    parts: Option<Arc<Parts>>,
+}
+
+/// What a session with temporary tables sees, apart.
+#[derive(Debug)]
+struct Parts {
+    permanent: Arc<Snapshot>,
+    temporary: Arc<Snapshot>,
 }
 
 /// Tables in the order of their names, which they have themselves: every commit makes another list.
@@ -254,7 +263,45 @@ impl Snapshot {
             tables.put(Arc::new(table));
         }
         let (number, epoch) = before.map_or((0, 0), |before| (before.number, before.epoch));
-        Ok(Self { catalog: Arc::new(catalog), tables, number, epoch })
+        Ok(Self { catalog: Arc::new(catalog), tables, number, epoch, parts: None })
+    }
+
+    /// This one, with tables that nobody else sees; `catalog` has those of both.
+    ///
+    /// A name that is in both is a temporary table here: who looks for one by its name asks [`only_once`](Self::only_once) first.
+    pub(crate) fn with(self: &Arc<Self>, temporary: &Arc<Snapshot>, catalog: Arc<Catalog>) -> Self {
+        let mut tables = self.tables.clone();
+        temporary.tables.iter().for_each(|table| tables.put(Arc::clone(table)));
+        let parts = Parts { permanent: Arc::clone(self), temporary: Arc::clone(temporary) };
+        Self { catalog, tables, number: self.number, epoch: self.epoch, parts: Some(Arc::new(parts)) }
+    }
+
+    /// What all sessions see of it.
+    pub(crate) fn permanent(self: &Arc<Self>) -> Arc<Snapshot> {
+        Arc::clone(self.parts.as_deref().map_or(self, |parts| &parts.permanent))
+    }
+
+    /// Whether a table is its session's alone.
+    pub(crate) fn is_temporary(&self, name: &str) -> bool {
+        self.parts.as_deref().is_some_and(|parts| parts.temporary.tables.get(name).is_some())
+    }
+
+    /// Sees to it that a name is not a temporary table's and something of the database as well.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`]: another session has made something of this name meanwhile.
+    pub(crate) fn only_once(&self, name: &str) -> Result<()> {
+        let Some(parts) = self.parts.as_deref().filter(|_| self.is_temporary(name)) else { return Ok(()) };
+        let what = match (parts.permanent.table(name), parts.permanent.catalog.views.contains_key(name)) {
+            (Some(_), _) => "table",
+            (None, true) => "view",
+            (None, false) => return Ok(()),
+        };
+        let message = format!(
+            "\"{name}\" is a temporary table of this session, and another session has made a {what} of this name"
+        );
+        Err(Error::new(ErrorKind::Invalid, message)
+            .with_hint("a temporary table hides nothing: make it once more, under another name"))
     }
 
     /// The same with another catalog.

@@ -111,7 +111,8 @@ fn tables(snapshot: &Snapshot) -> Result<RecordBatch> {
 /// `SHOW TABLES`: tables and views.
 pub(crate) fn show_tables(snapshot: &Snapshot) -> Result<RecordBatch> {
     let views = snapshot.catalog.views.keys().map(|name| (name.as_str(), "view", None));
-    let tables = snapshot.tables().map(|t| (t.name.as_str(), "table", Some(t.rows() as i64)));
+    let kind = |name: &str| if snapshot.is_temporary(name) { "temporary table" } else { "table" };
+    let tables = snapshot.tables().map(|t| (t.name.as_str(), kind(&t.name), Some(t.rows() as i64)));
     let mut all: Vec<_> = tables.chain(views).collect();
     all.sort_unstable();
     Ok(RecordBatch::try_from_iter_with_nullable([

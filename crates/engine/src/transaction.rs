@@ -171,6 +171,11 @@ impl Transaction {
         self.savepoints.push((name, self.work.clone()));
     }
 
+    /// The names of savepoints, the oldest first.
+    pub fn savepoints(&self) -> impl Iterator<Item = &str> {
+        self.savepoints.iter().map(|(name, _)| name.as_str())
+    }
+
     fn place_of(&self, name: &str) -> Result<usize> {
         self.savepoints
             .iter()

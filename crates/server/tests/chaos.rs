@@ -1,5 +1,5 @@
-//! Clients that do as they like: they change and read rows, are killed while they do, cancel at any moment, send half of a message,
-//! none, or one that is none, and read slowly or not at all.
+//! Clients that do as they like: they change and read rows, have tables of their own, are killed while they do, cancel at any moment,
+//! send half of a message, none, or one that is none, and read slowly or not at all.
 //!
 //! Claims, whatever they do:
 //! - money that is moved within transactions is neither lost nor made, and nobody ever sees a half of it;
@@ -74,7 +74,7 @@ impl Visitor {
     }
 
     async fn act(&mut self) {
-        match self.random.below(10) {
+        match self.random.below(12) {
             0 => self.moves_money(Ending::Commits).await,
             1 => self.moves_money(Ending::IsKilled).await,
             2 => self.adds_rows(Ending::Commits).await,
@@ -84,6 +84,8 @@ impl Visitor {
             6 => self.reads().await,
             7 => self.sends_nonsense().await,
             8 => self.sends_a_half().await,
+            9 => self.has_its_own(Ending::Commits).await,
+            10 => self.has_its_own(Ending::IsKilled).await,
             _ => self.reads_slowly().await,
         }
     }
@@ -217,6 +219,37 @@ impl Visitor {
         let row = client.query_one("SELECT sum(money), count(*) FROM account", &[]).await.unwrap();
         assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (MONEY, ACCOUNTS as i64));
         self.note("read");
+    }
+
+    /// Temporary tables, in memory or in files, of the same name in all sessions.
+    async fn has_its_own(&mut self, ending: Ending) {
+        let (client, connection) = self.connect().await;
+        let (rows, more, account) =
+            (self.random.below(30_000) as i64, self.random.below(30_000), self.random.below(ACCOUNTS));
+        let (moment, killed) = (self.moment(), connection.abort_handle());
+        if ending == Ending::IsKilled {
+            tokio::spawn(async move {
+                tokio::time::sleep(moment).await;
+                killed.abort();
+            });
+        }
+        let worked = async {
+            let series = |rows| format!("SELECT value AS x FROM generate_series(1, {rows})");
+            client.batch_execute(&format!("CREATE TEMP TABLE own AS {}", series(rows))).await?;
+            client.batch_execute(&format!("BEGIN; INSERT INTO own {}", series(more as i64))).await?;
+            client.batch_execute(&format!("UPDATE account SET money = 0 WHERE id = {account}; ROLLBACK")).await?;
+            client.batch_execute("UPDATE own SET x = x + 1 WHERE x % 2 = 0").await?;
+            let row = client.query_one("SELECT count(*), coalesce(sum(x), 0)::BIGINT FROM own", &[]).await?;
+            assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (rows, rows * (rows + 1) / 2 + rows / 2));
+            Ok::<_, Error>(())
+        };
+        match worked.await {
+            Ok(()) => self.note("had tables of its own"),
+            Err(e) if e.is_closed() && ending == Ending::IsKilled => self.note("killed while it had tables of its own"),
+            // Others have moved money since its transaction began.
+            Err(e) if code(&e) == "40001" => self.note("had to begin again"),
+            Err(e) => assert!(is_refusal(&e), "{e:?}"),
+        }
     }
 
     /// A connection that is logged in, of which nobody takes care.

@@ -24,6 +24,7 @@ use crate::query::Query;
 use crate::rights::Rights;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::snapshot::Snapshot;
 use crate::{Error, ErrorKind, Result};
 
 const EXPORT: &str = "onehop_export";
@@ -35,6 +36,7 @@ pub(crate) struct Exporting {
     pub database: Database,
     pub settings: Settings,
     pub in_transaction: bool,
+    pub snapshot: Arc<Snapshot>,
     pub query: Arc<Query>,
 }
 
@@ -65,6 +67,10 @@ impl Exporting {
         if self.in_transaction {
             let error = Error::new(ErrorKind::Invalid, format!("{EXPORT} cannot be called in a transaction"));
             return Err(error.with_hint("COMMIT first: tables are exported as they are committed"));
+        }
+        if self.snapshot.is_temporary(table) {
+            let message = format!("\"{table}\" is a temporary table, which no other process can have");
+            return Err(Error::new(ErrorKind::Invalid, message).with_hint("CREATE TABLE ... AS SELECT * FROM it"));
         }
         let nulls = match nulls {
             None | Some("error") => Nulls::Refused,

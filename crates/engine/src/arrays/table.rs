@@ -61,7 +61,7 @@ impl Session {
         }
         let (schema, batches) = Box::pin(self.in_order(&text)).await?;
         let (maker, wanted) = (self.array_maker(self.query()), wanted.clone());
-        let home = self.database().snapshot().table(table).and_then(|table| table.entry.residence.clone());
+        let home = self.snapshot().table(table).and_then(|table| table.entry.residence.clone());
         joined(spawn_blocking(move || {
             let target = maker.backend(&wanted.target, home.as_deref())?;
             let target = target.map_or(super::Target::Host, |backend| super::Target::Device(backend.name().into()));
@@ -107,6 +107,7 @@ impl Session {
         }
         let snapshot = self.snapshot();
         let table = snapshot.table(name).filter(|table| table.is_settled() && !self.relations().contains_key(name));
+        let table = table.filter(|_| snapshot.only_once(name).is_ok());
         let Some(table) = table.cloned() else { return Ok(None) };
         let settings = self.current_settings();
         let placing = Placing::new(self.database().known(), &settings);

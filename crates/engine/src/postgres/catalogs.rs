@@ -203,9 +203,10 @@ fn classes(scope: &Scope) -> Vec<Row> {
         };
         let access = if relation.letter() == "r" { HEAP } else { 0 };
         let columns = relation.columns().len();
+        let persistence = if scope.snapshot.is_temporary(relation.name) { "t" } else { "p" };
         row! {
             "oid": relation.oid, "relname": relation.name, "relnamespace": relation.schema, "relowner": OWNER,
-            "relam": access, "relfilenode": relation.oid, "reltuples": rows, "relpersistence": "p",
+            "relam": access, "relfilenode": relation.oid, "reltuples": rows, "relpersistence": persistence,
             "relkind": relation.letter(), "relnatts": columns, "relispopulated": true, "relreplident": "n",
         }
     });

@@ -46,16 +46,25 @@ fn parse_names(parser: &mut Parser<'_>) -> std::result::Result<Vec<ObjectName>, 
 
 impl Checkpoint {
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
-        for name in &self.tables {
-            insert::own_table(name, context)?;
-        }
-        context.database.check_writable()?;
         let names = match self.tables.is_empty() {
             true => context.snapshot.tables().map(|table| table.name.clone()).collect(),
             false => self.tables,
         };
-        for name in names {
-            checkpoint(&name, context).await?;
+        let (temporary, permanent) = context.apart(names);
+        let of_temporary = context.of_tables(&temporary)?;
+        if temporary.is_empty() || !permanent.is_empty() {
+            context.database.check_writable()?;
+        }
+        for name in &permanent {
+            insert::own_table(name, context)?;
+        }
+        for name in &permanent {
+            checkpoint(name, context).await?;
+        }
+        if let Some(context) = of_temporary {
+            for name in &temporary {
+                checkpoint(name, &context).await?;
+            }
         }
         Ok(done("CHECKPOINT", None))
     }

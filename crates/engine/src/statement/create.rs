@@ -1,12 +1,13 @@
-//! `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(columns)] [PARTITION BY ...] [CLUSTER BY (...)]`
-//! `[WITH (residence = 'cuda:0')] [AS query]`
+//! `CREATE [OR REPLACE] [TEMP | TEMPORARY] TABLE [IF NOT EXISTS] name [(columns)] [PARTITION BY ...] [CLUSTER BY (...)]`
+//! `[WITH (residence = 'cuda:0')] [ON COMMIT PRESERVE ROWS | DELETE ROWS | DROP] [AS query]`
 //!
 //! ```text
 //! PARTITION BY RANGE (column) (PARTITION name VALUES LESS THAN (literal | MAXVALUE), ...)
 //! PARTITION BY LIST (column) (PARTITION name VALUES IN (literal | NULL, ...), ..., PARTITION name DEFAULT)
 //! PARTITION BY HASH (column) PARTITIONS n
 //! ```
-//! The rows of the query are written first; the table and its segments become visible in one commit.
+//! The rows of the query are written first; the table and its segments become visible in one commit. `ON COMMIT` is for temporary
+//! tables.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,12 +35,15 @@ use crate::load::{Beside, Target};
 use crate::place::homes::Homes;
 use crate::planner;
 use crate::query::Done;
+use crate::temporary::OnCommit;
 use crate::{Error, ErrorKind, Result};
 
 /// The parsed statement.
 #[derive(Debug)]
 pub(super) struct CreateTable {
     name: String,
+    /// What becomes of it when a transaction commits, if it is temporary.
+    temporary: Option<OnCommit>,
     exists: IfExists,
     columns: Vec<ColumnDef>,
     constraints: Vec<TableConstraint>,
@@ -67,27 +71,58 @@ enum Committed {
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Option<CreateTable>> {
     let to_error = |e| super::syntax::<()>(Err(e));
     match parser.maybe_parse(parse_head).map_err(to_error)? {
-        Some(exists) => parse_rest(parser, exists).map_err(to_error)?.map(Some),
+        Some((is_temporary, exists)) => parse_rest(parser, is_temporary, exists).map_err(to_error)?.map(Some),
         None => Ok(None),
     }
 }
 
-fn parse_head(parser: &mut Parser<'_>) -> std::result::Result<IfExists, ParserError> {
+/// Whether it is a temporary one, and what to do if it is there.
+fn parse_head(parser: &mut Parser<'_>) -> std::result::Result<(bool, IfExists), ParserError> {
     parser.expect_keyword(Keyword::CREATE)?;
     let replaces = parser.parse_keywords(&[Keyword::OR, Keyword::REPLACE]);
+    // Of SQL's two kinds there is but the one.
+    let has_kind = parser.parse_one_of_keywords(&[Keyword::LOCAL, Keyword::GLOBAL]).is_some();
+    let is_temporary = parser.parse_one_of_keywords(&[Keyword::TEMP, Keyword::TEMPORARY]).is_some();
+    if has_kind && !is_temporary {
+        let next = parser.peek_token();
+        return parser.expected("TEMPORARY", next);
+    }
     parser.expect_keyword(Keyword::TABLE)?;
     let keeps = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
-    match (replaces, keeps) {
-        (true, true) => Err(ParserError::ParserError("OR REPLACE and IF NOT EXISTS exclude each other".into())),
-        (true, false) => Ok(IfExists::Replace),
-        (false, true) => Ok(IfExists::Keep),
-        (false, false) => Ok(IfExists::Fail),
+    let exists = match (replaces, keeps) {
+        (true, true) => {
+            return Err(ParserError::ParserError("OR REPLACE and IF NOT EXISTS exclude each other".into()));
+        }
+        (true, false) => IfExists::Replace,
+        (false, true) => IfExists::Keep,
+        (false, false) => IfExists::Fail,
+    };
+    Ok((is_temporary, exists))
+}
+
+/// `ON COMMIT ...`, if it is next.
+fn parse_on_commit(parser: &mut Parser<'_>) -> Parsed<Option<OnCommit>> {
+    if !parser.parse_keywords(&[Keyword::ON, Keyword::COMMIT]) {
+        return Ok(None);
     }
+    if parser.parse_keyword(Keyword::DROP) {
+        return Ok(Some(OnCommit::Drop));
+    }
+    let on_commit = match parser.parse_one_of_keywords(&[Keyword::PRESERVE, Keyword::DELETE]) {
+        Some(Keyword::PRESERVE) => OnCommit::PreserveRows,
+        Some(_) => OnCommit::DeleteRows,
+        None => {
+            let next = parser.peek_token();
+            return parser.expected("PRESERVE ROWS, DELETE ROWS or DROP after ON COMMIT", next);
+        }
+    };
+    parser.expect_keyword(Keyword::ROWS)?;
+    Ok(Some(on_commit))
 }
 
 type Parsed<T> = std::result::Result<T, ParserError>;
 
-fn parse_rest(parser: &mut Parser<'_>, exists: IfExists) -> Parsed<Result<CreateTable>> {
+fn parse_rest(parser: &mut Parser<'_>, is_temporary: bool, exists: IfExists) -> Parsed<Result<CreateTable>> {
     let name: ObjectName = parser.parse_object_name(false)?;
     let (columns, constraints) = match parser.peek_token().token {
         Token::LParen => parser.parse_columns()?,
@@ -101,6 +136,7 @@ fn parse_rest(parser: &mut Parser<'_>, exists: IfExists) -> Parsed<Result<Create
     let cluster_by =
         if parser.parse_keywords(&[Keyword::CLUSTER, Keyword::BY]) { parse_name_list(parser)? } else { Vec::new() };
     let residence = if parser.parse_keyword(Keyword::WITH) { Some(residence::parse_parameters(parser)?) } else { None };
+    let on_commit = parse_on_commit(parser)?;
     let query = if parser.parse_keyword(Keyword::AS) { Some(parser.parse_query()?) } else { None };
     if columns.is_empty() && query.is_none() {
         let next = parser.peek_token();
@@ -112,7 +148,13 @@ fn parse_rest(parser: &mut Parser<'_>, exists: IfExists) -> Parsed<Result<Create
             homes.check(partition_by.as_ref())?;
         }
         let residence = residence.map(|homes| homes.to_string());
-        Ok(CreateTable { name, exists, columns, constraints, partition_by, cluster_by, residence, query })
+        if on_commit.is_some() && !is_temporary {
+            return Err(
+                Error::new(ErrorKind::Invalid, "ON COMMIT is for temporary tables").with_hint("CREATE TEMPORARY TABLE")
+            );
+        }
+        let temporary = is_temporary.then(|| on_commit.unwrap_or(OnCommit::PreserveRows));
+        Ok(CreateTable { name, temporary, exists, columns, constraints, partition_by, cluster_by, residence, query })
     });
     Ok(named)
 }
@@ -218,11 +260,24 @@ impl CreateTable {
         self.query.as_mut().map_or(Ok(()), |query| planner::settle(query.as_mut()))
     }
 
+    /// Whether it is its session's alone.
+    pub fn is_temporary(&self) -> bool {
+        self.temporary.is_some()
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
-        context.database.check_writable()?;
         if self.already_exists(context)? {
             return Ok(done("CREATE TABLE", None));
         }
+        let of_temporary = match self.temporary {
+            Some(on_commit) => {
+                let temporary = context.session.temporary_or_new()?;
+                Some(context.of_temporary(temporary, on_commit != OnCommit::PreserveRows))
+            }
+            None => None,
+        };
+        let context = of_temporary.as_ref().unwrap_or(context);
+        context.database.check_writable()?;
         let plan = match &self.query {
             Some(query) => {
                 let statement = DataFusionStatement::Statement(Box::new(Sql::Query(query.clone())));
@@ -261,6 +316,15 @@ impl CreateTable {
         let catalog = &context.snapshot.catalog;
         if catalog.views.contains_key(&self.name) {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a view \"{}\"", self.name)));
+        }
+        let is_temporary = context.snapshot.is_temporary(&self.name);
+        if catalog.tables.contains_key(&self.name) && is_temporary != self.is_temporary() {
+            let (there, hint) = match is_temporary {
+                true => ("a temporary table", "give the new table another name, or DROP the temporary one"),
+                false => ("a table", "a temporary table hides nothing: give it another name"),
+            };
+            let message = format!("there is {there} \"{}\"", self.name);
+            return Err(Error::new(ErrorKind::AlreadyExists, message).with_hint(hint));
         }
         match (catalog.tables.contains_key(&self.name), self.exists) {
             (true, IfExists::Fail) => Err(already_there(&self.name)),
@@ -395,7 +459,13 @@ impl CreateTable {
             catalog.tables.insert(name.clone(), entry.clone());
             Ok((Committed::New, vec![Change::PutTable { name: name.clone() }]))
         };
-        context.change(Some(target), change).await
+        let committed = context.change(Some(target), change).await?;
+        if let (Committed::New, Some(on_commit), Some(temporary)) =
+            (&committed, self.temporary, context.session.temporary())
+        {
+            temporary.made(id, on_commit);
+        }
+        Ok(committed)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `DROP TABLE | VIEW | MODEL | FUNCTION [IF EXISTS] name, ...`: all of them or none.
+//! `DROP TABLE | VIEW | MODEL | FUNCTION [IF EXISTS] name, ...`: all of them or none; temporary tables after the others.
 
 use datafusion::sql::sqlparser::ast::{DropFunction, ObjectName, ObjectType};
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -75,8 +75,40 @@ impl Drop {
         matches!(self.kind, Kind::Table | Kind::View)
     }
 
+    /// Whether it is about tables.
+    pub fn is_of_tables(&self) -> bool {
+        self.kind == Kind::Table
+    }
+
+    /// Their names.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
-        context.database.check_writable()?;
+        let Self { kind, if_exists, names } = self;
+        let tag = match kind {
+            Kind::Table => "DROP TABLE",
+            Kind::View => "DROP VIEW",
+            Kind::Model => "DROP MODEL",
+            Kind::Function => "DROP FUNCTION",
+        };
+        let (temporary, names) = match kind {
+            Kind::Table => context.apart(names),
+            _ => (Vec::new(), names),
+        };
+        let of_temporary = context.of_tables(&temporary)?;
+        if !names.is_empty() {
+            context.database.check_writable()?;
+            Self { kind, if_exists, names }.carry_out(context).await?;
+        }
+        if let Some(context) = of_temporary {
+            Self { kind, if_exists, names: temporary }.carry_out(&context).await?;
+        }
+        Ok(done(tag, None))
+    }
+
+    async fn carry_out(self, context: &Context<'_>) -> Result<()> {
         let Self { kind, if_exists, names } = self;
         let change = move |catalog: &mut Catalog| {
             let mut changes = Vec::new();
@@ -116,13 +148,6 @@ impl Drop {
             }
             Ok(((), changes))
         };
-        context.change(None, change).await?;
-        let tag = match kind {
-            Kind::Table => "DROP TABLE",
-            Kind::View => "DROP VIEW",
-            Kind::Model => "DROP MODEL",
-            Kind::Function => "DROP FUNCTION",
-        };
-        Ok(done(tag, None))
+        context.change(None, change).await
     }
 }

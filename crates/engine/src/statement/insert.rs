@@ -26,7 +26,10 @@ use crate::{Error, ErrorKind, Result};
 /// Adds the rows of an INSERT's query; `None` if there is more to it.
 pub(super) async fn run(insert: &Insert, context: &Context<'_>) -> Result<Option<Done>> {
     let Some((name, source)) = source::parts(insert) else { return Ok(None) };
-    let table = own_table(&table_name(name)?, context)?;
+    let name = table_name(name)?;
+    let of_table = context.of_table(&name)?;
+    let context = of_table.as_ref().unwrap_or(context);
+    let table = own_table(&name, context)?;
     let plan = plan(&insert.columns, source, &table, context).await?;
     let rows = append(plan, &table, context).await?;
     Ok(Some(done("INSERT", Some(rows))))
@@ -72,6 +75,11 @@ pub(super) fn convert(mut insert: Insert) -> Result<std::result::Result<InsertRe
 }
 
 impl InsertReturning {
+    /// The table's name.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
     pub fn settle(&mut self) -> Result<()> {
         planner::settle(&mut self.insert)?;
         self.returning.settle()
@@ -89,6 +97,8 @@ impl InsertReturning {
     }
 
     pub async fn run(self, context: &Context<'_>) -> Result<Output> {
+        let of_table = context.of_table(&self.table)?;
+        let context = of_table.as_ref().unwrap_or(context);
         let table = own_table(&self.table, context)?;
         let Self { insert, returning, .. } = self;
         let kept = KeptRows::new(&context.state()?.task_ctx());
@@ -161,6 +171,8 @@ pub(super) struct LoadedRows {
 /// Puts rows that are written in the statement into a table; `None` if they are too many to be kept as they are, or would have
 /// to be sorted.
 pub(super) async fn put(table: &Table, rows: EncodedRows, context: &Context<'_>) -> Result<Option<Done>> {
+    let of_table = context.of_table(&table.name)?;
+    let context = of_table.as_ref().unwrap_or(context);
     let Some(loaded) = few(table, rows, context)? else { return Ok(None) };
     let count = commit(loaded, table, context).await?;
     Ok(Some(done("INSERT", Some(count))))

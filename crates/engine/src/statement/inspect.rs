@@ -63,10 +63,13 @@ impl Show {
 fn create(name: &ObjectName, context: &Context<'_>) -> Result<RecordBatch> {
     let name = table_name(name)?;
     let catalog = &context.snapshot.catalog;
-    let Some(definition) = definition(catalog, &name) else {
+    let Some(mut definition) = definition(catalog, &name) else {
         let known = catalog.tables.keys().chain(catalog.views.keys()).map(String::as_str);
         return Err(crate::Error::unknown_table(&name, known));
     };
+    if context.snapshot.is_temporary(&name) {
+        definition.sql = definition.sql.replacen("CREATE TABLE", "CREATE TEMPORARY TABLE", 1);
+    }
     Ok(RecordBatch::try_from_iter([
         ("name", Arc::new(StringArray::from_iter_values([&definition.name])) as _),
         ("sql", Arc::new(StringArray::from_iter_values([&definition.sql])) as _),

@@ -57,6 +57,7 @@ use crate::resolve::{Names, TargetRows};
 use crate::rights::Rights;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
+use crate::temporary::Temporary;
 use crate::transaction::{Transaction, refuse_failed};
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -93,6 +94,9 @@ pub(crate) struct Context<'a> {
     pub query: Arc<Query>,
     /// The session's, if it is in one.
     pub transaction: &'a Mutex<Option<Transaction>>,
+    /// The session's own tables, if it is these that are changed: the database is theirs, and the transaction is their part of
+    /// the session's.
+    temporary: Option<&'a Temporary>,
 }
 
 impl<'a> Context<'a> {
@@ -105,7 +109,52 @@ impl<'a> Context<'a> {
         query: Arc<Query>,
     ) -> Self {
         let database = session.database();
-        Self { session, database, snapshot, state: OnceLock::new(), settings, query, transaction }
+        Self { session, database, snapshot, state: OnceLock::new(), settings, query, transaction, temporary: None }
+    }
+
+    /// What a table is changed with, if that is another than this: for a temporary one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the name is something of the database's as well.
+    fn of_table(&self, name: &str) -> Result<Option<Self>> {
+        if !self.snapshot.is_temporary(name) {
+            return Ok(None);
+        }
+        self.snapshot.only_once(name)?;
+        Ok(self.session.temporary().map(|temporary| self.of_temporary(temporary, false)))
+    }
+
+    /// The same of several tables, all or none of which are temporary.
+    fn of_tables(&self, names: &[String]) -> Result<Option<Self>> {
+        names.iter().try_fold(None, |found, name| Ok(self.of_table(name)?.or(found)))
+    }
+
+    /// The names of temporary tables among these, and the others.
+    fn apart(&self, names: Vec<String>) -> (Vec<String>, Vec<String>) {
+        names.into_iter().partition(|name| self.snapshot.is_temporary(name))
+    }
+
+    /// What temporary tables are changed with; `has_work` says whether there is something to be done when that is committed.
+    fn of_temporary(&self, temporary: &'a Temporary, has_work: bool) -> Self {
+        let transaction = self.session.transaction_slot();
+        if transaction.is_some() || has_work || temporary.has_work_at_commits() {
+            temporary.begin(transaction.as_ref());
+        }
+        let (database, transaction) = (temporary.database(), temporary.transaction());
+        Self { database, transaction, temporary: Some(temporary), ..self.another() }
+    }
+
+    fn another(&self) -> Self {
+        Self {
+            session: self.session,
+            database: self.database,
+            snapshot: Arc::clone(&self.snapshot),
+            state: self.state.clone(),
+            settings: self.settings,
+            query: Arc::clone(&self.query),
+            transaction: self.transaction,
+            temporary: self.temporary,
+        }
     }
 
     /// What DataFusion plans and runs with: it resolves names in the snapshot, and counts into the query's ledger. Made when it
@@ -141,15 +190,7 @@ impl<'a> Context<'a> {
 
     /// The same with another state, and what that sees.
     fn with_state(&self, snapshot: &Arc<Snapshot>, state: SessionState) -> Self {
-        Self {
-            session: self.session,
-            database: self.database,
-            snapshot: Arc::clone(snapshot),
-            state: OnceLock::from(Arc::new(state)),
-            settings: self.settings,
-            query: Arc::clone(&self.query),
-            transaction: self.transaction,
-        }
+        Self { snapshot: Arc::clone(snapshot), state: OnceLock::from(Arc::new(state)), ..self.another() }
     }
 
     /// Without the session's relations: what is kept means the same to all sessions.
@@ -257,7 +298,9 @@ pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context:
         let template = prepared.template(values);
         if let Some((table, rows)) = template.and_then(|template| template.rows(values, &context.snapshot)) {
             refuse_if_failed(context)?;
-            context.settings().rights().need(Rights::Write, "to change rows")?;
+            if !context.snapshot.is_temporary(&table.name) {
+                context.settings().rights().need(Rights::Write, "to change rows")?;
+            }
             if let Some(done) = insert::put(&table, rows, context).await? {
                 return Ok(Output::Done(done));
             }
@@ -275,6 +318,7 @@ pub(crate) fn prepare(text: &str) -> Result<Prepared> {
 /// Does a statement's work: if it fails in a transaction, that has failed.
 async fn in_transaction(work: Work<'_, Output>, context: &Context<'_>) -> Result<Output> {
     let was_in_one = context.transaction().is_some();
+    let _ends = EndsTemporary(context);
     let outcome = work.await;
     if let (true, Some(transaction)) = (was_in_one, context.transaction().as_mut()) {
         match &outcome {
@@ -282,7 +326,26 @@ async fn in_transaction(work: Work<'_, Output>, context: &Context<'_>) -> Result
             Err(_) => transaction.failed(),
         }
     }
+    // A statement by itself, whose commit does more than it says.
+    if let Some(temporary) = context.session.temporary()
+        && context.transaction().is_none()
+        && let Some(transaction) = temporary.end()
+        && outcome.is_ok()
+    {
+        context.query.settle()?;
+        temporary.commit(transaction, context.query.shared_ledger()).await?;
+    }
     outcome
+}
+
+/// Whatever becomes of a statement that is no part of a transaction, nothing is left of one in the temporary tables.
+struct EndsTemporary<'a, 'c>(&'a Context<'c>);
+
+impl Drop for EndsTemporary<'_, '_> {
+    fn drop(&mut self) {
+        let is_by_itself = self.0.transaction().is_none();
+        drop(self.0.session.temporary().filter(|_| is_by_itself).and_then(Temporary::end));
+    }
 }
 
 /// `text` is the statement's, if it says all.
@@ -301,7 +364,9 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
             refuse_in_transactions(&statement)?;
         }
     }
-    check_rights(&statement, context.settings().rights())?;
+    if !statement.changes_only_temporary(&context.snapshot) {
+        check_rights(&statement, context.settings().rights())?;
+    }
     // In memory of their own: what they keep while they wait is large, and whoever waits for one of them has room for any, and
     // is moved with it.
     match statement {
@@ -413,6 +478,23 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>) -> Result<Statement> {
 }
 
 impl Statement {
+    /// Whether it changes nothing but its session's own tables, which whoever may read may have.
+    fn changes_only_temporary(&self, snapshot: &Snapshot) -> bool {
+        let is_temporary = |name: &str| snapshot.is_temporary(name);
+        match self {
+            Self::CreateTable(create) => create.is_temporary(),
+            Self::Drop(drop) => drop.is_of_tables() && drop.names().iter().all(|name| is_temporary(name)),
+            Self::Modify(modify) => is_temporary(modify.table()),
+            Self::InsertReturning(insert) => is_temporary(insert.table()),
+            Self::Truncate(truncate) => truncate.tables().iter().all(|name| is_temporary(name)),
+            Self::Other(statement) => {
+                let name = values::insert_of(statement).and_then(source::parts).map(|(name, _)| table_name(name));
+                name.is_some_and(|name| name.is_ok_and(|name| is_temporary(&name)))
+            }
+            _ => false,
+        }
+    }
+
     /// See [`planner::settle`].
     fn settle(&mut self) -> Result<()> {
         match self {
@@ -517,6 +599,7 @@ fn convert(sql: Sql) -> Result<Statement> {
             None => Statement::Other(Box::new(DataFusionStatement::Statement(Box::new(Sql::Set(set))))),
         },
         Sql::Discard { object_type: DiscardObject::ALL } => Statement::Prepared(prepare::Control::Discard),
+        Sql::Discard { object_type: DiscardObject::TEMP } => Statement::Prepared(prepare::Control::DiscardTemporary),
         Sql::ShowVariable { variable } => Statement::Show(inspect::show_variable(&variable)),
         Sql::ShowTables { .. } => Statement::Show(inspect::Show::Tables),
         Sql::ShowCreate { obj_type: ShowCreateObject::Table | ShowCreateObject::View, obj_name } => {
@@ -534,7 +617,7 @@ fn convert(sql: Sql) -> Result<Statement> {
         Sql::Merge { .. } => {
             return Err(unsupported("MERGE").with_hint("an UPDATE and an INSERT within BEGIN and COMMIT do the same"));
         }
-        Sql::CreateTable(_) => return Err(unsupported("CREATE TEMPORARY or EXTERNAL TABLE")),
+        Sql::CreateTable(_) => return Err(unsupported("this form of CREATE TABLE")),
         Sql::CreateIndex(_) => {
             return Err(
                 unsupported("CREATE INDEX").with_hint("CLUSTER BY sorts a table, so that its blocks can be skipped")

@@ -185,6 +185,11 @@ impl Modify {
         }
     }
 
+    /// The table's name.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
     /// The columns that come back.
     pub async fn columns(self, context: &Context<'_>) -> Result<SchemaRef> {
         let table = insert::own_table(&self.table, context)?;
@@ -195,6 +200,8 @@ impl Modify {
     }
 
     pub async fn run(mut self, context: &Context<'_>) -> Result<Output> {
+        let of_table = context.of_table(&self.table)?;
+        let context = of_table.as_ref().unwrap_or(context);
         // Before it waits for anybody.
         insert::own_table(&self.table, context)?;
         let write = context.write_what_it_sees().await?;
@@ -354,19 +361,35 @@ pub(super) fn truncate(truncate: Truncate) -> Result<TruncateTables> {
 }
 
 impl TruncateTables {
+    /// Their names.
+    pub fn tables(&self) -> &[String] {
+        &self.tables
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
-        for name in &self.tables {
+        let (temporary, permanent) = context.apart(self.tables);
+        let of_temporary = context.of_tables(&temporary)?;
+        for name in &permanent {
             insert::own_table(name, context)?;
         }
+        if !permanent.is_empty() {
+            Self::empty(permanent, context).await?;
+        }
+        if let Some(context) = of_temporary {
+            Self::empty(temporary, &context).await?;
+        }
+        Ok(done("TRUNCATE TABLE", None))
+    }
+
+    async fn empty(names: Vec<String>, context: &Context<'_>) -> Result<()> {
         let write = context.write_what_it_sees().await?;
         let mut edits = Vec::new();
-        for name in self.tables {
+        for name in names {
             let table = insert::writable_table(&name, context.database, &write.seen)?;
             let mut edit = TableEdit::default();
             edit.remove_all(&table)?;
             edits.push((name, edit));
         }
-        write.edits(edits, None, context).await?;
-        Ok(done("TRUNCATE TABLE", None))
+        write.edits(edits, None, context).await
     }
 }

@@ -21,6 +21,8 @@ pub(super) enum Control {
     Deallocate(Option<String>),
     /// Everything that the session has made or changed.
     Discard,
+    /// Its temporary tables.
+    DiscardTemporary,
 }
 
 /// `EXECUTE` and `DEALLOCATE`, as the parser has them.
@@ -121,10 +123,18 @@ impl Control {
                 if context.transaction().is_some() {
                     return Err(Error::new(ErrorKind::Invalid, "DISCARD ALL cannot be part of a transaction"));
                 }
+                discard_temporary(context)?;
                 all.clear();
                 context.session.parameters().reset_all();
                 Arc::make_mut(&mut context.settings.lock().unwrap_or_else(PoisonError::into_inner)).reset_all();
                 Ok(Outcome::Done(done("DISCARD ALL", None)))
+            }
+            Self::DiscardTemporary => {
+                if context.transaction().is_some() {
+                    return Err(Error::new(ErrorKind::Invalid, "DISCARD TEMP cannot be part of a transaction"));
+                }
+                discard_temporary(context)?;
+                Ok(Outcome::Done(done("DISCARD TEMP", None)))
             }
             Self::Deallocate(None) => {
                 all.clear();
@@ -135,6 +145,13 @@ impl Control {
                 None => Err(unknown(&name)),
             },
         }
+    }
+}
+
+fn discard_temporary(context: &Context<'_>) -> Result<()> {
+    match context.session.temporary() {
+        Some(temporary) => temporary.discard(&context.settings(), context.query.shared_ledger()),
+        None => Ok(()),
     }
 }
 

@@ -158,6 +158,8 @@ impl Residence {
         let Some(table) = context.snapshot.table(&self.table) else {
             return Err(no_table(&self.table, context));
         };
+        let of_table = context.of_table(&self.table)?;
+        let context = of_table.as_ref().unwrap_or(context);
         match self.what {
             What::Set(device) => set(table, device, context).await,
             What::Load { columns, device } => {

@@ -5,12 +5,15 @@
 //! ```
 //! What they mean is in [`crate::transaction`].
 
+use std::sync::PoisonError;
+
 use datafusion::sql::sqlparser::ast::{
     Statement as Sql, TransactionAccessMode, TransactionIsolationLevel, TransactionMode, TransactionModifier,
 };
 
 use super::{Context, checkpoint, done, normal, residence};
 use crate::query::Done;
+use crate::temporary::Temporary;
 use crate::transaction::{Ended, Transaction, refuse_failed};
 use crate::{Error, ErrorKind, Result};
 
@@ -71,27 +74,39 @@ impl Control {
             Self::Commit => commit(context).await,
             Self::Rollback => {
                 let was_there = context.transaction().take().is_some();
+                drop(context.session.temporary().and_then(Temporary::end));
                 if !was_there {
                     context.query.notice("there is no transaction to roll back".into());
                 }
                 Ok(done("ROLLBACK", None))
             }
             Self::Savepoint(name) => {
-                let mut slot = context.transaction();
-                in_one_that_goes_on(slot.as_mut(), "SAVEPOINT")?.savepoint(name);
+                in_one_that_goes_on(context.transaction().as_mut(), "SAVEPOINT")?.savepoint(name.clone());
+                of_temporary(context, |transaction| {
+                    transaction.savepoint(name);
+                    Ok(())
+                })?;
                 Ok(done("SAVEPOINT", None))
             }
             Self::Release(name) => {
-                let mut slot = context.transaction();
-                in_one_that_goes_on(slot.as_mut(), "RELEASE")?.release(&name)?;
+                in_one_that_goes_on(context.transaction().as_mut(), "RELEASE")?.release(&name)?;
+                of_temporary(context, |transaction| transaction.release(&name))?;
                 Ok(done("RELEASE", None))
             }
             Self::RollbackTo(name) => {
                 in_one(context.transaction().as_mut(), "ROLLBACK TO")?.roll_back_to(&name)?;
+                of_temporary(context, |transaction| transaction.roll_back_to(&name))?;
                 Ok(done("ROLLBACK", None))
             }
         }
     }
+}
+
+/// Does the same to the temporary tables' part of the transaction, if there is one.
+fn of_temporary(context: &Context<'_>, change: impl FnOnce(&mut Transaction) -> Result<()>) -> Result<()> {
+    let Some(temporary) = context.session.temporary() else { return Ok(()) };
+    let mut slot = temporary.transaction().lock().unwrap_or_else(PoisonError::into_inner);
+    slot.as_mut().map_or(Ok(()), change)
 }
 
 fn in_one<'a>(transaction: Option<&'a mut Transaction>, what: &str) -> Result<&'a mut Transaction> {
@@ -126,6 +141,7 @@ async fn commit(context: &Context<'_>) -> Result<Done> {
         context.query.notice("there is no transaction to commit: every statement by itself is one".into());
         return Ok(done("COMMIT", None));
     };
+    let temporary = context.session.temporary().and_then(|temporary| Some((temporary, temporary.end()?)));
     if transaction.is_failed() {
         context.query.notice("a statement of the transaction had failed, so it was rolled back".into());
         return Ok(done("ROLLBACK", None));
@@ -136,6 +152,9 @@ async fn commit(context: &Context<'_>) -> Result<Done> {
             residence::follow(name, context).await?;
         }
         checkpoint::if_due(&tables, context).await;
+    }
+    if let Some((temporary, transaction)) = temporary {
+        temporary.commit(transaction, context.query.shared_ledger()).await?;
     }
     Ok(done("COMMIT", None))
 }

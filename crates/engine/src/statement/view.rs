@@ -40,7 +40,18 @@ impl CreateView {
         context.database.check_writable()?;
         let text = self.query.to_string();
         let statement = DataFusionStatement::Statement(Box::new(Sql::Query(self.query)));
-        context.of_database()?.plan(statement).await?;
+        if context.snapshot.is_temporary(&self.name) {
+            let message = format!("there is a temporary table \"{}\"", self.name);
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+        if let Err(error) = context.of_database()?.plan(statement.clone()).await {
+            // All right in this session, and in no other.
+            let is_of_session = context.session.temporary().is_some() && context.plan(statement).await.is_ok();
+            return Err(match is_of_session {
+                true => error.with_hint("views are for all sessions, and cannot stand on temporary tables of one"),
+                false => error,
+            });
+        }
         let Self { name, or_replace, if_not_exists, .. } = self;
         let change = move |catalog: &mut Catalog| {
             if catalog.tables.contains_key(&name) {

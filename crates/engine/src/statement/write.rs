@@ -42,7 +42,16 @@ impl Context<'_> {
             (None, Some(transaction)) => Arc::clone(transaction.view()),
             (None, None) => return Err(no_transaction()),
         };
-        Ok(Write { writing, seen })
+        Ok(Write { writing, seen: self.with_the_others(seen) })
+    }
+
+    /// What a statement sees that looks at the tables that it changes as they are in `changed`.
+    fn with_the_others(&self, changed: Arc<Snapshot>) -> Arc<Snapshot> {
+        match (self.temporary, self.session.temporary()) {
+            (Some(temporary), _) => temporary.over(&self.snapshot.permanent(), &changed),
+            (None, Some(temporary)) => temporary.over(&changed, &temporary.snapshot()),
+            (None, None) => changed,
+        }
     }
 
     /// Changes the catalog: in the transaction, or durably. `change` may be tried several times, on catalogs of different moments;

@@ -44,6 +44,8 @@ struct Shape {
 
 impl CopyFrom {
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
+        let of_table = context.of_table(&self.table)?;
+        let context = of_table.as_ref().unwrap_or(context);
         let table = insert::own_table(&self.table, context)?;
         let wanted = self.wanted_columns(&table)?;
         if self.options.compression.is_some() {
