@@ -576,8 +576,7 @@ impl Database {
 
     /// Lets go of segments that are no longer mentioned: their files with the last reader, device memory now.
     fn drop_segments(&self, before: &Snapshot, after: &Snapshot) {
-        let kept: std::collections::HashSet<&str> =
-            after.tables.iter().flat_map(|t| &t.segments).map(|s| s.entry.file.as_str()).collect();
+        let kept = after.segment_names();
         let mut gone = Vec::new();
         for segment in before.tables.iter().flat_map(|table| &table.segments) {
             if !kept.contains(segment.entry.file.as_str()) {

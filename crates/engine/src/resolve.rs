@@ -11,10 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::catalog::information_schema::{INFORMATION_SCHEMA, InformationSchemaProvider};
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::datasource::{MemTable, ViewTable};
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::TableType;
 
 use crate::catalog::CatalogStore;
 use crate::database::Database;
@@ -64,6 +66,8 @@ pub(crate) struct Names {
     state: SessionState,
     depth: usize,
     target: Option<TargetRows>,
+    /// They are listed: what cannot be opened is left out.
+    is_list: bool,
 }
 
 impl std::fmt::Debug for Names {
@@ -93,6 +97,7 @@ impl Names {
             state: state.clone(),
             depth: 0,
             target: None,
+            is_list: false,
         };
         state.register_catalog_list(Arc::new(List(Arc::new(names))));
         state
@@ -239,6 +244,12 @@ impl CatalogProvider for Catalog {
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         Some(match name {
             SCHEMA => Arc::new(Schema(Arc::clone(&self.0))),
+            INFORMATION_SCHEMA => {
+                let names = Names { is_list: true, ..Names::clone(&self.0) };
+                let list = Arc::new(List(Arc::new(names)));
+                let functions = self.0.state.table_functions().clone();
+                Arc::new(InformationSchemaProvider::new(list).with_table_functions(functions))
+            }
             postgres::SCHEMA => Arc::new(OfPostgres(Arc::clone(&self.0))),
             other => Arc::new(Elsewhere(other.to_string())),
         })
@@ -257,7 +268,21 @@ impl SchemaProvider for Schema {
         if self.0.state.table_functions().contains_key(name) && !self.table_exist(name) {
             return Ok(None);
         }
-        self.0.find(name).await.map(Some).map_err(DataFusionError::from)
+        match self.0.find(name).await {
+            // A view over what is gone.
+            Err(_) if self.0.is_list => Ok(None),
+            found => found.map(Some).map_err(DataFusionError::from),
+        }
+    }
+
+    /// Without planning views, some of which may not work any more.
+    async fn table_type(&self, name: &str) -> DataFusionResult<Option<TableType>> {
+        let snapshot = &self.0.snapshot;
+        Ok(match (snapshot.is_temporary(name), snapshot.catalog.views.contains_key(name)) {
+            (true, _) => Some(TableType::Temporary),
+            (false, true) => Some(TableType::View),
+            (false, false) => self.table_exist(name).then_some(TableType::Base),
+        })
     }
 
     fn table_exist(&self, name: &str) -> bool {

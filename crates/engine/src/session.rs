@@ -268,6 +268,17 @@ impl Session {
         self.id
     }
 
+    /// Whether it may add rows to a table: to one of its own whoever may read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`].
+    pub fn may_add_to(&self, table: &str) -> Result<()> {
+        match self.snapshot().is_temporary(table) {
+            true => Ok(()),
+            false => self.rights().need(Rights::Write, "to change rows"),
+        }
+    }
+
     /// What it may do.
     pub fn rights(&self) -> Rights {
         self.current_settings().rights()
@@ -571,7 +582,6 @@ impl Base {
     fn new(settings: &Settings, runtimes: &Runtimes) -> Result<Self> {
         let config = SessionConfig::new()
             .with_target_partitions(settings.threads())
-            .with_information_schema(true)
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(resolve::CATALOG, resolve::SCHEMA);
         let builder = SessionStateBuilder::new().with_runtime_env(runtimes.of(settings)?);
@@ -608,9 +618,11 @@ fn runtime(settings: &Settings) -> Result<Arc<RuntimeEnv>> {
     let limit = usize::try_from(settings.memory_limit_bytes()).unwrap_or(usize::MAX);
     let consumers = std::num::NonZeroUsize::new(CONSUMERS_IN_ERRORS).unwrap_or(std::num::NonZeroUsize::MIN);
     let pool = TrackConsumersPool::new(FairSpillPool::new(limit), consumers);
-    RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(pool))
-        .with_temp_file_path(settings.temp_directory())
-        .build_arc()
-        .map_err(Error::from)
+    let place = settings.temp_directory();
+    let unusable = |e| {
+        let message = format!("the setting temp_directory, {}, cannot be used: {}", place.display(), Error::from(e));
+        Error::new(ErrorKind::Io, message).with_hint("SET temp_directory = 'PATH' of a directory that can be written to")
+    };
+    let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool));
+    builder.with_temp_file_path(&place).build_arc().map_err(unusable)
 }

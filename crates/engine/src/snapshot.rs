@@ -3,7 +3,7 @@
 //! A [`Snapshot`] never changes. The next one shares all that is the same, and is made of the last one by edits of tables, or of
 //! another catalog. A session that has temporary tables sees them in one with those of the database ([`Snapshot::with`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -230,6 +230,24 @@ impl Snapshot {
         self.tables.iter()
     }
 
+    /// The names of all files of segments.
+    pub(crate) fn segment_names(&self) -> HashSet<&str> {
+        self.tables.iter().flat_map(|table| &table.segments).map(|segment| segment.entry.file.as_str()).collect()
+    }
+
+    /// Segments that another snapshot has no more.
+    pub(crate) fn segments_not_in(&self, next: &Snapshot) -> Vec<Arc<SegmentFile>> {
+        let is_same = |table: &&Arc<Table>| next.table(&table.name).is_some_and(|now| Arc::ptr_eq(now, table));
+        let mut gone = Vec::new();
+        for table in self.tables.iter().filter(|table| !is_same(table) && !table.segments.is_empty()) {
+            let now = next.table(&table.name).map_or(&[][..], |now| &now.segments);
+            let kept: HashSet<&str> = now.iter().map(|segment| segment.entry.file.as_str()).collect();
+            let all = table.segments.iter().map(|segment| &segment.file);
+            gone.extend(all.filter(|file| !kept.contains(file.entry.file.as_str())).cloned());
+        }
+        gone
+    }
+
     /// A snapshot of `catalog` that shares the segments it has in common with `before`.
     fn build(catalog: Catalog, before: Option<&Snapshot>, volume: &Arc<dyn Volume>) -> Result<Self> {
         let open: BTreeMap<&str, &TableSegment> = before
@@ -301,7 +319,7 @@ impl Snapshot {
             "\"{name}\" is a temporary table of this session, and another session has made a {what} of this name"
         );
         Err(Error::new(ErrorKind::Invalid, message)
-            .with_hint("a temporary table hides nothing: make it once more, under another name"))
+            .with_hint(format!("DROP TABLE {name} drops the temporary one")))
     }
 
     /// The same with another catalog.

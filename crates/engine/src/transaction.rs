@@ -11,6 +11,7 @@
 //!   else is refused, and COMMIT rolls back. Half of what somebody meant to do is never committed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use onehop_io::Ledger;
 
@@ -19,7 +20,7 @@ use crate::catalog::stands_on_nothing;
 use crate::database::Database;
 use crate::edit::TableEdit;
 use crate::load::Target;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{SegmentFile, Snapshot};
 use crate::step::{CatalogChange, Step, refuse_same_names};
 use crate::writer::Writing;
 use crate::{Error, ErrorKind, Result};
@@ -38,6 +39,8 @@ pub(crate) struct Transaction {
     savepoints: Vec<(String, Work)>,
     /// Segments that it wrote: their files go when these are dropped, unless they are kept.
     files: Vec<Target>,
+    /// Segments that it saw once, and does not see any more.
+    gone: Vec<Arc<SegmentFile>>,
     is_failed: bool,
 }
 
@@ -63,8 +66,8 @@ impl Transaction {
     pub fn new(begun: Arc<Snapshot>, writing: Option<Writing>) -> Self {
         let stands_on_head = writing.is_some();
         let work = Work { view: Arc::clone(&begun), steps: Vec::new() };
-        let (savepoints, files) = (Vec::new(), Vec::new());
-        Self { begun, is_untouched: true, stands_on_head, writing, work, savepoints, files, is_failed: false }
+        let (savepoints, files, gone) = (Vec::new(), Vec::new(), Vec::new());
+        Self { begun, is_untouched: true, stands_on_head, writing, work, savepoints, files, gone, is_failed: false }
     }
 
     /// What its next statement sees.
@@ -159,6 +162,7 @@ impl Transaction {
     }
 
     fn did(&mut self, view: Snapshot, step: Step, files: Option<Target>) {
+        self.gone.extend(self.work.view.segments_not_in(&view));
         self.work.view = Arc::new(view);
         self.work.steps.push(step);
         self.files.extend(files);
@@ -187,7 +191,9 @@ impl Transaction {
     pub fn roll_back_to(&mut self, name: &str) -> Result<()> {
         let place = self.place_of(name)?;
         self.savepoints.truncate(place + 1);
-        self.work = self.savepoints[place].1.clone();
+        let work = self.savepoints[place].1.clone();
+        self.gone.extend(self.work.view.segments_not_in(&work.view));
+        self.work = work;
         self.is_failed = false;
         Ok(())
     }
@@ -201,15 +207,21 @@ impl Transaction {
 
     /// Makes its changes durable.
     pub async fn commit(self, database: &Database, ledger: &Arc<Ledger>) -> Result<Ended> {
-        let Self { begun, writing, work, files, stands_on_head, .. } = self;
+        let Self { begun, writing, work, files, gone, stands_on_head, .. } = self;
         let (Some(writing), false) = (writing, work.steps.is_empty()) else { return Ok(Ended::Unchanged) };
         if stands_on_head && database.head(&writing)?.is_of_later_epoch(&begun) {
             return Err(stands_on_nothing());
         }
         let commit = database.carry_out(writing, &work.steps, &begun)?;
-        // Those that were undone to a savepoint are orphans, which the next open collects.
         files.iter().for_each(Target::keep_files);
         commit.wait(ledger).await?;
+        // What it made and removed again nobody will ever mention.
+        let before_and_after = [&begun, &work.view].map(|snapshot| snapshot.segment_names());
+        for segment in gone {
+            if !before_and_after.iter().any(|names| names.contains(segment.entry.file.as_str())) {
+                segment.is_dropped.store(true, SeqCst);
+            }
+        }
         let tables = work.view.tables();
         let is_other = |name: &str, table| begun.table(name).is_none_or(|before| !Arc::ptr_eq(before, table));
         let changed = tables.filter(|table| is_other(&table.name, *table)).map(|table| table.name.clone());

@@ -53,11 +53,27 @@ async fn they_are_seen_by_their_session_alone() {
     assert_eq!(run(&b, "SELECT * FROM t").await, ["42"]);
     run(&a, "CREATE TABLE t (k BIGINT)").await;
     // Each of the two would be meant.
-    for statement in ["SELECT * FROM t", "INSERT INTO t VALUES (1)", "DELETE FROM t", "DROP TABLE t", "TRUNCATE t"] {
+    for statement in [
+        "SELECT * FROM t",
+        "INSERT INTO t VALUES (1)",
+        "DELETE FROM t",
+        "TRUNCATE t",
+        "CREATE OR REPLACE TEMP TABLE t (x BIGINT)",
+        "CREATE TEMP TABLE IF NOT EXISTS t (x BIGINT)",
+        "CREATE OR REPLACE TABLE t (x BIGINT)",
+    ] {
         let error = fails(&b, statement).await;
         assert!(error.to_string().contains("temporary") && error.kind() == ErrorKind::Invalid, "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("DROP TABLE t")), "{error}");
     }
-    run(&b, "DISCARD TEMP").await;
+    // Lists do not stumble over it.
+    run(&b, "CREATE TEMP TABLE u (x BIGINT) ON COMMIT DELETE ROWS").await;
+    let listed = "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1";
+    assert_eq!(run(&b, listed).await, ["t|LOCAL TEMPORARY", "u|LOCAL TEMPORARY"]);
+    assert_eq!(run(&b, "SELECT table_name FROM information_schema.columns WHERE column_name = 'x'").await, ["u"]);
+    let made = run(&b, "SHOW CREATE TABLE u").await;
+    assert!(made[0].ends_with("ON COMMIT DELETE ROWS"), "{made:?}");
+    run(&b, "DROP TABLE t").await;
     assert_eq!(run(&b, "SELECT count(*) FROM t").await, ["0"]);
 }
 
@@ -162,10 +178,32 @@ async fn a_transaction_is_about_both() {
     run(&a, "ROLLBACK").await;
     all(&a, &["BEGIN", "DROP TABLE t", "ROLLBACK"]).await;
     assert_eq!(run(&a, both).await, ["5|11"]);
-    all(&a, &["BEGIN", "INSERT INTO t VALUES (1)"]).await;
-    assert_eq!(fails(&a, "DISCARD TEMP").await.kind(), ErrorKind::Invalid);
+    all(&a, &["BEGIN", "INSERT INTO t VALUES (1)", "DISCARD TEMP"]).await;
+    assert_eq!(fails(&a, "SELECT * FROM t").await.kind(), ErrorKind::NotFound);
     run(&a, "ROLLBACK").await;
     assert_eq!(run(&a, both).await, ["5|11"]);
+    run(&a, "BEGIN").await;
+    assert_eq!(fails(&a, "DISCARD ALL").await.kind(), ErrorKind::Invalid);
+    all(&a, &["ROLLBACK", "DISCARD ALL"]).await;
+    assert_eq!(fails(&a, "SELECT * FROM t").await.kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_checkpoint_them_as_others() {
+    let session = memory().session().unwrap();
+    all(&session, &["SET storage.checkpoint_rows = 1000", "CREATE TABLE p (x BIGINT)", "CREATE TEMP TABLE t (x BIGINT)"])
+        .await;
+    all(&session, &["CREATE TEMP TABLE u (x BIGINT) ON COMMIT DELETE ROWS"]).await;
+    for _ in 0..5 {
+        for table in ["p", "t", "u"] {
+            let insert = format!("INSERT INTO {table} SELECT i FROM generate_series(1, 900) AS s(i)");
+            all(&session, &["BEGIN", &insert, "COMMIT", &insert]).await;
+        }
+        all(&session, &["BEGIN", "UPDATE t SET x = x + 1", "UPDATE p SET x = x + 1", "COMMIT"]).await;
+    }
+    let facts = "SELECT table_name, rows, fresh_rows < 1000, deleted_rows < 2000 FROM onehop_tables ORDER BY 1";
+    assert_eq!(run(&session, facts).await, ["p|9000|true|true", "t|9000|true|true", "u|0|true|true"]);
+    assert_eq!(run(&session, "SELECT (SELECT sum(x) FROM p) = (SELECT sum(x) FROM t)").await, ["true"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,14 +290,14 @@ async fn no_name_means_two_things() {
     for statement in ["DROP VIEW later", "CREATE OR REPLACE VIEW later AS SELECT 2 AS x"] {
         assert_eq!(fails(&reader, statement).await.kind(), ErrorKind::Denied, "{statement}");
     }
-    for statement in ["DROP TABLE later", "INSERT INTO later VALUES (1)", "SELECT * FROM later", "CHECKPOINT later"] {
+    for statement in ["INSERT INTO later VALUES (1)", "SELECT * FROM later", "CHECKPOINT later"] {
         assert!(
             matches!(fails(&reader, statement).await.kind(), ErrorKind::Invalid | ErrorKind::Denied),
             "{statement}"
         );
     }
     assert_eq!(run(&a, "SELECT * FROM later").await, ["1"]);
-    run(&reader, "DISCARD TEMP").await;
+    run(&reader, "DROP TABLE later").await;
     assert_eq!(run(&reader, "SELECT * FROM later").await, ["1"]);
 }
 
@@ -286,9 +324,11 @@ async fn who_may_read_may_have_them() {
         "INSERT INTO t SELECT * FROM p",
         "UPDATE t SET x = x * 2",
         "DELETE FROM t WHERE x = 10",
+        "DROP TABLE IF EXISTS u, nothere",
         "CREATE TEMP TABLE u (x BIGINT)",
         "TRUNCATE u",
-        "DROP TABLE u",
+        "CHECKPOINT t, u",
+        "DROP TABLE IF EXISTS nothere, u",
     ];
     all(&reader, &uses).await;
     assert_eq!(run(&reader, "SELECT * FROM t ORDER BY x").await, ["2", "4"]);
@@ -333,6 +373,32 @@ fn they_leave_nothing_behind() {
         assert_eq!(run(&session, "SELECT count(*) FROM permanent, small").await, ["300000"]);
         run(&database.session().unwrap(), "DROP TABLE permanent").await;
         assert_eq!(count(folder.path()), 0);
+        // What came and went within a transaction.
+        all(&session, &["CREATE TEMP TABLE emptied (x BIGINT) ON COMMIT DELETE ROWS"]).await;
+        for _ in 0..3 {
+            all(
+                &session,
+                &[
+                    &format!("CREATE TEMP TABLE gone ON COMMIT DROP AS {rows}"),
+                    &format!("INSERT INTO emptied {rows}"),
+                    "BEGIN",
+                    &format!("CREATE TEMP TABLE made AS {rows}"),
+                    "SAVEPOINT s",
+                    &format!("INSERT INTO made {rows}"),
+                    "ROLLBACK TO s",
+                    "DROP TABLE made",
+                    &format!("CREATE TABLE permanent AS {rows}"),
+                    "DELETE FROM permanent WHERE x > 5",
+                    "TRUNCATE permanent",
+                    "DROP TABLE permanent",
+                    "INSERT INTO small VALUES (2)",
+                    "COMMIT",
+                ],
+            )
+            .await;
+        }
+        assert_eq!((count(spill.path()), count(folder.path())), (before, 0));
+        assert_eq!(run(&session, "SELECT count(*) FROM small").await, ["4"]);
         // What reads goes on when the session is gone.
         let Ok(onehop_engine::Output::Rows(mut reading)) = session.sql("SELECT x FROM large").await else { panic!() };
         drop((session, database));

@@ -121,7 +121,8 @@ impl Client {
                 continue;
             };
             let rows = columns.first().map_or(0, |column| column.len());
-            let until = rows.min(*next + ROWS_AT_ONCE).min(*next + usize::try_from(left).unwrap_or(usize::MAX));
+            let left_here = usize::try_from(left).unwrap_or(usize::MAX);
+            let until = rows.min(*next + ROWS_AT_ONCE).min(next.saturating_add(left_here));
             put_rows(columns, &running.formats, *next..until, &self.style, self.link.buffer())?;
             let count = (until - *next) as u64;
             (running.sent, left) = (running.sent + count, left - count);

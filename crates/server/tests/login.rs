@@ -86,7 +86,7 @@ async fn roles_may_do_what_they_say() {
         "TRUNCATE t",
         "CREATE TABLE v (a BIGINT)",
         "CREATE VIEW w AS SELECT 1 AS one",
-        "DROP TABLE IF EXISTS v",
+        "DROP TABLE IF EXISTS t",
         "CHECKPOINT",
         "PREPARE p AS INSERT INTO t VALUES (4)",
         "EXECUTE p",

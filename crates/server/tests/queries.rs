@@ -205,6 +205,10 @@ async fn portals_give_rows_as_they_are_asked_for() {
         all.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
     }
     assert_eq!(all, (1..=10).collect::<Vec<_>>());
+    // Some, and then all that are left.
+    let portal = transaction.bind("SELECT value FROM generate_series(1, 10)", &[]).await.unwrap();
+    assert_eq!(transaction.query_portal(&portal, 4).await.unwrap().len(), 4);
+    assert_eq!(transaction.query_portal(&portal, 0).await.unwrap().len(), 6);
     transaction.commit().await.unwrap();
 }
 

@@ -45,6 +45,11 @@ fn parse_names(parser: &mut Parser<'_>) -> std::result::Result<Vec<ObjectName>, 
 }
 
 impl Checkpoint {
+    /// Those that are named.
+    pub fn tables(&self) -> &[String] {
+        &self.tables
+    }
+
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         let names = match self.tables.is_empty() {
             true => context.snapshot.tables().map(|table| table.name.clone()).collect(),

@@ -313,6 +313,7 @@ impl CreateTable {
 
     /// Whether there is nothing to do.
     fn already_exists(&self, context: &Context<'_>) -> Result<bool> {
+        context.snapshot.only_once(&self.name)?;
         let catalog = &context.snapshot.catalog;
         if catalog.views.contains_key(&self.name) {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a view \"{}\"", self.name)));

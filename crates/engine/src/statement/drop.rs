@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::{Context, done, syntax, table_name};
 use crate::catalog::{Catalog, Change};
 use crate::query::Done;
+use crate::snapshot::Snapshot;
 use crate::{Error, ErrorKind, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,18 @@ pub(super) fn parse_model(parser: &mut Parser<'_>) -> Result<Option<Drop>> {
     Ok(Some(Drop { kind: Kind::Model, if_exists, names: names.iter().map(table_name).collect::<Result<_>>()? }))
 }
 
+/// Names, each once.
+fn once(names: &[ObjectName]) -> Result<Vec<String>> {
+    let mut all: Vec<String> = Vec::with_capacity(names.len());
+    for name in names.iter().map(table_name) {
+        let name = name?;
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    Ok(all)
+}
+
 /// The parsed statement.
 #[derive(Debug)]
 pub(super) struct Drop {
@@ -56,7 +69,7 @@ pub(super) struct Drop {
 impl Drop {
     pub fn new(object: ObjectType, if_exists: bool, names: &[ObjectName]) -> Result<Self> {
         let kind = if object == ObjectType::View { Kind::View } else { Kind::Table };
-        Ok(Self { kind, if_exists, names: names.iter().map(table_name).collect::<Result<_>>()? })
+        Ok(Self { kind, if_exists, names: once(names)? })
     }
 
     /// Functions by their names: there are never two of one name.
@@ -75,14 +88,10 @@ impl Drop {
         matches!(self.kind, Kind::Table | Kind::View)
     }
 
-    /// Whether it is about tables.
-    pub fn is_of_tables(&self) -> bool {
-        self.kind == Kind::Table
-    }
-
-    /// Their names.
-    pub fn names(&self) -> &[String] {
-        &self.names
+    /// Whether nothing of it is anybody's but the session's.
+    pub fn drops_only_temporary(&self, snapshot: &Snapshot) -> bool {
+        let is_own = |name: &String| snapshot.is_temporary(name) || (self.if_exists && !is_there(name, snapshot));
+        self.kind == Kind::Table && self.names.iter().all(is_own)
     }
 
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
@@ -93,18 +102,20 @@ impl Drop {
             Kind::Model => "DROP MODEL",
             Kind::Function => "DROP FUNCTION",
         };
-        let (temporary, names) = match kind {
+        let (temporary, mut names) = match kind {
+            // Of one that another session has made something of, the session's own goes.
             Kind::Table => context.apart(names),
             _ => (Vec::new(), names),
         };
-        let of_temporary = context.of_tables(&temporary)?;
+        // Where nothing is to be done, nothing need be allowed.
+        if if_exists && matches!(kind, Kind::Table | Kind::View) {
+            names.retain(|name| is_there(name, &context.snapshot));
+        }
         if !names.is_empty() {
             context.database.check_writable()?;
             Self { kind, if_exists, names }.carry_out(context).await?;
         }
-        if let Some(context) = of_temporary {
-            Self { kind, if_exists, names: temporary }.carry_out(&context).await?;
-        }
+        drop_temporary(temporary, context).await?;
         Ok(done(tag, None))
     }
 
@@ -150,4 +161,20 @@ impl Drop {
         };
         context.change(None, change).await
     }
+}
+
+fn is_there(name: &str, snapshot: &Snapshot) -> bool {
+    snapshot.table(name).is_some() || snapshot.catalog.views.contains_key(name)
+}
+
+async fn drop_temporary(names: Vec<String>, context: &Context<'_>) -> Result<()> {
+    let Some(temporary) = context.session.temporary().filter(|_| !names.is_empty()) else { return Ok(()) };
+    Drop { kind: Kind::Table, if_exists: false, names }.carry_out(&context.of_temporary(temporary, false)).await
+}
+
+/// `DISCARD TEMP`: all of the session's own tables.
+pub(super) async fn all_temporary(context: &Context<'_>) -> Result<Done> {
+    let names = context.snapshot.tables().map(|table| &table.name).filter(|name| context.snapshot.is_temporary(name));
+    drop_temporary(names.cloned().collect(), context).await?;
+    Ok(done("DISCARD TEMP", None))
 }

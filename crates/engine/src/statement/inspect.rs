@@ -68,7 +68,10 @@ fn create(name: &ObjectName, context: &Context<'_>) -> Result<RecordBatch> {
         return Err(crate::Error::unknown_table(&name, known));
     };
     if context.snapshot.is_temporary(&name) {
+        let id = catalog.tables.get(&name).map(|table| table.id);
+        let on_commit = context.session.temporary().zip(id).map(|(temporary, id)| temporary.on_commit(id).clause());
         definition.sql = definition.sql.replacen("CREATE TABLE", "CREATE TEMPORARY TABLE", 1);
+        definition.sql += on_commit.unwrap_or_default();
     }
     Ok(RecordBatch::try_from_iter([
         ("name", Arc::new(StringArray::from_iter_values([&definition.name])) as _),

@@ -80,6 +80,7 @@ enum Statement {
     Transaction(transaction::Control),
     Checkpoint(checkpoint::Checkpoint),
     Prepared(prepare::Control),
+    DiscardTemporary,
     Other(Box<DataFusionStatement>),
 }
 
@@ -140,6 +141,11 @@ impl<'a> Context<'a> {
         if transaction.is_some() || has_work || temporary.has_work_at_commits() {
             temporary.begin(transaction.as_ref());
         }
+        self.beside(temporary)
+    }
+
+    /// The same, if they need no transaction to be in.
+    fn beside(&self, temporary: &'a Temporary) -> Self {
         let (database, transaction) = (temporary.database(), temporary.transaction());
         Self { database, transaction, temporary: Some(temporary), ..self.another() }
     }
@@ -333,7 +339,7 @@ async fn in_transaction(work: Work<'_, Output>, context: &Context<'_>) -> Result
         && outcome.is_ok()
     {
         context.query.settle()?;
-        temporary.commit(transaction, context.query.shared_ledger()).await?;
+        transaction::commit_temporary(temporary, transaction, context).await?;
     }
     outcome
 }
@@ -354,6 +360,9 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
     if !matches!(statement, Statement::Transaction(_)) {
         let is_in_transaction = refuse_if_failed(context)?;
         if let Statement::Prepared(control) = statement {
+            if control.is_discard() && !is_in_transaction {
+                Box::pin(drop::all_temporary(context)).await?;
+            }
             match control.run(context)? {
                 prepare::Outcome::Done(done) => return Ok(Output::Done(done)),
                 // Under the same name it may be another one the next time.
@@ -385,6 +394,7 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
         Statement::Truncate(truncate) => Box::pin(truncate.run(context)).await.map(Output::Done),
         Statement::Checkpoint(checkpoint) => Box::pin(checkpoint.run(context)).await.map(Output::Done),
         Statement::Transaction(control) => Box::pin(control.run(context)).await.map(Output::Done),
+        Statement::DiscardTemporary => Box::pin(drop::all_temporary(context)).await.map(Output::Done),
         Statement::Prepared(_) => Err(Error::new(ErrorKind::Internal, "a prepared statement came of one")),
         // In a format of DataFusion's.
         Statement::Other(statement) if matches!(&*statement, DataFusionStatement::Explain(e) if !e.options.analyze) => {
@@ -433,7 +443,7 @@ fn check_rights(statement: &Statement, rights: Rights) -> Result<()> {
             _ => return Ok(()),
         },
         Statement::Set(_) | Statement::Show(_) | Statement::Explain(_) => return Ok(()),
-        Statement::Transaction(_) | Statement::Prepared(_) => return Ok(()),
+        Statement::Transaction(_) | Statement::Prepared(_) | Statement::DiscardTemporary => return Ok(()),
     };
     rights.need(least, what)
 }
@@ -483,7 +493,10 @@ impl Statement {
         let is_temporary = |name: &str| snapshot.is_temporary(name);
         match self {
             Self::CreateTable(create) => create.is_temporary(),
-            Self::Drop(drop) => drop.is_of_tables() && drop.names().iter().all(|name| is_temporary(name)),
+            Self::Drop(drop) => drop.drops_only_temporary(snapshot),
+            Self::Checkpoint(checkpoint) => {
+                !checkpoint.tables().is_empty() && checkpoint.tables().iter().all(|name| is_temporary(name))
+            }
             Self::Modify(modify) => is_temporary(modify.table()),
             Self::InsertReturning(insert) => is_temporary(insert.table()),
             Self::Truncate(truncate) => truncate.tables().iter().all(|name| is_temporary(name)),
@@ -514,6 +527,7 @@ impl Statement {
             Self::CreateFunction(_) | Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) => Ok(()),
             Self::Show(_) | Self::Residence(_) => Ok(()),
             Self::Truncate(_) | Self::Transaction(_) | Self::Checkpoint(_) | Self::Prepared(_) => Ok(()),
+            Self::DiscardTemporary => Ok(()),
         }
     }
 }
@@ -599,7 +613,7 @@ fn convert(sql: Sql) -> Result<Statement> {
             None => Statement::Other(Box::new(DataFusionStatement::Statement(Box::new(Sql::Set(set))))),
         },
         Sql::Discard { object_type: DiscardObject::ALL } => Statement::Prepared(prepare::Control::Discard),
-        Sql::Discard { object_type: DiscardObject::TEMP } => Statement::Prepared(prepare::Control::DiscardTemporary),
+        Sql::Discard { object_type: DiscardObject::TEMP } => Statement::DiscardTemporary,
         Sql::ShowVariable { variable } => Statement::Show(inspect::show_variable(&variable)),
         Sql::ShowTables { .. } => Statement::Show(inspect::Show::Tables),
         Sql::ShowCreate { obj_type: ShowCreateObject::Table | ShowCreateObject::View, obj_name } => {

@@ -19,10 +19,8 @@ pub(super) enum Control {
     Execute(String, Vec<Value>),
     /// All of them, if none is named.
     Deallocate(Option<String>),
-    /// Everything that the session has made or changed.
+    /// Everything that the session has made or changed. Its temporary tables have been dropped before.
     Discard,
-    /// Its temporary tables.
-    DiscardTemporary,
 }
 
 /// `EXECUTE` and `DEALLOCATE`, as the parser has them.
@@ -99,6 +97,11 @@ fn value(expr: &Expr) -> Result<Value> {
 }
 
 impl Control {
+    /// Whether it is `DISCARD ALL`.
+    pub fn is_discard(&self) -> bool {
+        matches!(self, Self::Discard)
+    }
+
     /// Carries it out, but for `EXECUTE`: then it is the statement that is to be carried out instead, with its text if it is
     /// the same each time.
     pub fn run(self, context: &Context<'_>) -> Result<Outcome> {
@@ -123,18 +126,10 @@ impl Control {
                 if context.transaction().is_some() {
                     return Err(Error::new(ErrorKind::Invalid, "DISCARD ALL cannot be part of a transaction"));
                 }
-                discard_temporary(context)?;
                 all.clear();
                 context.session.parameters().reset_all();
                 Arc::make_mut(&mut context.settings.lock().unwrap_or_else(PoisonError::into_inner)).reset_all();
                 Ok(Outcome::Done(done("DISCARD ALL", None)))
-            }
-            Self::DiscardTemporary => {
-                if context.transaction().is_some() {
-                    return Err(Error::new(ErrorKind::Invalid, "DISCARD TEMP cannot be part of a transaction"));
-                }
-                discard_temporary(context)?;
-                Ok(Outcome::Done(done("DISCARD TEMP", None)))
             }
             Self::Deallocate(None) => {
                 all.clear();
@@ -145,13 +140,6 @@ impl Control {
                 None => Err(unknown(&name)),
             },
         }
-    }
-}
-
-fn discard_temporary(context: &Context<'_>) -> Result<()> {
-    match context.session.temporary() {
-        Some(temporary) => temporary.discard(&context.settings(), context.query.shared_ledger()),
-        None => Ok(()),
     }
 }
 

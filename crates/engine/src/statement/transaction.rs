@@ -147,16 +147,32 @@ async fn commit(context: &Context<'_>) -> Result<Done> {
         return Ok(done("ROLLBACK", None));
     }
     context.query.settle()?;
-    if let Ended::Changed(tables) = transaction.commit(context.database, context.query.shared_ledger()).await? {
-        for name in &tables {
-            residence::follow(name, context).await?;
-        }
-        checkpoint::if_due(&tables, context).await;
-    }
+    let ended = transaction.commit(context.database, context.query.shared_ledger()).await?;
+    committed(ended, context).await?;
     if let Some((temporary, transaction)) = temporary {
-        temporary.commit(transaction, context.query.shared_ledger()).await?;
+        commit_temporary(temporary, transaction, context).await?;
     }
     Ok(done("COMMIT", None))
+}
+
+/// Commits the temporary tables' part of a transaction that has ended.
+pub(super) async fn commit_temporary<'a>(
+    temporary: &'a Temporary,
+    transaction: Transaction,
+    context: &Context<'a>,
+) -> Result<()> {
+    let ended = temporary.commit(transaction, context.query.shared_ledger()).await?;
+    committed(ended, &context.beside(temporary)).await
+}
+
+/// What is to be done when a transaction has been committed.
+async fn committed(ended: Ended, context: &Context<'_>) -> Result<()> {
+    let Ended::Changed(tables) = ended else { return Ok(()) };
+    for name in &tables {
+        residence::follow(name, context).await?;
+    }
+    checkpoint::if_due(&tables, context).await;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onehop_io::Ledger;
 
 use self::volume::TemporaryVolume;
-use crate::catalog::{Catalog, Change};
+use crate::catalog::Catalog;
 use crate::database::Database;
 use crate::edit::TableEdit;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::transaction::Transaction;
-use crate::{Error, ErrorKind, Result};
+use crate::Result;
+use crate::transaction::{Ended, Transaction};
 
 /// What a temporary table is after a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,17 @@ pub(crate) enum OnCommit {
     DeleteRows,
     /// Gone.
     Drop,
+}
+
+impl OnCommit {
+    /// What says so behind a definition, if it has to be said.
+    pub fn clause(self) -> &'static str {
+        match self {
+            Self::PreserveRows => "",
+            Self::DeleteRows => "\nON COMMIT DELETE ROWS",
+            Self::Drop => "\nON COMMIT DROP",
+        }
+    }
 }
 
 /// The temporary tables of a session.
@@ -125,6 +136,11 @@ impl Temporary {
         !lock(&self.on_commit).is_empty()
     }
 
+    /// What a table is after a commit.
+    pub fn on_commit(&self, table: u64) -> OnCommit {
+        lock(&self.on_commit).get(&table).copied().unwrap_or(OnCommit::PreserveRows)
+    }
+
     /// A table was made.
     pub fn made(&self, table: u64, on_commit: OnCommit) {
         if on_commit != OnCommit::PreserveRows {
@@ -141,15 +157,15 @@ impl Temporary {
     ///
     /// # Errors
     /// There is no memory for it. Then nothing of it has happened.
-    pub async fn commit(&self, mut transaction: Transaction, ledger: &Arc<Ledger>) -> Result<()> {
+    pub async fn commit(&self, mut transaction: Transaction, ledger: &Arc<Ledger>) -> Result<Ended> {
         if transaction.is_writing() {
             self.work_of_commit(&mut transaction)?;
         }
-        transaction.commit(&self.database, ledger).await?;
+        let ended = transaction.commit(&self.database, ledger).await?;
         let there = self.database.snapshot();
         let there: Vec<u64> = there.tables().map(|table| table.entry.id).collect();
         lock(&self.on_commit).retain(|table, _| there.contains(table));
-        Ok(())
+        Ok(ended)
     }
 
     fn work_of_commit(&self, transaction: &mut Transaction) -> Result<()> {
@@ -175,25 +191,6 @@ impl Temporary {
                 Some(OnCommit::PreserveRows) | None => {}
             }
         }
-        Ok(())
-    }
-
-    /// Drops all of them.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`] within a transaction.
-    pub fn discard(&self, settings: &Settings, ledger: &Ledger) -> Result<()> {
-        if lock(&self.transaction).is_some() {
-            return Err(Error::new(ErrorKind::Invalid, "DISCARD cannot be part of a transaction"));
-        }
-        let writing = self.database.writing_blocking(settings)?;
-        let ((), commit) = self.database.change(writing, |catalog| {
-            let names: Vec<String> = std::mem::take(&mut catalog.tables).into_keys().collect();
-            Ok(((), names.into_iter().map(|name| Change::DropTable { name }).collect()))
-        })?;
-        commit.wait_blocking(ledger)?;
-        lock(&self.on_commit).clear();
-        *lock(&self.seen) = None;
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use onehop_engine::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchReade
 use onehop_engine::arrow::compute::{CastOptions, cast_with_options};
 use onehop_engine::arrow::datatypes::{Schema, SchemaRef};
 use onehop_engine::arrow::error::ArrowError;
-use onehop_engine::{ClientCopy, CopyFormat, Error, ErrorKind, Output, Prepared, Relation, Rights};
+use onehop_engine::{ClientCopy, CopyFormat, Output, Prepared, Relation};
 use pgwire::messages::copy::CopyInResponse;
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage as Message};
 use tokio::sync::mpsc;
@@ -73,11 +73,8 @@ impl Drop for Registered<'_> {
 
 impl Client {
     pub(super) async fn copy_in(&mut self, copy: &ClientCopy, table: &str, columns: &[String]) -> Outcome<String> {
-        if self.session.rights() == Rights::Read {
-            // Before the client sends anything.
-            let error = Error::new(ErrorKind::Denied, "permission denied: COPY into a table needs the role write");
-            return Err(error.with_hint("this session has the role read").into());
-        }
+        // Before the client sends anything.
+        self.session.may_add_to(table)?;
         let schema = self.columns_of(table, columns).await?;
         self.enter().await?;
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
