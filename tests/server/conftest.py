@@ -13,14 +13,20 @@ ONEHOP = os.environ["ONEHOP"]
 class Server:
     """A server on 127.0.0.1, on a port of its own."""
 
-    def __init__(self, *arguments, temporary, path=":memory:"):
+    def __init__(self, *arguments, temporary, path=":memory:", cwd=None):
         command = [ONEHOP, "serve", path, "--listen", "127.0.0.1:0", *map(str, arguments)]
         environment = {**os.environ, "TMPDIR": str(temporary)}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-        line = self.process.stderr.readline()
-        found = re.search(r" at 127\.0\.0\.1:(\d+)$", line)
-        assert found, line + self.process.stderr.read()
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd)
+        # What it says before is where its page is.
+        said, found = "", None
+        while not found:
+            line = self.process.stderr.readline()
+            assert line, said
+            said += line
+            found = re.search(r" at 127\.0\.0\.1:(\d+)$", line)
         self.port = int(found.group(1))
+        page = re.search(r" at (https?://127\.0\.0\.1:\d+/)$", said, re.MULTILINE)
+        self.page = page and page.group(1)
 
     def conninfo(self, **more):
         facts = {"host": "127.0.0.1", "port": self.port, "user": "ada", "dbname": "test", **more}

@@ -4,19 +4,25 @@
 #
 #   tests/server/run.sh PATH/TO/onehop [pytest's arguments]
 #
-# psql is Debian's package postgresql-client, which is installed, as root, if it is missing: the tests do not pass by not running.
+# psql is Debian's package postgresql-client, and the browser that looks at the server's page its packages chromium and
+# chromium-driver: they are installed, as root, if they are missing. The tests do not pass by not running. Pictures of the page are
+# in screenshots/ afterwards.
 # The last line has the counts.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 onehop=$(realpath "$1")
 shift
 "$here/../../bench/peers/setup.sh" "$here"
-if ! command -v psql > /dev/null; then
+missing=
+command -v psql > /dev/null || missing="postgresql-client"
+command -v chromium > /dev/null && command -v chromedriver > /dev/null || missing="$missing chromium chromium-driver"
+if [ -n "$missing" ]; then
     if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
-        echo "run.sh: psql is needed (Debian: postgresql-client)" >&2
+        echo "run.sh: these packages of Debian are needed: $missing" >&2
         exit 1
     fi
-    { apt-get update && apt-get install -y --no-install-recommends postgresql-client; } >&2
+    # shellcheck disable=SC2086 # They are several words.
+    { apt-get update && apt-get install -y --no-install-recommends $missing; } >&2
 fi
 
 log=$(mktemp)

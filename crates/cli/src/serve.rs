@@ -36,6 +36,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Stop> {
         if let Some(address) = server.metrics_address() {
             note(format!("figures for Prometheus at http://{address}/metrics"));
         }
+        if let Some(address) = server.http_address() {
+            let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
+            note(format!("what it does is shown at {scheme}://{address}/"));
+        }
         note(format!(
             "onehop serves {} at {address}",
             path.map_or(":memory:".into(), |path| path.display().to_string())
@@ -59,6 +63,7 @@ fn server_options(args: &ServeArgs) -> Result<Options, Stop> {
         users: args.users.as_ref().map(Users::at),
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificates, key)| TlsFiles { certificates, key }),
         metrics: args.metrics,
+        http: args.http,
         max_connections: args.max_connections,
         max_queries: args.max_queries,
         max_queued: args.max_queued,

@@ -14,12 +14,13 @@
 //! its process: exclusive for writing, shared for reading.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use arrow::array::RecordBatch;
 use onehop_ceph::{Authority, Connections};
 use onehop_io::rados::FileSystem;
-use onehop_io::{Hop, Ledger, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
+use onehop_io::{Hop, Ledger, LedgerSnapshot, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
 use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::BlockCache;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -42,7 +43,8 @@ use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table, load};
 use crate::step::{Step, refuse_same_names};
 use crate::writer::{WriterPlace, Writing};
-use crate::{Activity, Error, ErrorKind, Result, Session};
+use crate::system::{self, System};
+use crate::{Activity, Error, ErrorKind, Query, Result, Session};
 
 /// May the database be changed?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,7 +110,7 @@ struct Inner {
     /// Arrays that other processes may have.
     exports: Exports,
     /// Memory that statements draw on, for all sessions.
-    runtimes: Runtimes,
+    runtimes: Arc<Runtimes>,
     store: Arc<dyn CatalogStore>,
     /// What is durable.
     snapshot: RwLock<Arc<Snapshot>>,
@@ -242,7 +244,7 @@ impl Database {
                 plans: Plans::default(),
                 helpers: Arc::default(),
                 exports: Exports::default(),
-                runtimes: Runtimes::default(),
+                runtimes: Arc::default(),
                 store: Arc::from(store),
                 head: Mutex::new(Arc::clone(&snapshot)),
                 snapshot: RwLock::new(snapshot),
@@ -278,7 +280,7 @@ impl Database {
                 plans: Plans::default(),
                 helpers: Arc::clone(&here.helpers),
                 exports: Exports::default(),
-                runtimes: Runtimes::default(),
+                runtimes: Arc::default(),
                 store: Arc::from(store),
                 head: Mutex::new(Arc::clone(&snapshot)),
                 snapshot: RwLock::new(snapshot),
@@ -334,6 +336,31 @@ impl Database {
         self.inner.history.activities.set(activity);
     }
 
+    /// Somebody looks at what statements do: the plans of those that begin from now on are told by [`Query::explanation`].
+    pub fn watch_plans(&self) {
+        self.inner.history.is_watched.store(true, Relaxed);
+    }
+
+    /// The statements that ran last in this process, and those that run, in the order in which they began.
+    pub fn queries(&self) -> Vec<Arc<Query>> {
+        self.inner.history.queries()
+    }
+
+    /// What all statements since it was opened have moved.
+    pub fn moved(&self) -> LedgerSnapshot {
+        self.inner.history.ledger.snapshot()
+    }
+
+    /// A system table as it stands, `onehop_memory` for one; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// A segment that it tells of cannot be opened.
+    pub fn system_table(&self, name: &str) -> Result<Option<RecordBatch>> {
+        let Inner { settings, history, known, store, cache, runtimes, .. } = &*self.inner;
+        let snapshot = self.snapshot();
+        system::batch(name, &System { snapshot: &snapshot, settings, history, known, store: &**store, cache, runtimes })
+    }
+
     /// What is committed now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.inner.snapshot.read().unwrap_or_else(PoisonError::into_inner))
@@ -355,7 +382,7 @@ impl Database {
     }
 
     /// Memory that statements draw on.
-    pub(crate) fn runtimes(&self) -> &Runtimes {
+    pub(crate) fn runtimes(&self) -> &Arc<Runtimes> {
         &self.inner.runtimes
     }
 

@@ -1,8 +1,10 @@
 //! The statements that a database ran last, for `onehop_queries`: in memory, of all sessions, the oldest forgotten.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use onehop_io::Ledger;
 
 use crate::Query;
 use crate::activity::Activities;
@@ -17,6 +19,10 @@ pub(crate) struct History {
     statements: AtomicU64,
     sessions: AtomicU64,
     kept: Mutex<VecDeque<Arc<Query>>>,
+    /// What all of them have moved.
+    pub ledger: Arc<Ledger>,
+    /// Somebody looks at plans of statements.
+    pub is_watched: AtomicBool,
     /// Who is connected.
     pub activities: Activities,
 }
@@ -29,7 +35,8 @@ impl History {
 
     /// A statement begins.
     pub fn start(&self, session: u64, text: &str, limit: Option<TimeLimit>) -> Arc<Query> {
-        let query = Query::start(self.statements.fetch_add(1, Relaxed) + 1, session, text, limit);
+        let id = self.statements.fetch_add(1, Relaxed) + 1;
+        let query = Query::start_below(&self.ledger, self.is_watched.load(Relaxed), (id, session), text, limit);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {
             kept.pop_front();

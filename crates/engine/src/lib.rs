@@ -58,6 +58,7 @@ mod timeout;
 mod transaction;
 pub mod units;
 mod unsettle;
+mod watched;
 mod workers;
 mod writer;
 
@@ -70,7 +71,7 @@ pub use error::{Error, ErrorKind, Object, Place, Result};
 pub use explain::{
     DevicePipeline, DeviceScan, DeviceShare, EstimateFacts, ExplainMode, Explanation, Facts, GroupFacts, JoinFacts,
     Node, PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
-    Totals as ExplainTotals,
+    Totals as ExplainTotals, EXPLANATION_STYLE,
 };
 pub use postgres::ClientFacts;
 pub use postgres::types::{PgType, by_oid as postgres_type, of as postgres_type_of};

@@ -15,13 +15,16 @@ use std::time::{Duration, Instant, SystemTime};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::ExecutionPlan;
 use futures::{Stream, StreamExt};
 use onehop_io::{Ledger, LedgerSnapshot};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
+use crate::explain::{self, Explanation, Totals};
 use crate::lower::Refusal;
 use crate::timeout::{Alarm, TimeLimit};
+use crate::watched::Watched;
 use crate::{Error, ErrorKind, Result};
 
 /// Batches that wait for a reader, beside the one that is being made.
@@ -68,6 +71,8 @@ pub struct Query {
     /// Files of other formats that it reads, by the paths it was given.
     files: Mutex<Vec<String>>,
     notices: Mutex<Vec<String>>,
+    /// Of its plan, if somebody watches.
+    watched: Option<Watched>,
 }
 
 /// What became of a statement's plan.
@@ -151,7 +156,23 @@ const KEPT_TEXT_BYTES: usize = 4096;
 impl Query {
     /// A statement that begins now, and may take so long.
     pub(crate) fn start(id: u64, session: u64, text: &str, limit: Option<TimeLimit>) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::new(id, session, text, limit))
+    }
+
+    /// The same, whose ledger is below another one, and whose plan is kept if somebody watches.
+    pub(crate) fn start_below(
+        ledger: &Arc<Ledger>,
+        is_watched: bool,
+        (id, session): (u64, u64),
+        text: &str,
+        limit: Option<TimeLimit>,
+    ) -> Arc<Self> {
+        let watched = is_watched.then(Watched::default);
+        Arc::new(Self { ledger: Arc::new(Ledger::below(ledger)), watched, ..Self::new(id, session, text, limit) })
+    }
+
+    fn new(id: u64, session: u64, text: &str, limit: Option<TimeLimit>) -> Self {
+        Self {
             id,
             session,
             text: shortened(text),
@@ -170,7 +191,8 @@ impl Query {
             counts_steps: AtomicBool::new(false),
             files: Mutex::default(),
             notices: Mutex::default(),
-        })
+            watched: None,
+        }
     }
 
     /// How long it may take.
@@ -219,7 +241,44 @@ impl Query {
     }
 
     fn end(&self, state: QueryState, error: Option<String>) {
-        let _ = self.ended.set(Ended { state, elapsed: self.started.elapsed(), error });
+        let ended = Ended { state, elapsed: self.started.elapsed(), error };
+        if self.ended.set(ended).is_ok()
+            && let Some(watched) = &self.watched
+        {
+            watched.end(|plan, moment| self.explained(plan, moment, watched));
+        }
+    }
+
+    /// A plan of it is about to run.
+    pub(crate) fn runs(&self, plan: &Arc<dyn ExecutionPlan>) {
+        if let Some(watched) = &self.watched {
+            watched.planned(plan);
+        }
+    }
+
+    /// What it does, with figures as they stand, or did; `None` if it has come to no plan, or nobody watches
+    /// ([`Database::watch_plans`](crate::Database::watch_plans)).
+    pub fn explanation(&self) -> Option<Arc<Explanation>> {
+        let watched = self.watched.as_ref()?;
+        watched.explanation(|plan, moment| self.explained(plan, moment, watched))
+    }
+
+    fn explained(&self, plan: &Arc<dyn ExecutionPlan>, moment: explain::Moment, watched: &Watched) -> Explanation {
+        let refused = self.lowering().refused;
+        let totals = Totals {
+            plan_time: self.plan_time(),
+            run_time: self.total_time().saturating_sub(self.plan_time()),
+            rows: self.rows(),
+            answer_bytes: watched.answer_bytes(),
+            ledger: self.ledger(),
+        };
+        Explanation {
+            sql: self.text.clone(),
+            plan: explain::node_of(plan, &refused, moment),
+            not_fused: explain::reasons(&refused),
+            fails: None,
+            totals: Some(totals),
+        }
     }
 
     /// Rows that were returned or written.
@@ -301,7 +360,7 @@ impl Query {
     }
 
     /// From its beginning to its end, or until now.
-    pub(crate) fn total_time(&self) -> Duration {
+    pub fn total_time(&self) -> Duration {
         self.ended.get().map_or_else(|| self.started.elapsed(), |ended| ended.elapsed)
     }
 
@@ -465,6 +524,9 @@ impl Stream for Rows {
         }
         if let Some(batch) = ready!(self.batches.poll_recv(cx)) {
             self.query.made_rows(batch.num_rows() as u64);
+            if let Some(watched) = &self.query.watched {
+                watched.answered(&batch);
+            }
             return Poll::Ready(Some(Ok(batch)));
         }
         // A channel that is closed says nothing about why: results that did not end well must not look whole.

@@ -17,6 +17,7 @@ use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::datasource::{MemTable, ViewTable};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::TableType;
+use onehop_segment::BlockCache;
 
 use crate::catalog::CatalogStore;
 use crate::database::Database;
@@ -25,6 +26,7 @@ use crate::place::Known;
 use crate::postgres::{self, Scope, catalogs};
 use crate::relation::Relations;
 use crate::scan::SegmentTable;
+use crate::session::Runtimes;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
 use crate::system::{self, System};
@@ -59,6 +61,8 @@ pub(crate) struct Names {
     history: Arc<History>,
     known: Arc<Known>,
     store: Arc<dyn CatalogStore>,
+    cache: Arc<BlockCache>,
+    runtimes: Arc<Runtimes>,
     relations: Arc<Relations>,
     /// For PostgreSQL's catalogs.
     scope: Arc<Scope>,
@@ -92,6 +96,8 @@ impl Names {
             history: Arc::clone(database.history()),
             known: Arc::clone(database.known()),
             store: Arc::clone(database.store()),
+            cache: Arc::clone(database.cache()),
+            runtimes: Arc::clone(database.runtimes()),
             relations,
             scope,
             state: state.clone(),
@@ -171,8 +177,9 @@ impl Names {
         if let Some(text) = self.snapshot.catalog.views.get(name) {
             return Box::pin(self.view(name, text)).await;
         }
-        let Self { snapshot, settings, history, known, store, .. } = self;
-        if let Some(table) = system::table(name, &System { snapshot, settings, history, known, store: &**store })? {
+        let Self { snapshot, settings, history, known, store, cache, runtimes, .. } = self;
+        let system = System { snapshot, settings, history, known, store: &**store, cache, runtimes };
+        if let Some(table) = system::table(name, &system)? {
             return Ok(table);
         }
         if let Some(table) = self.postgres_catalog(name).await? {

@@ -598,6 +598,13 @@ impl Base {
 pub(crate) struct Runtimes(Mutex<HashMap<(u64, PathBuf), Weak<RuntimeEnv>>>);
 
 impl Runtimes {
+    /// For each limit that is in force, how much statements have asked for.
+    pub fn memory(&self) -> Vec<(u64, u64)> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = |runtime: Arc<RuntimeEnv>| runtime.memory_pool.reserved() as u64;
+        all.iter().filter_map(|((limit, _), runtime)| Some((*limit, used(runtime.upgrade()?)))).collect()
+    }
+
     fn of(&self, settings: &Settings) -> Result<Arc<RuntimeEnv>> {
         let key = (settings.memory_limit_bytes(), settings.temp_directory());
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! System tables: what the engine knows of itself, as rows. `onehop_tables`, `onehop_columns`, `onehop_segments`,
 //! `onehop_settings`, `onehop_queries`, `onehop_resident`, `onehop_models`, `onehop_model_terms`, `onehop_functions`,
-//! `onehop_store`, `onehop_activity`.
+//! `onehop_store`, `onehop_memory`, `onehop_activity`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use arrow::array::{
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use onehop_io::LedgerSnapshot;
-use onehop_pipeline::backend::{Resident, SegmentKey};
-use onehop_segment::EncodingCode;
+use onehop_pipeline::backend::{Backend, Resident, SegmentKey};
+use onehop_segment::{BlockCache, EncodingCode};
 
 use crate::Result;
 use crate::activity;
@@ -23,14 +23,16 @@ use crate::history::History;
 use crate::learn;
 use crate::place::Known;
 use crate::query::Lowering;
+use crate::session::Runtimes;
 use crate::settings::{Setting, Settings};
 use crate::snapshot::{Snapshot, Table, TableSegment};
 
 /// Their names.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 12] = [
     "onehop_activity",
     "onehop_columns",
     "onehop_functions",
+    "onehop_memory",
     "onehop_model_terms",
     "onehop_models",
     "onehop_queries",
@@ -49,12 +51,20 @@ pub(crate) struct System<'a> {
     pub history: &'a History,
     pub known: &'a Known,
     pub store: &'a dyn CatalogStore,
+    pub cache: &'a BlockCache,
+    pub runtimes: &'a Runtimes,
 }
 
 /// A system table, if that is one's name.
 pub(crate) fn table(name: &str, system: &System<'_>) -> Result<Option<Arc<dyn TableProvider>>> {
-    let System { snapshot, settings, history, known, store } = *system;
-    let batch = match name {
+    let Some(batch) = batch(name, system)? else { return Ok(None) };
+    Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+}
+
+/// Its rows.
+pub(crate) fn batch(name: &str, system: &System<'_>) -> Result<Option<RecordBatch>> {
+    let System { snapshot, settings, history, known, store, cache, runtimes } = *system;
+    Ok(Some(match name {
         "onehop_tables" => tables(snapshot)?,
         "onehop_columns" => columns(snapshot)?,
         "onehop_segments" => segments(snapshot)?,
@@ -66,9 +76,9 @@ pub(crate) fn table(name: &str, system: &System<'_>) -> Result<Option<Arc<dyn Ta
         "onehop_functions" => functions::functions(&snapshot.catalog)?,
         "onehop_models" => learn::models(&snapshot.catalog)?,
         "onehop_model_terms" => learn::model_terms(&snapshot.catalog)?,
+        "onehop_memory" => memory_table(cache, runtimes, known)?,
         _ => return Ok(None),
-    };
-    Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+    }))
 }
 
 /// Columns of system tables, of values in their order.
@@ -299,6 +309,26 @@ fn resident(snapshot: &Snapshot, known: &Known) -> Result<RecordBatch> {
         ("hits", numbers(rows.iter().map(|row| row.hits)), false),
         ("is_kept", flags(|row| row.is_kept), false),
         ("is_pinned", flags(|row| row.pins > 0), false),
+    ])?)
+}
+
+/// What takes memory, and how much it may take, where that is known.
+fn memory_table(cache: &BlockCache, runtimes: &Runtimes, known: &Known) -> Result<RecordBatch> {
+    let blocks = ("block cache".to_string(), cache.bytes() as u64, Some(cache.budget() as i64));
+    // One for each limit that is in force.
+    let statements = |(limit, used)| ("statements".to_string(), used, i64::try_from(limit).ok());
+    let host = std::iter::once(blocks).chain(runtimes.memory().into_iter().map(statements));
+    let devices = known.devices().map_or(&[][..], |devices| devices.found());
+    let resident = |device: &Arc<dyn Backend>| device.residency().map(|residency| residency.list());
+    let columns = devices.iter().filter_map(|device| {
+        let bytes = resident(device)?.iter().map(|column| column.bytes).sum();
+        Some((format!("columns on {}", device.name()), bytes, None))
+    });
+    let rows: Vec<(String, u64, Option<i64>)> = host.chain(columns).collect();
+    Ok(RecordBatch::try_from_iter_with_nullable([
+        ("name", text(rows.iter().map(|(name, ..)| name)), false),
+        ("used_bytes", numbers(rows.iter().map(|(_, used, _)| *used)), false),
+        ("limit_bytes", Arc::new(Int64Array::from_iter(rows.iter().map(|(.., limit)| *limit))) as ArrayRef, true),
     ])?)
 }
 

@@ -96,7 +96,7 @@ impl BlockCache {
     }
 
     /// Bytes that blocks may take.
-    pub(crate) fn budget(&self) -> usize {
+    pub fn budget(&self) -> usize {
         self.shared.budget
     }
 

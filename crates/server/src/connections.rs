@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use onehop_engine::{Activity, Connected, Session};
+use onehop_engine::{Activity, Connected, QueryState, Session};
 use pgwire::messages::startup::SecretKey;
 
 use crate::interrupt::{Interrupt, Reason};
@@ -37,6 +37,17 @@ pub struct Connections {
 pub struct Registered {
     pub connection: Arc<Connection>,
     all: Arc<Connections>,
+}
+
+/// What came of a request to cancel a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It is told to end.
+    Told,
+    /// It is somebody else's.
+    Denied,
+    /// No client's statement of this number runs.
+    NotRunning,
 }
 
 impl Connections {
@@ -77,6 +88,20 @@ impl Connections {
         if let Some(connection) = connection {
             connection.interrupt.raise(Reason::Cancelled);
         }
+    }
+
+    /// Cancels a statement by its number, if `may` says so of the connection that runs it.
+    pub fn cancel_statement(&self, query: u64, may: impl Fn(&Connection) -> bool) -> Cancelled {
+        let runs = |connection: &&Arc<Connection>| {
+            let is_it = connection.interrupt.is_busy() && connection.session.query().id() == query;
+            is_it && connection.session.query().state() == QueryState::Running
+        };
+        let Some(connection) = self.open().values().find(runs).cloned() else { return Cancelled::NotRunning };
+        if !may(&connection) {
+            return Cancelled::Denied;
+        }
+        connection.interrupt.raise(Reason::Cancelled);
+        Cancelled::Told
     }
 
     /// All of them have to end.

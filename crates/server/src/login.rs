@@ -3,9 +3,9 @@
 //! Who fails a few times from one address has to wait before the next try, each time twice as long. Somebody whom nobody knows
 //! is asked the same questions as somebody who gives the wrong password, and gets the same answer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use onehop_engine::Rights;
@@ -19,7 +19,7 @@ use tokio::io::AsyncRead;
 use crate::link::Link;
 use crate::problem::{Problem, code};
 use crate::read::{End, Reader};
-use crate::users::{Users, secret_of_nobody};
+use crate::users::{User, Users, UsersError, nobody_has, secret_of_nobody};
 
 const MECHANISM: &str = "SCRAM-SHA-256";
 
@@ -29,6 +29,8 @@ const FREE_FAILURES: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Passwords that are remembered to have been right.
+const MOST_REMEMBERED: usize = 1_000;
 /// Addresses that are remembered.
 const MOST_ADDRESSES: usize = 10_000;
 
@@ -95,15 +97,17 @@ impl Failures {
 pub struct Gate {
     users: Option<Users>,
     failures: Failures,
-    /// What answers for unknown users are made of.
+    /// What answers for unknown users are made of, and what is remembered of passwords.
     key: hmac::Key,
+    /// Passwords that were right, with names and verifiers, hashed: who looks at the page says one with each request.
+    right: Mutex<HashSet<[u8; 32]>>,
 }
 
 impl Gate {
     /// `None` for everybody, as an admin.
     pub fn new(users: Option<Users>) -> Option<Self> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok()?;
-        Some(Self { users, failures: Failures::default(), key })
+        Some(Self { users, failures: Failures::default(), key, right: Mutex::default() })
     }
 
     /// Asks somebody for proof of who they are. What they may do, if they are.
@@ -125,6 +129,48 @@ impl Gate {
         outcome
     }
 
+    /// Whether anybody has to log in.
+    pub fn is_open(&self) -> bool {
+        self.users.is_none()
+    }
+
+    /// What somebody may do who says a password, by a way that nobody else hears.
+    pub async fn check(&self, name: &str, password: &str, address: IpAddr) -> Result<Rights, Problem> {
+        let Some(users) = &self.users else { return Ok(Rights::Admin) };
+        self.failures.check(address, Instant::now())?;
+        let known = users.read().map_err(unreadable)?;
+        let user = known.get(name).cloned();
+        let verifier = user.as_ref().map(User::verifier).unwrap_or_default();
+        // Names and verifiers have no such bytes.
+        let tag = hmac::sign(&self.key, format!("{name}\0{verifier}\0{password}").as_bytes());
+        let tag: [u8; 32] = tag.as_ref().try_into().unwrap_or_default();
+        let mut is_right = self.right().contains(&tag);
+        if !is_right {
+            let (user, password) = (user.clone(), password.to_string());
+            let hashed = move || user.map_or_else(|| nobody_has(&password), |user| user.has_password(&password));
+            is_right = tokio::task::spawn_blocking(hashed).await.unwrap_or(false);
+        }
+        match user.filter(|_| is_right) {
+            Some(user) => {
+                let mut right = self.right();
+                if right.len() >= MOST_REMEMBERED {
+                    right.clear();
+                }
+                right.insert(tag);
+                self.failures.forget(address);
+                Ok(user.rights)
+            }
+            None => {
+                self.failures.add(address, Instant::now());
+                Err(wrong_password(name))
+            }
+        }
+    }
+
+    fn right(&self) -> MutexGuard<'_, HashSet<[u8; 32]>> {
+        self.right.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn ask<R: AsyncRead + Unpin>(
         &self,
         users: &Users,
@@ -132,11 +178,7 @@ impl Gate {
         reader: &mut Reader<R>,
         link: &mut Link,
     ) -> Result<Rights, Problem> {
-        let known = users.read().map_err(|e| {
-            // The details are for whoever runs the server.
-            eprintln!("onehop: {e}");
-            Problem::fatal(code::INVALID_AUTHORIZATION, "the server cannot read who may log in")
-        })?;
+        let known = users.read().map_err(unreadable)?;
         let user = known.get(name);
         let secret = user.map_or_else(|| secret_of_nobody(name, &self.key), |user| user.secret());
         put(link, Authentication::SASL(vec![MECHANISM.into()])).await?;
@@ -153,13 +195,21 @@ impl Gate {
         let (answer, waiting) = answered.map_err(violation)?;
         put(link, Authentication::SASLContinue(answer.into())).await?;
         let last = password(reader).await?.into_sasl_response().map_err(violation)?;
-        let wrong =
-            || Problem::fatal(code::INVALID_PASSWORD, format!("password authentication failed for user \"{name}\""));
-        let answer = waiting.on_client_final_message(&last.data).map_err(|_| wrong())?;
-        let user = user.ok_or_else(wrong)?;
+        let answer = waiting.on_client_final_message(&last.data).map_err(|_| wrong_password(name))?;
+        let user = user.ok_or_else(|| wrong_password(name))?;
         link.put(PgWireBackendMessage::Authentication(Authentication::SASLFinal(answer.into())));
         Ok(user.rights)
     }
+}
+
+fn unreadable(e: UsersError) -> Problem {
+    // The details are for whoever runs the server.
+    eprintln!("onehop: {e}");
+    Problem::fatal(code::INVALID_AUTHORIZATION, "the server cannot read who may log in")
+}
+
+fn wrong_password(name: &str) -> Problem {
+    Problem::fatal(code::INVALID_PASSWORD, format!("password authentication failed for user \"{name}\""))
 }
 
 async fn put(link: &mut Link, message: Authentication) -> Result<(), Problem> {

@@ -1,26 +1,16 @@
 //! Figures of a server for Prometheus, in its text format, at `/metrics` of an address of their own.
 //!
-//! Counters go up where something happens; gauges are looked at when they are asked for. Who asks is answered once and sent
-//! away: a request has a line and some headers, and no more.
+//! Counters go up where something happens; gauges are looked at when they are asked for.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
-use onehop_engine::Activity;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use onehop_engine::{Activity, Hop};
 
+use crate::http::{self, Method, Request, Response, Site, StatusCode};
 use crate::server::Shared;
-
-/// Bytes of a request.
-const MOST_REQUEST_BYTES: usize = 8 << 10;
-/// How long one may take.
-const LIMIT: Duration = Duration::from_secs(5);
-/// Requests at once.
-const AT_ONCE: usize = 8;
 
 /// What has happened since the server began.
 #[derive(Debug, Default)]
@@ -71,45 +61,26 @@ fn text(shared: &Shared) -> String {
     for (name, kind, help, value) in figures {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     }
+    let (moved, name) = (shared.database.moved(), "onehop_moved_bytes_total");
+    let _ = writeln!(text, "# HELP {name} Bytes that statements have moved, by hop\n# TYPE {name} counter");
+    for hop in Hop::ALL {
+        let label = hop.name().trim_end_matches("_bytes");
+        let _ = writeln!(text, "{name}{{hop=\"{label}\"}} {}", moved.hop(hop));
+    }
     text
 }
 
-/// Answers until it is dropped.
-pub async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    let room = Arc::new(Semaphore::new(AT_ONCE));
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
-            let shared = Arc::clone(&shared);
-            tokio::spawn(async move {
-                let _ = tokio::time::timeout(LIMIT, answer(stream, &shared)).await;
-                drop(permit);
-            });
-        }
-    }
-}
+/// What is at the address of figures.
+pub struct Figures(pub Arc<Shared>);
 
-async fn answer(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
-    let mut request = Vec::new();
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        if request.len() >= MOST_REQUEST_BYTES || stream.read_buf(&mut request).await? == 0 {
-            return Ok(());
+impl Site for Figures {
+    async fn answer(&self, request: Request, _from: IpAddr) -> Response {
+        const TEXT: &str = "text/plain; charset=utf-8";
+        match (request.method(), request.uri().path()) {
+            (&Method::GET, "/metrics") => {
+                http::response(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text(&self.0))
+            }
+            _ => http::response(StatusCode::NOT_FOUND, TEXT, "figures are at /metrics\n"),
         }
     }
-    let is_asked = request.starts_with(b"GET /metrics ") || request.starts_with(b"GET /metrics?");
-    let (status, body) = match is_asked {
-        true => ("200 OK", text(shared)),
-        false => ("404 Not Found", "figures are at /metrics\n".to_string()),
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: \
-         close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
-    stream.shutdown().await
 }

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use onehop_engine::{Activity, Database};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,7 +19,9 @@ use crate::admission::Admission;
 use crate::connections::Connections;
 use crate::interrupt::Reason;
 use crate::login::Gate;
-use crate::metrics::{self, Counters};
+use crate::http;
+use crate::metrics::{Counters, Figures};
+use crate::page::Page;
 use crate::startup;
 use crate::tls;
 pub use crate::tls::TlsFiles;
@@ -40,6 +42,9 @@ pub struct Options {
     /// Where figures for Prometheus are to be had; without it nowhere. They say nothing about data, and nobody is asked for a
     /// password there.
     pub metrics: Option<SocketAddr>,
+    /// Where the page is; without it nowhere. Who looks at it logs in as clients do, and sees what `onehop_activity` and
+    /// `onehop_queries` tell.
+    pub http: Option<SocketAddr>,
     /// Connections at once.
     pub max_connections: usize,
     /// Statements that run at once.
@@ -65,6 +70,7 @@ impl Default for Options {
             users: None,
             tls: None,
             metrics: None,
+            http: None,
             max_connections: 100,
             max_queries: 16,
             max_queued: 256,
@@ -105,6 +111,7 @@ pub struct Shared {
     pub connections: Arc<Connections>,
     pub gate: Gate,
     pub counters: Counters,
+    pub since: SystemTime,
     pub tls: Option<TlsAcceptor>,
 }
 
@@ -122,6 +129,7 @@ impl std::fmt::Debug for Shared {
 pub struct Server {
     listener: TcpListener,
     metrics: Option<TcpListener>,
+    http: Option<TcpListener>,
     shared: Arc<Shared>,
 }
 
@@ -132,22 +140,24 @@ impl Server {
     /// # Errors
     /// The address cannot be listened at, or is one that others can reach while nothing protects what they send.
     pub async fn bind(database: Database, options: Options, workers: Handle) -> Result<Self> {
-        let address = options.listen;
-        if !address.ip().is_loopback() && (options.users.is_none() || options.tls.is_none()) {
-            let message =
-                format!("{address} can be reached by other machines: that needs both users who log in and TLS");
-            return Err(Error::Refused(message));
+        for address in [Some(options.listen), options.http].into_iter().flatten() {
+            if !address.ip().is_loopback() && (options.users.is_none() || options.tls.is_none()) {
+                let message =
+                    format!("{address} can be reached by other machines: that needs both users who log in and TLS");
+                return Err(Error::Refused(message));
+            }
         }
         // What is wrong with these ends here, and not at the first log-in.
         let tls = options.tls.as_ref().map(tls::acceptor).transpose().map_err(Error::Refused)?;
         options.users.as_ref().map(Users::read).transpose().map_err(|e| Error::Refused(e.to_string()))?;
         let gate = Gate::new(options.users.clone());
         let gate = gate.ok_or_else(|| Error::Refused("the system gives no random numbers".into()))?;
-        let listener = listen(address).await?;
-        let metrics = match options.metrics {
-            Some(address) => Some(listen(address).await?),
-            None => None,
-        };
+        let listener = listen(options.listen).await?;
+        let metrics = listen_if(options.metrics).await?;
+        let http = listen_if(options.http).await?;
+        if http.is_some() {
+            database.watch_plans();
+        }
         let admission = Admission::new(options.max_queries, options.max_queued);
         let shared = Shared {
             database,
@@ -158,10 +168,11 @@ impl Server {
             gate,
             tls,
             counters: Counters::default(),
+            since: SystemTime::now(),
         };
         let activity: Arc<dyn Activity> = Arc::clone(&shared.connections) as _;
         shared.database.watch(&activity);
-        Ok(Self { listener, metrics, shared: Arc::new(shared) })
+        Ok(Self { listener, metrics, http, shared: Arc::new(shared) })
     }
 
     /// Where it listens: with the port that the system chose, if none was given.
@@ -177,14 +188,22 @@ impl Server {
         self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
+    /// Where its page is.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
     /// Serves clients until `stop` is done, then ends in order.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { listener, metrics, shared } = self;
+        let Self { listener, metrics, http, shared } = self;
         let mut clients = JoinSet::new();
         // Of a set of its own, which ends with this.
         let mut others = JoinSet::new();
         if let Some(listener) = metrics {
-            others.spawn(metrics::serve(listener, Arc::clone(&shared)));
+            others.spawn(http::serve(listener, None, Figures(Arc::clone(&shared))));
+        }
+        if let Some(listener) = http {
+            others.spawn(http::serve(listener, shared.tls.clone(), Page::new(&shared)));
         }
         let rooms = Rooms::new(shared.options.max_connections);
         let mut stop = std::pin::pin!(stop);
@@ -211,6 +230,13 @@ impl Server {
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
+}
+
+async fn listen_if(address: Option<SocketAddr>) -> Result<Option<TcpListener>> {
+    match address {
+        Some(address) => listen(address).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 async fn end(mut clients: JoinSet<()>, shared: &Shared) {

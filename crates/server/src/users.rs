@@ -115,6 +115,19 @@ impl Verifier {
             .then_some(verifier)
     }
 
+    /// Whether it is of a password.
+    fn is_of(&self, password: &str) -> bool {
+        let salted = gen_salted_password(password, &self.salt, self.iterations);
+        match ScramSecret::verifier_from_salted_password(self.salt.clone(), salted, self.iterations) {
+            ScramSecret::Verifier { stored_key, .. } => {
+                // Both are of SHA-256; how long it takes says nothing.
+                let differ = stored_key.iter().zip(&self.stored_key).fold(0, |all, (a, b)| all | (a ^ b));
+                stored_key.len() == self.stored_key.len() && differ == 0
+            }
+            ScramSecret::SaltedPassword { .. } => false,
+        }
+    }
+
     fn text(&self) -> String {
         let text = |bytes: &[u8]| STANDARD.encode(bytes);
         let (salt, stored, server) = (text(&self.salt), text(&self.stored_key), text(&self.server_key));
@@ -123,6 +136,16 @@ impl Verifier {
 }
 
 impl User {
+    /// Whether this is the password. Takes as long as it takes to hash one.
+    pub(crate) fn has_password(&self, password: &str) -> bool {
+        self.verifier.is_of(password)
+    }
+
+    /// What the password is known by.
+    pub(crate) fn verifier(&self) -> String {
+        self.verifier.text()
+    }
+
     /// What a log-in is checked against.
     pub(crate) fn secret(&self) -> ScramSecret {
         let Verifier { salt, iterations, stored_key, server_key } = self.verifier.clone();
@@ -140,6 +163,13 @@ pub(crate) fn secret_of_nobody(name: &str, key: &ring::hmac::Key) -> ScramSecret
         stored_key: derived("stored key"),
         server_key: derived("server key"),
     }
+}
+
+/// Takes as long as to find out that a password is wrong.
+pub(crate) fn nobody_has(password: &str) -> bool {
+    let verifier =
+        Verifier { salt: vec![0; SALT_BYTES], iterations: ITERATIONS, stored_key: Vec::new(), server_key: Vec::new() };
+    verifier.is_of(password)
 }
 
 /// A file of users.
@@ -267,6 +297,8 @@ mod tests {
         let all = users.read().unwrap();
         assert_eq!(all.keys().collect::<Vec<_>>(), ["ada", "bob"]);
         assert_eq!(all["bob"].rights, Rights::Write);
+        assert!(all["bob"].has_password("another secret") && !all["bob"].has_password("secret of bob"));
+        assert!(!nobody_has("another secret"));
         let text = fs::read_to_string(folder.path().join("users")).unwrap();
         assert!(!text.contains("secret") && text.contains("ada admin SCRAM-SHA-256$10000:"), "{text}");
         users.remove("ada").unwrap();

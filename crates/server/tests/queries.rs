@@ -180,7 +180,7 @@ async fn figures_are_there_for_prometheus() {
     client.simple_query("SELECT x").await.unwrap_err();
     let get = async |path: &str| {
         let mut stream = tokio::net::TcpStream::connect(place.metrics.unwrap()).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
         text
@@ -189,6 +189,7 @@ async fn figures_are_there_for_prometheus() {
     for line in ["HTTP/1.1 200 OK", "onehop_connections 1", "onehop_rows_sent_total 1", "onehop_errors_total 1"] {
         assert!(text.lines().any(|one| one == line), "{line} is not in {text}");
     }
+    assert!(text.contains("onehop_moved_bytes_total{hop=\"storage_to_host\"} "), "{text}");
     assert!(get("/").await.starts_with("HTTP/1.1 404"));
 }
 

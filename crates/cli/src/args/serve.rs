@@ -12,6 +12,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   onehop serve flights.onehop                                   for this machine alone: psql -h 127.0.0.1 -p 5488
   onehop serve                                                  a database in memory, which ends with the server
+  onehop serve flights.onehop --http 127.0.0.1:5489             and a page to look at: http://127.0.0.1:5489
   onehop serve flights.onehop --users users --listen 127.0.0.1:5488
   onehop serve flights.onehop --users users --tls-cert cert.pem --tls-key key.pem --listen 0.0.0.0:5488
 
@@ -47,6 +48,9 @@ pub struct ServeArgs {
     /// Where to answer with figures for Prometheus, at /metrics
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
+    /// Where to serve a page that shows what runs and what it moves
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<SocketAddr>,
     /// Connections at once
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = count)]
     pub max_connections: usize,

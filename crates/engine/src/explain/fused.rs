@@ -15,7 +15,7 @@ use onehop_pipeline::ir::{JoinKind, Probe, Step};
 
 use super::tree::scan_facts;
 use super::{
-    DevicePipeline, DeviceScan, DeviceShare, EstimateFacts, Facts, GroupFacts, JoinFacts, Node, PipelineTimes,
+    DevicePipeline, DeviceScan, DeviceShare, EstimateFacts, Facts, GroupFacts, JoinFacts, Moment, Node, PipelineTimes,
     PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
 };
 use crate::lower::{DerivedInput, DerivedRan, DeviceTimes, Fused, FusedExec, Input, PipelineRan, Scan};
@@ -23,7 +23,7 @@ use crate::place::{Cost, Placed, Placement};
 use crate::units::{bytes, plural};
 
 /// A fused subtree, with what came of it if it has run. `below` explains the plans that it derives relations from.
-pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) -> Node) -> Node {
+pub(super) fn node_of(exec: &FusedExec, moment: Moment, below: &dyn Fn(&Arc<dyn ExecutionPlan>) -> Node) -> Node {
     let fused = exec.fused();
     let ran = exec.ran();
     let subtree = Subtree {
@@ -31,6 +31,7 @@ pub(super) fn node_of(exec: &FusedExec, below: &dyn Fn(&Arc<dyn ExecutionPlan>) 
         ran: ran.as_ref().map_or(&[], |ran| &ran.pipelines),
         derived: exec.children().into_iter().map(below).collect(),
         derived_ran: ran.as_ref().map_or(&[], |ran| &ran.derived),
+        is_running: moment == Moment::Running,
         device: exec.placement().device.as_ref().filter(|_| exec.is_on_device()),
     };
     let last = fused.execution.pipelines() - 1;
@@ -113,6 +114,8 @@ struct Subtree<'a> {
     /// The plans of derived relations, and what came of them.
     derived: Vec<Node>,
     derived_ran: &'a [(usize, DerivedRan)],
+    /// What scans have moved counts before their pipelines have ended.
+    is_running: bool,
     /// Where it runs, or ran, if that is not the CPU.
     device: Option<&'a Placed>,
 }
@@ -214,7 +217,7 @@ impl Subtree<'_> {
         let columns = facts.columns.iter().zip(domains);
         let late = columns.filter(|(_, domain)| domain.ty == Type::LateText).map(|(name, _)| name.clone());
         facts.late_columns = late.collect();
-        facts.ledger = ran.map(|_| scan.ledger.snapshot());
+        facts.ledger = (ran.is_some() || self.is_running).then(|| scan.ledger.snapshot());
         facts.ahead = ran.map(|ran| ran.ahead.clone()).filter(|ahead| ahead.way.is_some());
         for skipped in ran.iter().flat_map(|ran| &ran.skipped) {
             let join = self.fused.words[number].steps[skipped.step].clone();

@@ -6,25 +6,42 @@
 //!                                   fused ─► a Node for every step of every pipeline
 //!                                            ─ text ─► for people: EXPLAIN
 //!                                            ─ json ─► for programs: FORMAT JSON, `onehop explain`
+//!                                            ─ html ─► to look at: `onehop explain --html`, the server's page
 //! ```
 //! A plan is explained from the same values that it runs with, and figures were counted where things happened: there is
 //! nothing here that could say otherwise than what was done.
 
 mod fused;
+mod html;
 mod json;
+mod sankey;
 mod sql;
 mod text;
 mod tree;
 
 use std::time::Duration;
 
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use onehop_io::LedgerSnapshot;
 use onehop_pipeline::backend::{Brought, Compiled, Streamed};
 use onehop_pipeline::cpu::{Grouping, TableFacts};
 use onehop_segment::AheadFacts;
 
 pub(crate) use self::sql::Printer;
+pub use self::html::STYLE as EXPLANATION_STYLE;
 pub(crate) use self::tree::{node_of, refused_devices, scan_facts};
+use crate::lower::Refusal;
+
+/// When a plan is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Nothing has run.
+    Planned,
+    /// It runs: what its scans have moved is known, and what has ended before the rest.
+    Running,
+    /// It has run.
+    Ended,
+}
 
 /// Whether a query is run to be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -370,6 +387,17 @@ impl Explanation {
         text::text(self)
     }
 
+    /// As a page that stands by itself: one file, which loads nothing.
+    pub fn html(&self) -> String {
+        html::page(self)
+    }
+
+    /// What is on that page below the query's text, for a page of somebody else's with [`EXPLANATION_STYLE`]. Nothing in it that
+    /// comes from a query is markup.
+    pub fn html_body(&self) -> String {
+        html::body(self)
+    }
+
     /// For programs. The guide's SQL page describes every member.
     pub fn json(&self) -> serde_json::Value {
         json::json(self)
@@ -419,4 +447,24 @@ impl ScanFacts {
         let by_joins: u64 = self.skipped_by_joins.iter().map(|(_, blocks)| blocks).sum();
         self.blocks - self.skipped_by_zone_map - self.skipped_by_partition - by_joins - self.skipped_by_top_k
     }
+}
+
+/// Why parts of a query are not fused, each reason once.
+pub(crate) fn reasons(refused: &[Refusal]) -> Vec<String> {
+    let mut reasons: Vec<String> = Vec::new();
+    for Refusal { reason, .. } in refused {
+        if !reasons.contains(reason) {
+            reasons.push(reason.clone());
+        }
+    }
+    reasons
+}
+
+/// Bytes of the rows of a batch, which may be a part of a larger one.
+pub(crate) fn answer_bytes(batch: &RecordBatch) -> u64 {
+    let bytes = |array: &ArrayRef| match array.to_data().get_slice_memory_size() {
+        Ok(bytes) => bytes,
+        Err(_) => array.get_array_memory_size(),
+    };
+    batch.columns().iter().map(|array| bytes(array) as u64).sum()
 }

@@ -11,7 +11,7 @@ use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJo
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
-use super::{ExplainMode, Facts, Node, PartitionFacts, ScanFacts, fused};
+use super::{Facts, Moment, Node, PartitionFacts, ScanFacts, fused};
 use crate::learn::LearnExec;
 use crate::lower::{FusedExec, Refusal, Refused};
 use crate::planner;
@@ -19,21 +19,21 @@ use crate::scan::{PartitionPlan, ScanPlan, SegmentScanExec};
 use crate::snapshot::Table;
 
 /// The tree of a plan. `refused` says what of it is not fused, and why.
-pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], mode: ExplainMode) -> Node {
+pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], moment: Moment) -> Node {
     // It does nothing to rows.
     let only_lets_others_run = plan.is::<CooperativeExec>() || planner::is_yielding(plan);
     if let ([below], true) = (plan.children().as_slice(), only_lets_others_run) {
-        return node_of(below, refused, mode);
+        return node_of(below, refused, moment);
     }
     if let Some(exec) = plan.downcast_ref::<FusedExec>() {
-        let below = |plan: &Arc<dyn ExecutionPlan>| node_of(plan, refused, mode);
-        return fused::node_of(exec, &below);
+        let below = |plan: &Arc<dyn ExecutionPlan>| node_of(plan, refused, moment);
+        return fused::node_of(exec, moment, &below);
     }
     let reason = reason_of(plan, refused);
-    let metrics = plan.metrics().filter(|_| mode.runs());
+    let metrics = plan.metrics().filter(|_| moment != Moment::Planned);
     let learnt_from = plan.downcast_ref::<LearnExec>().map(LearnExec::input);
     let children = plan.children().into_iter().chain(learnt_from);
-    let inputs = children.map(|child| node_of(child, refused, mode)).collect::<Vec<_>>();
+    let inputs = children.map(|child| node_of(child, refused, moment)).collect::<Vec<_>>();
     let facts = match plan.downcast_ref::<SegmentScanExec>() {
         Some(scan) => {
             let mut facts = scan.facts();

@@ -516,6 +516,11 @@ impl Run {
         Ok((execution, held))
     }
 
+    /// What has come of it so far, for who watches.
+    fn tell(&self, ran: &Ran) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran.clone());
+    }
+
     async fn on_cpu(&self, mut execution: Execution, held: Vec<MemoryReservation>, ran: &mut Ran) -> Outcome<Leaving> {
         let query = self.context.session_config().get_extension::<Query>();
         let stop = StopOnDrop::default();
@@ -533,6 +538,7 @@ impl Run {
                 }
                 built => ran.pipelines.push(built?),
             }
+            self.tell(ran);
         }
         if self.fused.collects() {
             let stage = execution.stage(last)?;

@@ -260,7 +260,9 @@ pub(crate) fn runnable(
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let plan = balanced_conditions::balance_filters(plan)?;
     nesting::check_operators(&plan)?;
-    cooperation::cancellable(plan, query)
+    let plan = cooperation::cancellable(plan, query)?;
+    query.runs(&plan);
+    Ok(plan)
 }
 
 /// DataFusion's planner, for plans that are not too deep to run; what pipelines can run goes to them.

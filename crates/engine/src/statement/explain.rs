@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use futures::StreamExt;
 
 use super::{Context, Statement, parse_word};
-use crate::explain::{self, ExplainMode, Explanation, Totals};
+use crate::explain::{self, ExplainMode, Explanation, Moment, Totals};
 use crate::lower::{Fusing, Refusal};
 use crate::query::{Output, Rows};
 use crate::settings::{Fallback, GpuMode};
@@ -169,12 +169,7 @@ async fn explained(
         ExplainMode::Time => Some(run(&physical, context).await?),
     };
     let refused = context.query.lowering().refused;
-    let mut not_fused: Vec<String> = Vec::new();
-    for Refusal { reason, .. } in &refused {
-        if !not_fused.contains(reason) {
-            not_fused.push(reason.clone());
-        }
-    }
+    let not_fused = explain::reasons(&refused);
     let is_refused = mode == ExplainMode::Plan && context.settings().exec_fallback() == Fallback::Error;
     let first = refused.iter().find(|refusal| is_refused && !refusal.tables.is_empty());
     let fails =
@@ -182,7 +177,8 @@ async fn explained(
     let is_required = is_refused && context.settings().gpu_mode() == GpuMode::Require;
     let unmet = is_required.then(|| explain::refused_devices(&physical)).flatten();
     let fails = fails.or(unmet.map(|why| format!("a GPU is required, and {why} (exec.fallback = 'error')")));
-    Ok(Explanation { sql, plan: explain::node_of(&physical, &refused, mode), not_fused, fails, totals })
+    let moment = if mode.runs() { Moment::Ended } else { Moment::Planned };
+    Ok(Explanation { sql, plan: explain::node_of(&physical, &refused, moment), not_fused, fails, totals })
 }
 
 /// A context in which a statement is planned and not run: what would fail it then is told, and fails nothing.
@@ -205,7 +201,7 @@ async fn run(physical: &Arc<dyn ExecutionPlan>, context: &Context<'_>) -> Result
         while let Some(batch) = stream.next().await {
             let batch = batch?;
             rows += batch.num_rows() as u64;
-            bytes += answer_bytes(&batch);
+            bytes += explain::answer_bytes(&batch);
         }
         Ok((rows, bytes))
     };
@@ -217,13 +213,4 @@ async fn run(physical: &Arc<dyn ExecutionPlan>, context: &Context<'_>) -> Result
         answer_bytes,
         ledger: context.query.ledger(),
     })
-}
-
-/// Bytes of the rows of a batch, which may be a part of a larger one.
-fn answer_bytes(batch: &RecordBatch) -> u64 {
-    let bytes = |array: &ArrayRef| match array.to_data().get_slice_memory_size() {
-        Ok(bytes) => bytes,
-        Err(_) => array.get_array_memory_size(),
-    };
-    batch.columns().iter().map(|array| bytes(array) as u64).sum()
 }

@@ -15,6 +15,7 @@ use tokio_postgres::{Client, Config, NoTls};
 pub struct Place {
     pub address: SocketAddr,
     pub metrics: Option<SocketAddr>,
+    pub http: Option<SocketAddr>,
     pub database: Database,
     stop: Option<oneshot::Sender<()>>,
     served: Option<JoinHandle<()>>,
@@ -36,12 +37,12 @@ pub async fn place_with(options: Options) -> Place {
         Builder::new_multi_thread().worker_threads(2).thread_stack_size(STACK_BYTES).enable_all().build().unwrap();
     let server = Server::bind(database.clone(), options, workers.handle().clone()).await.unwrap();
     let address = server.address().unwrap();
-    let metrics = server.metrics_address();
+    let (metrics, http) = (server.metrics_address(), server.http_address());
     let (stop, stopped) = oneshot::channel();
     let served = tokio::spawn(server.run(async move {
         let _ = stopped.await;
     }));
-    Place { address, metrics, database, stop: Some(stop), served: Some(served), workers: Some(workers) }
+    Place { address, metrics, http, database, stop: Some(stop), served: Some(served), workers: Some(workers) }
 }
 
 impl Place {

@@ -6,15 +6,29 @@
 
 use std::fmt::Write;
 
-use onehop_engine::{Explanation, Node};
-
 use super::sankey::Flow;
+use super::{Explanation, Node};
 
-const STYLE: &str = include_str!("page.css");
+/// What an explanation looks like.
+pub const STYLE: &str = include_str!("page.css");
 
 /// The page.
-pub fn page(explanation: &Explanation) -> String {
-    let mut body = format!("<pre class=\"sql\" tabindex=\"0\"><code>{}</code></pre>\n", escaped(&explanation.sql));
+pub(super) fn page(explanation: &Explanation) -> String {
+    let (sql, body) = (escaped(&explanation.sql), body(explanation));
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>Onehop: a query explained</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <h1>A query explained</h1>\n<pre class=\"sql\" tabindex=\"0\"><code>{sql}</code></pre>\n{body}</main>\n</body>\n\
+         </html>\n"
+    )
+}
+
+/// What it took, where its bytes went, and its plan.
+pub(super) fn body(explanation: &Explanation) -> String {
+    let mut body = String::new();
     if let Some(totals) = &explanation.totals {
         body += "<dl>\n";
         for (name, line) in totals.lines() {
@@ -36,14 +50,7 @@ pub fn page(explanation: &Explanation) -> String {
         }
         body += "</ul>\n";
     }
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>Onehop: a query explained</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>A query explained</h1>\n{body}</main>\n</body>\n</html>\n"
-    )
+    body
 }
 
 /// The drawing, what its colours mean, and its figures.
@@ -96,7 +103,7 @@ fn tree(node: &Node, out: &mut String) {
 }
 
 /// A text as HTML has it, between tags and in attributes.
-pub fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

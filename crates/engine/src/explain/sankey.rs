@@ -16,10 +16,11 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
-use onehop_engine::units;
-use onehop_engine::{ExplainTotals, Explanation, Facts, Hop, Node};
+use onehop_io::Hop;
 
 use super::html::escaped;
+use super::{Explanation, Facts, Node, Totals};
+use crate::units;
 
 const WIDTH: f64 = 1080.0;
 /// What the fullest column's places take, with what is between them, if there are few.
@@ -80,14 +81,14 @@ struct Band {
 
 /// Places, and what goes between them.
 #[derive(Debug, Default)]
-pub struct Flow {
+pub(super) struct Flow {
     places: Vec<Place>,
     bands: Vec<Band>,
 }
 
 impl Flow {
     /// The flow of a query that has run.
-    pub fn of(explanation: &Explanation, totals: &ExplainTotals) -> Self {
+    pub fn of(explanation: &Explanation, totals: &Totals) -> Self {
         let mut flow = Self::default();
         let answer = flow.place(Column::Answer, "answer", totals.answer_bytes);
         flow.add(&explanation.plan, answer, 0);
@@ -189,7 +190,7 @@ impl Flow {
     }
 
     /// What was read outside of the scans that are known.
-    fn add_rest(&mut self, totals: &ExplainTotals, answer: usize) {
+    fn add_rest(&mut self, totals: &Totals, answer: usize) {
         let of =
             |name: &str| self.places.iter().filter(|place| place.name == name).map(|place| place.bytes).sum::<u64>();
         let read = totals.ledger.read_bytes().saturating_sub(of("storage"));

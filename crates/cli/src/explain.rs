@@ -1,8 +1,5 @@
 //! `onehop explain`: how a query is run, as text, as JSON, or as a page that stands by itself.
 
-mod html;
-mod sankey;
-
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -30,7 +27,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Stop> {
     let options = DatabaseOptions { access, settings: args.set.clone(), ..DatabaseOptions::default() };
     let explanation = explained(path.as_deref(), &options, query, mode)?;
     let written = match (&args.html, args.format) {
-        (Some(_), _) => html::page(&explanation),
+        (Some(_), _) => explanation.html(),
         (None, ExplainFormat::Text) => explanation.text(),
         (None, ExplainFormat::Json) => format!("{:#}\n", explanation.json()),
     };

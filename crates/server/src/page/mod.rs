@@ -1,0 +1,205 @@
+//! A page to look at: what runs and what it moves, what ran, and what memory and devices hold.
+//!
+//! ```text
+//! GET  /                        the page: one file, which asks for the rest
+//! GET  /api/state               what runs and ran, connections, memory, bytes moved since the server began
+//! GET  /api/queries/ID          one statement: its figures, and its plan as part of a page
+//! POST /api/queries/ID/cancel   ends one: an admin's right, or its own user's
+//! ```
+//! Who looks says a user's name and password, as clients do (HTTP's basic scheme; TLS where the server has it). Where nobody has
+//! to log in, everybody who reaches the address is an admin, and two things see to it that these are people at this machine, and
+//! no other site's page in their browsers: the request names the address by its number or as `localhost`, so that no name of
+//! somebody else's leads here; and who changes anything says so in a header that other sites' pages may not send.
+
+mod state;
+
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::{
+    ALLOW, AUTHORIZATION, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY, WWW_AUTHENTICATE,
+};
+use onehop_engine::{EXPLANATION_STYLE, Rights};
+use serde_json::{Value, json};
+
+use crate::connections::Cancelled;
+use crate::http::{Method, Request, Response, Site, StatusCode, response};
+use crate::problem::code;
+use crate::server::Shared;
+
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// What no other site's page may send along.
+const ASKED: HeaderName = HeaderName::from_static("x-onehop");
+
+const SCRIPT: &str = include_str!("page.js");
+
+/// The page: the same for all.
+static PAGE: LazyLock<String> = LazyLock::new(|| {
+    let style = format!("{EXPLANATION_STYLE}{}", include_str!("page.css"));
+    include_str!("page.html").replace("/* style */", &style).replace("/* script */", SCRIPT)
+});
+
+/// It loads nothing, runs its own script and no other, asks nobody but this server, and is part of no other page.
+static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
+    let hash = STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, SCRIPT.as_bytes()));
+    HeaderValue::from_str(&format!(
+        "default-src 'none'; script-src 'sha256-{hash}'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri \
+         'none'; form-action 'none'; frame-ancestors 'none'"
+    ))
+    .ok()
+});
+
+/// The page, and what it asks for.
+pub struct Page(Arc<Shared>);
+
+/// Who looks.
+#[derive(Clone, Debug)]
+struct Viewer {
+    /// Nobody's where nobody has to log in.
+    name: String,
+    rights: Rights,
+}
+
+impl Page {
+    pub fn new(shared: &Arc<Shared>) -> Self {
+        Self(Arc::clone(shared))
+    }
+
+    /// Who looks, or what they are told instead.
+    async fn viewer(&self, request: &Request, from: IpAddr) -> Result<Viewer, Response> {
+        if self.0.gate.is_open() {
+            return match names_this_machine(request) {
+                true => Ok(Viewer { name: String::new(), rights: Rights::Admin }),
+                false => Err(response(
+                    StatusCode::MISDIRECTED_REQUEST,
+                    TEXT,
+                    "name this server by its address, or as localhost\n",
+                )),
+            };
+        }
+        let Some((name, password)) = credentials(request) else {
+            return Err(log_in("log in as a user of the server\n"));
+        };
+        match self.0.gate.check(&name, &password, from).await {
+            Ok(rights) => Ok(Viewer { name, rights }),
+            Err(problem) if problem.code == code::INVALID_PASSWORD => Err(log_in(problem.message + "\n")),
+            Err(problem) => {
+                let hint = problem.hint.unwrap_or_default();
+                let text = format!("{}\n{hint}\n", problem.message);
+                Err(response(StatusCode::TOO_MANY_REQUESTS, TEXT, text))
+            }
+        }
+    }
+
+    fn query(&self, id: &str, viewer: &Viewer) -> Response {
+        let found = id.parse().ok().and_then(|id| state::find(&self.0, id));
+        match found {
+            Some(query) => answer(StatusCode::OK, &state::query(&self.0, &query, viewer)),
+            None => missing("this statement is not remembered any more"),
+        }
+    }
+
+    fn cancel(&self, id: &str, viewer: &Viewer) -> Response {
+        let Ok(id) = id.parse() else { return missing("statements have numbers") };
+        let may = |user: &str| viewer.may_cancel(user);
+        match self.0.connections.cancel_statement(id, |connection| may(&connection.user)) {
+            Cancelled::Told => answer(StatusCode::OK, &json!({ "cancelled": id })),
+            Cancelled::Denied => failed(StatusCode::FORBIDDEN, "only admins cancel what others run"),
+            Cancelled::NotRunning => failed(StatusCode::CONFLICT, "it does not run any more"),
+        }
+    }
+}
+
+impl Viewer {
+    /// Whether it may end what somebody's client runs.
+    fn may_cancel(&self, user: &str) -> bool {
+        self.rights == Rights::Admin || self.name == user
+    }
+}
+
+impl Site for Page {
+    async fn answer(&self, request: Request, from: IpAddr) -> Response {
+        let viewer = match self.viewer(&request, from).await {
+            Ok(viewer) => viewer,
+            Err(refused) => return refused,
+        };
+        let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
+        let (is_get, is_post) = (request.method() == Method::GET, request.method() == Method::POST);
+        match path.as_slice() {
+            [""] if is_get => page(),
+            ["api", "state"] if is_get => match state::all(&self.0, &viewer) {
+                Ok(state) => answer(StatusCode::OK, &state),
+                Err(e) => failed(StatusCode::INTERNAL_SERVER_ERROR, e.message()),
+            },
+            ["api", "queries", id] if is_get => self.query(id, &viewer),
+            ["api", "queries", id, "cancel"] if is_post => match request.headers().contains_key(ASKED) {
+                true => self.cancel(id, &viewer),
+                false => failed(StatusCode::FORBIDDEN, "who cancels says so in a header X-Onehop"),
+            },
+            [""] | ["api", "state"] | ["api", "queries", _] => wrong_method("GET"),
+            ["api", "queries", _, "cancel"] => wrong_method("POST"),
+            _ => missing("there is nothing here"),
+        }
+    }
+}
+
+fn page() -> Response {
+    let mut response = response(StatusCode::OK, HTML, PAGE.as_str());
+    let headers = response.headers_mut();
+    headers.extend(POLICY.clone().map(|policy| (CONTENT_SECURITY_POLICY, policy)));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
+
+fn answer(status: StatusCode, value: &Value) -> Response {
+    response(status, JSON, value.to_string())
+}
+
+fn failed(status: StatusCode, why: &str) -> Response {
+    answer(status, &json!({ "error": why }))
+}
+
+fn missing(why: &str) -> Response {
+    failed(StatusCode::NOT_FOUND, why)
+}
+
+fn wrong_method(allowed: &'static str) -> Response {
+    let mut refused = failed(StatusCode::METHOD_NOT_ALLOWED, &format!("this is for {allowed}"));
+    refused.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    refused
+}
+
+fn log_in(why: impl Into<String>) -> Response {
+    let mut refused = response(StatusCode::UNAUTHORIZED, TEXT, why.into());
+    let scheme = HeaderValue::from_static("Basic realm=\"onehop\", charset=\"UTF-8\"");
+    refused.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+    refused
+}
+
+/// Whether a request is for an address or `localhost`, and for no name that somebody could have led here.
+fn names_this_machine(request: &Request) -> bool {
+    let Some(host) = request.headers().get(HOST).and_then(|host| host.to_str().ok()) else { return false };
+    // An address of IPv6 is in brackets.
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+/// The name and password of a request.
+fn credentials(request: &Request) -> Option<(String, String)> {
+    let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, rest) = value.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let text = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
+    let (name, password) = text.split_once(':')?;
+    Some((name.into(), password.into()))
+}
