@@ -109,8 +109,8 @@ class PostgreSql(Server):
     def stop(self):
         self.control("pg_ctl", "-D", self.data, "-m", "fast", "-w", "stop")
 
-    def fill_from(self, other):
-        for table in TABLES:
+    def fill_from(self, other, tables=TABLES):
+        for table in tables:
             columns = other.psql(
                 "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a JOIN pg_class c ON a.attrelid = c.oid "
                 f"WHERE c.relname = '{table}' AND a.attnum > 0 ORDER BY a.attnum"
@@ -176,6 +176,7 @@ def arguments():
     parser.add_argument("--sf", default="1")
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--connections", default="1,16,200")
+    parser.add_argument("--scripts", default="q1.1,insert,mixed")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -207,7 +208,7 @@ def main():
                 answers = {server.name: server.psql(QUERY.read_text()).strip() for server in (onehop, postgresql)}
                 if len(set(answers.values())) != 1:
                     raise Failed(f"the answers differ: {answers}")
-                for script, mix in mixes.items():
+                for script, mix in ((name, mixes[name]) for name in options.scripts.split(",")):
                     for connections in numbers:
                         for server in (onehop, postgresql):
                             server.restart_log()

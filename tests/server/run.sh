@@ -4,9 +4,9 @@
 #
 #   tests/server/run.sh PATH/TO/onehop [pytest's arguments]
 #
-# psql is Debian's package postgresql-client, and the browser that looks at the server's page its packages chromium and
-# chromium-driver: they are installed, as root, if they are missing. The tests do not pass by not running. Pictures of the page are
-# in screenshots/ afterwards.
+# Debian's packages postgresql-client (psql), postgresql (the server that is attached), chromium and chromium-driver (the browser
+# that looks at the server's page) are installed, as root, if they are missing: the tests do not pass by not running. Pictures of
+# the page are in screenshots/ afterwards.
 # The last line has the counts.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,12 +15,17 @@ shift
 "$here/../../bench/peers/setup.sh" "$here"
 missing=
 command -v psql > /dev/null || missing="postgresql-client"
+ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 || missing="$missing postgresql"
 command -v chromium > /dev/null && command -v chromedriver > /dev/null || missing="$missing chromium chromium-driver"
 if [ -n "$missing" ]; then
     if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
         echo "run.sh: these packages of Debian are needed: $missing" >&2
         exit 1
     fi
+    # The server is for tests to start: none is made, or started, by its package.
+    mkdir -p /etc/postgresql-common
+    [ -e /etc/postgresql-common/createcluster.conf ] ||
+        echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.conf
     # shellcheck disable=SC2086 # They are several words.
     { apt-get update && apt-get install -y --no-install-recommends $missing; } >&2
 fi

@@ -26,6 +26,7 @@ use onehop_segment::BlockCache;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::arrays::export::Exports;
+use crate::attached::Attached;
 use crate::catalog::{self, Catalog, CatalogStore, Change, Pending, Place, SegmentPlace};
 use crate::directory::{
     Lock, SEGMENTS_FOLDER, cannot_make, collect_orphans, lock, refuse_foreign_directory, refuse_lost_catalog,
@@ -42,6 +43,7 @@ use crate::session::Runtimes;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table, load};
 use crate::step::{Step, refuse_same_names};
+use crate::workers;
 use crate::writer::{WriterPlace, Writing};
 use crate::system::{self, System};
 use crate::{Activity, Error, ErrorKind, Query, Result, Session};
@@ -358,7 +360,10 @@ impl Database {
     pub fn system_table(&self, name: &str) -> Result<Option<RecordBatch>> {
         let Inner { settings, history, known, store, cache, runtimes, .. } = &*self.inner;
         let snapshot = self.snapshot();
-        system::batch(name, &System { snapshot: &snapshot, settings, history, known, store: &**store, cache, runtimes })
+        // These are a session's.
+        let attached = &Attached::new();
+        let system = System { snapshot: &snapshot, settings, history, known, store: &**store, cache, runtimes, attached };
+        system::batch(name, &system)
     }
 
     /// What is committed now.
@@ -661,7 +666,7 @@ impl Commit {
         // takes as long as some devices take for a commit.
         let is_from_outside = tokio::task::try_id().is_none()
             && Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-        if is_from_outside {
+        if is_from_outside || workers::may_wait() {
             return self.wait_blocking(ledger);
         }
         let ledger = Arc::clone(ledger);

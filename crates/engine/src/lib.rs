@@ -20,6 +20,7 @@
 
 mod activity;
 pub mod arrays;
+mod attached;
 mod bulk;
 mod catalog;
 pub mod check;
@@ -83,7 +84,7 @@ pub use script::{Script, is_complete};
 pub use session::{Names, Session, TransactionState};
 pub use settings::{Setting, SettingSource, parse_size};
 pub use statement::{ClientCopy, CopyDirection, CopyFormat, Described, StatementKind};
-pub use workers::workers;
+pub use workers::{in_place, workers};
 
 pub use arrow;
 pub use onehop_io::{Hop, Ledger, LedgerSnapshot};

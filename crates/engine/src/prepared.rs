@@ -293,6 +293,11 @@ impl Prepared {
         Self { template: template.map(Arc::new), ..self }
     }
 
+    /// Whether it takes no longer than a commit does: an `INSERT` of values, or what begins or ends a transaction.
+    pub fn is_short(&self) -> bool {
+        self.template.is_some() || matches!(self.kind, StatementKind::Begin { .. } | StatementKind::End)
+    }
+
     /// What it puts into a table, if it takes so many values and does nothing else.
     pub(crate) fn template(&self, values: &[Value]) -> Option<&Template> {
         self.template.as_deref().filter(|_| values.len() == self.parameters)

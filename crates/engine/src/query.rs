@@ -8,7 +8,7 @@
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,6 +18,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::{Stream, StreamExt};
 use onehop_io::{Ledger, LedgerSnapshot};
+use onehop_postgres::{Server, Snapshot, without_passwords};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
@@ -73,6 +74,8 @@ pub struct Query {
     notices: Mutex<Vec<String>>,
     /// Of its plan, if somebody watches.
     watched: Option<Watched>,
+    /// What it sees of other databases, until it is over.
+    snapshots: Mutex<Vec<Arc<Snapshot>>>,
 }
 
 /// What became of a statement's plan.
@@ -175,7 +178,7 @@ impl Query {
         Self {
             id,
             session,
-            text: shortened(text),
+            text: shortened(&without_passwords(text)),
             started_at: SystemTime::now(),
             ended: OnceLock::new(),
             rows: AtomicU64::new(0),
@@ -192,6 +195,7 @@ impl Query {
             files: Mutex::default(),
             notices: Mutex::default(),
             watched: None,
+            snapshots: Mutex::default(),
         }
     }
 
@@ -247,6 +251,24 @@ impl Query {
         {
             watched.end(|plan, moment| self.explained(plan, moment, watched));
         }
+        let snapshots = std::mem::take(&mut *self.snapshots());
+        drop(snapshots);
+    }
+
+    fn snapshots(&self) -> MutexGuard<'_, Vec<Arc<Snapshot>>> {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it sees of another database: the same all along.
+    pub(crate) async fn snapshot_of(&self, server: &Arc<Server>) -> onehop_postgres::Result<Arc<Snapshot>> {
+        let known = self.snapshots().iter().find(|snapshot| snapshot.is_of(server)).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        // Names are looked up one after the other: nobody makes another meanwhile.
+        let snapshot = Arc::new(server.snapshot().await?);
+        self.snapshots().push(Arc::clone(&snapshot));
+        Ok(snapshot)
     }
 
     /// A plan of it is about to run.

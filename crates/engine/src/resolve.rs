@@ -19,11 +19,13 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::TableType;
 use onehop_segment::BlockCache;
 
+use crate::attached::{self, Attached, AttachedCatalog};
 use crate::catalog::CatalogStore;
 use crate::database::Database;
 use crate::history::History;
 use crate::place::Known;
 use crate::postgres::{self, Scope, catalogs};
+use crate::query::Query;
 use crate::relation::Relations;
 use crate::scan::SegmentTable;
 use crate::session::Runtimes;
@@ -64,6 +66,7 @@ pub(crate) struct Names {
     cache: Arc<BlockCache>,
     runtimes: Arc<Runtimes>,
     relations: Arc<Relations>,
+    attached: Arc<Attached>,
     /// For PostgreSQL's catalogs.
     scope: Arc<Scope>,
     /// To plan views and open files with. Its own catalog is not used.
@@ -88,6 +91,7 @@ impl Names {
         settings: Settings,
         database: &Database,
         relations: Arc<Relations>,
+        attached: Arc<Attached>,
         scope: Arc<Scope>,
     ) -> SessionState {
         let names = Self {
@@ -99,6 +103,7 @@ impl Names {
             cache: Arc::clone(database.cache()),
             runtimes: Arc::clone(database.runtimes()),
             relations,
+            attached,
             scope,
             state: state.clone(),
             depth: 0,
@@ -135,7 +140,8 @@ impl Names {
 
     /// What all sessions have names for.
     fn of_all(&self) -> Self {
-        Self { snapshot: self.snapshot.permanent(), relations: Arc::default(), ..self.clone() }
+        let (relations, attached) = (Arc::default(), Arc::default());
+        Self { snapshot: self.snapshot.permanent(), relations, attached, ..self.clone() }
     }
 
     async fn view(&self, name: &str, text: &str) -> crate::Result<Arc<dyn TableProvider>> {
@@ -177,8 +183,8 @@ impl Names {
         if let Some(text) = self.snapshot.catalog.views.get(name) {
             return Box::pin(self.view(name, text)).await;
         }
-        let Self { snapshot, settings, history, known, store, cache, runtimes, .. } = self;
-        let system = System { snapshot, settings, history, known, store: &**store, cache, runtimes };
+        let Self { snapshot, settings, history, known, store, cache, runtimes, attached, .. } = self;
+        let system = System { snapshot, settings, history, known, store: &**store, cache, runtimes, attached };
         if let Some(table) = system::table(name, &system)? {
             return Ok(table);
         }
@@ -211,6 +217,12 @@ impl Names {
         Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
     }
 
+    /// An attached database.
+    fn attached(&self, name: &str) -> Option<AttachedCatalog> {
+        let server = Arc::clone(self.attached.get(name)?);
+        Some(AttachedCatalog { server, query: self.state.config().get_extension::<Query>() })
+    }
+
     fn is_in_catalog(&self, name: &str) -> bool {
         let catalog = &self.snapshot.catalog;
         catalog.tables.contains_key(name) || catalog.views.contains_key(name)
@@ -238,6 +250,7 @@ impl CatalogProviderList for List {
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
         Some(match name {
             CATALOG => Arc::new(Catalog(Arc::clone(&self.0))),
+            attached if let Some(attached) = self.0.attached(attached) => Arc::new(attached),
             other => Arc::new(Elsewhere(other.to_string())),
         })
     }
@@ -258,6 +271,7 @@ impl CatalogProvider for Catalog {
                 Arc::new(InformationSchemaProvider::new(list).with_table_functions(functions))
             }
             postgres::SCHEMA => Arc::new(OfPostgres(Arc::clone(&self.0))),
+            attached if let Some(attached) = self.0.attached(attached) => attached.schema_named(attached::SCHEMA),
             other => Arc::new(Elsewhere(other.to_string())),
         })
     }

@@ -13,8 +13,10 @@ use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
 use futures::FutureExt;
 use onehop_io::rados::ClusterOptions;
+use onehop_postgres::Server;
 
 use crate::arrays::Exporting;
+use crate::attached::Attached;
 use crate::catalog::{Definition, definition};
 use crate::database::Database;
 use crate::explain::{ExplainMode, Explanation};
@@ -56,6 +58,7 @@ pub struct Session {
     prepared: Mutex<HashMap<String, Arc<Prepared>>>,
     /// Rows from outside, by name.
     relations: Mutex<Arc<Relations>>,
+    attached: Mutex<Arc<Attached>>,
     /// Who is connected to it.
     client: Mutex<ClientFacts>,
     /// Parameters of PostgreSQL's.
@@ -113,6 +116,7 @@ impl Session {
             temporary: OnceLock::new(),
             prepared: Mutex::default(),
             relations: Mutex::default(),
+            attached: Mutex::default(),
             client: Mutex::default(),
             parameters: Parameters::default(),
         })
@@ -261,6 +265,26 @@ impl Session {
     /// What is registered now.
     pub(crate) fn relations(&self) -> Arc<Relations> {
         Arc::clone(&self.relations.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The databases of PostgreSQL that it has attached.
+    pub(crate) fn attached(&self) -> Arc<Attached> {
+        Arc::clone(&self.attached.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn attach(&self, name: String, server: Arc<Server>) {
+        Arc::make_mut(&mut self.attached.lock().unwrap_or_else(PoisonError::into_inner)).insert(name, server);
+    }
+
+    /// Lets go of one; whether there was any. Statements that have begun keep it.
+    pub(crate) fn detach(&self, name: &str) -> bool {
+        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        attached.contains_key(name) && Arc::make_mut(&mut attached).remove(name).is_some()
+    }
+
+    /// Lets go of all of them.
+    pub(crate) fn detach_all(&self) {
+        *self.attached.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
     }
 
     /// Its number among the sessions of the database since it was opened.
@@ -481,6 +505,7 @@ impl Session {
             Settings::clone(&settings),
             &self.database,
             self.relations(),
+            self.attached(),
             scope,
         ))
     }

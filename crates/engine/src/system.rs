@@ -1,6 +1,6 @@
 //! System tables: what the engine knows of itself, as rows. `onehop_tables`, `onehop_columns`, `onehop_segments`,
 //! `onehop_settings`, `onehop_queries`, `onehop_resident`, `onehop_models`, `onehop_model_terms`, `onehop_functions`,
-//! `onehop_store`, `onehop_memory`, `onehop_activity`.
+//! `onehop_store`, `onehop_memory`, `onehop_activity`, `onehop_attached`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use onehop_segment::{BlockCache, EncodingCode};
 
 use crate::Result;
 use crate::activity;
+use crate::attached::Attached;
 use crate::catalog::{CatalogStore, StoreReport};
 use crate::functions;
 use crate::history::History;
@@ -28,8 +29,9 @@ use crate::settings::{Setting, Settings};
 use crate::snapshot::{Snapshot, Table, TableSegment};
 
 /// Their names.
-pub(crate) const NAMES: [&str; 12] = [
+pub(crate) const NAMES: [&str; 13] = [
     "onehop_activity",
+    "onehop_attached",
     "onehop_columns",
     "onehop_functions",
     "onehop_memory",
@@ -53,6 +55,7 @@ pub(crate) struct System<'a> {
     pub store: &'a dyn CatalogStore,
     pub cache: &'a BlockCache,
     pub runtimes: &'a Runtimes,
+    pub attached: &'a Attached,
 }
 
 /// A system table, if that is one's name.
@@ -63,7 +66,7 @@ pub(crate) fn table(name: &str, system: &System<'_>) -> Result<Option<Arc<dyn Ta
 
 /// Its rows.
 pub(crate) fn batch(name: &str, system: &System<'_>) -> Result<Option<RecordBatch>> {
-    let System { snapshot, settings, history, known, store, cache, runtimes } = *system;
+    let System { snapshot, settings, history, known, store, cache, runtimes, attached } = *system;
     Ok(Some(match name {
         "onehop_tables" => tables(snapshot)?,
         "onehop_columns" => columns(snapshot)?,
@@ -76,6 +79,7 @@ pub(crate) fn batch(name: &str, system: &System<'_>) -> Result<Option<RecordBatc
         "onehop_functions" => functions::functions(&snapshot.catalog)?,
         "onehop_models" => learn::models(&snapshot.catalog)?,
         "onehop_model_terms" => learn::model_terms(&snapshot.catalog)?,
+        "onehop_attached" => attached_table(attached)?,
         "onehop_memory" => memory_table(cache, runtimes, known)?,
         _ => return Ok(None),
     }))
@@ -309,6 +313,14 @@ fn resident(snapshot: &Snapshot, known: &Known) -> Result<RecordBatch> {
         ("hits", numbers(rows.iter().map(|row| row.hits)), false),
         ("is_kept", flags(|row| row.is_kept), false),
         ("is_pinned", flags(|row| row.pins > 0), false),
+    ])?)
+}
+
+/// Databases of PostgreSQL that the session has attached.
+fn attached_table(attached: &Attached) -> Result<RecordBatch> {
+    Ok(RecordBatch::try_from_iter([
+        ("name", text(attached.keys())),
+        ("address", text(attached.values().map(|server| server.place()))),
     ])?)
 }
 

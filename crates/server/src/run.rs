@@ -3,15 +3,21 @@
 //! Whoever waits here waits for the engine, or for the client to read, and for an [`Interrupt`](crate::interrupt::Interrupt) all
 //! the while. What is interrupted is aborted first; then it is waited for, for the next statement of the session must not run
 //! beside it. A statement whose changes are being committed is not interrupted any more: its client hears that they are there.
+//!
+//! What takes no longer than a commit does not go to another thread: each way there and back takes as long as some devices take for
+//! one. The thread's other tasks go to another meanwhile.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use onehop_engine::arrow::array::ArrayRef;
 use onehop_engine::arrow::datatypes::SchemaRef;
 use onehop_engine::{Error, ErrorKind, Output, Prepared, Rows, Session, TransactionState, Value};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::data::RowDescription;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::client::{Client, Outcome, ended};
@@ -89,14 +95,37 @@ impl Client {
     pub async fn run(&mut self, prepared: &Arc<Prepared>, values: Vec<Value>) -> Outcome<Output> {
         self.enter().await?;
         Counters::count(&self.shared.counters.statements, 1);
+        let is_short = prepared.is_short();
         let (session, prepared) = (Arc::clone(&self.session), Arc::clone(prepared));
-        self.on_workers(async move {
+        let work = async move {
             match prepared.parameters() {
-                0 => session.sql(prepared.text()).await,
+                0 if !is_short => session.sql(prepared.text()).await,
                 _ => session.execute(&prepared, &values).await,
             }
-        })
-        .await
+        };
+        match is_short && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
+            true => self.in_place(work),
+            false => self.on_workers(work).await,
+        }
+    }
+
+    /// Has something short done by the engine on this thread.
+    fn in_place<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Outcome<T> {
+        let (session, interrupt) = (&self.session, &self.interrupt);
+        let before = session.query();
+        let until_done = async {
+            let mut work = std::pin::pin!(AssertUnwindSafe(work).catch_unwind());
+            let reason = tokio::select! {
+                biased;
+                outcome = &mut work => return told(outcome),
+                reason = interrupt.statement_ends() => reason,
+            };
+            match session.stop_after(&before) {
+                true => Err(ended(reason)),
+                false => told(work.await),
+            }
+        };
+        tokio::task::block_in_place(|| onehop_engine::in_place(|| self.shared.workers.block_on(until_done)))
     }
 
     /// Tells which columns rows have.
@@ -189,16 +218,16 @@ pub async fn on_workers<T: Send + 'static>(
     let mut task = Task(shared.workers.spawn(work));
     let reason = tokio::select! {
         biased;
-        outcome = &mut task.0 => return told(outcome),
+        outcome = &mut task.0 => return told(outcome.map_err(died)),
         reason = interrupt.statement_ends() => reason,
     };
     if !session.stop_after(&before) {
-        return told((&mut task.0).await);
+        return told((&mut task.0).await.map_err(died));
     }
     task.0.abort();
     match tokio::time::timeout(shared.options.patience, &mut task.0).await {
         // It was done before it could be stopped.
-        Ok(outcome @ Ok(Ok(_))) => told(outcome),
+        Ok(Ok(outcome @ Ok(_))) => told(Ok(outcome)),
         Ok(_) => Err(ended(reason)),
         Err(_) => {
             let message = "the statement was cancelled, and has not let go: the connection ends without it";
@@ -207,12 +236,19 @@ pub async fn on_workers<T: Send + 'static>(
     }
 }
 
+/// What somebody panicked with.
+type Panic = Box<dyn Any + Send>;
+
+fn died(e: JoinError) -> Panic {
+    e.try_into_panic().unwrap_or_else(|e| Box::new(e.to_string()))
+}
+
 /// What has come of what the engine did.
-fn told<T>(outcome: Result<Result<T, Error>, JoinError>) -> Outcome<T> {
+fn told<T>(outcome: Result<Result<T, Error>, Panic>) -> Outcome<T> {
     match outcome {
         Ok(outcome) => Ok(outcome?),
-        Err(e) => {
-            let error = Error::new(ErrorKind::Internal, "the engine stopped at a bug of its own").with_source(e);
+        Err(_) => {
+            let error = Error::new(ErrorKind::Internal, "the engine stopped at a bug of its own");
             Err(error.with_hint("please report it, with the statement").into())
         }
     }

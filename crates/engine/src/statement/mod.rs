@@ -2,6 +2,7 @@
 //!
 //! One file per kind of statement; each parses its own syntax and does its own work.
 
+mod attach;
 mod checkpoint;
 mod copy;
 mod create;
@@ -81,6 +82,7 @@ enum Statement {
     Checkpoint(checkpoint::Checkpoint),
     Prepared(prepare::Control),
     DiscardTemporary,
+    Attach(attach::Attach),
     Other(Box<DataFusionStatement>),
 }
 
@@ -395,6 +397,7 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
         Statement::Checkpoint(checkpoint) => Box::pin(checkpoint.run(context)).await.map(Output::Done),
         Statement::Transaction(control) => Box::pin(control.run(context)).await.map(Output::Done),
         Statement::DiscardTemporary => Box::pin(drop::all_temporary(context)).await.map(Output::Done),
+        Statement::Attach(attach) => Box::pin(attach.run(context)).await.map(Output::Done),
         Statement::Prepared(_) => Err(Error::new(ErrorKind::Internal, "a prepared statement came of one")),
         // In a format of DataFusion's.
         Statement::Other(statement) if matches!(&*statement, DataFusionStatement::Explain(e) if !e.options.analyze) => {
@@ -435,6 +438,7 @@ fn check_rights(statement: &Statement, rights: Rights) -> Result<()> {
         Statement::Truncate(_) => (Rights::Write, "TRUNCATE"),
         Statement::Checkpoint(_) => (Rights::Write, "CHECKPOINT"),
         Statement::CreateFunction(_) => (Rights::Admin, "CREATE FUNCTION"),
+        Statement::Attach(_) => (Rights::Admin, "ATTACH"),
         Statement::CopyFrom(_) | Statement::CopyTo(_) => (Rights::Admin, "COPY of files"),
         Statement::Residence(_) => (Rights::Admin, "what is about the memory of devices"),
         Statement::Other(statement) => match &**statement {
@@ -527,7 +531,7 @@ impl Statement {
             Self::CreateFunction(_) | Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) => Ok(()),
             Self::Show(_) | Self::Residence(_) => Ok(()),
             Self::Truncate(_) | Self::Transaction(_) | Self::Checkpoint(_) | Self::Prepared(_) => Ok(()),
-            Self::DiscardTemporary => Ok(()),
+            Self::DiscardTemporary | Self::Attach(_) => Ok(()),
         }
     }
 }
@@ -558,6 +562,9 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
             _ if word.value.eq_ignore_ascii_case("checkpoint") => {
                 inner.next_token();
                 return Ok(Statement::Checkpoint(checkpoint::parse(inner)?));
+            }
+            _ if ["attach", "detach"].iter().any(|verb| word.value.eq_ignore_ascii_case(verb)) => {
+                return attach::parse(inner);
             }
             _ if word.value.eq_ignore_ascii_case("abort") => {
                 inner.next_token();

@@ -127,6 +127,7 @@ impl Control {
                     return Err(Error::new(ErrorKind::Invalid, "DISCARD ALL cannot be part of a transaction"));
                 }
                 all.clear();
+                context.session.detach_all();
                 context.session.parameters().reset_all();
                 Arc::make_mut(&mut context.settings.lock().unwrap_or_else(PoisonError::into_inner)).reset_all();
                 Ok(Outcome::Done(done("DISCARD ALL", None)))

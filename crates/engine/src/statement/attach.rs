@@ -1,0 +1,90 @@
+//! `ATTACH 'postgresql://...' AS name`, `DETACH name`: databases of PostgreSQL, for this session.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+use onehop_postgres::Server;
+
+use super::{Context, Statement, done, normal, parse_word};
+use crate::query::Done;
+use crate::{Error, ErrorKind, Result};
+
+/// Names that mean something else as a schema or a catalog.
+const TAKEN: [&str; 5] =
+    [crate::resolve::CATALOG, crate::resolve::SCHEMA, crate::postgres::SCHEMA, "information_schema", "pg_temp"];
+
+/// The parsed statement.
+#[derive(Debug)]
+pub(super) enum Attach {
+    Attach { address: String, name: String, if_not_exists: bool },
+    Detach { name: String, if_exists: bool },
+}
+
+type Parsed<T> = std::result::Result<T, ParserError>;
+
+/// The statement, if it is one.
+pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
+    let parsed = match parse_word(parser, "attach") {
+        true => attach(parser),
+        false => {
+            parser.next_token();
+            detach(parser)
+        }
+    };
+    parsed.map(Statement::Attach).map_err(|e| super::syntax::<()>(Err(e)))
+}
+
+fn attach(parser: &mut Parser<'_>) -> Parsed<Attach> {
+    let _ = parser.parse_keyword(Keyword::DATABASE);
+    let if_not_exists = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
+    let address = parser.parse_literal_string()?;
+    parser.expect_keyword(Keyword::AS)?;
+    let name = normal(&parser.parse_identifier()?);
+    // As other engines have it, which attach more than one kind.
+    if parser.consume_token(&Token::LParen) {
+        let is_type = parse_word(parser, "type");
+        if !is_type || !(parse_word(parser, "postgres") || parse_word(parser, "postgresql")) {
+            return parser.expected_ref("TYPE postgres", parser.peek_token_ref());
+        }
+        parser.expect_token(&Token::RParen)?;
+    }
+    Ok(Attach::Attach { address, name, if_not_exists })
+}
+
+fn detach(parser: &mut Parser<'_>) -> Parsed<Attach> {
+    let _ = parser.parse_keyword(Keyword::DATABASE);
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    Ok(Attach::Detach { name: normal(&parser.parse_identifier()?), if_exists })
+}
+
+impl Attach {
+    pub async fn run(self, context: &Context<'_>) -> Result<Done> {
+        match self {
+            Self::Attach { address, name, if_not_exists } => {
+                if TAKEN.contains(&name.as_str()) || name.is_empty() {
+                    let message = format!("\"{name}\" cannot be the name of an attached database");
+                    return Err(Error::new(ErrorKind::Invalid, message));
+                }
+                if context.session.attached().contains_key(&name) {
+                    if if_not_exists {
+                        return Ok(done("ATTACH", None));
+                    }
+                    let message = format!("there is an attached database \"{name}\"");
+                    return Err(Error::new(ErrorKind::AlreadyExists, message).with_hint(format!("DETACH {name} first")));
+                }
+                let server = Arc::new(Server::new(&address)?);
+                // Whether it is there, and lets this user in, is known now.
+                server.snapshot().await?;
+                context.session.attach(name, server);
+                Ok(done("ATTACH", None))
+            }
+            Self::Detach { name, if_exists } => match context.session.detach(&name) || if_exists {
+                true => Ok(done("DETACH", None)),
+                false => Err(Error::new(ErrorKind::NotFound, format!("there is no attached database \"{name}\""))
+                    .with_hint("SELECT * FROM onehop_attached shows those there are")),
+            },
+        }
+    }
+}
