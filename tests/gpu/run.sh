@@ -22,8 +22,10 @@ fail() {
 [ -x "${DEVICE_CHECKS:-}" ] || fail "DEVICE_CHECKS names no program: ${DEVICE_CHECKS:-nothing}"
 [ -x "${FUSED_CHECKS:-}" ] || fail "FUSED_CHECKS names no program: ${FUSED_CHECKS:-nothing}"
 scratch=$(mktemp -d "${DIR:-${TMPDIR:-/tmp}}/onehop-test-gpu.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
+# Whoever still runs when this ends is ended.
+trap 'kill ${pids[@]+"${pids[@]}"} 2> /dev/null; rm -rf "$scratch"' EXIT
 passed=0
+pids=()
 
 echo "-- the queues' checks"
 "$DEVICE_CHECKS" "$scratch" | tee "$scratch/checks" || fail "the queues' checks have failed, or there is nothing to run them on"
@@ -40,39 +42,57 @@ lines=$(($(wc -l < "$scratch/points.csv") - 1))
 [ "$points" -gt 0 ] && [ "$points" -eq "$lines" ] || fail "$points of $lines points have compared their content"
 passed=$((passed + points))
 
-# What the programs say last, if all of them gave what they have to.
-fused_passed() { sed -n 's/^fused checks: \([0-9]*\) passed, 0 failed$/\1/p' "$scratch/fused"; }
+# Generated kernels are compiled by processors, one after the other: parts that are asked for next to each other run side by side.
+names=()
+pids=()
+begin() { # NAME WORDS...
+    local name=$1
+    shift
+    mkdir "$scratch/$name"
+    names+=("$name")
+    "$@" > "$scratch/$name/said" 2>&1 &
+    pids+=($!)
+}
+# Each part says last how much of it passed, if all of it did.
+finish() {
+    local at name count
+    for at in "${!names[@]}"; do
+        name=${names[at]}
+        echo "-- $name"
+        wait "${pids[at]}" || {
+            cat "$scratch/$name/said"
+            fail "$name: a wrong answer, or a way that is missing"
+        }
+        tail -n 3 "$scratch/$name/said"
+        count=$(sed -n 's/^\(fused\|device\) checks: \([0-9]*\) passed, 0 failed$/\2/p' "$scratch/$name/said")
+        [ "${count:-0}" -gt 0 ] || fail "$name has checked nothing"
+        passed=$((passed + count))
+    done
+    names=()
+    pids=()
+}
 
-echo "-- generated kernels"
-"$FUSED_CHECKS" --programs 300 | tee "$scratch/fused" || fail "a generated kernel has given a wrong answer"
-passed=$((passed + $(fused_passed)))
-echo "-- generated kernels, columns streamed"
-"$FUSED_CHECKS" --programs 100 --seed 3 --stream 4 | tee "$scratch/fused" || fail "a generated kernel has given a wrong answer"
-passed=$((passed + $(fused_passed)))
-echo "-- generated kernels, columns read by cuFile"
-"$FUSED_CHECKS" --programs 100 --seed 7 --stream 4 --files "$scratch" | tee "$scratch/fused" ||
-    fail "a generated kernel has given a wrong answer, or cuFile has read nothing"
-passed=$((passed + $(fused_passed)))
+begin "generated kernels" "$FUSED_CHECKS" --programs 150
+begin "more generated kernels" "$FUSED_CHECKS" --programs 150 --seed 2
+begin "generated kernels, columns streamed" "$FUSED_CHECKS" --programs 100 --seed 3 --stream 4
+mkdir "$scratch/files"
+begin "generated kernels, columns read by cuFile" "$FUSED_CHECKS" --programs 100 --seed 7 --stream 4 --files "$scratch/files"
+finish
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [ -n "$sanitizer" ]; then
-    echo "-- the queues' checks under compute-sanitizer"
     # cuFile asks the driver what it may not know, and takes the answer: that is not ours to see.
-    "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 9 "$DEVICE_CHECKS" "$scratch" | tee "$scratch/checks" ||
-        fail "compute-sanitizer has found something"
-    passed=$((passed + $(sed -n 's/^device checks: \([0-9]*\) passed, 0 failed$/\1/p' "$scratch/checks")))
-    echo "-- generated kernels under compute-sanitizer"
+    mkdir "$scratch/queues" "$scratch/sanitized"
+    begin "the queues' checks under memcheck" "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 9 \
+        "$DEVICE_CHECKS" "$scratch/queues"
     for checks in "memcheck --programs 40 --seed 2" "memcheck --programs 20 --seed 4 --stream 4" \
         "initcheck --programs 12 --seed 5" "synccheck --programs 12 --seed 6"; do
         # shellcheck disable=SC2086 # a tool and its program's words
-        "$sanitizer" --error-exitcode 9 --tool ${checks%% *} "$FUSED_CHECKS" ${checks#* } | tee "$scratch/fused" ||
-            fail "compute-sanitizer has found something"
-        passed=$((passed + $(fused_passed)))
+        begin "generated kernels under $checks" "$sanitizer" --error-exitcode 9 --tool ${checks%% *} "$FUSED_CHECKS" ${checks#* }
     done
-    echo "-- generated kernels, columns read by cuFile, under compute-sanitizer"
-    "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 9 "$FUSED_CHECKS" --programs 20 --seed 8 --stream 4 \
-        --files "$scratch" | tee "$scratch/fused" || fail "compute-sanitizer has found something"
-    passed=$((passed + $(fused_passed)))
+    begin "generated kernels, columns read by cuFile, under memcheck" "$sanitizer" --tool memcheck --report-api-errors no \
+        --error-exitcode 9 "$FUSED_CHECKS" --programs 20 --seed 8 --stream 4 --files "$scratch/sanitized"
+    finish
 else
     echo "compute-sanitizer is not installed: nothing was run under it"
 fi
