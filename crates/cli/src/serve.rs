@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use onehop_engine::{Access, DatabaseOptions};
-use onehop_server::{Options, Server, TlsFiles, Users};
+use onehop_server::{LogTo, Options, Server, TlsFiles, Users};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -64,6 +64,10 @@ fn server_options(args: &ServeArgs) -> Result<Options, Stop> {
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificates, key)| TlsFiles { certificates, key }),
         metrics: args.metrics,
         http: args.http,
+        log: args.log.clone().map(|file| if file == Path::new("-") { LogTo::StandardError } else { LogTo::File(file) }),
+        log_min_duration: args.log_min_duration.unwrap_or_default(),
+        // What is empty in the environment is as if it were not there.
+        otlp: args.otlp.clone().filter(|url| !url.is_empty()),
         max_connections: args.max_connections,
         max_queries: args.max_queries,
         max_queued: args.max_queued,
@@ -86,6 +90,9 @@ fn end_of_process() -> io::Result<impl Future<Output = ()>> {
 fn stop(e: onehop_server::Error) -> Stop {
     match e {
         onehop_server::Error::Listen { address, source } => Stop::System(format!("cannot listen at {address}"), source),
+        onehop_server::Error::Log { path, source } => {
+            Stop::System(format!("cannot open the log {}", path.display()), source)
+        }
         refused => Stop::Usage(refused.to_string()),
     }
 }

@@ -43,10 +43,10 @@ use crate::session::Runtimes;
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table, load};
 use crate::step::{Step, refuse_same_names};
+use crate::system::{self, System};
 use crate::workers;
 use crate::writer::{WriterPlace, Writing};
-use crate::system::{self, System};
-use crate::{Activity, Error, ErrorKind, Query, Result, Session};
+use crate::{Activity, Error, ErrorKind, Observer, Query, Result, Session};
 
 /// May the database be changed?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -338,6 +338,11 @@ impl Database {
         self.inner.history.activities.set(activity);
     }
 
+    /// Who is told of statements that begin from now on, when they end, for as long as it is there. Whoever comes last is.
+    pub fn observe(&self, observer: &Arc<dyn Observer>) {
+        self.inner.history.observers.set(observer);
+    }
+
     /// Somebody looks at what statements do: the plans of those that begin from now on are told by [`Query::explanation`].
     pub fn watch_plans(&self) {
         self.inner.history.is_watched.store(true, Relaxed);
@@ -362,7 +367,8 @@ impl Database {
         let snapshot = self.snapshot();
         // These are a session's.
         let attached = &Attached::new();
-        let system = System { snapshot: &snapshot, settings, history, known, store: &**store, cache, runtimes, attached };
+        let system =
+            System { snapshot: &snapshot, settings, history, known, store: &**store, cache, runtimes, attached };
         system::batch(name, &system)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onehop_io::Ledger;
 
 use crate::Query;
-use crate::activity::Activities;
+use crate::activity::{Activities, Observers};
 use crate::timeout::TimeLimit;
 
 /// Statements that are remembered. A running one may be among the forgotten: it runs on.
@@ -25,6 +25,8 @@ pub(crate) struct History {
     pub is_watched: AtomicBool,
     /// Who is connected.
     pub activities: Activities,
+    /// Who is told when statements end.
+    pub observers: Observers,
 }
 
 impl History {
@@ -36,7 +38,8 @@ impl History {
     /// A statement begins.
     pub fn start(&self, session: u64, text: &str, limit: Option<TimeLimit>) -> Arc<Query> {
         let id = self.statements.fetch_add(1, Relaxed) + 1;
-        let query = Query::start_below(&self.ledger, self.is_watched.load(Relaxed), (id, session), text, limit);
+        let watched = (self.is_watched.load(Relaxed), self.observers.get());
+        let query = Query::start_below(&self.ledger, watched, (id, session), text, limit);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {
             kept.pop_front();

@@ -63,16 +63,16 @@ mod watched;
 mod workers;
 mod writer;
 
-pub use activity::{Activity, Connected};
+pub use activity::{Activity, Connected, Observer};
 pub use bulk::{BulkLoad, BulkWriter};
 pub use catalog::Definition;
 pub use catalog::names::sql_name;
 pub use database::{Access, Database, DatabaseOptions};
 pub use error::{Error, ErrorKind, Object, Place, Result};
 pub use explain::{
-    DevicePipeline, DeviceScan, DeviceShare, EstimateFacts, ExplainMode, Explanation, Facts, GroupFacts, JoinFacts,
-    Node, PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
-    Totals as ExplainTotals, EXPLANATION_STYLE,
+    DevicePipeline, DeviceScan, DeviceShare, EXPLANATION_STYLE, EstimateFacts, ExplainMode, Explanation, Facts,
+    GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
+    Totals as ExplainTotals,
 };
 pub use postgres::ClientFacts;
 pub use postgres::types::{PgType, by_oid as postgres_type, of as postgres_type_of};

@@ -8,7 +8,7 @@
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -22,6 +22,7 @@ use onehop_postgres::{Server, Snapshot, without_passwords};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
+use crate::activity::Observer;
 use crate::explain::{self, Explanation, Totals};
 use crate::lower::Refusal;
 use crate::timeout::{Alarm, TimeLimit};
@@ -76,6 +77,8 @@ pub struct Query {
     watched: Option<Watched>,
     /// What it sees of other databases, until it is over.
     snapshots: Mutex<Vec<Arc<Snapshot>>>,
+    /// Who is told that it is over.
+    observer: Option<Weak<dyn Observer>>,
 }
 
 /// What became of a statement's plan.
@@ -162,16 +165,17 @@ impl Query {
         Arc::new(Self::new(id, session, text, limit))
     }
 
-    /// The same, whose ledger is below another one, and whose plan is kept if somebody watches.
+    /// The same, whose ledger is below another one, whose plan is kept if somebody watches, and whose end somebody is told.
     pub(crate) fn start_below(
         ledger: &Arc<Ledger>,
-        is_watched: bool,
+        (is_watched, observer): (bool, Option<Weak<dyn Observer>>),
         (id, session): (u64, u64),
         text: &str,
         limit: Option<TimeLimit>,
     ) -> Arc<Self> {
         let watched = is_watched.then(Watched::default);
-        Arc::new(Self { ledger: Arc::new(Ledger::below(ledger)), watched, ..Self::new(id, session, text, limit) })
+        let ledger = Arc::new(Ledger::below(ledger));
+        Arc::new(Self { ledger, watched, observer, ..Self::new(id, session, text, limit) })
     }
 
     fn new(id: u64, session: u64, text: &str, limit: Option<TimeLimit>) -> Self {
@@ -196,6 +200,7 @@ impl Query {
             notices: Mutex::default(),
             watched: None,
             snapshots: Mutex::default(),
+            observer: None,
         }
     }
 
@@ -241,18 +246,22 @@ impl Query {
     /// It ended in an error.
     pub(crate) fn failed(&self, error: &Error) {
         let state = if error.kind() == ErrorKind::Cancelled { QueryState::Cancelled } else { QueryState::Failed };
-        self.end(state, Some(shortened(error.message())));
+        self.end(state, Some(error));
     }
 
-    fn end(&self, state: QueryState, error: Option<String>) {
-        let ended = Ended { state, elapsed: self.started.elapsed(), error };
-        if self.ended.set(ended).is_ok()
-            && let Some(watched) = &self.watched
-        {
+    fn end(&self, state: QueryState, error: Option<&Error>) {
+        let message = error.map(|error| shortened(error.message()));
+        if self.ended.set(Ended { state, elapsed: self.started.elapsed(), error: message }).is_err() {
+            return;
+        }
+        if let Some(watched) = &self.watched {
             watched.end(|plan, moment| self.explained(plan, moment, watched));
         }
         let snapshots = std::mem::take(&mut *self.snapshots());
         drop(snapshots);
+        if let Some(observer) = self.observer.as_ref().and_then(Weak::upgrade) {
+            observer.ended(self, error);
+        }
     }
 
     fn snapshots(&self) -> MutexGuard<'_, Vec<Arc<Snapshot>>> {
@@ -268,6 +277,10 @@ impl Query {
         // Names are looked up one after the other: nobody makes another meanwhile.
         let snapshot = Arc::new(server.snapshot().await?);
         self.snapshots().push(Arc::clone(&snapshot));
+        // It may have been told to end meanwhile.
+        if self.ended.get().is_some() {
+            self.snapshots().clear();
+        }
         Ok(snapshot)
     }
 

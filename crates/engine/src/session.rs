@@ -653,7 +653,8 @@ fn runtime(settings: &Settings) -> Result<Arc<RuntimeEnv>> {
     let place = settings.temp_directory();
     let unusable = |e| {
         let message = format!("the setting temp_directory, {}, cannot be used: {}", place.display(), Error::from(e));
-        Error::new(ErrorKind::Io, message).with_hint("SET temp_directory = 'PATH' of a directory that can be written to")
+        Error::new(ErrorKind::Io, message)
+            .with_hint("SET temp_directory = 'PATH' of a directory that can be written to")
     };
     let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool));
     builder.with_temp_file_path(&place).build_arc().map_err(unusable)

@@ -318,8 +318,7 @@ impl Snapshot {
         let message = format!(
             "\"{name}\" is a temporary table of this session, and another session has made a {what} of this name"
         );
-        Err(Error::new(ErrorKind::Invalid, message)
-            .with_hint(format!("DROP TABLE {name} drops the temporary one")))
+        Err(Error::new(ErrorKind::Invalid, message).with_hint(format!("DROP TABLE {name} drops the temporary one")))
     }
 
     /// The same with another catalog.

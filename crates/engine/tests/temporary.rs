@@ -68,7 +68,8 @@ async fn they_are_seen_by_their_session_alone() {
     }
     // Lists do not stumble over it.
     run(&b, "CREATE TEMP TABLE u (x BIGINT) ON COMMIT DELETE ROWS").await;
-    let listed = "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1";
+    let listed =
+        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1";
     assert_eq!(run(&b, listed).await, ["t|LOCAL TEMPORARY", "u|LOCAL TEMPORARY"]);
     assert_eq!(run(&b, "SELECT table_name FROM information_schema.columns WHERE column_name = 'x'").await, ["u"]);
     let made = run(&b, "SHOW CREATE TABLE u").await;
@@ -191,8 +192,11 @@ async fn a_transaction_is_about_both() {
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_checkpoint_them_as_others() {
     let session = memory().session().unwrap();
-    all(&session, &["SET storage.checkpoint_rows = 1000", "CREATE TABLE p (x BIGINT)", "CREATE TEMP TABLE t (x BIGINT)"])
-        .await;
+    all(
+        &session,
+        &["SET storage.checkpoint_rows = 1000", "CREATE TABLE p (x BIGINT)", "CREATE TEMP TABLE t (x BIGINT)"],
+    )
+    .await;
     all(&session, &["CREATE TEMP TABLE u (x BIGINT) ON COMMIT DELETE ROWS"]).await;
     for _ in 0..5 {
         for table in ["p", "t", "u"] {

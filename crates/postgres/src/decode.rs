@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use arrow_array::builder::{
     BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Decimal256Builder, Float32Builder, Float64Builder,
-    Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder, StringViewBuilder,
-    Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
+    Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder, StringViewBuilder, Time64MicrosecondBuilder,
+    TimestampMicrosecondBuilder,
 };
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_buffer::{IntervalMonthDayNano, i256};
@@ -36,7 +36,8 @@ const WRONG_LENGTH: Refused = "it has a length that values of its type do not ha
 const INFINITE: Refused = "infinity";
 const FAR: Refused = "a time so far away that no TIMESTAMP here holds it";
 const TOO_MANY_DIGITS: Refused = "a number with more digits than fit; read it by a view that casts or rounds it";
-const NO_NUMBER: Refused = "NaN or an infinite number, which decimals have not; read it by a view that casts it to double precision";
+const NO_NUMBER: Refused =
+    "NaN or an infinite number, which decimals have not; read it by a view that casts it to double precision";
 
 /// A column that is being put together.
 enum Column {
@@ -122,7 +123,8 @@ impl Column {
             Self::Interval(builder) => {
                 let bytes: [u8; 16] = word(bytes)?;
                 let micros = i64::from_be_bytes(word(&bytes[..8])?);
-                let (days, months) = (i32::from_be_bytes(word(&bytes[8..12])?), i32::from_be_bytes(word(&bytes[12..])?));
+                let (days, months) =
+                    (i32::from_be_bytes(word(&bytes[8..12])?), i32::from_be_bytes(word(&bytes[12..])?));
                 let nanos = micros.checked_mul(1000).ok_or("an interval of more than 292 years of time")?;
                 builder.append_value(IntervalMonthDayNano::new(months, days, nanos));
             }

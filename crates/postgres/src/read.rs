@@ -68,7 +68,8 @@ impl Pages {
 impl Selection {
     /// The columns, as they come.
     pub fn schema(&self, table: &Table) -> SchemaRef {
-        let fields: Vec<_> = self.columns.iter().map(|column| Arc::clone(&table.arrow_schema().fields()[*column])).collect();
+        let fields: Vec<_> =
+            self.columns.iter().map(|column| Arc::clone(&table.arrow_schema().fields()[*column])).collect();
         Arc::new(Schema::new(fields))
     }
 
@@ -98,9 +99,13 @@ struct Query {
 
 impl Query {
     fn copy(&self, pages: Pages) -> String {
-        let conditions: Vec<String> =
-            pages.condition().into_iter().chain(self.condition.as_ref().map(|condition| format!("({condition})"))).collect();
-        let condition = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
+        let conditions: Vec<String> = pages
+            .condition()
+            .into_iter()
+            .chain(self.condition.as_ref().map(|condition| format!("({condition})")))
+            .collect();
+        let condition =
+            if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
         format!("COPY ({}{condition}{}) TO STDOUT (FORMAT binary)", self.select, self.limit)
     }
 }
@@ -218,7 +223,8 @@ mod tests {
     #[test]
     fn ranges_are_next_to_each_other_and_the_last_has_no_end() {
         assert_eq!(Pages::Range(3, None).condition().as_deref(), Some("ctid >= '(3,0)'::pg_catalog.tid"));
-        let query = Query { select: "SELECT FROM t".into(), condition: Some("a OR b".into()), limit: " LIMIT 5".into() };
+        let query =
+            Query { select: "SELECT FROM t".into(), condition: Some("a OR b".into()), limit: " LIMIT 5".into() };
         assert_eq!(
             query.copy(Pages::Range(3, Some(7))),
             "COPY (SELECT FROM t WHERE ctid >= '(3,0)'::pg_catalog.tid AND ctid < '(7,0)'::pg_catalog.tid AND (a OR b) \

@@ -151,7 +151,13 @@ impl Server {
         let facts = "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.current_setting('server_version_num')::int";
         let row = connection.client.query_one(facts, &[]).await.map_err(failed)?;
         let (id, version) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-        Ok(Snapshot { server: Arc::clone(self), connection: Some(connection), id, version, is_asking: AtomicBool::new(false) })
+        Ok(Snapshot {
+            server: Arc::clone(self),
+            connection: Some(connection),
+            id,
+            version,
+            is_asking: AtomicBool::new(false),
+        })
     }
 }
 

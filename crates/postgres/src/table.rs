@@ -64,11 +64,7 @@ impl Table {
     pub fn sql_of(&self, column: usize) -> Result<String> {
         let Column { name, type_name, reading, .. } = &self.columns[column];
         let Some(reading) = reading else {
-            return Err(Error::Type {
-                table: self.sql_name(),
-                column: name.clone(),
-                type_name: type_name.clone(),
-            });
+            return Err(Error::Type { table: self.sql_name(), column: name.clone(), type_name: type_name.clone() });
         };
         Ok(match reading.cast {
             Some(cast) => format!("{}::{cast}", quoted(name)),
@@ -90,8 +86,7 @@ impl Table {
              LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation \
              WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
         let client = snapshot.client();
-        let no_table =
-            || Error::NoTable { place: snapshot.place().into(), schema: schema.into(), name: name.into() };
+        let no_table = || Error::NoTable { place: snapshot.place().into(), schema: schema.into(), name: name.into() };
         // Its columns are as they are from here on: this takes the lock that readers have.
         let look = format!("SELECT FROM {}.{} LIMIT 0", quoted(schema), quoted(name));
         client.batch_execute(&look).await.map_err(|e| match e.code().map(|code| code.code()) {

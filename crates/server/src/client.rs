@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onehop_engine::{Error, ErrorKind, Prepared, Session, StatementKind, TransactionState};
+use onehop_engine::{Error, ErrorKind, Prepared, Query, Session, StatementKind, TransactionState};
 use pgwire::messages::PgWireFrontendMessage as Message;
 use pgwire::messages::response::TransactionStatus;
 use tokio::sync::OwnedSemaphorePermit;
@@ -19,6 +19,7 @@ use crate::extended::{Portal, Statement};
 use crate::interrupt::{Interrupt, Reason};
 use crate::link::{Gone, Link};
 use crate::metrics::Counters;
+use crate::observe::Visit;
 use crate::problem::{Problem, Severity, code};
 use crate::read::{Incoming, Received};
 use crate::reported::Reported;
@@ -75,8 +76,10 @@ pub struct Client {
     pub is_block: bool,
     /// An error has come, and no `Sync` since.
     pub is_skipping: bool,
+    /// The log tells of its end.
+    pub _visit: Visit,
     /// Until it is gone others find it.
-    pub _registered: Registered,
+    pub registered: Registered,
 }
 
 /// Whether a connection goes on.
@@ -174,6 +177,17 @@ impl Client {
         self.notices();
         self.link.put_problem(problem);
         self.leave();
+    }
+
+    /// Tells of a statement that has failed although there was none: the session's is still the one that was there `before`. Of
+    /// all others the engine tells.
+    pub fn noted<T>(&self, text: &str, before: &Arc<Query>, outcome: Outcome<T>) -> Outcome<T> {
+        if let Err(Failure::Problem(problem)) = &outcome
+            && Arc::ptr_eq(before, &self.session.query())
+        {
+            self.shared.witness.not_begun(&self.registered.connection, text, problem);
+        }
+        outcome
     }
 
     async fn sync(&mut self) -> Outcome<()> {

@@ -1,13 +1,13 @@
 //! The connections that there are: by their numbers, for those who want to cancel what one of them does, and for whoever wants to
 //! know what they do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use onehop_engine::{Activity, Connected, QueryState, Session};
+use onehop_engine::{Activity, ClientFacts, Connected, QueryState, Session};
 use pgwire::messages::startup::SecretKey;
 
 use crate::interrupt::{Interrupt, Reason};
@@ -19,6 +19,8 @@ pub struct Connection {
     pub number: i32,
     secret: SecretKey,
     pub user: String,
+    /// The database's name, as the client calls it.
+    pub database: String,
     pub address: SocketAddr,
     pub since: SystemTime,
     pub interrupt: Arc<Interrupt>,
@@ -29,7 +31,13 @@ pub struct Connection {
 #[derive(Debug, Default)]
 pub struct Connections {
     last: AtomicI32,
-    open: Mutex<BTreeMap<i32, Arc<Connection>>>,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    by_number: BTreeMap<i32, Arc<Connection>>,
+    by_session: HashMap<u64, Arc<Connection>>,
 }
 
 /// One of them, for as long as it is there.
@@ -51,7 +59,7 @@ pub enum Cancelled {
 }
 
 impl Connections {
-    fn open(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<Connection>>> {
+    fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -59,7 +67,7 @@ impl Connections {
     pub fn number(&self) -> i32 {
         loop {
             let number = self.last.fetch_add(1, Relaxed).wrapping_add(1);
-            if number > 0 && !self.open().contains_key(&number) {
+            if number > 0 && !self.open().by_number.contains_key(&number) {
                 return number;
             }
             let _ = self.last.compare_exchange(number, 0, Relaxed, Relaxed);
@@ -69,22 +77,32 @@ impl Connections {
     /// One begins.
     pub fn register(
         self: &Arc<Self>,
-        number: i32,
+        client: ClientFacts,
         secret: SecretKey,
-        user: String,
         address: SocketAddr,
         interrupt: Arc<Interrupt>,
         session: Arc<Session>,
     ) -> Registered {
         let since = SystemTime::now();
-        let connection = Arc::new(Connection { number, secret, user, address, since, interrupt, session });
-        self.open().insert(number, Arc::clone(&connection));
+        let ClientFacts { user, database, number } = client;
+        let id = session.id();
+        let connection = Arc::new(Connection { number, secret, user, database, address, since, interrupt, session });
+        let mut open = self.open();
+        open.by_number.insert(number, Arc::clone(&connection));
+        open.by_session.insert(id, Arc::clone(&connection));
+        drop(open);
         Registered { connection, all: Arc::clone(self) }
+    }
+
+    /// The one that a session is of, if it is there yet, and still.
+    pub fn of_session(&self, session: u64) -> Option<Arc<Connection>> {
+        self.open().by_session.get(&session).cloned()
     }
 
     /// Somebody wants to cancel what one of them does. Whether they know its secret is nothing that they are told.
     pub fn cancel(&self, number: i32, secret: &SecretKey) {
-        let connection = self.open().get(&number).filter(|connection| connection.secret.eq_value(secret)).cloned();
+        let connection =
+            self.open().by_number.get(&number).filter(|connection| connection.secret.eq_value(secret)).cloned();
         if let Some(connection) = connection {
             connection.interrupt.raise(Reason::Cancelled);
         }
@@ -96,7 +114,7 @@ impl Connections {
             let is_it = connection.interrupt.is_busy() && connection.session.query().id() == query;
             is_it && connection.session.query().state() == QueryState::Running
         };
-        let Some(connection) = self.open().values().find(runs).cloned() else { return Cancelled::NotRunning };
+        let Some(connection) = self.open().by_number.values().find(runs).cloned() else { return Cancelled::NotRunning };
         if !may(&connection) {
             return Cancelled::Denied;
         }
@@ -106,13 +124,13 @@ impl Connections {
 
     /// All of them have to end.
     pub fn raise(&self, reason: Reason) {
-        self.open().values().for_each(|connection| connection.interrupt.raise(reason));
+        self.open().by_number.values().for_each(|connection| connection.interrupt.raise(reason));
     }
 }
 
 impl Activity for Connections {
     fn connected(&self) -> Vec<Connected> {
-        let all: Vec<Arc<Connection>> = self.open().values().cloned().collect();
+        let all: Vec<Arc<Connection>> = self.open().by_number.values().cloned().collect();
         let known = |connection: &Arc<Connection>| Connected {
             number: connection.number.into(),
             user: connection.user.clone(),
@@ -127,6 +145,11 @@ impl Activity for Connections {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.all.open().remove(&self.connection.number);
+        let mut open = self.all.open();
+        let last =
+            (open.by_number.remove(&self.connection.number), open.by_session.remove(&self.connection.session.id()));
+        // Sessions end where nobody waits for a lock.
+        drop(open);
+        drop(last);
     }
 }

@@ -62,6 +62,17 @@ enum State {
     Done,
 }
 
+impl Statement {
+    /// As far as it is known.
+    fn text(&self) -> &str {
+        match &self.what {
+            What::Empty => "",
+            What::Copy(_) => "COPY",
+            What::Sql(prepared) => prepared.text(),
+        }
+    }
+}
+
 impl Portal {
     /// Whether a query waits in it.
     pub fn is_running(&self) -> bool {
@@ -71,7 +82,13 @@ impl Portal {
 
 impl Client {
     /// `Parse`.
-    pub async fn parse(&mut self, parse: Parse) -> Outcome<()> {
+    pub async fn parse(&mut self, mut parse: Parse) -> Outcome<()> {
+        let (text, last) = (std::mem::take(&mut parse.query), self.session.query());
+        let parsed = self.parse_as(&text, parse);
+        self.noted(&text, &last, parsed)
+    }
+
+    fn parse_as(&mut self, text: &str, parse: Parse) -> Outcome<()> {
         let name = parse.name.unwrap_or_default();
         if name.is_empty() {
             self.statements.remove("");
@@ -82,14 +99,14 @@ impl Client {
         refuse_more(self.statements.len(), "prepared statements")?;
         let placed = |e: Error| {
             let place = e.place();
-            Problem::from(e).at(place, "", &parse.query)
+            Problem::from(e).at(place, "", text)
         };
-        let what = if onehop_engine::Script::new(&parse.query).next().is_none() {
+        let what = if onehop_engine::Script::new(text).next().is_none() {
             What::Empty
-        } else if let Some(copy) = self.session.client_copy(&parse.query).map_err(placed)? {
+        } else if let Some(copy) = self.session.client_copy(text).map_err(placed)? {
             What::Copy(copy)
         } else {
-            let prepared = Arc::new(self.session.parse(&parse.query).map_err(placed)?);
+            let prepared = Arc::new(self.session.parse(text).map_err(placed)?);
             self.refuse_failed(&prepared)?;
             What::Sql(prepared)
         };
@@ -128,8 +145,14 @@ impl Client {
 
     /// `Bind`.
     pub async fn bind(&mut self, bind: Bind) -> Outcome<()> {
+        let statement = self.statement(bind.statement_name.as_deref().unwrap_or_default())?;
+        let last = self.session.query();
+        let bound = self.bind_to(Arc::clone(&statement), bind).await;
+        self.noted(statement.text(), &last, bound)
+    }
+
+    async fn bind_to(&mut self, statement: Arc<Statement>, bind: Bind) -> Outcome<()> {
         let (portal, name) = (bind.portal_name.unwrap_or_default(), bind.statement_name.unwrap_or_default());
-        let statement = self.statement(&name)?;
         if let What::Sql(prepared) = &statement.what {
             self.refuse_failed(prepared)?;
         }
@@ -170,7 +193,7 @@ impl Client {
         match describe.target_type {
             TARGET_TYPE_BYTE_STATEMENT => {
                 let statement = self.statement(&name)?;
-                let described = self.described(&statement).await?;
+                let described = self.told(&statement).await?;
                 let count = described.parameters.len();
                 let oids = (0..count).map(|at| oid(&statement, &described, at)).collect();
                 self.link.put(PgWireBackendMessage::ParameterDescription(ParameterDescription::new(oids)));
@@ -179,7 +202,7 @@ impl Client {
             TARGET_TYPE_BYTE_PORTAL => {
                 let portal = self.portals.get(&name).ok_or_else(|| no_portal(&name))?;
                 let (statement, formats) = (Arc::clone(&portal.statement), portal.formats.clone());
-                let described = self.described(&statement).await?;
+                let described = self.told(&statement).await?;
                 self.put_described(described.columns.as_ref(), &formats)
             }
             other => {
@@ -187,6 +210,13 @@ impl Client {
                 Err(Problem::error(code::PROTOCOL_VIOLATION, message).into())
             }
         }
+    }
+
+    /// What a client that asks is told that it takes and gives.
+    async fn told(&self, statement: &Arc<Statement>) -> Outcome<Described> {
+        let last = self.session.query();
+        let described = self.described(statement).await;
+        self.noted(statement.text(), &last, described)
     }
 
     fn put_described(&mut self, columns: Option<&SchemaRef>, formats: &[Format]) -> Outcome<()> {
@@ -206,7 +236,13 @@ impl Client {
         let most = u64::try_from(execute.max_rows).ok().filter(|most| *most > 0);
         // What goes wrong with it leaves nothing of it.
         let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
-        self.fetch(&mut portal, most).await?;
+        let (is_new, last) = (matches!(portal.state, State::Bound), self.session.query());
+        let fetched = self.fetch(&mut portal, most).await;
+        match is_new {
+            true => self.noted(portal.statement.text(), &last, fetched)?,
+            // The engine has had it since it was executed first.
+            false => fetched?,
+        }
         self.portals.insert(name, portal);
         Ok(())
     }

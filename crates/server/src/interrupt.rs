@@ -79,7 +79,7 @@ impl Interrupt {
     }
 
     /// Why the statement that runs has to end.
-    fn of_statement(&self) -> Option<Reason> {
+    pub fn of_statement(&self) -> Option<Reason> {
         let state = self.state();
         match () {
             () if state.is_gone => Some(Reason::Gone),

@@ -15,6 +15,8 @@
 //! - A statement ends early when its client asks for it, is gone, or the server shuts down; then the engine is told first,
 //!   and the client second.
 //!
+//! What is going on is told to those who look (`http`), and as it happens to a log and to what gathers spans (`observe`).
+//!
 //! The messages are pgwire's; its loop of handlers is not used, for it collects the whole result of a portal.
 
 mod admission;
@@ -31,6 +33,7 @@ mod interrupt;
 mod link;
 mod login;
 mod metrics;
+mod observe;
 mod page;
 mod problem;
 mod read;
@@ -44,5 +47,6 @@ mod tls;
 mod types;
 mod users;
 
+pub use observe::LogTo;
 pub use server::{Error, Options, Result, Server, TlsFiles};
 pub use users::{Users, UsersError};

@@ -27,6 +27,10 @@ pub struct Counters {
     pub errors: AtomicU64,
     /// Rows that clients were sent.
     pub rows: AtomicU64,
+    /// Spans that a collector took.
+    pub spans: AtomicU64,
+    /// Times that it did not.
+    pub failed_span_exports: AtomicU64,
 }
 
 impl Counters {
@@ -56,6 +60,13 @@ fn text(shared: &Shared) -> String {
         ("onehop_statements_total", "counter", "Statements that were run", of(&counters.statements)),
         ("onehop_errors_total", "counter", "Errors that clients were told", of(&counters.errors)),
         ("onehop_rows_sent_total", "counter", "Rows that clients were sent", of(&counters.rows)),
+        ("onehop_spans_total", "counter", "Spans that a collector took", of(&counters.spans)),
+        (
+            "onehop_span_exports_failed_total",
+            "counter",
+            "Batches of spans that no collector took",
+            of(&counters.failed_span_exports),
+        ),
     ];
     let mut text = String::new();
     for (name, kind, help, value) in figures {

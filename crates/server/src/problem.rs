@@ -141,7 +141,7 @@ impl From<Error> for Problem {
 }
 
 /// The SQLSTATE of an error of the engine.
-fn sqlstate(e: &Error) -> &'static str {
+pub fn sqlstate(e: &Error) -> &'static str {
     match e.kind() {
         ErrorKind::Syntax => "42601",
         ErrorKind::NotFound => match e.object() {

@@ -5,10 +5,11 @@
 //! nothing is sent away; what runs has a time of grace; what still runs then is cancelled.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use onehop_engine::{Activity, Database};
+use onehop_engine::{Activity, Database, Observer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -17,10 +18,11 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::admission::Admission;
 use crate::connections::Connections;
+use crate::http;
 use crate::interrupt::Reason;
 use crate::login::Gate;
-use crate::http;
 use crate::metrics::{Counters, Figures};
+use crate::observe::{LogTo, Witness};
 use crate::page::Page;
 use crate::startup;
 use crate::tls;
@@ -45,6 +47,12 @@ pub struct Options {
     /// Where the page is; without it nowhere. Who looks at it logs in as clients do, and sees what `onehop_activity` and
     /// `onehop_queries` tell.
     pub http: Option<SocketAddr>,
+    /// Where it logs who comes and goes, and what statements came to; without it nowhere.
+    pub log: Option<LogTo>,
+    /// Statements that took less are logged only if they failed.
+    pub log_min_duration: Duration,
+    /// What takes spans of statements, by OTLP over HTTP: a URL. Without it there are none.
+    pub otlp: Option<String>,
     /// Connections at once.
     pub max_connections: usize,
     /// Statements that run at once.
@@ -71,6 +79,9 @@ impl Default for Options {
             tls: None,
             metrics: None,
             http: None,
+            log: None,
+            log_min_duration: Duration::ZERO,
+            otlp: None,
             max_connections: 100,
             max_queries: 16,
             max_queued: 256,
@@ -94,7 +105,15 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// What was asked for would be a danger.
+    /// The log cannot be written.
+    #[error("cannot open the log {}: {source}", path.display())]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// What was asked for would be a danger, or cannot be.
     #[error("{0}")]
     Refused(String),
 }
@@ -110,7 +129,8 @@ pub struct Shared {
     pub admission: Admission,
     pub connections: Arc<Connections>,
     pub gate: Gate,
-    pub counters: Counters,
+    pub counters: Arc<Counters>,
+    pub witness: Arc<Witness>,
     pub since: SystemTime,
     pub tls: Option<TlsAcceptor>,
 }
@@ -138,7 +158,8 @@ impl Server {
     /// [`STACK_BYTES`](onehop_engine::STACK_BYTES); everything else on the runtime that this is called on.
     ///
     /// # Errors
-    /// The address cannot be listened at, or is one that others can reach while nothing protects what they send.
+    /// The address cannot be listened at, or is one that others can reach while nothing protects what they send; the log cannot be
+    /// opened, or spans not be sent where they should.
     pub async fn bind(database: Database, options: Options, workers: Handle) -> Result<Self> {
         for address in [Some(options.listen), options.http].into_iter().flatten() {
             if !address.ip().is_loopback() && (options.users.is_none() || options.tls.is_none()) {
@@ -152,6 +173,8 @@ impl Server {
         options.users.as_ref().map(Users::read).transpose().map_err(|e| Error::Refused(e.to_string()))?;
         let gate = Gate::new(options.users.clone());
         let gate = gate.ok_or_else(|| Error::Refused("the system gives no random numbers".into()))?;
+        let (connections, counters) = (Arc::<Connections>::default(), Arc::<Counters>::default());
+        let witness = Arc::new(Witness::new(&options, &connections, &counters)?);
         let listener = listen(options.listen).await?;
         let metrics = listen_if(options.metrics).await?;
         let http = listen_if(options.http).await?;
@@ -164,14 +187,19 @@ impl Server {
             workers,
             options,
             admission,
-            connections: Arc::default(),
+            connections,
             gate,
             tls,
-            counters: Counters::default(),
+            counters,
+            witness,
             since: SystemTime::now(),
         };
         let activity: Arc<dyn Activity> = Arc::clone(&shared.connections) as _;
         shared.database.watch(&activity);
+        if shared.witness.is_any() {
+            let observer: Arc<dyn Observer> = Arc::clone(&shared.witness) as _;
+            shared.database.observe(&observer);
+        }
         Ok(Self { listener, metrics, http, shared: Arc::new(shared) })
     }
 
@@ -196,6 +224,7 @@ impl Server {
     /// Serves clients until `stop` is done, then ends in order.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { listener, metrics, http, shared } = self;
+        shared.witness.started(listener.local_addr().ok(), shared.database.path());
         let mut clients = JoinSet::new();
         // Of a set of its own, which ends with this.
         let mut others = JoinSet::new();
@@ -225,6 +254,7 @@ impl Server {
         }
         drop(listener);
         end(clients, &shared).await;
+        shared.witness.end().await;
     }
 }
 

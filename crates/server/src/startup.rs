@@ -104,37 +104,53 @@ async fn log_in(stream: TcpStream, address: SocketAddr, room: &Room, shared: Arc
         }
         Ok(Opening::Startup(startup)) => startup,
         Ok(Opening::Tls) | Err(End::Closed) => return None,
-        Err(End::Nonsense(problem)) => return refuse(link, problem).await,
+        Err(End::Nonsense(problem)) => return turn_away(link, None, address, problem, &shared).await,
     };
+    let claimed = startup.parameters.get("user").cloned();
+    let claimed = claimed.as_deref();
     if room.kind == RoomKind::Refused {
         Counters::count(&shared.counters.refused_connections, 1);
-        return refuse(link, no_room(&shared)).await;
+        return turn_away(link, claimed, address, no_room(&shared), &shared).await;
     }
     if !is_encrypted && !address.ip().is_loopback() {
         let problem =
             Problem::fatal(code::INVALID_AUTHORIZATION, "connections from other machines have to be encrypted");
-        return refuse(link, problem.with_hint("connect with sslmode=require, or better verify-full")).await;
+        let problem = problem.with_hint("connect with sslmode=require, or better verify-full");
+        return turn_away(link, claimed, address, problem, &shared).await;
     }
     let user = match checked(&startup, &mut link) {
         Ok(user) => user,
-        Err(problem) => return refuse(link, problem).await,
+        Err(problem) => return turn_away(link, claimed, address, problem, &shared).await,
     };
     let rights = match shared.gate.pass(&user, address.ip(), &mut reader, &mut link).await {
         Ok(rights) => rights,
         Err(problem) => {
             Counters::count(&shared.counters.failed_logins, 1);
+            shared.witness.login_failed(&user, address, &problem);
             return refuse(link, problem).await;
         }
     };
     link.put(PgWireBackendMessage::Authentication(Authentication::Ok));
     reader.allow(shared.options.max_message_bytes);
-    match connect(startup, user, rights, address, reader, link, shared).await {
+    match connect(startup, user, rights, address, reader, link, Arc::clone(&shared)).await {
         Ok(client) => {
-            Counters::count(&client.shared.counters.connections, 1);
+            Counters::count(&shared.counters.connections, 1);
             Some(client)
         }
-        Err((link, problem)) => refuse(link, problem).await,
+        Err((link, problem)) => turn_away(link, claimed, address, problem, &shared).await,
     }
+}
+
+/// Refuses somebody, and says so in the log.
+async fn turn_away<T>(
+    link: Link,
+    user: Option<&str>,
+    address: SocketAddr,
+    problem: Problem,
+    shared: &Shared,
+) -> Option<T> {
+    shared.witness.refused(user, address, &problem);
+    refuse(link, problem).await
 }
 
 async fn refuse<T>(mut link: Link, problem: Problem) -> Option<T> {
@@ -249,7 +265,8 @@ async fn connect(
     };
     let number = shared.connections.number();
     let database = startup.parameters.get("database").unwrap_or(&user).clone();
-    session.set_client(ClientFacts { user: user.clone(), database, number });
+    let facts = ClientFacts { user, database, number };
+    session.set_client(facts.clone());
     for (name, value) in &startup.parameters {
         if NO_PARAMETERS.contains(&name.as_str()) || name.starts_with("_pq_.") {
             continue;
@@ -266,8 +283,8 @@ async fn connect(
     let mut reported = Reported::default();
     reported.put_changed(&session, &mut link);
     link.put(PgWireBackendMessage::BackendKeyData(BackendKeyData::new(number, secret.clone())));
-    let registered =
-        shared.connections.register(number, secret, user, address, Arc::clone(&interrupt), Arc::clone(&session));
+    let registered = shared.connections.register(facts, secret, address, Arc::clone(&interrupt), Arc::clone(&session));
+    let visit = shared.witness.connected(&registered.connection);
     let incoming = Incoming::start(reader, Arc::clone(&interrupt));
     Ok(Client {
         link,
@@ -282,7 +299,8 @@ async fn connect(
         place: None,
         is_block: false,
         is_skipping: false,
-        _registered: registered,
+        _visit: visit,
+        registered,
     })
 }
 

@@ -180,7 +180,10 @@ async fn figures_are_there_for_prometheus() {
     client.simple_query("SELECT x").await.unwrap_err();
     let get = async |path: &str| {
         let mut stream = tokio::net::TcpStream::connect(place.metrics.unwrap()).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
         text

@@ -13,6 +13,7 @@ Examples:
   onehop serve flights.onehop                                   for this machine alone: psql -h 127.0.0.1 -p 5488
   onehop serve                                                  a database in memory, which ends with the server
   onehop serve flights.onehop --http 127.0.0.1:5489             and a page to look at: http://127.0.0.1:5489
+  onehop serve flights.onehop --log - --log-min-duration 0.5    and what takes half a second, or fails, on standard error
   onehop serve flights.onehop --users users --listen 127.0.0.1:5488
   onehop serve flights.onehop --users users --tls-cert cert.pem --tls-key key.pem --listen 0.0.0.0:5488
 
@@ -51,6 +52,15 @@ pub struct ServeArgs {
     /// Where to serve a page that shows what runs and what it moves
     #[arg(long, value_name = "ADDRESS")]
     pub http: Option<SocketAddr>,
+    /// Where to log who comes and goes, and what statements came to, in lines of JSON; - is standard error
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Log statements only if they took so long, or failed [default: 0]
+    #[arg(long, value_name = "SECONDS", requires = "log", value_parser = duration)]
+    pub log_min_duration: Option<Duration>,
+    /// Send a span for each statement to what takes OTLP over HTTP there, http://127.0.0.1:4318 for one
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub otlp: Option<String>,
     /// Connections at once
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = count)]
     pub max_connections: usize,
@@ -114,6 +124,11 @@ pub enum RoleName {
 
 fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| (1..=100_000).contains(n)).ok_or_else(|| "a whole number from 1 to 100000".into())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let number = text.parse::<f64>().ok().filter(|n| (0.0..=86_400.0).contains(n));
+    number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds, such as 0.5, up to 86400".into())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -18,8 +18,8 @@ use futures::stream;
 use onehop_io::Hop;
 use onehop_postgres::{Pages, Reader, Selection, Snapshot, Table};
 
-use crate::query::Query;
 use crate::Result;
+use crate::query::Query;
 
 /// The scan.
 #[derive(Debug)]

@@ -15,10 +15,12 @@ use onehop_postgres::Table;
 /// What PostgreSQL is to be asked; it may say yes to more rows than the condition does. `None` if there is nothing to ask.
 pub(super) fn sql(expr: &Expr, table: &Table) -> Option<String> {
     match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => match (sql(left, table), sql(right, table)) {
-            (Some(left), Some(right)) => Some(format!("({left} AND {right})")),
-            (left, right) => left.or(right),
-        },
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+            match (sql(left, table), sql(right, table)) {
+                (Some(left), Some(right)) => Some(format!("({left} AND {right})")),
+                (left, right) => left.or(right),
+            }
+        }
         other => exact(other, table),
     }
 }

@@ -90,17 +90,22 @@ impl From<onehop_postgres::Error> for Error {
     fn from(e: onehop_postgres::Error) -> Self {
         use onehop_postgres::Error as Other;
         let (kind, hint) = match (&e, e.sqlstate()) {
-            (Other::Address(_), _) => {
-                (ErrorKind::Invalid, Some("an address is 'postgresql://USER@HOST:PORT/DATABASE', its password in PGPASSWORD"))
+            (Other::Address(_), _) => (
+                ErrorKind::Invalid,
+                Some("an address is 'postgresql://USER@HOST:PORT/DATABASE', its password in PGPASSWORD"),
+            ),
+            (Other::NoTable { .. }, _) => {
+                (ErrorKind::NotFound, Some("names there are as in quotes: small letters stay small"))
             }
-            (Other::NoTable { .. }, _) => (ErrorKind::NotFound, Some("names there are as in quotes: small letters stay small")),
             (Other::Type { .. }, _) => (
                 ErrorKind::Invalid,
                 Some("leave the column out, or make a view there that unnests it or casts it to text"),
             ),
             (Other::Value { .. }, _) => (ErrorKind::Data, None),
             (_, Some("28P01" | "28000" | "42501")) => (ErrorKind::Denied, None),
-            (_, Some("57014")) => (ErrorKind::Timeout, Some("it was cancelled there, or took longer than statement_timeout there")),
+            (_, Some("57014")) => {
+                (ErrorKind::Timeout, Some("it was cancelled there, or took longer than statement_timeout there"))
+            }
             (Other::Connect { .. } | Other::Server { .. } | Other::Format { .. } | Other::Arrow(_), _) => {
                 (ErrorKind::Io, None)
             }

@@ -27,8 +27,8 @@ use onehop_pipeline::backend::{Brought, Compiled, Streamed};
 use onehop_pipeline::cpu::{Grouping, TableFacts};
 use onehop_segment::AheadFacts;
 
-pub(crate) use self::sql::Printer;
 pub use self::html::STYLE as EXPLANATION_STYLE;
+pub(crate) use self::sql::Printer;
 pub(crate) use self::tree::{node_of, refused_devices, scan_facts};
 use crate::lower::Refusal;
 

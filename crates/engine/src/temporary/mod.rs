@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onehop_io::Ledger;
 
 use self::volume::TemporaryVolume;
+use crate::Result;
 use crate::catalog::Catalog;
 use crate::database::Database;
 use crate::edit::TableEdit;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::Result;
 use crate::transaction::{Ended, Transaction};
 
 /// What a temporary table is after a commit.

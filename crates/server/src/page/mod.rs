@@ -85,7 +85,8 @@ impl Page {
         let Some((name, password)) = credentials(request) else {
             return Err(log_in("log in as a user of the server\n"));
         };
-        match self.0.gate.check(&name, &password, from).await {
+        let checked = self.0.gate.check(&name, &password, from).await;
+        match checked.inspect_err(|problem| self.0.witness.login_failed(&name, from, problem)) {
             Ok(rights) => Ok(Viewer { name, rights }),
             Err(problem) if problem.code == code::INVALID_PASSWORD => Err(log_in(problem.message + "\n")),
             Err(problem) => {

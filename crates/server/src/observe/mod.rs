@@ -1,0 +1,260 @@
+//! What a server tells of itself as it happens: lines of a log ([`log`]), and spans of statements ([`trace`]).
+//!
+//! ```text
+//! the engine: a statement is over ──┐
+//! connections: who comes and goes ──┼──► Witness ──► Log, a bounded queue ──► a thread ──► file
+//! what was never begun ─────────────┘           └──► spans, a bounded queue ──► a thread ──► OTLP over HTTP
+//! ```
+//! Whose a statement was is looked up by its session. Nobody who serves clients waits for what is written or sent: what the two
+//! threads cannot keep up with is dropped and, in the log, counted.
+
+mod collector;
+mod log;
+mod sql;
+mod trace;
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use onehop_engine::{Error as EngineError, Observer, Query, QueryState};
+
+pub use self::log::LogTo;
+use self::log::{Event, Log};
+use self::trace::Traces;
+use crate::connections::{Connection, Connections};
+use crate::interrupt::Reason;
+use crate::metrics::Counters;
+use crate::problem::{Problem, code, sqlstate};
+use crate::server::{Options, Result};
+
+/// What the last lines, and the last spans, have to get out in when the server ends.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Of a statement that was never begun so many bytes are told: as many as the engine keeps of others.
+const TOLD_TEXT_BYTES: usize = 4096;
+
+/// Who tells.
+#[derive(Debug)]
+pub struct Witness {
+    connections: Arc<Connections>,
+    log: Option<Log>,
+    /// Statements that took less are in the log only if they failed.
+    least: Duration,
+    traces: Option<Traces>,
+    since: SystemTime,
+}
+
+/// A connection, for as long as it is there.
+#[derive(Debug)]
+pub struct Visit {
+    witness: Arc<Witness>,
+    connection: Arc<Connection>,
+}
+
+/// A statement that is over.
+struct Statement<'a> {
+    text: &'a str,
+    /// `None` if it failed before it began.
+    query: Option<&'a Query>,
+    connection: Option<&'a Connection>,
+    error: Option<&'a str>,
+    /// Of what its client was told, if it ended in an error.
+    sqlstate: Option<&'static str>,
+}
+
+impl Statement<'_> {
+    fn state(&self) -> QueryState {
+        self.query.map_or(QueryState::Failed, Query::state)
+    }
+
+    fn started_at(&self) -> SystemTime {
+        self.query.map_or_else(SystemTime::now, Query::started_at)
+    }
+
+    fn total_time(&self) -> Duration {
+        self.query.map_or(Duration::ZERO, Query::total_time)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.error.is_some() || self.sqlstate.is_some()
+    }
+}
+
+impl Witness {
+    /// Of what the options want. To be called on the runtime that spans are to be sent on.
+    ///
+    /// # Errors
+    /// The log cannot be opened; spans cannot be sent there.
+    pub fn new(options: &Options, connections: &Arc<Connections>, counters: &Arc<Counters>) -> Result<Self> {
+        let traces = options.otlp.as_deref().map(|url| Traces::new(url, counters)).transpose()?;
+        let log = options.log.as_ref().map(Log::open).transpose()?;
+        let (connections, least, since) = (Arc::clone(connections), options.log_min_duration, SystemTime::now());
+        Ok(Self { connections, log, least, traces, since })
+    }
+
+    /// Whether anybody is told of statements.
+    pub fn is_any(&self) -> bool {
+        self.log.is_some() || self.traces.is_some()
+    }
+
+    /// The server listens.
+    pub fn started(&self, address: Option<SocketAddr>, database: Option<&Path>) {
+        let Some(log) = &self.log else { return };
+        let event = Event::new("server started")
+            .with("version", env!("CARGO_PKG_VERSION"))
+            .with("process", std::process::id())
+            .with_some("address", address.map(|address| address.to_string()))
+            .with("database", database.map_or(":memory:".into(), |path| path.display().to_string()));
+        log.say(event);
+    }
+
+    /// A client is let in.
+    pub fn connected(self: &Arc<Self>, connection: &Arc<Connection>) -> Visit {
+        if let Some(log) = &self.log {
+            log.say(of(Event::new("connected"), connection).with("database", &*connection.database));
+        }
+        Visit { witness: Arc::clone(self), connection: Arc::clone(connection) }
+    }
+
+    /// Somebody has not proved who they are. What they tried to prove it with is nobody's business.
+    pub fn login_failed(&self, user: &str, from: impl Display, problem: &Problem) {
+        if let Some(log) = &self.log {
+            log.say(why(
+                Event::new("login failed").with("user", user).with("client_address", from.to_string()),
+                problem,
+            ));
+        }
+    }
+
+    /// Somebody is not let in, whoever they are.
+    pub fn refused(&self, user: Option<&str>, from: SocketAddr, problem: &Problem) {
+        if let Some(log) = &self.log {
+            let event = Event::new("refused").with_some("user", user).with("client_address", from.to_string());
+            log.say(why(event, problem));
+        }
+    }
+
+    /// A statement failed before the engine had one: it cannot be parsed, there is no room for it, its transaction has failed.
+    pub fn not_begun(&self, connection: &Connection, text: &str, problem: &Problem) {
+        if self.is_any() {
+            self.over(&Statement {
+                text: &text[..text.floor_char_boundary(TOLD_TEXT_BYTES)],
+                query: None,
+                connection: Some(connection),
+                error: Some(&problem.message),
+                sqlstate: Some(problem.code),
+            });
+        }
+    }
+
+    fn over(&self, statement: &Statement<'_>) {
+        if let Some(traces) = &self.traces {
+            traces.tell(statement);
+        }
+        if let Some(log) = &self.log
+            && (statement.has_failed() || statement.total_time() >= self.least)
+        {
+            log.say(line(statement));
+        }
+    }
+
+    /// The server has ended: what is not written and sent yet has a moment.
+    pub async fn end(self: &Arc<Self>) {
+        if !self.is_any() {
+            return;
+        }
+        let witness = Arc::clone(self);
+        let last = move || {
+            if let Some(traces) = &witness.traces {
+                traces.end(LAST_WORDS);
+            }
+            if let Some(log) = &witness.log {
+                log.say(Event::new("server ends").with("seconds", seconds(since(witness.since))));
+                log.end(LAST_WORDS);
+            }
+        };
+        let _ = tokio::task::spawn_blocking(last).await;
+    }
+}
+
+impl Observer for Witness {
+    fn ended(&self, query: &Query, error: Option<&EngineError>) {
+        let connection = self.connections.of_session(query.session());
+        let connection = connection.as_deref();
+        let sqlstate = match (error, query.state()) {
+            (Some(error), _) => Some(sqlstate(error)),
+            (None, QueryState::Cancelled) => connection.and_then(interrupted),
+            (None, _) => None,
+        };
+        self.over(&Statement { text: query.text(), query: Some(query), connection, error: query.error(), sqlstate });
+    }
+}
+
+/// What the client of a statement that was cancelled is told, if it is told anything: one that is gone hears nothing, and one
+/// that wants no more rows has got what it wanted.
+fn interrupted(connection: &Connection) -> Option<&'static str> {
+    match connection.interrupt.of_statement()? {
+        Reason::Cancelled => Some(code::QUERY_CANCELED),
+        Reason::Closing | Reason::Killed => Some(code::ADMIN_SHUTDOWN),
+        Reason::Gone => None,
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if let Some(log) = &self.witness.log {
+            let event = of(Event::new("disconnected"), &self.connection);
+            log.say(event.with("seconds", seconds(since(self.connection.since))));
+        }
+    }
+}
+
+fn of(event: Event, connection: &Connection) -> Event {
+    event
+        .with("connection", connection.number)
+        .with("user", &*connection.user)
+        .with("client_address", connection.address.to_string())
+}
+
+fn why(event: Event, problem: &Problem) -> Event {
+    event.with("error", &*problem.message).with("sqlstate", problem.code)
+}
+
+/// A statement's line.
+fn line(statement: &Statement<'_>) -> Event {
+    let mut event = Event::new("statement");
+    if let Some(connection) = statement.connection {
+        event = of(event, connection);
+    }
+    let query = statement.query;
+    event = event
+        .with_some("id", query.map(Query::id))
+        .with_some("session", query.map(Query::session))
+        .with("text", statement.text)
+        .with("state", statement.state().name())
+        .with("seconds", seconds(statement.total_time()));
+    if let Some(query) = query {
+        let moved = query.ledger();
+        event = event
+            .with("plan_seconds", seconds(query.plan_time()))
+            .with("rows", query.rows())
+            .with("read_bytes", moved.read_bytes())
+            .with("moved_bytes", moved.moved_bytes())
+            .with("cached_bytes", moved.cached_bytes)
+            .with("engine", query.engine().name());
+    }
+    event.with_some("error", statement.error).with_some("sqlstate", statement.sqlstate)
+}
+
+/// To the microsecond, in as many digits as that has.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e6
+}
+
+/// By a clock that may be set back.
+fn since(moment: SystemTime) -> Duration {
+    moment.elapsed().unwrap_or_default()
+}

@@ -1,0 +1,147 @@
+//! Spans of statements, by OpenTelemetry's conventions for databases.
+//!
+//! A span is made when its statement is over, with what is known then, and two below it: `plan` and `execute`. It is below the span
+//! that its client was in, if a comment of the statement says so, and shares its fate: what the client does not record is not
+//! recorded here. What a statement is about is told, and what with is not: values are masked, and messages, which have values in
+//! them, are the log's.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use onehop_engine::{Hop, Query};
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::{Span as _, SpanContext, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
+use opentelemetry::{Context, InstrumentationScope, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::resource::EnvResourceDetector;
+use opentelemetry_sdk::trace::{BatchSpanProcessor, SdkTracer, SdkTracerProvider};
+
+use super::collector::Exporter;
+use super::{Statement, seconds, sql};
+use crate::metrics::Counters;
+use crate::server::{Error, Result};
+
+/// Statements whose rows are their answer; those of others are what they have written.
+const ASKING: [&str; 8] = ["SELECT", "WITH", "VALUES", "TABLE", "FROM", "SHOW", "EXPLAIN", "DESCRIBE"];
+
+/// Where spans are made.
+#[derive(Debug)]
+pub struct Traces {
+    provider: SdkTracerProvider,
+    tracer: SdkTracer,
+    propagator: TraceContextPropagator,
+}
+
+impl Traces {
+    /// Spans that are sent to a URL, by the runtime that this is called on.
+    ///
+    /// # Errors
+    /// Nothing can be sent there.
+    pub fn new(url: &str, counters: &Arc<Counters>) -> Result<Self> {
+        let exporter = Exporter::new(url, counters).map_err(Error::Refused)?;
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(BatchSpanProcessor::builder(exporter).build())
+            .with_resource(resource())
+            .build();
+        let scope = InstrumentationScope::builder("onehop").with_version(env!("CARGO_PKG_VERSION")).build();
+        let tracer = provider.tracer_with_scope(scope);
+        Ok(Self { provider, tracer, propagator: TraceContextPropagator::new() })
+    }
+
+    /// A statement is over.
+    pub fn tell(&self, statement: &Statement<'_>) {
+        let headers = sql::parent(statement.text);
+        let parent = headers.map(|headers| self.propagator.extract_with_context(&Context::new(), &headers));
+        let operation = sql::operation(statement.text);
+        let database = statement.connection.map(|connection| connection.database.as_str());
+        let name = [operation.as_deref(), database].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let (from, until) = (statement.started_at(), statement.started_at() + statement.total_time());
+        let builder = self.tracer.span_builder(if name.is_empty() { "onehop".into() } else { name });
+        let builder = builder.with_kind(SpanKind::Server).with_start_time(from);
+        let mut span = builder.start_with_context(&self.tracer, &parent.unwrap_or_default());
+        if !span.is_recording() {
+            return;
+        }
+        span.set_attributes(attributes(statement, operation));
+        if statement.has_failed() {
+            span.set_status(Status::error(""));
+        }
+        if let Some(plan_time) = statement.query.map(Query::plan_time).filter(|time| !time.is_zero()) {
+            let planned = until.min(from + plan_time);
+            self.part("plan", span.span_context(), from, planned);
+            self.part("execute", span.span_context(), planned, until);
+        }
+        span.end_with_timestamp(until);
+    }
+
+    /// A span below another one.
+    fn part(&self, name: &'static str, of: &SpanContext, from: SystemTime, until: SystemTime) {
+        let above = Context::new().with_remote_span_context(of.clone());
+        self.tracer
+            .span_builder(name)
+            .with_start_time(from)
+            .start_with_context(&self.tracer, &above)
+            .end_with_timestamp(until);
+    }
+
+    /// Has those sent that have not been yet, unless it takes longer than that. Nothing that runs on the runtime may wait for it.
+    pub fn end(&self, most: Duration) {
+        // What could not be sent has been counted.
+        let _ = self.provider.shutdown_with_timeout(most);
+    }
+}
+
+/// What the spans are of: the environment's words come before ours.
+fn resource() -> Resource {
+    let named = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
+    Resource::builder_empty()
+        .with_service_name("onehop")
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .with_detector(Box::new(EnvResourceDetector::new()))
+        .with_attributes(named.map(|name| KeyValue::new("service.name", name)))
+        .build()
+}
+
+fn attributes(statement: &Statement<'_>, operation: Option<String>) -> Vec<KeyValue> {
+    let mut all = vec![
+        KeyValue::new("db.system.name", "onehop"),
+        KeyValue::new("db.query.text", sql::masked(statement.text)),
+        KeyValue::new("onehop.state", statement.state().name()),
+    ];
+    let is_asking = operation.as_deref().is_some_and(|operation| ASKING.contains(&operation));
+    all.extend(operation.map(|operation| KeyValue::new("db.operation.name", operation)));
+    if let Some(connection) = statement.connection {
+        all.extend([
+            KeyValue::new("db.namespace", connection.database.clone()),
+            KeyValue::new("client.address", connection.address.ip().to_string()),
+            KeyValue::new("client.port", i64::from(connection.address.port())),
+            KeyValue::new("onehop.user", connection.user.clone()),
+        ]);
+    }
+    if let Some(code) = statement.sqlstate {
+        all.extend([KeyValue::new("db.response.status_code", code), KeyValue::new("error.type", code)]);
+    }
+    if let Some(query) = statement.query {
+        let moved = query.ledger();
+        let rows = if is_asking { "db.response.returned_rows" } else { "onehop.written_rows" };
+        all.extend([
+            KeyValue::new("onehop.query.id", number(query.id())),
+            KeyValue::new("onehop.engine", query.engine().name()),
+            KeyValue::new("onehop.plan_seconds", seconds(query.plan_time())),
+            KeyValue::new("onehop.cached_bytes", number(moved.cached_bytes)),
+            KeyValue::new(rows, number(query.rows())),
+        ]);
+        let hops = Hop::ALL.into_iter().map(|hop| (hop, moved.hop(hop))).filter(|(_, bytes)| *bytes > 0);
+        all.extend(hops.map(|(hop, bytes)| {
+            let name = hop.name().trim_end_matches("_bytes");
+            KeyValue::new(format!("onehop.bytes.{name}"), number(bytes))
+        }));
+    }
+    all
+}
+
+/// OpenTelemetry has no numbers without a sign.
+fn number(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
