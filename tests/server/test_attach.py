@@ -363,6 +363,62 @@ def test_a_server_that_went_away_is_an_error_and_comes_back(pg, onehop):
     assert onehop.execute("SELECT v FROM pg.of_type").fetchall() == [(1,)]
 
 
+CHANGES = [
+    "ALTER TABLE lk RENAME a TO x; ALTER TABLE lk RENAME c TO a; ALTER TABLE lk RENAME x TO c",
+    "ALTER TABLE lk RENAME TO lkold; ALTER TABLE lkother RENAME TO lk",
+    "ALTER TABLE lk ALTER id TYPE bigint",
+    "ALTER TABLE lk SET UNLOGGED",
+    "ALTER TABLE lk ADD COLUMN z float8 DEFAULT random()",
+    "ALTER TABLE lk DROP COLUMN a",
+    "TRUNCATE lk; INSERT INTO lk VALUES (9, 9, 9)",
+    "DROP TABLE lk; CREATE TABLE lk AS SELECT 7 AS id, 7 AS a, 7 AS c",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_table_that_is_waited_for_is_read_as_it_is_then(pg, onehop, postgres, change):
+    pg.execute("DROP TABLE IF EXISTS lk, lkold, lkother CASCADE")
+    made(pg, "lk", "id int, a int, c int", ["1, 1, -1", "2, 2, -2", "3, 3, -3"])
+    made(pg, "lkother", "id float4, a int, c int", ["1.5, 10, -1"])
+    query = "SELECT * FROM {}lk ORDER BY 1"
+    found = []
+    waiting = threading.Thread(target=lambda: found.extend(onehop.execute(query.format("pg.")).fetchall()))
+    with psycopg.connect(postgres.conninfo()) as other:
+        other.execute(change)
+        waiting.start()
+        # Until it waits.
+        for _ in range(400):
+            if pg.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()[0]:
+                break
+            time.sleep(0.01)
+        other.commit()
+    waiting.join()
+    expected = pg.execute(query.format("")).fetchall()
+    assert len(expected) > 0 and found == expected
+
+
+def test_who_waits_to_change_a_table_is_not_waited_for(pg, onehop, postgres):
+    made(pg, "lk", "id int", ["1"])
+    pg.execute("CREATE OR REPLACE VIEW slowly AS SELECT 1 AS id, pg_sleep(1.5)::text AS s")
+    failed = []
+
+    def read():
+        try:
+            onehop.execute("SELECT count(*) FROM pg.slowly JOIN pg.lk ON lk.id = slowly.id")
+        except psycopg.Error as error:
+            failed.append(error)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    time.sleep(0.5)
+    # It gets its turn when the statement is over, whichever way.
+    pg.execute("SET lock_timeout = '30s'")
+    pg.execute("ALTER TABLE lk ADD COLUMN x int")
+    pg.execute("RESET lock_timeout")
+    reading.join()
+    assert all("lock timeout" in str(error) for error in failed), failed
+
+
 def test_columns_may_change_between_statements(pg, onehop):
     made(pg, "of_type", "v integer", ["1"])
     assert onehop.execute("SELECT v FROM pg.of_type").fetchall() == [(1,)]
@@ -392,6 +448,20 @@ def test_names_of_attached_databases(onehop, postgres, make_server, tmp_path):
         with pytest.raises(psycopg.Error, match=said) as error:
             onehop.execute(f"ATTACH '{address}' AS other")
         assert PASSWORD not in str(error.value)
+    # However it is written, and whether it is a statement at all.
+    url = postgres.url()
+    escaped = url.replace(":/", ":\\x2f", 1)
+    for text in [
+        f"ATTACH E'{escaped}' AS one",
+        f"ATTACH '{postgres.url(password='x')[:-9]}/postgres?p%61ssword={url.split(':')[2].split('@')[0]}' AS two",
+        f"ATTACH '{url}' three",
+        f"ATTACH $${url}$$ AS four",
+        f"ATTACH 'host=127.0.0.1 user=postgres passsecret' AS five",
+    ]:
+        try:
+            onehop.execute(text)
+        except psycopg.Error as error:
+            assert "secret" not in str(error.diag.message_primary) + str(error.diag.message_hint), text
     # No password is told to anybody.
     for table in ["onehop_queries", "onehop_activity", "onehop_attached"]:
         for row in onehop.execute(f"SELECT * FROM {table}"):

@@ -37,7 +37,9 @@ fn describe(failure: &Failure, terminal: &Terminal) -> Option<String> {
 
 fn point_at(place: &Place, text: &mut String) {
     let _ = write!(text, "\n  --> {}, line {}, statement {}", place.source, place.line, place.statement);
-    let lines: Vec<&str> = place.text.lines().collect();
+    // What it attaches has a password, and what is said here ends up in many places.
+    let clean = onehop_engine::without_addresses(&place.text);
+    let lines: Vec<&str> = clean.lines().collect();
     let margin = (place.line + lines.len() as u64).to_string().len().max(3);
     for (number, line) in (place.line..).zip(&lines).take(SHOWN_LINES) {
         let cut: String = line.chars().take(SHOWN_COLUMNS).filter(|c| !c.is_control()).collect();

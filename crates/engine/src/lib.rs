@@ -92,3 +92,4 @@ pub use onehop_pipeline::arrays::{DeviceMemory, Element};
 pub use onehop_pipeline::backend;
 pub use onehop_pipeline::bind::civil;
 pub use onehop_pipeline::cpu::{Grouping, TableFacts, TableKind};
+pub use onehop_postgres::without_addresses;

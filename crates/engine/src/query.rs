@@ -18,7 +18,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::{Stream, StreamExt};
 use onehop_io::{Ledger, LedgerSnapshot};
-use onehop_postgres::{Server, Snapshot, without_passwords};
+use onehop_postgres::{Server, View, without_addresses};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
@@ -76,7 +76,7 @@ pub struct Query {
     /// Of its plan, if somebody watches.
     watched: Option<Watched>,
     /// What it sees of other databases, until it is over.
-    snapshots: Mutex<Vec<Arc<Snapshot>>>,
+    views: Mutex<Vec<Arc<View>>>,
     /// Who is told that it is over.
     observer: Option<Weak<dyn Observer>>,
 }
@@ -182,7 +182,7 @@ impl Query {
         Self {
             id,
             session,
-            text: shortened(&without_passwords(text)),
+            text: shortened(&without_addresses(text)),
             started_at: SystemTime::now(),
             ended: OnceLock::new(),
             rows: AtomicU64::new(0),
@@ -199,7 +199,7 @@ impl Query {
             files: Mutex::default(),
             notices: Mutex::default(),
             watched: None,
-            snapshots: Mutex::default(),
+            views: Mutex::default(),
             observer: None,
         }
     }
@@ -257,31 +257,31 @@ impl Query {
         if let Some(watched) = &self.watched {
             watched.end(|plan, moment| self.explained(plan, moment, watched));
         }
-        let snapshots = std::mem::take(&mut *self.snapshots());
-        drop(snapshots);
+        let views = std::mem::take(&mut *self.views());
+        drop(views);
         if let Some(observer) = self.observer.as_ref().and_then(Weak::upgrade) {
             observer.ended(self, error);
         }
     }
 
-    fn snapshots(&self) -> MutexGuard<'_, Vec<Arc<Snapshot>>> {
-        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn views(&self) -> MutexGuard<'_, Vec<Arc<View>>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it sees of another database: the same all along.
-    pub(crate) async fn snapshot_of(&self, server: &Arc<Server>) -> onehop_postgres::Result<Arc<Snapshot>> {
-        let known = self.snapshots().iter().find(|snapshot| snapshot.is_of(server)).cloned();
+    pub(crate) async fn view_of(&self, server: &Arc<Server>) -> onehop_postgres::Result<Arc<View>> {
+        let known = self.views().iter().find(|view| view.is_of(server)).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
         // Names are looked up one after the other: nobody makes another meanwhile.
-        let snapshot = Arc::new(server.snapshot().await?);
-        self.snapshots().push(Arc::clone(&snapshot));
+        let view = Arc::new(server.view().await?);
+        self.views().push(Arc::clone(&view));
         // It may have been told to end meanwhile.
         if self.ended.get().is_some() {
-            self.snapshots().clear();
+            self.views().clear();
         }
-        Ok(snapshot)
+        Ok(view)
     }
 
     /// A plan of it is about to run.

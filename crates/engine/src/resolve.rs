@@ -377,5 +377,8 @@ pub(crate) fn no_schema(name: &str) -> Error {
     if files::is_path(name) || std::path::Path::new(name).exists() {
         return error.with_hint(format!("the name of a file is written in quotes: FROM '{name}'"));
     }
-    error.with_hint(format!("there is one catalog, {CATALOG}, with one schema, {SCHEMA}"))
+    error.with_hint(format!(
+        "there is one catalog, {CATALOG}, with one schema, {SCHEMA}; tables of an attached database can be read by queries, \
+         and nothing else"
+    ))
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
@@ -20,6 +21,10 @@ pub use crate::read::Reader;
 
 /// How long the server may take to answer to a connection, if the address does not say.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A statement that takes long keeps connections that do nothing for as long.
+const PATIENT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0";
+/// How long a reader waits for a lock that it has already, by another connection: who is before it in the queue waits for that one.
+const LOCK_TIMEOUT_MS: u32 = 1000;
 /// Idle connections that are kept.
 const MOST_IDLE: usize = 32;
 
@@ -104,7 +109,7 @@ impl Server {
             let Some(connection) = idle else { break };
             match connection.client.batch_execute(beginning).await {
                 Ok(()) => return Ok(connection),
-                Err(_) if connection.client.is_closed() => {}
+                Err(e) if connection.client.is_closed() || is_gone(&e) => {}
                 Err(source) => return Err(Error::Server { place: self.place.clone(), source }),
             }
         }
@@ -141,24 +146,30 @@ impl Server {
         drop(connection);
     }
 
-    /// What the server has committed now, for as long as this is kept.
+    /// What a statement reads of it.
     ///
     /// # Errors
     /// There is no connection, or the server refuses.
-    pub async fn snapshot(self: &Arc<Self>) -> Result<Snapshot> {
-        let connection = self.connection("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    pub async fn view(self: &Arc<Self>) -> Result<View> {
+        // Each look at the catalogs sees them as they are: what is locked stays like that.
+        let connection = self.connection(&format!("BEGIN READ ONLY; {PATIENT}")).await?;
         let failed = |source| Error::Server { place: self.place.clone(), source };
-        let facts = "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.current_setting('server_version_num')::int";
-        let row = connection.client.query_one(facts, &[]).await.map_err(failed)?;
-        let (id, version) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-        Ok(Snapshot {
+        let version = "SELECT pg_catalog.current_setting('server_version_num')::int";
+        let row = connection.client.query_one(version, &[]).await.map_err(failed)?;
+        let version = row.try_get(0).map_err(failed)?;
+        Ok(View {
             server: Arc::clone(self),
             connection: Some(connection),
-            id,
             version,
             is_asking: AtomicBool::new(false),
+            moment: OnceCell::new(),
         })
     }
+}
+
+/// Whether it says that the connection ends: the server does, or somebody has ended this one.
+fn is_gone(e: &tokio_postgres::Error) -> bool {
+    e.code().is_some_and(|code| matches!(code.code(), "57P01" | "57P02" | "57P03") || code.code().starts_with("08"))
 }
 
 /// The last cause.
@@ -179,19 +190,31 @@ fn place(config: &Config) -> String {
     format!("{user}@{host}{port}/{}", config.get_dbname().unwrap_or(user))
 }
 
-/// What a server has committed at a moment.
+/// What a statement reads of a server: tables that nobody changes the columns of, as of one moment after that is so.
+///
+/// A transaction looks at tables and keeps them locked as readers do. The moment is another one's, which begins when the first
+/// rows are wanted, so that what has become of a table while it was waited for is what is read.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct View {
+    server: Arc<Server>,
+    /// Gone when this is dropped.
+    connection: Option<Connection>,
+    version: i32,
+    /// Somebody has asked for something, and has no answer yet.
+    is_asking: AtomicBool,
+    moment: OnceCell<Moment>,
+}
+
+/// A transaction whose snapshot others have, too.
+#[derive(Debug)]
+struct Moment {
     server: Arc<Server>,
     /// Gone when this is dropped.
     connection: Option<Connection>,
     id: String,
-    version: i32,
-    /// Somebody has asked for something, and has no answer yet.
-    is_asking: AtomicBool,
 }
 
-impl Snapshot {
+impl View {
     /// Where the server is, for people.
     pub fn place(&self) -> &str {
         &self.server.place
@@ -230,22 +253,36 @@ impl Snapshot {
         table
     }
 
-    /// Another connection that sees the same, to read a table by.
+    async fn moment(&self) -> Result<&Moment> {
+        let begun = self.moment.get_or_try_init(async || {
+            let beginning = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {PATIENT}");
+            let connection = self.server.connection(&beginning).await?;
+            let export = "SELECT pg_catalog.pg_export_snapshot()";
+            let row = connection.client.query_one(export, &[]).await.map_err(|e| self.failed(e))?;
+            let id = row.try_get(0).map_err(|e| self.failed(e))?;
+            Ok(Moment { server: Arc::clone(&self.server), connection: Some(connection), id })
+        });
+        begun.await
+    }
+
+    /// Another connection, to read a table by: all of them see the same.
     ///
     /// # Errors
     /// There is no connection, the server refuses, or a column is of a type that cannot be read.
     pub async fn reader(&self, table: &Table, selection: &Selection) -> Result<Reader> {
-        // Its id is the server's own word.
+        // Its id is the server's own word. Whoever stands between this and the table waits for us to end: for them there is no
+        // waiting.
         let beginning = format!(
-            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'",
-            self.id.replace('\'', "''")
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'; {PATIENT}; \
+             SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}",
+            self.moment().await?.id.replace('\'', "''")
         );
         let connection = self.server.connection(&beginning).await?;
         Reader::new(Arc::clone(&self.server), connection, table, selection)
     }
 }
 
-impl Drop for Snapshot {
+impl Drop for View {
     fn drop(&mut self) {
         match self.connection.take() {
             Some(connection) if self.is_asking.load(Relaxed) => Server::stop(connection),
@@ -255,80 +292,44 @@ impl Drop for Snapshot {
     }
 }
 
-/// A text, such as a statement, without the passwords of addresses in it.
-pub fn without_passwords(text: &str) -> std::borrow::Cow<'_, str> {
-    let is_suspect = text.contains("://") || text.contains("assword") || text.contains("ASSWORD");
-    if !is_suspect {
-        return text.into();
-    }
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, secret, after)) = next_password(rest) {
-        clean.push_str(before);
-        clean.push_str("***");
-        rest = &rest[before.len() + secret.len()..];
-        debug_assert_eq!(rest, after);
-    }
-    clean.push_str(rest);
-    clean.into()
-}
-
-/// What ends a word of an address.
-fn is_end(c: char) -> bool {
-    c.is_whitespace() || matches!(c, '\'' | '"' | '$' | ';' | ')')
-}
-
-/// The text before the first password, the password, and what is behind it.
-fn next_password(text: &str) -> Option<(&str, &str, &str)> {
-    let found = [in_user_part(text), behind_word(text)];
-    let (from, to) = found.into_iter().flatten().min()?;
-    Some((&text[..from], &text[from..to], &text[to..]))
-}
-
-/// In `scheme://user:password@host`.
-fn in_user_part(text: &str) -> Option<(usize, usize)> {
-    let mut at = 0;
-    while let Some(found) = text[at..].find("://") {
-        let start = at + found + 3;
-        let end = text[start..].find(is_end).map_or(text.len(), |end| start + end);
-        let authority = &text[start..end];
-        // A password may have a slash in it that nobody has encoded: the last @ ends it.
-        if let Some(host) = authority.rfind('@')
-            && let Some(colon) = authority[..host].find(':')
-            && &authority[colon + 1..host] != "***"
-            && colon + 1 < host
-        {
-            return Some((start + colon + 1, start + host));
-        }
-        at = start;
-    }
-    None
-}
-
-/// In `password=...`, in quotes or not.
-fn behind_word(text: &str) -> Option<(usize, usize)> {
-    let small = text.to_ascii_lowercase();
-    let mut at = 0;
-    while let Some(found) = small[at..].find("password") {
-        let mut start = at + found + "password".len();
-        at = start;
-        start += small[start..].len() - small[start..].trim_start().len();
-        let Some(rest) = small[start..].strip_prefix('=') else { continue };
-        start += 1 + rest.len() - rest.trim_start().len();
-        let rest = &text[start..];
-        // A quote of the value's own is escaped by one more where the address is in quotes itself.
-        let quotes = rest.len() - rest.trim_start_matches(['\'', '\\']).len();
-        let value = &rest[quotes..];
-        let end = match quotes {
-            0 => value.find(|c: char| is_end(c) || c == '&'),
-            _ => value.find(['\'', '\\']),
-        };
-        let (from, to) = (start + quotes, start + quotes + end.unwrap_or(value.len()));
-        if from < to && &text[from..to] != "***" {
-            return Some((from, to));
+impl Drop for Moment {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.server.give_back(connection);
         }
     }
-    None
+}
+
+/// A statement without the address that it may have in it: of one that attaches, whatever is in quotes, and all of it if nothing
+/// is. Nothing is made of what is between them: an address may be written in more ways than could be looked for.
+pub fn without_addresses(text: &str) -> std::borrow::Cow<'_, str> {
+    let Some(verb) = attach_at(text) else { return text.into() };
+    let rest = &text[verb..];
+    let is_quote = |c: char| matches!(c, '\'' | '$');
+    let (from, to) = match (rest.find(is_quote), rest.rfind(is_quote)) {
+        // The last may be missing.
+        (Some(first), Some(last)) if first < last => (first + 1, last),
+        (Some(first), _) => (first + 1, rest.len()),
+        _ => (0, rest.len()),
+    };
+    let space = if from == 0 { " " } else { "" };
+    format!("{}{space}***{}", &text[..verb + from], &rest[to..]).into()
+}
+
+/// Where the word is over that begins a statement which attaches.
+fn attach_at(text: &str) -> Option<usize> {
+    const VERB: &str = "attach";
+    let bytes = text.as_bytes();
+    let is_verb = |at: &usize| {
+        let word = bytes.get(*at..*at + VERB.len());
+        let is_whole = !bytes.get(at + VERB.len()).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+        // Behind nothing, another statement, a comment, or at the beginning of a line.
+        let before = text[..*at].trim_end_matches([' ', '\t']);
+        let is_first = before.is_empty() || before.ends_with([';', '\n', '\r', '(', '/']);
+        word.is_some_and(|word| word.eq_ignore_ascii_case(VERB.as_bytes())) && is_whole && is_first
+    };
+    let starts = bytes.iter().enumerate().filter(|(_, byte)| matches!(byte, b'a' | b'A')).map(|(at, _)| at);
+    starts.filter(|at| text.is_char_boundary(*at)).find(is_verb).map(|at| at + VERB.len())
 }
 
 #[cfg(test)]
@@ -337,20 +338,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_password_is_left_in_a_text() {
+    fn no_address_is_left_in_a_statement() {
         for (text, clean) in [
             ("SELECT 1", "SELECT 1"),
-            ("ATTACH 'postgresql://ada:s3cret@h:5432/db' AS pg", "ATTACH 'postgresql://ada:***@h:5432/db' AS pg"),
-            ("ATTACH 'postgres://ada:a@b/c@h/db'", "ATTACH 'postgres://ada:***@h/db'"),
-            ("ATTACH 'postgresql://ada@h/db?password=s3&x=1'", "ATTACH 'postgresql://ada@h/db?password=***&x=1'"),
-            ("ATTACH 'host=h password = s3 dbname=d'", "ATTACH 'host=h password = *** dbname=d'"),
-            ("ATTACH 'host=h PASSWORD=''s 3'' dbname=d'", "ATTACH 'host=h PASSWORD=''***'' dbname=d'"),
-            ("a://u:p@h b://u:q@h password=x", "a://u:***@h b://u:***@h password=***"),
-            ("FROM 'https://host/a:b/c@d'", "FROM 'https://host/a:***@d'"),
-            ("SELECT password FROM users", "SELECT password FROM users"),
-            ("ATTACH 'postgresql://ada:@h/db'", "ATTACH 'postgresql://ada:@h/db'"),
+            ("SELECT attach FROM t WHERE x = 'a'", "SELECT attach FROM t WHERE x = 'a'"),
+            ("ATTACHED 'x'", "ATTACHED 'x'"),
+            ("ATTACH 'postgresql://ada:s3cret@h:5432/db' AS pg", "ATTACH '***' AS pg"),
+            ("attach if not exists E'postgresql:\\x2f/u:s3cret@h' AS \"a'\"", "attach if not exists E'***'\""),
+            ("ATTACH U&'x\\002Fs3cret' AS pg", "ATTACH U&'***' AS pg"),
+            ("ATTACH 'a' 's3cret' AS pg", "ATTACH '***' AS pg"),
+            ("ATTACH $x$s3cret$x$ AS pg", "ATTACH $***$ AS pg"),
+            ("ATTACH 's3cret AS pg", "ATTACH '***"),
+            ("ATTACH postgresql://u:s3cret@h AS pg", "ATTACH ***"),
+            ("-- first\nATTACH 's3cret' AS pg", "-- first\nATTACH '***' AS pg"),
+            ("/* x */ ATTACH 's3cret'", "/* x */ ATTACH '***'"),
+            ("SELECT 1; attach 's3cret' AS pg", "SELECT 1; attach '***' AS pg"),
         ] {
-            assert_eq!(without_passwords(text), clean);
+            assert_eq!(without_addresses(text), clean);
         }
     }
 

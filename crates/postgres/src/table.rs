@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_schema::{Field, Schema, SchemaRef};
 
-use crate::server::Snapshot;
+use crate::server::View;
 use crate::types::{Reading, reading};
 use crate::{Error, Result};
 
@@ -72,7 +72,7 @@ impl Table {
         })
     }
 
-    pub(crate) async fn of(snapshot: &Snapshot, schema: &str, name: &str) -> Result<Self> {
+    pub(crate) async fn of(view: &View, schema: &str, name: &str) -> Result<Self> {
         const RELATION: &str = "SELECT c.oid, c.relkind::text, c.relhassubclass, c.reltuples::float8, \
              CASE WHEN c.relkind IN ('r', 'm') THEN pg_catalog.pg_relation_size(c.oid) ELSE 0 END, \
              pg_catalog.current_setting('block_size')::int8 \
@@ -85,15 +85,15 @@ impl Table {
              FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid \
              LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation \
              WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
-        let client = snapshot.client();
-        let no_table = || Error::NoTable { place: snapshot.place().into(), schema: schema.into(), name: name.into() };
-        // Its columns are as they are from here on: this takes the lock that readers have.
+        let client = view.client();
+        let no_table = || Error::NoTable { place: view.place().into(), schema: schema.into(), name: name.into() };
+        // Its columns are as they are from here on: this takes the lock that readers have, of all that it stands on.
         let look = format!("SELECT FROM {}.{} LIMIT 0", quoted(schema), quoted(name));
         client.batch_execute(&look).await.map_err(|e| match e.code().map(|code| code.code()) {
             Some("42P01" | "3F000") => no_table(),
-            _ => snapshot.failed(e),
+            _ => view.failed(e),
         })?;
-        let failed = |e| snapshot.failed(e);
+        let failed = |e| view.failed(e);
         let relation = client.query_opt(RELATION, &[&schema, &name]).await.map_err(failed)?.ok_or_else(no_table)?;
         let kind: &str = relation.try_get(1).map_err(failed)?;
         let (has_children, rows): (bool, f64) =

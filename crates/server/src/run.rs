@@ -5,7 +5,8 @@
 //! beside it. A statement whose changes are being committed is not interrupted any more: its client hears that they are there.
 //!
 //! What takes no longer than a commit does not go to another thread: each way there and back takes as long as some devices take for
-//! one. The thread's other tasks go to another meanwhile.
+//! one. The thread's other tasks go to another meanwhile. Where several wait for a commit together, that costs more than it saves:
+//! only so many stay at once.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -103,9 +104,11 @@ impl Client {
                 _ => session.execute(&prepared, &values).await,
             }
         };
-        match is_short && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
-            true => self.in_place(work),
-            false => self.on_workers(work).await,
+        let may_stay = is_short && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        let room = if may_stay { self.shared.in_place.try_acquire().ok() } else { None };
+        match room {
+            Some(_room) => self.in_place(work),
+            None => self.on_workers(work).await,
         }
     }
 

@@ -244,7 +244,14 @@ async fn nothing_of_a_password_is_told() {
     users.add("ada", "right-one", Rights::Admin).unwrap();
     let http = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let mut place = place_with(Options { users: Some(users), http, ..with_log(&path) }).await;
-    place.connect_with(place.config().password("right-one")).await.unwrap();
+    let client = place.connect_with(place.config().password("right-one")).await.unwrap();
+    // In an address, whether the statement begins or not.
+    for text in
+        ["ATTACH 'postgresql://bob:wrong-two@127.0.0.1:1/x' AS pg", "ATTACH 'postgresql://bob:wrong-two@h/x' pg"]
+    {
+        client.simple_query(text).await.unwrap_err();
+    }
+    drop(client);
     place.connect_with(place.config().password("wrong-one")).await.unwrap_err();
     // Where a password should be is none.
     let mut stream = TcpStream::connect(place.address).await.unwrap();
@@ -266,7 +273,9 @@ async fn nothing_of_a_password_is_told() {
     let of_ada = failed.iter().filter(|line| line["user"] == "ada" && line["sqlstate"] == "28P01");
     assert_eq!((failed.len(), of_ada.count()), (3, 2), "{failed:#?}");
     let text = std::fs::read_to_string(&path).unwrap();
-    for secret in ["right-one", "wrong-one", &STANDARD.encode("ada:wrong-one"), &STANDARD.encode("ada:right-one")] {
+    for secret in
+        ["right-one", "wrong-one", "wrong-two", &STANDARD.encode("ada:wrong-one"), &STANDARD.encode("ada:right-one")]
+    {
         assert!(!text.contains(secret), "{text}");
     }
 }

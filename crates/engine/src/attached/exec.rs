@@ -16,7 +16,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::stream;
 use onehop_io::Hop;
-use onehop_postgres::{Pages, Reader, Selection, Snapshot, Table};
+use onehop_postgres::{Pages, Reader, Selection, Table, View};
 
 use crate::Result;
 use crate::query::Query;
@@ -24,7 +24,7 @@ use crate::query::Query;
 /// The scan.
 #[derive(Debug)]
 pub(super) struct AttachedExec {
-    snapshot: Arc<Snapshot>,
+    view: Arc<View>,
     table: Arc<Table>,
     selection: Selection,
     parts: Arc<Vec<Pages>>,
@@ -35,7 +35,7 @@ pub(super) struct AttachedExec {
 
 impl AttachedExec {
     pub fn new(
-        snapshot: &Arc<Snapshot>,
+        view: &Arc<View>,
         table: &Arc<Table>,
         selection: Selection,
         parts: Vec<Pages>,
@@ -49,7 +49,7 @@ impl AttachedExec {
             Boundedness::Bounded,
         );
         Self {
-            snapshot: Arc::clone(snapshot),
+            view: Arc::clone(view),
             table: Arc::clone(table),
             selection,
             parts: Arc::new(parts),
@@ -64,7 +64,7 @@ impl DisplayAs for AttachedExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let separator = if matches!(t, DisplayFormatType::TreeRender) { "\n" } else { "; " };
         let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
-        write!(f, "{} at {}", self.table.sql_name(), self.snapshot.place())?;
+        write!(f, "{} at {}", self.table.sql_name(), self.view.place())?;
         write!(f, "{separator}columns: {}", names.join(", "))?;
         if let Some(condition) = &self.selection.condition {
             write!(f, "{separator}filtered there: {condition}")?;
@@ -80,7 +80,7 @@ impl DisplayAs for AttachedExec {
 
 /// One partition, as it goes on.
 struct Reading {
-    snapshot: Arc<Snapshot>,
+    view: Arc<View>,
     table: Arc<Table>,
     selection: Selection,
     /// Those that are left, the next one last.
@@ -103,7 +103,7 @@ impl Reading {
         loop {
             match std::mem::replace(&mut self.course, Course::Ended) {
                 Course::NotBegun => {
-                    let reader = self.snapshot.reader(&self.table, &self.selection).await?;
+                    let reader = self.view.reader(&self.table, &self.selection).await?;
                     self.course = Course::Reading(reader);
                     self.begin_next().await?;
                 }
@@ -201,7 +201,7 @@ impl ExecutionPlan for AttachedExec {
         }
         let parts: Vec<Pages> = self.parts.iter().skip(partition).step_by(count).rev().copied().collect();
         let reading = Reading {
-            snapshot: Arc::clone(&self.snapshot),
+            view: Arc::clone(&self.view),
             table: Arc::clone(&self.table),
             selection: self.selection.clone(),
             parts,

@@ -1,11 +1,11 @@
 //! PostgreSQL databases that a session has attached: their tables by name, `pg.schema.table`, or `pg.table` of the schema `public`.
 //!
 //! ```text
-//! a name ── Schema::table ──► Snapshot of the statement ── Table ──► AttachedTable ── scan ──► AttachedExec
+//! a name ── Schema::table ──► View of the statement ── Table ──► AttachedTable ── scan ──► AttachedExec
 //!           (onehop-postgres)  one for each database                 filters that PostgreSQL    a connection for each thread,
 //!                              that it names                         can answer as we would     a range of pages at a time
 //! ```
-//! - All that a statement reads of a database is of one moment: the snapshot is the statement's, and ends with it.
+//! - All that a statement reads of a database is of one moment: the view is the statement's, and ends with it.
 //! - What a filter leaves is filtered again here. PostgreSQL is only given those that it answers as we do ([`filters`]).
 
 mod exec;
@@ -35,7 +35,7 @@ pub(crate) const SCHEMA: &str = "public";
 #[derive(Clone, Debug)]
 pub(crate) struct AttachedCatalog {
     pub server: Arc<Server>,
-    /// The statement, which has the snapshot.
+    /// The statement, which has the view.
     pub query: Option<Arc<Query>>,
 }
 
@@ -72,13 +72,13 @@ impl SchemaProvider for AttachedSchema {
 
     async fn table(&self, name: &str) -> DataFusionResult<Option<Arc<dyn TableProvider>>> {
         let AttachedCatalog { server, query } = &self.of;
-        let snapshot = match query {
-            Some(query) => query.snapshot_of(server).await,
-            None => server.snapshot().await.map(Arc::new),
+        let view = match query {
+            Some(query) => query.view_of(server).await,
+            None => server.view().await.map(Arc::new),
         };
-        let snapshot = snapshot.map_err(Error::from)?;
-        let table = snapshot.table(&self.name, name).await.map_err(Error::from)?;
-        Ok(Some(Arc::new(AttachedTable::new(snapshot, table))))
+        let view = view.map_err(Error::from)?;
+        let table = view.table(&self.name, name).await.map_err(Error::from)?;
+        Ok(Some(Arc::new(AttachedTable::new(view, table))))
     }
 
     fn table_exist(&self, _name: &str) -> bool {

@@ -9,7 +9,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{Result as DataFusionResult, Statistics};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use onehop_postgres::{Pages, Selection, Snapshot, Table};
+use onehop_postgres::{Pages, Selection, Table, View};
 
 use super::exec::AttachedExec;
 use super::filters;
@@ -18,16 +18,16 @@ use crate::Error;
 /// Pages of a part: 16 MiB of PostgreSQL's usual size.
 const PART_PAGES: u64 = 2048;
 
-/// The table, as a statement's snapshot has it.
+/// The table, as a statement's view has it.
 #[derive(Debug)]
 pub(super) struct AttachedTable {
-    snapshot: Arc<Snapshot>,
+    view: Arc<View>,
     table: Arc<Table>,
 }
 
 impl AttachedTable {
-    pub fn new(snapshot: Arc<Snapshot>, table: Table) -> Self {
-        Self { snapshot, table: Arc::new(table) }
+    pub fn new(view: Arc<View>, table: Table) -> Self {
+        Self { view, table: Arc::new(table) }
     }
 }
 
@@ -67,13 +67,13 @@ impl TableProvider for AttachedTable {
         let conditions: Vec<String> = filters.iter().filter_map(|filter| filters::sql(filter, &self.table)).collect();
         let condition = (!conditions.is_empty()).then(|| conditions.join(" AND "));
         let limit = limit.and_then(|limit| u64::try_from(limit).ok());
-        let parts = Pages::of(&self.table, self.snapshot.version(), PART_PAGES);
+        let parts = Pages::of(&self.table, self.view.version(), PART_PAGES);
         let partitions = match limit {
             // One connection has them sooner than several are there.
             Some(_) => 1,
             None => parts.len().min(state.config().target_partitions()).max(1),
         };
         let selection = Selection { columns, condition, limit };
-        Ok(Arc::new(AttachedExec::new(&self.snapshot, &self.table, selection, parts, partitions)))
+        Ok(Arc::new(AttachedExec::new(&self.view, &self.table, selection, parts, partitions)))
     }
 }

@@ -26,14 +26,16 @@ type Parsed<T> = std::result::Result<T, ParserError>;
 
 /// The statement, if it is one.
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
-    let parsed = match parse_word(parser, "attach") {
-        true => attach(parser),
-        false => {
-            parser.next_token();
-            detach(parser)
-        }
-    };
-    parsed.map(Statement::Attach).map_err(|e| super::syntax::<()>(Err(e)))
+    if parse_word(parser, "attach") {
+        // What the parser would say has the address in it.
+        return attach(parser).map(Statement::Attach).map_err(|_| {
+            Error::new(ErrorKind::Syntax, "this is not how a database is attached").with_hint(
+                "ATTACH [DATABASE] [IF NOT EXISTS] 'postgresql://USER@HOST:PORT/DATABASE' AS name [(TYPE postgres)]",
+            )
+        });
+    }
+    parser.next_token();
+    detach(parser).map(Statement::Attach).map_err(|e| super::syntax::<()>(Err(e)))
 }
 
 fn attach(parser: &mut Parser<'_>) -> Parsed<Attach> {
@@ -76,7 +78,7 @@ impl Attach {
                 }
                 let server = Arc::new(Server::new(&address)?);
                 // Whether it is there, and lets this user in, is known now.
-                server.snapshot().await?;
+                server.view().await?;
                 context.session.attach(name, server);
                 Ok(done("ATTACH", None))
             }

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use onehop_engine::{Error as EngineError, Observer, Query, QueryState};
+use onehop_engine::{Error as EngineError, Observer, Query, QueryState, without_addresses};
 
 pub use self::log::LogTo;
 use self::log::{Event, Log};
@@ -140,6 +140,7 @@ impl Witness {
     /// A statement failed before the engine had one: it cannot be parsed, there is no room for it, its transaction has failed.
     pub fn not_begun(&self, connection: &Connection, text: &str, problem: &Problem) {
         if self.is_any() {
+            let text = without_addresses(text);
             self.over(&Statement {
                 text: &text[..text.floor_char_boundary(TOLD_TEXT_BYTES)],
                 query: None,
