@@ -60,7 +60,7 @@ fn numeric(modifier: i32) -> DataType {
     };
     match precision {
         ..=MOST_DIGITS => DataType::Decimal128(precision as u8, scale as i8),
-        ..=MOST_WIDE_DIGITS => DataType::Decimal256(precision as u8, scale as i8),
+        _ if precision <= MOST_WIDE_DIGITS => DataType::Decimal256(precision as u8, scale as i8),
         _ => DataType::Decimal256(76, scale.min(MOST_DIGITS) as i8),
     }
 }

@@ -94,7 +94,7 @@ struct Reading {
 
 enum Course {
     NotBegun,
-    Reading(Reader),
+    Reading(Box<Reader>),
     Ended,
 }
 
@@ -104,7 +104,7 @@ impl Reading {
             match std::mem::replace(&mut self.course, Course::Ended) {
                 Course::NotBegun => {
                     let reader = self.view.reader(&self.table, &self.selection).await?;
-                    self.course = Course::Reading(reader);
+                    self.course = Course::Reading(Box::new(reader));
                     self.begin_next().await?;
                 }
                 Course::Reading(mut reader) => {
