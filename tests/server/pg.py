@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.parse
 from pathlib import Path
@@ -21,8 +22,11 @@ def binaries():
 
 
 class Postgres:
-    def __init__(self, folder):
-        self.folder = Path(folder)
+    def __init__(self):
+        # Where another user gets to, which a test's own folder is not.
+        self.outer = Path(tempfile.mkdtemp(prefix="onehop-pg-", dir="/tmp"))
+        self.outer.chmod(0o755)
+        self.folder = self.outer / "server"
         self.bin = binaries()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -32,10 +36,6 @@ class Postgres:
         secret.write_text(PASSWORD)
         data = self.folder / "data"
         if os.getuid() == 0:
-            # Who runs it has to get there.
-            for parent in self.folder.parents:
-                if parent.is_relative_to("/tmp") and parent != Path("/tmp"):
-                    parent.chmod(parent.stat().st_mode | 0o011)
             shutil.chown(self.folder, "postgres")
             shutil.chown(secret, "postgres")
         initdb = ["initdb", "-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
@@ -77,3 +77,4 @@ class Postgres:
     def stop(self):
         self.process.terminate()
         self.process.wait()
+        shutil.rmtree(self.outer)

@@ -11,8 +11,8 @@ from test_process import add_user
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
-    server = Postgres(tmp_path_factory.mktemp("pg") / "server")
+def postgres():
+    server = Postgres()
     with psycopg.connect(server.conninfo(), autocommit=True) as connection:
         connection.execute("CREATE SCHEMA \"My Schema\"")
     yield server
