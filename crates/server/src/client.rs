@@ -179,11 +179,16 @@ impl Client {
         self.leave();
     }
 
+    /// The session's statement before another one begins, for [`noted`](Self::noted); none if nobody is told of any.
+    pub fn last_statement(&self) -> Option<Arc<Query>> {
+        self.shared.witness.is_any().then(|| self.session.query())
+    }
+
     /// Tells of a statement that has failed although there was none: the session's is still the one that was there `before`. Of
     /// all others the engine tells.
-    pub fn noted<T>(&self, text: &str, before: &Arc<Query>, outcome: Outcome<T>) -> Outcome<T> {
-        if let Err(Failure::Problem(problem)) = &outcome
-            && Arc::ptr_eq(before, &self.session.query())
+    pub fn noted<T>(&self, text: &str, before: Option<Arc<Query>>, outcome: Outcome<T>) -> Outcome<T> {
+        if let (Err(Failure::Problem(problem)), Some(before)) = (&outcome, before)
+            && Arc::ptr_eq(&before, &self.session.query())
         {
             self.shared.witness.not_begun(&self.registered.connection, text, problem);
         }

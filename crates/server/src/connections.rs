@@ -111,8 +111,8 @@ impl Connections {
     /// Cancels a statement by its number, if `may` says so of the connection that runs it.
     pub fn cancel_statement(&self, query: u64, may: impl Fn(&Connection) -> bool) -> Cancelled {
         let runs = |connection: &&Arc<Connection>| {
-            let is_it = connection.interrupt.is_busy() && connection.session.query().id() == query;
-            is_it && connection.session.query().state() == QueryState::Running
+            let last = connection.session.query();
+            connection.interrupt.is_busy() && last.id() == query && last.state() == QueryState::Running
         };
         let Some(connection) = self.open().by_number.values().find(runs).cloned() else { return Cancelled::NotRunning };
         if !may(&connection) {

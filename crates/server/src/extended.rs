@@ -83,9 +83,9 @@ impl Portal {
 impl Client {
     /// `Parse`.
     pub async fn parse(&mut self, mut parse: Parse) -> Outcome<()> {
-        let (text, last) = (std::mem::take(&mut parse.query), self.session.query());
+        let (text, last) = (std::mem::take(&mut parse.query), self.last_statement());
         let parsed = self.parse_as(&text, parse);
-        self.noted(&text, &last, parsed)
+        self.noted(&text, last, parsed)
     }
 
     fn parse_as(&mut self, text: &str, parse: Parse) -> Outcome<()> {
@@ -146,9 +146,9 @@ impl Client {
     /// `Bind`.
     pub async fn bind(&mut self, bind: Bind) -> Outcome<()> {
         let statement = self.statement(bind.statement_name.as_deref().unwrap_or_default())?;
-        let last = self.session.query();
+        let last = self.last_statement();
         let bound = self.bind_to(Arc::clone(&statement), bind).await;
-        self.noted(statement.text(), &last, bound)
+        self.noted(statement.text(), last, bound)
     }
 
     async fn bind_to(&mut self, statement: Arc<Statement>, bind: Bind) -> Outcome<()> {
@@ -214,9 +214,9 @@ impl Client {
 
     /// What a client that asks is told that it takes and gives.
     async fn told(&self, statement: &Arc<Statement>) -> Outcome<Described> {
-        let last = self.session.query();
+        let last = self.last_statement();
         let described = self.described(statement).await;
-        self.noted(statement.text(), &last, described)
+        self.noted(statement.text(), last, described)
     }
 
     fn put_described(&mut self, columns: Option<&SchemaRef>, formats: &[Format]) -> Outcome<()> {
@@ -236,10 +236,10 @@ impl Client {
         let most = u64::try_from(execute.max_rows).ok().filter(|most| *most > 0);
         // What goes wrong with it leaves nothing of it.
         let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
-        let (is_new, last) = (matches!(portal.state, State::Bound), self.session.query());
+        let (is_new, last) = (matches!(portal.state, State::Bound), self.last_statement());
         let fetched = self.fetch(&mut portal, most).await;
         match is_new {
-            true => self.noted(portal.statement.text(), &last, fetched)?,
+            true => self.noted(portal.statement.text(), last, fetched)?,
             // The engine has had it since it was executed first.
             false => fetched?,
         }

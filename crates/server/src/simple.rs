@@ -26,9 +26,9 @@ impl Client {
         while let Some(statement) = statements.next() {
             let before = &text[..statement.as_ptr() as usize - text.as_ptr() as usize];
             let place = if statements.peek().is_some() { Place::Before } else { Place::Last };
-            let last = self.session.query();
+            let last = self.last_statement();
             let tag = self.one(statement, before, place).await;
-            let tag = self.noted(statement, &last, tag)?;
+            let tag = self.noted(statement, last, tag)?;
             if place == Place::Last {
                 self.end_block().await?;
             }

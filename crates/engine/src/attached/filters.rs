@@ -6,7 +6,7 @@
 //!   is said to be, `COLLATE "C"`.
 //! - Whatever else there is in a condition makes all of it ours, but of one with AND the parts that are not.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, DecimalType};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{Between, InList, Like};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
@@ -177,24 +177,12 @@ fn number(value: &ScalarValue) -> Option<String> {
         ScalarValue::UInt16(Some(n)) => n.to_string(),
         ScalarValue::UInt32(Some(n)) => n.to_string(),
         ScalarValue::UInt64(Some(n)) => n.to_string(),
-        ScalarValue::Decimal128(Some(n), _, scale) => with_point(&n.to_string(), *scale)?,
-        ScalarValue::Decimal256(Some(n), _, scale) => with_point(&n.to_string(), *scale)?,
+        ScalarValue::Decimal128(Some(n), precision, scale) => Decimal128Type::format_decimal(*n, *precision, *scale),
+        ScalarValue::Decimal256(Some(n), precision, scale) => Decimal256Type::format_decimal(*n, *precision, *scale),
         _ => return None,
     };
     // The sign is no part of a number there, and binds less than a cast does.
     Some(if text.starts_with('-') { format!("({text})") } else { text })
-}
-
-/// A whole number's digits with the point so many of them from the right.
-fn with_point(number: &str, scale: i8) -> Option<String> {
-    let scale = usize::try_from(scale).ok()?;
-    if scale == 0 {
-        return Some(number.into());
-    }
-    let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
-    let digits = format!("{digits:0>width$}", width = scale + 1);
-    let (whole, fraction) = digits.split_at(digits.len() - scale);
-    Some(format!("{sign}{whole}.{fraction}"))
 }
 
 /// A day of the years 1 to 9999, which everybody writes the same.

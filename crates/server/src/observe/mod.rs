@@ -139,16 +139,14 @@ impl Witness {
 
     /// A statement failed before the engine had one: it cannot be parsed, there is no room for it, its transaction has failed.
     pub fn not_begun(&self, connection: &Connection, text: &str, problem: &Problem) {
-        if self.is_any() {
-            let text = without_addresses(text);
-            self.over(&Statement {
-                text: &text[..text.floor_char_boundary(TOLD_TEXT_BYTES)],
-                query: None,
-                connection: Some(connection),
-                error: Some(&problem.message),
-                sqlstate: Some(problem.code),
-            });
-        }
+        let text = without_addresses(text);
+        self.over(&Statement {
+            text: &text[..text.floor_char_boundary(TOLD_TEXT_BYTES)],
+            query: None,
+            connection: Some(connection),
+            error: Some(&problem.message),
+            sqlstate: Some(problem.code),
+        });
     }
 
     fn over(&self, statement: &Statement<'_>) {
