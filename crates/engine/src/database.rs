@@ -13,9 +13,12 @@
 //! A directory holds `store`, `LOCK`, and `segments/`. The lock is the operating system's, so that it cannot outlive
 //! its process: exclusive for writing, shared for reading.
 
+use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use onehop_ceph::{Authority, Connections};
@@ -23,11 +26,12 @@ use onehop_io::rados::FileSystem;
 use onehop_io::{Hop, Ledger, LedgerSnapshot, LocalFile, LocalVolume, MemoryVolume, RequestedPath, Volume};
 use onehop_pipeline::backend::{Devices, SegmentKey};
 use onehop_segment::BlockCache;
+use onehop_store::{Committed, Pending, Turn};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::arrays::export::Exports;
 use crate::attached::Attached;
-use crate::catalog::{self, Catalog, CatalogStore, Change, Pending, Place, SegmentPlace};
+use crate::catalog::{self, Catalog, CatalogStore, Change, Place, SegmentPlace};
 use crate::directory::{
     Lock, SEGMENTS_FOLDER, cannot_make, collect_orphans, lock, refuse_foreign_directory, refuse_lost_catalog,
     segment_name,
@@ -44,7 +48,7 @@ use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table, load};
 use crate::step::{Step, refuse_same_names};
 use crate::system::{self, System};
-use crate::workers;
+use crate::task;
 use crate::writer::{WriterPlace, Writing};
 use crate::{Activity, Error, ErrorKind, Observer, Query, Result, Session};
 
@@ -206,7 +210,7 @@ impl Database {
             None => (segments()?, None, Orphans::Collect),
             Some(place) => {
                 let mut record = |place: &SegmentPlace| {
-                    store.commit(&catalog, &[Change::PutPlace { place: place.clone() }])?.wait().map(drop)
+                    Ok(store.commit(&catalog, &[Change::PutPlace { place: place.clone() }])?.wait().map(drop)?)
                 };
                 let opened = RemoteSegments::open(place, &catalog, access, &connections, &settings, &mut record);
                 let (remote, orphans) = opened?;
@@ -582,12 +586,17 @@ impl Database {
     /// Says where segments lie, before anything else is committed that depends on it.
     fn record_place(&self, before: &Snapshot, place: &SegmentPlace) -> Result<()> {
         let pending = self.inner.store.commit(&before.catalog, &[Change::PutPlace { place: place.clone() }])?;
-        let waited = pending.wait().inspect_err(|e| {
+        self.known_of(pending.wait()).map(drop)
+    }
+
+    /// What the store says has become of a commit.
+    fn known_of(&self, outcome: onehop_store::Result<Committed>) -> Result<Committed> {
+        outcome.map_err(Error::from).inspect_err(|e| {
+            // Without room, nothing has happened.
             if e.kind() != ErrorKind::Resources {
                 self.inner.is_in_doubt.store(true, SeqCst);
             }
-        });
-        waited.map(drop)
+        })
     }
 
     /// What the store has written for a commit. In a directory it is a file, by way of the page cache.
@@ -651,16 +660,14 @@ pub(crate) struct Commit {
     after: Arc<Snapshot>,
 }
 
+/// What a thread that has others to look after waits for storage at most, rather than to wake another for that.
+const SHORT_FLUSH: Duration = Duration::from_micros(500);
+
 impl Commit {
     /// Waits until it is durable, and shows it to readers. What the store has written for it is counted.
     pub fn wait_blocking(self, ledger: &Ledger) -> Result<()> {
         let Self { database, pending, after } = self;
-        let written_bytes = pending.wait().inspect_err(|e| {
-            // Without room, nothing has happened.
-            if e.kind() != ErrorKind::Resources {
-                database.inner.is_in_doubt.store(true, SeqCst);
-            }
-        })?;
+        let written_bytes = database.known_of(pending.wait())?.written_bytes;
         database.count_written(usize::try_from(written_bytes).unwrap_or(usize::MAX), ledger);
         database.publish(after);
         Ok(())
@@ -672,11 +679,45 @@ impl Commit {
         // takes as long as some devices take for a commit.
         let is_from_outside = tokio::task::try_id().is_none()
             && Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-        if is_from_outside || workers::may_wait() {
+        if is_from_outside {
             return self.wait_blocking(ledger);
         }
+        let mut waited = Waited { commit: Some(self), ledger: Arc::clone(ledger) };
+        let turn = poll_fn(|context| waited.poll_turn(context)).await;
+        let Some(commit) = waited.commit.take() else { return Ok(()) };
+        let is_short = match turn {
+            Turn::Known => true,
+            // Where others take part, this thread is better used to have them hand over meanwhile.
+            Turn::Flush { expected, shared } => task::is_here() && shared <= 1 && expected <= SHORT_FLUSH,
+        };
+        if is_short {
+            return commit.wait_blocking(ledger);
+        }
         let ledger = Arc::clone(ledger);
-        let waiting = tokio::task::spawn_blocking(move || self.wait_blocking(&ledger)).await;
+        let waiting = tokio::task::spawn_blocking(move || commit.wait_blocking(&ledger)).await;
         waiting.map_err(|e| Error::new(ErrorKind::Internal, format!("a committing task died: {e}")))?
+    }
+}
+
+/// A commit that a task waits for.
+struct Waited {
+    commit: Option<Commit>,
+    ledger: Arc<Ledger>,
+}
+
+impl Waited {
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
+        self.commit.as_mut().map_or(Poll::Ready(Turn::Known), |commit| commit.pending.poll_turn(context))
+    }
+}
+
+impl Drop for Waited {
+    /// Nobody waits for it any more, and readers are to see it all the same.
+    fn drop(&mut self) {
+        if let (Some(commit), Ok(runtime)) = (self.commit.take(), Handle::try_current()) {
+            let ledger = Arc::clone(&self.ledger);
+            // Whoever it would be told to is gone. What has gone wrong is kept for those who commit next.
+            runtime.spawn_blocking(move || commit.wait_blocking(&ledger).ok());
+        }
     }
 }

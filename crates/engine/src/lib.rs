@@ -54,6 +54,7 @@ mod snapshot;
 mod statement;
 mod step;
 mod system;
+mod task;
 mod temporary;
 mod timeout;
 mod transaction;
@@ -84,7 +85,8 @@ pub use script::{Script, is_complete};
 pub use session::{Names, Session, TransactionState};
 pub use settings::{Setting, SettingSource, parse_size};
 pub use statement::{ClientCopy, CopyDirection, CopyFormat, Described, StatementKind};
-pub use workers::{in_place, workers};
+pub use task::{Ended, Task};
+pub use workers::workers;
 
 pub use arrow;
 pub use onehop_io::{Hop, Ledger, LedgerSnapshot};

@@ -10,11 +10,16 @@ use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
+use crate::catalog::row::EncodedRows;
+use crate::snapshot::{Snapshot, Table};
 use crate::statement::{StatementKind, Template, type_tokens};
 use crate::{Error, ErrorKind, Result, planner};
 
 /// As many as PostgreSQL's protocol has numbers for.
 const MOST_PARAMETERS: usize = 65_535;
+
+/// Rows that are put into a table in no more time than their commit takes.
+const SHORT_ROWS: usize = 64;
 
 /// A value for a parameter.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,7 +188,8 @@ fn space() -> Token {
 #[derive(Clone, Debug)]
 pub struct Prepared {
     text: String,
-    tokens: Vec<TokenWithSpan>,
+    /// None if it was not parsed, but recognized.
+    tokens: Option<Vec<TokenWithSpan>>,
     /// Which token is a parameter, and which it is, from 0.
     places: Vec<(usize, usize)>,
     parameters: usize,
@@ -193,6 +199,8 @@ pub struct Prepared {
     types: Vec<Vec<Token>>,
     /// If it puts values into a table, as they are.
     template: Option<Arc<Template>>,
+    /// What the template takes if the statement was recognized.
+    literals: Vec<Value>,
     kind: StatementKind,
 }
 
@@ -237,7 +245,23 @@ impl Prepared {
             let message = format!("a statement can have {MOST_PARAMETERS} parameters, and this one has {parameters}");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        Ok(Self { text, tokens, places, parameters, names, types, template: None, kind: StatementKind::Other })
+        let (tokens, template, literals) = (Some(tokens), None, Vec::new());
+        Ok(Self { text, tokens, places, parameters, names, types, template, literals, kind: StatementKind::Other })
+    }
+
+    /// Of a text without parameters that is a template with literals.
+    pub(crate) fn of_template(text: &str, template: Arc<Template>, literals: Vec<Value>, kind: StatementKind) -> Self {
+        Self {
+            text: text.to_string(),
+            tokens: None,
+            places: Vec::new(),
+            parameters: 0,
+            names: Vec::new(),
+            types: Vec::new(),
+            template: Some(template),
+            literals,
+            kind,
+        }
     }
 
     /// The statement, with its parameters.
@@ -293,14 +317,31 @@ impl Prepared {
         Self { template: template.map(Arc::new), ..self }
     }
 
-    /// Whether it takes no longer than a commit does: an `INSERT` of values, or what begins or ends a transaction.
+    /// Whether it begins as something that takes no longer than a commit does: an `INSERT` of values, or what begins or ends a
+    /// transaction. If it comes to more, it knows of that itself ([`Task::here`](crate::Task::here)).
     pub fn is_short(&self) -> bool {
-        self.template.is_some() || matches!(self.kind, StatementKind::Begin { .. } | StatementKind::End)
+        let has_few_rows = self.template.as_ref().is_some_and(|template| template.len() <= SHORT_ROWS);
+        has_few_rows || matches!(self.kind, StatementKind::Begin { .. } | StatementKind::End)
     }
 
-    /// What it puts into a table, if it takes so many values and does nothing else.
-    pub(crate) fn template(&self, values: &[Value]) -> Option<&Template> {
-        self.template.as_deref().filter(|_| values.len() == self.parameters)
+    /// What takes its values, if it puts them into a table and does nothing else.
+    pub(crate) fn template(&self) -> Option<&Arc<Template>> {
+        self.template.as_ref()
+    }
+
+    /// What its template takes if it was recognized.
+    #[cfg(test)]
+    pub(crate) fn literals(&self) -> &[Value] {
+        &self.literals
+    }
+
+    /// The rows that it puts into a table, if it does nothing else and they need no plan.
+    pub(crate) fn rows(&self, values: &[Value], snapshot: &Snapshot) -> Option<(Arc<Table>, EncodedRows)> {
+        let values = if self.tokens.is_none() && values.is_empty() { &self.literals } else { values };
+        self.template
+            .as_ref()
+            .filter(|_| values.len() == self.parameters.max(self.literals.len()))?
+            .rows(values, snapshot)
     }
 
     /// The statement as it is parsed to see whether it can be.
@@ -311,21 +352,22 @@ impl Prepared {
     }
 
     fn with(&self, values: &[Vec<Token>]) -> Result<Vec<TokenWithSpan>> {
-        let mut bound = Vec::with_capacity(self.tokens.len() + 4 * self.places.len());
+        let Some(tokens) = &self.tokens else { return planner::tokens(&self.text) };
+        let mut bound = Vec::with_capacity(tokens.len() + 4 * self.places.len());
         let mut from = 0;
         for (at, parameter) in &self.places {
-            bound.extend_from_slice(&self.tokens[from..*at]);
+            bound.extend_from_slice(&tokens[from..*at]);
             let value = values[*parameter].clone();
             let value = match self.types.get(*parameter) {
                 Some(to) => cast(value, to),
                 None => value,
             };
             // Errors are about where the parameter stands.
-            let span = self.tokens[*at].span;
+            let span = tokens[*at].span;
             bound.extend(value.into_iter().map(|token| TokenWithSpan::new(token, span)));
             from = at + 1;
         }
-        bound.extend_from_slice(&self.tokens[from..]);
+        bound.extend_from_slice(&tokens[from..]);
         Ok(bound)
     }
 }

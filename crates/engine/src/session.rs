@@ -35,7 +35,7 @@ use crate::resolve::{self, Names as BoundNames};
 use crate::rights::Rights;
 use crate::settings::{Setting, SettingSource, Settings};
 use crate::snapshot::Snapshot;
-use crate::statement::{self, ClientCopy, Context, Described, Work};
+use crate::statement::{self, ClientCopy, Context, Described, Shapes, Work};
 use crate::temporary::Temporary;
 use crate::timeout::TimeLimit;
 use crate::transaction::Transaction;
@@ -63,6 +63,7 @@ pub struct Session {
     client: Mutex<ClientFacts>,
     /// Parameters of PostgreSQL's.
     parameters: Parameters,
+    shapes: Shapes,
 }
 
 struct Base {
@@ -119,6 +120,7 @@ impl Session {
             attached: Mutex::default(),
             client: Mutex::default(),
             parameters: Parameters::default(),
+            shapes: Shapes::default(),
         })
     }
 
@@ -149,7 +151,7 @@ impl Session {
     /// # Errors
     /// As [`Session::prepare`].
     pub fn parse(&self, statement: &str) -> Result<Prepared> {
-        statement::client(statement)
+        self.shapes.parse(statement)
     }
 
     /// A `COPY ... FROM STDIN` or `TO STDOUT`, for whoever carries it out between its client and the database; `None` for any
@@ -424,6 +426,11 @@ impl Session {
             Some(value) => Ok(value),
             None => Ok(self.current_settings().get(name)?.value),
         }
+    }
+
+    /// How often any parameter of PostgreSQL's has been changed: as long as it is the same, they are.
+    pub fn parameter_changes(&self) -> u64 {
+        self.parameters.changes()
     }
 
     /// Changes a parameter of PostgreSQL's, or a setting, as `SET` does.

@@ -22,8 +22,12 @@ use crate::edit::TableEdit;
 use crate::load::Target;
 use crate::snapshot::{SegmentFile, Snapshot};
 use crate::step::{CatalogChange, Step, refuse_same_names};
+use crate::task;
 use crate::writer::Writing;
 use crate::{Error, ErrorKind, Result};
+
+/// Steps that are carried out in no more time than a commit takes.
+const SHORT_STEPS: usize = 64;
 
 /// A session's transaction.
 #[derive(Debug)]
@@ -209,6 +213,10 @@ impl Transaction {
     pub async fn commit(self, database: &Database, ledger: &Arc<Ledger>) -> Result<Ended> {
         let Self { begun, writing, work, files, gone, stands_on_head, .. } = self;
         let (Some(writing), false) = (writing, work.steps.is_empty()) else { return Ok(Ended::Unchanged) };
+        // Files are synced before the commit that names them.
+        if work.steps.len() > SHORT_STEPS || !files.is_empty() {
+            task::long().await;
+        }
         if stands_on_head && database.head(&writing)?.is_of_later_epoch(&begun) {
             return Err(stands_on_nothing());
         }

@@ -5,7 +5,6 @@
 //! that the statement would wait for ever. Whether there can be as many threads as a statement takes is tried here, all of them at
 //! once, before there is a statement. Who uses up the rest later on is not foreseen.
 
-use std::cell::Cell;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -35,29 +34,6 @@ pub fn workers(threads: Option<usize>) -> Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(threads).thread_name("onehop").thread_stack_size(STACK_BYTES).enable_all();
     builder.build().map_err(refused)
-}
-
-thread_local! {
-    static MAY_WAIT: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Does what may wait for storage on this very thread, which nobody else needs meanwhile: a commit within it wakes no other thread
-/// to wait there instead, which takes as long as some devices take for the commit.
-pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
-    /// Also when it panics.
-    struct Until(bool);
-    impl Drop for Until {
-        fn drop(&mut self) {
-            MAY_WAIT.set(self.0);
-        }
-    }
-    let _until = Until(MAY_WAIT.replace(true));
-    work()
-}
-
-/// Whether this thread may wait.
-pub(crate) fn may_wait() -> bool {
-    MAY_WAIT.get()
 }
 
 /// Starts so many threads at once, which end at once.

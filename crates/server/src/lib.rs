@@ -9,8 +9,9 @@
 //!                                                              rows as messages ──► TCP
 //! ```
 //! - A connection is one [`Session`](onehop_engine::Session): its settings, its transaction, what it has prepared.
-//! - Nothing of the engine runs on the runtime that looks after connections: a plan that does not let go of its thread keeps no
-//!   client from being heard, and none from being cancelled.
+//! - Nothing long of the engine runs on the runtime that looks after connections: a plan that does not let go of its thread keeps no
+//!   client from being heard, and none from being cancelled. Rows that are put into a table do, up to the commit: see
+//!   [`Task`](onehop_engine::Task).
 //! - Rows are encoded as they come and kept by nobody: a client that reads slowly slows its query down.
 //! - A statement ends early when its client asks for it, is gone, or the server shuts down; then the engine is told first,
 //!   and the client second.

@@ -23,6 +23,10 @@ use crate::problem::{Problem, code};
 /// Messages that wait for the one that is being dealt with.
 const AHEAD_MESSAGES: usize = 64;
 
+/// What is read at once at most, and at least if it is there.
+const READ_BYTES: usize = 8 << 10;
+const LEAST_READ_BYTES: usize = 1 << 10;
+
 /// Before a log-in nobody needs more.
 pub const STARTUP_BYTES: usize = 10_000;
 
@@ -71,6 +75,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     /// Reads until there are so many bytes.
     pub async fn fill(&mut self, bytes: usize) -> Result<(), End> {
         while self.buffer.len() < bytes {
+            // Room for what most messages are, so that each comes by one call of the system.
+            if self.buffer.capacity() - self.buffer.len() < LEAST_READ_BYTES {
+                self.buffer.reserve(READ_BYTES);
+            }
             match self.source.read_buf(&mut self.buffer).await {
                 Ok(0) | Err(_) => return Err(End::Closed),
                 Ok(_) => {}

@@ -28,6 +28,8 @@ const NAMES: [&str; 12] = [
 /// What a client has been told.
 #[derive(Debug, Default)]
 pub struct Reported {
+    /// The session's changes that it knows of.
+    changes: Option<u64>,
     values: BTreeMap<&'static str, String>,
     zone: Zone,
 }
@@ -35,6 +37,11 @@ pub struct Reported {
 impl Reported {
     /// Tells what it does not know yet.
     pub fn put_changed(&mut self, session: &Session, link: &mut Link) {
+        let changes = Some(session.parameter_changes());
+        if self.changes == changes {
+            return;
+        }
+        self.changes = changes;
         for name in NAMES {
             let value = session.parameter(name).unwrap_or_default();
             if self.values.get(name) == Some(&value) {

@@ -4,22 +4,18 @@
 //! the while. What is interrupted is aborted first; then it is waited for, for the next statement of the session must not run
 //! beside it. A statement whose changes are being committed is not interrupted any more: its client hears that they are there.
 //!
-//! What takes no longer than a commit does not go to another thread: each way there and back takes as long as some devices take for
-//! one. The thread's other tasks go to another meanwhile. Where several wait for a commit together, that costs more than it saves:
-//! only so many stay at once.
+//! What takes no longer than a commit does not go to another thread, nor wait for a place: each way there and back takes as long as
+//! some devices take for one. If it comes to more, it goes there from where it is.
 
-use std::any::Any;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use onehop_engine::arrow::array::ArrayRef;
 use onehop_engine::arrow::datatypes::SchemaRef;
-use onehop_engine::{Error, ErrorKind, Output, Prepared, Rows, Session, TransactionState, Value};
+use onehop_engine::{Ended, Error, ErrorKind, Output, Prepared, Rows, Session, Task, TransactionState, Value};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::data::RowDescription;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::{JoinError, JoinHandle};
 
 use crate::client::{Client, Outcome, ended};
 use crate::encode::{Format, put_rows, to_wire};
@@ -59,15 +55,6 @@ impl Running {
     }
 }
 
-/// A task that is aborted when nobody waits for it any more.
-struct Task<T>(JoinHandle<T>);
-
-impl<T> Drop for Task<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl Client {
     /// Takes a place among those who run something.
     pub async fn enter(&mut self) -> Outcome<()> {
@@ -94,9 +81,11 @@ impl Client {
 
     /// Runs a statement with values for its parameters.
     pub async fn run(&mut self, prepared: &Arc<Prepared>, values: Vec<Value>) -> Outcome<Output> {
-        self.enter().await?;
-        Counters::count(&self.shared.counters.statements, 1);
         let is_short = prepared.is_short();
+        if !is_short {
+            self.enter().await?;
+        }
+        Counters::count(&self.shared.counters.statements, 1);
         let (session, prepared) = (Arc::clone(&self.session), Arc::clone(prepared));
         let work = async move {
             match prepared.parameters() {
@@ -105,30 +94,9 @@ impl Client {
             }
         };
         let may_stay = is_short && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-        let room = if may_stay { self.shared.in_place.try_acquire().ok() } else { None };
-        match room {
-            Some(_room) => self.in_place(work),
-            None => self.on_workers(work).await,
-        }
-    }
-
-    /// Has something short done by the engine on this thread.
-    fn in_place<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Outcome<T> {
-        let (session, interrupt) = (&self.session, &self.interrupt);
-        let before = session.query();
-        let until_done = async {
-            let mut work = std::pin::pin!(AssertUnwindSafe(work).catch_unwind());
-            let reason = tokio::select! {
-                biased;
-                outcome = &mut work => return told(outcome),
-                reason = interrupt.statement_ends() => reason,
-            };
-            match session.stop_after(&before) {
-                true => Err(ended(reason)),
-                false => told(work.await),
-            }
-        };
-        tokio::task::block_in_place(|| onehop_engine::in_place(|| self.shared.workers.block_on(until_done)))
+        let workers = &self.shared.workers;
+        let begin = || if may_stay { Task::here(workers, work) } else { Task::there(workers, work) };
+        done(&self.shared, &self.session, &self.interrupt, begin).await
     }
 
     /// Tells which columns rows have.
@@ -217,18 +185,28 @@ pub async fn on_workers<T: Send + 'static>(
     interrupt: &Interrupt,
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Outcome<T> {
+    done(shared, session, interrupt, || Task::there(&shared.workers, work)).await
+}
+
+/// Waits for what the engine does, unless it is interrupted.
+async fn done<T: Send + 'static>(
+    shared: &Shared,
+    session: &Session,
+    interrupt: &Interrupt,
+    begin: impl FnOnce() -> Task<Result<T, Error>>,
+) -> Outcome<T> {
     let before = session.query();
-    let mut task = Task(shared.workers.spawn(work));
+    let mut task = begin();
     let reason = tokio::select! {
         biased;
-        outcome = &mut task.0 => return told(outcome.map_err(died)),
+        outcome = &mut task => return told(outcome),
         reason = interrupt.statement_ends() => reason,
     };
     if !session.stop_after(&before) {
-        return told((&mut task.0).await.map_err(died));
+        return told(task.await);
     }
-    task.0.abort();
-    match tokio::time::timeout(shared.options.patience, &mut task.0).await {
+    task.stop();
+    match tokio::time::timeout(shared.options.patience, &mut task).await {
         // It was done before it could be stopped.
         Ok(Ok(outcome @ Ok(_))) => told(Ok(outcome)),
         Ok(_) => Err(ended(reason)),
@@ -239,18 +217,11 @@ pub async fn on_workers<T: Send + 'static>(
     }
 }
 
-/// What somebody panicked with.
-type Panic = Box<dyn Any + Send>;
-
-fn died(e: JoinError) -> Panic {
-    e.try_into_panic().unwrap_or_else(|e| Box::new(e.to_string()))
-}
-
 /// What has come of what the engine did.
-fn told<T>(outcome: Result<Result<T, Error>, Panic>) -> Outcome<T> {
+fn told<T>(outcome: Result<Result<T, Error>, Ended>) -> Outcome<T> {
     match outcome {
         Ok(outcome) => Ok(outcome?),
-        Err(_) => {
+        Err(Ended::Stopped | Ended::Panicked) => {
             let error = Error::new(ErrorKind::Internal, "the engine stopped at a bug of its own");
             Err(error.with_hint("please report it, with the statement").into())
         }

@@ -59,8 +59,6 @@ pub struct Options {
     pub max_queries: usize,
     /// Statements that wait for others.
     pub max_queued: usize,
-    /// Of those that run, so many that take no longer than a commit may do so on threads that look after connections.
-    pub max_in_place: usize,
     /// Bytes of one message of a client.
     pub max_message_bytes: usize,
     /// What statements that run have to end in when the server does.
@@ -87,7 +85,6 @@ impl Default for Options {
             max_connections: 100,
             max_queries: 16,
             max_queued: 256,
-            max_in_place: 2,
             max_message_bytes: 64 << 20,
             grace: Duration::from_secs(30),
             login_timeout: Duration::from_secs(30),
@@ -130,8 +127,6 @@ pub struct Shared {
     pub workers: Handle,
     pub options: Options,
     pub admission: Admission,
-    /// Room for statements on threads that look after connections.
-    pub in_place: Semaphore,
     pub connections: Arc<Connections>,
     pub gate: Gate,
     pub counters: Arc<Counters>,
@@ -187,13 +182,11 @@ impl Server {
             database.watch_plans();
         }
         let admission = Admission::new(options.max_queries, options.max_queued);
-        let in_place = Semaphore::new(options.max_in_place);
         let shared = Shared {
             database,
             workers,
             options,
             admission,
-            in_place,
             connections,
             gate,
             tls,

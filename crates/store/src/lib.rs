@@ -70,7 +70,7 @@ pub use backend::BackendStats;
 pub use error::{Error, Result};
 pub use lock::lock_holder;
 pub use options::{Access, CommitBy, Maintenance, MediumKind, Options, Syncs};
-pub use pages::{Durability, Savepoint};
+pub use pages::{Durability, Savepoint, Turn};
 pub use read::ReadTransaction;
 pub use report::{Report, TreeReport};
 pub use store::{Stats, Store};

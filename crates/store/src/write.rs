@@ -2,10 +2,11 @@
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
 use crate::Result;
 use crate::backend::PageNo;
-use crate::pages::{Durability, Handed, Savepoint, Transaction};
+use crate::pages::{Durability, Handed, Savepoint, Transaction, Turn};
 use crate::read::names;
 use crate::store::Inner;
 use crate::tree::{self, CATALOG};
@@ -46,8 +47,27 @@ impl Pending {
     /// # Errors
     /// [`Error::Full`](crate::Error::Full) and nothing was changed; after any other, what is durable is found out by opening the
     /// store again.
-    pub fn wait(self) -> Result<Committed> {
+    pub fn wait(mut self) -> Result<Committed> {
         self.handed.wait().map(|written_bytes| Committed { written_bytes })
+    }
+
+    /// Ready when [`wait`](Self::wait) waits for no other thread: what has become of the transaction is known, or it is for the
+    /// caller to make it durable, with all that others have handed over. Until then none of them becomes durable, so that it is to
+    /// be done soon, on a thread that may wait for storage; a `Pending` that is dropped leaves it to another.
+    ///
+    /// ```
+    /// # fn main() -> onehop_store::Result<()> {
+    /// let store = onehop_store::Store::memory()?;
+    /// let transaction = store.write()?;
+    /// transaction.tree("fruit")?.insert("apple", "red")?;
+    /// let mut pending = transaction.commit_later()?;
+    /// futures::executor::block_on(std::future::poll_fn(|context| pending.poll_turn(context)));
+    /// pending.wait()?; // durable
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn poll_turn(&mut self, context: &Context<'_>) -> Poll<Turn> {
+        self.handed.poll_turn(context)
     }
 }
 

@@ -24,8 +24,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
-use onehop_store::Stats;
 use onehop_store::medium::Domain;
+use onehop_store::{Pending, Stats};
 use serde::{Deserialize, Serialize};
 
 pub use definition::Definition;
@@ -312,29 +312,6 @@ pub enum Change {
     },
 }
 
-/// A commit that is in order, and not durable yet. Later ones stand on it.
-#[must_use = "a commit is durable when it has been waited for"]
-pub struct Pending(Box<dyn FnOnce() -> Result<u64> + Send>);
-
-impl Pending {
-    /// One that `wait` waits for, which says how many bytes were written for it.
-    pub fn new(wait: impl FnOnce() -> Result<u64> + Send + 'static) -> Self {
-        Self(Box::new(wait))
-    }
-
-    /// Waits until it survives a power failure, and returns its share of what was written for that. After an error it may be
-    /// durable or not: the caller must not go on, and must load again.
-    pub fn wait(self) -> Result<u64> {
-        (self.0)()
-    }
-}
-
-impl fmt::Debug for Pending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pending")
-    }
-}
-
 /// What a store says of itself.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreReport {
@@ -367,6 +344,9 @@ pub trait CatalogStore: Send + Sync + fmt::Debug {
 
     /// Makes `next` the committed catalog, which is the last one with `changes` applied, and applies those that are about
     /// rows. Commits become durable in the order of these calls, each whole or not at all. One at a time.
+    ///
+    /// What is returned waits until it survives a power failure. After an error it may be durable or not: the caller must not go
+    /// on, and must load again.
     ///
     /// # Errors
     /// Nothing of it is committed.

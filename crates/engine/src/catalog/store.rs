@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use onehop_store::{ReadTransaction, Store, WriteTransaction};
+use onehop_store::{Pending, ReadTransaction, Store, WriteTransaction};
 
 use super::records::{
     DATABASE, DELETED, FEATURE_FUNCTIONS, FEATURE_MODELS, FEATURE_PLACE, FEATURES, FEATURES_KEY, FORMAT, FORMAT_KEY,
@@ -15,9 +15,7 @@ use super::records::{
     SEGMENTS, SegmentRecord, TABLES, TableRecord, VIEWS, decode, decode_text, deleted_key, deleted_prefix, encode,
     encode_text, is_long, name_key, rows_of, segment_key,
 };
-use super::{
-    Catalog, CatalogStore, Change, Hear, Pending, SegmentEntry, SegmentPlace, StoreReport, TableEntry, VectorRows,
-};
+use super::{Catalog, CatalogStore, Change, Hear, SegmentEntry, SegmentPlace, StoreReport, TableEntry, VectorRows};
 use crate::error::NEWER;
 use crate::{Error, ErrorKind, Result};
 
@@ -223,8 +221,7 @@ impl CatalogStore for StoreCatalog {
             apply(&mut transaction, next, change, index)?;
         }
         // Of this commit alone: what becomes of others is told to who waits for those.
-        let pending = transaction.commit_later()?;
-        Ok(Pending::new(move || Ok(pending.wait()?.written_bytes)))
+        Ok(transaction.commit_later()?)
     }
 
     fn is_behind(&self) -> bool {

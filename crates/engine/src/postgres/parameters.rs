@@ -89,6 +89,8 @@ const PARAMETERS: [Parameter; 40] = [
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parameters {
     values: BTreeMap<&'static str, String>,
+    /// How often any of them was set, or put back.
+    changes: u64,
 }
 
 /// The same for those who share them.
@@ -98,6 +100,18 @@ pub(crate) struct Shared(Arc<Mutex<Parameters>>);
 impl Shared {
     fn with<T>(&self, work: impl FnOnce(&mut Parameters) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change<T>(&self, work: impl FnOnce(&mut BTreeMap<&'static str, String>) -> T) -> T {
+        self.with(|all| {
+            all.changes += 1;
+            work(&mut all.values)
+        })
+    }
+
+    /// How often any of them was set, or put back.
+    pub fn changes(&self) -> u64 {
+        self.with(|all| all.changes)
     }
 
     /// The value of one; `None` if it is none of these.
@@ -114,19 +128,19 @@ impl Shared {
     pub fn set(&self, name: &str, value: &str) -> Result<bool> {
         let Some(parameter) = find(name) else { return Ok(false) };
         let value = parameter.check(value.trim())?;
-        self.with(|all| all.values.insert(parameter.name, value));
+        self.change(|values| values.insert(parameter.name, value));
         Ok(true)
     }
 
     /// Back to its default; whether it is one of these.
     pub fn reset(&self, name: &str) -> bool {
         let parameter = find(name);
-        self.with(|all| parameter.map(|parameter| all.values.remove(parameter.name))).is_some()
+        self.change(|values| parameter.map(|parameter| values.remove(parameter.name))).is_some()
     }
 
     /// Back to their defaults.
     pub fn reset_all(&self) {
-        self.with(|all| all.values.clear());
+        self.change(BTreeMap::clear);
     }
 
     /// All of them.

@@ -22,7 +22,7 @@ use crate::edit::TableEdit;
 use crate::load::Beside;
 use crate::query::Done;
 use crate::snapshot::{Table, TableSegment};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, task};
 
 /// The parsed statement.
 #[derive(Debug)]
@@ -92,6 +92,7 @@ pub(super) async fn if_due(names: &[String], context: &Context<'_>) {
 const MOST_BYTES: u64 = 256 << 20;
 
 async fn checkpoint(name: &str, context: &Context<'_>) -> Result<()> {
+    task::long().await;
     let writing = context.database.writing(&context.settings()).await?;
     let seen = context.database.head(&writing)?;
     // Somebody may have dropped it meanwhile.

@@ -245,7 +245,7 @@ pub(crate) fn client(text: &str) -> Result<Prepared> {
     if crate::prepared::of_prepare(&tokens)?.is_some() {
         return Ok(Prepared::of_tokens(text.to_string(), Vec::new(), Vec::new())?.with_kind(StatementKind::Other));
     }
-    let prepared = Prepared::new(text)?;
+    let prepared = Prepared::of_tokens(text.to_string(), tokens, Vec::new())?;
     let statement = parse_tokens(prepared.unbound()?)?;
     let kind = statement.kind();
     let prepared = match &statement {

@@ -18,6 +18,7 @@ mod residence;
 mod returning;
 mod select;
 mod set;
+mod shapes;
 mod source;
 mod transaction;
 mod values;
@@ -46,6 +47,7 @@ pub(crate) use self::describe::{client, describe, type_tokens};
 pub(crate) use self::explain::explain;
 pub(crate) use self::insert::{add_segments, writable_table};
 pub(crate) use self::set::with_unit;
+pub(crate) use self::shapes::Shapes;
 pub(crate) use self::values::Template;
 use crate::database::Database;
 use crate::load::Target;
@@ -60,7 +62,7 @@ use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
 use crate::temporary::Temporary;
 use crate::transaction::{Transaction, refuse_failed};
-use crate::{Error, ErrorKind, Result, Session};
+use crate::{Error, ErrorKind, Result, Session, task};
 
 /// A parsed statement.
 #[derive(Debug)]
@@ -303,8 +305,7 @@ pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context:
         return Box::pin(select::known(plan, context)).await.map(Output::Rows);
     }
     let work = pin!(async {
-        let template = prepared.template(values);
-        if let Some((table, rows)) = template.and_then(|template| template.rows(values, &context.snapshot)) {
+        if let Some((table, rows)) = prepared.rows(values, &context.snapshot) {
             refuse_if_failed(context)?;
             if !context.snapshot.is_temporary(&table.name) {
                 context.settings().rights().need(Rights::Write, "to change rows")?;
@@ -312,6 +313,10 @@ pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context:
             if let Some(done) = insert::put(&table, rows, context).await? {
                 return Ok(Output::Done(done));
             }
+        }
+        if prepared.template().is_some() {
+            // It has to be planned after all.
+            task::long().await;
         }
         Box::pin(carry_out(parse_tokens(prepared.bind(values)?)?, text, context)).await
     });

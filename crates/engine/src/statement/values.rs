@@ -56,6 +56,11 @@ impl Template {
         Some(Self { table, columns, rows })
     }
 
+    /// How many rows it has.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The rows with values in place of the parameters, as [`rows_of`] has those of the statement with these values in it.
     pub fn rows(&self, values: &[prepared::Value], snapshot: &Snapshot) -> Option<(Arc<Table>, EncodedRows)> {
         let table = snapshot.table(&self.table)?;
@@ -64,6 +69,19 @@ impl Template {
 
     fn encoded(&self, values: &[prepared::Value], schema: &Schema) -> Option<EncodedRows> {
         encoded(self.rows.iter().map(|row| row.iter().map(|slot| slot.value(values))), &self.columns, schema)
+    }
+}
+
+#[cfg(test)]
+impl Template {
+    /// With literals in place of its parameters, as far as there are any: the same for all that do the same.
+    pub fn filled(&self, literals: &[prepared::Value]) -> String {
+        let filled = |slot: &Slot| match slot {
+            Slot::Parameter(number) => literals.get(*number).map_or(format!("${number}"), |value| format!("{value:?}")),
+            Slot::Fixed(value) => format!("{value:?}"),
+        };
+        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(filled).collect()).collect();
+        format!("{} {:?} {rows:?}", self.table, self.columns)
     }
 }
 

@@ -8,6 +8,9 @@
 //!    to hand over again, and would otherwise wait for a batch of their own.
 //! 3. When the batch is durable, snapshots that begin see it, and all who wait for it return.
 //!
+//! Threads and tasks wait alike, side by side. A task that finds no leader has to lead as well ([`Turn::Flush`]), and does so where
+//! it may block; whoever resigns wakes one that waits for the next batch, if there is any.
+//!
 //! If a batch fails, everything handed over and not durable is rolled back, and the open transaction, which is built on it,
 //! fails at its next step (`generation`). If the medium has no room ([`Error::Full`]) nothing of the group has happened, and the
 //! next transaction goes on from what is durable. After any other failure nobody commits any more, and readers go on with the
@@ -18,6 +21,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::Source;
@@ -94,8 +98,8 @@ struct Commits {
     is_led: bool,
     /// Threads that wait for what the leader does.
     watching: usize,
-    /// The leader waits for others to hand over.
-    is_gathering: bool,
+    /// The leader waits until so many have handed over.
+    gathering: Option<u64>,
     poison: Option<Error>,
     is_closed: bool,
     transactions: u64,
@@ -115,8 +119,76 @@ pub(crate) struct LastGroup {
     pub(crate) lines: u64,
 }
 
-/// What has become of a group, once that is known: bytes written, for each of its transactions.
-pub(crate) type Outcome = Arc<OnceLock<Result<u64>>>;
+/// What becomes of a group.
+pub(crate) type Outcome = Arc<Fate>;
+
+/// What has become of a group, once that is known, and the tasks that want to know. Changes under the lock of `commits`.
+#[derive(Debug, Default)]
+pub(crate) struct Fate {
+    /// Bytes written, for each of its transactions.
+    known: OnceLock<Result<u64>>,
+    tasks: Mutex<Tasks>,
+}
+
+/// Tasks that wait. One that is woken is none of them any more, until it waits again.
+#[derive(Debug, Default)]
+struct Tasks {
+    last: u64,
+    waiting: Vec<(Ticket, Waker)>,
+}
+
+/// Tells tasks from each other that wait for the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket(u64);
+
+impl Fate {
+    pub(super) fn is_known(&self) -> bool {
+        self.known.get().is_some()
+    }
+
+    fn settle(&self, outcome: Result<u64>) {
+        let _ = self.known.set(outcome);
+    }
+
+    /// Wakes a task, that waits already if it has a ticket. Returns its ticket.
+    fn wakes(&self, task: &Waker, ticket: Option<Ticket>) -> Ticket {
+        let mut tasks = lock(&self.tasks);
+        let ticket = ticket.unwrap_or_else(|| {
+            tasks.last += 1;
+            Ticket(tasks.last)
+        });
+        match tasks.waiting.iter_mut().find(|(of, _)| *of == ticket) {
+            Some((_, known)) => known.clone_from(task),
+            None => tasks.waiting.push((ticket, task.clone())),
+        }
+        ticket
+    }
+
+    /// A task that waits, which does not any more.
+    fn next_task(&self) -> Option<Waker> {
+        lock(&self.tasks).waiting.pop().map(|(_, task)| task)
+    }
+
+    fn wake_all(&self) {
+        let tasks = std::mem::take(&mut lock(&self.tasks).waiting);
+        tasks.into_iter().for_each(|(_, task)| task.wake());
+    }
+}
+
+/// What a task is to do that waits for a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing: it is known what has become of it.
+    Known,
+    /// It is the one to make it durable, together with what others have handed over: [`Pending::wait`](crate::Pending::wait) does,
+    /// and blocks its thread.
+    Flush {
+        /// How long that took last.
+        expected: Duration,
+        /// Transactions that became durable by it.
+        shared: u64,
+    },
+}
 
 /// Transactions that become durable together.
 #[derive(Debug, Default)]
@@ -310,8 +382,13 @@ impl Pages {
         let mut commits = lock(&self.commits);
         commits.is_led = false;
         let is_watched = commits.watching > 0;
+        // Of the next batch, one of its tasks is enough: it leads, if no thread does.
+        let waiting = commits.waiting.as_ref().and_then(|group| group.outcome.next_task());
         // Who is woken wants the lock.
         drop(commits);
+        if let Some(task) = waiting {
+            task.wake();
+        }
         if is_watched {
             self.commits_changed.notify_all();
         }
@@ -380,10 +457,10 @@ impl Pages {
         let is_large = group.pages.len() * size_of::<Image>() > self.limits.transaction_bytes;
         // With the floor raised, no snapshot begins before the group is durable.
         let can_wait = !is_large && group.floor_before.is_none();
+        let is_complete = commits.gathering.is_some_and(|expected| group.transactions >= expected);
         commits.waiting = Some(group);
-        let is_gathering = commits.is_gathering;
         drop(commits);
-        if is_gathering {
+        if is_complete {
             self.handed_over.notify_one();
         }
         transaction.leave();
@@ -410,10 +487,10 @@ impl Pages {
 
     /// Waits until it is known what has become of a group, and makes it durable if nobody else does. Returns a transaction's share of
     /// the bytes that were written.
-    pub(crate) fn wait_for(&self, outcome: &OnceLock<Result<u64>>) -> Result<u64> {
+    pub(crate) fn wait_for(&self, outcome: &Fate) -> Result<u64> {
         let mut commits = lock(&self.commits);
         loop {
-            if let Some(outcome) = outcome.get() {
+            if let Some(outcome) = outcome.known.get() {
                 return outcome.clone();
             }
             if commits.is_led {
@@ -421,16 +498,53 @@ impl Pages {
                 continue;
             }
             commits.is_led = true;
-            commits = self.gather(commits);
-            let Some(group) = commits.waiting.take() else {
-                // The group of `outcome` is neither waiting nor led nor done: impossible, and an error rather than a hang.
-                commits.is_led = false;
-                return Err(Error::Invalid("a commit was lost between groups".into()));
-            };
-            drop(commits);
-            self.make_durable(group);
+            self.flush(commits)?;
             commits = lock(&self.commits);
         }
+    }
+
+    /// The same for a task: ready when it is known, or when the task leads from now on. Then it has to [`lead_on`](Self::lead_on), or to
+    /// [`resign`](Self::resign).
+    pub(super) fn poll_turn(&self, outcome: &Fate, ticket: &mut Option<Ticket>, context: &Context<'_>) -> Poll<Turn> {
+        let mut commits = lock(&self.commits);
+        if outcome.is_known() {
+            return Poll::Ready(Turn::Known);
+        }
+        if commits.is_led {
+            *ticket = Some(outcome.wakes(context.waker(), *ticket));
+            return Poll::Pending;
+        }
+        commits.is_led = true;
+        Poll::Ready(Turn::Flush { expected: commits.latest_took, shared: commits.latest.transactions })
+    }
+
+    /// A task waits no longer for what is not known yet. If it was the one that was woken to lead, another does.
+    pub(super) fn give_up(&self, outcome: &Fate, ticket: Ticket) {
+        let commits = lock(&self.commits);
+        lock(&outcome.tasks).waiting.retain(|(of, _)| *of != ticket);
+        let next = if commits.is_led { None } else { outcome.next_task() };
+        drop(commits);
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+
+    /// Makes durable what waits. The caller leads, and resigns by that.
+    pub(super) fn lead_on(&self) -> Result<()> {
+        self.flush(lock(&self.commits))
+    }
+
+    fn flush(&self, commits: MutexGuard<'_, Commits>) -> Result<()> {
+        let mut commits = self.gather(commits);
+        let Some(group) = commits.waiting.take() else {
+            // What is waited for is neither waiting nor led nor done: impossible, and an error rather than a hang.
+            drop(commits);
+            self.resign();
+            return Err(Error::Invalid("a commit was lost between groups".into()));
+        };
+        drop(commits);
+        self.make_durable(group);
+        Ok(())
     }
 
     /// Waits for as many transactions as there were in the last batch, but not for long. The caller leads.
@@ -442,10 +556,10 @@ impl Pages {
             if left.is_zero() {
                 break;
             }
-            commits.is_gathering = true;
+            commits.gathering = Some(expected);
             commits = self.handed_over.wait_timeout(commits, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        commits.is_gathering = false;
+        commits.gathering = None;
         commits
     }
 
@@ -487,6 +601,7 @@ impl Pages {
                 if std::thread::panicking() {
                     self.0.fail(self.1, &Error::Invalid("the thread that committed panicked".into()), After::Refuse);
                     self.0.resign();
+                    self.1.outcome.wake_all();
                 }
             }
         }
@@ -522,7 +637,7 @@ impl Pages {
                 commits.pages += latest.pages;
                 commits.lines += latest.lines;
                 (commits.latest, commits.latest_took) = (latest, took);
-                let _ = group.outcome.set(Ok(written_bytes / group.transactions.max(1)));
+                group.outcome.settle(Ok(written_bytes / group.transactions.max(1)));
                 drop(commits);
                 self.activity.committed();
             }
@@ -530,6 +645,7 @@ impl Pages {
             Err(error) => self.fail(&group, &error, After::Refuse),
         }
         self.resign();
+        group.outcome.wake_all();
     }
 
     /// Takes back what `group` did, and what was built on it, and tells who waits for either.
@@ -555,9 +671,11 @@ impl Pages {
         }
         // Also if nobody commits any more: snapshots would wait for a commit that never becomes durable.
         self.snapshots.roll_back(group.floor_before.or(waiting.as_ref().and_then(|group| group.floor_before)));
-        let _ = group.outcome.set(Err(error.clone()));
+        group.outcome.settle(Err(error.clone()));
+        drop(commits);
         if let Some(waiting) = waiting {
-            let _ = waiting.outcome.set(Err(of_others));
+            waiting.outcome.settle(Err(of_others));
+            waiting.outcome.wake_all();
         }
     }
 

@@ -12,7 +12,7 @@ mod snapshots;
 mod transaction;
 mod volatile;
 
-pub use group::Durability;
+pub use group::{Durability, Turn};
 pub(crate) use group::{Limits, Pages, Snapshot};
 pub use transaction::Savepoint;
 pub(crate) use transaction::{Handed, Transaction};

@@ -31,6 +31,8 @@ struct State {
     superseded: VecDeque<(u64, PageNo)>,
     /// Versions that only earlier snapshots read have gone for lack of memory: the floor is never lower.
     given_up: u64,
+    /// Threads that wait to begin: without any, nobody is woken, which is a call of the system.
+    waiting: usize,
 }
 
 /// Pages whose versions before `oldest` may go.
@@ -60,7 +62,9 @@ impl Snapshots {
     pub(crate) fn begin(&self) -> u64 {
         let mut state = self.lock();
         while self.floor.load(SeqCst) > state.durable {
+            state.waiting += 1;
             state = self.became_durable.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
         let commit = state.durable;
         *state.live.entry(commit).or_default() += 1;
@@ -101,7 +105,7 @@ impl Snapshots {
     pub(crate) fn advance(&self, commit: u64) -> Garbage {
         let mut state = self.lock();
         state.durable = commit;
-        self.became_durable.notify_all();
+        self.wake(&state);
         self.collect(&mut state)
     }
 
@@ -112,6 +116,12 @@ impl Snapshots {
         state.superseded.retain(|&(commit, _)| commit <= durable);
         if let Some(floor) = floor {
             self.floor.store(floor.max(state.given_up), SeqCst);
+            self.wake(&state);
+        }
+    }
+
+    fn wake(&self, state: &State) {
+        if state.waiting > 0 {
             self.became_durable.notify_all();
         }
     }

@@ -9,11 +9,13 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use super::Source;
 use super::allocator::Allocator;
 use super::cache::{NEWEST, PageMap};
-use super::group::{Outcome, Pages};
+use super::group::{Outcome, Pages, Ticket, Turn};
 use crate::backend::{Image, Lines, PageNo, Room, SLOT_BYTES};
 use crate::{Error, Result};
 
@@ -410,11 +412,11 @@ impl Transaction {
         let pages = Arc::clone(&self.pages);
         let outcome = if self.changes.is_empty() {
             // An outcome that is known already is of what was there when this began.
-            pages.last_outcome().filter(|outcome| outcome.get().is_none())
+            pages.last_outcome().filter(|outcome| !outcome.is_known())
         } else {
             Some(pages.commit_later(&mut self)?)
         };
-        Ok(Handed { pages, outcome })
+        Ok(Handed { pages, outcome, ticket: None, is_leader: false })
     }
 
     /// Gives back the writer's place, after all was handed over.
@@ -431,12 +433,46 @@ pub(crate) struct Handed {
     pages: Arc<Pages>,
     /// `None`: there was nothing to make durable.
     outcome: Option<Outcome>,
+    /// Of the task that waits for it, if one does.
+    ticket: Option<Ticket>,
+    /// It has to make durable what waits.
+    is_leader: bool,
 }
 
 impl Handed {
     /// Waits until it is durable, or known to be lost. Returns its share of the bytes that were written.
-    pub(crate) fn wait(&self) -> Result<u64> {
-        self.outcome.as_ref().map_or(Ok(0), |outcome| self.pages.wait_for(outcome))
+    pub(crate) fn wait(&mut self) -> Result<u64> {
+        let Some(outcome) = &self.outcome else { return Ok(0) };
+        if std::mem::take(&mut self.is_leader) {
+            self.pages.lead_on()?;
+        }
+        self.pages.wait_for(outcome)
+    }
+
+    /// Ready when [`wait`](Self::wait) waits for nobody else.
+    pub(crate) fn poll_turn(&mut self, context: &Context<'_>) -> Poll<Turn> {
+        match &self.outcome {
+            Some(outcome) if !self.is_leader => {
+                let turn = ready!(self.pages.poll_turn(outcome, &mut self.ticket, context));
+                self.is_leader = turn != Turn::Known;
+                Poll::Ready(turn)
+            }
+            Some(_) => Poll::Ready(Turn::Flush { expected: Duration::ZERO, shared: 0 }),
+            None => Poll::Ready(Turn::Known),
+        }
+    }
+}
+
+impl Drop for Handed {
+    /// Others do not wait for one that is not there any more.
+    fn drop(&mut self) {
+        if self.is_leader {
+            self.pages.resign();
+        } else if let (Some(outcome), Some(ticket)) = (&self.outcome, self.ticket)
+            && !outcome.is_known()
+        {
+            self.pages.give_up(outcome, ticket);
+        }
     }
 }
 

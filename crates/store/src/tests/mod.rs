@@ -9,3 +9,4 @@ mod maintenance;
 mod misuse;
 mod model;
 mod snapshots;
+mod tasks;

@@ -72,8 +72,18 @@ impl ClientCopy {
     }
 }
 
+/// Whether it begins with a word, and that is none of these statements': most do, and need not be looked at any further.
+fn begins_otherwise(text: &str) -> bool {
+    let text = text.trim_start();
+    let word = text.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    !word.is_empty() && !word.eq_ignore_ascii_case("COPY")
+}
+
 /// The statement, if it is one of these.
 pub(crate) fn parse(text: &str) -> Result<Option<ClientCopy>> {
+    if begins_otherwise(text) {
+        return Ok(None);
+    }
     let mut tokens = planner::tokens(text)?;
     if !is_about_client(&tokens) {
         return Ok(None);
