@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """`onehop serve` beside PostgreSQL, both asked by pgbench: scans of SSB Q1.1, and single-row inserts mixed with short reads.
 
-    bench/peers/pgbench.py --sf 1 --seconds 20 --connections 1,16,200 --json pgbench.json
+    bench/peers/pgbench.py --sf 1 --seconds 20 --connections 1,16,200 --rounds 5 --json pgbench.json
 
 Needs Debian's packages postgresql (15 or later) and postgresql-client, and nothing of the environment. PostgreSQL gets a data folder
 and a port of its own on 127.0.0.1, and ends with this program; as root, it runs as the user postgres, for it refuses to as root.
 
 1. The data is Onehop's (`onehop gen`), and goes to PostgreSQL by COPY out of the one server into the other.
 2. The query's answers are compared before anything is measured.
-3. For each script and number of connections, both are measured in turns. From pgbench's log of transactions come their median and
+3. For each script and number of connections, both are measured in turns, as many rounds as are asked for; at the end there are the
+   medians of the rounds. From pgbench's log of transactions come their median and
    99th percentile, and how many the client had that had fewest: whoever starves is seen there. A transaction that fails ends its
    client, which pgbench says.
 """
@@ -168,6 +169,20 @@ def show(script, row):
         print(f"    {error}")
 
 
+def summarize(rows):
+    """The medians of each script and number of connections, and how many times as many Onehop does."""
+    print(f"\n{'':8} {'':4} {'onehop /s':>11} {'p50':>8} {'p99':>8} {'postgresql /s':>14} {'p50':>8} {'p99':>8} {'times':>7}")
+    for script, connections in dict.fromkeys((row["script"], row["connections"]) for row in rows):
+        of = lambda server, what: statistics.median(
+            row[what] for row in rows if (row["script"], row["connections"], row["server"]) == (script, connections, server)
+        )
+        ours, theirs = ([of(server, what) for what in ("tps", "p50_ms", "p99_ms")] for server in ("onehop", "postgresql"))
+        print(
+            f"{script:8} {connections:4} {ours[0]:11.1f} {ours[1]:8.2f} {ours[2]:8.2f} {theirs[0]:14.1f} {theirs[1]:8.2f} {theirs[2]:8.2f}"
+            f" {ours[0] / theirs[0]:7.2f}"
+        )
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--onehop", type=Path, default=REPOSITORY / "target" / "release" / "onehop")
@@ -177,6 +192,7 @@ def arguments():
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--connections", default="1,16,200")
     parser.add_argument("--scripts", default="q1.1,insert,mixed")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -210,11 +226,13 @@ def main():
                     raise Failed(f"the answers differ: {answers}")
                 for script, mix in ((name, mixes[name]) for name in options.scripts.split(",")):
                     for connections in numbers:
-                        for server in (onehop, postgresql):
-                            server.restart_log()
-                            row = measure(server, mix, connections, options.seconds, folder)
-                            rows.append({"script": script, **row})
-                            show(script, row)
+                        for _ in range(options.rounds):
+                            for server in (onehop, postgresql):
+                                server.restart_log()
+                                row = measure(server, mix, connections, options.seconds, folder)
+                                rows.append({"script": script, **row})
+                                show(script, row)
+                summarize(rows)
             finally:
                 postgresql.stop()
         finally:

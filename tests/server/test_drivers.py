@@ -5,6 +5,7 @@ import decimal
 import threading
 
 import psycopg
+import psycopg.rows
 import pytest
 import sqlalchemy as sa
 
@@ -104,6 +105,59 @@ def test_server_side_cursor_fetches_in_parts(server):
         cursor = connection.cursor(binary=True)
         rows = cursor.stream("SELECT value FROM generate_series(1, 100000)")
         assert sum(value for (value,) in rows) == 100000 * 100001 // 2
+
+
+def test_cursors_by_name(server):
+    with psycopg.connect(server.conninfo()) as connection:
+        with connection.cursor("own") as cursor:
+            cursor.itersize = 1000
+            cursor.execute("SELECT value, value * 2 AS twice FROM generate_series(1, %s) ORDER BY value", (10_000,))
+            assert [column.name for column in cursor.description] == ["value", "twice"]
+            assert cursor.fetchmany(3) == [(1, 2), (2, 4), (3, 6)]
+            cursor.scroll(2)
+            assert cursor.fetchone() == (6, 12)
+            assert sum(1 for _ in cursor) == 9_994
+        with connection.cursor("\"odd\" name", binary=True) as cursor:
+            cursor.execute("SELECT 1.5, 'x'")
+            assert cursor.fetchall() == [(decimal.Decimal("1.5"), "x")]
+        connection.execute("DECLARE c CURSOR FOR SELECT 1")
+        with pytest.raises(psycopg.errors.DuplicateCursor):
+            connection.execute("DECLARE c CURSOR FOR SELECT 1")
+        connection.rollback()
+        with pytest.raises(psycopg.errors.InvalidCursorName):
+            connection.execute("FETCH c")
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.NoActiveSqlTransaction):
+            connection.execute("DECLARE c CURSOR FOR SELECT 1")
+        # One that is held is over what was there, and in nobody's way.
+        connection.execute("CREATE TABLE held (x INT)")
+        connection.execute("INSERT INTO held SELECT value FROM generate_series(1, 100000)")
+        with connection.cursor("kept", withhold=True) as cursor:
+            cursor.execute("SELECT x FROM held")
+            assert len(cursor.fetchmany(10)) == 10
+            connection.execute("DELETE FROM held")
+            connection.execute("DROP TABLE held")
+            assert sum(1 for _ in cursor) == 99_990
+
+
+def test_columns_are_called_as_by_postgresql(connection):
+    row = connection.cursor(row_factory=psycopg.rows.dict_row).execute("SELECT count(*), max(value)::text, 1 AS one FROM generate_series(1, 3)").fetchone()
+    assert row == {"count": 3, "max": "3", "one": 1}
+    names = [column.name for column in connection.execute("SELECT 1, 2, value, value FROM generate_series(1, 1)").description]
+    assert names == ["?column?", "?column?", "value", "value"]
+
+
+def test_transactions_that_only_read(server):
+    with psycopg.connect(server.conninfo()) as connection:
+        connection.execute("CREATE TABLE only_read (x INT)")
+        connection.commit()
+        connection.read_only = True
+        assert connection.execute("SELECT count(*) FROM only_read").fetchone() == (0,)
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            connection.execute("INSERT INTO only_read VALUES (1)")
+        connection.rollback()
+        connection.read_only = False
+        connection.execute("INSERT INTO only_read VALUES (1)")
 
 
 def test_a_query_is_cancelled_from_another_thread(connection):

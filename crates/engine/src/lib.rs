@@ -76,6 +76,7 @@ pub use explain::{
     Totals as ExplainTotals,
 };
 pub use postgres::ClientFacts;
+pub use postgres::parameters::of_posix as zone_of_posix;
 pub use postgres::types::{PgType, by_oid as postgres_type, of as postgres_type_of};
 pub use prepared::{Prepared, Temporal, Value};
 pub use query::{Done, Engine, Output, Progress, Query, QueryState, Rows, STACK_BYTES};

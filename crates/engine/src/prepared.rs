@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
 use crate::catalog::row::EncodedRows;
+use crate::postgres::column_names::ColumnNames;
 use crate::snapshot::{Snapshot, Table};
 use crate::statement::{StatementKind, Template, type_tokens};
 use crate::{Error, ErrorKind, Result, planner};
@@ -202,6 +203,8 @@ pub struct Prepared {
     /// What the template takes if the statement was recognized.
     literals: Vec<Value>,
     kind: StatementKind,
+    /// What PostgreSQL's clients know its columns as.
+    columns: ColumnNames,
 }
 
 impl Prepared {
@@ -246,7 +249,8 @@ impl Prepared {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let (tokens, template, literals) = (Some(tokens), None, Vec::new());
-        Ok(Self { text, tokens, places, parameters, names, types, template, literals, kind: StatementKind::Other })
+        let (kind, columns) = (StatementKind::Other, ColumnNames::default());
+        Ok(Self { text, tokens, places, parameters, names, types, template, literals, kind, columns })
     }
 
     /// Of a text without parameters that is a template with literals.
@@ -261,6 +265,7 @@ impl Prepared {
             template: Some(template),
             literals,
             kind,
+            columns: ColumnNames::default(),
         }
     }
 
@@ -315,6 +320,16 @@ impl Prepared {
     /// The same, parsed: what its values do is known before there are any.
     pub(crate) fn with_template(self, template: Option<Template>) -> Self {
         Self { template: template.map(Arc::new), ..self }
+    }
+
+    /// The same, with what PostgreSQL's clients know its columns as.
+    pub(crate) fn with_columns(self, columns: ColumnNames) -> Self {
+        Self { columns, ..self }
+    }
+
+    /// The columns of its rows by the names that PostgreSQL has for them: `count` for `count(*)`. Some may be alike.
+    pub fn named(&self, columns: &SchemaRef) -> SchemaRef {
+        self.columns.put(columns)
     }
 
     /// Whether it begins as something that takes no longer than a commit does: an `INSERT` of values, or what begins or ends a

@@ -297,11 +297,14 @@ impl Session {
     /// Whether it may add rows to a table: to one of its own whoever may read.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`].
+    /// [`ErrorKind::Denied`]; [`ErrorKind::ReadOnly`] in a transaction that may not.
     pub fn may_add_to(&self, table: &str) -> Result<()> {
         match self.snapshot().is_temporary(table) {
             true => Ok(()),
-            false => self.rights().need(Rights::Write, "to change rows"),
+            false => {
+                self.rights().need(Rights::Write, "to change rows")?;
+                statement::refuse_if_read_only(self)
+            }
         }
     }
 
@@ -420,12 +423,21 @@ impl Session {
     /// [`ErrorKind::NotFound`] if it is neither.
     pub fn parameter(&self, name: &str) -> Result<String> {
         match self.parameters.get(name) {
+            Some(_) if name.eq_ignore_ascii_case("transaction_read_only") => {
+                Ok(if self.is_read_only() { "on" } else { "off" }.into())
+            }
             Some(value) if name.eq_ignore_ascii_case("session_authorization") && value.is_empty() => {
                 Ok(self.client().user)
             }
             Some(value) => Ok(value),
             None => Ok(self.current_settings().get(name)?.value),
         }
+    }
+
+    /// Whether a statement that begins now may change nothing but temporary tables: for its transaction, or its session, says so.
+    pub(crate) fn is_read_only(&self) -> bool {
+        let of_transaction = self.transaction_slot().as_ref().and_then(|transaction| transaction.is_read_only);
+        of_transaction.unwrap_or_else(|| self.parameters.get("default_transaction_read_only").as_deref() == Some("on"))
     }
 
     /// How often any parameter of PostgreSQL's has been changed: as long as it is the same, they are.

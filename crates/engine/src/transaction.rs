@@ -46,6 +46,8 @@ pub(crate) struct Transaction {
     /// Segments that it saw once, and does not see any more.
     gone: Vec<Arc<SegmentFile>>,
     is_failed: bool,
+    /// Whether it may change nothing but temporary tables, if it says so; otherwise its session does.
+    pub is_read_only: Option<bool>,
 }
 
 /// What it has changed so far.
@@ -71,7 +73,8 @@ impl Transaction {
         let stands_on_head = writing.is_some();
         let work = Work { view: Arc::clone(&begun), steps: Vec::new() };
         let (savepoints, files, gone) = (Vec::new(), Vec::new(), Vec::new());
-        Self { begun, is_untouched: true, stands_on_head, writing, work, savepoints, files, gone, is_failed: false }
+        let (is_untouched, is_failed, is_read_only) = (true, false, None);
+        Self { begun, is_untouched, stands_on_head, writing, work, savepoints, files, gone, is_failed, is_read_only }
     }
 
     /// What its next statement sees.

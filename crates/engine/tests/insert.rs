@@ -82,7 +82,11 @@ async fn what_does_not_fit_says_so() {
         ("INSERT INTO t (a) SELECT 1, 2", ErrorKind::Invalid, "1 values a row, and the query has 2"),
         ("INSERT INTO t (a, a) VALUES (1, 2)", ErrorKind::Invalid, "names the column \"a\" twice"),
         ("INSERT INTO t (a, c) VALUES (1, 2)", ErrorKind::NotFound, "no column \"c\" in table \"t\""),
-        ("INSERT INTO t VALUES (DEFAULT, 'x')", ErrorKind::Invalid, "columns have no DEFAULT"),
+        (
+            "INSERT INTO t VALUES (1, DEFAULT)",
+            ErrorKind::Data,
+            "column \"B\" of table \"t\": NULL in a NOT NULL column",
+        ),
         ("INSERT INTO t VALUES (1, NULL)", ErrorKind::Data, "column \"B\" of table \"t\": NULL in a NOT NULL column"),
         ("INSERT INTO t (a) VALUES (1)", ErrorKind::Data, "column \"B\" of table \"t\": NULL in a NOT NULL column"),
         ("INSERT INTO u VALUES (1)", ErrorKind::NotFound, "\"u\""),
@@ -93,6 +97,10 @@ async fn what_does_not_fit_says_so() {
         assert!(error.message().contains(message), "{insert}: {error}");
     }
     assert_eq!(run(&session, "SELECT count(*) FROM t").await, ["0"]);
+    // What no column has is NULL.
+    run(&session, "INSERT INTO t VALUES (1, 'x'), (DEFAULT, 'y')").await;
+    run(&session, "UPDATE t SET a = DEFAULT WHERE a = 1").await;
+    assert_eq!(run(&session, "SELECT count(*), count(a) FROM t").await, ["2|0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

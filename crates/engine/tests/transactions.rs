@@ -150,7 +150,7 @@ async fn what_cannot_be_part_of_a_transaction_says_so() {
         assert!(e.message().contains("cannot be part of a transaction"), "{e}");
         run(&session, "ROLLBACK").await;
     }
-    for refused in ["BEGIN ISOLATION LEVEL SERIALIZABLE", "BEGIN READ ONLY", "DELETE FROM t USING t AS u"] {
+    for refused in ["BEGIN ISOLATION LEVEL SERIALIZABLE", "DELETE FROM t USING t AS u"] {
         assert_eq!(fails(&session, refused).await.kind(), ErrorKind::Invalid, "{refused}");
     }
     all(&session, &["BEGIN", "ROLLBACK", "ROLLBACK", "COMMIT"]).await;
@@ -160,6 +160,46 @@ async fn what_cannot_be_part_of_a_transaction_says_so() {
         run(&session, "ROLLBACK").await;
         fails(&session, bad).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_only_reads_changes_nothing_but_temporary_tables() {
+    let session = memory().await.session().unwrap();
+    all(&session, &["CREATE TABLE t (x BIGINT)", "INSERT INTO t VALUES (1)"]).await;
+    let changes = [
+        "INSERT INTO t VALUES (2)",
+        "INSERT INTO t SELECT 2",
+        "INSERT INTO t VALUES (2) RETURNING x",
+        "UPDATE t SET x = 2",
+        "DELETE FROM t",
+        "TRUNCATE t",
+        "CREATE TABLE u (x BIGINT)",
+        "CREATE VIEW v AS SELECT 1",
+        "DROP TABLE t",
+    ];
+    let begins: [&[&str]; 4] = [
+        &["BEGIN READ ONLY"],
+        &["START TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"],
+        &["BEGIN", "SET TRANSACTION READ ONLY"],
+        &["SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "BEGIN"],
+    ];
+    for begin in begins {
+        for change in changes {
+            all(&session, begin).await;
+            assert_eq!(run(&session, "SHOW transaction_read_only").await, ["on"]);
+            assert_eq!(fails(&session, change).await.kind(), ErrorKind::ReadOnly, "{change}");
+            run(&session, "ROLLBACK").await;
+        }
+    }
+    // The last of these holds for the session, with a transaction or without.
+    assert_eq!(fails(&session, changes[0]).await.kind(), ErrorKind::ReadOnly);
+    all(&session, &["CREATE TEMP TABLE own (x BIGINT)", "INSERT INTO own VALUES (1)"]).await;
+    all(&session, &["BEGIN READ WRITE", changes[0], "COMMIT", "SET default_transaction_read_only = off", changes[1]])
+        .await;
+    all(&session, &["BEGIN READ ONLY", "INSERT INTO own SELECT x FROM t", "COMMIT"]).await;
+    assert_eq!(run(&session, "SELECT count(*) FROM t").await, ["3"]);
+    assert_eq!(run(&session, "SELECT count(*) FROM own").await, ["4"]);
+    assert_eq!(run(&session, "SHOW transaction_read_only").await, ["off"]);
 }
 
 const ACCOUNTS: u64 = 20;

@@ -62,15 +62,15 @@ impl Client {
 
     /// Whether a `BEGIN` has nothing left to do: there is a transaction, which is the client's own from now on.
     pub fn is_begun(&mut self, kind: &StatementKind) -> Outcome<bool> {
-        let StatementKind::Begin { is_immediate } = *kind else { return Ok(false) };
+        let StatementKind::Begin { is_immediate, is_read_only } = *kind else { return Ok(false) };
         if self.session.transaction() != TransactionState::Open {
             return Ok(false);
         }
         if !std::mem::take(&mut self.is_block) {
             let message = "there is already a transaction in progress";
             self.link.put_notice(Problem::new(Severity::Warning, code::ACTIVE_TRANSACTION, message));
-        } else if is_immediate {
-            let message = "BEGIN IMMEDIATE comes behind statements that are part of the same transaction";
+        } else if is_immediate || is_read_only == Some(true) {
+            let message = "this BEGIN comes behind statements that are part of the same transaction";
             let error = Problem::error(code::ACTIVE_TRANSACTION, message);
             return Err(error.with_hint("send it by itself, or before them").into());
         }

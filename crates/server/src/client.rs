@@ -214,7 +214,7 @@ impl Client {
         self.reported.put_changed(&self.session, &mut self.link);
         self.style.zone = self.reported.zone();
         if self.session.transaction() == TransactionState::None {
-            self.portals.clear();
+            self.portals.retain(|_, portal| portal.is_held());
         }
         self.leave();
         self.link.put_ready(self.status());
@@ -245,11 +245,7 @@ impl Client {
     /// Refuses what cannot be done in a transaction that has failed.
     pub fn refuse_failed(&self, prepared: &Prepared) -> Result<(), Problem> {
         match self.session.transaction() {
-            TransactionState::Failed if *prepared.kind() != StatementKind::End => {
-                let message = "current transaction is aborted, commands ignored until end of transaction block";
-                Err(Problem::error(code::IN_FAILED_TRANSACTION, message)
-                    .with_hint("ROLLBACK ends it; ROLLBACK TO a savepoint goes back to before the error"))
-            }
+            TransactionState::Failed if *prepared.kind() != StatementKind::End => Err(Problem::in_failed_transaction()),
             _ => Ok(()),
         }
     }

@@ -17,7 +17,8 @@ use pgwire::messages::extendedquery::{
 use pgwire::messages::response::EmptyQueryResponse;
 use tokio::sync::OnceCell;
 
-use crate::client::{Client, Outcome};
+use crate::client::{Client, Failure, Outcome};
+use crate::cursors::{Cursor, Declare};
 use crate::decode;
 use crate::encode::Format;
 use crate::problem::{Problem, code};
@@ -42,6 +43,9 @@ enum What {
     /// Nothing but blanks and comments.
     Empty,
     Copy(ClientCopy),
+    Cursor(Cursor),
+    /// `DECLARE`, and its query.
+    Declare(Declare, Arc<Prepared>),
     Sql(Arc<Prepared>),
 }
 
@@ -53,6 +57,14 @@ pub struct Portal {
     /// For the columns: none, one for all, or each.
     formats: Vec<Format>,
     state: State,
+    made_by: MadeBy,
+}
+
+/// How a portal came to be, which says when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MadeBy {
+    Bind,
+    Declare { is_held: bool },
 }
 
 #[derive(Debug)]
@@ -63,20 +75,55 @@ enum State {
 }
 
 impl Statement {
+    /// Of a cursor's query.
+    pub fn of_query(prepared: Arc<Prepared>) -> Self {
+        Self { what: What::Sql(prepared), declared: Vec::new(), described: OnceCell::new() }
+    }
+
     /// As far as it is known.
     fn text(&self) -> &str {
         match &self.what {
             What::Empty => "",
             What::Copy(_) => "COPY",
+            What::Cursor(_) => "FETCH",
+            What::Declare(_, prepared) => prepared.text(),
             What::Sql(prepared) => prepared.text(),
         }
     }
 }
 
 impl Portal {
-    /// Whether a query waits in it.
+    /// A cursor.
+    pub fn of_cursor(statement: Arc<Statement>, values: Vec<Value>, is_held: bool) -> Self {
+        Self { statement, values, formats: Vec::new(), state: State::Bound, made_by: MadeBy::Declare { is_held } }
+    }
+
+    /// Whether a query waits in it that needs a place. One that outlives its transaction may wait for long.
     pub fn is_running(&self) -> bool {
-        matches!(self.state, State::Running(_))
+        matches!(self.state, State::Running(_)) && !self.is_held()
+    }
+
+    /// Whether it outlives its transaction.
+    pub fn is_held(&self) -> bool {
+        self.made_by == MadeBy::Declare { is_held: true }
+    }
+
+    /// Whether it was declared.
+    pub fn is_cursor(&self) -> bool {
+        self.made_by != MadeBy::Bind
+    }
+
+    /// Its query, once it has begun, until it is over.
+    pub fn running(&mut self) -> Option<&mut Running> {
+        match &mut self.state {
+            State::Running(running) => Some(running),
+            State::Bound | State::Done => None,
+        }
+    }
+
+    /// All of its rows have been sent.
+    pub fn is_over(&mut self) {
+        self.state = State::Done;
     }
 }
 
@@ -105,6 +152,14 @@ impl Client {
             What::Empty
         } else if let Some(copy) = self.session.client_copy(text).map_err(placed)? {
             What::Copy(copy)
+        } else if let Some(cursor) = Cursor::parse(text)? {
+            match cursor {
+                Cursor::Declare(declare) => {
+                    let prepared = Arc::new(self.declared(&declare, text)?);
+                    What::Declare(declare, prepared)
+                }
+                cursor => What::Cursor(cursor),
+            }
         } else {
             let prepared = Arc::new(self.session.parse(text).map_err(placed)?);
             self.refuse_failed(&prepared)?;
@@ -129,8 +184,10 @@ impl Client {
     /// What it takes and gives.
     async fn described(&self, statement: &Arc<Statement>) -> Outcome<Described> {
         let prepared = match &statement.what {
-            What::Sql(prepared) => Arc::clone(prepared),
-            What::Empty | What::Copy(_) => return Ok(Described { parameters: Vec::new(), columns: None }),
+            What::Sql(prepared) | What::Declare(_, prepared) => Arc::clone(prepared),
+            What::Empty | What::Copy(_) | What::Cursor(_) => {
+                return Ok(Described { parameters: Vec::new(), columns: None });
+            }
         };
         if let StatementKind::Show(Some(name)) = prepared.kind() {
             return Ok(Described { parameters: Vec::new(), columns: Some(one_text(name)) });
@@ -138,7 +195,10 @@ impl Client {
         let described = statement.described.get_or_try_init(|| async {
             let declared: Vec<Option<DataType>> = statement.declared.iter().map(|oid| types::declared(*oid)).collect();
             let session = Arc::clone(&self.session);
-            self.on_workers(async move { session.describe(&prepared, &declared).await }).await
+            let named = Arc::clone(&prepared);
+            let mut described = self.on_workers(async move { session.describe(&prepared, &declared).await }).await?;
+            described.columns = described.columns.map(|columns| named.named(&columns));
+            Ok::<_, Failure>(described)
         });
         described.await.cloned()
     }
@@ -163,8 +223,8 @@ impl Client {
         }
         refuse_more(self.portals.len(), "portals")?;
         let takes = match &statement.what {
-            What::Sql(prepared) => prepared.parameters(),
-            What::Empty | What::Copy(_) => 0,
+            What::Sql(prepared) | What::Declare(_, prepared) => prepared.parameters(),
+            What::Empty | What::Copy(_) | What::Cursor(_) => 0,
         };
         if takes != bind.parameters.len() {
             let given = bind.parameters.len();
@@ -182,7 +242,8 @@ impl Client {
                 values.push(decode::value(at + 1, oid, format, bytes.as_deref())?);
             }
         }
-        self.portals.insert(portal, Portal { statement, values, formats, state: State::Bound });
+        let made_by = MadeBy::Bind;
+        self.portals.insert(portal, Portal { statement, values, formats, state: State::Bound, made_by });
         self.link.put(PgWireBackendMessage::BindComplete(BindComplete::new()));
         Ok(())
     }
@@ -215,8 +276,42 @@ impl Client {
     /// What a client that asks is told that it takes and gives.
     async fn told(&self, statement: &Arc<Statement>) -> Outcome<Described> {
         let last = self.last_statement();
-        let described = self.described(statement).await;
+        let described = match &statement.what {
+            What::Cursor(Cursor::Fetch(fetch)) if fetch.has_rows() => {
+                let columns = self.cursor_columns(&fetch.name).await?;
+                return Ok(Described { parameters: Vec::new(), columns: Some(columns) });
+            }
+            What::Declare(..) => {
+                self.described(statement).await.map(|described| Described { columns: None, ..described })
+            }
+            _ => self.described(statement).await,
+        };
         self.noted(statement.text(), last, described)
+    }
+
+    /// The columns of a cursor, or of another portal.
+    pub async fn cursor_columns(&self, name: &str) -> Outcome<SchemaRef> {
+        let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+        let described = self.described(&portal.statement).await?;
+        described.columns.ok_or_else(|| no_portal(name).into())
+    }
+
+    /// Refuses one more.
+    pub fn refuse_more_portals(&self) -> Result<(), Problem> {
+        refuse_more(self.portals.len(), "portals")
+    }
+
+    /// Has the query of a cursor begin.
+    pub async fn start(&mut self, portal: &mut Portal) -> Outcome<()> {
+        let statement = Arc::clone(&portal.statement);
+        let (State::Bound, What::Sql(prepared)) = (&portal.state, &statement.what) else { return self.enter().await };
+        let columns = self.described(&statement).await?.columns;
+        if let Output::Rows(rows) = self.run(prepared, std::mem::take(&mut portal.values)).await? {
+            let told = columns.unwrap_or_else(|| prepared.named(rows.schema()));
+            let formats = vec![Format::Text; told.fields().len()];
+            portal.state = State::Running(Box::new(Running::new(rows, told, formats)));
+        }
+        Ok(())
     }
 
     fn put_described(&mut self, columns: Option<&SchemaRef>, formats: &[Format]) -> Outcome<()> {
@@ -259,6 +354,27 @@ impl Client {
                 self.link.put_tag(tag);
                 return Ok(());
             }
+            What::Cursor(cursor) => {
+                let tag = match cursor {
+                    Cursor::Fetch(fetch) => self.fetch_from(fetch, &portal.formats).await?,
+                    Cursor::Close(name) => self.close_cursor(name.as_deref())?,
+                    Cursor::Declare(_) => return Ok(()),
+                };
+                portal.state = State::Done;
+                self.link.put_tag(tag);
+                return Ok(());
+            }
+            What::Declare(declare, prepared) => {
+                let query = Statement {
+                    what: What::Sql(Arc::clone(prepared)),
+                    declared: statement.declared.clone(),
+                    described: statement.described.clone(),
+                };
+                let tag = self.declare(declare, query, std::mem::take(&mut portal.values))?;
+                portal.state = State::Done;
+                self.link.put_tag(tag);
+                return Ok(());
+            }
             What::Sql(prepared) => prepared,
         };
         self.refuse_failed(prepared)?;
@@ -287,7 +403,7 @@ impl Client {
                 }
                 Output::Rows(rows) => {
                     let told = statement.described.get().and_then(|described| described.columns.clone());
-                    let told = told.unwrap_or_else(|| Arc::clone(rows.schema()));
+                    let told = told.unwrap_or_else(|| prepared.named(rows.schema()));
                     let formats = spread(portal.formats.clone(), told.fields().len(), "columns")?;
                     portal.state = State::Running(Box::new(Running::new(rows, told, formats)));
                 }
@@ -346,7 +462,7 @@ fn formats(codes: &[i16]) -> Result<Vec<Format>, Problem> {
 }
 
 /// One for each: text if none is given, the one that is given for all, or those that are given.
-fn spread(formats: Vec<Format>, count: usize, what: &str) -> Result<Vec<Format>, Problem> {
+pub fn spread(formats: Vec<Format>, count: usize, what: &str) -> Result<Vec<Format>, Problem> {
     match formats.as_slice() {
         [] => Ok(vec![Format::Text; count]),
         [one] => Ok(vec![*one; count]),

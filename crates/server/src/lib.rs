@@ -26,6 +26,7 @@ mod block;
 mod client;
 mod connections;
 mod copy;
+mod cursors;
 mod decode;
 mod encode;
 mod extended;

@@ -63,6 +63,7 @@ pub mod code {
     pub const DUPLICATE_CURSOR: &str = "42P03";
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     pub const LIMIT_EXCEEDED: &str = "53400";
+    pub const SYNTAX_ERROR: &str = "42601";
     pub const NOT_IN_STATE: &str = "55000";
     pub const QUERY_CANCELED: &str = "57014";
     pub const ADMIN_SHUTDOWN: &str = "57P01";
@@ -82,6 +83,13 @@ impl Problem {
 
     pub fn new(severity: Severity, code: &'static str, message: impl Into<String>) -> Self {
         Self { severity, code, message: message.into(), hint: None, position: None, context: None }
+    }
+
+    /// What cannot be done in a transaction that has failed.
+    pub fn in_failed_transaction() -> Self {
+        let message = "current transaction is aborted, commands ignored until end of transaction block";
+        Self::error(code::IN_FAILED_TRANSACTION, message)
+            .with_hint("ROLLBACK ends it; ROLLBACK TO a savepoint goes back to before the error")
     }
 
     /// With what to do about it.

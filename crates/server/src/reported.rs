@@ -10,7 +10,7 @@ use pgwire::messages::startup::ParameterStatus;
 use crate::link::Link;
 use crate::text::Zone;
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "server_version",
     "server_encoding",
     "client_encoding",
@@ -21,6 +21,7 @@ const NAMES: [&str; 12] = [
     "integer_datetimes",
     "standard_conforming_strings",
     "in_hot_standby",
+    "default_transaction_read_only",
     "is_superuser",
     "session_authorization",
 ];

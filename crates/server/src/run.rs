@@ -19,6 +19,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::client::{Client, Outcome, ended};
 use crate::encode::{Format, put_rows, to_wire};
+use crate::extended::spread;
 use crate::interrupt::{Interrupt, Reason};
 use crate::metrics::Counters;
 use crate::problem::{Problem, code};
@@ -52,6 +53,12 @@ pub enum Sent {
 impl Running {
     pub fn new(rows: Rows, told: SchemaRef, formats: Vec<Format>) -> Self {
         Self { rows, told, formats, batch: None, sent: 0 }
+    }
+
+    /// From now on rows are sent in these formats: one for all columns, or one for each.
+    pub fn fetch_as(&mut self, formats: &[Format]) -> Result<(), Problem> {
+        self.formats = spread(formats.to_vec(), self.told.fields().len(), "columns")?;
+        Ok(())
     }
 }
 
@@ -104,6 +111,27 @@ impl Client {
         let fields = schema.fields().iter().zip(formats);
         let fields = fields.map(|(field, format)| description(field, format.code())).collect();
         self.link.put(PgWireBackendMessage::RowDescription(RowDescription::new(fields)));
+    }
+
+    /// Leaves rows out, all or so many.
+    pub async fn skip_rows(&mut self, running: &mut Running, most: Option<u64>) -> Outcome<Sent> {
+        let mut left = most.unwrap_or(u64::MAX);
+        while left > 0 {
+            let Some((columns, next)) = &mut running.batch else {
+                match self.next_batch(running).await? {
+                    Some(columns) => running.batch = Some((columns, 0)),
+                    None => return Ok(Sent::All),
+                }
+                continue;
+            };
+            let rows = columns.first().map_or(0, |column| column.len());
+            let count = (rows - *next).min(usize::try_from(left).unwrap_or(usize::MAX));
+            (*next, left, running.sent) = (*next + count, left - count as u64, running.sent + count as u64);
+            if *next == rows {
+                running.batch = None;
+            }
+        }
+        Ok(Sent::Some)
     }
 
     /// Sends rows, all or so many.

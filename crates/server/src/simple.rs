@@ -10,6 +10,7 @@ use pgwire::messages::response::EmptyQueryResponse;
 
 use crate::block::Place;
 use crate::client::{Client, Outcome};
+use crate::cursors::Cursor;
 use crate::encode::{Cells, Format, put_row};
 use crate::extended::one_text;
 use crate::problem::Problem;
@@ -55,6 +56,9 @@ impl Client {
             self.begin_block(&kind, place).await?;
             return self.copy(&copy).await;
         }
+        if let Some(cursor) = Cursor::parse(text)? {
+            return self.cursor(&cursor, text).await;
+        }
         let prepared = Arc::new(self.session.parse(text).map_err(placed)?);
         self.refuse_failed(&prepared)?;
         if prepared.parameters() > 0 {
@@ -75,7 +79,7 @@ impl Client {
                 Ok(tag(done.tag, done.rows))
             }
             Output::Rows(rows) => {
-                let told = Arc::clone(rows.schema());
+                let told = prepared.named(rows.schema());
                 let formats = vec![Format::Text; told.fields().len()];
                 self.put_columns(&told, &formats);
                 let mut running = Running::new(rows, told, formats);

@@ -16,6 +16,9 @@ pub struct Zone(Option<Tz>);
 impl Zone {
     /// By its name, `Europe/Berlin`, or its offset, `+02:00`.
     pub fn parse(name: &str) -> Option<Self> {
+        if let Some(offset) = onehop_engine::zone_of_posix(name) {
+            return Self::parse(&offset);
+        }
         match name.to_ascii_lowercase().as_str() {
             "utc" | "gmt" | "z" | "etc/utc" | "zulu" => Some(Self(None)),
             _ => Tz::from_str(name).ok().map(|zone| Self(Some(zone))),

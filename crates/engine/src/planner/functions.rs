@@ -1,13 +1,13 @@
 //! Functions by the names that DuckDB and PostgreSQL have for them.
 //!
 //! `sign(x)` becomes `signum(x)`, `year(d)` becomes `date_part('year', d)`, `mod(a, b)` becomes `a % b`, `if(a, b, c)` a
-//! CASE. Done in the tree, for a name that is given to one of DataFusion's functions as an alias loses what that one does beyond its
+//! CASE; numbers of rows are BIGINT, as everywhere else, and not unsigned. Done in the tree, for a name that is given to one of DataFusion's functions as an alias loses what that one does beyond its
 //! plain calls. A name is here only where both mean the same.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName,
-    ObjectNamePart, Value,
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, ObjectName, ObjectNamePart, Value,
 };
 
 use crate::statement::normal;
@@ -61,6 +61,9 @@ const DATE_PARTS: [(&str, &str); 15] = [
     ("year", "year"),
 ];
 
+/// Functions whose result DataFusion has as an unsigned number.
+const COUNTS: [&str; 5] = ["approx_distinct", "dense_rank", "ntile", "rank", "row_number"];
+
 const MODULO: &str = "mod";
 const IFS: [&str; 2] = ["if", "iif"];
 
@@ -80,8 +83,20 @@ pub(super) fn rewrite(expr: &mut Expr) {
     let name = normal(name);
     let meant =
         |names: &[(&str, &'static str)]| names.iter().find(|(other, _)| *other == name).map(|(_, meant)| *meant);
-    if let Some(meant) = meant(&NAMES) {
+    let known = meant(&NAMES);
+    if let Some(meant) = known {
         function.name = ObjectName::from(vec![Ident::new(meant)]);
+    }
+    if COUNTS.contains(&known.unwrap_or(&name)) {
+        let count = Box::new(expr.clone());
+        *expr = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: count,
+            data_type: DataType::BigInt(None),
+            array: false,
+            format: None,
+        };
+    } else if known.is_some() {
     } else if let Some(part) = meant(&DATE_PARTS)
         && let Some([_]) = plain_arguments(function)
         && let FunctionArguments::List(list) = &mut function.args

@@ -21,6 +21,7 @@ mod floats_beside_decimals;
 mod from_first;
 mod functions;
 mod in_lists;
+pub(crate) mod like_escapes;
 mod list_lengths;
 mod literals;
 mod named_arguments;
@@ -32,6 +33,7 @@ mod output_names;
 mod postgres_catalogs;
 mod refused;
 mod rounding_casts;
+mod row_values;
 mod same_names;
 mod scalar_subqueries;
 mod set_operations;
@@ -351,6 +353,8 @@ impl VisitorMut for Rewriter {
         literals::rewrite(expr);
         functions::rewrite(expr);
         timestamps::rewrite(expr);
+        row_values::rewrite(expr);
+        like_escapes::rewrite(expr);
         ControlFlow::Continue(())
     }
 }

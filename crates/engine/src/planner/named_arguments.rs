@@ -3,10 +3,10 @@
 //! DataFusion's planner takes none for table functions. So `name => value` is handed on as a struct of one field,
 //! `named_struct('name', value)`, which is a constant when the function gets it ([`arguments`](crate::learn)). A table may be
 //! given as a query in brackets or by its bare name, which are handed on as their texts. Only functions of ours are
-//! treated so.
+//! treated so. To others, numbers are handed on without a type.
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
+    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
     ObjectNamePart, TableFactor, TableFunctionArgs, Value,
 };
 
@@ -18,6 +18,7 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
     let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else { return };
     let function = normal(ident);
     if !learn::is_table_function(&function) {
+        args.iter_mut().for_each(without_type);
         return;
     }
     *name = ObjectName::from(vec![Ident::new(function)]);
@@ -30,6 +31,24 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
                 *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(named_struct(field, expr.clone())));
             }
             _ => {}
+        }
+    }
+}
+
+/// DataFusion's own take whole numbers as they are written, and none of a type, as a parameter's value is.
+fn without_type(arg: &mut FunctionArg) {
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else { return };
+    let mut inner = &*arg;
+    while let Expr::Nested(expr) = inner {
+        inner = expr;
+    }
+    if let Expr::Cast { expr, data_type: DataType::SmallInt(_) | DataType::Int(_) | DataType::Integer(_), .. } = inner {
+        let mut value = &**expr;
+        while let Expr::Nested(expr) = value {
+            value = expr;
+        }
+        if matches!(value, Expr::Value(value) if matches!(value.value, Value::Null | Value::Number(..))) {
+            *arg = value.clone();
         }
     }
 }

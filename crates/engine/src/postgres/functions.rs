@@ -22,6 +22,7 @@ use datafusion::logical_expr::{
 use super::objects::{self, Kind, relations};
 use super::parameters::SERVER_VERSION;
 use super::{Scope, types};
+use crate::planner::like_escapes;
 use crate::{Error, ErrorKind, Result};
 
 /// The name under which a text is turned into the number of a relation.
@@ -30,6 +31,9 @@ pub(crate) const REGCLASS_IN: &str = "__pg_regclass_in";
 pub(crate) const REGCLASS_OUT: &str = "__pg_regclass_out";
 /// The same of types.
 pub(crate) const REGTYPE_IN: &str = "__pg_regtype_in";
+
+/// The name under which a pattern of LIKE with an escape of its own is written with backslashes.
+pub(crate) const LIKE_PATTERN: &str = "__pg_like_pattern";
 
 /// What a function is given: a value for each argument.
 type Body = fn(&Scope, &[ScalarValue]) -> Result<ScalarValue>;
@@ -60,6 +64,7 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     (REGCLASS_IN, Returns::Number, regclass_in),
     (REGCLASS_OUT, Returns::Text, regclass_out),
     (REGTYPE_IN, Returns::Number, regtype_in),
+    (LIKE_PATTERN, Returns::Text, like_pattern),
     ("to_regclass", Returns::Number, to_regclass),
     ("to_regtype", Returns::Number, to_regtype),
     ("version", Returns::Text, |_, _| {
@@ -81,6 +86,8 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     ("pg_get_userbyid", Returns::Text, |scope, _| Ok(text(&scope.client.user))),
     ("pg_encoding_to_char", Returns::Text, |_, _| Ok(text("UTF8"))),
     ("pg_table_is_visible", Returns::Truth, is_visible),
+    ("pg_collation_is_visible", Returns::Truth, |_, _| Ok(truth(true))),
+    ("pg_my_temp_schema", Returns::Number, |_, _| Ok(number(0))),
     ("pg_type_is_visible", Returns::Truth, |_, _| Ok(truth(true))),
     ("pg_function_is_visible", Returns::Truth, |_, _| Ok(truth(true))),
     ("pg_relation_is_publishable", Returns::Truth, |_, _| Ok(truth(false))),
@@ -405,6 +412,17 @@ fn with_function(
 
 fn sql_name(data_type: Result<DataType>) -> String {
     data_type.map_or_else(|_| "text".into(), |data_type| types::format_type(types::of(&data_type).0, None))
+}
+
+fn like_pattern(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
+    let [pattern, escape] = values else { return Err(Error::new(ErrorKind::Internal, "a pattern without its escape")) };
+    let (Some(Some(pattern)), Some(Some(escape))) = (pattern.try_as_str(), escape.try_as_str()) else {
+        return Ok(ScalarValue::Utf8(None));
+    };
+    match like_escapes::escaped(pattern, escape.chars().next()) {
+        Some(written) => Ok(text(written)),
+        None => Err(Error::new(ErrorKind::Data, "LIKE pattern must not end with escape character")),
+    }
 }
 
 fn quote_ident(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {

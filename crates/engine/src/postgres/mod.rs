@@ -4,12 +4,14 @@
 //! - [`catalogs`]: `pg_class`, `pg_attribute`, `pg_type` and so on, made of a statement's snapshot when it asks for them. What
 //!   the engine has none of, such as indexes, has its catalog all the same, without a row.
 //! - [`functions`]: `pg_table_is_visible`, `format_type`, `current_schema` ...
+//! - [`column_names`]: what a result's columns are called that the statement does not name.
 //! - [`parameters`]: `server_version`, `client_encoding` ... beside the settings.
 //!
 //! Numbers of objects are the same for as long as the objects are there, whoever asks: a table's follows from its id, what has
 //! none is numbered by its name.
 
 pub(crate) mod catalogs;
+pub(crate) mod column_names;
 pub(crate) mod functions;
 pub(crate) mod objects;
 pub(crate) mod parameters;

@@ -18,6 +18,10 @@ enum Takes {
     OneOf(&'static [&'static str]),
     /// A whole number from the first to the second.
     Number(i64, i64),
+    /// UTF-8 by any of its names, of which letters and digits count.
+    Encoding,
+    /// On or off.
+    Switch,
     /// Schemas that there are.
     Schemas,
     /// The name of a time zone, or an offset.
@@ -43,7 +47,7 @@ const PARAMETERS: [Parameter; 40] = [
     parameter("backslash_quote", "safe_encoding", Takes::Nothing),
     parameter("bytea_output", "hex", Takes::OneOf(&["hex"])),
     parameter("check_function_bodies", "on", Takes::OneOf(&["on", "true", "off", "false"])),
-    parameter("client_encoding", "UTF8", Takes::OneOf(&["utf8", "utf-8", "unicode"])),
+    parameter("client_encoding", "UTF8", Takes::Encoding),
     parameter(
         "client_min_messages",
         "notice",
@@ -53,7 +57,7 @@ const PARAMETERS: [Parameter; 40] = [
     parameter("default_table_access_method", "heap", Takes::OneOf(&["heap"])),
     parameter("default_tablespace", "", Takes::OneOf(&[""])),
     parameter("default_transaction_isolation", "repeatable read", Takes::OneOf(LEVELS)),
-    parameter("default_transaction_read_only", "off", Takes::OneOf(&["off", "false"])),
+    parameter("default_transaction_read_only", "off", Takes::Switch),
     parameter("escape_string_warning", "on", Takes::OneOf(&["on", "off"])),
     parameter("extra_float_digits", "1", Takes::Number(1, 3)),
     parameter("geqo", "on", Takes::OneOf(&["on", "off", "true", "false"])),
@@ -162,7 +166,6 @@ impl Parameter {
             Takes::OneOf(_) if small == "default" => return Ok(self.default.into()),
             Takes::OneOf(words) => match words.iter().position(|word| *word == small) {
                 Some(_) if self.default.eq_ignore_ascii_case(value) => return Ok(self.default.into()),
-                Some(_) if self.name == "client_encoding" => return Ok("UTF8".into()),
                 Some(_) if self.name == "datestyle" => return Ok("ISO, MDY".into()),
                 Some(at) => return Ok(words[at].into()),
                 None => words.join(", "),
@@ -170,6 +173,18 @@ impl Parameter {
             Takes::Number(least, most) => match value.parse::<i64>() {
                 Ok(number) if (*least..=*most).contains(&number) => return Ok(number.to_string()),
                 _ => format!("a whole number from {least} to {most}"),
+            },
+            Takes::Encoding => {
+                let name: String = small.chars().filter(char::is_ascii_alphanumeric).collect();
+                match name.as_str() {
+                    "utf8" | "unicode" | "default" => return Ok(self.default.into()),
+                    _ => "UTF8".into(),
+                }
+            }
+            Takes::Switch => match small.as_str() {
+                "on" | "true" | "yes" | "1" => return Ok("on".into()),
+                "off" | "false" | "no" | "0" | "default" => return Ok("off".into()),
+                _ => "on or off".into(),
             },
             Takes::Schemas => {
                 let is_there = |name: &str| {
@@ -192,7 +207,24 @@ impl Parameter {
     }
 }
 
+/// `GMT-03:00` as an offset to the east, `+03:00`: by POSIX, the sign says how far behind UTC is. So Java's drivers call zones.
+pub fn of_posix(name: &str) -> Option<String> {
+    let offset = name.strip_prefix("GMT").or_else(|| name.strip_prefix("UTC"))?;
+    let (sign, digits) = (offset.chars().next()?, offset.get(1..)?);
+    let (hours, minutes) = digits.split_once(':').unwrap_or((digits, "00"));
+    let (hours, minutes): (u8, u8) = (hours.parse().ok()?, minutes.parse().ok()?);
+    let east = match sign {
+        '+' => '-',
+        '-' => '+',
+        _ => return None,
+    };
+    (hours < 24 && minutes < 60).then(|| format!("{east}{hours:02}:{minutes:02}"))
+}
+
 fn is_zone(name: &str) -> bool {
+    if let Some(offset) = of_posix(name) {
+        return is_zone(&offset);
+    }
     let is_utc = ["utc", "gmt", "z", "zulu", "etc/utc"].contains(&name.to_lowercase().as_str());
     is_utc || name.parse::<arrow::array::timezone::Tz>().is_ok()
 }
@@ -206,8 +238,11 @@ mod tests {
     fn what_cannot_hold_is_refused() {
         let all = Shared::default();
         assert!(all.set("Extra_Float_Digits", "3").unwrap() && all.get("extra_float_digits").unwrap() == "3");
-        assert!(all.set("client_encoding", "utf-8").unwrap() && all.get("client_encoding").unwrap() == "UTF8");
+        assert!(all.set("client_encoding", "'Utf-8'").unwrap() && all.get("client_encoding").unwrap() == "UTF8");
         assert!(all.set("timezone", "Europe/Berlin").unwrap());
+        assert!(all.set("timezone", "GMT-03:00").unwrap() && all.get("timezone").unwrap() == "GMT-03:00");
+        assert_eq!(of_posix("GMT-03:00").unwrap(), "+03:00");
+        assert_eq!(of_posix("GMT+5").unwrap(), "-05:00");
         assert!(!all.set("threads", "3").unwrap());
         for (name, value) in [
             ("client_encoding", "LATIN1"),

@@ -12,13 +12,15 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, Expr, LimitClause, Query as SqlQuery, Statement as Sql, Value as Literal, Visit, Visitor,
+    self, BinaryOperator, Expr, LimitClause, Query as SqlQuery, Statement as Sql, Value as Literal, Visit, VisitMut,
+    Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Context, Statement, parse_tokens, transaction};
 use crate::catalog::names::sql_name;
 use crate::planner;
+use crate::postgres::column_names::ColumnNames;
 use crate::prepared::Prepared;
 use crate::{Error, ErrorKind, Result};
 
@@ -37,6 +39,8 @@ pub enum StatementKind {
     Begin {
         /// Whether it is to be there at once.
         is_immediate: bool,
+        /// Whether it may change anything, if it says so.
+        is_read_only: Option<bool>,
     },
     /// It ends one, or goes back to a savepoint: carried out in one that has failed as well.
     End,
@@ -54,6 +58,22 @@ pub struct Described {
 }
 
 impl Statement {
+    /// What PostgreSQL's clients know the columns of its rows as.
+    fn column_names(&self) -> ColumnNames {
+        match self {
+            Self::Modify(modify) => modify.column_names(),
+            Self::InsertReturning(insert) => insert.column_names(),
+            Self::Other(statement) => match &**statement {
+                DataFusionStatement::Statement(sql) => match &**sql {
+                    Sql::Query(query) => ColumnNames::of_query(query),
+                    _ => ColumnNames::default(),
+                },
+                _ => ColumnNames::default(),
+            },
+            _ => ColumnNames::default(),
+        }
+    }
+
     pub(super) fn kind(&self) -> StatementKind {
         use super::inspect::Show;
         match self {
@@ -61,7 +81,9 @@ impl Statement {
             Self::Show(Show::Setting(name)) => StatementKind::Show(Some(name.clone())),
             Self::Show(Show::AllSettings) => StatementKind::Show(None),
             Self::Show(_) => StatementKind::Query,
-            &Self::Transaction(transaction::Control::Begin { is_immediate }) => StatementKind::Begin { is_immediate },
+            &Self::Transaction(transaction::Control::Begin { is_immediate, is_read_only }) => {
+                StatementKind::Begin { is_immediate, is_read_only }
+            }
             Self::Modify(modify) => modify.returns().map_or(StatementKind::Other, StatementKind::Returning),
             Self::InsertReturning(_) => StatementKind::Returning("INSERT"),
             Self::Transaction(
@@ -125,7 +147,7 @@ async fn columns(prepared: &Prepared, parameters: &[Option<DataType>], context: 
 /// Fills in what the statement itself says of its parameters. What goes wrong here goes wrong, or not, when it is run.
 async fn infer(prepared: &Prepared, parameters: &mut [Option<DataType>], context: &Context<'_>) {
     let Ok(statement) = prepared.unbound().and_then(parse_tokens) else { return };
-    let statement = match statement {
+    let mut statement = match statement {
         Statement::Other(statement) => *statement,
         Statement::InsertReturning(insert) => insert.into_statement(),
         Statement::Modify(modify) => match modify.conditions() {
@@ -149,8 +171,14 @@ async fn infer(prepared: &Prepared, parameters: &mut [Option<DataType>], context
         }
     }
     written.counts.iter().for_each(|number| fill(*number, &DataType::Int64));
+    if let DataFusionStatement::Statement(sql) = &mut statement {
+        let _ = sql.visit(&mut WithoutLists);
+    }
     for (number, data_type) in beside(statement, context).await {
-        fill(number, &data_type);
+        match written.lists.contains(&number) {
+            true => fill(number, &DataType::List(Arc::new(Field::new_list_field(data_type, true)))),
+            false => fill(number, &data_type),
+        }
     }
 }
 
@@ -189,6 +217,24 @@ fn parameter(expr: &Expr) -> Option<usize> {
 struct Written {
     casts: Vec<(usize, ast::DataType)>,
     counts: Vec<usize>,
+    /// Of `x = ANY($1)`.
+    lists: Vec<usize>,
+}
+
+/// `x = $1` in place of `x = ANY($1)`: what is beside a list is of the type of what is in it.
+struct WithoutLists;
+
+impl VisitorMut for WithoutLists {
+    type Break = std::convert::Infallible;
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        if let Expr::AnyOp { left, compare_op, right, .. } | Expr::AllOp { left, compare_op, right } = expr
+            && parameter(right).is_some()
+        {
+            *expr = Expr::BinaryOp { left: left.clone(), op: compare_op.clone(), right: right.clone() };
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 impl Visitor for Written {
@@ -199,6 +245,9 @@ impl Visitor for Written {
             && let Some(number) = parameter(expr)
         {
             self.casts.push((number, data_type.clone()));
+        }
+        if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = expr {
+            self.lists.extend(parameter(right));
         }
         ControlFlow::Continue(())
     }
@@ -247,10 +296,10 @@ pub(crate) fn client(text: &str) -> Result<Prepared> {
     }
     let prepared = Prepared::of_tokens(text.to_string(), tokens, Vec::new())?;
     let statement = parse_tokens(prepared.unbound()?)?;
-    let kind = statement.kind();
+    let (kind, columns) = (statement.kind(), statement.column_names());
     let prepared = match &statement {
         Statement::Other(statement) => prepared.with_template(super::Template::of(statement)),
         _ => prepared,
     };
-    Ok(prepared.with_kind(kind))
+    Ok(prepared.with_kind(kind).with_columns(columns))
 }

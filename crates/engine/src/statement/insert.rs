@@ -18,6 +18,7 @@ use crate::edit::TableEdit;
 use crate::files;
 use crate::load::{self, Beside, KeptRows, Loaded, Target};
 use crate::planner;
+use crate::postgres::column_names::ColumnNames;
 use crate::query::{Done, Output};
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
@@ -75,6 +76,11 @@ pub(super) fn convert(mut insert: Insert) -> Result<std::result::Result<InsertRe
 }
 
 impl InsertReturning {
+    /// What PostgreSQL's clients know what comes back as.
+    pub fn column_names(&self) -> ColumnNames {
+        self.returning.column_names()
+    }
+
     /// The table's name.
     pub fn table(&self) -> &str {
         &self.table

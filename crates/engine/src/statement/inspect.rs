@@ -47,8 +47,9 @@ impl Show {
             Self::Tables => system::show_tables(&context.snapshot)?,
             Self::AllSettings => system::settings_table(&context.settings().list())?,
             Self::Setting(name) => match context.session.parameters().get(&name) {
-                Some(value) => {
-                    let value: ArrayRef = Arc::new(StringArray::from_iter_values([value]));
+                Some(_) => {
+                    let value: ArrayRef =
+                        Arc::new(StringArray::from_iter_values([context.session.parameter(&name)?]));
                     RecordBatch::try_from_iter([(name, value)])?
                 }
                 None => system::settings_table(&[context.settings().get(&name)?])?,

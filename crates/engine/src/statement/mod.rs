@@ -309,6 +309,7 @@ pub(crate) async fn run_prepared(prepared: &Prepared, values: &[Value], context:
             refuse_if_failed(context)?;
             if !context.snapshot.is_temporary(&table.name) {
                 context.settings().rights().need(Rights::Write, "to change rows")?;
+                refuse_if_read_only(context.session)?;
             }
             if let Some(done) = insert::put(&table, rows, context).await? {
                 return Ok(Output::Done(done));
@@ -381,7 +382,7 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
         }
     }
     if !statement.changes_only_temporary(&context.snapshot) {
-        check_rights(&statement, context.settings().rights())?;
+        check_rights(&statement, context)?;
     }
     // In memory of their own: what they keep while they wait is large, and whoever waits for one of them has room for any, and
     // is moved with it.
@@ -432,8 +433,20 @@ fn refuse_if_failed(context: &Context<'_>) -> Result<bool> {
     }
 }
 
+/// Refuses changes of anything but temporary tables where a transaction, or the session, is to make none.
+pub(crate) fn refuse_if_read_only(session: &Session) -> Result<()> {
+    match session.is_read_only() {
+        true => Err(Error::new(
+            ErrorKind::ReadOnly,
+            "this transaction is READ ONLY: it changes nothing but temporary tables",
+        )
+        .with_hint("SET TRANSACTION READ WRITE, or SET default_transaction_read_only = off, lets it")),
+        false => Ok(()),
+    }
+}
+
 /// Refuses what the session may not do. Where a query reads from is seen when its names are resolved.
-fn check_rights(statement: &Statement, rights: Rights) -> Result<()> {
+fn check_rights(statement: &Statement, context: &Context<'_>) -> Result<()> {
     let (least, what) = match statement {
         Statement::CreateTable(_) => (Rights::Write, "CREATE TABLE"),
         Statement::CreateView(_) => (Rights::Write, "CREATE VIEW"),
@@ -454,7 +467,12 @@ fn check_rights(statement: &Statement, rights: Rights) -> Result<()> {
         Statement::Set(_) | Statement::Show(_) | Statement::Explain(_) => return Ok(()),
         Statement::Transaction(_) | Statement::Prepared(_) | Statement::DiscardTemporary => return Ok(()),
     };
-    rights.need(least, what)
+    context.settings().rights().need(least, what)?;
+    match statement {
+        // What they change is outside, or nothing that anybody would see.
+        Statement::CopyTo(_) | Statement::Checkpoint(_) | Statement::Attach(_) | Statement::Residence(_) => Ok(()),
+        _ => refuse_if_read_only(context.session),
+    }
 }
 
 /// What is about more than tables and views, or cannot be undone, commits by itself.

@@ -13,6 +13,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, CastKind, DataType, Delete, Expr as SqlExpr, FromTable, Ident,
     ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Truncate, Update,
+    Value as SqlValue,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -25,6 +26,7 @@ use crate::error::nearest;
 use crate::fresh::{ROW_ADDRESS, RowAddress};
 use crate::load::{self, Addresses, Beside, KeptRows};
 use crate::planner;
+use crate::postgres::column_names::ColumnNames;
 use crate::query::{Done, Output};
 use crate::resolve::TARGET;
 use crate::snapshot::Table;
@@ -185,6 +187,11 @@ impl Modify {
         }
     }
 
+    /// What PostgreSQL's clients know what comes back as.
+    pub fn column_names(&self) -> ColumnNames {
+        self.returning.as_ref().map(Returning::column_names).unwrap_or_default()
+    }
+
     /// The table's name.
     pub fn table(&self) -> &str {
         &self.table
@@ -299,9 +306,8 @@ pub(super) fn cast(value: &SqlExpr, type_name: &str) -> Result<SqlExpr> {
         && word.quote_style.is_none()
         && word.value.eq_ignore_ascii_case("default")
     {
-        return Err(Error::new(ErrorKind::Invalid, "columns have no DEFAULT").with_hint(
-            "write NULL, or the value that is meant; an INSERT that does not name the column has NULL there",
-        ));
+        // What a column has by default, for there is nothing else that it could have.
+        return Ok(SqlExpr::Value(SqlValue::Null.into()));
     }
     let type_name = sql_type(type_name);
     let data_type: DataType = Parser::new(&GenericDialect {})

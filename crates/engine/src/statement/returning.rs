@@ -20,6 +20,7 @@ use super::Context;
 use super::modify::target_query;
 use crate::load::KeptRows;
 use crate::planner;
+use crate::postgres::column_names::ColumnNames;
 use crate::query::{Output, Rows};
 use crate::snapshot::{Snapshot, Table};
 use crate::{Error, ErrorKind, Result};
@@ -42,6 +43,11 @@ pub(super) struct Returned {
 impl Returning {
     pub fn new(items: Vec<SelectItem>, alias: TableAlias) -> Self {
         Self { items, alias }
+    }
+
+    /// What PostgreSQL's clients know the columns as.
+    pub fn column_names(&self) -> ColumnNames {
+        ColumnNames::of_items(&self.items)
     }
 
     pub fn settle(&mut self) -> Result<()> {

@@ -9,11 +9,14 @@ use crate::query::Done;
 use crate::settings::{SettingSource, environment_name};
 use crate::{Error, ErrorKind, Result};
 
-/// The parsed statement; without a value it is a RESET.
+/// The parsed statement.
 #[derive(Debug)]
 pub(super) struct SetValue {
     name: String,
+    /// None: back to what it was.
     value: Option<String>,
+    /// What the statement begins with.
+    tag: &'static str,
 }
 
 pub(super) fn assign(variable: &ObjectName, values: &[Expr]) -> Result<SetValue> {
@@ -27,7 +30,7 @@ pub(super) fn assign(variable: &ObjectName, values: &[Expr]) -> Result<SetValue>
         }
         _ => return Err(Error::new(ErrorKind::Invalid, format!("{name} takes one value"))),
     };
-    Ok(SetValue { name, value })
+    Ok(SetValue { name, value, tag: "SET" })
 }
 
 fn written(value: &Expr) -> String {
@@ -43,7 +46,7 @@ fn written(value: &Expr) -> String {
 
 /// What PostgreSQL has other words for than `SET name = value`.
 pub(super) fn convert(set: &Set) -> Result<Option<SetValue>> {
-    let value = |name: &str, value: String| Ok(Some(SetValue { name: name.into(), value: Some(value) }));
+    let value = |name: &str, value: String| Ok(Some(SetValue { name: name.into(), value: Some(value), tag: "SET" }));
     match set {
         Set::SingleAssignment { scope: Some(ContextModifier::Local), .. } => {
             let error = Error::new(ErrorKind::Invalid, "SET LOCAL is not supported");
@@ -52,9 +55,13 @@ pub(super) fn convert(set: &Set) -> Result<Option<SetValue>> {
         Set::SingleAssignment { variable, values, .. } => assign(variable, values).map(Some),
         Set::SetTimeZone { value: zone, local: false } => value("timezone", written(zone)),
         Set::SetNames { charset_name, .. } => value("client_encoding", charset_name.value.clone()),
-        Set::SetTransaction { modes, snapshot: None, .. } => {
-            modes.iter().try_for_each(transaction::accept)?;
-            Ok(Some(SetValue { name: String::new(), value: None }))
+        Set::SetTransaction { modes, snapshot: None, session } => {
+            let name = if *session { "default_transaction_read_only" } else { TRANSACTION_READ_ONLY };
+            match transaction::read_only(modes)? {
+                Some(is_read_only) => value(name, if is_read_only { "on" } else { "off" }.into()),
+                // A level that transactions have anyway.
+                None => Ok(Some(SetValue { name: String::new(), value: None, tag: "SET" })),
+            }
         }
         _ => Ok(None),
     }
@@ -71,13 +78,31 @@ pub(crate) fn with_unit(name: &str, value: &str) -> String {
 
 pub(super) fn reset(reset: &ResetStatement) -> SetValue {
     let ResetStatement::Variable(name) = reset;
-    SetValue { name: setting_name(name), value: None }
+    SetValue { name: setting_name(name), value: None, tag: "RESET" }
 }
 
 /// Settings' names have dots of their own.
 pub(super) fn setting_name(name: &ObjectName) -> String {
     let parts = name.0.iter().map(|part| part.as_ident().map_or_else(|| part.to_string(), |ident| ident.value.clone()));
     parts.collect::<Vec<_>>().join(".").to_lowercase()
+}
+
+/// A parameter that is the transaction's.
+const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
+
+fn set_read_only(value: &str, context: &Context<'_>) -> Result<Done> {
+    let is_read_only = match value.to_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => true,
+        "off" | "false" | "no" | "0" => false,
+        _ => {
+            return Err(Error::new(ErrorKind::Invalid, format!("{TRANSACTION_READ_ONLY} is on or off, not '{value}'")));
+        }
+    };
+    match context.transaction().as_mut() {
+        Some(transaction) => transaction.is_read_only = Some(is_read_only),
+        None => context.query.notice("SET TRANSACTION is for transactions, and there is none: BEGIN starts one".into()),
+    }
+    Ok(done("SET", None))
 }
 
 /// Settings of a database rather than a session, with an example of each.
@@ -90,6 +115,9 @@ impl SetValue {
                 Error::new(ErrorKind::Invalid, format!("{name} takes effect when a database is opened, not later"));
             let variable = environment_name(name);
             return Err(error.with_hint(format!("give it then: --set {name}={example}, or {variable}={example}")));
+        }
+        if let (TRANSACTION_READ_ONLY, Some(value)) = (self.name.as_str(), &self.value) {
+            return set_read_only(value, context);
         }
         let parameters = context.session.parameters();
         let mut settings = context.settings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,13 +137,13 @@ impl SetValue {
             None if self.name == "all" => {
                 parameters.reset_all();
                 settings.reset_all();
-                Ok(done("RESET", None))
+                Ok(done(self.tag, None))
             }
             None => {
                 if !parameters.reset(&self.name) {
                     settings.reset(&self.name)?;
                 }
-                Ok(done("RESET", None))
+                Ok(done(self.tag, None))
             }
         }
     }

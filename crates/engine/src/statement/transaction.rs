@@ -1,5 +1,6 @@
 //! ```text
-//! BEGIN [DEFERRED | IMMEDIATE] [TRANSACTION | WORK] | START TRANSACTION
+//! BEGIN [DEFERRED | IMMEDIATE] [TRANSACTION | WORK] [mode, ...] | START TRANSACTION [mode, ...]
+//! SET TRANSACTION mode, ... | SET SESSION CHARACTERISTICS AS TRANSACTION mode, ...
 //! COMMIT | END | ROLLBACK | ABORT
 //! SAVEPOINT name | RELEASE [SAVEPOINT] name | ROLLBACK TO [SAVEPOINT] name
 //! ```
@@ -20,7 +21,11 @@ use crate::{Error, ErrorKind, Result};
 /// The parsed statement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Control {
-    Begin { is_immediate: bool },
+    Begin {
+        is_immediate: bool,
+        /// If it says so.
+        is_read_only: Option<bool>,
+    },
     Commit,
     Rollback,
     Savepoint(String),
@@ -33,13 +38,13 @@ pub(super) fn convert(sql: &Sql) -> Result<Option<Control>> {
     let invalid = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
     Ok(Some(match sql {
         Sql::StartTransaction { modes, modifier, .. } => {
-            modes.iter().try_for_each(accept)?;
+            let is_read_only = read_only(modes)?;
             let is_immediate = match modifier {
                 None | Some(TransactionModifier::Deferred) => false,
                 Some(TransactionModifier::Immediate | TransactionModifier::Exclusive) => true,
                 Some(other) => return invalid(&format!("BEGIN {other} is not supported")),
             };
-            Control::Begin { is_immediate }
+            Control::Begin { is_immediate, is_read_only }
         }
         Sql::Commit { chain: true, .. } | Sql::Rollback { chain: true, .. } => {
             return invalid("AND CHAIN is not supported");
@@ -53,24 +58,28 @@ pub(super) fn convert(sql: &Sql) -> Result<Option<Control>> {
     }))
 }
 
-/// Modes that a transaction has anyway are accepted; what it has not is an error.
-pub(super) fn accept(mode: &TransactionMode) -> Result<()> {
-    let refused = match mode {
-        TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
-            "transactions have snapshot isolation, which is not SERIALIZABLE: two that read what the other writes may both commit"
+/// Whether a transaction of these modes may change anything, if they say so. Levels of isolation that it has anyway are accepted;
+/// one that it has not is an error.
+pub(super) fn read_only(modes: &[TransactionMode]) -> Result<Option<bool>> {
+    let mut is_read_only = None;
+    for mode in modes {
+        match mode {
+            TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
+                let refused = "transactions have snapshot isolation, which is not SERIALIZABLE: two that read what the other \
+                               writes may both commit";
+                return Err(Error::new(ErrorKind::Invalid, refused).with_hint("BEGIN, without it"));
+            }
+            TransactionMode::IsolationLevel(_) => {}
+            TransactionMode::AccessMode(mode) => is_read_only = Some(*mode == TransactionAccessMode::ReadOnly),
         }
-        TransactionMode::AccessMode(TransactionAccessMode::ReadOnly) => "a transaction cannot be READ ONLY",
-        TransactionMode::IsolationLevel(_) | TransactionMode::AccessMode(TransactionAccessMode::ReadWrite) => {
-            return Ok(());
-        }
-    };
-    Err(Error::new(ErrorKind::Invalid, refused).with_hint("BEGIN, without it"))
+    }
+    Ok(is_read_only)
 }
 
 impl Control {
     pub async fn run(self, context: &Context<'_>) -> Result<Done> {
         match self {
-            Self::Begin { is_immediate } => begin(is_immediate, context).await,
+            Self::Begin { is_immediate, is_read_only } => begin(is_immediate, is_read_only, context).await,
             Self::Commit => commit(context).await,
             Self::Rollback => {
                 let was_there = context.transaction().take().is_some();
@@ -121,17 +130,18 @@ fn in_one_that_goes_on<'a>(transaction: Option<&'a mut Transaction>, what: &str)
     if transaction.is_failed() { Err(refuse_failed()) } else { Ok(transaction) }
 }
 
-async fn begin(is_immediate: bool, context: &Context<'_>) -> Result<Done> {
+async fn begin(is_immediate: bool, is_read_only: Option<bool>, context: &Context<'_>) -> Result<Done> {
     if context.transaction().is_some() {
         let error = Error::new(ErrorKind::Invalid, "there is a transaction already");
         return Err(error.with_hint("COMMIT or ROLLBACK ends it; SAVEPOINT is for transactions within one"));
     }
-    let transaction = if is_immediate {
+    let mut transaction = if is_immediate {
         let writing = context.database.writing(&context.settings()).await?;
         Transaction::new(context.database.head(&writing)?, Some(writing))
     } else {
         Transaction::new(context.database.snapshot(), None)
     };
+    transaction.is_read_only = is_read_only;
     *context.transaction() = Some(transaction);
     Ok(done("BEGIN", None))
 }
