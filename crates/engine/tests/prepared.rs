@@ -119,6 +119,28 @@ async fn values_are_put_as_a_plan_puts_their_literals() {
     assert!(were_put > 150, "{were_put}");
 }
 
+/// As PostgreSQL 15.18 answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn patterns_with_escapes_of_their_own() {
+    let session = session().await;
+    let like = session.prepare("SELECT $1 LIKE $2 ESCAPE '/'").unwrap();
+    for (text, pattern, answer) in [
+        ("a_b", "a/_b", "true"),
+        ("axb", "a/_b", "false"),
+        ("a/b", "a//b", "true"),
+        ("a\\b", "a\\b", "true"),
+        ("a\\b", "a/\\b", "true"),
+    ] {
+        assert_eq!(execute(&session, &like, &[text.into(), pattern.into()]).await, [answer], "{text} {pattern}");
+    }
+    assert_eq!(run(&session, "SELECT 'axb' NOT LIKE 'a/_' || 'b' ESCAPE '/'").await, ["true"]);
+    assert_eq!(run(&session, "SELECT ('a' LIKE NULL || '/' ESCAPE '/') IS NULL").await, ["true"]);
+    for pattern in ["'a/'", "'a' || '/'"] {
+        let e = fails(&session, &format!("SELECT b LIKE {pattern} ESCAPE '/' FROM (VALUES ('x')) AS v(b)")).await;
+        assert_eq!(e.kind(), ErrorKind::Data, "{e}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn other_values_and_other_statements_are_others() {
     let session = session().await;

@@ -214,7 +214,7 @@ mod tests {
                 "coalesce|nullif|greatest|current_date|version",
             ),
             (
-                "extract(year from d), substring(s from 1), trim(s), trim(leading from s), position('a' in s)",
+                "extract(year from d), substring(s from 1), trim(s), trim(leading 'a' from s), position('a' in s)",
                 "extract|substring|btrim|ltrim|position",
             ),
             ("row_number() OVER (ORDER BY x), pg_catalog.format_type(1, 2), (a).b, l[1]", "row_number|format_type|b|l"),
