@@ -2,7 +2,7 @@
 
 1. A PostgreSQL is started that lets everybody in, with the tables of tables.sql; before it a proxy that reads along.
 2. Each client of clients/ is run against the proxy: NAME.py, NAME.sh, NAME.js, NAME.go, NAME.java. FOLDER has their packages, and is
-   filled by clients/setup.sh.
+   filled by setup.sh.
 3. What went by is written to NAME.json, one for each client: sessions, each of steps; a step is what the client sent up to where it
    waited, and what the server answered up to where it was the client's turn.
 

@@ -18,6 +18,6 @@ cd go
 go get github.com/lib/pq@v1.12.3 github.com/jackc/pgx/v5@v5.12.0
 for program in lib_pq pgx; do
     # Beside go.mod, by which it finds its modules.
-    mkdir -p "source/$program" && cp "$here/$program.go" "source/$program/main.go"
+    mkdir -p "source/$program" && cp "$here/clients/$program.go" "source/$program/main.go"
     GOFLAGS=-mod=mod go build -o "$program" "./source/$program"
 done
