@@ -209,7 +209,12 @@ class Server(pg.Postgres):
 
     def __init__(self):
         super().__init__(auth="trust")
-        self.psql("postgres", "-c", "CREATE ROLE ada SUPERUSER LOGIN", "-c", "CREATE DATABASE test OWNER ada")
+        self.psql("postgres", "-c", "CREATE ROLE ada SUPERUSER LOGIN")
+        self.renew()
+
+    def renew(self):
+        """The database as it is at first."""
+        self.psql("postgres", "-c", "DROP DATABASE IF EXISTS test", "-c", "CREATE DATABASE test OWNER ada")
         self.psql("ada", "-d", "test", "-f", HERE / "tables.sql")
 
     def psql(self, user, *words):

@@ -16,7 +16,7 @@ import wire  # noqa: E402
 
 def adapted(text):
     if re.match(rb"\s*create\s[^;]*?\btable\b", text, re.IGNORECASE):
-        text = re.sub(rb"(?i)(\w)\s+primary\s+key\b", rb"\1 not null", text)
+        text = re.sub(rb"(?i)([\w)])\s+primary\s+key\b", rb"\1 not null", text)
         text = re.sub(rb"(?i)^(\s*create)\s+unlogged\b", rb"\1", text)
         text = re.sub(rb"(?i)not null\s+not null", b"not null", text)
     return text
@@ -55,8 +55,8 @@ class Proxy:
         """Up to the end of either; then it is the end of both."""
         try:
             how(source, target)
-        except OSError:
-            pass  # One of them is gone.
+        except (OSError, struct.error):
+            pass  # One of them is gone, maybe within a message.
         for connection in (source, target):
             try:
                 connection.shutdown(socket.SHUT_RDWR)

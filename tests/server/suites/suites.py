@@ -156,7 +156,80 @@ class Pg8000(OfSource):
         return {**super().environment(port), "PGPASSWORD": "none"}
 
 
-SUITES = [SQLAlchemy(), Psycopg2(), Asyncpg(), Pg8000()]
+class Pgjdbc(Suite):
+    """pgjdbc's own tests, of the archive of sources that its releases have in Maven's repository, run by JUnit's console launcher.
+
+    Those of packages that talk to a server; what a class is about that Onehop does not have is not run, by the list.
+    """
+
+    name, version, is_adapted = "pgjdbc", "pgjdbc 42.7.11", True
+    packages = ("jdbc2", "jdbc3", "jdbc4", "jdbc42")
+    launcher = "org.junit.platform:junit-platform-console-standalone:1.14.3"
+    plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+
+    def folder(self):
+        return BUILD / "pgjdbc-42.7.11"
+
+    def obtain(self):
+        if self.folder().exists():
+            return
+        with tempfile.TemporaryDirectory(dir=BUILD) as scratch:
+            self.maven(scratch, f"{self.plugin}:copy", "-Dartifact=org.postgresql:postgresql:42.7.11:tar.gz:jdbc-src", f"-DoutputDirectory={scratch}")
+            (archive,) = Path(scratch).glob("*.tar.gz")
+            with tarfile.open(archive) as source:
+                source.extractall(scratch, filter="data")
+            (folder,) = (path for path in Path(scratch).iterdir() if path.is_dir())
+            self.maven(folder, "test-compile")
+            self.maven(folder, f"{self.plugin}:build-classpath", "-Dmdep.outputFile=target/classpath", "-Dmdep.includeScope=test")
+            self.maven(folder, f"{self.plugin}:copy", f"-Dartifact={self.launcher}", "-DoutputDirectory=target", "-Dmdep.stripVersion=true")
+            folder.rename(self.folder())
+
+    @staticmethod
+    def maven(folder, *words):
+        done = subprocess.run(["mvn", "-q", "-B", *words], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def run(self, port, not_run):
+        facts = {"test.url.PGHOST": "127.0.0.1", "test.url.PGPORT": port, "test.url.PGDBNAME": "test", "user": "ada", "password": "none"}
+        facts |= {"privilegedUser": "ada", "privilegedPassword": "none"}
+        with tempfile.TemporaryDirectory() as scratch:
+            # What tests are told is in files of the folder that they are pointed to.
+            for path in ("build.properties", "ssltest.properties"):
+                shutil.copy(self.folder() / path, scratch)
+            Path(scratch, "build.local.properties").write_text("".join(f"{name}={value}\n" for name, value in facts.items()))
+            target = self.folder() / "target"
+            paths = f"{target}/classes:{target}/test-classes:{(target / 'classpath').read_text().strip()}"
+            words = ["java", "-Xmx1g", f"-Dbuild.properties.relative.path={scratch}", "-Duser.timezone=UTC", "-jar", target / "junit-platform-console-standalone.jar"]
+            words += ["execute", "--class-path", paths, "--include-classname", ".*Test.*", "--details=none", "--disable-banner", "--reports-dir", scratch]
+            # A test that waits for what never comes ends: none takes a tenth of this.
+            words += ["--config", "junit.jupiter.execution.timeout.default=60s", "--config", "junit.jupiter.extensions.autodetection.enabled=true"]
+            for package in self.packages:
+                words += ["--select-package", f"org.postgresql.test.{package}"]
+            if not_run:
+                words += ["--exclude-classname", "|".join(rf".*\.{name}" for name in not_run)]
+            with open(BUILD / "pgjdbc.log", "w") as log:
+                subprocess.run([str(word) for word in words], cwd=scratch, stdout=log, stderr=log)
+            return self.outcomes(Path(scratch, "TEST-junit-jupiter.xml"))
+
+    @staticmethod
+    def outcomes(report):
+        """By class and method. One that runs with several parameters is one test: their texts are not the same each time."""
+        found = {}
+        for case in ElementTree.parse(report).getroot().iter("testcase"):
+            name = f"{case.get('classname').removeprefix('org.postgresql.test.')}.{case.get('name').partition('(')[0]}"
+            bad = next((part for part in case if part.tag in ("failure", "error")), None)
+            said = "" if bad is None else (bad.get("message") or bad.get("type") or "").strip().partition("\n")[0][:300]
+            before = found.get(name, ("skipped", ""))
+            if bad is not None and before[0] != "failed":
+                found[name] = ("failed", said)
+            elif bad is None and before[0] == "skipped" and case.find("skipped") is None:
+                found[name] = ("passed", "")
+            else:
+                found.setdefault(name, before)
+        return found
+
+
+SUITES = [SQLAlchemy(), Psycopg2(), Asyncpg(), Pg8000(), Pgjdbc()]
 
 
 def run(suite, is_writing):
@@ -167,7 +240,8 @@ def run(suite, is_writing):
     suite.obtain()
     expected = Expected(suite.name)
     with tempfile.TemporaryDirectory() as scratch:
-        server = Server(temporary=scratch)
+        # Tests that have two change the database at once wait for it: not for long.
+        server = Server("--set", "lock_timeout=3s", temporary=scratch)
         proxy = Proxy(server.port) if suite.is_adapted else None
         start = time.monotonic()
         try:
