@@ -134,7 +134,7 @@ jar: ## rados:// for Hadoop and Spark, with the native library of this platform;
 lint: ## rustfmt, clippy, that the Python parses, and that the Java compiles without a warning
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	python3 -m compileall -q bench tests python -x '\.venv'
+	python3 -m compileall -q bench tests python -x '\.venv|\.build'
 	jvm/build.sh check
 
 bench: build $(PYTHON) ## SSB and TPC-H beside DuckDB, alternating, answers compared (SF=1 RUNS=5)

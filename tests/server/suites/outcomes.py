@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 
 ORDER = ("passed", "skipped", "failed")
 
@@ -32,8 +33,11 @@ def last_line(report):
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2].split(" : ")[-1].removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
-    lines = (crash.message if crash else str(report.longrepr)).strip().splitlines()
-    return lines[0][:300] if lines else ""
+    text = (crash.message if crash else str(report.longrepr)).strip()
+    # pg8000's errors are dictionaries.
+    if found := re.search(r"'C': '(\w+)', 'M': (['\"])(.*?)\2[,}]", text):
+        text = f"{found[1]} {found[3]}"
+    return text.splitlines()[0][:300] if text else ""
 
 
 def pytest_configure(config):
