@@ -11,7 +11,7 @@ RUNS ?= 5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-rust test-crash test-crash-images test-sanitize test-ceph test-nvrtc test-gpu \
-    test-differential test-tbl test-answers test-learn test-server test-python wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
+    test-differential test-tbl test-answers test-learn test-server test-suites test-python wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -29,7 +29,7 @@ demo: build ## Build, generate SSB SF 1, run its 13 queries, show answers and fi
 build: ## Build the release binary
 	cargo build --release --locked -p onehop
 
-test: test-rust test-crash-images test-sanitize test-nvrtc test-answers test-tbl test-differential test-learn test-server test-python test-jvm ## Everything that CI tests
+test: test-rust test-crash-images test-sanitize test-nvrtc test-answers test-tbl test-differential test-learn test-server test-suites test-python test-jvm ## Everything that CI tests
 
 test-rust: ## Unit, property, corruption, crash and golden SQL tests
 	cargo test --locked --workspace
@@ -99,8 +99,12 @@ test-learn: $(DEBUG) ## Models of random data against statsmodels and scikit-lea
 	! tests/learn/.venv/bin/python tests/learn/run.py --onehop $(DEBUG) --canary > /dev/null
 
 # Installs Debian's postgresql-client if it is missing, as root.
-test-server: $(DEBUG) ## psql, psycopg and SQLAlchemy against the server
+test-server: $(DEBUG) ## psql, psycopg and SQLAlchemy against the server, and recorded connections of other clients
 	tests/server/run.sh $(DEBUG)
+
+# Installs libpq-dev, a JDK and Maven if they are missing, as root. Suites are downloaded once.
+test-suites: $(DEBUG) ## Test suites of PostgreSQL's drivers against the server, compared with lists of what passes
+	tests/server/suites/run.sh $(DEBUG)
 
 # The library that Python loads is built along with the tests as well: see python/Cargo.toml.
 test-python: $(DEBUG) ## The Python package, over the debug build, and a client of it under mypy --strict
@@ -130,7 +134,7 @@ jar: ## rados:// for Hadoop and Spark, with the native library of this platform;
 lint: ## rustfmt, clippy, that the Python parses, and that the Java compiles without a warning
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	python3 -m compileall -q bench tests python -x '\.venv'
+	python3 -m compileall -q bench tests python -x '\.venv|\.build'
 	jvm/build.sh check
 
 bench: build $(PYTHON) ## SSB and TPC-H beside DuckDB, alternating, answers compared (SF=1 RUNS=5)

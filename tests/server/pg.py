@@ -22,7 +22,7 @@ def binaries():
 
 
 class Postgres:
-    def __init__(self):
+    def __init__(self, auth="scram-sha-256"):
         # Where another user gets to, which a test's own folder is not.
         self.outer = Path(tempfile.mkdtemp(prefix="onehop-pg-", dir="/tmp"))
         self.outer.chmod(0o755)
@@ -39,7 +39,7 @@ class Postgres:
             shutil.chown(self.folder, "postgres")
             shutil.chown(secret, "postgres")
         initdb = ["initdb", "-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
-        self.run(*initdb, "--auth=scram-sha-256", f"--pwfile={secret}")
+        self.run(*initdb, f"--auth={auth}", f"--pwfile={secret}")
         settings = {
             "port": self.port,
             "listen_addresses": "127.0.0.1",

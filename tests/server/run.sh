@@ -7,7 +7,7 @@
 # Debian's packages postgresql-client (psql), postgresql (the server that is attached), chromium and chromium-driver (the browser
 # that looks at the server's page) are installed, as root, if they are missing: the tests do not pass by not running. Pictures of
 # the page are in screenshots/ afterwards.
-# The last line has the counts.
+# Suites of drivers have a command of their own: suites/run.sh. The last line has the counts.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 onehop=$(realpath "$1")
@@ -33,7 +33,7 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-ONEHOP="$onehop" "$here/.venv/bin/python" -m pytest -q -p no:cacheprovider "$here" "$@" > "$log" 2>&1 || status=$?
+ONEHOP="$onehop" "$here/.venv/bin/python" -m pytest -q -p no:cacheprovider --ignore "$here/suites" "$here" "$@" > "$log" 2>&1 || status=$?
 cat "$log"
 count() { sed -n "\$s/.*\b\([0-9][0-9]*\) $1.*/\1/p" "$log"; }
 passed=$(count passed) failed=$(count failed) errors=$(count error)
