@@ -36,7 +36,7 @@ impl Task {
     }
 
     fn poll(&mut self) -> Poll<Turn> {
-        self.pending.poll_turn(&mut Context::from_waker(&self.waker))
+        self.pending.poll_turn(&Context::from_waker(&self.waker))
     }
 
     fn woken(&self) -> u64 {
@@ -181,7 +181,7 @@ fn tasks_and_threads_and_those_who_give_up_lose_nothing() {
                             block_on(poll_fn(|context| pending.poll_turn(context)));
                             pending.wait().unwrap();
                         }
-                        _ => drop(pending.poll_turn(&mut Context::from_waker(Waker::noop()))),
+                        _ => drop(pending.poll_turn(&Context::from_waker(Waker::noop()))),
                     }
                 }
             });
