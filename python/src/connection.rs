@@ -74,7 +74,7 @@ impl Connection {
             Some(params) => {
                 let prepared = open.turns.session().prepare(single(py, &text)?).map_err(|e| error::engine(py, &e))?;
                 let values = params::values(&prepared, params)?;
-                vec![Statement::Prepared(prepared, values)]
+                vec![Statement::Prepared(Box::new(prepared), values)]
             }
             None => Script::new(&text).map(|statement| Statement::Text(statement.to_string())).collect(),
         };

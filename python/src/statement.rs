@@ -20,7 +20,7 @@ pub enum Statement {
     /// As it is.
     Text(String),
     /// With values for its parameters.
-    Prepared(Prepared, Vec<Value>),
+    Prepared(Box<Prepared>, Vec<Value>),
 }
 
 /// What came of a statement, and what can be asked about it.

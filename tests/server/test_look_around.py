@@ -1,7 +1,7 @@
-"""How DBeaver, Metabase and Grafana look around, as far as it can be had: these are no recordings.
+"""How programs such as DBeaver, Metabase and Grafana look around: these are no recordings.
 
 The applications are not in any registry of packages, so their connections could not be recorded as those of handshakes/ were. The
-statements are ours; the catalogs, columns and functions in them are those that the applications read. (What DBeaver and Metabase ask by
+statements are ours, over catalogs, columns and functions that programs of their kind read; what these three really send is not known here. (What DBeaver and Metabase ask by
 DatabaseMetaData is in the recording of pgjdbc, and Grafana's driver in that of pgx.) Each runs against a PostgreSQL, too: Onehop has to
 answer what that answers, with the same columns, and with rows if it has some.
 """
