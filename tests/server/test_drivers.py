@@ -140,6 +140,27 @@ def test_cursors_by_name(server):
             assert sum(1 for _ in cursor) == 99_990
 
 
+def test_cursors_are_over_what_was_there(server):
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection, psycopg.connect(server.conninfo(), autocommit=True) as other:
+        connection.execute("CREATE TABLE m (a INT)")
+        connection.execute("INSERT INTO m VALUES (1), (2), (3)")
+        declare = "DECLARE h CURSOR WITH HOLD FOR SELECT a FROM m ORDER BY a"
+        connection.execute(declare)
+        other.execute("DELETE FROM m WHERE a < 3")
+        assert connection.execute("FETCH ALL FROM h").fetchall() == [(1,), (2,), (3,)]
+        connection.execute("CLOSE h")
+        # What was never committed is in no cursor either.
+        for undone in ("ROLLBACK", "ROLLBACK TO s"):
+            for statement in ("BEGIN", "SAVEPOINT s", "INSERT INTO m VALUES (100)", declare, "FETCH 1 FROM h", undone):
+                connection.execute(statement)
+            with pytest.raises(psycopg.errors.InvalidCursorName):
+                connection.execute("FETCH ALL FROM h")
+            connection.execute("ROLLBACK")
+        for statement in ("BEGIN", "INSERT INTO m VALUES (9)", declare, "DELETE FROM m", "COMMIT"):
+            connection.execute(statement)
+        assert connection.execute("FETCH ALL FROM h").fetchall() == [(3,), (9,)]
+
+
 def test_columns_are_called_as_by_postgresql(connection):
     row = connection.cursor(row_factory=psycopg.rows.dict_row).execute("SELECT count(*), max(value)::text, 1 AS one FROM generate_series(1, 3)").fetchone()
     assert row == {"count": 3, "max": "3", "one": 1}

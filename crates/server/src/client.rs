@@ -214,7 +214,7 @@ impl Client {
         self.reported.put_changed(&self.session, &mut self.link);
         self.style.zone = self.reported.zone();
         if self.session.transaction() == TransactionState::None {
-            self.portals.retain(|_, portal| portal.is_held());
+            self.portals.retain(|_, portal| portal.outlives());
         }
         self.leave();
         self.link.put_ready(self.status());

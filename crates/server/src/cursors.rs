@@ -5,8 +5,9 @@
 //! FETCH [NEXT | n | ALL | FORWARD [n | ALL]] [FROM | IN] name        and MOVE, which skips the rows
 //! CLOSE name | ALL
 //! ```
-//! A cursor ends with its transaction. One `WITH HOLD` goes on, over the rows as they were when it was declared, and keeps nobody
-//! from running anything while nothing is fetched from it.
+//! A cursor is over the rows as they were when it was declared, and ends with its transaction. One `WITH HOLD` goes on when that
+//! commits, and keeps nobody from running anything while nothing is fetched from it. What is undone, also by ROLLBACK TO, takes all
+//! cursors of the transaction with it.
 
 use std::str::CharIndices;
 use std::sync::Arc;
@@ -231,7 +232,7 @@ impl Client {
                 if prepared.parameters() > 0 {
                     return Err(Problem::error("42P02", "a cursor's query has parameters without values").into());
                 }
-                self.declare(declare, Statement::of_query(prepared), Vec::new())
+                self.declare(declare, Statement::of_query(prepared), Vec::new()).await
             }
             Cursor::Fetch(fetch) => {
                 if !fetch.is_move {
@@ -257,8 +258,8 @@ impl Client {
         }
     }
 
-    /// Makes a portal of a cursor's name.
-    pub fn declare(
+    /// Makes a portal of a cursor's name. Its query begins now: its rows are those that there are.
+    pub async fn declare(
         &mut self,
         declare: &Declare,
         statement: Statement,
@@ -274,7 +275,9 @@ impl Client {
             return Err(Problem::error(code::DUPLICATE_CURSOR, message).into());
         }
         self.refuse_more_portals()?;
-        let portal = Portal::of_cursor(Arc::new(statement), values, declare.is_held);
+        let is_new = self.session.transaction() != TransactionState::None;
+        let mut portal = Portal::of_cursor(Arc::new(statement), values, declare.is_held, is_new);
+        self.start(&mut portal).await?;
         self.portals.insert(declare.name.clone(), portal);
         Ok("DECLARE CURSOR".into())
     }
@@ -317,6 +320,14 @@ impl Client {
                 Some(_) => Ok("CLOSE CURSOR".into()),
                 None => Err(no_cursor(name).into()),
             },
+        }
+    }
+
+    /// A transaction has ended, or gone back to a savepoint, with this tag. Cursors that were declared in what was undone are over.
+    pub fn transaction_ended(&mut self, tag: &str) {
+        match tag {
+            "COMMIT" => self.portals.values_mut().for_each(Portal::is_committed),
+            _ => self.portals.retain(|_, portal| !portal.is_new()),
         }
     }
 

@@ -64,7 +64,11 @@ pub struct Portal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MadeBy {
     Bind,
-    Declare { is_held: bool },
+    Declare {
+        is_held: bool,
+        /// By the transaction that goes on.
+        is_new: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -94,8 +98,9 @@ impl Statement {
 
 impl Portal {
     /// A cursor.
-    pub fn of_cursor(statement: Arc<Statement>, values: Vec<Value>, is_held: bool) -> Self {
-        Self { statement, values, formats: Vec::new(), state: State::Bound, made_by: MadeBy::Declare { is_held } }
+    pub fn of_cursor(statement: Arc<Statement>, values: Vec<Value>, is_held: bool, is_new: bool) -> Self {
+        let made_by = MadeBy::Declare { is_held, is_new };
+        Self { statement, values, formats: Vec::new(), state: State::Bound, made_by }
     }
 
     /// Whether a query waits in it that needs a place. One that outlives its transaction may wait for long.
@@ -105,7 +110,24 @@ impl Portal {
 
     /// Whether it outlives its transaction.
     pub fn is_held(&self) -> bool {
-        self.made_by == MadeBy::Declare { is_held: true }
+        matches!(self.made_by, MadeBy::Declare { is_held: true, .. })
+    }
+
+    /// Whether it goes on where there is no transaction.
+    pub fn outlives(&self) -> bool {
+        self.made_by == MadeBy::Declare { is_held: true, is_new: false }
+    }
+
+    /// Whether it is a cursor of the transaction that goes on.
+    pub fn is_new(&self) -> bool {
+        matches!(self.made_by, MadeBy::Declare { is_new: true, .. })
+    }
+
+    /// Its transaction has committed.
+    pub fn is_committed(&mut self) {
+        if let MadeBy::Declare { is_new, .. } = &mut self.made_by {
+            *is_new = false;
+        }
     }
 
     /// Whether it was declared.
@@ -370,7 +392,7 @@ impl Client {
                     declared: statement.declared.clone(),
                     described: statement.described.clone(),
                 };
-                let tag = self.declare(declare, query, std::mem::take(&mut portal.values))?;
+                let tag = self.declare(declare, query, std::mem::take(&mut portal.values)).await?;
                 portal.state = State::Done;
                 self.link.put_tag(tag);
                 return Ok(());

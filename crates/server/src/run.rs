@@ -12,7 +12,9 @@ use std::sync::Arc;
 use futures::StreamExt;
 use onehop_engine::arrow::array::ArrayRef;
 use onehop_engine::arrow::datatypes::SchemaRef;
-use onehop_engine::{Ended, Error, ErrorKind, Output, Prepared, Rows, Session, Task, TransactionState, Value};
+use onehop_engine::{
+    Ended, Error, ErrorKind, Output, Prepared, Rows, Session, StatementKind, Task, TransactionState, Value,
+};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::data::RowDescription;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -88,7 +90,7 @@ impl Client {
 
     /// Runs a statement with values for its parameters.
     pub async fn run(&mut self, prepared: &Arc<Prepared>, values: Vec<Value>) -> Outcome<Output> {
-        let is_short = prepared.is_short();
+        let (is_short, is_end) = (prepared.is_short(), *prepared.kind() == StatementKind::End);
         if !is_short {
             self.enter().await?;
         }
@@ -103,7 +105,11 @@ impl Client {
         let may_stay = is_short && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
         let workers = &self.shared.workers;
         let begin = || if may_stay { Task::here(workers, work) } else { Task::there(workers, work) };
-        done(&self.shared, &self.session, &self.interrupt, begin).await
+        let output = done(&self.shared, &self.session, &self.interrupt, begin).await?;
+        if let (Output::Done(ended), true) = (&output, is_end) {
+            self.transaction_ended(ended.tag);
+        }
+        Ok(output)
     }
 
     /// Tells which columns rows have.
