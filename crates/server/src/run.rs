@@ -119,17 +119,22 @@ impl Client {
         self.link.put(PgWireBackendMessage::RowDescription(RowDescription::new(fields)));
     }
 
+    /// Whether there are more rows: then there is a batch that has some.
+    async fn has_rows(&mut self, running: &mut Running) -> Outcome<bool> {
+        if running.batch.is_none() {
+            running.batch = self.next_batch(running).await?.map(|columns| (columns, 0));
+        }
+        Ok(running.batch.is_some())
+    }
+
     /// Leaves rows out, all or so many.
     pub async fn skip_rows(&mut self, running: &mut Running, most: Option<u64>) -> Outcome<Sent> {
         let mut left = most.unwrap_or(u64::MAX);
         while left > 0 {
-            let Some((columns, next)) = &mut running.batch else {
-                match self.next_batch(running).await? {
-                    Some(columns) => running.batch = Some((columns, 0)),
-                    None => return Ok(Sent::All),
-                }
-                continue;
-            };
+            if !self.has_rows(running).await? {
+                return Ok(Sent::All);
+            }
+            let Some((columns, next)) = &mut running.batch else { continue };
             let rows = columns.first().map_or(0, |column| column.len());
             let count = (rows - *next).min(usize::try_from(left).unwrap_or(usize::MAX));
             (*next, left, running.sent) = (*next + count, left - count as u64, running.sent + count as u64);
@@ -147,13 +152,10 @@ impl Client {
             if left == 0 {
                 return Ok(Sent::Some);
             }
-            let Some((columns, next)) = &mut running.batch else {
-                match self.next_batch(running).await? {
-                    Some(columns) => running.batch = Some((columns, 0)),
-                    None => return Ok(Sent::All),
-                }
-                continue;
-            };
+            if !self.has_rows(running).await? {
+                return Ok(Sent::All);
+            }
+            let Some((columns, next)) = &mut running.batch else { continue };
             let rows = columns.first().map_or(0, |column| column.len());
             let left_here = usize::try_from(left).unwrap_or(usize::MAX);
             let until = rows.min(*next + ROWS_AT_ONCE).min(next.saturating_add(left_here));
