@@ -7,6 +7,7 @@
 pub mod answers;
 pub(crate) mod chart;
 pub mod commit;
+mod held;
 pub mod io;
 pub mod logreg;
 pub mod q6;

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use onehop_io::{AlignedBuf, Error, Ledger, LocalFile, Operation, PAGE_BYTES, ReadAt, RequestedPath, Result, WriteAt};
-use rustix::fs::FlockOperation;
 
+use super::super::held::Held;
 use crate::generate::{GOLDEN, mix};
 
 /// First bytes of a file that this benchmark made; the last is the version.
@@ -41,7 +41,7 @@ pub struct BenchFile {
     inode: u64,
     is_new: bool,
     /// Locked, if it is ours.
-    held: Arc<fs::File>,
+    held: Arc<Held>,
 }
 
 impl BenchFile {
@@ -72,15 +72,10 @@ impl BenchFile {
             held => held,
         };
         let held = held.map_err(failed)?;
-        match rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let why = "another `onehop bench io` is using it: wait for its end, or name another file";
-                return Err(failed(io::Error::new(io::ErrorKind::ResourceBusy, why)));
-            }
-            // A file system without locks has nobody to lock out.
-            Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) | Ok(()) => {}
-            Err(e) => return Err(failed(e.into())),
-        }
+        let held = Held::lock(held).map_err(failed)?.ok_or_else(|| {
+            let why = "another `onehop bench io` is using it: wait for its end, or name another file";
+            failed(io::Error::new(io::ErrorKind::ResourceBusy, why))
+        })?;
         let metadata = held.metadata().map_err(failed)?;
         let file = Self {
             path: path.to_path_buf(),
@@ -124,7 +119,7 @@ impl BenchFile {
             device: metadata.dev(),
             inode: metadata.ino(),
             is_new: false,
-            held: Arc::new(held),
+            held: Arc::new(Held::shared(held)),
         }))
     }
 

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use onehop_io::{Ledger, Operation};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::super::held::Held;
 use super::rows::RowFile;
 use super::segments::{self, Segments};
 use super::{Error, Layout, Result, system};
@@ -46,7 +45,7 @@ pub struct Folder {
     scale: f64,
     is_new: bool,
     /// Locked, where the file system has locks: two runs would remove each other's tables.
-    _held: fs::File,
+    _held: Held,
 }
 
 impl Folder {
@@ -63,9 +62,9 @@ impl Folder {
             Err(e) => return Err(system(&path, Operation::Create, e)),
         };
         let held = fs::File::open(&path).map_err(|e| system(&path, Operation::Open, e))?;
-        if matches!(flock(&held, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK)) {
-            return Err(refused("another `onehop bench q6` is using it: wait for its end, or name another folder"));
-        }
+        let held = Held::lock(held).map_err(|e| system(&path, Operation::Open, e))?.ok_or_else(|| {
+            refused("another `onehop bench q6` is using it: wait for its end, or name another folder")
+        })?;
         let folder = Self { path: path.clone(), scale, is_new, _held: held };
         if is_new {
             folder.mark(&[])?;
