@@ -95,6 +95,37 @@ pub enum Object {
     Setting,
     /// A prepared statement.
     Statement,
+    /// A function.
+    Function,
+    /// A savepoint of a transaction.
+    Savepoint,
+}
+
+/// Which rule was broken, where callers tell these apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A column that is NOT NULL has a value.
+    NotNull,
+    /// A list names a column once.
+    NamedOnce,
+    /// An escape has a character behind it.
+    Escape,
+    /// What a transaction may do is said before it does anything.
+    ModeFirst,
+    /// It is part of a transaction.
+    InTransaction,
+    /// A number has room in its type.
+    Range,
+    /// A divisor is not zero.
+    Divisor,
+    /// A text reads as a date, or a time.
+    Moment,
+    /// A text reads as what it is taken for.
+    Form,
+    /// A setting has one of its values.
+    Setting,
+    /// There are as many values as are needed.
+    Count,
 }
 
 /// Where in a statement's text: a line and a column, both from 1.
@@ -119,6 +150,7 @@ pub struct Error {
     message: String,
     hint: Option<String>,
     object: Option<Object>,
+    rule: Option<Rule>,
     place: Option<Place>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -126,7 +158,7 @@ pub struct Error {
 impl Error {
     /// An error with a message of its own.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, object: None, place: None, source: None }
+        Self { kind, message: message.into(), hint: None, object: None, rule: None, place: None, source: None }
     }
 
     /// Adds what to do about it.
@@ -150,6 +182,13 @@ impl Error {
         self
     }
 
+    /// Says which rule was broken.
+    #[must_use]
+    pub fn breaking(mut self, rule: Rule) -> Self {
+        self.rule = Some(rule);
+        self
+    }
+
     /// The same, of something that is named first.
     pub(crate) fn about(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
@@ -169,6 +208,11 @@ impl Error {
     /// What kind of object it is about, where callers tell these apart.
     pub fn object(&self) -> Option<Object> {
         self.object
+    }
+
+    /// Which rule was broken, where callers tell these apart.
+    pub fn rule(&self) -> Option<Rule> {
+        self.rule
     }
 
     /// Where in the statement's text, if that is known.
@@ -249,6 +293,7 @@ impl From<onehop_segment::Error> for Error {
                 Self::new(ErrorKind::TooNew, e.to_string()).with_hint(NEWER).with_source(e)
             }
             Segment::Type { .. } => Self::new(ErrorKind::Invalid, e.to_string()).with_source(e),
+            Segment::Null { .. } => Self::new(ErrorKind::Data, e.to_string()).breaking(Rule::NotNull).with_source(e),
             Segment::Value { .. } => Self::new(ErrorKind::Data, e.to_string()).with_source(e),
             Segment::Usage(_) => Self::new(ErrorKind::Internal, e.to_string()).with_source(e),
         }
@@ -290,10 +335,11 @@ impl From<onehop_pipeline::Error> for Error {
             Pipeline::Segment(e) => return e.into(),
             Pipeline::OutOfRange { hint, .. } => {
                 let hint = hint.map(String::from);
-                return Self { hint, ..Self::new(ErrorKind::Data, e.to_string()).with_source(e) };
+                return Self { hint, ..Self::new(ErrorKind::Data, e.to_string()).breaking(Rule::Range).with_source(e) };
             }
             Pipeline::DivisionByZero { .. } => {
-                return Self::new(ErrorKind::Data, e.to_string()).with_hint(ZERO_DIVISOR).with_source(e);
+                let error = Self::new(ErrorKind::Data, e.to_string()).breaking(Rule::Divisor);
+                return error.with_hint(ZERO_DIVISOR).with_source(e);
             }
             Pipeline::Spill { .. } => {
                 return Self::new(ErrorKind::Io, e.to_string()).with_hint(NO_PLACE_TO_SPILL).with_source(e);
@@ -376,8 +422,8 @@ fn place_of(message: &str) -> Option<Place> {
 /// it means; what it stands on may be DataFusion's again.
 fn shared_error(shared: &DataFusionError) -> Error {
     if let Some(own) = within::<Error>(shared) {
-        let Error { kind, object, place, .. } = *own;
-        return Error { kind, object, place, message: own.message.clone(), hint: own.hint.clone(), source: None };
+        let Error { kind, object, rule, place, .. } = *own;
+        return Error { kind, object, rule, place, message: own.message.clone(), hint: own.hint.clone(), source: None };
     }
     let root = shared.find_root();
     let kind = kind_of(root);

@@ -69,13 +69,14 @@ pub use bulk::{BulkLoad, BulkWriter};
 pub use catalog::Definition;
 pub use catalog::names::sql_name;
 pub use database::{Access, Database, DatabaseOptions};
-pub use error::{Error, ErrorKind, Object, Place, Result};
+pub use error::{Error, ErrorKind, Object, Place, Result, Rule};
 pub use explain::{
     DevicePipeline, DeviceScan, DeviceShare, EXPLANATION_STYLE, EstimateFacts, ExplainMode, Explanation, Facts,
     GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
     Totals as ExplainTotals,
 };
 pub use postgres::ClientFacts;
+pub use postgres::array_text::items as array_items;
 pub use postgres::parameters::of_posix as zone_of_posix;
 pub use postgres::types::{PgType, by_oid as postgres_type, of as postgres_type_of};
 pub use prepared::{Prepared, Temporal, Value};

@@ -14,7 +14,7 @@ use crate::catalog::row::EncodedRows;
 use crate::postgres::column_names::ColumnNames;
 use crate::snapshot::{Snapshot, Table};
 use crate::statement::{StatementKind, Template, type_tokens};
-use crate::{Error, ErrorKind, Result, planner};
+use crate::{Error, ErrorKind, Result, Rule, planner};
 
 /// As many as PostgreSQL's protocol has numbers for.
 const MOST_PARAMETERS: usize = 65_535;
@@ -312,7 +312,8 @@ impl Prepared {
             let (takes, given) = (self.parameters, values.len());
             let message =
                 format!("the statement takes {takes} value{}, and {given} came", if takes == 1 { "" } else { "s" });
-            return Err(Error::new(ErrorKind::Invalid, message).with_hint("each of its parameters needs one"));
+            let error = Error::new(ErrorKind::Invalid, message).breaking(Rule::Count);
+            return Err(error.with_hint("each of its parameters needs one"));
         }
         self.with(&values.iter().map(Value::tokens).collect::<Result<Vec<_>>>()?)
     }

@@ -14,7 +14,7 @@ use onehop_pipeline::backend::{DevicePath, MemoryLimit, Residence};
 
 use crate::error::{Object, nearest};
 use crate::rights::Rights;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Rule};
 
 /// Where a setting's value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,6 +350,7 @@ impl Settings {
         self.check_right(definition, source)?;
         let value = (definition.parse)(value.trim()).map_err(|wanted| {
             Error::new(ErrorKind::Invalid, format!("{name} cannot be '{value}': it takes {wanted}"))
+                .breaking(Rule::Setting)
         })?;
         self.values.insert(definition.name, (value, source));
         self.read();

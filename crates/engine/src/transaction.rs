@@ -24,7 +24,7 @@ use crate::snapshot::{SegmentFile, Snapshot};
 use crate::step::{CatalogChange, Step, refuse_same_names};
 use crate::task;
 use crate::writer::Writing;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Object, Result};
 
 /// Steps that are carried out in no more time than a commit takes.
 const SHORT_STEPS: usize = 64;
@@ -98,6 +98,11 @@ impl Transaction {
     /// A statement has been carried out. Queries' rows may still be on their way.
     pub fn succeeded(&mut self) {
         self.is_untouched = false;
+    }
+
+    /// Whether no statement has been carried out in it.
+    pub fn is_untouched(&self) -> bool {
+        self.is_untouched
     }
 
     /// A statement has failed.
@@ -188,10 +193,10 @@ impl Transaction {
     }
 
     fn place_of(&self, name: &str) -> Result<usize> {
-        self.savepoints
-            .iter()
-            .rposition(|(known, _)| known == name)
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("this transaction has no savepoint \"{name}\"")))
+        self.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| {
+            let error = Error::new(ErrorKind::NotFound, format!("this transaction has no savepoint \"{name}\""));
+            error.of(Object::Savepoint)
+        })
     }
 
     /// Undoes what was done since a savepoint, which stays.

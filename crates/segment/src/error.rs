@@ -70,6 +70,13 @@ pub enum Error {
         reason: String,
     },
 
+    /// A column that takes no NULL is to have one.
+    #[error("a value of column \"{column}\" does not fit: NULL in a NOT NULL column")]
+    Null {
+        /// The column.
+        column: String,
+    },
+
     /// The caller broke the writer's contract.
     #[error("{0}")]
     Usage(String),

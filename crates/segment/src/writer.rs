@@ -123,7 +123,7 @@ impl SegmentWriter {
         }
         for (field, array) in self.schema.fields().iter().zip(batch.columns()) {
             if !field.is_nullable() && array.logical_null_count() > 0 {
-                return Err(Error::Value { column: field.name().clone(), reason: "NULL in a NOT NULL column".into() });
+                return Err(Error::Null { column: field.name().clone() });
             }
         }
         Ok(())

@@ -92,13 +92,18 @@ impl Client {
             return Ok(());
         }
         let session = Arc::clone(&self.session);
-        self.on_workers(async move { session.sql("COMMIT").await }).await.map(drop)
+        self.on_workers(async move { session.sql("COMMIT").await }).await?;
+        self.transaction_ended("COMMIT");
+        Ok(())
     }
 
     /// An error has come: what was begun here is undone, and the client's own transaction has failed.
     pub fn fail_block(&mut self) {
         match std::mem::take(&mut self.is_block) {
-            true => self.session.roll_back(),
+            true => {
+                self.session.roll_back();
+                self.transaction_ended("ROLLBACK");
+            }
             false => self.session.fail_transaction(),
         }
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use onehop_engine::{Prepared, StatementKind, TransactionState};
 
+use crate::block::Place;
 use crate::client::{Client, Outcome};
 use crate::encode::Format;
 use crate::extended::{Portal, Statement};
@@ -86,15 +87,16 @@ impl Declare {
 
 fn declare(words: &mut Words<'_>, text: &str) -> Result<Cursor, Problem> {
     let name = words.name()?;
-    let mut is_held = false;
+    let (mut is_cursor, mut is_held) = (false, false);
     loop {
         let word = words.next().unwrap_or_default().to_uppercase();
         match word.as_str() {
-            "ASENSITIVE" | "INSENSITIVE" | "CURSOR" | "HOLD" => {}
+            "CURSOR" => is_cursor = true,
+            "ASENSITIVE" | "INSENSITIVE" | "HOLD" => {}
             "NO" if words.next().is_some_and(|word| word.eq_ignore_ascii_case("SCROLL")) => {}
             "WITH" => is_held = true,
             "WITHOUT" => is_held = false,
-            "FOR" => break,
+            "FOR" if is_cursor => break,
             "SCROLL" | "BINARY" => {
                 let problem = Problem::error(code::FEATURE_NOT_SUPPORTED, format!("{word} cursors are not supported"));
                 return Err(
@@ -225,13 +227,14 @@ impl<'a> Iterator for Words<'a> {
 
 impl Client {
     /// Carries out a statement of the simple protocol; what the client is told when it is done.
-    pub async fn cursor(&mut self, cursor: &Cursor, text: &str) -> Outcome<String> {
+    pub async fn cursor(&mut self, cursor: &Cursor, text: &str, place: Place) -> Outcome<String> {
         match cursor {
             Cursor::Declare(declare) => {
                 let prepared = Arc::new(self.declared(declare, text)?);
                 if prepared.parameters() > 0 {
                     return Err(Problem::error("42P02", "a cursor's query has parameters without values").into());
                 }
+                self.begin_block(&StatementKind::Other, place).await?;
                 self.declare(declare, Statement::of_query(prepared), Vec::new()).await
             }
             Cursor::Fetch(fetch) => {

@@ -5,7 +5,7 @@
 
 use bytes::{Buf, BytesMut};
 use onehop_engine::arrow::datatypes::IntervalMonthDayNano;
-use onehop_engine::{Temporal, Value};
+use onehop_engine::{Temporal, Value, array_items};
 use pgwire::api::Type;
 
 use crate::binary::{EPOCH_DAYS, EPOCH_MICROS, read_numeric};
@@ -155,45 +155,8 @@ fn item_type(pg_type: &Type) -> Option<Type> {
 
 /// `{1,2,NULL,"a b"}`
 fn items(item: &Type, text: &str) -> Option<Vec<Value>> {
-    let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;
-    let (mut values, mut rest) = (Vec::new(), inner.chars().peekable());
-    if inner.trim().is_empty() {
-        return Some(values);
-    }
-    loop {
-        let (mut one, mut is_quoted) = (String::new(), false);
-        while rest.next_if(|c| c.is_whitespace()).is_some() {}
-        if rest.next_if_eq(&'"').is_some() {
-            is_quoted = true;
-            loop {
-                match rest.next()? {
-                    '"' => break,
-                    '\\' => one.push(rest.next()?),
-                    c => one.push(c),
-                }
-            }
-            while rest.next_if(|c| c.is_whitespace()).is_some() {}
-        } else {
-            while let Some(c) = rest.next_if(|c| *c != ',') {
-                match c {
-                    '{' | '}' | '"' => return None,
-                    '\\' => one.push(rest.next()?),
-                    c => one.push(c),
-                }
-            }
-            one.truncate(one.trim_end().len());
-        }
-        let is_null = !is_quoted && one.eq_ignore_ascii_case("null");
-        if values.len() == MOST_ITEMS || (one.is_empty() && !is_quoted) {
-            return None;
-        }
-        values.push(if is_null { Value::Null } else { of_text(item, &one)? });
-        match rest.next() {
-            None => return Some(values),
-            Some(',') => {}
-            Some(_) => return None,
-        }
-    }
+    let items = array_items(text, false).filter(|items| items.len() <= MOST_ITEMS)?;
+    items.into_iter().map(|text| text.map_or(Some(Value::Null), |text| of_text(item, &text))).collect()
 }
 
 fn of_binary(pg_type: &Type, bytes: &[u8]) -> Option<Value> {

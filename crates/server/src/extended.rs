@@ -1,7 +1,7 @@
 //! The extended protocol: statements that are parsed, values that are bound to them, portals that rows are fetched from.
 //!
-//! - What a statement takes and gives is found out when somebody wants to know: a client that asks, or values for its
-//!   parameters. The columns that a client has been told of are those that it gets, whatever values it binds.
+//! - What a statement takes and gives is found out when it is parsed, if it takes or gives anything. The columns that a client has
+//!   been told of are those that it gets, whatever values it binds.
 //! - A portal runs when it is first executed. With a limit of rows it waits for the next `Execute`, and its query with it.
 
 use std::sync::Arc;
@@ -84,6 +84,17 @@ impl Statement {
         Self { what: What::Sql(prepared), declared: Vec::new(), described: OnceCell::new() }
     }
 
+    /// Whether it is looked at before values are bound to it.
+    fn is_analyzed(&self) -> bool {
+        match &self.what {
+            What::Sql(prepared) | What::Declare(_, prepared) => {
+                prepared.parameters() > 0
+                    || matches!(prepared.kind(), StatementKind::Query | StatementKind::Returning(_))
+            }
+            What::Empty | What::Copy(_) | What::Cursor(_) => false,
+        }
+    }
+
     /// As far as it is known.
     fn text(&self) -> &str {
         match &self.what {
@@ -153,11 +164,11 @@ impl Client {
     /// `Parse`.
     pub async fn parse(&mut self, mut parse: Parse) -> Outcome<()> {
         let (text, last) = (std::mem::take(&mut parse.query), self.last_statement());
-        let parsed = self.parse_as(&text, parse);
+        let parsed = self.parse_as(&text, parse).await;
         self.noted(&text, last, parsed)
     }
 
-    fn parse_as(&mut self, text: &str, parse: Parse) -> Outcome<()> {
+    async fn parse_as(&mut self, text: &str, parse: Parse) -> Outcome<()> {
         let name = parse.name.unwrap_or_default();
         if name.is_empty() {
             self.statements.remove("");
@@ -187,8 +198,12 @@ impl Client {
             self.refuse_failed(&prepared)?;
             What::Sql(prepared)
         };
-        let statement = Statement { what, declared: parse.type_oids, described: OnceCell::new() };
-        self.statements.insert(name, Arc::new(statement));
+        let statement = Arc::new(Statement { what, declared: parse.type_oids, described: OnceCell::new() });
+        // What is wrong with it is told now, where clients expect it; what it gives will be asked for, or needed.
+        if statement.is_analyzed() {
+            self.described(&statement).await?;
+        }
+        self.statements.insert(name, statement);
         self.link.put(PgWireBackendMessage::ParseComplete(ParseComplete::new()));
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! What went wrong, as PostgreSQL's clients are told: an SQLSTATE, a message, and what to do.
 //!
-//! The SQLSTATE follows from the kind of the engine's error and, for what went wrong with data, from the type of its cause; never
+//! The SQLSTATE follows from the kind of the engine's error, from the rule that was broken and, for what went wrong with data, from the type of its cause; never
 //! from the text of a message.
 
 use onehop_engine::arrow::error::ArrowError;
-use onehop_engine::{Error, ErrorKind, Object, Place};
+use onehop_engine::{Error, ErrorKind, Object, Place, Rule};
 use pgwire::messages::response::{ErrorResponse, NoticeResponse};
 
 /// How bad it is.
@@ -150,10 +150,15 @@ impl From<Error> for Problem {
 
 /// The SQLSTATE of an error of the engine.
 pub fn sqlstate(e: &Error) -> &'static str {
+    if let Some(rule) = e.rule() {
+        return of_rule(rule);
+    }
     match e.kind() {
         ErrorKind::Syntax => "42601",
         ErrorKind::NotFound => match e.object() {
             Some(Object::Column) => "42703",
+            Some(Object::Function) => "42883",
+            Some(Object::Savepoint) => "3B001",
             Some(Object::Setting) => "42704",
             Some(Object::Statement) => code::INVALID_STATEMENT_NAME,
             Some(Object::Table) | None => "42P01",
@@ -174,6 +179,22 @@ pub fn sqlstate(e: &Error) -> &'static str {
         ErrorKind::Unmet => code::NOT_IN_STATE,
         ErrorKind::Device => "58000",
         ErrorKind::Internal => "XX000",
+    }
+}
+
+fn of_rule(rule: Rule) -> &'static str {
+    match rule {
+        Rule::NotNull => "23502",
+        Rule::NamedOnce => "42701",
+        Rule::Escape => "22025",
+        Rule::ModeFirst => code::ACTIVE_TRANSACTION,
+        Rule::InTransaction => code::NO_TRANSACTION,
+        Rule::Range => "22003",
+        Rule::Divisor => "22012",
+        Rule::Moment => "22007",
+        Rule::Form => code::INVALID_TEXT,
+        Rule::Setting => "22023",
+        Rule::Count => code::SYNTAX_ERROR,
     }
 }
 

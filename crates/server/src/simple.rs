@@ -57,7 +57,7 @@ impl Client {
             return self.copy(&copy).await;
         }
         if let Some(cursor) = Cursor::parse(text)? {
-            return self.cursor(&cursor, text).await;
+            return self.cursor(&cursor, text, place).await;
         }
         let prepared = Arc::new(self.session.parse(text).map_err(placed)?);
         self.refuse_failed(&prepared)?;

@@ -172,10 +172,7 @@ pub(crate) fn refuse_nulls(batch: &RecordBatch, schema: &Schema) -> Result<()> {
     let mut columns = batch.columns().iter().zip(schema.fields());
     match columns.find(|(array, field)| array.null_count() > 0 && !field.is_nullable()) {
         None => Ok(()),
-        Some((_, field)) => {
-            let (column, reason) = (field.name().clone(), "NULL in a NOT NULL column".to_string());
-            Err(onehop_segment::Error::Value { column, reason }.into())
-        }
+        Some((_, field)) => Err(onehop_segment::Error::Null { column: field.name().clone() }.into()),
     }
 }
 

@@ -18,7 +18,7 @@ use super::expr::{Translator, bounds, type_of};
 use super::{Lowered, because};
 use crate::catalog::names::sql_name;
 use crate::planner::MORE_ROOM;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Rule};
 
 /// How a column of the answer is made of the pipeline's.
 #[derive(Clone, Copy, Debug)]
@@ -185,7 +185,8 @@ impl Finish {
 
 fn out_of_range(field: &Field) -> Error {
     let name = sql_name(field.data_type());
-    Error::new(ErrorKind::Data, format!("{name} out of range in {}", field.name())).with_hint(MORE_ROOM)
+    let error = Error::new(ErrorKind::Data, format!("{name} out of range in {}", field.name()));
+    error.breaking(Rule::Range).with_hint(MORE_ROOM)
 }
 
 fn integers_of(column: &ResultColumn) -> impl Iterator<Item = Option<i128>> {

@@ -28,7 +28,7 @@ use datafusion::prelude::Expr;
 
 use super::expressions;
 use crate::catalog::names::sql_name;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Rule};
 
 /// Whether an expression is one of ours, whose arguments are integers of one type.
 pub(super) fn is_checked(expr: &ScalarFunction) -> bool {
@@ -346,7 +346,7 @@ impl Checked {
 /// `BIGINT out of range in 9223372036854775807 + 1`
 pub(super) fn out_of_range(data_type: &DataType, what: &str) -> DataFusionError {
     let error = Error::new(ErrorKind::Data, format!("{} out of range in {what}", sql_name(data_type)));
-    error.with_hint(MORE_ROOM).into()
+    error.breaking(Rule::Range).with_hint(MORE_ROOM).into()
 }
 
 /// What to do where integers are out of range.

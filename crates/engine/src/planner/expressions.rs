@@ -1,4 +1,4 @@
-//! The expressions of a plan's nodes, for rules that rewrite them a node at a time.
+//! What rules that rewrite expressions share: the expressions of a plan's nodes, a node at a time, and calls of functions.
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
@@ -9,6 +9,24 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{ColumnarValue, LogicalPlan, ScalarFunctionArgs};
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{
+    self, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
+};
+
+/// A function's call in a statement's tree.
+pub(super) fn call(name: &str, arguments: Vec<ast::Expr>) -> ast::Expr {
+    let args = arguments.into_iter().map(|expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))).collect();
+    ast::Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
 
 /// The columns that the expressions of a node may read.
 pub(super) fn readable(node: &LogicalPlan) -> Result<DFSchema> {

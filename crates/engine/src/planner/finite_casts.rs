@@ -9,7 +9,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result, exec_err};
+use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -21,6 +21,7 @@ use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
 use super::expressions;
+use crate::{Error, ErrorKind, Rule};
 
 #[derive(Debug)]
 pub(super) struct FiniteCasts;
@@ -85,7 +86,8 @@ impl Fits {
             };
             if !is_infinity {
                 let name = if self.to == DataType::Float32 { "REAL" } else { "DOUBLE" };
-                return exec_err!("{name} out of range: {text}");
+                let error = Error::new(ErrorKind::Data, format!("{name} out of range: {text}"));
+                return Err(error.breaking(Rule::Range).into());
             }
         }
         Ok(())

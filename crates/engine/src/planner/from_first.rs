@@ -1,13 +1,16 @@
-//! `FROM t WHERE a` is `SELECT * FROM t WHERE a`.
+//! `FROM t WHERE a` is `SELECT * FROM t WHERE a`, and so is `TABLE t` without a condition.
 //!
 //! The parser knows `FROM t` alone, as a SELECT of no columns, and DataFusion plans just that: rows of nothing, and with
 //! `CREATE TABLE x AS FROM 'file'` a table without columns. So `SELECT *` is put before a FROM that begins a query and
 //! has no SELECT after it. Where a query begins is plain from the word before; the one place where it is not, behind
 //! the parentheses of a WITH, is left to the parser, and its SELECT of no columns is given all of them.
+//!
+//! The parser's own `TABLE t` is one that DataFusion does not plan. A column may be called `table`: behind a parenthesis it is the
+//! word only where a subquery is.
 
 use datafusion::sql::sqlparser::ast::{Select, SelectFlavor, SelectItem, WildcardAdditionalOptions};
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
 /// What a query begins after, apart from parentheses.
 const BEFORE: [Keyword; 8] = [
@@ -21,28 +24,66 @@ const BEFORE: [Keyword; 8] = [
     Keyword::VERBOSE,
 ];
 
+/// What a subquery in parentheses comes behind, among other things.
+const BEFORE_SUBQUERY: [Keyword; 8] = [
+    Keyword::ALL,
+    Keyword::ANY,
+    Keyword::AS,
+    Keyword::EXISTS,
+    Keyword::FROM,
+    Keyword::IN,
+    Keyword::JOIN,
+    Keyword::SOME,
+];
+
 /// The tokens with what was left out.
 pub(super) fn complete(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let is_from = |token: &TokenWithSpan| keyword(token) == Some(Keyword::FROM);
-    if !tokens.iter().any(is_from) {
+    let is = |token: &TokenWithSpan, word: Keyword| keyword(token) == Some(word);
+    if !tokens.iter().any(|token| is(token, Keyword::FROM) || is(token, Keyword::TABLE)) {
         return tokens;
     }
     let mut complete = Vec::with_capacity(tokens.len() + 2);
-    let mut begins = true;
+    let (mut begins, mut may_be_table) = (true, true);
+    let mut before = None;
     for (i, token) in tokens.iter().enumerate() {
-        if begins && is_from(token) && !has_select(&tokens[i + 1..]) {
+        let is_table = begins && may_be_table && is(token, Keyword::TABLE) && names_table(&tokens[i + 1..]);
+        if is_table || (begins && is(token, Keyword::FROM) && !has_select(&tokens[i + 1..])) {
             for left_out in [Token::make_keyword("SELECT"), Token::Mul] {
                 complete.push(TokenWithSpan::new(left_out, token.span));
             }
         }
-        begins = match &token.token {
-            Token::Whitespace(_) => begins,
-            Token::LParen | Token::SemiColon => true,
-            _ => keyword(token).is_some_and(|word| BEFORE.contains(&word)),
-        };
+        if is_table {
+            // A word behind another needs something between.
+            for word in [Token::Whitespace(Whitespace::Space), Token::make_keyword("FROM")] {
+                complete.push(TokenWithSpan::new(word, token.span));
+            }
+            (begins, before) = (false, None);
+            continue;
+        }
+        match &token.token {
+            Token::Whitespace(_) => {}
+            Token::SemiColon => (begins, may_be_table) = (true, true),
+            Token::LParen => {
+                may_be_table = (begins && may_be_table) || before.is_some_and(|word| BEFORE_SUBQUERY.contains(&word));
+                begins = true;
+            }
+            _ => {
+                begins = keyword(token).is_some_and(|word| BEFORE.contains(&word));
+                may_be_table = begins;
+            }
+        }
+        if !matches!(token.token, Token::Whitespace(_)) {
+            before = keyword(token);
+        }
         complete.push(token.clone());
     }
     complete
+}
+
+/// Whether a name is next.
+fn names_table(rest: &[TokenWithSpan]) -> bool {
+    let next = rest.iter().find(|token| !matches!(token.token, Token::Whitespace(_)));
+    matches!(next.map(|token| &token.token), Some(Token::Word(_) | Token::SingleQuotedString(_)))
 }
 
 /// Whether the query goes on to a SELECT of its own.
@@ -95,6 +136,13 @@ mod tests {
             ("FROM t WHERE a UNION FROM s WHERE b", "SELECT * FROM t WHERE a UNION SELECT * FROM s WHERE b"),
             ("INSERT INTO t FROM s", "INSERT INTO t SELECT * FROM s"),
             ("WITH c AS (FROM t WHERE a) FROM c", "WITH c AS (SELECT * FROM t WHERE a) SELECT * FROM c"),
+            ("TABLE t", "SELECT * FROM t"),
+            ("table public.t ORDER BY a LIMIT 1", "SELECT * FROM public.t ORDER BY a LIMIT 1"),
+            ("(TABLE t) UNION TABLE s", "(SELECT * FROM t) UNION SELECT * FROM s"),
+            (
+                "SELECT a FROM (TABLE t) AS s WHERE b IN (TABLE s)",
+                "SELECT a FROM (SELECT * FROM t) AS s WHERE b IN (SELECT * FROM s)",
+            ),
             ("SELECT a FROM t WHERE b IN (FROM s)", "SELECT a FROM t WHERE b IN (SELECT * FROM s)"),
         ] {
             assert_eq!(rewritten(text), meant);
@@ -108,6 +156,8 @@ mod tests {
             "SELECT a FROM t WHERE b IS DISTINCT FROM c",
             "SELECT EXTRACT(YEAR FROM d) AS y, SUBSTRING(s FROM 2) AS z FROM t",
             "SELECT 1 AS \"from\"",
+            "CREATE TABLE t (a INT)",
+            "DROP TABLE t",
         ] {
             assert_eq!(rewritten(text), text);
         }

@@ -4,13 +4,19 @@
 //! CASE; numbers of rows are BIGINT, as everywhere else, and not unsigned. Done in the tree, for a name that is given to one of DataFusion's functions as an alias loses what that one does beyond its
 //! plain calls. A name is here only where both mean the same.
 
+use std::ops::ControlFlow;
+
+use datafusion::execution::SessionState;
+use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, ObjectName, ObjectNamePart, Value,
+    Ident, ObjectName, ObjectNamePart, Value, visit_expressions,
 };
 
+use crate::error::nearest;
 use crate::statement::normal;
+use crate::{Error, ErrorKind, Object};
 
 /// (name, DataFusion's name)
 const NAMES: [(&str, &str); 26] = [
@@ -131,6 +137,35 @@ pub(super) fn rewrite(expr: &mut Expr) {
 }
 
 /// The arguments of a call that is nothing but a call.
+/// A function that a statement calls and that is none that DataFusion has.
+pub(super) fn unknown(statement: &Statement, state: &SessionState) -> Option<String> {
+    let Statement::Statement(sql) = statement else { return None };
+    let found = visit_expressions(sql.as_ref(), |expr| {
+        let Expr::Function(Function { name, .. }) = expr else { return ControlFlow::Continue(()) };
+        let [ObjectNamePart::Identifier(word)] = name.0.as_slice() else { return ControlFlow::Continue(()) };
+        let name = normal(word);
+        let is_known = state.scalar_functions().contains_key(&name)
+            || state.aggregate_functions().contains_key(&name)
+            || state.window_functions().contains_key(&name)
+            || state.higher_order_functions().contains_key(&name);
+        if is_known { ControlFlow::Continue(()) } else { ControlFlow::Break(name) }
+    });
+    found.break_value()
+}
+
+/// What is said of an [`unknown`] one.
+pub(super) fn not_found(name: &str, state: &SessionState) -> Error {
+    let error = Error::new(ErrorKind::NotFound, format!("there is no function \"{name}\"")).of(Object::Function);
+    let known = state.scalar_functions().keys().chain(state.aggregate_functions().keys());
+    let known = known.chain(state.window_functions().keys()).map(String::as_str).filter(|name| !name.starts_with("__"));
+    let mut known: Vec<&str> = known.collect();
+    names().for_each(|name| known.push(name));
+    match nearest(name, known) {
+        Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+        None => error,
+    }
+}
+
 fn plain_arguments(function: &Function) -> Option<&[FunctionArg]> {
     let is_plain = function.over.is_none() && function.filter.is_none() && function.within_group.is_empty();
     match &function.args {

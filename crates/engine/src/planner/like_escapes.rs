@@ -1,9 +1,8 @@
 //! `LIKE pattern ESCAPE 'x'`, of any character or none: the pattern is written with a backslash, which is what DataFusion knows.
 
-use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Value,
-};
+use datafusion::sql::sqlparser::ast::{Expr, Value};
 
+use super::expressions::call;
 use crate::postgres::functions::LIKE_PATTERN;
 
 pub(super) fn rewrite(expr: &mut Expr) {
@@ -17,10 +16,11 @@ pub(super) fn rewrite(expr: &mut Expr) {
             Value::SingleQuotedString(text) => escaped(text, escape.chars().next()).map(text_of),
             _ => None,
         },
-        other => Some(call([other.clone(), text_of(escape.clone())])),
+        _ => None,
     };
     // What has an escape at its end is an error, which is told when it is called.
-    *pattern.as_mut() = written.unwrap_or_else(|| call([pattern.as_ref().clone(), text_of(escape.clone())]));
+    *pattern.as_mut() =
+        written.unwrap_or_else(|| call(LIKE_PATTERN, vec![pattern.as_ref().clone(), text_of(escape.clone())]));
     *escape_char = None;
 }
 
@@ -41,20 +41,6 @@ pub(crate) fn escaped(pattern: &str, escape: Option<char>) -> Option<String> {
 
 fn text_of(text: String) -> Expr {
     Expr::Value(Value::SingleQuotedString(text).into())
-}
-
-fn call(arguments: [Expr; 2]) -> Expr {
-    let args = arguments.map(|expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))).to_vec();
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(LIKE_PATTERN)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! state. One file per idea; each says in its header which failure it prevents, so that it can go when DataFusion no
 //! longer fails.
 
+mod array_texts;
 mod balanced_conditions;
 mod checked_arithmetic;
 mod checked_sum;
@@ -23,6 +24,7 @@ mod functions;
 mod in_lists;
 pub(crate) mod like_escapes;
 mod list_lengths;
+mod literal_casts;
 mod literals;
 mod named_arguments;
 mod nesting;
@@ -31,7 +33,9 @@ mod null_in_subqueries;
 mod outer_constants;
 mod output_names;
 mod postgres_catalogs;
+mod quantified;
 mod refused;
+mod refused_casts;
 mod rounding_casts;
 mod row_values;
 mod same_names;
@@ -71,6 +75,7 @@ pub(crate) use self::cooperation::is_yielding;
 use self::dialect::Dialect;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
+pub(crate) use self::row_values::row;
 use crate::lower::Optimized;
 use crate::{Error, ErrorKind, Result, learn, lower, query};
 
@@ -94,6 +99,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     let functions = builder.aggregate_functions().get_or_insert_default();
     functions.push(Arc::new(sum));
     functions.extend(float_extremes::functions());
+    builder.scalar_functions().get_or_insert_default().extend(quantified::functions());
     let planners = builder.expr_planners().get_or_insert_default();
     planners.push(Arc::new(decimal_division::DecimalDivision));
     planners.push(Arc::new(using_joins::MergedColumns));
@@ -123,6 +129,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(set_operations::SetOperations),
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(list_lengths::ListLengths),
+        Arc::new(refused_casts::RefusedCasts),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(finite_casts::FiniteCasts),
         Arc::new(date_arithmetic::DateArithmetic),
@@ -130,6 +137,8 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     ];
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
+    rules.push(Arc::new(array_texts::ArrayTexts));
+    rules.push(Arc::new(literal_casts::LiteralCasts));
     rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
     rules.push(Arc::new(in_lists::InLists));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
@@ -195,7 +204,9 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
     refused::check(&statement)?;
     rewrite_statement(&mut statement);
-    let plan = state.statement_to_plan(statement).await?;
+    let unknown = functions::unknown(&statement, state);
+    let plan = state.statement_to_plan(statement).await;
+    let plan = plan.map_err(|e| unknown.map_or(e, |name| functions::not_found(&name, state).into()))?;
     match plan {
         // EXPLAIN VERBOSE shows the analysis.
         LogicalPlan::Explain(_) | LogicalPlan::Statement(_) | LogicalPlan::Ddl(_) => Ok(plan),
@@ -333,6 +344,7 @@ impl VisitorMut for Rewriter {
         name_columns(select);
         same_names::rewrite(select);
         using_joins::rewrite(select);
+        row_values::rewrite_conditions(select);
         ControlFlow::Continue(())
     }
 
@@ -353,6 +365,7 @@ impl VisitorMut for Rewriter {
         literals::rewrite(expr);
         functions::rewrite(expr);
         timestamps::rewrite(expr);
+        quantified::rewrite(expr);
         row_values::rewrite(expr);
         like_escapes::rewrite(expr);
         ControlFlow::Continue(())

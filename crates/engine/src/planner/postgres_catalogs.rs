@@ -10,11 +10,11 @@
 //!   least of what may be several.
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, GroupByExpr, Ident, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem,
-    SetExpr, TableFactor, TableWithJoins, Value,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, GroupByExpr, JoinOperator, ObjectNamePart,
+    Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, Value,
 };
 
+use super::expressions::call;
 use crate::postgres::functions::{REGCLASS_IN, REGCLASS_OUT, REGTYPE_IN};
 use crate::postgres::{SCHEMA, catalogs};
 use crate::statement::normal;
@@ -292,20 +292,6 @@ fn type_name(data_type: &DataType) -> Option<String> {
 
 fn cast(expr: Expr, data_type: DataType) -> Expr {
     Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
-}
-
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let args = arguments.into_iter().map(|expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))).collect();
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }
 
 #[cfg(test)]

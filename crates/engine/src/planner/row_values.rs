@@ -1,21 +1,111 @@
-//! Rows beside rows: `(a, b) = (1, 2)`, `(a, b) IN ((1, 2), (3, $1))`.
+//! Rows beside rows: `(a, b) = (1, 2)`, `ROW(a, b) < (3, $1)`, `(a, b) IN ((1, 2), (3, 4))`, `(a, b) IN (SELECT x, y ..)`.
 //!
-//! They become what SQL says that they mean: each value beside its own, all of them, and any of the rows. DataFusion compares structs
-//! instead, of literals alone, in which NULL is equal to NULL.
+//! They become what SQL says that they mean: each value beside its own; in an order, the first two that differ. DataFusion compares
+//! structs instead, of literals alone, in which NULL is equal to NULL and comes before or after everything.
+//!
+//! Rows of a subquery are looked for only where a condition is asked whether it is true: there it is no matter that EXISTS says
+//! false where IN says NULL.
 
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CaseWhen, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint,
+    JoinOperator, ObjectNamePart, Query, Select, SetExpr, TableAliasColumnDef, TableFactor, UnaryOperator,
+};
+
+use crate::statement::normal;
+
+/// Before what is within it.
+pub(super) fn rewrite_conditions(select: &mut Select) {
+    for table in &mut select.from {
+        for join in &mut table.joins {
+            if let JoinOperator::Join(JoinConstraint::On(condition))
+            | JoinOperator::Inner(JoinConstraint::On(condition)) = &mut join.join_operator
+            {
+                look_for_rows(condition);
+            }
+        }
+    }
+    select.selection.iter_mut().chain(&mut select.having).for_each(look_for_rows);
+}
+
+/// In the parts of a condition that it holds with.
+fn look_for_rows(condition: &mut Expr) {
+    let found = match condition {
+        Expr::Nested(inner) => return look_for_rows(inner),
+        Expr::BinaryOp { left, op: BinaryOperator::And | BinaryOperator::Or, right } => {
+            look_for_rows(left);
+            return look_for_rows(right);
+        }
+        Expr::InSubquery { expr, subquery, negated: false } => row(expr).and_then(|row| found(&row, subquery)),
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => match right.as_ref() {
+            Expr::Subquery(subquery) => row(left).and_then(|row| found(&row, subquery)),
+            _ => None,
+        },
+        _ => None,
+    };
+    if let Some(found) = found {
+        *condition = found;
+    }
+}
+
+/// `EXISTS (SELECT 1 FROM (subquery) AS t(..) WHERE ..)`, of columns that nothing else is called.
+fn found(row: &[Expr], subquery: &Query) -> Option<Expr> {
+    const TABLE: &str = "__rows";
+    let mut template = super::template("SELECT 1 FROM (SELECT 1) AS t(x) WHERE TRUE").ok()?;
+    let SetExpr::Select(select) = template.body.as_mut() else { return None };
+    let [table] = select.from.as_mut_slice() else { return None };
+    let TableFactor::Derived { subquery: rows, alias: Some(alias), .. } = &mut table.relation else { return None };
+    *rows.as_mut() = subquery.clone();
+    let names: Vec<Ident> = (0..row.len()).map(|place| Ident::new(format!("__value{place}"))).collect();
+    alias.name = Ident::new(TABLE);
+    let column = alias.columns.pop()?;
+    alias.columns = names.iter().map(|name| TableAliasColumnDef { name: name.clone(), ..column.clone() }).collect();
+    let values: Vec<Expr> =
+        names.into_iter().map(|name| Expr::CompoundIdentifier(vec![Ident::new(TABLE), name])).collect();
+    select.selection = equal(row, &values);
+    Some(Expr::Exists { subquery: template, negated: false })
+}
 
 pub(super) fn rewrite(expr: &mut Expr) {
     let rewritten = match expr {
-        Expr::BinaryOp { left, op, right } => match (row(left), row(right), &*op) {
-            (Some(left), Some(right), BinaryOperator::Eq) => equal(left, right),
-            (Some(left), Some(right), BinaryOperator::NotEq) => equal(left, right).map(not),
+        Expr::BinaryOp { left, op, right } => row(left).zip(row(right)).and_then(|(left, right)| match op {
+            BinaryOperator::Eq => equal(&left, &right),
+            BinaryOperator::NotEq => equal(&left, &right).map(not),
+            BinaryOperator::Lt | BinaryOperator::LtEq | BinaryOperator::Gt | BinaryOperator::GtEq => {
+                ordered(&left, op, &right)
+            }
             _ => None,
-        },
+        }),
         Expr::InList { expr: of, list, negated } => {
-            let equals = row(of).and_then(|of| list.iter().map(|one| equal(of, row(one)?)).collect::<Option<Vec<_>>>());
+            let equals =
+                row(of).and_then(|of| list.iter().map(|one| equal(&of, &row(one)?)).collect::<Option<Vec<_>>>());
             let any = equals.and_then(|equals| joined(equals, &BinaryOperator::Or));
             if *negated { any.map(not) } else { any }
+        }
+        Expr::Between { expr: of, negated, low, high } => {
+            row(of).zip(row(low)).zip(row(high)).and_then(|((of, low), high)| {
+                let ends =
+                    vec![ordered(&of, &BinaryOperator::GtEq, &low)?, ordered(&of, &BinaryOperator::LtEq, &high)?];
+                let between = joined(ends, &BinaryOperator::And);
+                if *negated { between.map(not) } else { between }
+            })
+        }
+        // Neither is the other's opposite: a row with one NULL is neither.
+        Expr::IsNull(of) => row(of).and_then(|of| each(&of, Expr::IsNull)),
+        Expr::IsNotNull(of) => row(of).and_then(|of| each(&of, Expr::IsNotNull)),
+        Expr::IsDistinctFrom(left, right) => {
+            row(left).zip(row(right)).and_then(|(left, right)| same(&left, &right).map(not))
+        }
+        Expr::IsNotDistinctFrom(left, right) => row(left).zip(row(right)).and_then(|(left, right)| same(&left, &right)),
+        Expr::Case { operand, conditions, .. } => {
+            let whens = operand.as_deref().and_then(row).and_then(|of| {
+                let when =
+                    |case: &CaseWhen| Some(CaseWhen { condition: equal(&of, &row(&case.condition)?)?, ..case.clone() });
+                conditions.iter().map(when).collect::<Option<Vec<_>>>()
+            });
+            if let Some(whens) = whens {
+                (*operand, *conditions) = (None, whens);
+            }
+            None
         }
         _ => None,
     };
@@ -25,22 +115,64 @@ pub(super) fn rewrite(expr: &mut Expr) {
 }
 
 /// The values of a row.
-fn row(expr: &Expr) -> Option<&[Expr]> {
+pub(crate) fn row(expr: &Expr) -> Option<Vec<Expr>> {
     match expr {
-        Expr::Tuple(values) => Some(values),
+        Expr::Tuple(values) => Some(values.clone()),
         Expr::Nested(inner) => row(inner),
+        Expr::Function(function) => {
+            let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
+            let FunctionArguments::List(list) = &function.args else { return None };
+            let value = |argument: &FunctionArg| match argument {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+                _ => None,
+            };
+            (normal(name) == "row").then(|| list.args.iter().map(value).collect())?
+        }
         _ => None,
     }
 }
 
+fn compared(left: &Expr, op: BinaryOperator, right: &Expr) -> Expr {
+    let mut expr = Expr::BinaryOp { left: Box::new(nested(left.clone())), op, right: Box::new(nested(right.clone())) };
+    // A row within a row.
+    rewrite(&mut expr);
+    expr
+}
+
 /// Rows of different lengths are left to whoever says so.
 fn equal(left: &[Expr], right: &[Expr]) -> Option<Expr> {
-    let equals = left.iter().zip(right).map(|(left, right)| Expr::BinaryOp {
-        left: Box::new(nested(left.clone())),
-        op: BinaryOperator::Eq,
-        right: Box::new(nested(right.clone())),
-    });
+    let equals = left.iter().zip(right).map(|(left, right)| compared(left, BinaryOperator::Eq, right));
     if left.len() == right.len() { joined(equals.collect(), &BinaryOperator::And) } else { None }
+}
+
+/// `a <= c AND (a < c OR (a = c AND ..))`: what comes first says what zone maps need to know, and NULL where it is not known.
+fn ordered(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Option<Expr> {
+    let (strict, loose) = match op {
+        BinaryOperator::Lt | BinaryOperator::LtEq => (BinaryOperator::Lt, BinaryOperator::LtEq),
+        _ => (BinaryOperator::Gt, BinaryOperator::GtEq),
+    };
+    match (left, right) {
+        ([left], [right]) => Some(nested(compared(left, op.clone(), right))),
+        ([left, rest_left @ ..], [right, rest_right @ ..]) => {
+            let rest = ordered(rest_left, op, rest_right)?;
+            let tied = joined(vec![compared(left, BinaryOperator::Eq, right), rest], &BinaryOperator::And)?;
+            let either = joined(vec![compared(left, strict, right), tied], &BinaryOperator::Or)?;
+            joined(vec![compared(left, loose, right), either], &BinaryOperator::And)
+        }
+        _ => None,
+    }
+}
+
+fn same(left: &[Expr], right: &[Expr]) -> Option<Expr> {
+    let same = left
+        .iter()
+        .zip(right)
+        .map(|(left, right)| Expr::IsNotDistinctFrom(Box::new(nested(left.clone())), Box::new(nested(right.clone()))));
+    if left.len() == right.len() { joined(same.collect(), &BinaryOperator::And) } else { None }
+}
+
+fn each(row: &[Expr], is: fn(Box<Expr>) -> Expr) -> Option<Expr> {
+    joined(row.iter().map(|value| is(Box::new(nested(value.clone())))).collect(), &BinaryOperator::And)
 }
 
 /// Halves of halves: a list of thousands is no tree as deep.
@@ -78,6 +210,16 @@ mod tests {
                 "SELECT 1 AS x WHERE (a, b) NOT IN ((1, $1), (c, 2 + d))",
                 "SELECT 1 AS x WHERE NOT (((a = 1) AND (b = $1)) OR ((a = c) AND (b = (2 + d))))",
             ),
+            (
+                "SELECT 1 AS x WHERE (a, b) < (1, 2)",
+                "SELECT 1 AS x WHERE ((a <= 1) AND ((a < 1) OR ((a = 1) AND (b < 2))))",
+            ),
+            ("SELECT 1 AS x WHERE ROW(a, b) IS NULL", "SELECT 1 AS x WHERE ((a IS NULL) AND (b IS NULL))"),
+            (
+                "SELECT 1 AS x WHERE (a, b) IN (SELECT a, c FROM t)",
+                "SELECT 1 AS x WHERE EXISTS (SELECT 1 AS \"1\" FROM (SELECT a, c FROM t) AS __rows (__value0, __value1) \
+                 WHERE ((a = (__rows.__value0)) AND (b = (__rows.__value1))))",
+            ),
             ("SELECT 1 AS x WHERE (a, b) = (1, 2, 3)", "SELECT 1 AS x WHERE (a, b) = (1, 2, 3)"),
         ] {
             assert_eq!(rewritten(text), meant);
@@ -94,8 +236,37 @@ mod tests {
             ("(1, NULL) NOT IN ((1, NULL), (2, 3))", "NULL"),
             ("(1, 2) <> (1, 3)", "true"),
             ("(1, NULL) = (1, NULL)", "NULL"),
+            ("ROW(1, NULL) = ROW(2, NULL)", "false"),
+            ("(1, NULL) < (1, 2)", "NULL"),
+            ("(1, NULL) < (2, 2)", "true"),
+            ("(1, NULL) >= (2, 2)", "false"),
+            ("(NULL, 1) < (2, 2)", "NULL"),
+            ("(1, 2, 3) <= (1, 2, 3)", "true"),
+            ("(1, 2, 3) < (1, 2, 3)", "false"),
+            ("(1, 2) BETWEEN (1, 1) AND (1, 3)", "true"),
+            ("(1, NULL) NOT BETWEEN (1, 1) AND (1, 3)", "NULL"),
+            ("(1, NULL) IS NULL", "false"),
+            ("(1, NULL) IS NOT NULL", "false"),
+            ("(NULL, NULL) IS NULL", "true"),
+            ("(1, NULL) IS NOT DISTINCT FROM (1, NULL)", "true"),
+            ("(1, NULL) IS DISTINCT FROM (1, 2)", "true"),
+            ("((1, 2), 3) = ((1, 2), 3)", "true"),
+            ("CASE (1, 2) WHEN (1, 3) THEN 'a' WHEN (1, 2) THEN 'b' END", "b"),
         ] {
             assert_eq!(rows(&format!("SELECT coalesce(CAST({expr} AS VARCHAR), 'NULL')")).await, [answer], "{expr}");
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_of_subqueries_are_found() {
+        let table = "WITH t(i, a, b) AS (VALUES (1, 1, 1), (2, 1, NULL), (3, 2, 2), (4, NULL, 2))";
+        for (condition, expected) in [
+            ("(a, b) IN (SELECT a, b FROM t)", "1 3"),
+            ("(b, a) = ANY (SELECT b, a FROM t WHERE i > 1)", "3"),
+            ("(a, b) IN (SELECT a, b FROM t WHERE i = 1) OR i = 4", "1 4"),
+        ] {
+            let found = rows(&format!("{table} SELECT i FROM t WHERE {condition} ORDER BY i")).await;
+            assert_eq!(found.join(" "), expected, "{condition}");
         }
     }
 }

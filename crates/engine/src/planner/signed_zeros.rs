@@ -269,6 +269,11 @@ impl ScalarUDFImpl for PositiveZero {
     }
 }
 
+/// The values, which have no negative zeros if they are floats.
+pub(super) fn without(values: &ArrayRef) -> Result<ArrayRef> {
+    if is_float(values.data_type()) { positive(values) } else { Ok(Arc::clone(values)) }
+}
+
 /// -0.0 + 0.0 is 0.0.
 fn positive(values: &ArrayRef) -> Result<ArrayRef> {
     Ok(match values.data_type() {

@@ -23,7 +23,7 @@ use super::objects::{self, Kind, relations};
 use super::parameters::SERVER_VERSION;
 use super::{Scope, types};
 use crate::planner::like_escapes;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Rule};
 
 /// The name under which a text is turned into the number of a relation.
 pub(crate) const REGCLASS_IN: &str = "__pg_regclass_in";
@@ -112,6 +112,12 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     ("pg_tablespace_location", Returns::Text, |_, _| Ok(text(""))),
     ("has_schema_privilege", Returns::Truth, |_, _| Ok(truth(true))),
     ("has_table_privilege", Returns::Truth, |_, _| Ok(truth(true))),
+    ("has_any_column_privilege", Returns::Truth, |_, _| Ok(truth(true))),
+    ("has_column_privilege", Returns::Truth, |_, _| Ok(truth(true))),
+    ("has_function_privilege", Returns::Truth, |_, _| Ok(truth(true))),
+    ("has_sequence_privilege", Returns::Truth, |_, _| Ok(truth(true))),
+    // There are none to be held.
+    ("pg_advisory_unlock_all", Returns::Text, |_, _| Ok(text(""))),
     ("has_database_privilege", Returns::Truth, |_, _| Ok(truth(true))),
     ("quote_ident", Returns::Text, quote_ident),
 ];
@@ -421,7 +427,9 @@ fn like_pattern(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
     };
     match like_escapes::escaped(pattern, escape.chars().next()) {
         Some(written) => Ok(text(written)),
-        None => Err(Error::new(ErrorKind::Data, "LIKE pattern must not end with escape character")),
+        None => {
+            Err(Error::new(ErrorKind::Data, "LIKE pattern must not end with escape character").breaking(Rule::Escape))
+        }
     }
 }
 

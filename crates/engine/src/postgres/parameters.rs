@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Rule};
 
 /// Which PostgreSQL this is like.
 pub(crate) const SERVER_VERSION: &str = concat!("15.0 (Onehop ", env!("CARGO_PKG_VERSION"), ")");
@@ -203,7 +203,8 @@ impl Parameter {
                 return Err(Error::new(ErrorKind::Invalid, message));
             }
         };
-        Err(Error::new(ErrorKind::Invalid, format!("{} cannot be '{value}': it takes {wanted}", self.name)))
+        let message = format!("{} cannot be '{value}': it takes {wanted}", self.name);
+        Err(Error::new(ErrorKind::Invalid, message).breaking(Rule::Setting))
     }
 }
 

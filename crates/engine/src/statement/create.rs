@@ -1,4 +1,4 @@
-//! `CREATE [OR REPLACE] [TEMP | TEMPORARY] TABLE [IF NOT EXISTS] name [(columns)] [PARTITION BY ...] [CLUSTER BY (...)]`
+//! `CREATE [OR REPLACE] [TEMP | TEMPORARY | UNLOGGED] TABLE [IF NOT EXISTS] name [(columns)] [PARTITION BY ...] [CLUSTER BY (...)]`
 //! `[WITH (residence = 'cuda:0')] [ON COMMIT PRESERVE ROWS | DELETE ROWS | DROP] [AS query]`
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //! PARTITION BY LIST (column) (PARTITION name VALUES IN (literal | NULL, ...), ..., PARTITION name DEFAULT)
 //! PARTITION BY HASH (column) PARTITIONS n
 //! ```
-//! The rows of the query are written first; the table and its segments become visible in one commit. `ON COMMIT` is for temporary
+//! `UNLOGGED`, for a table that may be empty after a crash, makes one that is not. The rows of the query are written first; the table and its segments become visible in one commit. `ON COMMIT` is for temporary
 //! tables.
 
 use std::collections::HashSet;
@@ -36,7 +36,7 @@ use crate::place::homes::Homes;
 use crate::planner;
 use crate::query::Done;
 use crate::temporary::OnCommit;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Rule};
 
 /// The parsed statement.
 #[derive(Debug)]
@@ -83,6 +83,8 @@ fn parse_head(parser: &mut Parser<'_>) -> std::result::Result<(bool, IfExists), 
     // Of SQL's two kinds there is but the one.
     let has_kind = parser.parse_one_of_keywords(&[Keyword::LOCAL, Keyword::GLOBAL]).is_some();
     let is_temporary = parser.parse_one_of_keywords(&[Keyword::TEMP, Keyword::TEMPORARY]).is_some();
+    // What need not survive a crash may.
+    let _ = !has_kind && !is_temporary && parser.parse_keyword(Keyword::UNLOGGED);
     if has_kind && !is_temporary {
         let next = parser.peek_token();
         return parser.expected("TEMPORARY", next);
@@ -475,6 +477,7 @@ fn no_name_twice(names: impl Iterator<Item = String>) -> Result<()> {
     names.sort();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(twice) => Err(Error::new(ErrorKind::Invalid, format!("two columns are called \"{}\"", twice[0]))
+            .breaking(Rule::NamedOnce)
             .with_hint("give one of them another name; in a query, with AS")),
         None => Ok(()),
     }

@@ -22,7 +22,7 @@ use crate::postgres::column_names::ColumnNames;
 use crate::query::{Done, Output};
 use crate::settings::Settings;
 use crate::snapshot::{Snapshot, Table};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Rule};
 
 /// Adds the rows of an INSERT's query; `None` if there is more to it.
 pub(super) async fn run(insert: &Insert, context: &Context<'_>) -> Result<Option<Done>> {
@@ -139,11 +139,15 @@ fn not_supported() -> Error {
 
 /// Says which table it was.
 fn in_table(error: Error, table: &str) -> Error {
-    use onehop_segment::Error::Value;
+    use onehop_segment::Error::{Null, Value};
     let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
     match cause {
         Some(Value { column, reason }) => {
             Error::new(error.kind(), format!("column \"{column}\" of table \"{table}\": {reason}"))
+        }
+        Some(Null { column }) => {
+            let message = format!("column \"{column}\" of table \"{table}\": NULL in a NOT NULL column");
+            Error::new(error.kind(), message).breaking(Rule::NotNull)
         }
         _ => error,
     }

@@ -10,6 +10,7 @@ mod describe;
 mod drop;
 mod explain;
 mod function;
+mod housekeeping;
 mod insert;
 mod inspect;
 mod modify;
@@ -84,6 +85,7 @@ enum Statement {
     Checkpoint(checkpoint::Checkpoint),
     Prepared(prepare::Control),
     DiscardTemporary,
+    Housekeeping(housekeeping::Housekeeping),
     Attach(attach::Attach),
     Other(Box<DataFusionStatement>),
 }
@@ -403,6 +405,7 @@ async fn carry_out(mut statement: Statement, mut text: Option<&str>, context: &C
         Statement::Checkpoint(checkpoint) => Box::pin(checkpoint.run(context)).await.map(Output::Done),
         Statement::Transaction(control) => Box::pin(control.run(context)).await.map(Output::Done),
         Statement::DiscardTemporary => Box::pin(drop::all_temporary(context)).await.map(Output::Done),
+        Statement::Housekeeping(work) => work.run(context).map(Output::Done),
         Statement::Attach(attach) => Box::pin(attach.run(context)).await.map(Output::Done),
         Statement::Prepared(_) => Err(Error::new(ErrorKind::Internal, "a prepared statement came of one")),
         // In a format of DataFusion's.
@@ -466,6 +469,7 @@ fn check_rights(statement: &Statement, context: &Context<'_>) -> Result<()> {
         },
         Statement::Set(_) | Statement::Show(_) | Statement::Explain(_) => return Ok(()),
         Statement::Transaction(_) | Statement::Prepared(_) | Statement::DiscardTemporary => return Ok(()),
+        Statement::Housekeeping(_) => return Ok(()),
     };
     context.settings().rights().need(least, what)?;
     match statement {
@@ -482,6 +486,7 @@ fn refuse_in_transactions(statement: &Statement) -> Result<()> {
         Statement::Drop(drop) if !drop.is_of_tables_or_views() => "DROP of a function or model",
         Statement::Residence(_) => "what is about the memory of devices",
         Statement::Checkpoint(_) => "CHECKPOINT",
+        Statement::Housekeeping(work) if work.is_by_itself() => "VACUUM",
         _ => return Ok(()),
     };
     Err(Error::new(ErrorKind::Invalid, format!("{what} cannot be part of a transaction"))
@@ -554,7 +559,7 @@ impl Statement {
             Self::CreateFunction(_) | Self::Drop(_) | Self::CopyFrom(_) | Self::Set(_) => Ok(()),
             Self::Show(_) | Self::Residence(_) => Ok(()),
             Self::Truncate(_) | Self::Transaction(_) | Self::Checkpoint(_) | Self::Prepared(_) => Ok(()),
-            Self::DiscardTemporary | Self::Attach(_) => Ok(()),
+            Self::DiscardTemporary | Self::Housekeeping(_) | Self::Attach(_) => Ok(()),
         }
     }
 }
@@ -601,6 +606,11 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
             Keyword::DROP => {
                 if let Some(drop) = drop::parse_model(inner)? {
                     return Ok(Statement::Drop(drop));
+                }
+            }
+            Keyword::VACUUM | Keyword::ANALYZE | Keyword::UNLISTEN => {
+                if let Some(work) = housekeeping::parse(&word.value, inner)? {
+                    return Ok(Statement::Housekeeping(work));
                 }
             }
             Keyword::EXPLAIN => {

@@ -30,7 +30,7 @@ use crate::postgres::column_names::ColumnNames;
 use crate::query::{Done, Output};
 use crate::resolve::TARGET;
 use crate::snapshot::Table;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Object, Result, Rule};
 
 /// A parsed DELETE or UPDATE.
 #[derive(Debug)]
@@ -83,19 +83,33 @@ pub(super) fn update(update: Update) -> Result<Modify> {
     let (table, alias) = target_table(table, "UPDATE")?;
     let mut values = BTreeMap::new();
     for Assignment { target, value } in assignments {
-        let column = match target {
-            AssignmentTarget::ColumnName(name) => column_name(&name, &alias)?,
-            AssignmentTarget::Tuple(_) => {
-                let error = Error::new(ErrorKind::Invalid, "SET (a, b) = ... is not supported");
-                return Err(error.with_hint("write SET a = ..., b = ..."));
+        for (name, value) in assigned(target, value)? {
+            let column = column_name(&name, &alias)?;
+            if values.insert(column.clone(), value).is_some() {
+                let error = Error::new(ErrorKind::Invalid, format!("column \"{column}\" is assigned twice"));
+                return Err(error.breaking(Rule::NamedOnce));
             }
-        };
-        if values.insert(column.clone(), value).is_some() {
-            return Err(Error::new(ErrorKind::Invalid, format!("column \"{column}\" is assigned twice")));
         }
     }
     let returning = returning.map(|items| Returning::new(items, alias.clone()));
     Ok(Modify { table, alias, selection, kind: Kind::Update(values), returning })
+}
+
+/// Columns and their values: of `a = 1`, and of `(a, b) = (1, 2)`.
+fn assigned(target: AssignmentTarget, value: SqlExpr) -> Result<Vec<(ObjectName, SqlExpr)>> {
+    let names = match target {
+        AssignmentTarget::ColumnName(name) => return Ok(vec![(name, value)]),
+        AssignmentTarget::Tuple(names) => names,
+    };
+    let Some(values) = planner::row(&value) else {
+        let error = Error::new(ErrorKind::Invalid, format!("SET (a, b) = ... takes a row, and not {value}"));
+        return Err(error.with_hint("write SET (a, b) = (1, 2), or SET a = (SELECT ...), b = (SELECT ...)"));
+    };
+    if names.len() != values.len() {
+        let message = format!("{} values are assigned to {} columns", values.len(), names.len());
+        return Err(Error::new(ErrorKind::Syntax, message));
+    }
+    Ok(names.into_iter().zip(values).collect())
 }
 
 fn refuse(statement: &str, clauses: &[(bool, &str)]) -> Result<()> {
@@ -334,7 +348,7 @@ fn known_columns(values: &BTreeMap<String, SqlExpr>, table: &Table) -> Result<()
         None => Ok(()),
         Some(name) => {
             let message = format!("there is no column \"{name}\" in {}", table.name);
-            let error = Error::new(ErrorKind::NotFound, message);
+            let error = Error::new(ErrorKind::NotFound, message).of(Object::Column);
             Err(match nearest(name, names()) {
                 Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
                 None => error,

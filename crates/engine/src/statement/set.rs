@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use super::{Context, done, transaction};
 use crate::query::Done;
 use crate::settings::{SettingSource, environment_name};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Rule};
 
 /// The parsed statement.
 #[derive(Debug)]
@@ -98,7 +98,13 @@ fn set_read_only(value: &str, context: &Context<'_>) -> Result<Done> {
             return Err(Error::new(ErrorKind::Invalid, format!("{TRANSACTION_READ_ONLY} is on or off, not '{value}'")));
         }
     };
+    let was_read_only = context.session.is_read_only();
     match context.transaction().as_mut() {
+        Some(transaction) if was_read_only && !is_read_only && !transaction.is_untouched() => {
+            let message = "a transaction that is READ ONLY, and has read something, stays READ ONLY";
+            let error = Error::new(ErrorKind::Invalid, message).breaking(Rule::ModeFirst);
+            return Err(error.with_hint("SET TRANSACTION READ WRITE comes before its first query"));
+        }
         Some(transaction) => transaction.is_read_only = Some(is_read_only),
         None => context.query.notice("SET TRANSACTION is for transactions, and there is none: BEGIN starts one".into()),
     }

@@ -17,7 +17,7 @@ use crate::catalog::definition::quoted;
 use crate::error::nearest;
 use crate::planner;
 use crate::snapshot::Table;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Object, Result, Rule};
 
 /// What the rows that a statement brings are called.
 const ROWS: &str = "__onehop_rows";
@@ -112,6 +112,7 @@ pub(super) fn check_count(values: usize, columns: usize, row: Option<usize>, tab
     let of = row.map_or("the query has".to_string(), |row| format!("row {row} has"));
     let message = format!("INSERT INTO \"{}\" takes {columns} values a row, and {of} {values}", table.name);
     Err(Error::new(ErrorKind::Invalid, message)
+        .breaking(Rule::Count)
         .with_hint("name the columns that the values are for: INSERT INTO t (a, b) ..."))
 }
 
@@ -150,10 +151,12 @@ fn name_of(column: &ObjectName) -> Result<String> {
 
 fn misnamed(name: Misnamed<'_>, table: &Table) -> Error {
     match name {
-        Misnamed::Twice(name) => Error::new(ErrorKind::Invalid, format!("INSERT names the column \"{name}\" twice")),
+        Misnamed::Twice(name) => Error::new(ErrorKind::Invalid, format!("INSERT names the column \"{name}\" twice"))
+            .breaking(Rule::NamedOnce),
         Misnamed::Unknown(name) => {
             let error =
-                Error::new(ErrorKind::NotFound, format!("there is no column \"{name}\" in table \"{}\"", table.name));
+                Error::new(ErrorKind::NotFound, format!("there is no column \"{name}\" in table \"{}\"", table.name))
+                    .of(Object::Column);
             match nearest(name, table.entry.columns.iter().map(|column| column.name.as_str())) {
                 Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
                 None => error,

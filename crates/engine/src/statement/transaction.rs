@@ -16,7 +16,7 @@ use super::{Context, checkpoint, done, normal, residence};
 use crate::query::Done;
 use crate::temporary::Temporary;
 use crate::transaction::{Ended, Transaction, refuse_failed};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Rule};
 
 /// The parsed statement.
 #[derive(Debug, PartialEq, Eq)]
@@ -121,6 +121,7 @@ fn of_temporary(context: &Context<'_>, change: impl FnOnce(&mut Transaction) -> 
 fn in_one<'a>(transaction: Option<&'a mut Transaction>, what: &str) -> Result<&'a mut Transaction> {
     transaction.ok_or_else(|| {
         Error::new(ErrorKind::Invalid, format!("{what} is for transactions, and there is none"))
+            .breaking(Rule::InTransaction)
             .with_hint("BEGIN starts one")
     })
 }

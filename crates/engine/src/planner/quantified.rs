@@ -1,0 +1,309 @@
+//! `x = ANY(list)`, `x > ALL(list)`: a value beside each item of a list.
+//!
+//! SQL asks each item: ANY is true if one is, otherwise NULL if one is unknown, otherwise false; ALL the other way around.
+//! DataFusion compares with the least or the greatest item, or looks whether the list has the value, and takes items that are
+//! NULL as if they were not there.
+//!
+//! A list that is written out becomes IN, which zone maps and filters know; any other goes through a function.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Datum, Scalar, UInt32Array};
+use arrow::compute::kernels::cmp;
+use arrow::compute::{and_kleene, or_kleene, take};
+use arrow::datatypes::{DataType, Field};
+use arrow::error::ArrowError;
+use datafusion::common::{Result, internal_err, plan_err};
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, CastKind, Expr, Value};
+
+use super::{expressions, signed_zeros};
+use crate::postgres::array_text;
+
+/// In place of `x op ANY(list)` and `x op ALL(list)`, where `list` is no subquery.
+pub(super) fn rewrite(expr: &mut Expr) {
+    let rewritten = match expr {
+        Expr::AnyOp { left, compare_op, right, .. } => compared(left, compare_op, right, Quantifier::Any),
+        Expr::AllOp { left, compare_op, right } => compared(left, compare_op, right, Quantifier::All),
+        _ => None,
+    };
+    if let Some(rewritten) = rewritten {
+        *expr = rewritten;
+    }
+}
+
+fn compared(left: &Expr, op: &BinaryOperator, list: &Expr, quantifier: Quantifier) -> Option<Expr> {
+    if matches!(list, Expr::Subquery(_)) {
+        return None;
+    }
+    let negated = match (op, quantifier) {
+        (BinaryOperator::Eq, Quantifier::Any) => Some(false),
+        (BinaryOperator::NotEq, Quantifier::All) => Some(true),
+        _ => None,
+    };
+    if let (Some(negated), Some(list)) = (negated, written(list)) {
+        return Some(Expr::InList { expr: Box::new(Expr::Nested(Box::new(left.clone()))), list, negated });
+    }
+    // No items have no type; a text has the type of what is beside it.
+    let empty = Expr::Value(Value::SingleQuotedString("{}".into()).into());
+    let list = if matches!(list, Expr::Array(array) if array.elem.is_empty()) { &empty } else { list };
+    let function = FUNCTIONS.iter().find(|function| function.op == *op && function.quantifier == quantifier)?;
+    Some(expressions::call(function.name, vec![left.clone(), list.clone()]))
+}
+
+/// The items of a list that is written out and has any, as values for IN.
+fn written(list: &Expr) -> Option<Vec<Expr>> {
+    let items = match list {
+        Expr::Nested(inner) => written(inner)?,
+        // An item that is a subquery would be asked for all its rows.
+        Expr::Array(array) if !array.elem.iter().any(|item| matches!(item, Expr::Subquery(_) | Expr::Array(_))) => {
+            array.elem.clone()
+        }
+        Expr::Cast { kind, expr, data_type: ast::DataType::Array(item), format: None, .. } => {
+            let item = match item {
+                ast::ArrayElemTypeDef::AngleBracket(item)
+                | ast::ArrayElemTypeDef::SquareBracket(item, _)
+                | ast::ArrayElemTypeDef::Parenthesis(item) => item.as_ref(),
+                ast::ArrayElemTypeDef::None => return None,
+            };
+            let items = match text(expr) {
+                Some(text) => array_text::items(text, false)?.into_iter().map(literal).collect(),
+                None => written(expr)?,
+            };
+            items.into_iter().map(|value| cast(kind, value, item)).collect()
+        }
+        _ => return None,
+    };
+    Some(items).filter(|items| !items.is_empty())
+}
+
+fn text(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Nested(inner) => text(inner),
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn literal(item: Option<String>) -> Expr {
+    Expr::Value(item.map_or(Value::Null, Value::SingleQuotedString).into())
+}
+
+fn cast(kind: &CastKind, value: Expr, data_type: &ast::DataType) -> Expr {
+    let expr = Box::new(value);
+    Expr::Cast { kind: kind.clone(), expr, data_type: data_type.clone(), array: false, format: None }
+}
+
+/// How many of the items it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Quantifier {
+    Any,
+    All,
+}
+
+type Compare = fn(&dyn Datum, &dyn Datum) -> std::result::Result<BooleanArray, ArrowError>;
+
+struct Known {
+    name: &'static str,
+    op: BinaryOperator,
+    quantifier: Quantifier,
+    compare: Compare,
+}
+
+const FUNCTIONS: [Known; 12] = {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    use Quantifier::{All, Any};
+    [
+        Known { name: "__any_eq", op: Eq, quantifier: Any, compare: cmp::eq },
+        Known { name: "__any_not_eq", op: NotEq, quantifier: Any, compare: cmp::neq },
+        Known { name: "__any_lt", op: Lt, quantifier: Any, compare: cmp::lt },
+        Known { name: "__any_lt_eq", op: LtEq, quantifier: Any, compare: cmp::lt_eq },
+        Known { name: "__any_gt", op: Gt, quantifier: Any, compare: cmp::gt },
+        Known { name: "__any_gt_eq", op: GtEq, quantifier: Any, compare: cmp::gt_eq },
+        Known { name: "__all_eq", op: Eq, quantifier: All, compare: cmp::eq },
+        Known { name: "__all_not_eq", op: NotEq, quantifier: All, compare: cmp::neq },
+        Known { name: "__all_lt", op: Lt, quantifier: All, compare: cmp::lt },
+        Known { name: "__all_lt_eq", op: LtEq, quantifier: All, compare: cmp::lt_eq },
+        Known { name: "__all_gt", op: Gt, quantifier: All, compare: cmp::gt },
+        Known { name: "__all_gt_eq", op: GtEq, quantifier: All, compare: cmp::gt_eq },
+    ]
+};
+
+/// What the rewritten statements call.
+pub(super) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    (0..FUNCTIONS.len()).map(|known| {
+        let signature = Signature::user_defined(Volatility::Immutable);
+        Arc::new(ScalarUDF::from(Quantified { known, signature }))
+    })
+}
+
+/// A value beside each item of a list.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Quantified {
+    /// Among [`FUNCTIONS`].
+    known: usize,
+    signature: Signature,
+}
+
+impl Quantified {
+    fn known(&self) -> &'static Known {
+        &FUNCTIONS[self.known]
+    }
+
+    /// What some items say and what others say, as what all of them say.
+    fn both(&self, a: &BooleanArray, b: &BooleanArray) -> Result<BooleanArray> {
+        Ok(match self.known().quantifier {
+            Quantifier::Any => or_kleene(a, b)?,
+            Quantifier::All => and_kleene(a, b)?,
+        })
+    }
+
+    /// Each value beside the items of one list.
+    fn of_one_list(&self, values: &ArrayRef, list: &ArrayRef) -> Result<BooleanArray> {
+        let list = list.as_list::<i32>();
+        if list.is_null(0) {
+            return Ok(BooleanArray::new_null(values.len()));
+        }
+        let items = signed_zeros::without(&list.value(0))?;
+        let mut said = BooleanArray::from(vec![self.known().quantifier == Quantifier::All; values.len()]);
+        for item in 0..items.len() {
+            let item = Scalar::new(items.slice(item, 1));
+            said = self.both(&said, &(self.known().compare)(values, &item)?)?;
+        }
+        Ok(said)
+    }
+
+    /// Each value beside the items of its own list.
+    fn of_lists(&self, values: &ArrayRef, lists: &ArrayRef) -> Result<BooleanArray> {
+        let lists = lists.as_list::<i32>();
+        let (mut rows, mut places) = (Vec::new(), Vec::new());
+        for (row, ends) in lists.offsets().windows(2).enumerate() {
+            if lists.is_valid(row) {
+                places.extend((ends[0]..ends[1]).map(|place| place as u32));
+                rows.resize(places.len(), row as u32);
+            }
+        }
+        let values = take(values, &UInt32Array::from(rows.clone()), None)?;
+        let items = signed_zeros::without(&take(lists.values(), &UInt32Array::from(places), None)?)?;
+        let each = (self.known().compare)(&values, &items)?;
+        let decides = self.known().quantifier == Quantifier::Any;
+        let mut said: Vec<Option<bool>> = (0..lists.len()).map(|row| lists.is_valid(row).then_some(!decides)).collect();
+        for (row, one) in rows.iter().zip(&each) {
+            let all = &mut said[*row as usize];
+            *all = match (*all, one) {
+                (Some(all), _) if all == decides => Some(decides),
+                (_, Some(one)) if one == decides => Some(decides),
+                (None, _) | (_, None) => None,
+                (all, _) => all,
+            };
+        }
+        Ok(BooleanArray::from(said))
+    }
+}
+
+impl ScalarUDFImpl for Quantified {
+    fn name(&self) -> &str {
+        self.known().name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let [value, list] = types else { return internal_err!("{} takes two arguments", self.name()) };
+        let item = match list {
+            DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+                item.data_type().clone()
+            }
+            // The text of an array of what is beside it.
+            list if list.is_string() || *list == DataType::Null => value.clone(),
+            list => return plan_err!("ANY and ALL take an array, not {list}"),
+        };
+        let Some(common) = comparison_coercion(value, &item) else {
+            return plan_err!("{value} cannot be compared with items of {item}");
+        };
+        let list = DataType::List(Arc::new(Field::new_list_field(common.clone(), true)));
+        Ok(vec![common, list])
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [value, list] = call.args.as_slice() else { return internal_err!("{} takes two arguments", self.name()) };
+        let rows = call.number_rows;
+        let values = signed_zeros::without(&value.to_array(rows)?)?;
+        let said = match list {
+            ColumnarValue::Scalar(list) => self.of_one_list(&values, &list.to_array()?)?,
+            ColumnarValue::Array(lists) => self.of_lists(&values, lists)?,
+        };
+        Ok(ColumnarValue::Array(Arc::new(said)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::{fails, rewritten, rows};
+
+    #[test]
+    fn a_list_that_is_written_out_becomes_in() {
+        for (text, meant) in [
+            ("SELECT 1 AS x WHERE a = ANY(ARRAY[1, b])", "SELECT 1 AS x WHERE (a) IN (1, b)"),
+            ("SELECT 1 AS x WHERE a <> ALL((ARRAY[1]))", "SELECT 1 AS x WHERE (a) NOT IN (1)"),
+            (
+                "SELECT 1 AS x WHERE a = ANY(CAST('{1,NULL}' AS INT[]))",
+                "SELECT 1 AS x WHERE (a) IN (CAST('1' AS INT), CAST(NULL AS INT))",
+            ),
+            ("SELECT 1 AS x WHERE a = ANY('{1}')", "SELECT 1 AS x WHERE __any_eq(a, '{1}')"),
+            ("SELECT 1 AS x WHERE a = ANY(ARRAY[])", "SELECT 1 AS x WHERE __any_eq(a, '{}')"),
+            ("SELECT 1 AS x WHERE a = ANY(b)", "SELECT 1 AS x WHERE __any_eq(a, b)"),
+            ("SELECT 1 AS x WHERE a < ALL(ARRAY[1])", "SELECT 1 AS x WHERE __all_lt(a, ARRAY[1])"),
+        ] {
+            assert_eq!(rewritten(text), meant);
+        }
+    }
+
+    /// Each condition for x = 1, 2 and NULL.
+    async fn for_each_x(condition: &str) -> String {
+        let values = "(VALUES (1, ARRAY[1, NULL]), (2, ARRAY[3]), (NULL, CAST('{}' AS INT[]))) AS t(x, y)";
+        rows(&format!("SELECT {condition} FROM {values} ORDER BY x")).await.join(" ")
+    }
+
+    #[tokio::test]
+    async fn items_that_are_unknown_count() {
+        // As PostgreSQL 15.18 answers.
+        for (condition, expected) in [
+            ("x = ANY(y)", "true false false"),
+            ("x <> ANY(y)", "NULL true false"),
+            ("x <> ALL(y)", "false true true"),
+            ("x = ALL(y)", "NULL false true"),
+            ("x < ANY(y)", "NULL true false"),
+            ("x < ALL(y)", "false true true"),
+            ("x >= ALL(y)", "NULL false true"),
+            ("x = ANY(ARRAY[1, NULL])", "true NULL NULL"),
+            ("x > ANY(ARRAY[1, NULL])", "NULL true NULL"),
+            ("x <= ANY(ARRAY[1, NULL])", "true NULL NULL"),
+            ("x = ANY('{1,3}')", "true false NULL"),
+            ("x = ANY(CAST('{}' AS INT[]))", "false false false"),
+            ("x = ALL(CAST('{}' AS INT[]))", "true true true"),
+            ("x = ANY(CAST(NULL AS INT[]))", "NULL NULL NULL"),
+            ("NOT x = ANY(ARRAY[x, NULL])", "false false NULL"),
+            ("x = ANY(ARRAY[x + 0.5, 1.0])", "true false NULL"),
+        ] {
+            assert_eq!(for_each_x(condition).await, expected, "{condition}");
+        }
+        assert_eq!(rows("SELECT -0e0 = ANY(y) FROM (VALUES (ARRAY[0e0, 1e0])) AS t(y)").await, ["true"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_list_is_refused() {
+        let error = fails("SELECT 1 = ANY(2)").await;
+        assert!(error.message().contains("ANY and ALL take an array"), "{error}");
+    }
+}
