@@ -4,8 +4,14 @@ import os
 import re
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "handshakes"))
+
+import record  # noqa: E402
 
 ONEHOP = os.environ["ONEHOP"]
 
@@ -71,3 +77,11 @@ def make_server(tmp_path):
 @pytest.fixture
 def server(make_server):
     return make_server()
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    """A PostgreSQL that lets ada in, to a database with the tables of handshakes/tables.sql."""
+    server = record.Server()
+    yield server
+    server.stop()

@@ -6,17 +6,12 @@ DatabaseMetaData is in the recording of pgjdbc, and Grafana's driver in that of 
 answer what that answers, with the same columns, and with rows if it has some.
 """
 
-import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 
 HANDSHAKES = Path(__file__).resolve().parent / "handshakes"
-sys.path.insert(0, str(HANDSHAKES))
-
-import record  # noqa: E402
-
 STATEMENTS = {
     "grafana: version": "SELECT current_setting('server_version_num')::INTEGER / 100 AS version",
     "grafana: TimescaleDB": "SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'",
@@ -84,18 +79,10 @@ STATEMENTS = {
 }
 
 KNOWN = {
-    "metabase: privileges": "There is no has_any_column_privilege.",
     "metabase: columns": "information_schema.columns has no udt_name.",
     "dbeaver: words": "There is no pg_get_keywords.",
     "dbeaver: functions": "No functions are listed: pg_proc is empty.",
 }
-
-
-@pytest.fixture(scope="module")
-def postgres():
-    server = record.Server()
-    yield server
-    server.stop()
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

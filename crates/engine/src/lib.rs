@@ -77,6 +77,7 @@ pub use explain::{
 };
 pub use postgres::ClientFacts;
 pub use postgres::array_text::items as array_items;
+pub use postgres::bytea::bytes as bytea_bytes;
 pub use postgres::parameters::of_posix as zone_of_posix;
 pub use postgres::types::{PgType, by_oid as postgres_type, of as postgres_type_of};
 pub use prepared::{Prepared, Temporal, Value};

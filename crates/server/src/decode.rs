@@ -5,7 +5,7 @@
 
 use bytes::{Buf, BytesMut};
 use onehop_engine::arrow::datatypes::IntervalMonthDayNano;
-use onehop_engine::{Temporal, Value, array_items};
+use onehop_engine::{Temporal, Value, array_items, bytea_bytes};
 use pgwire::api::Type;
 
 use crate::binary::{EPOCH_DAYS, EPOCH_MICROS, read_numeric};
@@ -48,7 +48,7 @@ fn of_text(pg_type: &Type, text: &str) -> Option<Value> {
         Type::TIMESTAMP => Value::Temporal(Temporal::Timestamp, timestamp_of(trimmed).into()),
         Type::TIMESTAMPTZ => Value::Temporal(Temporal::TimestampTz, trimmed.into()),
         Type::INTERVAL => Value::Temporal(Temporal::Interval, trimmed.into()),
-        Type::BYTEA => Value::Binary(bytea(text)?),
+        Type::BYTEA => Value::Binary(bytea_bytes(text)?),
         _ => match item_type(pg_type) {
             Some(item) => Value::List(items(&item, text)?),
             None => Value::Text(text.into()),
@@ -117,32 +117,6 @@ fn number(text: &str) -> Option<Value> {
         point => format!("{sign}{}.{}", &all[..point as usize], &all[point as usize..]),
     };
     Some(Value::Decimal(text))
-}
-
-/// `\x0a1b`, or bytes with `\\` and `\123` in it.
-fn bytea(text: &str) -> Option<Vec<u8>> {
-    if let Some(digits) = text.strip_prefix("\\x") {
-        let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        let nibble = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-        return digits.chunks(2).map(|pair| Some(nibble(*pair.first()?)? << 4 | nibble(*pair.get(1)?)?)).collect();
-    }
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let [first, others @ ..] = rest {
-        rest = others;
-        match (first, others) {
-            (b'\\', [b'\\', others @ ..]) => {
-                bytes.push(b'\\');
-                rest = others;
-            }
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', others @ ..]) => {
-                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = others;
-            }
-            (b'\\', _) => return None,
-            _ => bytes.push(*first),
-        }
-    }
-    Some(bytes)
 }
 
 /// The type of an array's items.

@@ -1,5 +1,5 @@
 """A proxy between a suite and Onehop, that the rest of each test runs: what tables cannot have, and most tests only have by the way, is
-taken out of CREATE TABLE: PRIMARY KEY of a column, and UNLOGGED. Nothing else is changed, and answers are passed on as they are.
+taken out of CREATE TABLE: PRIMARY KEY of a column. Nothing else is changed, and answers are passed on as they are.
 """
 
 import re
@@ -17,7 +17,6 @@ import wire  # noqa: E402
 def adapted(text):
     if re.match(rb"\s*create\s[^;]*?\btable\b", text, re.IGNORECASE):
         text = re.sub(rb"(?i)([\w)])\s+primary\s+key\b", rb"\1 not null", text)
-        text = re.sub(rb"(?i)^(\s*create)\s+unlogged\b", rb"\1", text)
         text = re.sub(rb"(?i)not null\s+not null", b"not null", text)
     return text
 

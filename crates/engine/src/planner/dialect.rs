@@ -101,6 +101,11 @@ impl SqlDialect for Dialect {
         GenericDialect.is_identifier_part(ch)
     }
 
+    /// As PostgreSQL from 16 on, and DuckDB: otherwise `1_000` is 1, by the name of `_000`.
+    fn supports_numeric_literal_underscores(&self) -> bool {
+        true
+    }
+
     as_generic! {
         supports_unicode_string_literal
         supports_partition_by_after_order_by

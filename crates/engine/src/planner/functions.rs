@@ -19,9 +19,11 @@ use crate::statement::normal;
 use crate::{Error, ErrorKind, Object};
 
 /// (name, DataFusion's name)
-const NAMES: [(&str, &str); 26] = [
+const NAMES: [(&str, &str); 30] = [
     ("approx_count_distinct", "approx_distinct"),
+    ("array_upper", "array_length"),
     ("ceiling", "ceil"),
+    ("clock_timestamp", "now"),
     ("editdist3", "levenshtein"),
     ("every", "bool_and"),
     ("first", "first_value"),
@@ -38,11 +40,13 @@ const NAMES: [(&str, &str); 26] = [
     ("regexp_matches", "regexp_like"),
     ("sign", "signum"),
     ("split", "string_to_array"),
+    ("statement_timestamp", "now"),
     ("str_split", "string_to_array"),
     ("strftime", "to_char"),
     ("string_split", "string_to_array"),
     ("strptime", "to_timestamp"),
     ("suffix", "ends_with"),
+    ("transaction_timestamp", "now"),
     ("ucase", "upper"),
     ("unicode", "ascii"),
     ("variance", "var_samp"),
@@ -68,7 +72,22 @@ const DATE_PARTS: [(&str, &str); 15] = [
 ];
 
 /// Functions whose result DataFusion has as an unsigned number.
-const COUNTS: [&str; 5] = ["approx_distinct", "dense_rank", "ntile", "rank", "row_number"];
+const COUNTS: [&str; 14] = [
+    "approx_distinct",
+    "array_indexof",
+    "array_length",
+    "array_ndims",
+    "array_position",
+    "cardinality",
+    "dense_rank",
+    "list_indexof",
+    "list_length",
+    "list_ndims",
+    "list_position",
+    "ntile",
+    "rank",
+    "row_number",
+];
 
 const MODULO: &str = "mod";
 const IFS: [&str; 2] = ["if", "iif"];

@@ -2,16 +2,18 @@
 //!
 //! Arrow says of it what array it could not make. Casts are looked at that are written, and those that stand for a literal beside a
 //! column; values of columns are left to Arrow.
+//!
+//! `'2020-12-31 23:59'` is a TIMESTAMP, as in PostgreSQL and DuckDB: Arrow wants the seconds.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::Result;
+use datafusion::common::{Result, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{Cast, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
-use super::expressions;
+use super::{expressions, timestamps};
 use crate::catalog::names::sql_name;
 use crate::{Error, ErrorKind, Rule};
 
@@ -23,9 +25,7 @@ pub(super) struct LiteralCasts;
 
 impl AnalyzerRule for LiteralCasts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let checked = plan.transform_up_with_subqueries(|node| {
-            expressions::rewritten(node, |expr| check(&expr).map(|()| Transformed::no(expr)))
-        });
+        let checked = plan.transform_up_with_subqueries(|node| expressions::rewritten(node, rewrite));
         Ok(checked?.data)
     }
 
@@ -34,14 +34,25 @@ impl AnalyzerRule for LiteralCasts {
     }
 }
 
-fn check(expr: &Expr) -> Result<()> {
-    let Expr::Cast(Cast { expr: inner, field }) = expr else { return Ok(()) };
-    let Expr::Literal(value, _) = inner.as_ref() else { return Ok(()) };
+fn rewrite(expr: Expr) -> Result<Transformed<Expr>> {
+    let Expr::Cast(Cast { expr: inner, field }) = &expr else { return Ok(Transformed::no(expr)) };
+    let Expr::Literal(value, _) = inner.as_ref() else { return Ok(Transformed::no(expr)) };
     let to = field.data_type();
     let is_told = to.is_numeric() || is_moment(to) || *to == DataType::Boolean;
     if !is_told || value.is_null() || value.cast_to(to).is_ok() {
-        return Ok(());
+        return Ok(Transformed::no(expr));
     }
+    let with_seconds = value.try_as_str().flatten().filter(|_| is_moment(to)).and_then(timestamps::with_seconds);
+    if let Some(text) = with_seconds
+        && let Ok(moment) = ScalarValue::from(text).cast_to(to)
+    {
+        return Ok(Transformed::yes(Expr::Literal(moment, None)));
+    }
+    Err(misfit(value, to).into())
+}
+
+/// What is said of a literal that is not of a type.
+fn misfit(value: &ScalarValue, to: &DataType) -> Error {
     let name = sql_name(to);
     let shown = match value.try_as_str() {
         Some(Some(text)) if text.chars().count() > SHOWN => {
@@ -65,9 +76,7 @@ fn check(expr: &Expr) -> Result<()> {
     } else {
         Error::new(ErrorKind::Data, format!("{shown} is no {name}")).breaking(Rule::Form)
     };
-    let error =
-        if error.hint().is_some() { error } else { error.with_hint("TRY_CAST gives NULL for what does not fit") };
-    Err(error.into())
+    if error.hint().is_some() { error } else { error.with_hint("TRY_CAST gives NULL for what does not fit") }
 }
 
 fn is_moment(data_type: &DataType) -> bool {
@@ -95,8 +104,15 @@ mod tests {
             assert!(error.message().starts_with(said), "{expr}: {error}");
             assert_eq!((error.kind(), error.rule()), (ErrorKind::Data, Some(rule)), "{expr}: {error}");
         }
-        for (expr, expected) in [("TRY_CAST('x' AS INTEGER)", "NULL"), ("CAST('12' AS INTEGER)", "12")] {
-            assert_eq!(rows(&format!("SELECT {expr}")).await, [expected], "{expr}");
+        for (expr, expected) in [
+            ("TRY_CAST('x' AS INTEGER)", "NULL"),
+            ("CAST('12' AS INTEGER)", "12"),
+            ("TIMESTAMP '2020-01-02 03:04'", "2020-01-02T03:04:00"),
+            ("d < CAST('2020-01-02T03:04' AS TIMESTAMP)", "true"),
+            ("CAST('2020-01-02 03:04+02' AS TIMESTAMPTZ)", "2020-01-02T01:04:00Z"),
+        ] {
+            let query = format!("SELECT {expr} FROM (VALUES (DATE '2020-01-01')) AS t(d)");
+            assert_eq!(rows(&query).await, [expected], "{expr}");
         }
     }
 }

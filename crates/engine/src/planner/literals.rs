@@ -36,15 +36,16 @@ pub(super) fn rewrite(expr: &mut Expr) {
         }
         return;
     }
-    let Expr::Value(value) = &*expr else { return };
-    let Value::Number(number, _) = &value.value else { return };
+    let Expr::Value(value) = expr else { return };
+    let Value::Number(number, _) = &mut value.value else { return };
+    number.retain(|c| c != '_');
     let is_scientific = number.contains(['e', 'E']);
-    let digits = number.trim_start_matches(['0', '.', '_']).chars().filter(char::is_ascii_digit).count();
+    let digits = number.trim_start_matches(['0', '.']).chars().filter(char::is_ascii_digit).count();
     let places = number.split_once('.').map_or(0, |(_, places)| places.len());
     if is_scientific || digits.max(places) > DECIMAL_DIGITS {
         *expr = Expr::Cast {
             kind: CastKind::Cast,
-            expr: Box::new(Expr::Value(Value::SingleQuotedString(number.replace('_', "")).into())),
+            expr: Box::new(Expr::Value(Value::SingleQuotedString(number.clone()).into())),
             data_type: DataType::Double(ExactNumberInfo::None),
             array: false,
             format: None,

@@ -5,8 +5,8 @@
 //! state. One file per idea; each says in its header which failure it prevents, so that it can go when DataFusion no
 //! longer fails.
 
-mod array_texts;
 mod balanced_conditions;
+mod cast_texts;
 mod checked_arithmetic;
 mod checked_sum;
 mod cooperation;
@@ -26,6 +26,7 @@ pub(crate) mod like_escapes;
 mod list_lengths;
 mod literal_casts;
 mod literals;
+mod moment_formats;
 mod named_arguments;
 mod nesting;
 mod nothing_to_optimize;
@@ -42,7 +43,9 @@ mod same_names;
 mod scalar_subqueries;
 mod set_operations;
 mod signed_zeros;
+pub(crate) mod similar_to;
 mod single_distinct;
+mod subqueries_as_values;
 mod subqueries_in_values;
 mod subquery_errors;
 mod timestamps;
@@ -65,7 +68,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::{Expr, Query, Select, SetExpr, TableFactor, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Fetch, LimitClause, Query, Select, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
+};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{TokenWithSpan, Tokenizer};
@@ -137,7 +142,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     ];
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
-    rules.push(Arc::new(array_texts::ArrayTexts));
+    rules.push(Arc::new(cast_texts::CastTexts));
     rules.push(Arc::new(literal_casts::LiteralCasts));
     rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
     rules.push(Arc::new(in_lists::InLists));
@@ -320,6 +325,21 @@ fn name_columns(select: &mut Select) {
     output_names::rewrite(select);
 }
 
+/// `FETCH FIRST n ROWS ONLY` is `LIMIT n`. With ties, or of a hundred, it is none that DataFusion has.
+fn fetch_first(query: &mut Query) {
+    if !matches!(&query.fetch, Some(Fetch { with_ties: false, percent: false, .. })) {
+        return;
+    }
+    let one = || Expr::Value(Value::Number("1".into(), false).into());
+    let first = query.fetch.take().map(|fetch| fetch.quantity.unwrap_or_else(one));
+    match &mut query.limit_clause {
+        Some(LimitClause::LimitOffset { limit: limit @ None, .. }) => *limit = first,
+        clause @ None => *clause = Some(LimitClause::LimitOffset { limit: first, offset: None, limit_by: Vec::new() }),
+        // Both, which is one too many.
+        Some(_) => query.fetch = Some(Fetch { with_ties: false, percent: false, quantity: first }),
+    }
+}
+
 struct Rewriter;
 
 impl VisitorMut for Rewriter {
@@ -328,6 +348,7 @@ impl VisitorMut for Rewriter {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_query(query);
         subqueries_in_values::rewrite(query);
+        fetch_first(query);
         match query.body.as_mut() {
             SetExpr::Select(select) => name_columns(select),
             SetExpr::Values(values) => floats_beside_decimals::rewrite_values(values),
@@ -345,6 +366,7 @@ impl VisitorMut for Rewriter {
         same_names::rewrite(select);
         using_joins::rewrite(select);
         row_values::rewrite_conditions(select);
+        subqueries_as_values::rewrite(select);
         ControlFlow::Continue(())
     }
 
@@ -363,11 +385,14 @@ impl VisitorMut for Rewriter {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite(expr);
         literals::rewrite(expr);
+        // Before the names of functions change.
+        moment_formats::rewrite(expr);
         functions::rewrite(expr);
         timestamps::rewrite(expr);
         quantified::rewrite(expr);
         row_values::rewrite(expr);
         like_escapes::rewrite(expr);
+        similar_to::rewrite(expr);
         ControlFlow::Continue(())
     }
 }

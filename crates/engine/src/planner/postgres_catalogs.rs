@@ -181,7 +181,13 @@ pub(super) fn rewrite(expr: &mut Expr) {
             *expr = inner;
             return;
         }
-        Expr::BinaryOp { op, .. } => rewrite_operator(op),
+        Expr::BinaryOp { op, left, right } => {
+            rewrite_operator(op);
+            if let Some(is_there) = has_function(left, op, right) {
+                *expr = is_there;
+                return;
+            }
+        }
         Expr::Identifier(name) if name.quote_style.is_none() && BARE.contains(&normal(name).as_str()) => {
             *expr = call(&normal(name), Vec::new());
             return;
@@ -190,6 +196,25 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
     rewrite_array(expr);
     rewrite_cast(expr);
+}
+
+/// `typreceive <> 0`: the functions of types are their names here.
+fn has_function(column: &Expr, op: &BinaryOperator, number: &Expr) -> Option<Expr> {
+    const FUNCTIONS: [&str; 4] = ["typinput", "typoutput", "typreceive", "typsend"];
+    let name = match column {
+        Expr::Identifier(name) => name,
+        Expr::CompoundIdentifier(parts) => parts.last()?,
+        _ => return None,
+    };
+    let is_zero = matches!(number, Expr::Value(value) if matches!(&value.value, Value::Number(text, _) if text == "0"));
+    if !is_zero || !FUNCTIONS.contains(&normal(name).as_str()) {
+        return None;
+    }
+    match op {
+        BinaryOperator::NotEq => Some(Expr::IsNotNull(Box::new(column.clone()))),
+        BinaryOperator::Eq => Some(Expr::IsNull(Box::new(column.clone()))),
+        _ => None,
+    }
 }
 
 fn rewrite_function(function: &mut Function) {
@@ -258,9 +283,18 @@ fn rewrite_cast(expr: &mut Expr) {
         "regtype" if is_text => call(REGTYPE_IN, vec![take()]),
         "regtype" => call("format_type", vec![take(), null()]),
         "oid" | "xid" | "cid" | "regnamespace" | "regrole" => cast(take(), DataType::BigInt(None)),
-        "name" | "char" | "text" | "regproc" | "information_schema.sql_identifier" => {
-            cast(take(), DataType::Varchar(None))
+        // A function is its name.
+        "regproc" => {
+            let mut name = take();
+            if let Expr::Value(value) = &mut name
+                && let Value::SingleQuotedString(text) = &mut value.value
+                && let Some(bare) = text.strip_prefix("pg_catalog.")
+            {
+                *text = bare.to_string();
+            }
+            cast(name, DataType::Varchar(None))
         }
+        "name" | "char" | "text" | "information_schema.sql_identifier" => cast(take(), DataType::Varchar(None)),
         "int2" => cast(take(), DataType::SmallInt(None)),
         "int4" => cast(take(), DataType::Integer(None)),
         "int8" => cast(take(), DataType::BigInt(None)),
@@ -302,6 +336,8 @@ mod tests {
     #[test]
     fn what_clients_write_is_put_in_other_words() {
         for (text, meant) in [
+            ("SELECT 1 AS x WHERE t.typreceive != 0", "SELECT 1 AS x WHERE t.typreceive IS NOT NULL"),
+            ("SELECT CAST('pg_catalog.array_in' AS regproc) AS x", "SELECT CAST('array_in' AS VARCHAR) AS x"),
             ("SELECT pg_catalog.version() AS v", "SELECT version() AS v"),
             (
                 "SELECT a FROM t WHERE a OPERATOR(pg_catalog.~) '^(t)$' COLLATE pg_catalog.default",

@@ -46,8 +46,21 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
     }
 }
 
+/// `2020-12-31 23:59`, with what is behind it, with seconds; `None` for any other text.
+pub(super) fn with_seconds(text: &str) -> Option<String> {
+    const FORM: &[u8] = b"0000-00-00 00:00";
+    let head = text.as_bytes().get(..FORM.len())?;
+    let is_formed = head.iter().zip(FORM).all(|(byte, form)| match form {
+        b'0' => byte.is_ascii_digit(),
+        b' ' => matches!(byte, b' ' | b'T'),
+        form => byte == form,
+    });
+    let rest = text.get(FORM.len()..)?;
+    (is_formed && !rest.starts_with(':')).then(|| format!("{}:00{rest}", &text[..FORM.len()]))
+}
+
 fn in_utc(expr: &Expr) -> Option<Expr> {
-    let (value, data_type, function) = match expr {
+    let (mut value, data_type, function) = match expr {
         Expr::Cast { expr, data_type, array: false, format: None, kind } => {
             let is_try = matches!(kind, CastKind::TryCast | CastKind::SafeCast);
             (expr.as_ref().clone(), data_type, if is_try { "arrow_try_cast" } else { "arrow_cast" })
@@ -60,6 +73,12 @@ fn in_utc(expr: &Expr) -> Option<Expr> {
     let DataType::Timestamp(Some(precision), TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) = data_type else {
         return None;
     };
+    if let Expr::Value(literal) = &mut value
+        && let Value::SingleQuotedString(text) = &mut literal.value
+        && let Some(with_seconds) = with_seconds(text)
+    {
+        *text = with_seconds;
+    }
     let unit = match precision {
         0 => "s",
         3 => "ms",

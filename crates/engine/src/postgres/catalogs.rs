@@ -243,7 +243,8 @@ fn all_types() -> Vec<Row> {
             "typbyval": (1..=8).contains(&size), "typtype": if t.category == "X" { "p" } else { "b" },
             "typcategory": t.category, "typispreferred": matches!(t.name, "bool" | "text" | "float8" | "timestamptz"),
             "typisdefined": true, "typdelim": ",", "typelem": t.item, "typarray": t.array, "typalign": "i",
-            "typstorage": if size < 0 { "x" } else { "p" }, "typtypmod": -1_i64,
+            "typstorage": if size < 0 { "x" } else { "p" }, "typtypmod": -1_i64, "typinput": t.function("in"),
+            "typoutput": t.function("out"), "typreceive": t.function("recv"), "typsend": t.function("send"),
         }
     };
     types::TYPES.iter().map(one).collect()

@@ -22,7 +22,7 @@ use datafusion::logical_expr::{
 use super::objects::{self, Kind, relations};
 use super::parameters::SERVER_VERSION;
 use super::{Scope, types};
-use crate::planner::like_escapes;
+use crate::planner::{like_escapes, similar_to};
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// The name under which a text is turned into the number of a relation.
@@ -34,6 +34,12 @@ pub(crate) const REGTYPE_IN: &str = "__pg_regtype_in";
 
 /// The name under which a pattern of LIKE with an escape of its own is written with backslashes.
 pub(crate) const LIKE_PATTERN: &str = "__pg_like_pattern";
+
+/// The same of a pattern of SIMILAR TO, which is written as a regular expression.
+pub(crate) const SIMILAR_PATTERN: &str = "__pg_similar_pattern";
+
+/// The name under which a format of dates and times is refused.
+pub(crate) const UNKNOWN_FORMAT: &str = "__pg_unknown_format";
 
 /// What a function is given: a value for each argument.
 type Body = fn(&Scope, &[ScalarValue]) -> Result<ScalarValue>;
@@ -64,7 +70,9 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     (REGCLASS_IN, Returns::Number, regclass_in),
     (REGCLASS_OUT, Returns::Text, regclass_out),
     (REGTYPE_IN, Returns::Number, regtype_in),
-    (LIKE_PATTERN, Returns::Text, like_pattern),
+    (LIKE_PATTERN, Returns::Text, |_, values| pattern(values, "LIKE", like_escapes::escaped)),
+    (SIMILAR_PATTERN, Returns::Text, |_, values| pattern(values, "SIMILAR TO", similar_to::regular)),
+    (UNKNOWN_FORMAT, Returns::Text, unknown_format),
     ("to_regclass", Returns::Number, to_regclass),
     ("to_regtype", Returns::Number, to_regtype),
     ("version", Returns::Text, |_, _| {
@@ -120,6 +128,7 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     ("pg_advisory_unlock_all", Returns::Text, |_, _| Ok(text(""))),
     ("has_database_privilege", Returns::Truth, |_, _| Ok(truth(true))),
     ("quote_ident", Returns::Text, quote_ident),
+    ("quote_literal", Returns::Text, quote_literal),
 ];
 
 /// Makes them known to the statements of a state.
@@ -420,17 +429,32 @@ fn sql_name(data_type: Result<DataType>) -> String {
     data_type.map_or_else(|_| "text".into(), |data_type| types::format_type(types::of(&data_type).0, None))
 }
 
-fn like_pattern(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
+fn pattern(values: &[ScalarValue], what: &str, write: fn(&str, Option<char>) -> Option<String>) -> Result<ScalarValue> {
     let [pattern, escape] = values else { return Err(Error::new(ErrorKind::Internal, "a pattern without its escape")) };
     let (Some(Some(pattern)), Some(Some(escape))) = (pattern.try_as_str(), escape.try_as_str()) else {
         return Ok(ScalarValue::Utf8(None));
     };
-    match like_escapes::escaped(pattern, escape.chars().next()) {
-        Some(written) => Ok(text(written)),
-        None => {
-            Err(Error::new(ErrorKind::Data, "LIKE pattern must not end with escape character").breaking(Rule::Escape))
-        }
-    }
+    write(pattern, escape.chars().next()).map(text).ok_or_else(|| {
+        let message = format!("{what} pattern must not end with escape character");
+        Error::new(ErrorKind::Data, message).breaking(Rule::Escape)
+    })
+}
+
+fn unknown_format(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
+    let format = values.first().and_then(|value| value.try_as_str().flatten()).unwrap_or_default();
+    let message = format!("the format '{format}' has letters that are no field of a date or time here");
+    Err(Error::new(ErrorKind::Invalid, message)
+        .with_hint("fields are YYYY, MM, DD, HH24, MI, SS, MS, US, Mon, Dy and the like, texts are in \"quotes\", and strftime's %B is the month's name"))
+}
+
+fn quote_literal(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {
+    let Some(value) = values.first().filter(|value| !value.is_null()) else { return Ok(ScalarValue::Utf8(None)) };
+    let value = value.cast_to(&DataType::Utf8).map_err(Error::from)?;
+    let quoted = value.try_as_str().flatten().map(|text| text.replace('\'', "''"));
+    Ok(ScalarValue::Utf8(quoted.map(|quoted| match quoted.contains('\\') {
+        true => format!("E'{}'", quoted.replace('\\', "\\\\")),
+        false => format!("'{quoted}'"),
+    })))
 }
 
 fn quote_ident(_: &Scope, values: &[ScalarValue]) -> Result<ScalarValue> {

@@ -36,6 +36,40 @@ const fn array(oid: i64, name: &'static str, sql: &'static str, item: i64) -> Pg
     PgType { oid, name, sql, size: -1, category: "A", item, array: 0 }
 }
 
+impl PgType {
+    /// The function of PostgreSQL's that reads or writes its values: `in`, `out`, `recv` or `send`.
+    pub(crate) fn function(&self, does: &str) -> String {
+        /// Types from before there was a line between.
+        const PLAIN: [&str; 20] = [
+            "bool",
+            "bytea",
+            "char",
+            "name",
+            "int8",
+            "int2",
+            "int2vector",
+            "int4",
+            "regproc",
+            "text",
+            "oid",
+            "oidvector",
+            "float4",
+            "float8",
+            "unknown",
+            "bpchar",
+            "varchar",
+            "regclass",
+            "regtype",
+            "xid",
+        ];
+        match self.category {
+            "A" if self.item > 0 => format!("array_{does}"),
+            _ if PLAIN.contains(&self.name) => format!("{}{does}", self.name),
+            _ => format!("{}_{does}", self.name),
+        }
+    }
+}
+
 /// All of them.
 pub(crate) const TYPES: [PgType; 48] = [
     base(16, "bool", "boolean", 1, "B", 1000),

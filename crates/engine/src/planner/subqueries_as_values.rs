@@ -1,0 +1,180 @@
+//! `SELECT EXISTS (SELECT ..)`, `SELECT CASE WHEN x IN (SELECT ..) THEN ..`: whether there are rows, as a value.
+//!
+//! DataFusion knows both as conditions, which it makes joins of. As values they count rows:
+//!
+//! ```text
+//! EXISTS (SELECT .. WHERE c)     (SELECT count(*) .. WHERE c) > 0
+//! x IN (SELECT y ..)             CASE WHEN (SELECT count(*) FROM (SELECT y ..) AS r(v) WHERE v = x) > 0 THEN TRUE
+//!                                     WHEN (SELECT count(*) FROM (SELECT y ..) AS r(v) WHERE v IS NULL) > 0 THEN NULL
+//!                                     WHEN x IS NULL AND (SELECT count(*) FROM (SELECT y ..) AS r(v)) > 0 THEN NULL
+//!                                     ELSE FALSE END
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CaseWhen, Expr, GroupByExpr, Query, Select, SelectItem, SetExpr, TableFactor, UnaryOperator, Value,
+    VisitMut, VisitorMut,
+};
+
+use super::row_values;
+
+/// After columns were named, and before what is within it.
+pub(super) fn rewrite(select: &mut Select) {
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+            let _ = expr.visit(&mut Values { depth: 0 });
+        }
+    }
+}
+
+/// Those of an expression, and not of subqueries in it.
+struct Values {
+    depth: usize,
+}
+
+impl VisitorMut for Values {
+    type Break = std::convert::Infallible;
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Self::Break> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Self::Break> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        let value = match expr {
+            _ if self.depth > 0 => None,
+            Expr::Exists { subquery, negated } => has_rows(subquery).map(|has_rows| (has_rows, *negated)),
+            Expr::InSubquery { expr, subquery, negated } => is_among(expr, subquery).map(|value| (value, *negated)),
+            _ => None,
+        };
+        if let Some((value, negated)) = value {
+            *expr = if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(value) } } else { value };
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn has_rows(subquery: &Query) -> Option<Expr> {
+    if let Some(counted) = counted(subquery) {
+        return Some(is_positive(counted));
+    }
+    let mut count = super::template("SELECT count(*) FROM (SELECT 1) AS __rows").ok()?;
+    *derived(&mut count)?.0 = subquery.clone();
+    Some(is_positive(*count))
+}
+
+/// The same query, which counts its rows, if it is one whose conditions say how many there are.
+fn counted(subquery: &Query) -> Option<Query> {
+    let SetExpr::Select(select) = subquery.body.as_ref() else { return None };
+    let is_plain = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_))
+        }
+        SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => true,
+        _ => false,
+    };
+    let is_ungrouped = matches!(&select.group_by, GroupByExpr::Expressions(keys, modifiers) if keys.is_empty() && modifiers.is_empty());
+    let is_simple = is_ungrouped
+        && select.distinct.is_none()
+        && select.having.is_none()
+        && select.qualify.is_none()
+        && subquery.limit_clause.is_none()
+        && subquery.fetch.is_none()
+        && select.projection.iter().all(is_plain);
+    if !is_simple {
+        return None;
+    }
+    let count = super::template("SELECT count(*)").ok()?;
+    let SetExpr::Select(counts) = *count.body else { return None };
+    let mut counted = subquery.clone();
+    counted.order_by = None;
+    if let SetExpr::Select(select) = counted.body.as_mut() {
+        select.projection = counts.projection;
+    }
+    Some(counted)
+}
+
+fn is_among(value: &Expr, subquery: &Query) -> Option<Expr> {
+    // A row with a NULL is neither there nor not.
+    if row_values::row(value).is_some() {
+        return None;
+    }
+    let count = |condition: &str| {
+        let text = format!("SELECT count(*) FROM (SELECT 1) AS __rows(__value) WHERE {condition}");
+        let mut count = super::template(&text).ok()?;
+        *derived(&mut count)?.0 = subquery.clone();
+        Some(count)
+    };
+    let mut equal = count("__rows.__value = 0")?;
+    if let Some(Expr::BinaryOp { right, .. }) = derived(&mut equal)?.1 {
+        **right = Expr::Nested(Box::new(value.clone()));
+    }
+    let has_unknown = is_positive(*count("__rows.__value IS NULL")?);
+    let is_unknown = Expr::BinaryOp {
+        left: Box::new(Expr::IsNull(Box::new(Expr::Nested(Box::new(value.clone()))))),
+        op: BinaryOperator::And,
+        right: Box::new(is_positive(*count("TRUE")?)),
+    };
+    let when = |condition: Expr, result: Value| CaseWhen { condition, result: Expr::Value(result.into()) };
+    Some(Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![
+            when(is_positive(*equal), Value::Boolean(true)),
+            when(has_unknown, Value::Null),
+            when(is_unknown, Value::Null),
+        ],
+        else_result: Some(Box::new(Expr::Value(Value::Boolean(false).into()))),
+    })
+}
+
+/// The subquery that a query of ours is about, and its condition.
+fn derived(query: &mut Query) -> Option<(&mut Query, Option<&mut Expr>)> {
+    let SetExpr::Select(select) = query.body.as_mut() else { return None };
+    let [table] = select.from.as_mut_slice() else { return None };
+    let TableFactor::Derived { subquery, .. } = &mut table.relation else { return None };
+    Some((subquery.as_mut(), select.selection.as_mut()))
+}
+
+fn is_positive(count: Query) -> Expr {
+    let zero = Expr::Value(Value::Number("0".into(), false).into());
+    let op = BinaryOperator::Gt;
+    let compared = Expr::BinaryOp { left: Box::new(Expr::Subquery(Box::new(count))), op, right: Box::new(zero) };
+    Expr::Nested(Box::new(compared))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn rows_are_there_or_not() {
+        // As PostgreSQL 15.18 answers.
+        let table = "WITH t(i, a) AS (VALUES (1, 1), (2, NULL), (3, 2), (4, 7))";
+        for (value, expected) in [
+            ("EXISTS (SELECT 1)", "true true true true"),
+            ("NOT EXISTS (SELECT 1 WHERE FALSE)", "true true true true"),
+            ("EXISTS (SELECT FROM t AS u WHERE u.i = t.a)", "true false true false"),
+            ("CASE WHEN EXISTS (SELECT * FROM t AS u WHERE u.i = t.a) THEN 'y' ELSE 'n' END", "y n y n"),
+            ("EXISTS (SELECT max(u.i) FROM t AS u WHERE u.i > 9)", "true true true true"),
+            ("EXISTS (SELECT u.a FROM t AS u WHERE u.i > 9 GROUP BY u.a)", "false false false false"),
+            ("EXISTS (SELECT 1 FROM t LIMIT 0)", "false false false false"),
+            ("i IN (SELECT a FROM t)", "true true NULL NULL"),
+            ("i NOT IN (SELECT a FROM t WHERE a IS NOT NULL)", "false false true true"),
+            ("a IN (SELECT i FROM t)", "true NULL true false"),
+            ("a IN (SELECT i FROM t WHERE FALSE)", "false false false false"),
+            ("count(*) OVER () > 0 AND EXISTS (SELECT 1)", "true true true true"),
+        ] {
+            let query = format!("{table} SELECT coalesce(CAST({value} AS VARCHAR), 'NULL') FROM t ORDER BY i");
+            assert_eq!(rows(&query).await.join(" "), expected, "{value}");
+        }
+    }
+}
