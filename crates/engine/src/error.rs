@@ -189,6 +189,12 @@ impl Error {
         self
     }
 
+    /// Says where in the statement's text it is.
+    pub(crate) fn at(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+
     /// The same, of something that is named first.
     pub(crate) fn about(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);

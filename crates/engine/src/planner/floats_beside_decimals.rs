@@ -89,7 +89,8 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
 }
 
-const COMPARISONS: [Operator; 8] = [
+/// Operators that compare.
+pub(super) const COMPARISONS: [Operator; 8] = [
     Operator::Eq,
     Operator::NotEq,
     Operator::Lt,

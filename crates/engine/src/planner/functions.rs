@@ -52,6 +52,14 @@ const NAMES: [(&str, &str); 30] = [
     ("variance", "var_samp"),
 ];
 
+/// (name, DataFusion's name for what PostgreSQL calls so: its own of that name stop at the first)
+const OTHERS: [(&str, &str); 4] = [
+    ("array_remove", "array_remove_all"),
+    ("array_replace", "array_replace_all"),
+    ("list_remove", "array_remove_all"),
+    ("list_replace", "array_replace_all"),
+];
+
 /// (function of one argument, the part of a date or time that it is)
 const DATE_PARTS: [(&str, &str); 15] = [
     ("day", "day"),
@@ -108,7 +116,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
     let name = normal(name);
     let meant =
         |names: &[(&str, &'static str)]| names.iter().find(|(other, _)| *other == name).map(|(_, meant)| *meant);
-    let known = meant(&NAMES);
+    let known = meant(&NAMES).or_else(|| meant(&OTHERS));
     if let Some(meant) = known {
         function.name = ObjectName::from(vec![Ident::new(meant)]);
     }

@@ -11,9 +11,11 @@ mod checked_arithmetic;
 mod checked_sum;
 mod cooperation;
 mod correlated_names;
+mod correlated_subqueries;
 mod date_arithmetic;
 mod decimal_division;
 mod dialect;
+mod exact_comparisons;
 mod expressions;
 mod filter_pushdown;
 mod finite_casts;
@@ -27,10 +29,12 @@ mod list_lengths;
 mod literal_casts;
 mod literals;
 mod moment_formats;
+mod moment_texts;
 mod named_arguments;
 mod nesting;
 mod nothing_to_optimize;
 mod null_in_subqueries;
+mod ordered_aggregates;
 mod outer_constants;
 mod output_names;
 mod postgres_catalogs;
@@ -73,7 +77,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 pub(crate) use self::checked_arithmetic::{MORE_ROOM, Operation, operation_of};
 pub(crate) use self::cooperation::is_yielding;
@@ -82,7 +86,7 @@ pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
 pub(crate) use self::row_values::row;
 use crate::lower::Optimized;
-use crate::{Error, ErrorKind, Result, learn, lower, query};
+use crate::{Error, ErrorKind, Place, Result, learn, lower, query};
 
 /// Our rules and options, added to DataFusion's defaults.
 pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -131,6 +135,9 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         // Before everything.
         Arc::new(using_joins::UsingHints),
+        // Before anything is added to a subquery.
+        Arc::new(correlated_subqueries::CorrelatedSubqueries),
+        Arc::new(ordered_aggregates::OrderedAggregates),
         Arc::new(set_operations::SetOperations),
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(list_lengths::ListLengths),
@@ -139,11 +146,13 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(finite_casts::FiniteCasts),
         Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
+        Arc::new(exact_comparisons::ExactComparisons),
     ];
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
     rules.push(Arc::new(cast_texts::CastTexts));
     rules.push(Arc::new(literal_casts::LiteralCasts));
+    rules.push(Arc::new(moment_texts::MomentTexts));
     rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
     rules.push(Arc::new(in_lists::InLists));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
@@ -154,7 +163,27 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// A text as tokens, and where each stands.
 pub(crate) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(&Dialect::for_tokens(0), text).tokenize_with_location();
-    Ok(tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?)
+    let tokens = tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?;
+    refuse_junk(&tokens)?;
+    Ok(tokens)
+}
+
+/// A number with letters behind it, `0b11` or `1st`, is none: they would be taken for the name of a column.
+fn refuse_junk(tokens: &[TokenWithSpan]) -> Result<()> {
+    let junk = tokens.windows(2).find_map(|pair| match (&pair[0].token, &pair[1].token) {
+        (Token::Number(number, _), Token::Word(word)) if word.quote_style.is_none() => Some((number, word, &pair[0])),
+        _ => None,
+    });
+    match junk {
+        None => Ok(()),
+        Some((number, word, at)) => {
+            let Location { line, column } = at.span.start;
+            let message = format!("{number}{} is no number at Line: {line}, Column: {column}", word.value);
+            Err(Error::new(ErrorKind::Syntax, message)
+                .at(Place { line, column })
+                .with_hint("a blank goes between a number and a name"))
+        }
+    }
 }
 
 /// Parses tokens with what `parse` does to the parser, on a stack that the tree fits that comes of it, whole or not.

@@ -79,6 +79,10 @@ fn strftime(format: &str) -> Option<String> {
     let mut written = String::with_capacity(format.len() + 8);
     let mut rest = format;
     while let Some(first) = rest.chars().next() {
+        // Seconds of the day.
+        if rest.get(..4).is_some_and(|head| head.eq_ignore_ascii_case("SSSS")) {
+            return None;
+        }
         let field = FIELDS.iter().find(|(name, _)| {
             let head = rest.get(..name.len());
             let is_any = IN_ANY_LETTERS.contains(name);
@@ -115,6 +119,7 @@ mod tests {
             ("Dy, FMDD Mon YY", Some("%a, %-d %b %y")),
             ("YYYY\"T\"DDD", Some("%YT%j")),
             ("YYYY Q", None),
+            ("SSSS", None),
             ("Month", None),
             ("\"open", None),
         ] {

@@ -310,12 +310,11 @@ mod tests {
     #[tokio::test]
     async fn what_is_about_all_rows_of_an_outer_row_is_refused() {
         for subquery in [
-            "SELECT max(y) FROM (VALUES (1, 1)) AS u(i, y) WHERE i = id",
             "SELECT y FROM (VALUES (1, 1)) AS u(i, y) WHERE i = id LIMIT 1",
             "SELECT lag(y) OVER (ORDER BY y) FROM (VALUES (1, 1)) AS u(i, y) WHERE i = id",
         ] {
             let query = format!("SELECT id FROM (VALUES (1, 1), (2, 7)) AS t(id, x) WHERE x NOT IN ({subquery})");
-            assert!(fails(&query).await.message().contains("a condition on both queries"), "{query}");
+            assert!(fails(&query).await.message().contains("is not supported"), "{query}");
         }
     }
 }

@@ -18,7 +18,7 @@ use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, CastKind, Expr, Value};
 
-use super::{expressions, signed_zeros};
+use super::{exact_comparisons, expressions, signed_zeros};
 use crate::postgres::array_text;
 
 /// In place of `x op ANY(list)` and `x op ALL(list)`, where `list` is no subquery.
@@ -221,14 +221,17 @@ impl ScalarUDFImpl for Quantified {
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let [value, list] = types else { return internal_err!("{} takes two arguments", self.name()) };
         let item = match list {
+            // The text of an array of what is beside it.
+            list if list.is_string() || *list == DataType::Null => {
+                exact_comparisons::common(value, list).unwrap_or_else(|| value.clone())
+            }
             DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
                 item.data_type().clone()
             }
-            // The text of an array of what is beside it.
-            list if list.is_string() || *list == DataType::Null => value.clone(),
             list => return plan_err!("ANY and ALL take an array, not {list}"),
         };
-        let Some(common) = comparison_coercion(value, &item) else {
+        let common = exact_comparisons::common(value, &item).or_else(|| comparison_coercion(value, &item));
+        let Some(common) = common else {
             return plan_err!("{value} cannot be compared with items of {item}");
         };
         let list = DataType::List(Arc::new(Field::new_list_field(common.clone(), true)));

@@ -3,7 +3,9 @@
 //! Arrow cuts the fraction off; PostgreSQL, DuckDB and most others round: decimals half away from zero, floats half to
 //! even. Only casts that are written round. Those that settle types come later, and never make an integer of a fraction.
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_err};
@@ -39,15 +41,28 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = &mut expr else {
         return Transformed::no(expr);
     };
-    if !field.data_type().is_integer() {
+    let (to, is_list) = match field.data_type() {
+        DataType::List(item) => (item.data_type(), true),
+        other => (other, false),
+    };
+    if !to.is_integer() {
         return Transformed::no(expr);
     }
     let value = std::mem::take(inner.as_mut());
-    let rounded = match value.get_type(schema) {
+    let listed = |data_type: DataType| match is_list {
+        true => DataType::List(Arc::new(Field::new_list_field(data_type, true))),
+        false => data_type,
+    };
+    let from = match value.get_type(schema) {
+        Ok(DataType::List(item)) if is_list => Ok(item.data_type().clone()),
+        Ok(DataType::List(_)) => Ok(DataType::Null),
+        other => other,
+    };
+    let rounded = match from {
         Ok(DataType::Decimal128(precision, scale)) if scale > 0 => {
             // One digit more, for what 99.9 becomes.
             let digits = (precision - scale.unsigned_abs() + 1).min(38);
-            let whole = Field::new("", DataType::Decimal128(digits, 0), true);
+            let whole = Field::new("", listed(DataType::Decimal128(digits, 0)), true);
             Some(Expr::Cast(Cast { expr: Box::new(value.clone()), field: whole.into() }))
         }
         Ok(DataType::Float32 | DataType::Float64) if !is_rounded(&value) => {
@@ -72,17 +87,22 @@ struct RoundHalfEven {
 
 impl RoundHalfEven {
     fn new() -> Self {
-        Self { signature: Signature::uniform(1, vec![DataType::Float32, DataType::Float64], Volatility::Immutable) }
+        Self { signature: Signature::any(1, Volatility::Immutable) }
     }
 }
 
 fn rounded(values: &ArrayRef) -> Result<ArrayRef> {
     Ok(match values.data_type() {
+        DataType::List(item) => {
+            let lists = values.as_list::<i32>();
+            let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
+            Arc::new(ListArray::try_new(Arc::clone(item), offsets, rounded(lists.values())?, nulls)?)
+        }
         DataType::Float32 => {
-            std::sync::Arc::new(values.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::round_ties_even))
+            Arc::new(values.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::round_ties_even))
         }
         DataType::Float64 => {
-            std::sync::Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even))
+            Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even))
         }
         other => return internal_err!("round_half_even of {other}"),
     })
@@ -121,6 +141,8 @@ mod tests {
             ("TRY_CAST(d * 10 AS TINYINT)", "5 15 28 -25 NULL NULL"),
             ("CAST(d AS INTEGER) + CAST(CAST(d AS VARCHAR) AS DOUBLE)::INT", "1 4 6 -5 200 NULL"),
             ("CAST(CAST(d AS INTEGER) AS BIGINT)", "1 2 3 -3 100 NULL"),
+            ("CAST(ARRAY[d] AS INTEGER[])", "[1] [2] [3] [-3] [100] [NULL]"),
+            ("CAST(ARRAY[f] AS INTEGER[])", "[0] [2] [3] [-2] [100] [NULL]"),
         ] {
             assert_eq!(rows(&format!("SELECT {expression} FROM {table}")).await.join(" "), expected, "{expression}");
         }

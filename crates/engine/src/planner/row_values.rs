@@ -7,8 +7,8 @@
 //! false where IN says NULL.
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint,
-    JoinOperator, ObjectNamePart, Query, Select, SetExpr, TableAliasColumnDef, TableFactor, UnaryOperator,
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint, JoinOperator,
+    ObjectNamePart, Query, Select, SetExpr, TableAliasColumnDef, TableFactor, UnaryOperator,
 };
 
 use crate::statement::normal;
@@ -96,17 +96,6 @@ pub(super) fn rewrite(expr: &mut Expr) {
             row(left).zip(row(right)).and_then(|(left, right)| same(&left, &right).map(not))
         }
         Expr::IsNotDistinctFrom(left, right) => row(left).zip(row(right)).and_then(|(left, right)| same(&left, &right)),
-        Expr::Case { operand, conditions, .. } => {
-            let whens = operand.as_deref().and_then(row).and_then(|of| {
-                let when =
-                    |case: &CaseWhen| Some(CaseWhen { condition: equal(&of, &row(&case.condition)?)?, ..case.clone() });
-                conditions.iter().map(when).collect::<Option<Vec<_>>>()
-            });
-            if let Some(whens) = whens {
-                (*operand, *conditions) = (None, whens);
-            }
-            None
-        }
         _ => None,
     };
     if let Some(rewritten) = rewritten {
@@ -133,10 +122,13 @@ pub(crate) fn row(expr: &Expr) -> Option<Vec<Expr>> {
 }
 
 fn compared(left: &Expr, op: BinaryOperator, right: &Expr) -> Expr {
-    let mut expr = Expr::BinaryOp { left: Box::new(nested(left.clone())), op, right: Box::new(nested(right.clone())) };
-    // A row within a row.
-    rewrite(&mut expr);
-    expr
+    // A row within a row is a value, of which NULL is part.
+    if let (BinaryOperator::Eq, Some(left), Some(right)) = (&op, row(left), row(right))
+        && let Some(same) = same(&left, &right)
+    {
+        return same;
+    }
+    Expr::BinaryOp { left: Box::new(nested(left.clone())), op, right: Box::new(nested(right.clone())) }
 }
 
 /// Rows of different lengths are left to whoever says so.
@@ -251,7 +243,10 @@ mod tests {
             ("(1, NULL) IS NOT DISTINCT FROM (1, NULL)", "true"),
             ("(1, NULL) IS DISTINCT FROM (1, 2)", "true"),
             ("((1, 2), 3) = ((1, 2), 3)", "true"),
+            // Rows as values, and within rows: there NULL is NULL.
             ("CASE (1, 2) WHEN (1, 3) THEN 'a' WHEN (1, 2) THEN 'b' END", "b"),
+            ("(1, (2, NULL)) = (1, (2, NULL))", "true"),
+            ("(1, (2, NULL)) = (1, (3, NULL))", "false"),
         ] {
             assert_eq!(rows(&format!("SELECT coalesce(CAST({expr} AS VARCHAR), 'NULL')")).await, [answer], "{expr}");
         }

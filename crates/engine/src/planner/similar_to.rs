@@ -37,7 +37,8 @@ pub(crate) fn regular(pattern: &str, escape: Option<char>) -> Option<String> {
         match c {
             c if Some(c) == escape => {
                 let meant = chars.next()?;
-                if !meant.is_alphanumeric() && meant.is_ascii() {
+                let is_class_of_letters = matches!(meant, 'd' | 'D' | 's' | 'S' | 'w' | 'W');
+                if is_class_of_letters || (!meant.is_alphanumeric() && meant.is_ascii()) {
                     written.push('\\');
                 }
                 written.push(meant);
@@ -46,6 +47,12 @@ pub(crate) fn regular(pattern: &str, escape: Option<char>) -> Option<String> {
             ']' if is_class => {
                 is_class = false;
                 written.push(']');
+            }
+            // `[:alpha:]`
+            '[' if is_class && chars.as_str().starts_with(':') => {
+                let (name, rest) = chars.as_str().split_once(":]")?;
+                written.extend(["[", name, ":]"]);
+                chars = rest.chars();
             }
             '[' if is_class => written.push_str("\\["),
             c if is_class => written.push(c),
@@ -88,6 +95,11 @@ mod tests {
             ("'a%c' SIMILAR TO 'a\\%c'", "true"),
             ("'abc' SIMILAR TO 'a#%c' ESCAPE '#'", "false"),
             ("'a%c' SIMILAR TO 'a#%c' ESCAPE '#'", "true"),
+            ("'x' SIMILAR TO '[[:alpha:]]'", "true"),
+            ("'x5' SIMILAR TO '[[:alpha:]_][[:digit:]]+'", "true"),
+            ("'5' SIMILAR TO '\\d'", "true"),
+            ("'d' SIMILAR TO '\\d'", "false"),
+            ("'ab' SIMILAR TO '[^a]b'", "false"),
             ("'abc' NOT SIMILAR TO 'a%'", "false"),
             ("NULL SIMILAR TO 'a%'", "NULL"),
             ("'a' || chr(10) || 'b' SIMILAR TO 'a%b'", "true"),

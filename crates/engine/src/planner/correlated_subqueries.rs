@@ -1,0 +1,342 @@
+//! Subqueries about the row around them that DataFusion would join with it wrong.
+//!
+//! It takes the conditions on both queries out of a subquery, and joins on them. That is another question where something between
+//! the condition and the end of the subquery depends on which rows there are:
+//!
+//! - an aggregate without groups has a row when there is none to aggregate: `EXISTS (SELECT max(y) ..)` is always true, and
+//!   `0 IN (SELECT count(*) ..)` is true of those without one. Such a subquery is a value, and becomes one;
+//! - `LIMIT` and `OFFSET` count the rows of one group, a window function sees only these, and so does the side of an outer join, or
+//!   of EXCEPT, that rows are looked for in. Where nothing else says the same, that is refused;
+//! - of a `UNION` it loses count of the columns. It is asked in parts.
+//!
+//! Subqueries of ours (`__rows`) lose their alias here: to the rows of a subquery DataFusion adds what conditions on both queries are
+//! about, and forgets to add it to an alias.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, Result};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
+use datafusion::logical_expr::utils::{conjunction, disjunction};
+use datafusion::logical_expr::{
+    BinaryExpr, Distinct, FetchType, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType,
+    Subquery, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+
+use super::expressions;
+use crate::{Error, ErrorKind};
+
+/// What the subqueries that we write are called.
+pub(super) const ROWS: &str = "__rows";
+
+#[derive(Debug)]
+pub(super) struct CorrelatedSubqueries;
+
+impl AnalyzerRule for CorrelatedSubqueries {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = plan.transform_up_with_subqueries(without_alias)?.data;
+        let plan = plan.transform_up_with_subqueries(|node| expressions::rewritten(node, rewrite))?;
+        Ok(plan.data)
+    }
+
+    fn name(&self) -> &str {
+        "correlated_subqueries"
+    }
+}
+
+fn without_alias(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    if let LogicalPlan::SubqueryAlias(alias) = &node
+        && alias.alias.table() == ROWS
+    {
+        return Ok(Transformed::yes(alias.input.as_ref().clone()));
+    }
+    let bare = |expr: Expr| match expr {
+        Expr::Column(Column { relation: Some(table), name, .. }) if table.table() == ROWS => {
+            Ok(Transformed::yes(Expr::Column(Column::new_unqualified(name))))
+        }
+        other => Ok(Transformed::no(other)),
+    };
+    let rewritten = expressions::rewritten(node, bare)?;
+    if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
+}
+
+fn rewrite(expr: Expr) -> Result<Transformed<Expr>> {
+    Ok(match expr {
+        Expr::Exists(exists) if is_correlated(&exists.subquery) => {
+            let Exists { subquery, negated } = exists;
+            let has_rows = has_rows(&subquery.subquery)?;
+            Transformed::yes(if negated { not(has_rows) } else { has_rows })
+        }
+        Expr::InSubquery(is_in) if is_correlated(&is_in.subquery) => {
+            let InSubquery { expr, subquery, negated } = is_in;
+            let found = compared(&expr, Operator::Eq, SetQuantifier::Any, &subquery.subquery, true)?;
+            Transformed::yes(if negated { not(found) } else { found })
+        }
+        Expr::SetComparison(compares) if is_correlated(&compares.subquery) => {
+            let SetComparison { expr, subquery, op, quantifier } = compares;
+            Transformed::yes(compared(&expr, op, quantifier, &subquery.subquery, false)?)
+        }
+        Expr::ScalarSubquery(subquery) if is_correlated(&subquery) => {
+            check(&subquery.subquery, false)?;
+            Transformed::no(Expr::ScalarSubquery(subquery))
+        }
+        other => Transformed::no(other),
+    })
+}
+
+fn is_correlated(subquery: &Subquery) -> bool {
+    !subquery.outer_ref_columns.is_empty()
+}
+
+fn not(expr: Expr) -> Expr {
+    match expr {
+        Expr::Exists(exists) => Expr::Exists(Exists { negated: !exists.negated, ..exists }),
+        Expr::InSubquery(is_in) => Expr::InSubquery(InSubquery { negated: !is_in.negated, ..is_in }),
+        other => Expr::Not(Box::new(other)),
+    }
+}
+
+fn subquery_of(plan: &Arc<LogicalPlan>) -> Subquery {
+    let outer_ref_columns = plan.all_out_ref_exprs();
+    Subquery { subquery: Arc::clone(plan), outer_ref_columns, spans: Default::default() }
+}
+
+/// EXISTS of a correlated subquery.
+fn has_rows(plan: &Arc<LogicalPlan>) -> Result<Expr> {
+    match plan.as_ref() {
+        // In whatever order.
+        LogicalPlan::Sort(sort) if sort.fetch.is_none() => return has_rows(&sort.input),
+        LogicalPlan::Projection(projection) => {
+            if let Some(unordered) = unordered(projection)? {
+                return has_rows(&unordered);
+            }
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => return has_rows(input),
+        LogicalPlan::Limit(limit) => match (limit.get_skip_type()?, limit.get_fetch_type()?) {
+            (_, FetchType::Literal(Some(0))) => return Ok(lit(false)),
+            (SkipType::Literal(0), FetchType::Literal(_)) => return has_rows(&limit.input),
+            _ => return Err(refused("OFFSET")),
+        },
+        LogicalPlan::Union(union) => {
+            let any = union.inputs.iter().map(has_rows).collect::<Result<Vec<_>>>()?;
+            return Ok(disjunction(any).unwrap_or_else(|| lit(false)));
+        }
+        _ => {}
+    }
+    if plan.all_out_ref_exprs().is_empty() {
+        return Ok(Expr::Exists(Exists { subquery: subquery_of(plan), negated: false }));
+    }
+    match one_row(plan) {
+        OneRow::Always => Ok(lit(true)),
+        OneRow::If(condition, input) => {
+            let value = LogicalPlanBuilder::new_from_arc(input).project([condition])?.build()?;
+            check(&value, false)?;
+            Ok(Expr::IsTrue(Box::new(Expr::ScalarSubquery(subquery_of(&Arc::new(value))))))
+        }
+        OneRow::No => {
+            check(plan, true)?;
+            Ok(Expr::Exists(Exists { subquery: subquery_of(plan), negated: false }))
+        }
+    }
+}
+
+/// `value op ANY (plan)`, or ALL, of a correlated subquery. `is_in`: as IN, where it stays what it is.
+fn compared(
+    value: &Expr,
+    op: Operator,
+    quantifier: SetQuantifier,
+    plan: &Arc<LogicalPlan>,
+    is_in: bool,
+) -> Result<Expr> {
+    match plan.as_ref() {
+        LogicalPlan::Sort(sort) if sort.fetch.is_none() => return compared(value, op, quantifier, &sort.input, is_in),
+        LogicalPlan::Projection(projection) => {
+            if let Some(unordered) = unordered(projection)? {
+                return compared(value, op, quantifier, &unordered, is_in);
+            }
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => return compared(value, op, quantifier, input, is_in),
+        LogicalPlan::Limit(limit) if is_no_limit(limit)? || matches!(one_row(plan), OneRow::Always) => {
+            return compared(value, op, quantifier, &limit.input, is_in);
+        }
+        LogicalPlan::Limit(_) => return Err(refused("LIMIT or OFFSET")),
+        LogicalPlan::Union(union) => {
+            let parts = union.inputs.iter().map(|part| compared(value, op, quantifier, part, is_in));
+            let parts = parts.collect::<Result<Vec<_>>>()?;
+            let all = match quantifier {
+                SetQuantifier::Any => disjunction(parts),
+                SetQuantifier::All => conjunction(parts),
+            };
+            return Ok(all.unwrap_or_else(|| lit(quantifier == SetQuantifier::All)));
+        }
+        _ => {}
+    }
+    let expr = Box::new(value.clone());
+    let subquery = subquery_of(plan);
+    if is_correlated(&subquery) {
+        match one_row(plan) {
+            OneRow::Always => {
+                check(plan, false)?;
+                let right = Box::new(Expr::ScalarSubquery(subquery));
+                return Ok(Expr::BinaryExpr(BinaryExpr { left: expr, op, right }));
+            }
+            OneRow::If(..) => return Err(refused("HAVING without GROUP BY")),
+            OneRow::No => check(plan, true)?,
+        }
+    }
+    Ok(match is_in {
+        true => Expr::InSubquery(InSubquery { expr, subquery, negated: false }),
+        false => Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }),
+    })
+}
+
+/// The same columns of rows that are in no order.
+fn unordered(projection: &Projection) -> Result<Option<Arc<LogicalPlan>>> {
+    match projection.input.as_ref() {
+        LogicalPlan::Sort(sort) if sort.fetch.is_none() => {
+            let columns = Projection::try_new(projection.expr.clone(), Arc::clone(&sort.input))?;
+            Ok(Some(Arc::new(LogicalPlan::Projection(columns))))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn is_no_limit(limit: &Limit) -> Result<bool> {
+    Ok(matches!((limit.get_skip_type()?, limit.get_fetch_type()?), (SkipType::Literal(0), FetchType::Literal(None))))
+}
+
+/// Whether a query has one row by what it is.
+enum OneRow {
+    Always,
+    /// If this is so of the row of that.
+    If(Expr, Arc<LogicalPlan>),
+    No,
+}
+
+fn one_row(plan: &LogicalPlan) -> OneRow {
+    match plan {
+        LogicalPlan::Projection(projection) => one_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => one_row(&alias.input),
+        LogicalPlan::Sort(sort) if sort.fetch.is_none() => one_row(&sort.input),
+        LogicalPlan::Distinct(Distinct::All(input)) => one_row(input),
+        LogicalPlan::Limit(limit) => match (limit.get_skip_type(), limit.get_fetch_type()) {
+            (Ok(SkipType::Literal(0)), Ok(FetchType::Literal(fetch))) if fetch != Some(0) => one_row(&limit.input),
+            _ => OneRow::No,
+        },
+        LogicalPlan::Filter(filter) => match one_row(&filter.input) {
+            OneRow::Always => OneRow::If(filter.predicate.clone(), Arc::clone(&filter.input)),
+            // Both conditions.
+            OneRow::If(condition, input) if Arc::ptr_eq(&input, &filter.input) => {
+                OneRow::If(condition.and(filter.predicate.clone()), input)
+            }
+            _ => OneRow::No,
+        },
+        LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => OneRow::Always,
+        _ => OneRow::No,
+    }
+}
+
+/// Refuses what would be another question once conditions on both queries are taken out. `is_about_rows`: whether there are some is
+/// asked, so that an aggregate's row counts.
+fn check(plan: &LogicalPlan, is_about_rows: bool) -> Result<()> {
+    let mut found = None;
+    plan.apply(|node| {
+        found = match node {
+            LogicalPlan::Window(window) if is_about_outside(&window.input) => Some("a window function"),
+            LogicalPlan::Join(join) => {
+                let (left, right) = match join.join_type {
+                    JoinType::Inner => (false, false),
+                    JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => (false, true),
+                    JoinType::Right | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => (true, false),
+                    JoinType::Full => (true, true),
+                };
+                let is_outer = left || right;
+                let is_bad = (is_outer && node.contains_outer_reference())
+                    || (left && is_about_outside(&join.left))
+                    || (right && is_about_outside(&join.right));
+                is_bad.then_some("an outer join, INTERSECT or EXCEPT")
+            }
+            LogicalPlan::Aggregate(aggregate)
+                if is_about_rows && aggregate.group_expr.is_empty() && is_about_outside(&aggregate.input) =>
+            {
+                Some("an aggregate without GROUP BY in FROM")
+            }
+            LogicalPlan::Limit(limit) if is_about_rows && is_about_outside(&limit.input) => Some("LIMIT or OFFSET"),
+            _ => None,
+        };
+        Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    found.map_or(Ok(()), |what| Err(refused(what)))
+}
+
+/// Whether there is a condition on both queries in it.
+fn is_about_outside(plan: &LogicalPlan) -> bool {
+    plan.exists(|node| Ok(node.contains_outer_reference())).unwrap_or(true)
+}
+
+fn refused(what: &str) -> datafusion::common::DataFusionError {
+    let message = format!("a subquery about the row around it, with its condition beneath {what}, is not supported");
+    Error::new(ErrorKind::Invalid, message).with_hint("write it as a join of what is computed before").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ErrorKind;
+    use crate::planner::tests::{fails, rows};
+
+    const TABLES: &str = "WITH t(id, a, b) AS (VALUES (1, 1, 10), (2, 2, 20), (3, 3, 30)), \
+                          u(id, a, b) AS (VALUES (1, 1, 1), (2, 1, 2))";
+
+    #[tokio::test]
+    async fn the_row_of_an_aggregate_is_there_for_nobody_as_well() {
+        // As PostgreSQL 15.18 answers.
+        for (condition, expected) in [
+            ("EXISTS (SELECT max(b) FROM u WHERE u.a = t.a)", "1 2 3"),
+            ("NOT EXISTS (SELECT count(*) FROM u WHERE u.a = t.a)", ""),
+            ("0 IN (SELECT count(*) FROM u WHERE u.a = t.a)", "2 3"),
+            ("0 NOT IN (SELECT count(*) FROM u WHERE u.a = t.a)", "1"),
+            ("0 = ANY (SELECT count(*) FROM u WHERE u.a = t.a)", "2 3"),
+            ("1 <= ALL (SELECT count(*) FROM u WHERE u.a = t.a)", "1"),
+            ("EXISTS (SELECT 1 FROM u WHERE u.a = t.a HAVING count(*) = 0)", "2 3"),
+            ("EXISTS (SELECT DISTINCT count(*) FROM u WHERE u.a = t.a LIMIT 1)", "1 2 3"),
+            ("EXISTS (SELECT max(b) FROM u WHERE u.a = t.a UNION ALL SELECT 1 FROM u WHERE u.b = t.b)", "1 2 3"),
+            ("-1 IN (SELECT coalesce(max(b), -1) FROM u WHERE u.a = t.a)", "2 3"),
+            ("EXISTS (SELECT max(b) FROM u WHERE u.a = t.a GROUP BY u.id)", "1"),
+        ] {
+            let found = rows(&format!("{TABLES} SELECT id FROM t WHERE {condition} ORDER BY id")).await;
+            assert_eq!(found.join(" "), expected, "{condition}");
+        }
+    }
+
+    #[tokio::test]
+    async fn unions_and_limits_are_asked_in_parts() {
+        for (condition, expected) in [
+            ("EXISTS (SELECT 1 FROM u WHERE u.a = t.a UNION SELECT 2 FROM u WHERE u.b = t.id)", "1 2"),
+            ("t.id IN (SELECT u.b FROM u WHERE u.a = t.a UNION ALL SELECT u.id FROM u WHERE u.b = t.id)", "1 2"),
+            ("EXISTS (SELECT 1 FROM u WHERE u.a = t.a ORDER BY u.b LIMIT 1)", "1"),
+            ("EXISTS (SELECT 1 FROM u WHERE u.a = t.a LIMIT 0)", ""),
+            ("(a, id) IN (SELECT u.a, u.id FROM u WHERE u.b = t.id)", "1"),
+        ] {
+            let found = rows(&format!("{TABLES} SELECT id FROM t WHERE {condition} ORDER BY id")).await;
+            assert_eq!(found.join(" "), expected, "{condition}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_would_be_another_question_is_refused() {
+        for condition in [
+            "EXISTS (SELECT 1 FROM u WHERE u.a = t.a OFFSET 5)",
+            "id IN (SELECT row_number() OVER (ORDER BY u.id) FROM u WHERE u.a = t.a)",
+            "EXISTS (SELECT 1 FROM u LEFT JOIN u AS k ON k.id = u.id AND k.b = t.id WHERE u.a = 1 AND k.id IS NULL)",
+            "(SELECT count(*) FROM u LEFT JOIN u AS k ON k.id = u.id AND k.b = t.id WHERE k.id IS NULL) = 1",
+            "id IN (SELECT u.id FROM u WHERE u.a = t.a LIMIT 1)",
+        ] {
+            let error = fails(&format!("{TABLES} SELECT id FROM t WHERE {condition}")).await;
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{condition}: {error}");
+            assert!(error.message().contains("is not supported"), "{condition}: {error}");
+        }
+    }
+}

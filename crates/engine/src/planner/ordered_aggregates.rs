@@ -1,0 +1,72 @@
+//! `array_agg(DISTINCT x ORDER BY x)` beside an aggregate in another order is refused.
+//!
+//! DataFusion gives an aggregate that is DISTINCT its rows in the order of the other, and keeps that.
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::{Aggregate, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+
+use crate::{Error, ErrorKind};
+
+#[derive(Debug)]
+pub(super) struct OrderedAggregates;
+
+impl AnalyzerRule for OrderedAggregates {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.apply_with_subqueries(|node| {
+            if let LogicalPlan::Aggregate(aggregate) = node {
+                check(aggregate)?;
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(plan)
+    }
+
+    fn name(&self) -> &str {
+        "ordered_aggregates"
+    }
+}
+
+fn check(aggregate: &Aggregate) -> Result<()> {
+    let mut ordered: Vec<AggregateFunction> = Vec::new();
+    for expr in &aggregate.aggr_expr {
+        expr.apply(|expr| {
+            if let Expr::AggregateFunction(call) = expr
+                && !call.params.order_by.is_empty()
+            {
+                ordered.push(call.clone());
+            }
+            Ok::<_, DataFusionError>(TreeNodeRecursion::Continue)
+        })?;
+    }
+    let differs = |call: &AggregateFunction| ordered.iter().any(|other| other.params.order_by != call.params.order_by);
+    match ordered.iter().find(|call| call.params.distinct && differs(call)) {
+        None => Ok(()),
+        Some(call) => {
+            let message =
+                format!("{}(DISTINCT ... ORDER BY ...) beside an aggregate in another order", call.func.name());
+            let error = Error::new(ErrorKind::Invalid, format!("{message} is not supported"));
+            Err(error.with_hint("compute them in two subqueries").into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ErrorKind;
+    use crate::planner::tests::{fails, rows};
+
+    #[tokio::test]
+    async fn two_orders_are_refused_if_one_is_distinct() {
+        let values = "FROM (VALUES (1), (2), (1)) AS t(i)";
+        let both = format!("SELECT array_agg(i ORDER BY i DESC), array_agg(DISTINCT i ORDER BY i) {values}");
+        assert_eq!(fails(&both).await.kind(), ErrorKind::Invalid);
+        let ordered =
+            format!("SELECT array_agg(i ORDER BY i DESC), array_agg(i ORDER BY i), count(DISTINCT i) {values}");
+        assert_eq!(rows(&ordered).await, ["[2, 1, 1] [1, 1, 2] 2"]);
+    }
+}
