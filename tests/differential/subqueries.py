@@ -8,7 +8,7 @@ be an oracle here (DuckDB 2.0.0 has wrong answers, too).
 `--canary` spoils the first answer: the run must fail.
 
 Each query is a condition in WHERE, in ON of an inner join, or in HAVING: comparisons, IN, NOT IN, EXISTS and aggregates of
-subqueries, nested, about the queries around them, below AND, OR, NOT and IS [NOT] NULL, over joins of tables whose columns
+subqueries, aggregates, unions and parts of them among these, rows beside rows, nested, about the queries around them, below AND, OR, NOT and IS [NOT] NULL, over joins of tables whose columns
 all have the same names, with NULLs everywhere. What the engine refuses with an error is counted; a share of more than
 MOST_REFUSED of the queries fails the run.
 """
@@ -75,7 +75,8 @@ class Conditions:
             return [i], f"{left} AS {i}"
         if kind < 0.85:
             join, operator = self.rng.choice(["JOIN", "LEFT JOIN"]), self.rng.choice(["=", "<"])
-            return [i, j], f"{left} AS {i} {join} {right} AS {j} ON {i}.id {operator} {j}.id"
+            about = f" AND {j}.x = {self.column(around)}" if self.rng.random() < 0.15 else ""
+            return [i, j], f"{left} AS {i} {join} {right} AS {j} ON {i}.id {operator} {j}.id{about}"
         about = self.rng.random() < 0.5
         conditions = [f"{k}.{self.rng.choice('xy')} = {self.column(around)}" if about else f"{k}.x > 1" for k in (i, j)]
         derived = [
@@ -84,12 +85,34 @@ class Conditions:
         ]
         return [i, j], f"{derived[0]} JOIN {derived[1]} ON {i}.id <> {j}.id"
 
-    def subquery(self, around: list[str], depth: int, aggregate: str | None = None) -> str:
+    def subquery(self, around: list[str], depth: int, aggregate: str | None = None, columns: int = 1) -> str:
         here, source = self.source(around)
-        column = self.column(here)
-        wanted = f"{aggregate}({column})" if aggregate else column
+        wanted = ", ".join(self.column(here) for _ in range(columns))
+        wanted = f"{aggregate}({wanted})" if aggregate else wanted
         where = f" WHERE {self.condition(here, around, depth + 1)}" if self.rng.random() < 0.9 else ""
         return f"SELECT {wanted} FROM {source}{where}"
+
+    def rows_of(self, around: list[str], depth: int) -> str:
+        """Of IN and EXISTS: some are aggregates, unions, or parts of what there is."""
+        kind = self.rng.random()
+        if kind < 0.7:
+            return self.subquery(around, depth)
+        if kind < 0.85:
+            return self.subquery(around, depth, self.rng.choice(["sum", "max", "count"]))
+        if kind < 0.95:
+            parts = [self.subquery(around, depth, self.rng.choice([None, None, "max"])) for _ in range(2)]
+            return f" {self.rng.choice(['UNION', 'UNION ALL'])} ".join(parts)
+        table, column = self.rng.choice(TABLES), self.column(around)
+        part = self.rng.choice(["LIMIT 1", "LIMIT 1 OFFSET 1", "LIMIT 0"])
+        return f"SELECT k.x FROM {table} AS k WHERE k.y = {column} ORDER BY k.id {part}"
+
+    def row(self, here: list[str], around: list[str], depth: int) -> str:
+        """Rows beside rows."""
+        left = f"({self.column(here)}, {self.column(here)})"
+        if self.rng.random() < 0.5:
+            return f"{left} IN ({self.subquery(here + around, depth, columns=2)})"
+        operator = self.rng.choice(["=", "<>", "<", "<=", ">", ">="])
+        return f"{left} {operator} ({self.value(here)}, {self.value(here)})"
 
     def condition(self, here: list[str], around: list[str], depth: int = 0, below: int = 0) -> str:
         kind = self.rng.random()
@@ -99,9 +122,12 @@ class Conditions:
         if depth < DEEPEST:
             if kind < 0.45:
                 tables = here + (around if self.rng.random() < 0.15 else [])
-                return f"{self.value(tables)} {negation}IN ({self.subquery(here + around, depth)})"
-            if kind < 0.65:
-                return f"{negation}EXISTS ({self.subquery(here + around, depth)})"
+                return f"{self.value(tables)} {negation}IN ({self.rows_of(here + around, depth)})"
+            if kind < 0.63:
+                return f"{negation}EXISTS ({self.rows_of(here + around, depth)})"
+            # Where a condition is asked whether it is so.
+            if kind < 0.65 and depth == below == 0:
+                return self.row(here, around, depth)
             if kind < 0.7:
                 aggregate = self.rng.choice(["sum", "max", "count"])
                 return f"{self.column(here)} {self.rng.choice(['>', '<='])} ({self.subquery(here, depth, aggregate)})"
@@ -114,8 +140,15 @@ class Conditions:
 
     def query(self) -> str:
         kind = self.rng.random()
-        if kind < 0.5:
+        if kind < 0.45:
             return f"SELECT a.id FROM t AS a WHERE {self.condition(['a'], [])}"
+        if kind < 0.5:
+            value = self.rng.choice([
+                f"EXISTS ({self.subquery(['a'], 2)})",
+                f"a.x {self.rng.choice(['', 'NOT '])}IN ({self.subquery(['a'], 2)})",
+                f"CASE WHEN NOT EXISTS ({self.rows_of(['a'], 2)}) THEN 1 ELSE 2 END",
+            ])
+            return f"SELECT a.id, CAST({value} AS INTEGER) FROM t AS a"
         both = self.condition(["a", "b"], [])
         if kind < 0.8:
             return f"SELECT a.id, b.id FROM t AS a JOIN u AS b ON a.id = b.id AND {both}"

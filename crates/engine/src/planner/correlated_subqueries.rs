@@ -15,13 +15,13 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, Result};
+use datafusion::common::{Column, DataFusionError, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
-use datafusion::logical_expr::utils::{conjunction, disjunction};
+use datafusion::logical_expr::utils::{conjunction, disjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Distinct, FetchType, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType,
-    Subquery, lit,
+    BinaryExpr, Distinct, FetchType, Filter, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
+    SkipType, Subquery, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
@@ -38,8 +38,8 @@ pub(super) struct CorrelatedSubqueries;
 impl AnalyzerRule for CorrelatedSubqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = plan.transform_up_with_subqueries(without_alias)?.data;
-        let plan = plan.transform_up_with_subqueries(|node| expressions::rewritten(node, rewrite))?;
-        Ok(plan.data)
+        let plan = plan.transform_up_with_subqueries(with_condition_outside)?.data;
+        settled(plan, false)
     }
 
     fn name(&self) -> &str {
@@ -63,21 +63,86 @@ fn without_alias(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
 }
 
-fn rewrite(expr: Expr) -> Result<Transformed<Expr>> {
+/// What ON says about the query around is said in WHERE, where DataFusion looks for it.
+fn with_condition_outside(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let mut join = match node {
+        LogicalPlan::Join(join) => join,
+        LogicalPlan::Filter(filter) => return one_filter(filter),
+        node => return Ok(Transformed::no(node)),
+    };
+    let is_about_outside = join.filter.as_ref().is_some_and(Expr::contains_outer);
+    if join.join_type != JoinType::Inner || !is_about_outside {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    }
+    let conditions = join.filter.take().map(split_conjunction_owned).unwrap_or_default();
+    let (outside, inside): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(Expr::contains_outer);
+    join.filter = conjunction(inside);
+    let join = LogicalPlan::Join(join);
+    Ok(Transformed::yes(match conjunction(outside) {
+        Some(outside) => LogicalPlan::Filter(Filter::try_new(outside, Arc::new(join))?),
+        None => join,
+    }))
+}
+
+/// Two conditions of which one is about the query around are one.
+fn one_filter(filter: Filter) -> Result<Transformed<LogicalPlan>> {
+    match filter.input.as_ref() {
+        LogicalPlan::Filter(inner) if filter.predicate.contains_outer() || inner.predicate.contains_outer() => {
+            let both = inner.predicate.clone().and(filter.predicate);
+            Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(both, Arc::clone(&inner.input))?)))
+        }
+        _ => Ok(Transformed::no(LogicalPlan::Filter(filter))),
+    }
+}
+
+/// `is_inner`: whether it is a subquery's.
+fn settled(plan: LogicalPlan, is_inner: bool) -> Result<LogicalPlan> {
+    let settled = plan.transform_up(|node| expressions::rewritten(node, |expr| rewrite(within(expr)?, is_inner)))?;
+    Ok(settled.data)
+}
+
+/// The expression with its subquery settled.
+fn within(expr: Expr) -> Result<Expr> {
+    let inner = |subquery: Subquery| {
+        let plan = Arc::new(settled(subquery.subquery.as_ref().clone(), true)?);
+        Ok::<_, DataFusionError>(Subquery { subquery: plan, ..subquery })
+    };
     Ok(match expr {
-        Expr::Exists(exists) if is_correlated(&exists.subquery) => {
+        Expr::Exists(exists) => Expr::Exists(Exists { subquery: inner(exists.subquery)?, ..exists }),
+        Expr::InSubquery(is_in) => Expr::InSubquery(InSubquery { subquery: inner(is_in.subquery)?, ..is_in }),
+        Expr::SetComparison(set) => Expr::SetComparison(SetComparison { subquery: inner(set.subquery)?, ..set }),
+        Expr::ScalarSubquery(subquery) => Expr::ScalarSubquery(inner(subquery)?),
+        other => other,
+    })
+}
+
+fn rewrite(expr: Expr, is_inner: bool) -> Result<Transformed<Expr>> {
+    // A union within a subquery is taken apart wherever its conditions are from.
+    let is_asked = |subquery: &Subquery| is_correlated(subquery) || (is_inner && is_union(&subquery.subquery));
+    Ok(match expr {
+        // One value, whoever asks.
+        Expr::InSubquery(is_in) if matches!(one_row(&is_in.subquery.subquery), OneRow::Always) => {
+            let InSubquery { expr, subquery, negated } = is_in;
+            let op = if negated { Operator::NotEq } else { Operator::Eq };
+            check(&subquery.subquery, false)?;
+            Transformed::yes(binary(expr, op, value_of(&subquery.subquery)))
+        }
+        Expr::Exists(exists) if is_asked(&exists.subquery) => {
             let Exists { subquery, negated } = exists;
             let has_rows = has_rows(&subquery.subquery)?;
             Transformed::yes(if negated { not(has_rows) } else { has_rows })
         }
-        Expr::InSubquery(is_in) if is_correlated(&is_in.subquery) => {
+        Expr::InSubquery(is_in) if is_asked(&is_in.subquery) => {
             let InSubquery { expr, subquery, negated } = is_in;
             let found = compared(&expr, Operator::Eq, SetQuantifier::Any, &subquery.subquery, true)?;
             Transformed::yes(if negated { not(found) } else { found })
         }
-        Expr::SetComparison(compares) if is_correlated(&compares.subquery) => {
+        Expr::SetComparison(compares) if is_asked(&compares.subquery) => {
             let SetComparison { expr, subquery, op, quantifier } = compares;
             Transformed::yes(compared(&expr, op, quantifier, &subquery.subquery, false)?)
+        }
+        Expr::ScalarSubquery(subquery) if is_correlated(&subquery) && counts_one(&subquery.subquery) => {
+            Transformed::yes(lit(1_i64))
         }
         Expr::ScalarSubquery(subquery) if is_correlated(&subquery) => {
             check(&subquery.subquery, false)?;
@@ -91,11 +156,35 @@ fn is_correlated(subquery: &Subquery) -> bool {
     !subquery.outer_ref_columns.is_empty()
 }
 
+fn is_union(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Distinct(Distinct::All(input)) => is_union(input),
+        LogicalPlan::Sort(sort) => is_union(&sort.input),
+        LogicalPlan::Union(_) => true,
+        _ => false,
+    }
+}
+
 fn not(expr: Expr) -> Expr {
     match expr {
         Expr::Exists(exists) => Expr::Exists(Exists { negated: !exists.negated, ..exists }),
         Expr::InSubquery(is_in) => Expr::InSubquery(InSubquery { negated: !is_in.negated, ..is_in }),
         other => Expr::Not(Box::new(other)),
+    }
+}
+
+fn binary(left: Box<Expr>, op: Operator, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr { left, op, right: Box::new(right) })
+}
+
+/// The value of the one row of a query.
+fn value_of(plan: &Arc<LogicalPlan>) -> Expr {
+    match plan.as_ref() {
+        // These leave it as it is.
+        LogicalPlan::Sort(sort) if sort.fetch.is_none() => value_of(&sort.input),
+        LogicalPlan::Distinct(Distinct::All(input)) => value_of(input),
+        LogicalPlan::Limit(limit) => value_of(&limit.input),
+        _ => Expr::ScalarSubquery(subquery_of(plan)),
     }
 }
 
@@ -180,8 +269,7 @@ fn compared(
         match one_row(plan) {
             OneRow::Always => {
                 check(plan, false)?;
-                let right = Box::new(Expr::ScalarSubquery(subquery));
-                return Ok(Expr::BinaryExpr(BinaryExpr { left: expr, op, right }));
+                return Ok(binary(expr, op, value_of(plan)));
             }
             OneRow::If(..) => return Err(refused("HAVING without GROUP BY")),
             OneRow::No => check(plan, true)?,
@@ -239,10 +327,44 @@ fn one_row(plan: &LogicalPlan) -> OneRow {
     }
 }
 
+/// Whether a query counts the rows of one that has one row by what it is.
+fn counts_one(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => {
+            let is_column = |expr: &Expr| matches!(expr.clone().unalias_nested().data, Expr::Column(_));
+            projection.expr.iter().all(is_column) && counts_one(&projection.input)
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            let counts_rows = |expr: &Expr| match expr.clone().unalias_nested().data {
+                Expr::AggregateFunction(call) if call.func.name() == "count" && call.params.filter.is_none() => {
+                    call.params.args.iter().all(is_no_value)
+                }
+                _ => false,
+            };
+            aggregate.group_expr.is_empty()
+                && matches!(aggregate.aggr_expr.as_slice(), [only] if counts_rows(only))
+                && matches!(one_row(&aggregate.input), OneRow::Always)
+        }
+        _ => false,
+    }
+}
+
+/// Whether rows are counted by it, whatever is in them: `*`, or a literal.
+fn is_no_value(argument: &Expr) -> bool {
+    match argument {
+        Expr::Literal(value, _) => !value.is_null(),
+        #[expect(deprecated)]
+        Expr::Wildcard { qualifier: None, .. } => true,
+        _ => false,
+    }
+}
+
 /// Refuses what would be another question once conditions on both queries are taken out. `is_about_rows`: whether there are some is
 /// asked, so that an aggregate's row counts.
 fn check(plan: &LogicalPlan, is_about_rows: bool) -> Result<()> {
     let mut found = None;
+    // The one that the value comes of.
+    let mut has_aggregate = is_about_rows;
     plan.apply(|node| {
         found = match node {
             LogicalPlan::Window(window) if is_about_outside(&window.input) => Some("a window function"),
@@ -260,9 +382,9 @@ fn check(plan: &LogicalPlan, is_about_rows: bool) -> Result<()> {
                 is_bad.then_some("an outer join, INTERSECT or EXCEPT")
             }
             LogicalPlan::Aggregate(aggregate)
-                if is_about_rows && aggregate.group_expr.is_empty() && is_about_outside(&aggregate.input) =>
+                if aggregate.group_expr.is_empty() && is_about_outside(&aggregate.input) =>
             {
-                Some("an aggregate without GROUP BY in FROM")
+                std::mem::replace(&mut has_aggregate, true).then_some("an aggregate without GROUP BY in FROM")
             }
             LogicalPlan::Limit(limit) if is_about_rows && is_about_outside(&limit.input) => Some("LIMIT or OFFSET"),
             _ => None,
@@ -277,7 +399,7 @@ fn is_about_outside(plan: &LogicalPlan) -> bool {
     plan.exists(|node| Ok(node.contains_outer_reference())).unwrap_or(true)
 }
 
-fn refused(what: &str) -> datafusion::common::DataFusionError {
+fn refused(what: &str) -> DataFusionError {
     let message = format!("a subquery about the row around it, with its condition beneath {what}, is not supported");
     Error::new(ErrorKind::Invalid, message).with_hint("write it as a join of what is computed before").into()
 }
@@ -319,6 +441,9 @@ mod tests {
             ("EXISTS (SELECT 1 FROM u WHERE u.a = t.a ORDER BY u.b LIMIT 1)", "1"),
             ("EXISTS (SELECT 1 FROM u WHERE u.a = t.a LIMIT 0)", ""),
             ("(a, id) IN (SELECT u.a, u.id FROM u WHERE u.b = t.id)", "1"),
+            ("EXISTS (SELECT 1 FROM u JOIN u AS k ON k.id = u.id AND k.b = t.id)", "1 2"),
+            ("id NOT IN (SELECT k.id FROM u JOIN u AS k ON k.id > u.id AND k.b = t.id)", "1 3"),
+            ("id IN (SELECT sum(u.a) FROM u) OR id = 1", "1 2"),
         ] {
             let found = rows(&format!("{TABLES} SELECT id FROM t WHERE {condition} ORDER BY id")).await;
             assert_eq!(found.join(" "), expected, "{condition}");
@@ -333,6 +458,7 @@ mod tests {
             "EXISTS (SELECT 1 FROM u LEFT JOIN u AS k ON k.id = u.id AND k.b = t.id WHERE u.a = 1 AND k.id IS NULL)",
             "(SELECT count(*) FROM u LEFT JOIN u AS k ON k.id = u.id AND k.b = t.id WHERE k.id IS NULL) = 1",
             "id IN (SELECT u.id FROM u WHERE u.a = t.a LIMIT 1)",
+            "(SELECT sum(x) FROM (SELECT count(*) AS x FROM u WHERE u.a = t.a) AS s) = 0",
         ] {
             let error = fails(&format!("{TABLES} SELECT id FROM t WHERE {condition}")).await;
             assert_eq!(error.kind(), ErrorKind::Invalid, "{condition}: {error}");

@@ -14,8 +14,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, GroupByExpr, Query, Select, SelectItem, SetExpr, TableFactor, UnaryOperator, Value,
-    VisitMut, VisitorMut,
+    BinaryOperator, CaseWhen, Expr, GroupByExpr, Query, Select, SelectItem, SetExpr, SetOperator, TableFactor,
+    UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
 use super::row_values;
@@ -62,6 +62,16 @@ impl VisitorMut for Values {
 }
 
 fn has_rows(subquery: &Query) -> Option<Expr> {
+    // Of one or the other.
+    if let SetExpr::SetOperation { op: SetOperator::Union, left, right, .. } = subquery.body.as_ref()
+        && subquery.limit_clause.is_none()
+        && subquery.fetch.is_none()
+    {
+        let part =
+            |body: &SetExpr| has_rows(&Query { body: Box::new(body.clone()), order_by: None, ..subquery.clone() });
+        let (left, right) = (Box::new(part(left)?), Box::new(part(right)?));
+        return Some(Expr::Nested(Box::new(Expr::BinaryOp { left, op: BinaryOperator::Or, right })));
+    }
     if let Some(counted) = counted(subquery) {
         return Some(is_positive(counted));
     }
@@ -165,7 +175,12 @@ mod tests {
             ("EXISTS (SELECT FROM t AS u WHERE u.i = t.a)", "true false true false"),
             ("CASE WHEN EXISTS (SELECT * FROM t AS u WHERE u.i = t.a) THEN 'y' ELSE 'n' END", "y n y n"),
             ("EXISTS (SELECT max(u.i) FROM t AS u WHERE u.i > 9)", "true true true true"),
+            ("EXISTS (SELECT max(u.i) FROM t AS u WHERE u.i = t.a)", "true true true true"),
             ("EXISTS (SELECT u.a FROM t AS u WHERE u.i > 9 GROUP BY u.a)", "false false false false"),
+            (
+                "EXISTS (SELECT 1 FROM t AS u WHERE u.i = t.a UNION SELECT 2 FROM t AS u WHERE u.a = t.i)",
+                "true true true false",
+            ),
             ("EXISTS (SELECT 1 FROM t LIMIT 0)", "false false false false"),
             ("i IN (SELECT a FROM t)", "true true NULL NULL"),
             ("i NOT IN (SELECT a FROM t WHERE a IS NOT NULL)", "false false true true"),

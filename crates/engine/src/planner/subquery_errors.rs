@@ -13,6 +13,9 @@ use datafusion::prelude::Expr;
 use super::expressions;
 use crate::{Error, ErrorKind};
 
+/// What DataFusion calls a subquery that it joins.
+const MADE: &str = "__correlated_sq_";
+
 /// The error of planning, or a better one.
 pub(super) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusionError {
     let root = error.find_root();
@@ -42,6 +45,11 @@ pub(super) fn explained(error: DataFusionError, plan: &LogicalPlan) -> DataFusio
              operation, LIMIT or a window function, and is no equality"
                 .to_string(),
             "write it as a join, with GROUP BY where it aggregates",
+        ),
+        // Columns of joins that DataFusion has made itself.
+        _ if root.to_string().contains(MADE) => (
+            "this subquery, together with the others around it, is not supported".to_string(),
+            "write one of them as a join",
         ),
         _ => return error,
     };
