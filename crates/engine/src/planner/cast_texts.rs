@@ -27,6 +27,11 @@ pub(super) struct CastTexts;
 
 impl AnalyzerRule for CastTexts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        if !expressions::has(&plan, |expr| {
+            expressions::cast_to(expr).is_some_and(|to| innermost(to).0 > 0 || is_bytes(to))
+        })? {
+            return Ok(plan);
+        }
         let rewritten = plan.transform_up_with_subqueries(|node| {
             let schema = expressions::readable(&node)?;
             expressions::rewritten(node, |expr| Ok(rewrite(expr, &schema)))
@@ -42,7 +47,7 @@ impl AnalyzerRule for CastTexts {
 fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let Expr::Cast(Cast { expr: inner, field }) = &mut expr else { return Transformed::no(expr) };
     let (depth, item) = innermost(field.data_type());
-    let are_bytes = matches!(item, DataType::Binary | DataType::LargeBinary | DataType::BinaryView);
+    let are_bytes = is_bytes(item);
     if depth == 0 && !are_bytes {
         return Transformed::no(expr);
     }
@@ -52,6 +57,10 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let text = std::mem::take(inner.as_mut());
     **inner = ScalarUDF::from(ReadText::new(depth, are_bytes)).call(vec![text]);
     Transformed::yes(expr)
+}
+
+fn is_bytes(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
 /// How many arrays lie within each other, and of what.

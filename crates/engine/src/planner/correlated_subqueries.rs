@@ -37,6 +37,9 @@ pub(super) struct CorrelatedSubqueries;
 
 impl AnalyzerRule for CorrelatedSubqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        if !expressions::has(&plan, is_subquery)? {
+            return Ok(plan);
+        }
         let plan = plan.transform_up_with_subqueries(without_alias)?.data;
         let plan = plan.transform_up_with_subqueries(with_condition_outside)?.data;
         settled(plan, false)
@@ -45,6 +48,10 @@ impl AnalyzerRule for CorrelatedSubqueries {
     fn name(&self) -> &str {
         "correlated_subqueries"
     }
+}
+
+fn is_subquery(expr: &Expr) -> bool {
+    matches!(expr, Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) | Expr::ScalarSubquery(_))
 }
 
 fn without_alias(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {

@@ -10,7 +10,7 @@
 //! Decimals beside floats have [rules of their own](super::floats_beside_decimals).
 
 use arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, cast};
@@ -26,6 +26,10 @@ pub(super) struct ExactComparisons;
 
 impl AnalyzerRule for ExactComparisons {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let joins = |node: &LogicalPlan| Ok(matches!(node, LogicalPlan::Join(_)));
+        if !expressions::has(&plan, compares)? && !plan.exists(joins)? {
+            return Ok(plan);
+        }
         let rewritten = plan.transform_up_with_subqueries(|node| {
             let schema = expressions::readable(&node)?;
             let mut rewritten = expressions::rewritten(node, |expr| Ok(rewrite(expr, &schema)))?;
@@ -41,6 +45,13 @@ impl AnalyzerRule for ExactComparisons {
 
     fn name(&self) -> &str {
         "exact_comparisons"
+    }
+}
+
+fn compares(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => COMPARISONS.contains(op),
+        other => matches!(other, Expr::Between(_) | Expr::InList(_) | Expr::Case(_)),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{ColumnarValue, LogicalPlan, ScalarFunctionArgs};
+use datafusion::logical_expr::{Cast, ColumnarValue, LogicalPlan, ScalarFunctionArgs, TryCast};
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
@@ -26,6 +26,27 @@ pub(super) fn call(name: &str, arguments: Vec<ast::Expr>) -> ast::Expr {
         over: None,
         within_group: Vec::new(),
     })
+}
+
+/// Whether a plan, or a subquery in it, has such an expression: to look is a fraction of what it takes to rewrite nothing.
+pub(super) fn has(plan: &LogicalPlan, is_one: impl Fn(&Expr) -> bool) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            found = found || expr.exists(|expr| Ok(is_one(expr)))?;
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// The type that a cast is to.
+pub(super) fn cast_to(expr: &Expr) -> Option<&DataType> {
+    match expr {
+        Expr::Cast(Cast { field, .. }) | Expr::TryCast(TryCast { field, .. }) => Some(field.data_type()),
+        _ => None,
+    }
 }
 
 /// The columns that the expressions of a node may read.

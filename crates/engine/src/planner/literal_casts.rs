@@ -25,6 +25,10 @@ pub(super) struct LiteralCasts;
 
 impl AnalyzerRule for LiteralCasts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        if !expressions::has(&plan, |expr| matches!(expr, Expr::Cast(cast) if matches!(*cast.expr, Expr::Literal(..))))?
+        {
+            return Ok(plan);
+        }
         let checked = plan.transform_up_with_subqueries(|node| expressions::rewritten(node, rewrite));
         Ok(checked?.data)
     }

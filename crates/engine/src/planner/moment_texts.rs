@@ -25,6 +25,9 @@ pub(super) struct MomentTexts;
 
 impl AnalyzerRule for MomentTexts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        if !expressions::has(&plan, |expr| expressions::cast_to(expr).is_some_and(DataType::is_string))? {
+            return Ok(plan);
+        }
         let rewritten = plan.transform_up_with_subqueries(|node| {
             let schema = expressions::readable(&node)?;
             expressions::rewritten(node, |expr| Ok(rewrite(expr, &schema)))
