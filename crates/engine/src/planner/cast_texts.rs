@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
-use super::expressions;
+use super::expressions::{self, shown};
 use crate::postgres::{array_text, bytea};
 use crate::{Error, ErrorKind, Rule};
 
@@ -27,16 +27,8 @@ pub(super) struct CastTexts;
 
 impl AnalyzerRule for CastTexts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        if !expressions::has(&plan, |expr| {
-            expressions::cast_to(expr).is_some_and(|to| innermost(to).0 > 0 || is_bytes(to))
-        })? {
-            return Ok(plan);
-        }
-        let rewritten = plan.transform_up_with_subqueries(|node| {
-            let schema = expressions::readable(&node)?;
-            expressions::rewritten(node, |expr| Ok(rewrite(expr, &schema)))
-        });
-        Ok(rewritten?.data)
+        let reads = |expr: &Expr| expressions::cast_to(expr).is_some_and(|to| innermost(to).0 > 0 || is_bytes(to));
+        expressions::rewritten_if_any(plan, reads, |expr, schema| Ok(rewrite(expr, schema)))
     }
 
     fn name(&self) -> &str {
@@ -87,9 +79,7 @@ impl ReadText {
     fn new(depth: usize, are_bytes: bool) -> Self {
         Self { depth, are_bytes, signature: Signature::any(1, Volatility::Immutable) }
     }
-}
 
-impl ReadText {
     /// What comes of a text, so many arrays deep.
     fn read_type(&self, depth: usize) -> DataType {
         match depth {
@@ -159,12 +149,6 @@ fn bytes(values: &ArrayRef) -> Result<ArrayRef> {
 fn malformed(text: &str) -> Error {
     let error = Error::new(ErrorKind::Data, format!("{} is no array", shown(text))).breaking(Rule::Form);
     error.with_hint("one is written '{1,2,NULL}', or '{\"a b\",c}'")
-}
-
-/// As much of a text as a message shows.
-fn shown(text: &str) -> String {
-    let short: String = text.chars().take(60).collect();
-    if short.len() < text.len() { format!("'{short}...'") } else { format!("'{text}'") }
 }
 
 #[cfg(test)]

@@ -41,6 +41,29 @@ pub(super) fn has(plan: &LogicalPlan, is_one: impl Fn(&Expr) -> bool) -> Result<
     Ok(found)
 }
 
+/// Rewrites the expressions of all nodes, knowing what they may read, if there is one that it is for.
+pub(super) fn rewritten_if_any(
+    plan: LogicalPlan,
+    is_one: impl Fn(&Expr) -> bool,
+    rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<LogicalPlan> {
+    if !has(&plan, is_one)? {
+        return Ok(plan);
+    }
+    let rewritten = plan.transform_up_with_subqueries(|node| {
+        let schema = readable(&node)?;
+        rewritten(node, |expr| rewrite(expr, &schema))
+    });
+    Ok(rewritten?.data)
+}
+
+/// A text in quotes, as much of it as a message shows.
+pub(super) fn shown(text: &str) -> String {
+    const LETTERS: usize = 60;
+    let short: String = text.chars().take(LETTERS).collect();
+    if short.len() < text.len() { format!("'{short}...'") } else { format!("'{text}'") }
+}
+
 /// The type that a cast is to.
 pub(super) fn cast_to(expr: &Expr) -> Option<&DataType> {
     match expr {

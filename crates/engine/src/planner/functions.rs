@@ -163,7 +163,6 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// The arguments of a call that is nothing but a call.
 /// A function that a statement calls and that is none that DataFusion has.
 pub(super) fn unknown(statement: &Statement, state: &SessionState) -> Option<String> {
     let Statement::Statement(sql) = statement else { return None };
@@ -193,6 +192,7 @@ pub(super) fn not_found(name: &str, state: &SessionState) -> Error {
     }
 }
 
+/// The arguments of a call that is nothing but a call.
 fn plain_arguments(function: &Function) -> Option<&[FunctionArg]> {
     let is_plain = function.over.is_none() && function.filter.is_none() && function.within_group.is_empty();
     match &function.args {

@@ -11,17 +11,26 @@ pub(super) fn rewrite(expr: &mut Expr) {
     if escape == "\\" || escape.chars().nth(1).is_some() {
         return;
     }
-    let written = match pattern.as_ref() {
+    *pattern.as_mut() = written(pattern, escape, escaped, LIKE_PATTERN);
+    *escape_char = None;
+}
+
+/// A pattern with an escape, in other words: a literal at once, anything else by a function that does the same. What has an escape at
+/// its end is an error, which is told when that is called.
+pub(super) fn written(
+    pattern: &Expr,
+    escape: &str,
+    write: fn(&str, Option<char>) -> Option<String>,
+    function: &str,
+) -> Expr {
+    let at_once = match pattern {
         Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => escaped(text, escape.chars().next()).map(text_of),
+            Value::SingleQuotedString(text) => write(text, escape.chars().next()).map(text_of),
             _ => None,
         },
         _ => None,
     };
-    // What has an escape at its end is an error, which is told when it is called.
-    *pattern.as_mut() =
-        written.unwrap_or_else(|| call(LIKE_PATTERN, vec![pattern.as_ref().clone(), text_of(escape.clone())]));
-    *escape_char = None;
+    at_once.unwrap_or_else(|| call(function, vec![pattern.clone(), text_of(escape.to_string())]))
 }
 
 /// A pattern with backslashes in place of its own escapes; `None` if one of these is at its end.

@@ -17,9 +17,6 @@ use super::{expressions, timestamps};
 use crate::catalog::names::sql_name;
 use crate::{Error, ErrorKind, Rule};
 
-/// Letters of a text that is shown.
-const SHOWN: usize = 60;
-
 #[derive(Debug)]
 pub(super) struct LiteralCasts;
 
@@ -59,10 +56,7 @@ fn rewrite(expr: Expr) -> Result<Transformed<Expr>> {
 fn misfit(value: &ScalarValue, to: &DataType) -> Error {
     let name = sql_name(to);
     let shown = match value.try_as_str() {
-        Some(Some(text)) if text.chars().count() > SHOWN => {
-            format!("'{}...'", text.chars().take(SHOWN).collect::<String>())
-        }
-        Some(Some(text)) => format!("'{text}'"),
+        Some(Some(text)) => expressions::shown(text),
         _ => value.to_string(),
     };
     let is_number = value.cast_to(&DataType::Float64).is_ok_and(|number| !number.is_null());

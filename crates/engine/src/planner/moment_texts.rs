@@ -25,14 +25,8 @@ pub(super) struct MomentTexts;
 
 impl AnalyzerRule for MomentTexts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        if !expressions::has(&plan, |expr| expressions::cast_to(expr).is_some_and(DataType::is_string))? {
-            return Ok(plan);
-        }
-        let rewritten = plan.transform_up_with_subqueries(|node| {
-            let schema = expressions::readable(&node)?;
-            expressions::rewritten(node, |expr| Ok(rewrite(expr, &schema)))
-        });
-        Ok(rewritten?.data)
+        let is_text = |expr: &Expr| expressions::cast_to(expr).is_some_and(DataType::is_string);
+        expressions::rewritten_if_any(plan, is_text, |expr, schema| Ok(rewrite(expr, schema)))
     }
 
     fn name(&self) -> &str {

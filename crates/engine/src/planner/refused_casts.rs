@@ -20,14 +20,9 @@ pub(super) struct RefusedCasts;
 
 impl AnalyzerRule for RefusedCasts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        if !expressions::has(&plan, |expr| expressions::cast_to(expr).is_some_and(DataType::is_temporal))? {
-            return Ok(plan);
-        }
-        let checked = plan.transform_up_with_subqueries(|node| {
-            let schema = expressions::readable(&node)?;
-            expressions::rewritten(node, |expr| check(&expr, &schema).map(|()| Transformed::no(expr)))
-        });
-        Ok(checked?.data)
+        let is_moment = |expr: &Expr| expressions::cast_to(expr).is_some_and(DataType::is_temporal);
+        let checked = |expr: Expr, schema: &DFSchema| check(&expr, schema).map(|()| Transformed::no(expr));
+        expressions::rewritten_if_any(plan, is_moment, checked)
     }
 
     fn name(&self) -> &str {

@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     ObjectNamePart, Query, Select, SetExpr, TableAliasColumnDef, TableFactor, UnaryOperator,
 };
 
+use super::correlated_subqueries::ROWS;
 use crate::statement::normal;
 
 /// Before what is within it.
@@ -49,18 +50,17 @@ fn look_for_rows(condition: &mut Expr) {
 
 /// `EXISTS (SELECT 1 FROM (subquery) AS t(..) WHERE ..)`, of columns that nothing else is called.
 fn found(row: &[Expr], subquery: &Query) -> Option<Expr> {
-    const TABLE: &str = "__rows";
     let mut template = super::template("SELECT 1 FROM (SELECT 1) AS t(x) WHERE TRUE").ok()?;
     let SetExpr::Select(select) = template.body.as_mut() else { return None };
     let [table] = select.from.as_mut_slice() else { return None };
     let TableFactor::Derived { subquery: rows, alias: Some(alias), .. } = &mut table.relation else { return None };
     *rows.as_mut() = subquery.clone();
     let names: Vec<Ident> = (0..row.len()).map(|place| Ident::new(format!("__value{place}"))).collect();
-    alias.name = Ident::new(TABLE);
+    alias.name = Ident::new(ROWS);
     let column = alias.columns.pop()?;
     alias.columns = names.iter().map(|name| TableAliasColumnDef { name: name.clone(), ..column.clone() }).collect();
     let values: Vec<Expr> =
-        names.into_iter().map(|name| Expr::CompoundIdentifier(vec![Ident::new(TABLE), name])).collect();
+        names.into_iter().map(|name| Expr::CompoundIdentifier(vec![Ident::new(ROWS), name])).collect();
     select.selection = equal(row, &values);
     Some(Expr::Exists { subquery: template, negated: false })
 }

@@ -26,6 +26,7 @@ use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
 use super::expressions;
+use super::floats_beside_decimals::COMPARISONS;
 
 #[derive(Debug)]
 pub(super) struct SignedZeros;
@@ -89,7 +90,7 @@ fn positive_columns(input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expr {
-        Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) if is_comparison(op) => {
+        Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) if COMPARISONS.contains(&op) => {
             let zeros = (zero(&left), zero(&right));
             match (zeros, op.swap()) {
                 ((None, Some(zero)), _) if is_cheap(op, &left) => return Ok(compared(*left, op, &zero)),
@@ -153,11 +154,6 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         other => Transformed::no(other),
     })
-}
-
-fn is_comparison(op: Operator) -> bool {
-    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
-    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
 /// Whether comparing with both zeros is a comparison or two of the same value.

@@ -4,25 +4,17 @@
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value};
 
-use super::expressions::call;
+use super::like_escapes::written;
 use crate::postgres::functions::SIMILAR_PATTERN;
 
 pub(super) fn rewrite(expr: &mut Expr) {
     let Expr::SimilarTo { negated, expr: text, pattern, escape_char } = expr else { return };
     let escape = match escape_char.as_ref().map(|value| &value.value) {
-        None => "\\".to_string(),
-        Some(Value::SingleQuotedString(escape)) if escape.chars().nth(1).is_none() => escape.clone(),
+        None => "\\",
+        Some(Value::SingleQuotedString(escape)) if escape.chars().nth(1).is_none() => escape,
         Some(_) => return,
     };
-    let written = match pattern.as_ref() {
-        Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => regular(text, escape.chars().next()).map(text_of),
-            _ => None,
-        },
-        _ => None,
-    };
-    // What has an escape at its end is an error, which is told when it is called.
-    let written = written.unwrap_or_else(|| call(SIMILAR_PATTERN, vec![pattern.as_ref().clone(), text_of(escape)]));
+    let written = written(pattern, escape, regular, SIMILAR_PATTERN);
     let op = if *negated { BinaryOperator::PGRegexNotMatch } else { BinaryOperator::PGRegexMatch };
     let left = Box::new(Expr::Nested(text.clone()));
     *expr = Expr::Nested(Box::new(Expr::BinaryOp { left, op, right: Box::new(written) }));
@@ -68,10 +60,6 @@ pub(crate) fn regular(pattern: &str, escape: Option<char>) -> Option<String> {
     }
     written.push_str(")$");
     Some(written)
-}
-
-fn text_of(text: String) -> Expr {
-    Expr::Value(Value::SingleQuotedString(text).into())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
+use super::correlated_subqueries::ROWS;
 use super::row_values;
 
 /// After columns were named, and before what is within it.
@@ -75,7 +76,7 @@ fn has_rows(subquery: &Query) -> Option<Expr> {
     if let Some(counted) = counted(subquery) {
         return Some(is_positive(counted));
     }
-    let mut count = super::template("SELECT count(*) FROM (SELECT 1) AS __rows").ok()?;
+    let mut count = super::template(&format!("SELECT count(*) FROM (SELECT 1) AS {ROWS}")).ok()?;
     *derived(&mut count)?.0 = subquery.clone();
     Some(is_positive(*count))
 }
@@ -117,16 +118,16 @@ fn is_among(value: &Expr, subquery: &Query) -> Option<Expr> {
         return None;
     }
     let count = |condition: &str| {
-        let text = format!("SELECT count(*) FROM (SELECT 1) AS __rows(__value) WHERE {condition}");
+        let text = format!("SELECT count(*) FROM (SELECT 1) AS {ROWS}(__value) WHERE {condition}");
         let mut count = super::template(&text).ok()?;
         *derived(&mut count)?.0 = subquery.clone();
         Some(count)
     };
-    let mut equal = count("__rows.__value = 0")?;
+    let mut equal = count(&format!("{ROWS}.__value = 0"))?;
     if let Some(Expr::BinaryOp { right, .. }) = derived(&mut equal)?.1 {
         **right = Expr::Nested(Box::new(value.clone()));
     }
-    let has_unknown = is_positive(*count("__rows.__value IS NULL")?);
+    let has_unknown = is_positive(*count(&format!("{ROWS}.__value IS NULL"))?);
     let is_unknown = Expr::BinaryOp {
         left: Box::new(Expr::IsNull(Box::new(Expr::Nested(Box::new(value.clone()))))),
         op: BinaryOperator::And,

@@ -24,13 +24,12 @@ pub(super) struct Housekeeping {
     tables: Vec<String>,
 }
 
-/// Of a statement whose first word is `word`; `None` if it is another.
-pub(super) fn parse(word: &str, parser: &mut Parser<'_>) -> Result<Option<Housekeeping>> {
-    let tag = match word.to_ascii_uppercase().as_str() {
-        "VACUUM" => "VACUUM",
-        "ANALYZE" | "ANALYSE" => "ANALYZE",
-        "UNLISTEN" => "UNLISTEN",
-        _ => return Ok(None),
+/// Of a statement whose first word is `word`.
+pub(super) fn parse(word: Keyword, parser: &mut Parser<'_>) -> Result<Housekeeping> {
+    let tag = match word {
+        Keyword::VACUUM => "VACUUM",
+        Keyword::ANALYZE => "ANALYZE",
+        _ => "UNLISTEN",
     };
     parser.next_token();
     let names = match tag {
@@ -38,7 +37,7 @@ pub(super) fn parse(word: &str, parser: &mut Parser<'_>) -> Result<Option<Housek
         _ => names(parser),
     };
     let names = names.map_err(|e| super::syntax::<()>(Err(e)))?;
-    Ok(Some(Housekeeping { tag, tables: names.iter().map(table_name).collect::<Result<_>>()? }))
+    Ok(Housekeeping { tag, tables: names.iter().map(table_name).collect::<Result<_>>()? })
 }
 
 fn channel(parser: &mut Parser<'_>) -> std::result::Result<(), ParserError> {

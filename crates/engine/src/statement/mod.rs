@@ -609,9 +609,7 @@ fn parse_statement(parser: &mut DFParser<'_>) -> Result<Statement> {
                 }
             }
             Keyword::VACUUM | Keyword::ANALYZE | Keyword::UNLISTEN => {
-                if let Some(work) = housekeeping::parse(&word.value, inner)? {
-                    return Ok(Statement::Housekeeping(work));
-                }
+                return Ok(Statement::Housekeeping(housekeeping::parse(word.keyword, inner)?));
             }
             Keyword::EXPLAIN => {
                 if let Some(explain) = explain::parse(parser)? {
