@@ -126,6 +126,8 @@ pub enum Rule {
     Setting,
     /// There are as many values as are needed.
     Count,
+    /// A value is no longer than one can be.
+    Length,
 }
 
 /// Where in a statement's text: a line and a column, both from 1.

@@ -78,7 +78,8 @@ pub use explain::{
 pub use postgres::ClientFacts;
 pub use postgres::array_text::items as array_items;
 pub use postgres::bytea::bytes as bytea_bytes;
-pub use postgres::parameters::of_posix as zone_of_posix;
+pub use postgres::interval_text::of_duration as interval_of_duration;
+pub use postgres::text as postgres_text;
 pub use postgres::types::{PgType, by_oid as postgres_type, of as postgres_type_of};
 pub use prepared::{Prepared, Temporal, Value};
 pub use query::{Done, Engine, Output, Progress, Query, QueryState, Rows, STACK_BYTES};

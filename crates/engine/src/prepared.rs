@@ -133,7 +133,11 @@ impl Value {
                     return Err(Error::new(ErrorKind::Invalid, format!("'{text}' is no decimal number"))
                         .with_hint("such a value has digits and up to one point: -12.50"));
                 }
-                signed(digits.len() < text.len(), digits.to_string())
+                match digits.contains('.') {
+                    true => signed(digits.len() < text.len(), digits.to_string()),
+                    // Digits alone would be an integer, and divided as one.
+                    false => whole_decimal(text, digits)?,
+                }
             }
             // Digits alone would be a decimal.
             Self::Double(number) => {
@@ -162,6 +166,13 @@ impl Value {
             }
         })
     }
+}
+
+/// A decimal without digits behind the point.
+fn whole_decimal(text: &str, digits: &str) -> Result<Vec<Token>> {
+    let precision = digits.trim_start_matches('0').len().max(1);
+    let data_type = DataType::Decimal128(u8::try_from(precision).unwrap_or(u8::MAX), 0);
+    Ok(cast(vec![Token::SingleQuotedString(text.to_string())], &type_tokens(&data_type)?))
 }
 
 fn signed(is_negative: bool, digits: String) -> Vec<Token> {

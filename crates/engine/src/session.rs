@@ -26,7 +26,7 @@ use crate::learn::Learning;
 use crate::lower::Fusing;
 use crate::place::Placing;
 use crate::planner;
-use crate::postgres::parameters::Shared as Parameters;
+use crate::postgres::parameters::{Shared as Parameters, zone_in_arrow};
 use crate::postgres::{self, ClientFacts, Scope};
 use crate::prepared::{Prepared, Value};
 use crate::query::panicked;
@@ -479,6 +479,11 @@ impl Session {
         query
     }
 
+    /// The time zone that it is in, if that is another one than UTC.
+    pub fn zone(&self) -> Option<String> {
+        zone_in_arrow(&self.parameters.get("timezone")?)?
+    }
+
     /// The base state with what belongs to one statement: the names that it knows, its ledger in the scans' reach and before
     /// the object stores.
     pub(crate) fn state(&self, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> Result<SessionState> {
@@ -490,6 +495,9 @@ impl Session {
         let runtime =
             RuntimeEnvBuilder::from_runtime_env(runtime).with_object_store_registry(Arc::new(registry)).build_arc()?;
         let mut state = SessionStateBuilder::new_from_existing(state).with_runtime_env(runtime).build();
+        if let Some(zone) = self.zone() {
+            state.config_mut().options_mut().execution.time_zone = Some(zone);
+        }
         let sites = Sites::new(Arc::clone(self.database.connections()), &settings);
         state.config_mut().set_extension(Arc::new(sites));
         let scope = Arc::new(Scope {

@@ -150,7 +150,7 @@ mod tests {
         ] {
             let (mut out, mut text) = (BytesMut::new(), BytesMut::new());
             numeric(number, scale, &mut out);
-            crate::text::decimal(number, scale, &mut text);
+            onehop_engine::postgres_text::decimal(number, scale, &mut text);
             let said = if number == "-0" { "0".into() } else { String::from_utf8(text.to_vec()).unwrap() };
             assert_eq!(read_numeric(&out), Some(said), "{number} {scale}");
         }

@@ -87,13 +87,13 @@ impl Client {
 
     /// Commits what was begun here, if that is still going on.
     pub async fn end_block(&mut self) -> Outcome<()> {
-        let is_block = std::mem::take(&mut self.is_block);
-        if !is_block || self.session.transaction() == TransactionState::None {
-            return Ok(());
+        if self.is_block && self.session.transaction() != TransactionState::None {
+            let session = Arc::clone(&self.session);
+            // If it fails, or is cancelled before it begins, there is still what `fail_block` has to undo.
+            self.on_workers(async move { session.sql("COMMIT").await }).await?;
+            self.transaction_ended("COMMIT");
         }
-        let session = Arc::clone(&self.session);
-        self.on_workers(async move { session.sql("COMMIT").await }).await?;
-        self.transaction_ended("COMMIT");
+        self.is_block = false;
         Ok(())
     }
 

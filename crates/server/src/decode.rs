@@ -11,7 +11,7 @@ use pgwire::api::Type;
 use crate::binary::{EPOCH_DAYS, EPOCH_MICROS, read_numeric};
 use crate::encode::Format;
 use crate::problem::{Problem, code};
-use crate::text::{self, Zone};
+use onehop_engine::postgres_text::{self as text, Zone};
 
 /// Items that an array may have as a parameter.
 const MOST_ITEMS: usize = 1 << 20;

@@ -18,11 +18,11 @@ use onehop_engine::arrow::datatypes::{
     IntervalMonthDayNanoType, IntervalUnit, SchemaRef, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use onehop_engine::arrow::util::display::{ArrayFormatter, FormatOptions};
-use onehop_engine::{Error, ErrorKind, Result};
+use onehop_engine::{Error, ErrorKind, Result, interval_of_duration, postgres_text as text};
 
-use crate::text::Zone;
+use crate::binary;
 use crate::types::{pg_type, wire_type};
-use crate::{binary, text};
+use onehop_engine::postgres_text::Zone;
 
 /// How a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +65,35 @@ pub fn to_wire(batch: &RecordBatch, told: &SchemaRef) -> Result<Vec<ArrayRef>> {
     columns.map(|(column, field)| as_type(column, &wire_type(field.data_type()))).collect()
 }
 
-/// A value that does not fit is an error, not NULL.
+/// A value that does not fit is an error, not NULL, and not another value.
 fn as_type(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    if column.data_type() == to {
-        return Ok(Arc::clone(column));
+    let from = wire_type(column.data_type());
+    match to {
+        _ if column.data_type() == to => return Ok(Arc::clone(column)),
+        // A numeric has the digits that its value has, whatever others have.
+        DataType::Decimal128(..) | DataType::Decimal256(..) if from.is_decimal() => return cast_to(column, &from),
+        DataType::Decimal128(..) | DataType::Decimal256(..) if from.is_integer() => {
+            return cast_to(column, &DataType::Decimal128(20, 0));
+        }
+        DataType::Interval(_) if matches!(column.data_type(), DataType::Duration(_)) => {
+            return interval_of_duration(column);
+        }
+        _ => {}
     }
+    let cast = cast_to(column, to)?;
+    if to.is_integer()
+        && (from.is_decimal() || from.is_floating())
+        && cast_to(&cast, &from)?.as_ref() != column.as_ref()
+    {
+        let (from, to) = (pg_type(&from), pg_type(to));
+        let message = format!("a column that was announced as {to} has values of type {from} that are none");
+        let hint = "the parameter that it is computed of was announced without its type: write $1::numeric";
+        return Err(Error::new(ErrorKind::Invalid, message).with_hint(hint));
+    }
+    Ok(cast)
+}
+
+fn cast_to(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     Ok(cast_with_options(column, to, &options)?)
 }
@@ -210,7 +234,7 @@ impl<'a> Cells<'a> {
             cells.write_text(row, style, &mut item)?;
             match cells.values {
                 Values::List(_) => out.put_slice(&item),
-                _ => text::array_item(&item, out),
+                _ => put_item(&item, out),
             }
         }
         out.put_u8(b'}');
@@ -296,4 +320,20 @@ fn too_many_columns() -> Error {
 fn out_of_range() -> Error {
     Error::new(ErrorKind::Data, "a date or time is out of the range that PostgreSQL has")
         .with_hint("ask for it as text: CAST(x AS VARCHAR)")
+}
+/// A value within an array's braces, in quotes where it would be read as something else.
+fn put_item(item: &[u8], out: &mut BytesMut) {
+    let is_special = |byte: &u8| matches!(byte, b'{' | b'}' | b',' | b'"' | b'\\') || byte.is_ascii_whitespace();
+    if !item.is_empty() && !item.iter().any(is_special) && !item.eq_ignore_ascii_case(b"null") {
+        out.put_slice(item);
+        return;
+    }
+    out.put_u8(b'"');
+    for byte in item {
+        if matches!(byte, b'"' | b'\\') {
+            out.put_u8(b'\\');
+        }
+        out.put_u8(*byte);
+    }
+    out.put_u8(b'"');
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use onehop_engine::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use onehop_engine::{ClientCopy, Described, Error, Output, Prepared, StatementKind, Value};
+use onehop_engine::{ClientCopy, Described, Error, Output, Prepared, Rows, StatementKind, Value};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::data::{NoData, ParameterDescription};
 use pgwire::messages::extendedquery::{
@@ -342,9 +342,9 @@ impl Client {
     pub async fn start(&mut self, portal: &mut Portal) -> Outcome<()> {
         let statement = Arc::clone(&portal.statement);
         let (State::Bound, What::Sql(prepared)) = (&portal.state, &statement.what) else { return self.enter().await };
-        let columns = self.described(&statement).await?.columns;
+        self.described(&statement).await?;
         if let Output::Rows(rows) = self.run(prepared, std::mem::take(&mut portal.values)).await? {
-            let told = columns.unwrap_or_else(|| prepared.named(rows.schema()));
+            let told = told(&statement, prepared, &rows)?;
             let formats = vec![Format::Text; told.fields().len()];
             portal.state = State::Running(Box::new(Running::new(rows, told, formats)));
         }
@@ -439,8 +439,7 @@ impl Client {
                     return Ok(());
                 }
                 Output::Rows(rows) => {
-                    let told = statement.described.get().and_then(|described| described.columns.clone());
-                    let told = told.unwrap_or_else(|| prepared.named(rows.schema()));
+                    let told = told(&statement, prepared, &rows)?;
                     let formats = spread(portal.formats.clone(), told.fields().len(), "columns")?;
                     portal.state = State::Running(Box::new(Running::new(rows, told, formats)));
                 }
@@ -451,6 +450,11 @@ impl Client {
 
     async fn fetch_rows(&mut self, portal: &mut Portal, kind: &StatementKind, most: Option<u64>) -> Outcome<()> {
         let State::Running(running) = &mut portal.state else {
+            if !matches!(kind, StatementKind::Query | StatementKind::Explain | StatementKind::Show(_)) {
+                return Err(
+                    Problem::error(code::NOT_IN_STATE, "the portal has been run, and cannot be run again").into()
+                );
+            }
             // It has been at its end before.
             self.link.put_tag(tag(name(kind), Some(0)));
             return Ok(());
@@ -481,6 +485,28 @@ impl Client {
         }
         self.link.put(PgWireBackendMessage::CloseComplete(CloseComplete::new()));
         Ok(())
+    }
+}
+
+/// The columns that the client knows, if rows have these.
+///
+/// Values of parameters may make a number of another type of a column, which is sent as the type that it was told. Nothing else may be
+/// another than it was when the statement was parsed: its tables may have been made anew since.
+fn told(statement: &Statement, prepared: &Prepared, rows: &Rows) -> Result<SchemaRef, Problem> {
+    let columns = prepared.named(rows.schema());
+    let Some(told) = statement.described.get().and_then(|described| described.columns.clone()) else {
+        return Ok(columns);
+    };
+    let has_parameters = prepared.parameters() > 0;
+    let is_same = |(now, told): (&Arc<Field>, &Arc<Field>)| {
+        now.name() == told.name() && (has_parameters || types::is_same(now.data_type(), told.data_type()))
+    };
+    let are_same =
+        columns.fields().len() == told.fields().len() && columns.fields().iter().zip(told.fields()).all(is_same);
+    match are_same {
+        true => Ok(told),
+        false => Err(Problem::error(code::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
+            .with_hint("a table of the statement has changed: prepare it again")),
     }
 }
 

@@ -44,7 +44,6 @@ mod run;
 mod server;
 mod simple;
 mod startup;
-mod text;
 mod tls;
 mod types;
 mod users;

@@ -195,6 +195,7 @@ fn of_rule(rule: Rule) -> &'static str {
         Rule::Form => code::INVALID_TEXT,
         Rule::Setting => "22023",
         Rule::Count => code::SYNTAX_ERROR,
+        Rule::Length => "54000",
     }
 }
 

@@ -8,7 +8,7 @@ use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::startup::ParameterStatus;
 
 use crate::link::Link;
-use crate::text::Zone;
+use onehop_engine::postgres_text::Zone;
 
 const NAMES: [&str; 13] = [
     "server_version",

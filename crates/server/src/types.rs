@@ -9,6 +9,7 @@ use onehop_engine::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use onehop_engine::{postgres_type, postgres_type_of};
 use pgwire::api::Type;
 use pgwire::messages::data::FieldDescription;
+use postgres_types::Kind;
 
 /// The Arrow type that values are brought into before they are sent: one that [`encode`](crate::encode) knows.
 pub fn wire_type(data_type: &DataType) -> DataType {
@@ -40,6 +41,12 @@ pub fn pg_type(data_type: &DataType) -> Type {
     u32::try_from(postgres_type_of(data_type).0).ok().and_then(Type::from_oid).unwrap_or(Type::TEXT)
 }
 
+/// Whether clients are told the same of two types.
+pub fn is_same(one: &DataType, other: &DataType) -> bool {
+    let (one, other) = (wire_type(one), wire_type(other));
+    one == other || postgres_type_of(&one) == postgres_type_of(&other)
+}
+
 /// A column of rows, as clients are told of it.
 pub fn description(field: &Field, format: i16) -> FieldDescription {
     let wire = wire_type(field.data_type());
@@ -50,29 +57,30 @@ pub fn description(field: &Field, format: i16) -> FieldDescription {
 
 /// The type of a parameter, by the number of PostgreSQL's that a client gives; `None` if it may be of any.
 pub fn declared(oid: u32) -> Option<DataType> {
-    let of = |pg_type: &Type| pg_type.oid() == oid;
-    let list = |item: DataType| DataType::List(Arc::new(Field::new("item", item, true)));
-    Some(match oid {
-        _ if of(&Type::BOOL) => DataType::Boolean,
-        _ if of(&Type::INT2) => DataType::Int16,
-        _ if of(&Type::INT4) => DataType::Int32,
-        _ if of(&Type::INT8) || of(&Type::OID) => DataType::Int64,
-        _ if of(&Type::FLOAT4) => DataType::Float32,
-        _ if of(&Type::FLOAT8) => DataType::Float64,
-        _ if of(&Type::DATE) => DataType::Date32,
-        _ if of(&Type::TIME) => DataType::Time64(TimeUnit::Microsecond),
-        _ if of(&Type::TIMESTAMP) => DataType::Timestamp(TimeUnit::Microsecond, None),
-        _ if of(&Type::TIMESTAMPTZ) => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
-        _ if of(&Type::INTERVAL) => DataType::Interval(IntervalUnit::MonthDayNano),
-        _ if of(&Type::BYTEA) => DataType::Binary,
-        _ if of(&Type::TEXT) || of(&Type::VARCHAR) || of(&Type::BPCHAR) || of(&Type::NAME) => DataType::Utf8,
-        _ if of(&Type::INT2_ARRAY) => list(DataType::Int16),
-        _ if of(&Type::INT4_ARRAY) => list(DataType::Int32),
-        _ if of(&Type::INT8_ARRAY) => list(DataType::Int64),
-        _ if of(&Type::FLOAT8_ARRAY) => list(DataType::Float64),
-        _ if of(&Type::TEXT_ARRAY) || of(&Type::VARCHAR_ARRAY) => list(DataType::Utf8),
-        // A numeric's scale is its value's.
-        _ => return None,
+    declared_of(&Type::from_oid(oid)?)
+}
+
+fn declared_of(pg_type: &Type) -> Option<DataType> {
+    Some(match *pg_type {
+        Type::BOOL => DataType::Boolean,
+        Type::INT2 => DataType::Int16,
+        Type::INT4 => DataType::Int32,
+        Type::INT8 | Type::OID => DataType::Int64,
+        Type::FLOAT4 => DataType::Float32,
+        Type::FLOAT8 => DataType::Float64,
+        // Its digits are its value's. What is told of such a column is that it is numeric: values are sent with those they have.
+        Type::NUMERIC => DataType::Decimal128(18, 6),
+        Type::DATE => DataType::Date32,
+        Type::TIME => DataType::Time64(TimeUnit::Microsecond),
+        Type::TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
+        Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
+        Type::INTERVAL => DataType::Interval(IntervalUnit::MonthDayNano),
+        Type::BYTEA => DataType::Binary,
+        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME => DataType::Utf8,
+        _ => match pg_type.kind() {
+            Kind::Array(item) => DataType::List(Arc::new(Field::new("item", declared_of(item)?, true))),
+            _ => return None,
+        },
     })
 }
 

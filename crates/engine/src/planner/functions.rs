@@ -10,10 +10,11 @@ use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, ObjectName, ObjectNamePart, Value, visit_expressions,
+    BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Value, visit_expressions,
 };
 
+use super::expressions::call;
 use crate::error::nearest;
 use crate::statement::normal;
 use crate::{Error, ErrorKind, Object};
@@ -110,7 +111,57 @@ pub(super) fn meant(name: &str) -> &str {
     NAMES.iter().find(|(other, _)| *other == name).map_or(name, |(_, meant)| meant)
 }
 
+/// Parts of a moment that have a fraction, which DataFusion cuts off, and of how many microseconds they are.
+const FRACTIONS: [(&str, &str); 6] = [
+    ("second", "1000000"),
+    ("seconds", "1000000"),
+    ("millisecond", "1000"),
+    ("milliseconds", "1000"),
+    ("sec", "1000000"),
+    ("msec", "1000"),
+];
+
+/// `extract(second FROM t)` with its fraction, as in PostgreSQL; the function `second(t)` has none, as in DuckDB.
+fn with_fraction(part: &str, moment: &Expr) -> Option<Expr> {
+    let (_, micros) = FRACTIONS.iter().find(|(name, _)| part.eq_ignore_ascii_case(name))?;
+    let micro = Expr::Value(Value::SingleQuotedString("microsecond".into()).into());
+    let whole = Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(call("date_part", vec![micro, moment.clone()])),
+        data_type: DataType::Double(ExactNumberInfo::None),
+        array: false,
+        format: None,
+    };
+    let right = Box::new(Expr::Value(Value::Number((*micros).into(), false).into()));
+    let parts = Expr::BinaryOp { left: Box::new(whole), op: BinaryOperator::Divide, right };
+    Some(Expr::Nested(Box::new(parts)))
+}
+
+/// What is extracted of what, if a fraction belongs to it.
+fn extracted(expr: &Expr) -> Option<Expr> {
+    match expr {
+        Expr::Extract { field, expr, .. } => with_fraction(&field.to_string(), expr),
+        Expr::Function(function) => {
+            let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
+            let [
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(part))),
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(moment)),
+            ] = plain_arguments(function)?
+            else {
+                return None;
+            };
+            let Value::SingleQuotedString(part) = &part.value else { return None };
+            if normal(name) == "date_part" { with_fraction(part, moment) } else { None }
+        }
+        _ => None,
+    }
+}
+
 pub(super) fn rewrite(expr: &mut Expr) {
+    if let Some(extracted) = extracted(expr) {
+        *expr = extracted;
+        return;
+    }
     let Expr::Function(function) = expr else { return };
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return };
     let name = normal(name);

@@ -1,4 +1,5 @@
-//! `LIKE pattern ESCAPE 'x'`, of any character or none: the pattern is written with a backslash, which is what DataFusion knows.
+//! `LIKE pattern ESCAPE 'x'`, of any character or none: the pattern is written with a backslash, which is what DataFusion knows. It lets
+//! a backslash at the end pass, behind which nothing is; that is an error, as with any other escape.
 
 use datafusion::sql::sqlparser::ast::{Expr, Value};
 
@@ -7,12 +8,27 @@ use crate::postgres::functions::LIKE_PATTERN;
 
 pub(super) fn rewrite(expr: &mut Expr) {
     let (Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. }) = expr else { return };
-    let Some(Value::SingleQuotedString(escape)) = escape_char.as_ref().map(|value| &value.value) else { return };
-    if escape == "\\" || escape.chars().nth(1).is_some() {
+    let escape = match escape_char.as_ref().map(|value| &value.value) {
+        None => "\\",
+        Some(Value::SingleQuotedString(escape)) if escape.chars().nth(1).is_none() => escape,
+        Some(_) => return,
+    };
+    if escape == "\\" && is_whole(pattern) {
         return;
     }
     *pattern.as_mut() = written(pattern, escape, escaped, LIKE_PATTERN);
     *escape_char = None;
+}
+
+/// Whether a pattern is known to end with what its last backslash escapes.
+fn is_whole(pattern: &Expr) -> bool {
+    match pattern {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => escaped(text, Some('\\')).is_some(),
+            _ => true,
+        },
+        _ => false,
+    }
 }
 
 /// A pattern with an escape, in other words: a literal at once, anything else by a function that does the same. What has an escape at

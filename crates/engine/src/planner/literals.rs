@@ -3,11 +3,17 @@
 //! With decimal literals (see `configure`) DataFusion makes every number a decimal that is no integer: `1e300` would
 //! be refused, and 50 digits be of a type that nothing can store.
 //!
+//! `INTERVAL '1 day 02:03'` is written out for it, and so is whatever else it does not read.
+//!
 //! In the frame of a window it reads `INTERVAL '7' DAY` and not `INTERVAL 7 DAY`; and a field of a struct as `['a']` and
 //! not as `.a`.
 
-use datafusion::sql::sqlparser::ast::{AccessExpr, CastKind, DataType, ExactNumberInfo, Expr, Value};
+use arrow::datatypes::IntervalMonthDayNano;
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, CastKind, DataType, ExactNumberInfo, Expr, Interval, UnaryOperator, Value,
+};
 
+use crate::postgres::interval_text;
 use crate::statement::normal;
 
 /// Digits of the widest decimal that columns can have.
@@ -28,12 +34,21 @@ pub(super) fn rewrite(expr: &mut Expr) {
         }
         return;
     }
+    // DataFusion puts the minus before the text, where it is the first number's.
+    if let Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } = expr
+        && let Expr::Interval(interval) = inner.as_mut()
+        && turn(interval)
+    {
+        *expr = std::mem::replace(inner.as_mut(), Expr::Value(Value::Null.into()));
+        return;
+    }
     if let Expr::Interval(interval) = expr {
         if let Expr::Value(value) = interval.value.as_mut()
             && let Value::Number(number, _) = &value.value
         {
             value.value = Value::SingleQuotedString(number.clone());
         }
+        spell_out(interval);
         return;
     }
     let Expr::Value(value) = expr else { return };
@@ -51,6 +66,38 @@ pub(super) fn rewrite(expr: &mut Expr) {
             format: None,
         };
     }
+}
+
+/// DataFusion reads no `1 day 02:03`, nor `1-2` or `P1D`.
+fn spell_out(interval: &mut Interval) {
+    if interval.leading_field.is_some() || interval.last_field.is_some() {
+        return;
+    }
+    if let Expr::Value(value) = interval.value.as_mut()
+        && let Value::SingleQuotedString(text) = &mut value.value
+        && let Some(parsed) = interval_text::parse(text)
+    {
+        *text = spelled(parsed);
+    }
+}
+
+fn spelled(interval: IntervalMonthDayNano) -> String {
+    let IntervalMonthDayNano { months, days, nanoseconds } = interval;
+    format!("{months} months {days} days {nanoseconds} nanoseconds")
+}
+
+/// Makes a literal that is spelled out the opposite of itself; whether it did.
+fn turn(interval: &mut Interval) -> bool {
+    if interval.leading_field.is_some() || interval.last_field.is_some() {
+        return false;
+    }
+    let Expr::Value(value) = interval.value.as_mut() else { return false };
+    let Value::SingleQuotedString(text) = &mut value.value else { return false };
+    let Some(IntervalMonthDayNano { months, days, nanoseconds }) = interval_text::parse(text) else { return false };
+    let opposite = (months.checked_neg(), days.checked_neg(), nanoseconds.checked_neg());
+    let (Some(months), Some(days), Some(nanoseconds)) = opposite else { return false };
+    *text = spelled(IntervalMonthDayNano { months, days, nanoseconds });
+    true
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod correlated_subqueries;
 mod date_arithmetic;
 mod decimal_division;
 mod dialect;
+mod equal_values;
 mod exact_comparisons;
 mod expressions;
 mod filter_pushdown;
@@ -24,12 +25,14 @@ mod floats_beside_decimals;
 mod from_first;
 mod functions;
 mod in_lists;
+mod interval_arithmetic;
+mod interval_days;
 pub(crate) mod like_escapes;
 mod list_lengths;
 mod literal_casts;
 mod literals;
+mod long_texts;
 mod moment_formats;
-mod moment_texts;
 mod named_arguments;
 mod nesting;
 mod nothing_to_optimize;
@@ -46,7 +49,6 @@ mod row_values;
 mod same_names;
 mod scalar_subqueries;
 mod set_operations;
-mod signed_zeros;
 pub(crate) mod similar_to;
 mod single_distinct;
 mod subqueries_as_values;
@@ -54,6 +56,8 @@ mod subqueries_in_values;
 mod subquery_errors;
 mod timestamps;
 mod using_joins;
+mod value_texts;
+mod zoned_moments;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -108,9 +112,13 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     let functions = builder.aggregate_functions().get_or_insert_default();
     functions.push(Arc::new(sum));
     functions.extend(float_extremes::functions());
-    builder.scalar_functions().get_or_insert_default().extend(quantified::functions());
+    let functions = builder.scalar_functions().get_or_insert_default();
+    functions.extend(quantified::functions());
+    functions.extend(zoned_moments::functions());
+    functions.extend(long_texts::functions());
     let planners = builder.expr_planners().get_or_insert_default();
     planners.push(Arc::new(decimal_division::DecimalDivision));
+    planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));
     planners.push(Arc::new(using_joins::MergedColumns));
     builder.relation_planners().get_or_insert_default().push(Arc::new(using_joins::UsingJoins));
     learn::configure(builder)
@@ -150,13 +158,14 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     ];
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
+    rules.push(Arc::new(zoned_moments::ZonedMoments));
     rules.push(Arc::new(cast_texts::CastTexts));
     rules.push(Arc::new(literal_casts::LiteralCasts));
-    rules.push(Arc::new(moment_texts::MomentTexts));
+    rules.push(Arc::new(value_texts::ValueTexts));
     rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
     rules.push(Arc::new(in_lists::InLists));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
-    rules.push(Arc::new(signed_zeros::SignedZeros));
+    rules.push(Arc::new(equal_values::EqualValues));
     rules
 }
 

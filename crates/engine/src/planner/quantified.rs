@@ -18,7 +18,7 @@ use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, CastKind, Expr, Value};
 
-use super::{exact_comparisons, expressions, signed_zeros};
+use super::{equal_values, exact_comparisons, expressions};
 use crate::postgres::array_text;
 
 /// In place of `x op ANY(list)` and `x op ALL(list)`, where `list` is no subquery.
@@ -168,7 +168,7 @@ impl Quantified {
         if list.is_null(0) {
             return Ok(BooleanArray::new_null(values.len()));
         }
-        let items = signed_zeros::without(&list.value(0))?;
+        let items = equal_values::as_one(&list.value(0))?;
         let mut said = BooleanArray::from(vec![self.known().quantifier == Quantifier::All; values.len()]);
         for item in 0..items.len() {
             let item = Scalar::new(items.slice(item, 1));
@@ -188,7 +188,7 @@ impl Quantified {
             }
         }
         let values = take(values, &UInt32Array::from(rows.clone()), None)?;
-        let items = signed_zeros::without(&take(lists.values(), &UInt32Array::from(places), None)?)?;
+        let items = equal_values::as_one(&take(lists.values(), &UInt32Array::from(places), None)?)?;
         let each = (self.known().compare)(&values, &items)?;
         let decides = self.known().quantifier == Quantifier::Any;
         let mut said: Vec<Option<bool>> = (0..lists.len()).map(|row| lists.is_valid(row).then_some(!decides)).collect();
@@ -241,7 +241,7 @@ impl ScalarUDFImpl for Quantified {
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [value, list] = call.args.as_slice() else { return internal_err!("{} takes two arguments", self.name()) };
         let rows = call.number_rows;
-        let values = signed_zeros::without(&value.to_array(rows)?)?;
+        let values = equal_values::as_one(&value.to_array(rows)?)?;
         let said = match list {
             ColumnarValue::Scalar(list) => self.of_one_list(&values, &list.to_array()?)?,
             ColumnarValue::Array(lists) => self.of_lists(&values, lists)?,

@@ -2,6 +2,8 @@
 //!
 //! Arrow cuts the fraction off; PostgreSQL, DuckDB and most others round: decimals half away from zero, floats half to
 //! even. Only casts that are written round. Those that settle types come later, and never make an integer of a fraction.
+//!
+//! `round(x)` of a double rounds half to even as well, as in PostgreSQL; of a decimal it rounds away from zero.
 
 use std::sync::Arc;
 
@@ -38,6 +40,13 @@ impl AnalyzerRule for RoundingCasts {
 }
 
 fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    if let Expr::ScalarFunction(call) = &expr
+        && call.name() == "round"
+        && let [value] = call.args.as_slice()
+        && matches!(value.get_type(schema), Ok(DataType::Float32 | DataType::Float64))
+    {
+        return Transformed::yes(ScalarUDF::from(RoundHalfEven::new()).call(vec![value.clone()]));
+    }
     let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = &mut expr else {
         return Transformed::no(expr);
     };

@@ -4,7 +4,7 @@
 //! 00:00:00'` fails, and a file's timestamps, mostly of microseconds, are converted to be compared. TIMESTAMP(9) still
 //! counts nanoseconds.
 //!
-//! TIMESTAMPTZ is a TIMESTAMP in UTC, shown as such: a text's offset counts, and one without is in UTC. DataFusion makes
+//! TIMESTAMPTZ is a TIMESTAMP in UTC: a text's offset counts, and one without is in UTC, or [where the session is](super::zoned_moments). DataFusion makes
 //! a TIMESTAMP without a zone of it unless the session has one, which would be that of now() and all else, too; so the
 //! type is given in Arrow's words.
 
@@ -13,10 +13,17 @@ use datafusion::sql::sqlparser::ast::{
     ObjectName, TableFactor, TableFunctionArgs, TimezoneInfo, TypedString, Value,
 };
 
+use super::expressions::call;
+use super::zoned_moments::TIMEZONE;
+
 const MICROSECONDS: u64 = 6;
 const NANOSECONDS: u64 = 9;
 
 pub(super) fn rewrite(expr: &mut Expr) {
+    if let Expr::AtTimeZone { timestamp, time_zone } = expr {
+        *expr = call(TIMEZONE, vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()]);
+        return;
+    }
     let data_type = match expr {
         Expr::Cast { data_type, .. } => data_type,
         Expr::TypedString(typed) => &mut typed.data_type,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field};
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::{DataFusionError, Result as DataFusionResult, ScalarValue};
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::{
@@ -143,6 +143,11 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
 /// Tells them what a statement knows. Comes before the statement's start is marked, which is when the configuration is handed on.
 pub(crate) fn about(state: &mut SessionState, scope: Arc<Scope>) {
     state.config_mut().options_mut().extensions.insert(OfStatement(scope));
+}
+
+/// What a statement may have in memory, if that is known to its configuration.
+pub(crate) fn memory_limit_bytes(options: &ConfigOptions) -> Option<u64> {
+    options.extensions.get::<OfStatement>().map(|OfStatement(scope)| scope.settings.memory_limit_bytes())
 }
 
 /// What a statement knows, on its way through its configuration.

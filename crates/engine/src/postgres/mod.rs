@@ -5,7 +5,7 @@
 //!   the engine has none of, such as indexes, has its catalog all the same, without a row.
 //! - [`functions`]: `pg_table_is_visible`, `format_type`, `current_schema` ...
 //! - [`column_names`]: what a result's columns are called that the statement does not name.
-//! - [`array_text`], [`bytea`]: arrays and bytes as they are written.
+//! - [`array_text`], [`bytea`], [`interval_text`]: arrays, bytes and intervals as they are written; [`text`]: values as they are shown.
 //! - [`parameters`]: `server_version`, `client_encoding` ... beside the settings.
 //!
 //! Numbers of objects are the same for as long as the objects are there, whoever asks: a table's follows from its id, what has
@@ -16,8 +16,10 @@ pub(crate) mod bytea;
 pub(crate) mod catalogs;
 pub(crate) mod column_names;
 pub(crate) mod functions;
+pub(crate) mod interval_text;
 pub(crate) mod objects;
 pub(crate) mod parameters;
+pub mod text;
 pub(crate) mod types;
 
 use std::sync::Arc;

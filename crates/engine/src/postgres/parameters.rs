@@ -24,7 +24,7 @@ enum Takes {
     Switch,
     /// Schemas that there are.
     Schemas,
-    /// The name of a time zone, or an offset.
+    /// The name of a time zone, or an offset as POSIX has it.
     Zone,
     /// Nothing: it is as it is.
     Nothing,
@@ -196,8 +196,11 @@ impl Parameter {
                 }
                 "schemas that there are: public, pg_catalog, information_schema".into()
             }
-            Takes::Zone if is_zone(value) => return Ok(value.into()),
-            Takes::Zone => "the name of a time zone, such as Europe/Berlin, or an offset, such as +02:00".into(),
+            Takes::Zone if zone_in_arrow(value).is_some() => return Ok(value.into()),
+            Takes::Zone => {
+                "the name of a time zone, such as Europe/Berlin, or, with POSIX's sign, UTC-02:00, which is east of it"
+                    .into()
+            }
             Takes::Nothing => {
                 let message = format!("parameter \"{}\" cannot be changed", self.name);
                 return Err(Error::new(ErrorKind::Invalid, message));
@@ -208,9 +211,10 @@ impl Parameter {
     }
 }
 
-/// `GMT-03:00` as an offset to the east, `+03:00`: by POSIX, the sign says how far behind UTC is. So Java's drivers call zones.
-pub fn of_posix(name: &str) -> Option<String> {
-    let offset = name.strip_prefix("GMT").or_else(|| name.strip_prefix("UTC"))?;
+/// `GMT-03:00`, or `-03:00`, as an offset to the east, `+03:00`: by POSIX, the sign says how far behind UTC is. So Java's drivers call
+/// zones, and PostgreSQL takes them.
+fn of_posix(name: &str) -> Option<String> {
+    let offset = name.strip_prefix("GMT").or_else(|| name.strip_prefix("UTC")).unwrap_or(name);
     let (sign, digits) = (offset.chars().next()?, offset.get(1..)?);
     let (hours, minutes) = digits.split_once(':').unwrap_or((digits, "00"));
     let (hours, minutes): (u8, u8) = (hours.parse().ok()?, minutes.parse().ok()?);
@@ -222,12 +226,13 @@ pub fn of_posix(name: &str) -> Option<String> {
     (hours < 24 && minutes < 60).then(|| format!("{east}{hours:02}:{minutes:02}"))
 }
 
-fn is_zone(name: &str) -> bool {
-    if let Some(offset) = of_posix(name) {
-        return is_zone(&offset);
+/// What Arrow calls a zone: nothing if it is UTC. `None` if there is no such zone.
+pub(crate) fn zone_in_arrow(name: &str) -> Option<Option<String>> {
+    let name = of_posix(name).unwrap_or_else(|| name.to_string());
+    if ["utc", "gmt", "z", "zulu", "etc/utc"].contains(&name.to_lowercase().as_str()) {
+        return Some(None);
     }
-    let is_utc = ["utc", "gmt", "z", "zulu", "etc/utc"].contains(&name.to_lowercase().as_str());
-    is_utc || name.parse::<arrow::array::timezone::Tz>().is_ok()
+    name.parse::<arrow::array::timezone::Tz>().is_ok().then_some(Some(name))
 }
 
 #[cfg(test)]
@@ -244,6 +249,7 @@ mod tests {
         assert!(all.set("timezone", "GMT-03:00").unwrap() && all.get("timezone").unwrap() == "GMT-03:00");
         assert_eq!(of_posix("GMT-03:00").unwrap(), "+03:00");
         assert_eq!(of_posix("GMT+5").unwrap(), "-05:00");
+        assert_eq!(of_posix("-02:00").unwrap(), "+02:00");
         assert!(!all.set("threads", "3").unwrap());
         for (name, value) in [
             ("client_encoding", "LATIN1"),

@@ -192,6 +192,10 @@ impl<'a> Context<'a> {
         if !self.session.relations().is_empty() {
             return Ok(None);
         }
+        // It is another day there.
+        if self.session.zone().is_some() {
+            return Ok(None);
+        }
         let plan = self.database.plans().find(text, self.settings().threads(), &self.snapshot);
         if plan.is_some() {
             let state = self.session.state_of_known_plan(&self.query)?;
@@ -266,8 +270,9 @@ impl<'a> Context<'a> {
     async fn physical_plan_to_keep(&self, plan: LogicalPlan, text: &str) -> Result<Arc<dyn ExecutionPlan>> {
         let (state, query, database) = (Arc::clone(self.state()?), Arc::clone(&self.query), self.database.clone());
         let (text, threads, snapshot) = (text.to_string(), self.settings().threads(), Arc::clone(&self.snapshot));
+        let is_elsewhere = self.session.zone().is_some();
         let work = async move {
-            let is_repeatable = plans::is_repeatable(&plan)?;
+            let is_repeatable = !is_elsewhere && plans::is_repeatable(&plan)?;
             let optimized = Arc::new(planner::optimized(&state, &plan)?);
             let physical = planner::physical_plan_of_optimized(&state, &optimized, &plan, &query).await?;
             if is_repeatable {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use onehop_engine::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
 use onehop_engine::arrow::compute::{CastOptions, cast_with_options};
-use onehop_engine::arrow::datatypes::{Schema, SchemaRef};
+use onehop_engine::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use onehop_engine::arrow::error::ArrowError;
 use onehop_engine::{ClientCopy, CopyFormat, Output, Prepared, Relation};
 use pgwire::messages::copy::CopyInResponse;
@@ -107,8 +107,14 @@ impl Client {
         let Some(columns) = described.columns else {
             return Err(Problem::error(code::BAD_COPY, "the table has no columns").into());
         };
+        let zone = self.session.zone();
+        let data_type = |field: &Field| match (field.data_type(), &zone) {
+            // What has no offset is a time where the session is.
+            (DataType::Timestamp(unit, Some(_)), Some(zone)) => DataType::Timestamp(*unit, Some(zone.as_str().into())),
+            (other, _) => other.clone(),
+        };
         // Whether a NULL may be there is for the INSERT to say.
-        let fields = columns.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let fields = columns.fields().iter().map(|field| Field::new(field.name(), data_type(field), true));
         Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
     }
 

@@ -3,25 +3,23 @@
 use std::fmt::Write;
 use std::str::FromStr;
 
-use bytes::{BufMut, BytesMut};
+use arrow::array::timezone::Tz;
+use arrow::datatypes::IntervalMonthDayNano;
 use chrono::{Offset, TimeZone};
-use onehop_engine::arrow::array::timezone::Tz;
-use onehop_engine::arrow::datatypes::IntervalMonthDayNano;
-use onehop_engine::civil;
+use onehop_pipeline::bind::civil;
+
+use super::parameters::zone_in_arrow;
 
 /// Where timestamps with a time zone are shown.
 #[derive(Clone, Debug, Default)]
 pub struct Zone(Option<Tz>);
 
 impl Zone {
-    /// By its name, `Europe/Berlin`, or its offset, `+02:00`.
+    /// By its name, `Europe/Berlin`, or its offset as POSIX has it, `-02:00`.
     pub fn parse(name: &str) -> Option<Self> {
-        if let Some(offset) = onehop_engine::zone_of_posix(name) {
-            return Self::parse(&offset);
-        }
-        match name.to_ascii_lowercase().as_str() {
-            "utc" | "gmt" | "z" | "etc/utc" | "zulu" => Some(Self(None)),
-            _ => Tz::from_str(name).ok().map(|zone| Self(Some(zone))),
+        match zone_in_arrow(name)? {
+            None => Some(Self(None)),
+            Some(name) => Tz::from_str(&name).ok().map(|zone| Self(Some(zone))),
         }
     }
 
@@ -41,34 +39,42 @@ macro_rules! put {
     ($out:expr, $($what:tt)*) => { let _ = write!($out, $($what)*); };
 }
 
-pub fn integer(value: i64, out: &mut BytesMut) {
+fn put_text(text: &str, out: &mut impl Write) {
+    put!(out, "{text}");
+}
+
+/// A whole number.
+pub fn integer(value: i64, out: &mut impl Write) {
     put!(out, "{value}");
 }
 
-pub fn float64(value: f64, out: &mut BytesMut) {
+/// The shortest digits that are this number.
+pub fn float64(value: f64, out: &mut impl Write) {
     match value {
         value if value.is_finite() => shortest(&format!("{value:e}"), 15, out),
         value => not_finite(value.is_nan(), value > 0.0, out),
     }
 }
 
-pub fn float32(value: f32, out: &mut BytesMut) {
+/// The shortest digits that are this number.
+pub fn float32(value: f32, out: &mut impl Write) {
     match value {
         value if value.is_finite() => shortest(&format!("{value:e}"), 6, out),
         value => not_finite(value.is_nan(), value > 0.0, out),
     }
 }
 
-fn not_finite(is_nan: bool, is_positive: bool, out: &mut BytesMut) {
-    out.put_slice(match (is_nan, is_positive) {
-        (true, _) => b"NaN",
-        (_, true) => b"Infinity",
-        (_, false) => b"-Infinity",
-    });
+fn not_finite(is_nan: bool, is_positive: bool, out: &mut impl Write) {
+    let text = match (is_nan, is_positive) {
+        (true, _) => "NaN",
+        (_, true) => "Infinity",
+        (_, false) => "-Infinity",
+    };
+    put!(out, "{text}");
 }
 
 /// Digits and an exponent, `-1.25e3`, with a point among the digits where that is short: from 1e-4 to 1e`most`.
-fn shortest(scientific: &str, most: i32, out: &mut BytesMut) {
+fn shortest(scientific: &str, most: i32, out: &mut impl Write) {
     let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if !(-4..most).contains(&exponent) {
@@ -78,7 +84,7 @@ fn shortest(scientific: &str, most: i32, out: &mut BytesMut) {
     }
     let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |digits| ("-", digits));
     let digits: String = digits.chars().filter(char::is_ascii_digit).collect();
-    out.put_slice(sign.as_bytes());
+    put_text(sign, out);
     if exponent < 0 {
         put!(out, "0.{:0>width$}", digits, width = digits.len() + exponent.unsigned_abs() as usize - 1);
         return;
@@ -92,35 +98,36 @@ fn shortest(scientific: &str, most: i32, out: &mut BytesMut) {
     }
 }
 
-fn put_padded(digits: &str, width: usize, out: &mut BytesMut) {
+fn put_padded(digits: &str, width: usize, out: &mut impl Write) {
     put!(out, "{digits:0<width$}");
 }
 
 /// A whole number's digits with the point so many of them from the right.
-pub fn decimal(number: &str, scale: i8, out: &mut BytesMut) {
+pub fn decimal(number: &str, scale: i8, out: &mut impl Write) {
     let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
-    out.put_slice(sign.as_bytes());
+    put_text(sign, out);
     match usize::try_from(scale) {
-        Ok(0) => out.put_slice(digits.as_bytes()),
+        Ok(0) => put_text(digits, out),
         Ok(scale) => {
             let padded = format!("{digits:0>width$}", width = scale + 1);
             let (whole, fraction) = padded.split_at(padded.len() - scale);
             put!(out, "{whole}.{fraction}");
         }
-        Err(_) if digits == "0" => out.put_u8(b'0'),
+        Err(_) if digits == "0" => put_text("0", out),
         Err(_) => put_padded(digits, digits.len() + usize::from(scale.unsigned_abs()), out),
     }
 }
 
-pub fn bytes(value: &[u8], out: &mut BytesMut) {
-    out.put_slice(b"\\x");
+/// `\x0a1b`
+pub fn bytes(value: &[u8], out: &mut impl Write) {
+    put_text("\\x", out);
     for byte in value {
         put!(out, "{byte:02x}");
     }
 }
 
 /// The date; whether it is before our era, which is said at the end.
-fn put_date(day: i64, out: &mut BytesMut) -> bool {
+fn put_date(day: i64, out: &mut impl Write) -> bool {
     let (year, month, day) = civil(day);
     let is_before = year <= 0;
     let year = if is_before { 1 - year } else { year };
@@ -128,45 +135,48 @@ fn put_date(day: i64, out: &mut BytesMut) -> bool {
     is_before
 }
 
-fn put_era(is_before: bool, out: &mut BytesMut) {
+fn put_era(is_before: bool, out: &mut impl Write) {
     if is_before {
-        out.put_slice(b" BC");
+        put_text(" BC", out);
     }
 }
 
-pub fn date(day: i32, out: &mut BytesMut) {
+/// `2024-02-29`
+pub fn date(day: i32, out: &mut impl Write) {
     let is_before = put_date(day.into(), out);
     put_era(is_before, out);
 }
 
 /// `12:34:56.789`
-pub fn time(micros: i64, out: &mut BytesMut) {
+pub fn time(micros: i64, out: &mut impl Write) {
     let (seconds, fraction) = (micros.div_euclid(MICROS), micros.rem_euclid(MICROS));
     put!(out, "{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     put_fraction(fraction, out);
 }
 
-fn put_fraction(micros: i64, out: &mut BytesMut) {
+fn put_fraction(micros: i64, out: &mut impl Write) {
     if micros != 0 {
         let digits = format!("{micros:06}");
         put!(out, ".{}", digits.trim_end_matches('0'));
     }
 }
 
-pub fn timestamp(micros: i64, out: &mut BytesMut) {
+/// `2024-02-29 12:34:56.789`
+pub fn timestamp(micros: i64, out: &mut impl Write) {
     let is_before = put_timestamp(micros, out);
     put_era(is_before, out);
 }
 
-fn put_timestamp(micros: i64, out: &mut BytesMut) -> bool {
+fn put_timestamp(micros: i64, out: &mut impl Write) -> bool {
     let day = DAY_SECONDS * MICROS;
     let is_before = put_date(micros.div_euclid(day), out);
-    out.put_u8(b' ');
+    put_text(" ", out);
     time(micros.rem_euclid(day), out);
     is_before
 }
 
-pub fn timestamp_tz(micros: i64, zone: &Zone, out: &mut BytesMut) {
+/// `2024-02-29 12:34:56.789+01`, as it is there.
+pub fn timestamp_tz(micros: i64, zone: &Zone, out: &mut impl Write) {
     let offset = zone.offset_seconds(micros);
     let is_before = put_timestamp(micros.saturating_add(offset * MICROS), out);
     let (sign, size) = (if offset < 0 { '-' } else { '+' }, offset.unsigned_abs());
@@ -181,7 +191,7 @@ pub fn timestamp_tz(micros: i64, zone: &Zone, out: &mut BytesMut) {
 }
 
 /// `1 year 2 mons -3 days +04:05:06.789`: after something negative, what is positive says so.
-pub fn interval(value: IntervalMonthDayNano, out: &mut BytesMut) {
+pub fn interval(value: IntervalMonthDayNano, out: &mut impl Write) {
     let IntervalMonthDayNano { months, days, nanoseconds } = value;
     let (mut is_first, mut after_negative) = (true, false);
     for (count, name) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
@@ -207,32 +217,15 @@ pub fn interval(value: IntervalMonthDayNano, out: &mut BytesMut) {
     }
 }
 
-/// A value within an array's braces, in quotes where it would be read as something else.
-pub fn array_item(item: &[u8], out: &mut BytesMut) {
-    let is_special = |byte: &u8| matches!(byte, b'{' | b'}' | b',' | b'"' | b'\\') || byte.is_ascii_whitespace();
-    if !item.is_empty() && !item.iter().any(is_special) && !item.eq_ignore_ascii_case(b"null") {
-        out.put_slice(item);
-        return;
-    }
-    out.put_u8(b'"');
-    for byte in item {
-        if matches!(byte, b'"' | b'\\') {
-            out.put_u8(b'\\');
-        }
-        out.put_u8(*byte);
-    }
-    out.put_u8(b'"');
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
-    fn text(write: impl Fn(&mut BytesMut)) -> String {
-        let mut out = BytesMut::new();
+    fn text(write: impl Fn(&mut String)) -> String {
+        let mut out = String::new();
         write(&mut out);
-        String::from_utf8(out.to_vec()).unwrap()
+        out
     }
 
     /// What PostgreSQL 15 says to `SELECT x::float8`, and to `x::float4`.
@@ -284,7 +277,7 @@ mod tests {
         assert_eq!(text(|out| timestamp(1_500_000, out)), "1970-01-01 00:00:01.5");
         let berlin = Zone::parse("Europe/Berlin").unwrap();
         assert_eq!(text(|out| timestamp_tz(1_720_000_000_000_000, &berlin, out)), "2024-07-03 11:46:40+02");
-        let kolkata = Zone::parse("+05:30").unwrap();
+        let kolkata = Zone::parse("-05:30").unwrap();
         assert_eq!(text(|out| timestamp_tz(0, &kolkata, out)), "1970-01-01 05:30:00+05:30");
         assert_eq!(text(|out| timestamp_tz(0, &Zone::default(), out)), "1970-01-01 00:00:00+00");
         assert!(Zone::parse("Mars/Olympus").is_none());

@@ -1,17 +1,20 @@
-//! `-0.0` is `0.0`, as in IEEE 754, PostgreSQL and DuckDB.
+//! Values that are equal and look different: `-0.0` is `0.0`, as in IEEE 754, PostgreSQL and DuckDB, and `1 day` is `24 hours`, as in
+//! the latter two.
 //!
 //! Arrow compares floats in their total order, in which -0.0 comes before 0.0: `x = 0.0` would not find it, and
-//! GROUP BY would count it apart. A comparison with a literal zero is put in terms of both zeros, which costs nothing and
-//! lets zone maps rule out what they did before: `x = 0.0` is `x BETWEEN -0.0 AND 0.0`, `x < 0.0` is `x < -0.0`. Other
-//! comparisons of two floats, the keys of joins, and what is grouped or ordered by, windows included, go through a function that
-//! makes 0.0 of -0.0.
+//! GROUP BY would count it apart. Intervals it compares by their months first, then days, then the rest: `48 hours` would be less than
+//! `1 day`, and so would `a - b` of two timestamps. What is compared, the keys of joins, and what is grouped or ordered by, windows
+//! included, go through a function that makes one of all that are equal: 0.0 of -0.0, and [days](interval_days) of an interval.
+//!
+//! A comparison with a literal zero is put in terms of both zeros, which costs nothing and
+//! lets zone maps rule out what they did before: `x = 0.0` is `x BETWEEN -0.0 AND 0.0`, `x < 0.0` is `x < -0.0`.
 //!
 //! Not looked into: IN with a subquery.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray};
-use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type};
+use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, IntervalUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result, internal_err};
 use datafusion::config::ConfigOptions;
@@ -25,19 +28,19 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
-use super::expressions;
 use super::floats_beside_decimals::COMPARISONS;
+use super::{expressions, interval_days};
 
 #[derive(Debug)]
-pub(super) struct SignedZeros;
+pub(super) struct EqualValues;
 
-impl AnalyzerRule for SignedZeros {
+impl AnalyzerRule for EqualValues {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         Ok(plan.transform_up_with_subqueries(rewrite_node)?.data)
     }
 
     fn name(&self) -> &str {
-        "signed_zeros"
+        "equal_values"
     }
 }
 
@@ -48,39 +51,39 @@ fn rewrite_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     rewritten.data = match rewritten.data {
         LogicalPlan::Join(mut join) => {
             for key in join.on.iter_mut().flat_map(|(left, right)| [left, right]) {
-                rewritten.transformed |= make_positive(key, &schema);
+                rewritten.transformed |= make_one(key, &schema);
             }
             LogicalPlan::Join(join)
         }
         LogicalPlan::Aggregate(mut aggregate) => {
             for key in &mut aggregate.group_expr {
                 let name = names.save(key);
-                rewritten.transformed |= make_positive(key, &schema);
+                rewritten.transformed |= make_one(key, &schema);
                 *key = name.restore(std::mem::take(key));
             }
             LogicalPlan::Aggregate(aggregate)
         }
         LogicalPlan::Sort(mut sort) => {
             for key in &mut sort.expr {
-                rewritten.transformed |= make_positive(&mut key.expr, &schema);
+                rewritten.transformed |= make_one(&mut key.expr, &schema);
             }
             LogicalPlan::Sort(sort)
         }
-        LogicalPlan::Distinct(Distinct::All(input)) => LogicalPlan::Distinct(Distinct::All(positive_columns(input)?)),
+        LogicalPlan::Distinct(Distinct::All(input)) => LogicalPlan::Distinct(Distinct::All(columns_as_one(input)?)),
         other => other,
     };
     Ok(rewritten)
 }
 
-/// All columns of a plan, of which those that are floats have no negative zeros.
-fn positive_columns(input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
-    if !input.schema().fields().iter().any(|field| is_float(field.data_type())) {
+/// All columns of a plan, each with one value of those that are equal.
+fn columns_as_one(input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+    if !input.schema().fields().iter().any(|field| function_for(field.data_type()).is_some()) {
         return Ok(input);
     }
     let schema = Arc::clone(input.schema());
     let columns = schema.iter().map(|(table, field)| {
         let mut column = Expr::Column(Column::new(table.cloned(), field.name()));
-        match make_positive(&mut column, &schema) {
+        match make_one(&mut column, &schema) {
             true => column.alias_qualified(table.cloned(), field.name()),
             false => column,
         }
@@ -100,10 +103,10 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 _ => {}
             }
             // A literal that is no zero differs from both.
-            let is_other = |expr: &Expr| literal(expr).is_some() && zero(expr).is_none();
-            let changed = !is_other(&left)
-                && !is_other(&right)
-                && make_positive(&mut left, schema) | make_positive(&mut right, schema);
+            let is_other =
+                |expr: &Expr| literal(expr).is_some_and(|value| is_float(&value.data_type())) && zero(expr).is_none();
+            let changed =
+                !is_other(&left) && !is_other(&right) && make_one(&mut left, schema) | make_one(&mut right, schema);
             let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
             if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
         }
@@ -118,6 +121,21 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
         }
+        Expr::Between(mut between) if is_interval(&between.expr, schema) => {
+            let Between { expr, low, high, .. } = &mut between;
+            make_all_one([expr, low, high].into_iter().map(Box::as_mut), schema);
+            Transformed::yes(Expr::Between(between))
+        }
+        Expr::InList(mut list) if is_interval(&list.expr, schema) => {
+            make_all_one(list.list.iter_mut().chain([list.expr.as_mut()]), schema);
+            Transformed::yes(Expr::InList(list))
+        }
+        Expr::ScalarFunction(mut call) if COMPARING.contains(&call.name()) => {
+            let are_intervals = call.args.iter().any(|arg| is_interval(arg, schema));
+            let changed = are_intervals && make_all_one(call.args.iter_mut(), schema);
+            let call = Expr::ScalarFunction(call);
+            if changed { Transformed::yes(call) } else { Transformed::no(call) }
+        }
         Expr::InList(mut list) => match list.list.iter().find_map(zero) {
             Some(zero) => {
                 list.list.retain(|value| self::zero(value).is_none());
@@ -128,32 +146,41 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         },
         Expr::Case(mut case) => match case.expr.as_deref_mut() {
             Some(operand) => {
-                let mut changed = make_positive(operand, schema);
-                for (value, _) in &mut case.when_then_expr {
-                    changed |= make_positive(value, schema);
-                }
+                let values = case.when_then_expr.iter_mut().map(|(value, _)| value.as_mut());
+                let changed = make_all_one(values.chain([operand]), schema);
                 if changed { Transformed::yes(Expr::Case(case)) } else { Transformed::no(Expr::Case(case)) }
             }
             None => Transformed::no(Expr::Case(case)),
         },
         Expr::WindowFunction(mut call) => {
+            let is_extreme = is_extreme(call.fun.name());
             let params = &mut call.params;
             let order = params.order_by.iter_mut().map(|key| &mut key.expr);
             let keys = params.partition_by.iter_mut().chain(order);
-            let changed = keys.map(|key| make_positive(key, schema)).fold(false, |a, b| a | b);
+            let arguments = params.args.iter_mut().filter(|arg| is_extreme && is_interval(arg, schema));
+            let changed = make_all_one(keys.chain(arguments), schema);
             let call = Expr::WindowFunction(call);
             if changed { Transformed::yes(call) } else { Transformed::no(call) }
         }
-        Expr::AggregateFunction(mut call) if call.params.distinct => {
-            let changed = call.params.args.iter_mut().map(|arg| make_positive(arg, schema)).fold(false, |a, b| a | b);
-            if changed {
-                Transformed::yes(Expr::AggregateFunction(call))
-            } else {
-                Transformed::no(Expr::AggregateFunction(call))
-            }
+        Expr::AggregateFunction(mut call) => {
+            let params = &mut call.params;
+            let (is_distinct, is_extreme) = (params.distinct, is_extreme(call.func.name()));
+            let arguments = params.args.iter_mut();
+            let compared = arguments.filter(|arg| is_distinct || (is_extreme && is_interval(arg, schema)));
+            let keys = params.order_by.iter_mut().map(|key| &mut key.expr).filter(|key| is_interval(key, schema));
+            let changed = make_all_one(compared.chain(keys), schema);
+            let call = Expr::AggregateFunction(call);
+            if changed { Transformed::yes(call) } else { Transformed::no(call) }
         }
         other => Transformed::no(other),
     })
+}
+
+/// Functions that compare their arguments.
+const COMPARING: [&str; 3] = ["greatest", "least", "nullif"];
+
+fn is_extreme(function: &str) -> bool {
+    matches!(function, "min" | "max")
 }
 
 /// Whether comparing with both zeros is a comparison or two of the same value.
@@ -203,25 +230,47 @@ fn is_float(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Float32 | DataType::Float64)
 }
 
-/// Wraps an expression that may be a negative zero; whether it did.
-fn make_positive(expr: &mut Expr, schema: &DFSchema) -> bool {
-    let is_positive = |expr: &Expr| match expr {
-        Expr::ScalarFunction(call) => call.func.inner().is::<PositiveZero>(),
-        Expr::Alias(alias) => {
-            matches!(alias.expr.as_ref(), Expr::ScalarFunction(call) if call.func.inner().is::<PositiveZero>())
+/// The function that makes one value of those of a type that are equal.
+fn function_for(data_type: &DataType) -> Option<ScalarUDF> {
+    match data_type {
+        DataType::Float32 | DataType::Float64 => Some(ScalarUDF::from(PositiveZero::new())),
+        DataType::Interval(IntervalUnit::MonthDayNano) => Some(ScalarUDF::from(interval_days::IntervalDays::new())),
+        _ => None,
+    }
+}
+
+/// Wraps an expression that may be equal to one that looks different; whether it did.
+fn make_one(expr: &mut Expr, schema: &DFSchema) -> bool {
+    let is_call = |expr: &Expr| match expr {
+        Expr::ScalarFunction(call) => {
+            call.func.inner().is::<PositiveZero>() || call.func.inner().is::<interval_days::IntervalDays>()
         }
-        // A set of keys is no value.
-        other => matches!(other, Expr::GroupingSet(_)),
+        _ => false,
     };
-    if is_positive(expr) || !expr.get_type(schema).is_ok_and(|data_type| is_float(&data_type)) {
+    let is_one = match &*expr {
+        Expr::Alias(alias) => is_call(&alias.expr),
+        // A set of keys is no value.
+        Expr::GroupingSet(_) => true,
+        other => is_call(other),
+    };
+    if is_one {
         return false;
     }
+    let Some(function) = expr.get_type(schema).ok().as_ref().and_then(function_for) else { return false };
     let inner = std::mem::take(expr);
     *expr = match zero(&inner) {
         Some(zero) => zero.positive,
-        None => ScalarUDF::from(PositiveZero::new()).call(vec![inner]),
+        None => function.call(vec![inner]),
     };
     true
+}
+
+fn make_all_one<'e>(exprs: impl Iterator<Item = &'e mut Expr>, schema: &DFSchema) -> bool {
+    exprs.map(|expr| make_one(expr, schema)).fold(false, |any, changed| any | changed)
+}
+
+fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
 }
 
 /// 0.0 for -0.0, everything else as it is.
@@ -265,9 +314,13 @@ impl ScalarUDFImpl for PositiveZero {
     }
 }
 
-/// The values, which have no negative zeros if they are floats.
-pub(super) fn without(values: &ArrayRef) -> Result<ArrayRef> {
-    if is_float(values.data_type()) { positive(values) } else { Ok(Arc::clone(values)) }
+/// The values, each one of all that are equal to it.
+pub(super) fn as_one(values: &ArrayRef) -> Result<ArrayRef> {
+    match values.data_type() {
+        DataType::Interval(IntervalUnit::MonthDayNano) => interval_days::in_days(values),
+        data_type if is_float(data_type) => positive(values),
+        _ => Ok(Arc::clone(values)),
+    }
 }
 
 /// -0.0 + 0.0 is 0.0.

@@ -1,0 +1,168 @@
+//! `repeat('x', 2000000000)` is refused where there is no memory for it, before it is made.
+//!
+//! What a function makes of its arguments DataFusion's pools of memory know nothing of, and these make much of little. A text has a GiB
+//! at most, as in PostgreSQL, and those of some rows together what a statement may have.
+
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::compute::cast;
+use arrow::compute::kernels::length::length;
+use arrow::datatypes::{DataType, FieldRef, Int64Type};
+use datafusion::common::Result;
+use datafusion::functions::{string, unicode};
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+};
+
+use crate::postgres::functions::memory_limit_bytes;
+use crate::{Error, ErrorKind, Rule};
+
+/// Bytes of a text, at most.
+const MOST_BYTES: u64 = 1 << 30;
+
+pub(super) fn functions() -> [Arc<ScalarUDF>; 3] {
+    let bounded = |of: Arc<ScalarUDF>, makes| Arc::new(ScalarUDF::from(Bounded { of, makes }));
+    [
+        bounded(string::repeat(), Makes::Copies),
+        bounded(unicode::lpad(), Makes::Letters),
+        bounded(unicode::rpad(), Makes::Letters),
+    ]
+}
+
+/// What its second argument counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Makes {
+    /// How often the first comes.
+    Copies,
+    /// How many letters there are in the end.
+    Letters,
+}
+
+/// A function whose result is looked at before there is one.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Bounded {
+    of: Arc<ScalarUDF>,
+    makes: Makes,
+}
+
+impl ScalarUDFImpl for Bounded {
+    fn name(&self) -> &str {
+        self.of.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.of.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.of.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.of.return_type(types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        self.of.return_field_from_args(args)
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.of.coerce_types(types)
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if let [text, count, ..] = call.args.as_slice() {
+            let limit = memory_limit_bytes(&call.config_options).unwrap_or(MOST_BYTES);
+            self.check(text, count, call.number_rows, limit)?;
+        }
+        self.of.invoke_with_args(call)
+    }
+}
+
+impl Bounded {
+    fn check(&self, text: &ColumnarValue, count: &ColumnarValue, rows: usize, limit: u64) -> Result<()> {
+        let (bytes, counts) = (Numbers::of(text, true)?, Numbers::of(count, false)?);
+        let rows = if bytes.is_one() && counts.is_one() { 1 } else { rows };
+        let mut sum = 0_u64;
+        for row in 0..rows {
+            let count = counts.at(row);
+            let made = match self.makes {
+                Makes::Copies => bytes.at(row).saturating_mul(count),
+                Makes::Letters => count,
+            };
+            if made > MOST_BYTES {
+                let message = format!("{}() would make a text of {made} bytes", self.name());
+                let error = Error::new(ErrorKind::Data, message).breaking(Rule::Length);
+                return Err(error.with_hint("a text has a GiB at most").into());
+            }
+            sum = sum.saturating_add(made);
+        }
+        if sum > limit {
+            let message = format!("{}() would make texts of {sum} bytes for {rows} rows", self.name());
+            let error = Error::new(ErrorKind::Resources, message);
+            return Err(error.with_hint("SET memory_limit to more, or make shorter ones").into());
+        }
+        Ok(())
+    }
+}
+
+/// A number for each row; of NULL, and of what is negative, it is 0.
+enum Numbers {
+    One(u64),
+    Each(Vec<u64>),
+}
+
+impl Numbers {
+    /// The numbers, or how long the texts are.
+    fn of(value: &ColumnarValue, are_texts: bool) -> Result<Self> {
+        let (array, is_one) = match value {
+            ColumnarValue::Array(array) => (Arc::clone(array), false),
+            ColumnarValue::Scalar(value) => (value.to_array()?, true),
+        };
+        let numbers = if are_texts { length(&array)? } else { array };
+        let numbers = cast(&numbers, &DataType::Int64)?;
+        let numbers = numbers.as_primitive::<Int64Type>().iter();
+        let all: Vec<u64> = numbers.map(|number| u64::try_from(number.unwrap_or(0)).unwrap_or(0)).collect();
+        Ok(match (is_one, all.first()) {
+            (true, first) => Self::One(first.copied().unwrap_or(0)),
+            _ => Self::Each(all),
+        })
+    }
+
+    fn is_one(&self) -> bool {
+        matches!(self, Self::One(_))
+    }
+
+    fn at(&self, row: usize) -> u64 {
+        match self {
+            Self::One(number) => *number,
+            Self::Each(all) => all.get(row).copied().unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ErrorKind;
+    use crate::planner::tests::{fails, rows};
+
+    #[tokio::test]
+    async fn texts_are_as_long_as_there_is_room() {
+        assert_eq!(
+            rows("SELECT repeat('ab', 3), lpad('7', 3, '0'), rpad(x, 3, '.') FROM (VALUES ('a')) AS t(x)").await,
+            ["ababab 007 a.."]
+        );
+        assert_eq!(
+            rows("SELECT length(repeat(x, n)) FROM (VALUES ('ab', 5), (NULL, 3), ('x', -1)) AS t(x, n)").await,
+            ["10", "NULL", "0"]
+        );
+        for text in ["repeat('x', 2000000000)", "length(repeat(repeat('x', 10000000), 1000))", "lpad('x', 2000000000)"]
+        {
+            let error = fails(&format!("SELECT {text}")).await;
+            assert_eq!(error.kind(), ErrorKind::Data, "{text}: {error}");
+        }
+        let many = fails("SELECT repeat('x', 500000000 + i) FROM (VALUES (1), (2), (3)) AS t(i)").await;
+        assert_eq!(many.kind(), ErrorKind::Resources, "{many}");
+    }
+}
