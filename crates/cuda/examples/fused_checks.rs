@@ -46,6 +46,7 @@ use onehop_cuda::fused::{
 };
 use onehop_cuda::staging::Shape;
 use onehop_cuda::{Context, Driver, Nvrtc};
+use onehop_io::RequestedPath;
 use onehop_pipeline::backend::DevicePath;
 use onehop_pipeline::cpu::{Execution, ResultColumn, ResultValues, run};
 use onehop_pipeline::ir::{self, Sink};
@@ -224,7 +225,7 @@ fn checks(words: &Words) -> Result<usize, String> {
             .iter()
             .zip(in_memory)
             .map(|(table, in_memory)| match &folder {
-                Some(folder) if !in_memory => table.stored_at(Where::Files(folder.path())).0,
+                Some(folder) if !in_memory => table.stored_at(Where::Files(folder.path(), RequestedPath::Buffered)).0,
                 _ => table.source(in_memory),
             })
             .collect();

@@ -10,7 +10,7 @@
 //! - [`functions`]: what somebody has written to be called by SQL.
 //! - [`staging`]: columns on their way from host memory, by many threads.
 //! - [`cufile`]: files and buffers registered with cuFile, and what its statistics say about the way the bytes took.
-//! - `direct`: blocks read straight to the device, by cuFile, and verified there.
+//! - `direct`: blocks read to the device without the host looking at them, by cuFile or past the page cache, and verified there.
 //! - [`queue`]: [`onehop_io::Queue`]s of device buffers, one for each way from storage to device memory.
 //!
 //! Invariants:

@@ -183,10 +183,10 @@ pub enum Residence {
 /// By which way stored bytes are to get to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DevicePath {
-    /// Straight there, where that is known to be possible; through the host's memory elsewhere.
+    /// Straight there, where that is known to be possible; as `Staged` elsewhere.
     #[default]
     Auto,
-    /// Through the host's memory.
+    /// Through the host's memory, which may be a few buffers that only pass bytes on, where none of it is kept.
     Staged,
     /// By the device's library for reading files (cuFile), whichever way that takes.
     Cufile,
@@ -197,8 +197,10 @@ pub enum DevicePath {
 /// By which way they got there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakenPath {
-    /// Through the host's memory, copied by us.
+    /// Through the host's memory, verified and copied by us.
     Staged,
+    /// Past the page cache, through a few pinned buffers of ours that nobody looks into; verified on the device.
+    Bounced,
     /// Straight there, by what the library has counted.
     Direct,
     /// Through buffers of the library's in host memory.
@@ -214,6 +216,7 @@ impl TakenPath {
     pub fn name(self) -> &'static str {
         match self {
             Self::Staged => "staged",
+            Self::Bounced => "bounced",
             Self::Direct => "direct",
             Self::Compat => "compat",
             Self::Mixed => "mixed",
@@ -227,16 +230,21 @@ impl TakenPath {
 pub struct Brought {
     /// The way.
     pub path: TakenPath,
-    /// Bytes that the device's library read; none if it was left out.
+    /// Bytes that the device's library read, or that were bounced; none if all went through the host.
     pub bytes: u64,
     /// How we know, or why it was this way.
     pub because: String,
 }
 
 impl Brought {
+    /// Those of the bytes that were bounced, where all were that did not go through the host.
+    pub fn bounced_bytes(&self) -> u64 {
+        if self.path == TakenPath::Bounced { self.bytes } else { 0 }
+    }
+
     /// Adds what came besides.
     pub fn add(&mut self, other: &Self) {
-        // The library reads what it can, and the host the rest: that is told by the bytes.
+        // What can goes past the host, and the rest through it: that is told by the bytes.
         match (self.bytes, other.bytes) {
             (_, 0) => {}
             (0, _) => (self.path, self.because) = (other.path, other.because.clone()),

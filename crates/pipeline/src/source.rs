@@ -140,6 +140,9 @@ pub struct StoredPlace<'a> {
     pub place: BlockPlace,
     /// What becomes of the integers that are stored there.
     pub meaning: StoredMeaning<'a>,
+    /// Whether memory keeps it when the host reads it, in the cache of blocks or in the page cache: who reads it without has
+    /// the next one read it from storage again.
+    pub is_kept: bool,
 }
 
 /// What stored integers stand for.
@@ -571,7 +574,7 @@ impl Source for SegmentSource {
             Some(table) => StoredMeaning::Codes(table),
             None => StoredMeaning::Biased(bias(column_type) as u64),
         };
-        Some(StoredPlace { segment, place, meaning })
+        Some(StoredPlace { segment, place, meaning, is_kept: self.cache.keeps(segment) })
     }
 
     fn load(&self, morsel: usize, column: usize) -> Result<Block> {

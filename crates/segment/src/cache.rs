@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use onehop_io::{AlignedBuf, Allowance, Ledger, RequestedPath};
+use onehop_io::{AlignedBuf, Allowance, Ledger, Path, RequestedPath};
 
 use crate::{BlockColumn, Result, Segment};
 
@@ -98,6 +98,19 @@ impl BlockCache {
     /// Bytes that blocks may take.
     pub fn budget(&self) -> usize {
         self.shared.budget
+    }
+
+    /// Whether what is read of a segment stays in memory, here or in the page cache, for who wants it next.
+    pub fn keeps(&self, segment: &Segment) -> bool {
+        if self.budget() > 0 {
+            return true;
+        }
+        match self.path {
+            RequestedPath::HostDirect => false,
+            RequestedPath::Buffered => true,
+            // As the file was opened.
+            RequestedPath::Auto | RequestedPath::PreferHostDirect => segment.file().hints().path != Path::HostDirect,
+        }
     }
 
     /// Memory for what is read ahead.

@@ -1,13 +1,14 @@
 //! Memory on the device that a batch's reads go to, with what verifies them.
 //!
-//! 1. Reads go to memory that is registered with cuFile, from several threads at once, each to bytes of its own.
+//! 1. Reads go there from several threads at once, each to bytes of its own: by cuFile, which the memory is registered with, or
+//!    by copies from pinned memory, which are over when the read is.
 //! 2. When all have come, records of the blocks are copied to the device, the kernel of verify.cu runs over them, and what it
 //!    has found is copied back: all of it in one stream.
 //! 3. When the stream has come so far, the host compares. Nothing else is launched over these blocks before that.
 //!
 //! Nobody reads into it before the kernels are through that read what was there: that is up to whoever has it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onehop_io::PAGE_BYTES;
 
@@ -18,13 +19,14 @@ use crate::fused::{Error, Result, bytes_of};
 use crate::queue::lose;
 use crate::{DeviceBuf, PinnedBuf, Stream};
 
-/// What goes wrong with a read.
-const READING: &str = "reading columns by cuFile";
+/// What goes wrong when bytes have come.
+const VERIFYING: &str = "verifying columns on the GPU";
 
 /// Memory for one batch at a time.
 #[derive(Debug)]
 pub struct Landing {
-    memory: DeviceBuf,
+    /// Held by whoever cannot know whether it still writes to it, too: then it is never free again.
+    memory: Arc<DeviceBuf>,
     /// Where its first page begins.
     first: usize,
     /// Records and what is found, on the device and beside it.
@@ -44,7 +46,7 @@ impl Landing {
     /// No memory on the device, or none that can be pinned.
     pub fn new(passage: &Passage<'_>, bytes: usize, blocks: usize) -> Result<Self> {
         let context = passage.context();
-        let memory = passage.memory(bytes + PAGE_BYTES)?;
+        let memory = Arc::new(passage.memory(bytes + PAGE_BYTES)?);
         let first = (memory.address() as usize).next_multiple_of(PAGE_BYTES) - memory.address() as usize;
         let most = blocks.max(1);
         let on_device = DeviceBuf::new(context, most * (RECORD + FOUND))?;
@@ -61,32 +63,36 @@ impl Landing {
         self.on_host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a read of a plan, and waits for it; how many bytes came.
+    /// Makes a read of a plan, waits for it, and counts what came.
     ///
     /// # Errors
-    /// Those of cuFile; a file that ends too early.
+    /// Those of the file's reader; a file that ends too early.
     ///
     /// # Safety
     /// The plan is one that there is room for. Nothing that is on its way touches what was there before, and nobody else
     /// makes the same read at the same time.
-    pub unsafe fn read(&self, read: &Read) -> Result<usize> {
-        let mut done = 0;
+    pub unsafe fn read(&self, passage: &Passage<'_>, read: &Read) -> Result<()> {
+        let (file, mut done) = (&read.file, 0);
         while done < read.bytes {
             let (offset, at) = (read.offset + done as u64, self.first + read.at + done);
             // SAFETY: reads of a plan have bytes of their own, which are nobody's until all have come, as the caller promises.
-            let moved = unsafe { read.file.read_part(offset, &self.memory, at, read.padded_bytes() - done) };
-            let name = || format!("{} bytes at {offset} of {}", read.bytes - done, file_name(read));
+            let moved = unsafe { file.read_part(offset, &self.memory, at, read.padded_bytes() - done) };
+            let failed = |reason| {
+                let what = format!("{} bytes at {offset} of {}", read.bytes - done, file.name());
+                Err(failed(file.attempt(), what, reason))
+            };
             match moved {
-                Ok(0) => return Err(failed(READING, name(), "the file ends before them: it was cut off".into())),
+                Ok(0) => return failed("the file ends before them: it was cut off".into()),
                 Ok(moved) => done += moved,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(failed(READING, name(), e.to_string())),
+                Err(e) => return failed(e.to_string()),
             }
         }
-        Ok(done)
+        passage.has_read(file, done);
+        Ok(())
     }
 
-    /// Has blocks verified that have come, some time.
+    /// Has blocks verified that have come, some time, and counts them.
     ///
     /// # Errors
     /// Those of the driver.
@@ -100,10 +106,11 @@ impl Landing {
             return Ok(());
         }
         if records.len() > self.most {
-            return Err(failed(READING, "blocks".into(), format!("{} of them where {} fit", records.len(), self.most)));
+            let reason = format!("{} of them where {} fit", records.len(), self.most);
+            return Err(failed(VERIFYING, "blocks".into(), reason));
         }
         let Some(kernel) = passage.kernel() else {
-            return Err(failed(READING, "blocks".into(), "nobody could verify them".into()));
+            return Err(failed(VERIFYING, "blocks".into(), "nobody could verify them".into()));
         };
         let (bytes, found) = (bytes_of(&records), self.on_device.address() + (self.most * RECORD) as u64);
         let mut host = self.host();
@@ -124,6 +131,7 @@ impl Landing {
             verify::launch(kernel, stream, (self.on_device.address(), found), (count, units), multiprocessors)?;
             stream.copy_to_host(to, found, count * FOUND)?;
         }
+        passage.has_needed(plan.chunk_bytes());
         Ok(())
     }
 
@@ -140,7 +148,9 @@ impl Landing {
 
     /// Gives the memory back, which nothing on its way touches any more.
     pub fn settle(self, passage: &Passage<'_>) {
-        passage.keep(self.memory);
+        if let Ok(memory) = Arc::try_unwrap(self.memory) {
+            passage.keep(memory);
+        }
     }
 
     /// Keeps it for good: nobody knows what still touches it.
@@ -149,12 +159,8 @@ impl Landing {
     }
 }
 
-fn file_name(read: &Read) -> String {
-    onehop_io::ReadAt::name(&**read.file.file()).to_string()
-}
-
 /// That a block is not what it should be, although the host finds it to be.
 pub fn doubtful(name: &str, why: &str) -> Error {
     let reason = format!("{why}, as it came to the GPU; as the host reads it, nothing is wrong");
-    failed(READING, name.to_string(), reason)
+    failed(VERIFYING, name.to_string(), reason)
 }

@@ -1,31 +1,26 @@
-//! What is read of a file for blocks, in which reads: chunks that lie one after the other are read as one, up to [`READ_BYTES`].
+//! What is read of a file for blocks, in which reads: chunks that lie one after the other are read as one, up to what its reader
+//! takes at a time ([`Origin::most_bytes`]).
 //!
 //! Reads are whole pages, at whole pages of the memory that they go to: chunks begin on pages of the file, and what is between
 //! them is padding. So a chunk lies in one read, wherever that is, at the place that it has in the file.
 
-use std::sync::Arc;
-
 use onehop_io::PAGE_BYTES;
 use onehop_segment::{BlockPlace, ChunkPlace};
 
+use super::origin::Origin;
 use super::verify::Planes;
-use crate::CufileFile;
-
-/// Bytes of a read, at most: enough that the call does not matter, little enough that several threads share a batch. A chunk
-/// has less.
-const READ_BYTES: u64 = 4 << 20;
 
 /// A block that is read straight to the device, and its file.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    pub file: Arc<CufileFile>,
+    pub file: Origin,
     pub place: BlockPlace,
 }
 
 /// Bytes of a file, and where they go.
 #[derive(Debug)]
 pub struct Read {
-    pub file: Arc<CufileFile>,
+    pub file: Origin,
     pub offset: u64,
     /// Those that matter. The rest of the last page is read if it is there.
     pub bytes: usize,
@@ -67,7 +62,6 @@ impl Landed {
 
 /// A chunk of a block, by numbers.
 struct Piece {
-    /// The place of its file in memory tells it from others.
     file: usize,
     chunk: ChunkPlace,
     block: usize,
@@ -79,7 +73,7 @@ impl Plan {
     pub fn new(wanted: &[Wanted]) -> Self {
         let pieces = |(block, of): (usize, &Wanted)| {
             let BlockPlace { low, high, validity, .. } = of.place;
-            let file = Arc::as_ptr(&of.file).addr();
+            let file = of.file.number();
             let chunks = [low, high, validity].into_iter().enumerate();
             let piece =
                 move |(plane, chunk): (usize, Option<ChunkPlace>)| Some(Piece { file, chunk: chunk?, block, plane });
@@ -99,19 +93,19 @@ impl Plan {
     }
 
     /// The read that a chunk is in, and how many bytes of it come before the chunk. Chunks come by file and offset.
-    fn read_for(&mut self, piece: &Piece, file: &Arc<CufileFile>) -> (usize, usize) {
+    fn read_for(&mut self, piece: &Piece, file: &Origin) -> (usize, usize) {
         let ChunkPlace { offset, bytes, .. } = piece.chunk;
         let end = offset + bytes as u64;
         if let Some(last) = self.reads.last_mut() {
-            let is_next = Arc::ptr_eq(&last.file, file) && offset <= last.offset + last.padded_bytes() as u64;
-            if is_next && end - last.offset <= READ_BYTES {
+            let is_next = last.file.is(file) && offset <= last.offset + last.padded_bytes() as u64;
+            if is_next && end - last.offset <= file.most_bytes() {
                 // Two columns may be the same.
                 last.bytes = last.bytes.max((end - last.offset) as usize);
                 self.bytes = last.at + last.padded_bytes();
                 return (self.reads.len() - 1, (offset - self.reads[self.reads.len() - 1].offset) as usize);
             }
         }
-        self.reads.push(Read { file: Arc::clone(file), offset, bytes, at: self.bytes });
+        self.reads.push(Read { file: file.clone(), offset, bytes, at: self.bytes });
         self.bytes += bytes.next_multiple_of(PAGE_BYTES);
         (self.reads.len() - 1, 0)
     }

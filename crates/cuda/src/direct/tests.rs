@@ -8,11 +8,14 @@ use onehop_io::{LocalFile, RequestedPath};
 use onehop_segment::packed::{VECTOR_ROWS, Values, unpack, vector_words};
 use onehop_segment::{BlockPlace, ChunkPlace};
 
+use super::origin::Origin;
 use super::verify::{Found, Planes, kernel, launch, records};
 use super::*;
 use crate::fake;
-use crate::fused::bytes_of;
-use crate::{CufileFile, Stream};
+use crate::fused::{Compiler, bytes_of};
+use crate::{CufileFile, Kernel, Stream};
+
+mod reads;
 
 struct Random(u64);
 
@@ -182,10 +185,18 @@ fn the_kernel_finds_what_the_host_finds() {
     }
 }
 
-fn file(cufile: &Arc<Cufile>, folder: &FsPath, name: &str) -> Arc<CufileFile> {
+fn file(cufile: &Arc<Cufile>, folder: &FsPath, name: &str) -> Origin {
     let path = folder.join(name);
     std::fs::write(&path, vec![7u8; 64 << 10]).unwrap();
-    Arc::new(CufileFile::new(cufile, Arc::new(LocalFile::open(&path, RequestedPath::Buffered).unwrap())).unwrap())
+    let file = Arc::new(LocalFile::open(&path, RequestedPath::Buffered).unwrap());
+    Origin::Cufile(Arc::new(CufileFile::new(cufile, file).unwrap()))
+}
+
+/// A block of chunks, of which nothing else matters.
+fn block_of(file: &Origin, low: Option<ChunkPlace>, high: Option<ChunkPlace>, validity: Option<ChunkPlace>) -> Wanted {
+    let (bits, is_code, bounds) = ([12, 0], false, (0, 0));
+    let place = BlockPlace { rows: 1024, null_count: 0, base: 0, bits, is_code, validity, low, high, bounds };
+    Wanted { file: file.clone(), place }
 }
 
 #[test]
@@ -195,34 +206,19 @@ fn chunks_that_lie_together_are_one_read() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (file(&cufile, folder.path(), "a"), file(&cufile, folder.path(), "b"));
     let chunk = |page: u64, bytes: usize| Some(ChunkPlace { offset: page * 4096, bytes, crc: 0 });
-    let block = |file: &Arc<CufileFile>, low, high, validity| {
-        let bounds = (0, 0);
-        let place = BlockPlace {
-            rows: 1024,
-            null_count: 0,
-            base: 0,
-            bits: [12, 0],
-            is_code: false,
-            validity,
-            low,
-            high,
-            bounds,
-        };
-        Wanted { file: Arc::clone(file), place }
-    };
     let wanted = [
         // Next to each other, whatever the padding; the last of them apart, and one of another file.
-        block(&one, chunk(2, 4096), None, chunk(1, 128)),
-        block(&one, chunk(3, 5000), chunk(5, 640), None),
-        block(&one, chunk(9, 4096), None, None),
-        block(&other, chunk(10, 128), None, None),
+        block_of(&one, chunk(2, 4096), None, chunk(1, 128)),
+        block_of(&one, chunk(3, 5000), chunk(5, 640), None),
+        block_of(&one, chunk(9, 4096), None, None),
+        block_of(&other, chunk(10, 128), None, None),
         // The same once more.
-        block(&one, chunk(3, 5000), chunk(5, 640), None),
-        block(&one, None, None, None),
+        block_of(&one, chunk(3, 5000), chunk(5, 640), None),
+        block_of(&one, None, None, None),
     ];
     let plan = Plan::new(&wanted);
     let mut reads: Vec<(bool, u64, usize)> =
-        plan.reads.iter().map(|read| (Arc::ptr_eq(&read.file, &one), read.offset / 4096, read.bytes)).collect();
+        plan.reads.iter().map(|read| (read.file.is(&one), read.offset / 4096, read.bytes)).collect();
     reads.sort_unstable();
     assert_eq!(reads, [(false, 10, 128), (true, 1, 4 * 4096 + 640), (true, 9, 4096)]);
     assert_eq!(plan.bytes, (1 + 5 + 1) * 4096);
@@ -237,14 +233,21 @@ fn chunks_that_lie_together_are_one_read() {
             };
             let at = (at - start) as usize;
             let read = plan.reads.iter().find(|read| (read.at..read.at + read.padded_bytes()).contains(&at)).unwrap();
-            assert!(Arc::ptr_eq(&read.file, &of.file));
+            assert!(read.file.is(&of.file));
             assert_eq!(read.offset + (at - read.at) as u64, chunk.offset);
             assert!(at - read.at + chunk.bytes <= read.bytes);
         }
     }
     // No read is longer than its limit, however long the run.
-    let many: Vec<Wanted> = (0..200).map(|n| block(&one, chunk(1 + 16 * n, 65536), None, None)).collect();
+    let many: Vec<Wanted> = (0..200).map(|n| block_of(&one, chunk(1 + 16 * n, 65536), None, None)).collect();
     let plan = Plan::new(&many);
     assert_eq!(plan.bytes, 200 * 65536);
     assert!(plan.reads.iter().all(|read| read.bytes <= 4 << 20) && plan.reads.len() == 4, "{}", plan.reads.len());
+    // A buffer's worth for who has few of them.
+    let local = LocalFile::open(&folder.path().join("a"), RequestedPath::Buffered).unwrap();
+    let bounces = Arc::new(Bounces::of(&context, 2));
+    let bounced = Origin::Bounced(Arc::new(Bounced::new(Arc::new(local), &bounces)));
+    let many: Vec<Wanted> = (0..200).map(|n| block_of(&bounced, chunk(1 + 16 * n, 65536), None, None)).collect();
+    let plan = Plan::new(&many);
+    assert!(plan.reads.iter().all(|read| read.bytes <= 1 << 20) && plan.reads.len() == 13, "{}", plan.reads.len());
 }

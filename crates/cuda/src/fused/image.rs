@@ -100,7 +100,7 @@ pub trait Images: Debug + Send + Sync {
 pub struct Carried {
     /// Bytes that were copied from the host's memory.
     pub copied_bytes: u64,
-    /// Bytes that the device's library read from storage.
+    /// Bytes that were read from storage without the host looking at them.
     pub read_bytes: u64,
     /// In so many reads.
     pub reads: u64,

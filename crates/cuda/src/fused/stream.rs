@@ -11,9 +11,9 @@
 //! their parts, of columns that are on the device as a whole as well. So one copy brings all, and one kernel reads columns of
 //! both kinds.
 //!
-//! Blocks that are stored as kernels read them may come straight from storage ([`crate::direct`]): their reads are items like
-//! any others, and go to memory beside the slot's buffer. They are verified behind the copy, and the kernel of a batch that
-//! has such blocks is launched when the host has seen that they are right.
+//! Blocks that are stored as kernels read them may come from storage without the host looking at them ([`crate::direct`]): their
+//! reads are items like any others, and go to memory beside the slot's buffer. They are verified behind the copy, and the kernel
+//! of a batch that has such blocks is launched when the host has seen that they are right.
 //!
 //! Invariants:
 //! - Device memory is that of the slots, whatever the columns have, and that of the tables that codes of segments stand for.
@@ -129,8 +129,6 @@ struct Streams<'a> {
     /// Bytes of all, about; and those that were copied.
     bytes: u64,
     moved: AtomicU64,
-    /// What was read straight to the device: bytes, reads, and bytes of chunks.
-    read: [AtomicU64; 3],
     slots: Vec<Slot>,
     tables: Mutex<BTreeMap<usize, KnownTable>>,
     arrived: Mutex<BTreeMap<usize, Arrived>>,
@@ -164,8 +162,9 @@ fn straight_of<'a>(reading: &Reading<'a>, streamed: &[usize], passage: &Passage<
             let stored = reading.source.stored_place(*morsel as usize, *column);
             let fitting = stored.filter(|stored| is_read_as_stored(&stored.place, stored.meaning));
             all.push(match fitting {
-                Some(StoredPlace { segment, place, meaning }) => {
-                    passage.file(segment)?.map(|file| (Wanted { file, place }, meaning))
+                Some(stored) => {
+                    let StoredPlace { place, meaning, .. } = stored;
+                    passage.file(&stored)?.map(|file| (Wanted { file, place }, meaning))
                 }
                 None => None,
             });
@@ -266,7 +265,6 @@ impl<'a> Streams<'a> {
             batches,
             bytes: sizes.total() as u64,
             moved: AtomicU64::new(0),
-            read: Default::default(),
             slots,
             tables: Mutex::default(),
             arrived: Mutex::default(),
@@ -428,10 +426,7 @@ impl Streams<'_> {
         slot.after.wait()?;
         // SAFETY: the kernel that read the slot's batch before this one is through; that one was verified before it was
         // launched. Each item is filled once, and memory was made for the largest of plans.
-        let bytes = unsafe { landing.read(read)? };
-        self.read[0].fetch_add(bytes as u64, Relaxed);
-        self.read[1].fetch_add(1, Relaxed);
-        Ok(())
+        unsafe { landing.read(self.passage, read) }
     }
 
     /// Sees whether a batch is what it should be, once it has come and its kernel's stream has not been told so.
@@ -462,6 +457,10 @@ impl Cargo for Streams<'_> {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn readers(&self) -> usize {
+        self.passage.readers()
     }
 
     fn fill(&self, batch: usize, item: usize, room: &Room) -> Result<()> {
@@ -507,7 +506,6 @@ impl Cargo for Streams<'_> {
             // SAFETY: all of the batch's items are there, its reads among them; the slot is kept until the stream is through,
             // or leaked.
             unsafe { landing.verify(self.passage, plan, stream)? };
-            self.read[2].fetch_add(plan.chunk_bytes(), Relaxed);
         }
         lock(&self.arrived).insert(batch, arrived);
         Ok(())
@@ -671,11 +669,9 @@ impl Run<'_> {
             return outcome;
         }
         consumer.told(outcome.is_ok())?;
-        let [read_bytes, reads, needed_bytes] = streams.read.each_ref().map(|count| count.load(Relaxed));
-        let brought = passage.told(read_bytes);
-        let copied_bytes = streams.moved.load(Relaxed);
+        let brought = passage.told();
         let told = brought.as_ref().ok().cloned().flatten();
-        let carried = Carried { copied_bytes, read_bytes, reads, needed_bytes, brought: told };
+        let carried = Carried { brought: told, ..passage.carried(streams.moved.load(Relaxed)) };
         self.images.streamed(reading.source, &carried);
         for Slot { buffer, landing, .. } in streams.slots {
             executor.stager.keep_device_buffer(buffer);
@@ -689,7 +685,7 @@ impl Run<'_> {
 impl Consumer<'_, '_> {
     /// What came of it, once all kernels are through; of a stream that has failed, no times.
     fn told(mut self, has_times: bool) -> Result<()> {
-        let bytes = self.streams.moved.load(Relaxed) + self.streams.read[0].load(Relaxed);
+        let bytes = self.streams.moved.load(Relaxed) + self.streams.passage.read_bytes();
         let mut waited = Duration::ZERO;
         if has_times {
             (0..self.running.len()).try_for_each(|slot| self.end(slot))?;

@@ -4,12 +4,12 @@
 //! An item is some blocks of one column of one segment, a few MiB, which one thread puts behind each other; they are copied as
 //! one. Where each item goes is known beforehand, by what its blocks take at most.
 //!
-//! Blocks that are stored as they are kept may come straight from storage ([`crate::direct`]): the reads of a batch are further
-//! items of it, and go to memory of the batch's slot. When they have been verified there, in the order of the stream, they are
-//! copied to their places, and the host sees whether they were right before the piece is anybody's.
+//! Blocks that are stored as they are kept may come from storage without the host looking at them ([`crate::direct`]): the reads
+//! of a batch are further items of it, and go to memory of the batch's slot. When they have been verified there, in the order of
+//! the stream, they are copied to their places, and the host sees whether they were right before the piece is anybody's.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onehop_pipeline::backend::SegmentKey;
@@ -79,8 +79,6 @@ struct Loads<'a> {
     passage: &'a Passage<'a>,
     /// Of each slot, if anything is read straight to the device.
     landings: Vec<Landing>,
-    /// What was read there: bytes, reads, and bytes of chunks.
-    read: [AtomicU64; 3],
     bytes: u64,
     /// Of each piece: whether it has something that is not the segment's own, or more than was foreseen.
     is_odd: Vec<AtomicBool>,
@@ -98,7 +96,7 @@ fn straight_of(piece: &Piece<'_>, block: usize, passage: &Passage<'_>) -> Result
         StoredMeaning::Biased(bias) => bias,
         StoredMeaning::Codes(_) => 0,
     };
-    Ok(passage.file(stored.segment)?.map(|file| (Wanted { file, place: stored.place }, bias)))
+    Ok(passage.file(&stored)?.map(|file| (Wanted { file, place: stored.place }, bias)))
 }
 
 impl<'a> Loads<'a> {
@@ -152,8 +150,8 @@ impl<'a> Loads<'a> {
         }
         let bytes = items.iter().map(|item| item.bytes as u64).sum();
         let is_odd = pieces.iter().map(|_| AtomicBool::new(false)).collect();
-        let (moved, read, landings) = (AtomicUsize::new(0), Default::default(), Vec::new());
-        Ok(Self { pieces, items, batches, passage, landings, read, bytes, is_odd, moved })
+        let (moved, landings) = (AtomicUsize::new(0), Vec::new());
+        Ok(Self { pieces, items, batches, passage, landings, bytes, is_odd, moved })
     }
 
     /// Bytes of the largest batch that come by the host.
@@ -182,10 +180,7 @@ impl<'a> Loads<'a> {
     fn read(&self, slot: usize, read: &Read) -> Result<()> {
         // SAFETY: the slot's batch before this one has been copied to its places, which the ring has waited for, and compared.
         // Each item is filled once, and memory was made for the largest of plans.
-        let bytes = unsafe { self.landings[slot].read(read)? };
-        self.read[0].fetch_add(bytes as u64, Relaxed);
-        self.read[1].fetch_add(1, Relaxed);
-        Ok(())
+        unsafe { self.landings[slot].read(self.passage, read) }
     }
 
     /// Has the blocks of an item copied to their places, from where they were read to.
@@ -269,6 +264,10 @@ impl Cargo for Loads<'_> {
         self.bytes
     }
 
+    fn readers(&self) -> usize {
+        self.passage.readers()
+    }
+
     fn fill(&self, batch: usize, number: usize, room: &Room) -> Result<()> {
         let Batch { by_host, plan, .. } = &self.batches[batch];
         if let Some(read) = plan.reads.get(number) {
@@ -326,7 +325,6 @@ impl Cargo for Loads<'_> {
                 landing.verify(self.passage, plan, stream)?;
                 self.items[items.clone()].iter().try_for_each(|item| self.place(item, landing, plan, stream))?;
             }
-            self.read[2].fetch_add(plan.chunk_bytes(), Relaxed);
         }
         for item in by_host.iter().map(|number| &self.items[*number]) {
             let (from, bytes) = item.filled.lock().unwrap_or_else(PoisonError::into_inner).0;
@@ -362,11 +360,10 @@ pub fn load(
     });
     match run {
         Ok(()) => {
-            let [read_bytes, reads, needed_bytes] = loads.read.each_ref().map(|count| count.load(Relaxed));
             let copied_bytes = loads.moved.load(Relaxed) as u64;
             std::mem::take(&mut loads.landings).into_iter().for_each(|landing| landing.settle(passage));
-            let brought = passage.told(read_bytes)?;
-            Ok((loads.settle(), Carried { copied_bytes, read_bytes, reads, needed_bytes, brought }))
+            let carried = Carried { brought: passage.told()?, ..passage.carried(copied_bytes) };
+            Ok((loads.settle(), carried))
         }
         Err(Failed { error, in_flight }) => {
             if in_flight {

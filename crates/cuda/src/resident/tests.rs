@@ -459,9 +459,25 @@ fn blocks_are_loaded_from_where_they_lie() {
     assert_eq!(direct, (24 + 29) * (1 << 16) / 8);
 }
 
-/// Columns that stay are read straight from their files, once, and what is wrong with a file is an error that names the block.
 #[test]
 fn columns_that_stay_come_straight_from_their_files() {
+    let fails = |at| Fault { call: Call::Transfer, at, lasts: false, answer: Fails::System(libc::EIO) };
+    columns_stay((RequestedPath::Auto, DevicePath::Cufile), TakenPath::Compat, fails);
+}
+
+#[test]
+fn columns_that_stay_are_bounced_where_nothing_else_keeps_them() {
+    let folder = tempfile::tempdir().unwrap();
+    segment_in(folder.path(), 0);
+    if LocalFile::open(&folder.path().join("0.seg"), RequestedPath::HostDirect).is_ok() {
+        let fails = |at| Fault { call: Call::Copy, at, lasts: false, answer: Fails::Code(700) };
+        columns_stay((RequestedPath::HostDirect, DevicePath::Staged), TakenPath::Bounced, fails);
+    }
+}
+
+/// Columns that stay are read from their files, once, without the host looking at them, and what is wrong with a file is an error
+/// that names the block. Who reads them by the host asks for a path, and so does who brings them to the device.
+fn columns_stay((requested, path): (RequestedPath, DevicePath), taken: TakenPath, fails: impl Fn(u64) -> Fault) {
     use std::os::unix::fs::FileExt as _;
     let (machine, context) = Machine::start();
     {
@@ -476,7 +492,7 @@ fn columns_that_stay_come_straight_from_their_files() {
         // Nothing is in memory, so that all of it has to be read.
         let types = [ColumnType::Int64, ColumnType::Varchar, ColumnType::Float64, ColumnType::Int64];
         let typed: Vec<_> = types.into_iter().enumerate().map(|(at, ty)| (at, ty, true)).collect();
-        let cache = Arc::new(BlockCache::new(0));
+        let cache = Arc::new(BlockCache::new(0).by_path(requested));
         let source: Arc<dyn Source> =
             Arc::new(SegmentSource::new("t", Arc::clone(&stored.blocks), &typed, cache, Arc::default(), 0).unwrap());
         let [number, text, double, same] = [0, 1, 2, 3].map(Expr::Register);
@@ -492,7 +508,7 @@ fn columns_that_stay_come_straight_from_their_files() {
         let program = Program { pipelines: vec![pipeline] };
         let mut execution = Execution::new(program, vec![Arc::clone(&source)], 1 << 30).unwrap();
         let expected = rows_of(&cpu::run(&mut execution, 1).unwrap());
-        let run = |path: DevicePath| {
+        let run = || {
             let ledger = Arc::new(Ledger::default());
             let sources = vec![(Arc::clone(&source), Some(&stored), Arc::clone(&ledger))];
             let limit = (1 << 30, Residence::Auto);
@@ -507,20 +523,20 @@ fn columns_that_stay_come_straight_from_their_files() {
         let mut byte = [0];
         file.read_exact_at(&mut byte, chunk.offset + 100).unwrap();
         file.write_all_at(&[byte[0] ^ 1], chunk.offset + 100).unwrap();
-        let error = run(DevicePath::Cufile).0.unwrap_err().to_string();
+        let error = run().0.unwrap_err().to_string();
         assert!(["checksum", "1.seg", "number", "2"].iter().all(|word| error.contains(word)), "{error}");
         file.write_all_at(&byte, chunk.offset + 100).unwrap();
-        // Errors of cuFile, and after them as if nothing had been.
+        // Errors of a transfer, and after them as if nothing had been.
         for at in [0, 3, 7] {
-            machine.set_faults(&[Fault { call: Call::Transfer, at, lasts: false, answer: Fails::System(libc::EIO) }]);
-            let error = run(DevicePath::Cufile).0.unwrap_err();
+            machine.set_faults(&[fails(at)]);
+            let error = run().0.unwrap_err();
             assert!(matches!(error, Error::Device { .. }), "{error}");
         }
         machine.set_faults(&[]);
-        let (rows, bytes, brought, counted) = run(DevicePath::Cufile);
+        let (rows, bytes, brought, counted) = run();
         assert_eq!(rows.unwrap(), expected);
         let brought = brought.unwrap();
-        assert_eq!(brought.path, TakenPath::Compat);
+        assert_eq!(brought.path, taken);
         let needed: u64 = place
             .segments
             .iter()
@@ -529,19 +545,20 @@ fn columns_that_stay_come_straight_from_their_files() {
         assert!(brought.bytes >= needed && bytes.moved > brought.bytes, "{brought:?}, {bytes:?}, {needed}");
         assert_eq!(counted.hop(Hop::HostToDevice), bytes.moved);
         assert_eq!(counted.hop(Hop::StorageToHost), brought.bytes);
+        assert_eq!(counted.hop(Hop::HostToHost), 0);
         assert_eq!(counted.needed_bytes, needed);
         // They are there now.
-        let (rows, bytes, brought, _) = run(DevicePath::Cufile);
+        let (rows, bytes, brought, _) = run();
         assert_eq!(rows.unwrap(), expected);
         assert!(bytes.moved == 0 && bytes.resident > 0 && brought.is_none(), "{bytes:?}");
-        // The same values as by the host.
+        // The same values as by the host, or as before.
         let by_host = Place { columns: Columns::default(), assembled: Assembled::default(), ..place };
         let sources = vec![(Arc::clone(&source), Some(&stored), Arc::default())];
         let limit = (1 << 30, Residence::Auto);
         let images = ResidentImages::new(&by_host.executor, &by_host.columns, &by_host.assembled, limit, sources);
         let answer = by_host.executor.run(&execution, &images, &AtomicBool::new(false)).unwrap();
         assert_eq!(rows_of(&answer.chunks), expected);
-        assert!(images.brought(0).is_none());
+        assert_eq!(images.brought(0).is_none(), taken != TakenPath::Bounced);
     }
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
     assert!(machine.living().is_empty(), "{:?}", machine.living());

@@ -66,7 +66,8 @@ pub struct Shape {
     pub batch_bytes: usize,
     /// Batches that are being filled, copied and read at once.
     pub slots: usize,
-    /// Threads that fill; 0: one for each core, [`MOST_THREADS`] at most, and none but the caller's for what is small.
+    /// Threads that fill; 0: one for each core, or more if they wait for storage ([`Cargo::readers`]), [`MOST_THREADS`] at most, and
+    /// none but the caller's for what is small.
     pub threads: usize,
 }
 
@@ -90,12 +91,13 @@ impl Shape {
         self.batch_bytes.min((bytes / FEW_BATCHES).max(SMALL_BATCH_BYTES))
     }
 
-    /// Threads that fill buffers with so many bytes: none but the caller's if there is little to do.
-    fn helpers(self, bytes: u64) -> usize {
+    /// Threads that fill buffers with so many bytes, of which so many wait for storage: none but the caller's if there is little
+    /// to do.
+    fn helpers(self, bytes: u64, readers: usize) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
         match self.threads {
             0 if bytes < WORTH_HELP_BYTES => 0,
-            0 => cores(),
+            0 => cores().max(readers.min(MOST_THREADS)),
             threads => threads,
         }
     }
@@ -111,6 +113,11 @@ pub trait Cargo: Sync {
 
     /// Bytes of all of it, about.
     fn bytes(&self) -> u64;
+
+    /// Threads that it takes to keep storage busy, where they wait for it, whatever cores there are; 0: nobody knows.
+    fn readers(&self) -> usize {
+        0
+    }
 
     /// Puts an item of a batch into its buffer.
     ///

@@ -486,7 +486,7 @@ pub(super) fn run<C: Cargo>(
     cancelled: &AtomicBool,
     consume: impl FnMut(usize, &Event) -> Result<ControlFlow<()>>,
 ) -> std::result::Result<(), Failed> {
-    let helpers = shape.helpers(cargo.bytes());
+    let helpers = shape.helpers(cargo.bytes(), cargo.readers());
     let held = Held::new(stager, shape, cargo.batches()).map_err(|error| Failed { error, in_flight: false })?;
     let count = held.slots.len();
     let state = State {

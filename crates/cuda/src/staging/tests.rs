@@ -502,3 +502,13 @@ fn what_a_sick_device_may_read_stays_registered() {
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
     lose(cargo.device);
 }
+
+/// Who waits for storage takes no core from others.
+#[test]
+fn as_many_threads_as_keep_storage_busy() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let threads = |threads, readers| Shape { threads, ..Shape::default() }.helpers(1 << 30, readers);
+    assert_eq!([threads(0, 0), threads(0, 1), threads(0, 100)], [cores, cores, MOST_THREADS]);
+    assert_eq!([threads(3, 0), threads(3, 100)], [3, 3]);
+    assert_eq!(Shape::default().helpers(1 << 10, 100), 0);
+}

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use onehop_io::LedgerSnapshot;
-use onehop_pipeline::backend::Compiled;
+use onehop_pipeline::backend::{Brought, Compiled};
 use onehop_pipeline::cpu::TableFacts;
 use serde_json::{Map, Value, json};
 
@@ -120,7 +120,8 @@ fn scan(scan: &ScanFacts) -> Value {
                 "moved_bytes": scan.moved_bytes,
                 "path": scan.brought.as_ref().map(|brought| brought.path.name()),
                 "path_reason": scan.brought.as_ref().map(|brought| &brought.because),
-                "cufile_bytes": scan.brought.as_ref().map(|brought| brought.bytes),
+                "cufile_bytes": scan.brought.as_ref().map(|brought| brought.bytes - brought.bounced_bytes()),
+                "bounced_bytes": scan.brought.as_ref().map(Brought::bounced_bytes),
             })
         }),
     })

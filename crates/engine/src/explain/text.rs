@@ -193,6 +193,7 @@ fn way(brought: &Brought) -> String {
     let Brought { path, bytes: read, because } = brought;
     match path {
         TakenPath::Staged => format!(", staged ({because})"),
+        TakenPath::Bounced => format!(", {} of them bounced ({because})", bytes(*read)),
         taken => format!(", {} of them by cuFile, {} ({because})", bytes(*read), taken.name()),
     }
 }

@@ -207,20 +207,20 @@ fn stored(
 #[derive(Clone, Copy, Debug)]
 pub enum Where<'a> {
     Memory,
-    /// In files of a folder, which are read whenever they are needed, and stay until the folder goes.
-    Files(&'a Path),
+    /// In files of a folder, opened by a path, which are read whenever they are needed, and stay until the folder goes.
+    Files(&'a Path, RequestedPath),
 }
 
 impl Where<'_> {
     fn written(self, writer: SegmentWriter, ledger: &Ledger) -> Segment {
-        let Self::Files(folder) = self else {
+        let Self::Files(folder, requested) = self else {
             let file = MemoryFile::new("t.seg", Vec::new());
             writer.finish(&file, ledger).unwrap();
             return Segment::open(Arc::new(file), ledger).unwrap();
         };
         let path = folder.join(format!("{}.seg", std::fs::read_dir(folder).unwrap().count()));
         writer.finish(&LocalFile::create(&path, RequestedPath::Buffered).unwrap(), ledger).unwrap();
-        let file = LocalFile::open(&path, RequestedPath::Buffered).unwrap();
+        let file = LocalFile::open(&path, requested).unwrap();
         Segment::open(Arc::new(file), ledger).unwrap()
     }
 }

@@ -1,5 +1,5 @@
-//! Columns that are read straight to the device by cuFile give the answers that they give by the host, and what is wrong with
-//! what is stored, or with the way there, is an error and never a row.
+//! Columns that are read to the device without the host looking at them, by cuFile or [`bounced`], give the answers that they give by
+//! the host, and what is wrong with what is stored, or with the way there, is an error and never a row.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringViewArray};
-use onehop_io::{Ledger, LocalFile, RequestedPath};
+use onehop_io::{Ledger, LocalFile, ReadAt, RequestedPath};
 use onehop_pipeline::backend::{DevicePath, TakenPath};
 use onehop_pipeline::cpu::Execution;
 use onehop_pipeline::ir::{Aggregate, Program, Sink};
@@ -26,6 +26,8 @@ use crate::fake::{self, Answer as Fails, Call, Fault, Machine, Order};
 use crate::fused::image::{Carried, ColumnImage, Outlook};
 use crate::fused::part::{CodeMeaning, Memory, form, part_of, part_of_place};
 use crate::fused::{Answer, Error, Executor, Images, Options, Result};
+
+mod bounced;
 
 /// All columns are streamed by a way, and nobody reads anything to foresee what they are.
 #[derive(Debug)]
@@ -129,15 +131,18 @@ impl Files {
 
     /// As they are now.
     fn open(folder: tempfile::TempDir) -> Self {
+        Self::open_by(folder, BlockCache::new(0), |path| {
+            Arc::new(LocalFile::open(path, RequestedPath::Buffered).unwrap())
+        })
+    }
+
+    /// The same, somehow, for who reads through a cache.
+    fn open_by(folder: tempfile::TempDir, cache: BlockCache, open: impl Fn(&Path) -> Arc<dyn ReadAt>) -> Self {
         let mut blocks = BlockList::default();
-        let segments: Vec<Arc<Segment>> = (0..2)
-            .map(|number| {
-                let file = LocalFile::open(&path_of(folder.path(), number), RequestedPath::Buffered).unwrap();
-                Arc::new(Segment::open(Arc::new(file), &Ledger::default()).unwrap())
-            })
-            .collect();
+        let segment = |number| Segment::open(open(&path_of(folder.path(), number)), &Ledger::default()).unwrap();
+        let segments: Vec<Arc<Segment>> = (0..2).map(|number| Arc::new(segment(number))).collect();
         segments.iter().for_each(|segment| blocks.push_all(segment, 0..segment.blocks()));
-        let cache = Arc::new(BlockCache::new(0));
+        let cache = Arc::new(cache);
         let source = SegmentSource::new("t", Arc::new(blocks), &types(), cache, Arc::default(), 0).unwrap();
         Self { folder, source: Arc::new(source), segments }
     }
@@ -253,22 +258,27 @@ fn parts_are_those_of_the_host() {
 
 #[test]
 fn random_programs_by_cufile_give_what_the_naive_interpreter_gives() {
+    assert!(bytes_of_random_programs(DevicePath::Cufile, RequestedPath::Buffered, 6) > 0);
+}
+
+/// Compares random programs over files that are open by a path; bytes that did not go through the host.
+fn bytes_of_random_programs(path: DevicePath, requested: RequestedPath, seed: u64) -> u64 {
     let (machine, context) = Machine::start();
+    let mut read = 0;
     {
         let cufile = fake::open_cufile(&context);
         let executor = executor(&context, &cufile, Options { counts: false, ..in_small_batches(3) });
         let folder = tempfile::tempdir().unwrap();
-        let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 20), number("ONEHOP_GPU_SEED", 6));
-        let mut read = 0;
-        compare_at(wanted, seed, Where::Files(folder.path()), |execution, _, _| {
-            let images = ByFirst(By::new(DevicePath::Cufile));
+        let (wanted, seed) = (number("ONEHOP_GPU_PROGRAMS", 20), number("ONEHOP_GPU_SEED", seed));
+        compare_at(wanted, seed, Where::Files(folder.path(), requested), |execution, _, _| {
+            let images = ByFirst(By::new(path));
             let answer = executor.run(execution, &images, &AtomicBool::new(false));
             read += images.0.carried().read_bytes;
             answer
         });
-        assert!(read > 0);
     }
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
+    read
 }
 
 /// As `By`, with the forms of the first morsels, for fewer kernels.
