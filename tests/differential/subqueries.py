@@ -7,13 +7,17 @@ be an oracle here (DuckDB 2.0.0 has wrong answers, too).
 
 `--canary` spoils the first answer: the run must fail.
 
+A LATERAL join is what SQLite has not: it is asked for the subquery of each row, with that row's values in place of its columns.
+
 Each query is a condition in WHERE, in ON of an inner join, or in HAVING: comparisons, IN, NOT IN, EXISTS and aggregates of
 subqueries, aggregates, unions and parts of them among these, rows beside rows, nested, about the queries around them, below AND, OR, NOT and IS [NOT] NULL, over joins of tables whose columns
-all have the same names, with NULLs everywhere. What the engine refuses with an error is counted; a share of more than
+all have the same names, with NULLs everywhere. In LATERAL: columns, DISTINCT, GROUP BY, aggregates, HAVING, LIMIT and OFFSET, windows, unions, INTERSECT and EXCEPT,
+one after another. What the engine refuses with an error is counted; a share of more than
 MOST_REFUSED of the queries fails the run.
 """
 
 import random
+import re
 import sqlite3
 import sys
 from pathlib import Path
@@ -28,6 +32,8 @@ COLUMNS = ["id", "x", "y"]
 MODES = ["datafusion", "fused"]
 DEEPEST = 3
 MOST_REFUSED = 0.25
+# The share of LATERAL joins among the queries.
+LATERAL = 0.4
 REFUSED = "refused"
 
 Row = tuple[int | None, ...]
@@ -99,12 +105,56 @@ class Conditions:
             return self.subquery(around, depth)
         if kind < 0.85:
             return self.subquery(around, depth, self.rng.choice(["sum", "max", "count"]))
-        if kind < 0.95:
+        if kind < 0.9:
             parts = [self.subquery(around, depth, self.rng.choice([None, None, "max"])) for _ in range(2)]
-            return f" {self.rng.choice(['UNION', 'UNION ALL'])} ".join(parts)
+            return f" {self.rng.choice(['UNION', 'UNION ALL', 'EXCEPT', 'INTERSECT'])} ".join(parts)
+        if kind < 0.93:
+            return self.numbered(around, depth)
+        if kind < 0.95:
+            return self.ordered(around, depth, self.rng.choice(["LIMIT 1", "LIMIT 2 OFFSET 1"]))
         table, column = self.rng.choice(TABLES), self.column(around)
         part = self.rng.choice(["LIMIT 1", "LIMIT 1 OFFSET 1", "LIMIT 0"])
         return f"SELECT k.x FROM {table} AS k WHERE k.y = {column} ORDER BY k.id {part}"
+
+    def ordered(self, around: list[str], depth: int, part: str) -> str:
+        """So many rows, of those that are first by keys."""
+        here, source = self.source(around)
+        order = ", ".join(f"{alias}.id NULLS LAST" for alias in here)
+        wanted = self.column(here)
+        return f"SELECT {wanted} FROM {source} WHERE {self.condition(here, around, depth + 1)} ORDER BY {order} {part}"
+
+    def numbered(self, around: list[str], depth: int) -> str:
+        """A column, or what a window function says of it."""
+        here, source = self.source(around)
+        order = ", ".join(f"{alias}.id NULLS LAST" for alias in here)
+        window = self.rng.choice([f"row_number() OVER (ORDER BY {order})", f"sum({self.column(here)}) OVER ()", "count(*) OVER ()"])
+        return f"SELECT {window} FROM {source} WHERE {self.condition(here, around, depth + 1)}"
+
+    def lateral(self, around: list[str]) -> str:
+        """A query of one column about each row of others."""
+        depth = self.rng.choice([1, 2, 2])
+        kind = self.rng.random()
+        if kind < 0.15:
+            return self.ordered(around, depth, self.rng.choice(["LIMIT 1", "LIMIT 2", "LIMIT 1 OFFSET 1", "LIMIT 0"]))
+        if kind < 0.3:
+            return self.numbered(around, depth)
+        if kind < 0.45:
+            operator = self.rng.choice(["UNION", "UNION ALL", "EXCEPT", "INTERSECT"])
+            return f"{self.subquery(around, depth)} {operator} {self.subquery(around, depth)}"
+        here, source = self.source(around)
+        where = f"FROM {source} WHERE {self.condition(here, around, depth + 1)}"
+        column = self.column(here)
+        forms = [
+            f"SELECT {column} {where}",
+            f"SELECT DISTINCT {column} {where}",
+            f"SELECT {column} {where} GROUP BY {column}",
+            f"SELECT count(*) {where} GROUP BY {column}",
+            f"SELECT {self.rng.choice(['sum', 'max', 'count', 'count'])}({column}) {where}",
+            f"SELECT {self.rng.choice(['sum', 'max', 'count'])}({column}) {where} HAVING count(*) > {self.rng.randint(0, 2)}",
+            f"SELECT {column} + {self.column(around)} {where}",
+            f"SELECT count(DISTINCT {column}) + {self.column(around)} {where}",
+        ]
+        return self.rng.choice(forms)
 
     def row(self, here: list[str], around: list[str], depth: int) -> str:
         """Rows beside rows."""
@@ -128,6 +178,8 @@ class Conditions:
             # Where a condition is asked whether it is so.
             if kind < 0.65 and depth == below == 0:
                 return self.row(here, around, depth)
+            if kind < 0.67:
+                return f"{self.column(here)} {self.rng.choice(['>', '<='])} ({self.ordered(here, depth, 'LIMIT 1')})"
             if kind < 0.7:
                 aggregate = self.rng.choice(["sum", "max", "count"])
                 return f"{self.column(here)} {self.rng.choice(['>', '<='])} ({self.subquery(here, depth, aggregate)})"
@@ -158,17 +210,80 @@ class Conditions:
         return f"SELECT a.x, count(*) FROM t AS a GROUP BY a.x HAVING {groups}"
 
 
+class Lateral:
+    """LATERAL joins in a row, each about the rows of all before it."""
+
+    def __init__(self, rng: random.Random) -> None:
+        conditions = Conditions(rng)
+        self.joins: list[tuple[str, str, str]] = []
+        for number in range(rng.choice([1, 1, 1, 2])):
+            query = conditions.lateral(["a"])
+            if number > 0:
+                # About the one before it.
+                query = query.replace("a.x", "l0.v")
+            self.joins.append((f"l{number}", rng.choice(["CROSS JOIN", "LEFT JOIN"]), query))
+        self.condition = rng.choice(["", "", f" AND l0.v > {rng.randint(0, 3)}"])
+
+    def query(self) -> str:
+        joins = [
+            f"{kind} LATERAL ({query}) AS {alias}(v)" + (f" ON TRUE{self.condition}" if kind == "LEFT JOIN" else "")
+            for alias, kind, query in self.joins
+        ]
+        columns = ", ".join(f"{alias}.v" for alias, _, _ in self.joins)
+        return f"SELECT a.id, {columns} FROM t AS a {' '.join(joins)}"
+
+    def answer(self, sqlite: sqlite3.Connection) -> list[Row]:
+        """Row by row."""
+        found = []
+        for row in sqlite.execute("SELECT id, x, y FROM t").fetchall():
+            values = dict(zip((f"a.{column}" for column in COLUMNS), row, strict=True))
+            found += [(row[0], *more) for more in self.rows_of(sqlite, values, 0)]
+        return found
+
+    def rows_of(self, sqlite: sqlite3.Connection, values: dict[str, int | None], at: int) -> list[Row]:
+        if at == len(self.joins):
+            return [()]
+        alias, kind, query = self.joins[at]
+        for name, value in values.items():
+            query = re.sub(rf"\b{re.escape(name)}\b", "NULL" if value is None else str(value), query)
+        rows = [row[0] for row in sqlite.execute(query).fetchall()]
+        if kind == "LEFT JOIN":
+            first = values.get("l0.v") if at else None
+            if self.condition:
+                least = int(self.condition.split()[-1])
+                rows = [v for v in rows if ((first if at else v) is not None and (first if at else v) > least)]
+            rows = rows or [None]
+        return [(v, *more) for v in rows for more in self.rows_of(sqlite, {**values, f"{alias}.v": v}, at + 1)]
+
+
+class Plain:
+    """A query that SQLite knows, too."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.sql = Conditions(rng).query()
+
+    def query(self) -> str:
+        return self.sql
+
+    def answer(self, sqlite: sqlite3.Connection) -> list[Row]:
+        return sqlite.execute(self.sql).fetchall()
+
+
+def made(rng: random.Random) -> Lateral | Plain:
+    return Lateral(rng) if rng.random() < LATERAL else Plain(rng)
+
+
 def sorted_rows(answer: list[Row]) -> list[Row]:
     return sorted(answer, key=lambda row: [(value is not None, value or 0) for value in row])
 
 
-def check(onehop: Onehop, sqlite: sqlite3.Connection, sql: str, spoil: bool) -> str | None:
+def check(onehop: Onehop, sqlite: sqlite3.Connection, query: Lateral | Plain, spoil: bool) -> str | None:
     """What is wrong, in words, or REFUSED; None if the answer is right."""
-    expected = sorted_rows(sqlite.execute(sql).fetchall() + ([(None,)] if spoil else []))
+    expected = sorted_rows(query.answer(sqlite) + ([(None,)] if spoil else []))
     for mode in MODES:
         onehop.sql(f"SET exec.mode = '{mode}'")
         try:
-            found = sorted_rows(onehop.sql(sql).answer.rows)
+            found = sorted_rows(onehop.sql(query.query()).answer.rows)
         except EngineError as e:
             if "not supported" in str(e) or "cannot be joined" in str(e):
                 return REFUSED
@@ -200,15 +315,15 @@ def main() -> int:
     for start, numbers in command_line.batches(options):
         sqlite, onehop = databases(options.seed, start, options.onehop)
         for number in numbers:
-            sql = Conditions(random.Random(f"{options.seed} query {number}")).query()
-            wrong = check(onehop, sqlite, sql, spoil=options.canary and number == 0)
+            query = made(random.Random(f"{options.seed} query {number}"))
+            wrong = check(onehop, sqlite, query, spoil=options.canary and number == 0)
             if wrong is None:
                 passed += 1
             elif wrong == REFUSED:
                 refused += 1
             else:
                 failed += 1
-                print(f"\nquery {number} (--seed {options.seed} --only {number}): {wrong}\n  {sql}", flush=True)
+                print(f"\nquery {number} (--seed {options.seed} --only {number}): {wrong}\n  {query.query()}", flush=True)
         onehop.close()
         sqlite.close()
     print(f"{refused} were refused")

@@ -128,6 +128,8 @@ pub enum Rule {
     Count,
     /// A value is no longer than one can be.
     Length,
+    /// A subquery that is a value has one row.
+    OneRow,
 }
 
 /// Where in a statement's text: a line and a column, both from 1.

@@ -196,6 +196,7 @@ fn of_rule(rule: Rule) -> &'static str {
         Rule::Setting => "22023",
         Rule::Count => code::SYNTAX_ERROR,
         Rule::Length => "54000",
+        Rule::OneRow => "21000",
     }
 }
 

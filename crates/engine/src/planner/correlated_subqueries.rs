@@ -5,9 +5,13 @@
 //!
 //! - an aggregate without groups has a row when there is none to aggregate: `EXISTS (SELECT max(y) ..)` is always true, and
 //!   `0 IN (SELECT count(*) ..)` is true of those without one. Such a subquery is a value, and becomes one;
+//! - of a `UNION` it loses count of the columns. It is asked in parts;
 //! - `LIMIT` and `OFFSET` count the rows of one group, a window function sees only these, and so does the side of an outer join, or
-//!   of EXCEPT, that rows are looked for in. Where nothing else says the same, that is refused;
-//! - of a `UNION` it loses count of the columns. It is asked in parts.
+//!   of EXCEPT, that rows are looked for in. Where nothing else says the same, the subquery is [unnested](unnesting);
+//! - of a value without an aggregate it does not know that there is one row, and a subquery that names columns of a query further out
+//!   it looks for in the wrong one. These are unnested, too.
+//!
+//! What cannot be unnested is refused. LATERAL joins go first: then all that is left is in expressions.
 //!
 //! Subqueries of ours (`__rows`) lose their alias here: to the rows of a subquery DataFusion adds what conditions on both queries are
 //! about, and forgets to add it to an alias.
@@ -20,14 +24,15 @@ use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::utils::{conjunction, disjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Distinct, FetchType, Filter, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
-    SkipType, Subquery, lit,
+    BinaryExpr, Distinct, FetchType, Filter, Join, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator,
+    Projection, SkipType, Subquery, check_subquery_expr, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
 use datafusion::prelude::Expr;
 
-use super::expressions;
-use crate::{Error, ErrorKind};
+use super::unnesting::{self, Domain, Names, refused, subquery_of};
+use super::{expressions, only_values};
 
 /// What the subqueries that we write are called.
 pub(super) const ROWS: &str = "__rows";
@@ -37,12 +42,14 @@ pub(super) struct CorrelatedSubqueries;
 
 impl AnalyzerRule for CorrelatedSubqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        if !expressions::has(&plan, is_subquery)? {
+        if !unnesting::has_lateral(&plan)? && !expressions::has(&plan, is_subquery)? {
             return Ok(plan);
         }
+        let names = Names::default();
         let plan = plan.transform_up_with_subqueries(without_alias)?.data;
+        let plan = unnesting::without_laterals(plan, &names)?;
         let plan = plan.transform_up_with_subqueries(with_condition_outside)?.data;
-        settled(plan, false)
+        settled(plan, false, &names)
     }
 
     fn name(&self) -> &str {
@@ -103,23 +110,110 @@ fn one_filter(filter: Filter) -> Result<Transformed<LogicalPlan>> {
 }
 
 /// `is_inner`: whether it is a subquery's.
-fn settled(plan: LogicalPlan, is_inner: bool) -> Result<LogicalPlan> {
-    let settled = plan.transform_up(|node| expressions::rewritten(node, |expr| rewrite(within(expr)?, is_inner)))?;
-    Ok(settled.data)
+fn settled(plan: LogicalPlan, is_inner: bool, names: &Names) -> Result<LogicalPlan> {
+    let settled = plan.transform_up(|node| {
+        let around = around(&node)?;
+        expressions::rewritten(node, |expr| answered(expr, around.as_ref(), is_inner, names))
+    });
+    Ok(settled?.data)
+}
+
+/// The rows that a node's subqueries are asked about, where they may be asked in any way.
+fn around(node: &LogicalPlan) -> Result<Option<Arc<LogicalPlan>>> {
+    Ok(match node {
+        LogicalPlan::Filter(filter) => Some(Arc::clone(&filter.input)),
+        LogicalPlan::Projection(projection) => Some(Arc::clone(&projection.input)),
+        // Where they are moved to WHERE.
+        LogicalPlan::Join(join) if join.join_type == JoinType::Inner => {
+            let is_asked = join.filter.as_ref().map_or(Ok(false), expressions::has_subquery)?;
+            is_asked.then(|| Arc::new(LogicalPlan::Join(Join { filter: None, ..join.clone() })))
+        }
+        _ => None,
+    })
+}
+
+/// A subquery as DataFusion joins it right, or unnested.
+fn answered(expr: Expr, around: Option<&Arc<LogicalPlan>>, is_inner: bool, names: &Names) -> Result<Transformed<Expr>> {
+    let Some(subquery) = unnesting::subquery_in(&expr) else { return Ok(Transformed::no(expr)) };
+    let as_is = || {
+        let rewritten = rewrite(within(expr.clone(), names)?, is_inner)?;
+        check_joined(&rewritten.data)?;
+        Ok::<_, DataFusionError>(rewritten)
+    };
+    let Some(around) = around else { return as_is() };
+    // What is within it, DataFusion would look for in the wrong query.
+    if unnesting::names_across(&subquery.subquery, around.schema())? {
+        return unnested(expr.clone(), around, names).or_else(|_| as_is());
+    }
+    as_is()
+        .or_else(|refusal| unnested(expr.clone(), around, names).map_err(|e| if is_refusal(&e) { e } else { refusal }))
+}
+
+fn is_refusal(error: &DataFusionError) -> bool {
+    matches!(error, DataFusionError::External(_))
+}
+
+/// A subquery that has its rows for all of the query around, of which each row asks for its own.
+fn unnested(expr: Expr, around: &Arc<LogicalPlan>, names: &Names) -> Result<Transformed<Expr>> {
+    let Some(subquery) = unnesting::subquery_in(&expr) else { return Ok(Transformed::no(expr)) };
+    let columns = unnesting::outer_columns_of(&subquery.subquery)?;
+    let is_near = columns.iter().all(|column| unnesting::has(around.schema(), column));
+    if columns.is_empty() || !is_near || !unnesting::outer_columns_of(around)?.is_empty() {
+        return Err(unnesting::refused("columns of a query that is further out"));
+    }
+    let domain = Domain::new(around, columns, names)?;
+    let mut answers = domain.answered(&subquery.subquery)?;
+    let is_value = matches!(expr, Expr::ScalarSubquery(_));
+    if is_value {
+        let has_one = subquery.subquery.max_rows().is_some_and(|rows| rows <= 1);
+        answers = only_values::listed(if has_one { answers } else { domain.first_two(answers)? })?;
+    }
+    let columns: Vec<Expr> = answers.columns().into_iter().map(Expr::Column).collect();
+    let plan = domain.of_each(answers, around.schema())?;
+    let plan = match expr {
+        Expr::Exists(_) => plan,
+        _ => LogicalPlanBuilder::from(plan).project(columns)?.build()?,
+    };
+    let plan = Arc::new(settled(plan, true, names)?);
+    let expr = unnesting::with_subquery(expr, |_| Ok(unnesting::subquery_of(&plan)))?;
+    Ok(Transformed::yes(if is_value { only_values::only(expr) } else { expr }))
+}
+
+/// Refuses what DataFusion does not join.
+fn check_joined(expr: &Expr) -> Result<()> {
+    let mut is_joined = true;
+    expr.apply(|expr| {
+        if let Some(subquery) = unnesting::subquery_in(expr)
+            && is_correlated(subquery)
+        {
+            is_joined = is_joined && joins(expr, &subquery.subquery).unwrap_or_default();
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if is_joined { Ok(()) } else { Err(unnesting::refused("conditions on both that are no equalities")) }
+}
+
+/// Whether DataFusion takes a subquery's conditions out of it, and finds it valid.
+fn joins(expr: &Expr, plan: &LogicalPlan) -> Result<bool> {
+    let asks = LogicalPlanBuilder::empty(true).project([lit(true)])?.build()?;
+    check_subquery_expr(&asks, plan, expr)?;
+    let mut pull_up = match expr {
+        Expr::ScalarSubquery(_) => PullUpCorrelatedExpr::new().with_need_handle_count_bug(true),
+        Expr::InSubquery(is_in) => {
+            let found = plan.head_output_expr()?.map(|found| is_in.expr.as_ref().clone().eq(found));
+            PullUpCorrelatedExpr::new().with_in_predicate_opt(found)
+        }
+        _ => PullUpCorrelatedExpr::new().with_exists_sub_query(true),
+    };
+    plan.clone().rewrite(&mut pull_up)?;
+    Ok(pull_up.can_pull_up)
 }
 
 /// The expression with its subquery settled.
-fn within(expr: Expr) -> Result<Expr> {
-    let inner = |subquery: Subquery| {
-        let plan = Arc::new(settled(subquery.subquery.as_ref().clone(), true)?);
-        Ok::<_, DataFusionError>(Subquery { subquery: plan, ..subquery })
-    };
-    Ok(match expr {
-        Expr::Exists(exists) => Expr::Exists(Exists { subquery: inner(exists.subquery)?, ..exists }),
-        Expr::InSubquery(is_in) => Expr::InSubquery(InSubquery { subquery: inner(is_in.subquery)?, ..is_in }),
-        Expr::SetComparison(set) => Expr::SetComparison(SetComparison { subquery: inner(set.subquery)?, ..set }),
-        Expr::ScalarSubquery(subquery) => Expr::ScalarSubquery(inner(subquery)?),
-        other => other,
+fn within(expr: Expr, names: &Names) -> Result<Expr> {
+    unnesting::with_subquery(expr, |subquery| {
+        let plan = Arc::new(settled(subquery.subquery.as_ref().clone(), true, names)?);
+        Ok(Subquery { subquery: plan, ..subquery })
     })
 }
 
@@ -193,11 +287,6 @@ fn value_of(plan: &Arc<LogicalPlan>) -> Expr {
         LogicalPlan::Limit(limit) => value_of(&limit.input),
         _ => Expr::ScalarSubquery(subquery_of(plan)),
     }
-}
-
-fn subquery_of(plan: &Arc<LogicalPlan>) -> Subquery {
-    let outer_ref_columns = plan.all_out_ref_exprs();
-    Subquery { subquery: Arc::clone(plan), outer_ref_columns, spans: Default::default() }
 }
 
 /// EXISTS of a correlated subquery.
@@ -376,17 +465,8 @@ fn check(plan: &LogicalPlan, is_about_rows: bool) -> Result<()> {
         found = match node {
             LogicalPlan::Window(window) if is_about_outside(&window.input) => Some("a window function"),
             LogicalPlan::Join(join) => {
-                let (left, right) = match join.join_type {
-                    JoinType::Inner => (false, false),
-                    JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => (false, true),
-                    JoinType::Right | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => (true, false),
-                    JoinType::Full => (true, true),
-                };
-                let is_outer = left || right;
-                let is_bad = (is_outer && node.contains_outer_reference())
-                    || (left && is_about_outside(&join.left))
-                    || (right && is_about_outside(&join.right));
-                is_bad.then_some("an outer join, INTERSECT or EXCEPT")
+                let is_outer = join.join_type != JoinType::Inner;
+                (is_outer && is_about_outside(node)).then_some("an outer join, INTERSECT or EXCEPT")
             }
             LogicalPlan::Aggregate(aggregate)
                 if aggregate.group_expr.is_empty() && is_about_outside(&aggregate.input) =>
@@ -406,15 +486,9 @@ fn is_about_outside(plan: &LogicalPlan) -> bool {
     plan.exists(|node| Ok(node.contains_outer_reference())).unwrap_or(true)
 }
 
-fn refused(what: &str) -> DataFusionError {
-    let message = format!("a subquery about the row around it, with its condition beneath {what}, is not supported");
-    Error::new(ErrorKind::Invalid, message).with_hint("write it as a join of what is computed before").into()
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::ErrorKind;
-    use crate::planner::tests::{fails, rows};
+    use crate::planner::tests::rows;
 
     const TABLES: &str = "WITH t(id, a, b) AS (VALUES (1, 1, 10), (2, 2, 20), (3, 3, 30)), \
                           u(id, a, b) AS (VALUES (1, 1, 1), (2, 1, 2))";
@@ -454,22 +528,6 @@ mod tests {
         ] {
             let found = rows(&format!("{TABLES} SELECT id FROM t WHERE {condition} ORDER BY id")).await;
             assert_eq!(found.join(" "), expected, "{condition}");
-        }
-    }
-
-    #[tokio::test]
-    async fn what_would_be_another_question_is_refused() {
-        for condition in [
-            "EXISTS (SELECT 1 FROM u WHERE u.a = t.a OFFSET 5)",
-            "id IN (SELECT row_number() OVER (ORDER BY u.id) FROM u WHERE u.a = t.a)",
-            "EXISTS (SELECT 1 FROM u LEFT JOIN u AS k ON k.id = u.id AND k.b = t.id WHERE u.a = 1 AND k.id IS NULL)",
-            "(SELECT count(*) FROM u LEFT JOIN u AS k ON k.id = u.id AND k.b = t.id WHERE k.id IS NULL) = 1",
-            "id IN (SELECT u.id FROM u WHERE u.a = t.a LIMIT 1)",
-            "(SELECT sum(x) FROM (SELECT count(*) AS x FROM u WHERE u.a = t.a) AS s) = 0",
-        ] {
-            let error = fails(&format!("{TABLES} SELECT id FROM t WHERE {condition}")).await;
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{condition}: {error}");
-            assert!(error.message().contains("is not supported"), "{condition}: {error}");
         }
     }
 }
