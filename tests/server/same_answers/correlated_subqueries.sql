@@ -91,8 +91,21 @@ select x.i, y.n from x cross join lateral (select count(*) n from u where u.a is
 select t.id, y.id from t cross join lateral (select id from u where u.a = t.a order by b desc limit 2) y where t.id > 1
 select t.id, (select id from u where u.a = t.a order by b limit 1) from t order by 1
 select id from t where (select id from u where u.a >= t.a) is null
-select t.id, y.* from t, lateral (select u.id, lag(b) over (order by b) from u where u.a = t.a) y
+select t.id, y.* from t, lateral (select u.id, lag(b) over (order by b) l from u where u.a = t.a) y
 select t.id, y.s from t, lateral (select string_agg(b::text, '-' order by b) s from u where u.a = t.a and u.b < t.b) y
 select x.i, y.* from x, lateral (select u.id from u where u.a = x.i union select t.id from t where t.a = x.i) y
 select x.i, y.v, z.w from x, lateral (select max(b) v from u where u.a = x.i) y, lateral (select count(*) w from t where t.b > y.v) z
 select count(*) from (select t.id from t limit 3) k, lateral (select u.b from u where u.a is not null limit 2) y
+SELECT y.c FROM (SELECT (SELECT v FROM generate_series(1, 3) AS g(v) WHERE v > 3) AS s) AS x, LATERAL (SELECT count(*) AS c FROM (VALUES (1)) AS z(a) WHERE z.a > x.s) AS y
+SELECT x.i, y.b FROM (VALUES (1),(2),(3)) x(i) LEFT JOIN LATERAL (SELECT b FROM (VALUES (1,7),(2,8),(2,9)) z(a,b) WHERE z.a = x.i ORDER BY b LIMIT 1) y ON true WHERE x.i > 1 AND (y.b IS NULL OR y.b > 7)
+SELECT x.i, y.n, z.m FROM (VALUES (1),(2),(3)) x(i), LATERAL (SELECT count(*) n FROM (VALUES (1),(3)) k(a) WHERE a >= x.i) y, LATERAL (SELECT max(a) m FROM (VALUES (1),(3)) k(a) WHERE a > y.n) z WHERE x.i < 3 AND y.n > 0
+SELECT x.i, y.n FROM (VALUES (1),(2),(3)) x(i) CROSS JOIN (VALUES (2),(3)) w(j), LATERAL (SELECT count(*) n FROM (VALUES (1),(3)) k(a) WHERE a >= x.i AND a <> w.j) y WHERE w.j = x.i
+SELECT x.i FROM (VALUES (1),(2),(3)) x(i) WHERE x.i > 1 AND NOT EXISTS (SELECT 1 FROM (VALUES (1),(3),(3)) k(a) WHERE a >= x.i OFFSET 2)
+SELECT l0.v, l1.v, l2.v, l3.v FROM (VALUES (1),(2)) x(i), LATERAL (SELECT count(*) v FROM (VALUES (1),(3)) k(a) WHERE a > x.i) l0, LATERAL (SELECT count(*) v FROM (VALUES (1),(3)) k(a) WHERE a > x.i + 1) l1, LATERAL (SELECT count(*) v FROM (VALUES (1),(3)) k(a) WHERE a > x.i + 2) l2, LATERAL (SELECT count(*) v FROM (VALUES (1),(3)) k(a) WHERE a > l2.v) l3
+SELECT x.a, y.v FROM (VALUES ('b', 1.5), ('a', NULL)) x(a, d), LATERAL (SELECT string_agg(k.t || x.a, ',' ORDER BY k.t) v FROM (VALUES ('x'), ('y')) k(t) WHERE x.d IS NULL OR k.t > 'x') y
+SELECT q.s FROM (SELECT sum(y.v) s FROM (VALUES (1),(2)) x(i), LATERAL (SELECT max(a) v FROM (VALUES (1),(3)) k(a) WHERE a >= x.i) y) q
+SELECT x.i, (SELECT y.v FROM (VALUES (5),(6)) w(j), LATERAL (SELECT w.j + x.i AS v) y ORDER BY y.v DESC LIMIT 1) FROM (VALUES (1),(2)) x(i)
+select t.id, y.* from t, lateral (select t.id, u.b from u where u.a = t.a) y
+select y.b, y.k from t, lateral (select t.b, u.id k from u where u.a = t.a union all select 0, t.id) y
+select y.id, y.n from t, lateral (select t.id, count(*) n from u where u.a = t.a group by t.id) y
+select y.i from x, lateral (select i from u where u.a = x.i) y

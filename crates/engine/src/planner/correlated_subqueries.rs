@@ -121,7 +121,15 @@ fn settled(plan: LogicalPlan, is_inner: bool, names: &Names) -> Result<LogicalPl
 /// The rows that a node's subqueries are asked about, where they may be asked in any way.
 fn around(node: &LogicalPlan) -> Result<Option<Arc<LogicalPlan>>> {
     Ok(match node {
-        LogicalPlan::Filter(filter) => Some(Arc::clone(&filter.input)),
+        // Of other rows nobody asks what the subquery says: those that the rest of the condition does not hold for.
+        LogicalPlan::Filter(filter) if filter.predicate.exists(|expr| Ok(is_subquery(expr)))? => {
+            let mut rest = split_conjunction_owned(filter.predicate.clone());
+            rest.retain(unnesting::is_plain_condition);
+            Some(match conjunction(rest) {
+                Some(rest) => Arc::new(LogicalPlan::Filter(Filter::try_new(rest, Arc::clone(&filter.input))?)),
+                None => Arc::clone(&filter.input),
+            })
+        }
         LogicalPlan::Projection(projection) => Some(Arc::clone(&projection.input)),
         // Where they are moved to WHERE.
         LogicalPlan::Join(join) if join.join_type == JoinType::Inner => {

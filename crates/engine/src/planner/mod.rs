@@ -37,6 +37,7 @@ mod named_arguments;
 mod nesting;
 mod nothing_to_optimize;
 mod null_in_subqueries;
+mod null_safe_joins;
 mod only_values;
 mod ordered_aggregates;
 mod outer_constants;
@@ -131,7 +132,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
 }
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules = single_distinct::optimizer_rules();
+    let mut rules = null_safe_joins::minded_by(single_distinct::optimizer_rules());
     // Directly before the rule that it mends; before all, should that have another name one day.
     let at = rules.iter().position(|rule| rule.name() == "decorrelate_predicate_subquery").unwrap_or_default();
     rules.insert(at, Arc::new(correlated_names::CorrelatedNames));
@@ -413,6 +414,7 @@ impl VisitorMut for Rewriter {
     fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_table(table);
         named_arguments::rewrite_table(table);
+        output_names::rewrite_lateral(table);
         timestamps::rewrite_table(table);
         ControlFlow::Continue(())
     }

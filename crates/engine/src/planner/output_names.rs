@@ -4,13 +4,15 @@
 //! `SELECT 1 + 2 * 3, (1 + 2) * 3` and `SELECT x, CAST(x AS DOUBLE)` have the same name twice, which it refuses; and
 //! people read `Int64(1)` and `sum(lineorder.revenue)` above their columns. Repeated columns get a number:
 //! `SELECT k, k` is `k`, `k_1`, as in DuckDB; `SELECT *, k` is all columns and `k_1`.
+//!
+//! And in LATERAL, a column of the row around is `outer_ref(t.k)` to it, so that nobody finds it by its name.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Function, Ident, ObjectName, ObjectNamePart, OrderByKind, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, Value, WildcardAdditionalOptions, visit_expressions,
+    SelectItemQualifiedWildcardKind, SetExpr, TableFactor, Value, WildcardAdditionalOptions, visit_expressions,
     visit_expressions_mut,
 };
 
@@ -49,6 +51,42 @@ pub(super) fn rewrite(select: &mut Select) {
         };
         let alias = Ident::with_quote('"', free(name, &mut names));
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+    }
+}
+
+/// Columns that a LATERAL subquery selects are called what they are called, whosever they are.
+pub(super) fn rewrite_lateral(table: &mut TableFactor) {
+    let TableFactor::Derived { lateral: true, subquery, .. } = table else { return };
+    let is_ordered = subquery.order_by.is_some();
+    let mut body = subquery.body.as_mut();
+    let select = loop {
+        body = match body {
+            SetExpr::SetOperation { left, .. } => left,
+            SetExpr::Query(query) => query.body.as_mut(),
+            SetExpr::Select(select) => break select,
+            _ => return,
+        }
+    };
+    // Which is found by the table's name alone.
+    if is_ordered && select.distinct.is_some() {
+        return;
+    }
+    let names: Vec<String> = select.projection.iter().filter_map(column_name).collect();
+    for item in &mut select.projection {
+        let Some(name) = column_name(item) else { continue };
+        let is_twice = names.iter().filter(|other| **other == name).count() > 1;
+        if let (SelectItem::UnnamedExpr(expr), false) = (&*item, is_twice) {
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
+        }
+    }
+}
+
+/// Of a column, or of what has a name.
+fn column_name(item: &SelectItem) -> Option<String> {
+    match item {
+        SelectItem::UnnamedExpr(expr) => path(unnested(expr)).and_then(|mut path| path.pop()),
+        SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+        _ => None,
     }
 }
 

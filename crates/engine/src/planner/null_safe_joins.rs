@@ -1,0 +1,117 @@
+//! A join in which NULL equals NULL, beside equalities in which it does not.
+//!
+//! DataFusion makes keys of `a.x IS NOT DISTINCT FROM b.x`, and says of the join, once for all of its keys, that NULLs are equal. Then
+//! it puts `a.y = b.y` from WHERE among these keys, and takes inner joins apart and together again with what one of them said:
+//! rows with NULL in y are there that should not be, or others are missing. Here such a key is one of a value that is not NULL, and joins that are null-safe stay
+//! as they are, with all that is above them.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{NullEquality, Result};
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Join, JoinType, LogicalPlan};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+
+/// DataFusion's rules, with these two restricted.
+pub(super) fn minded_by(rules: Vec<Rule>) -> Vec<Rule> {
+    let restrict = |rule: Rule| -> Rule {
+        match rule.name() {
+            "extract_equijoin_predicate" => Arc::new(KeysWithoutNull(rule)),
+            "eliminate_cross_join" => Arc::new(KeptTogether(rule)),
+            _ => rule,
+        }
+    };
+    rules.into_iter().map(restrict).collect()
+}
+
+#[derive(Debug)]
+struct KeysWithoutNull(Rule);
+
+impl OptimizerRule for KeysWithoutNull {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let keys = match &plan {
+            LogicalPlan::Join(join) if is_null_safe(join) && !join.on.is_empty() => join.on.len(),
+            _ => return self.0.rewrite(plan, config),
+        };
+        self.0.rewrite(plan, config)?.map_data(|plan| {
+            let LogicalPlan::Join(mut join) = plan else { return Ok(plan) };
+            let more = join.on[keys..].iter().map(|(left, _)| left.clone().is_not_null());
+            join.filter = conjunction(more.chain(join.filter));
+            Ok(LogicalPlan::Join(join))
+        })
+    }
+}
+
+#[derive(Debug)]
+struct KeptTogether(Rule);
+
+impl OptimizerRule for KeptTogether {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let is_one = |node: &LogicalPlan| {
+            Ok(matches!(node, LogicalPlan::Join(join) if is_null_safe(join) && join.join_type == JoinType::Inner))
+        };
+        if !plan.exists(is_one)? {
+            return self.0.rewrite(plan, config);
+        }
+        plan.map_children(|input| self.rewrite(input, config))
+    }
+}
+
+fn is_null_safe(join: &Join) -> bool {
+    join.null_equality == NullEquality::NullEqualsNull
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::optimizer_rules;
+    use crate::planner::tests::rows;
+
+    #[test]
+    fn the_rules_are_there() {
+        let is_ours = |name: &str| name.starts_with("KeysWithoutNull") || name.starts_with("KeptTogether");
+        assert_eq!(optimizer_rules().iter().filter(|rule| is_ours(&format!("{rule:?}"))).count(), 2);
+    }
+
+    #[tokio::test]
+    async fn null_equals_null_where_it_is_said() {
+        // As PostgreSQL 15.18 answers.
+        let tables = "WITH t(x, y) AS (VALUES (1, 1), (NULL, NULL), (NULL, 2)), u(x, y) AS (VALUES (1, 1), (1, NULL), (NULL, NULL), (NULL, 2))";
+        for (query, expected) in [
+            ("SELECT t.x, t.y FROM t JOIN u ON t.x IS NOT DISTINCT FROM u.x WHERE t.y = u.y ORDER BY 2", "1 1,NULL 2"),
+            (
+                "SELECT t.x, t.y FROM t JOIN u ON t.x IS NOT DISTINCT FROM u.x JOIN t AS v ON v.y = u.y WHERE v.x = t.x",
+                "1 1",
+            ),
+            (
+                "SELECT t.x, v.y FROM t JOIN u ON t.y = u.y JOIN t AS v ON v.x IS NOT DISTINCT FROM u.x ORDER BY 1, 2",
+                "1 1,NULL 2,NULL NULL",
+            ),
+            (
+                "SELECT t.x, u.y FROM t JOIN u ON t.y = u.y, t AS v WHERE v.x IS NOT DISTINCT FROM t.x AND v.y = u.y ORDER BY 2",
+                "1 1,NULL 2",
+            ),
+        ] {
+            assert_eq!(rows(&format!("{tables} {query}")).await.join(","), expected, "{query}");
+        }
+    }
+}
