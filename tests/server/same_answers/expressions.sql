@@ -71,3 +71,10 @@ select * from (select 1 as a) as x full join (select 2 as a) as y using (a)
 select x.* from (select 1 as a) as x cross join (select 2 as b) as y
 select 1 union select 1 intersect select 2
 (select 1) except (select 1)
+SELECT 'a' LIKE 'a\', 'a' NOT LIKE 'a\', 'b' LIKE 'a\', NULL::text LIKE 'a\'
+SELECT 'ab' LIKE 'a\'
+SELECT x LIKE '%\' FROM (VALUES ('ab\')) t(x)
+SELECT x NOT LIKE 'b\' FROM (VALUES ('ab\'), ('b')) t(x)
+SELECT v FROM (SELECT a FROM (VALUES (1), (2)) t(a) UNION SELECT b FROM (VALUES (5)) u(b) WHERE 1 > 2) s(v) WHERE v > 1
+SELECT v, w FROM (SELECT a, b FROM (VALUES (1, 10), (2, 20)) t(a, b) UNION ALL SELECT b, a FROM (VALUES (5, 50)) u(b, a)) s(v, w) WHERE v > 1
+SELECT v, w FROM (SELECT b, a FROM (VALUES (5, 50)) u(b, a) WHERE 1 > 2 UNION ALL SELECT a, b FROM (VALUES (1, 10), (2, 20)) t(a, b)) s(v, w)

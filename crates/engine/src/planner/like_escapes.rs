@@ -1,7 +1,8 @@
 //! `LIKE pattern ESCAPE 'x'`, of any character or none: the pattern is written with a backslash, which is what DataFusion knows. It lets
 //! a backslash at the end pass, behind which nothing is; that is an error, as with any other escape.
 
-use datafusion::sql::sqlparser::ast::{Expr, Value};
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion::sql::sqlparser::ast::{CaseWhen, Expr, Value};
 
 use super::expressions::call;
 use crate::postgres::functions::LIKE_PATTERN;
@@ -16,8 +17,47 @@ pub(super) fn rewrite(expr: &mut Expr) {
     if escape == "\\" && is_whole(pattern) {
         return;
     }
+    if let Some(cut) = cut_off(pattern, escape) {
+        *expr = of_cut_off(expr, cut);
+        return;
+    }
     *pattern.as_mut() = written(pattern, escape, escaped, LIKE_PATTERN);
     *escape_char = None;
+}
+
+/// A literal without the backslash at its end.
+fn cut_off(pattern: &Expr, escape: &str) -> Option<String> {
+    match pattern {
+        Expr::Value(value) if escape == "\\" => match &value.value {
+            Value::SingleQuotedString(text) => text.strip_suffix('\\').map(str::to_string),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// `x LIKE 'a\'`: only where there is a letter left when the backslash is come to is it an error; else it is false.
+fn of_cut_off(like: &Expr, cut: String) -> Expr {
+    let (mut longer, mut wrong) = (like.clone(), like.clone());
+    let mut is_not = false;
+    if let Expr::Like { pattern, negated, .. } | Expr::ILike { pattern, negated, .. } = &mut longer {
+        **pattern = text_of(format!("{cut}_%"));
+        is_not = std::mem::take(negated);
+    }
+    if let Expr::Like { pattern, .. } | Expr::ILike { pattern, .. } = &mut wrong {
+        let whole = text_of(format!("{cut}\\"));
+        **pattern = call(LIKE_PATTERN, vec![whole, text_of("\\".into())]);
+    }
+    let value = |is: bool| Expr::Value(Value::Boolean(is).into());
+    let when = |condition: Expr, result: Expr| CaseWhen { condition, result };
+    let is_false = Expr::IsFalse(Box::new(Expr::Nested(Box::new(longer.clone()))));
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![when(longer, wrong), when(is_false, value(is_not))],
+        else_result: None,
+    }
 }
 
 /// Whether a pattern is known to end with what its last backslash escapes.

@@ -5,6 +5,9 @@
 //! Here the rows of each side are numbered among those that are the same, and joined with their numbers: the second 7
 //! meets the second 7. Those joins, and the ones without ALL, are the only ones that are null-safe when a statement has
 //! just been planned; without ALL the left side is distinct, and then counting changes nothing.
+//!
+//! The columns of a UNION are those of its parts by their places. Where only one part can have rows, DataFusion takes that one's by the
+//! names of the union, which are the first part's: so all parts have these.
 
 use std::sync::Arc;
 
@@ -14,7 +17,9 @@ use datafusion::common::{Column, NullEquality, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::logical_plan::Join;
-use datafusion::logical_expr::{ExprFunctionExt, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, lit, when};
+use datafusion::logical_expr::{
+    ExprFunctionExt, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, Union, lit, when,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
@@ -28,6 +33,7 @@ impl AnalyzerRule for SetOperations {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let counted = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Join(join) if is_all(&join) => Ok(Transformed::yes(count(join)?)),
+            LogicalPlan::Union(union) => alike(union),
             other => Ok(Transformed::no(other)),
         });
         Ok(counted?.data)
@@ -36,6 +42,24 @@ impl AnalyzerRule for SetOperations {
     fn name(&self) -> &str {
         "set_operations"
     }
+}
+
+/// A union of parts whose columns have the same names.
+fn alike(mut union: Union) -> Result<Transformed<LogicalPlan>> {
+    let names = Arc::clone(&union.schema);
+    let mut has_other = false;
+    for part in &mut union.inputs {
+        let columns = part.schema().columns();
+        if columns.iter().zip(names.fields()).all(|(column, field)| column.name == *field.name()) {
+            continue;
+        }
+        let columns = columns.into_iter().zip(names.fields());
+        let columns: Vec<Expr> = columns.map(|(column, field)| Expr::Column(column).alias(field.name())).collect();
+        *part = Arc::new(LogicalPlanBuilder::new_from_arc(Arc::clone(part)).project(columns)?.build()?);
+        has_other = true;
+    }
+    let union = LogicalPlan::Union(union);
+    Ok(if has_other { Transformed::yes(union) } else { Transformed::no(union) })
 }
 
 fn is_all(join: &Join) -> bool {

@@ -818,7 +818,15 @@ fn one_after_another(mut inputs: Vec<Unnested>) -> Result<Unnested> {
         return Ok(only);
     }
     let keys = inputs.first().map(|first| first.keys.clone()).unwrap_or_default();
-    let union = Union::try_new_with_loose_types(inputs.into_iter().map(|input| Arc::new(input.plan)).collect())?;
+    let inputs: Vec<Arc<LogicalPlan>> = inputs.into_iter().map(|input| Arc::new(input.plan)).collect();
+    // Where one has no rows, DataFusion looks for its names in the other.
+    let names = Union::try_new_with_loose_types(inputs.clone())?.schema;
+    let named = inputs.into_iter().map(|input| {
+        let columns = input.schema().columns().into_iter().zip(names.fields());
+        let columns = columns.map(|(column, field)| Expr::Column(column).alias(field.name())).collect();
+        Ok(Arc::new(projected(columns, Arc::unwrap_or_clone(input))?))
+    });
+    let union = Union::try_new_with_loose_types(named.collect::<Result<_>>()?)?;
     Ok(Unnested { plan: LogicalPlan::Union(union), keys })
 }
 
@@ -1241,6 +1249,10 @@ mod tests {
     async fn conditions_and_chains_are_of_their_rows() {
         // As PostgreSQL 15.18 answers.
         for (query, expected) in [
+            (
+                "SELECT x.i, y.* FROM (VALUES (1),(2)) x(i) CROSS JOIN LATERAL (SELECT x.i FROM (VALUES (2)) u(j) WHERE 1 > 2 UNION ALL SELECT x.i + 1) y(v)",
+                "1 2,2 3",
+            ),
             (
                 "SELECT y.i, y.j FROM (VALUES (1), (2)) AS x(i), LATERAL (SELECT x.i, j FROM (VALUES (2)) AS u(j) WHERE j > i) AS y",
                 "1 2",

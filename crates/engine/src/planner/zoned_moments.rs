@@ -20,6 +20,7 @@ use chrono::{DateTime, LocalResult, NaiveDateTime, Offset, TimeDelta, TimeZone, 
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::config::ConfigOptions;
+use datafusion::functions::datetime::now;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, ColumnarValue, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, TryCast, Volatility, cast as cast_to, try_cast,
@@ -51,7 +52,21 @@ pub(super) struct ZonedMoments;
 impl AnalyzerRule for ZonedMoments {
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
         let Some(zone) = &options.execution.time_zone else { return Ok(plan) };
-        expressions::rewritten_if_any(plan, |_| true, |expr, schema| rewrite(expr, schema, zone))
+        let now = now(options).call(Vec::new());
+        expressions::rewritten_if_any(
+            plan,
+            |_| true,
+            |expr, schema| match &expr {
+                // The day that it is there.
+                Expr::ScalarFunction(call) if call.name() == "current_date" => {
+                    rewrite(cast_to(now.clone(), DataType::Date32), schema, zone)
+                }
+                Expr::ScalarFunction(call) if call.name() == "current_time" => {
+                    rewrite(cast_to(now.clone(), DataType::Time64(TimeUnit::Nanosecond)), schema, zone)
+                }
+                _ => rewrite(expr, schema, zone),
+            },
+        )
     }
 
     fn name(&self) -> &str {
