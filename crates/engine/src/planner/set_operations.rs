@@ -7,7 +7,7 @@
 //! just been planned; without ALL the left side is distinct, and then counting changes nothing.
 //!
 //! The columns of a UNION are those of its parts by their places. Where only one part can have rows, DataFusion takes that one's by the
-//! names of the union, which are the first part's: so all parts have these.
+//! names of the union, which are the first part's, without their tables: so all parts have these.
 
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ fn alike(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let mut has_other = false;
     for part in &mut union.inputs {
         let columns = part.schema().columns();
-        if columns.iter().zip(names.fields()).all(|(column, field)| column.name == *field.name()) {
+        let is_alike = |column: &Column, name: &str| column.relation.is_none() && column.name == name;
+        if columns.iter().zip(names.fields()).all(|(column, field)| is_alike(column, field.name())) {
             continue;
         }
         let columns = columns.into_iter().zip(names.fields());
