@@ -15,7 +15,7 @@ use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{
     Cast, ColumnarValue, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    Volatility, cast as cast_to,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
@@ -48,17 +48,12 @@ fn is_arrow_cast(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(call) if call.name() == "arrow_cast")
 }
 
-/// A cast to a timestamp, if it is written in Arrow's words.
-fn as_cast(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
-    let Expr::ScalarFunction(call) = expr else { return None };
-    let to = expr.get_type(schema).ok().filter(|to| matches!(to, DataType::Timestamp(..)))?;
-    Some(datafusion::logical_expr::cast(call.args.first()?.clone(), to))
-}
-
 fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     if is_arrow_cast(&expr) {
-        let Some(cast) = as_cast(&expr, schema) else { return Transformed::no(expr) };
-        expr = cast;
+        match expressions::as_cast(&expr, schema) {
+            Some((value, to @ DataType::Timestamp(..), _)) => expr = cast_to(value.clone(), to),
+            _ => return Transformed::no(expr),
+        }
     }
     let Expr::Cast(Cast { expr: inner, field }) = &mut expr else { return Transformed::no(expr) };
     let (depth, item) = innermost(field.data_type());
@@ -219,7 +214,7 @@ fn moments(values: &ArrayRef, has_zone: bool) -> Result<ArrayRef> {
 }
 
 /// A timestamp, in words that Arrow reads.
-fn moment(text: &str, has_zone: bool) -> String {
+pub(super) fn moment(text: &str, has_zone: bool) -> String {
     let text = text.trim();
     let text = if has_zone { text } else { without_zone(text) };
     with_seconds(text).unwrap_or_else(|| text.to_string())

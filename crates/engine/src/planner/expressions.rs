@@ -6,7 +6,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Cast, ColumnarValue, LogicalPlan, ScalarFunctionArgs, TryCast};
+use datafusion::logical_expr::{Cast, ColumnarValue, ExprSchemable, LogicalPlan, ScalarFunctionArgs, TryCast};
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
@@ -68,6 +68,18 @@ pub(super) fn shown(text: &str) -> String {
 pub(super) fn cast_to(expr: &Expr) -> Option<&DataType> {
     match expr {
         Expr::Cast(Cast { field, .. }) | Expr::TryCast(TryCast { field, .. }) => Some(field.data_type()),
+        _ => None,
+    }
+}
+
+/// What a cast is of and to, and whether it gives NULL for what cannot be cast; also of one that names its type in Arrow's words.
+pub(super) fn as_cast<'e>(expr: &'e Expr, schema: &DFSchema) -> Option<(&'e Expr, DataType, bool)> {
+    match expr {
+        Expr::Cast(Cast { expr: value, field }) => Some((value, field.data_type().clone(), false)),
+        Expr::TryCast(TryCast { expr: value, field }) => Some((value, field.data_type().clone(), true)),
+        Expr::ScalarFunction(call) if ["arrow_cast", "arrow_try_cast"].contains(&call.name()) => {
+            Some((call.args.first()?, expr.get_type(schema).ok()?, call.name() == "arrow_try_cast"))
+        }
         _ => None,
     }
 }

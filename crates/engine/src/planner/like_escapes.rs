@@ -1,5 +1,6 @@
 //! `LIKE pattern ESCAPE 'x'`, of any character or none: the pattern is written with a backslash, which is what DataFusion knows. It lets
-//! a backslash at the end pass, behind which nothing is; that is an error, as with any other escape.
+//! a backslash at the end pass, behind which nothing is. That is an error as with any other escape, but for a literal where no letter is
+//! left when it is come to.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{CaseWhen, Expr, Value};

@@ -22,16 +22,15 @@ use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::functions::datetime::now;
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, ColumnarValue, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, TryCast, Volatility, cast as cast_to, try_cast,
+    BinaryExpr, ColumnarValue, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, cast as cast_to, try_cast,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
-use super::cast_texts::without_zone;
+use super::cast_texts::{moment as in_arrow, without_zone};
 use super::expressions;
-use super::timestamps::with_seconds;
 use crate::postgres::parameters;
 use crate::{Error, ErrorKind, Rule};
 
@@ -75,49 +74,26 @@ impl AnalyzerRule for ZonedMoments {
 }
 
 fn rewrite(expr: Expr, schema: &DFSchema, zone: &str) -> Result<Transformed<Expr>> {
-    match &expr {
-        Expr::Cast(Cast { expr: value, field }) => {
-            Ok(casted(value, field.data_type(), schema, zone, false).map_or(Transformed::no(expr), Transformed::yes))
-        }
-        Expr::TryCast(TryCast { expr: value, field }) => {
-            Ok(casted(value, field.data_type(), schema, zone, true).map_or(Transformed::no(expr), Transformed::yes))
-        }
-        // What types that are named in Arrow's words are cast by.
-        Expr::ScalarFunction(call) if ["arrow_cast", "arrow_try_cast"].contains(&call.name()) => {
-            let (Some(value), Ok(to)) = (call.args.first(), expr.get_type(schema)) else {
-                return Ok(Transformed::no(expr));
-            };
-            let is_try = call.name() == "arrow_try_cast";
-            Ok(casted(value, &to, schema, zone, is_try).map_or(Transformed::no(expr), Transformed::yes))
-        }
-        Expr::ScalarFunction(call) if LOCAL.contains(&call.name()) => {
-            let is_zoned = |arg: &Expr| unit_of_other_zone(arg, schema, zone).is_some();
-            if !call.args.iter().any(is_zoned) {
-                return Ok(Transformed::no(expr));
-            }
-            let back = expr.get_type(schema)?;
+    if let Some((value, to, is_try)) = expressions::as_cast(&expr, schema) {
+        return Ok(casted(value, &to, schema, zone, is_try).map_or(Transformed::no(expr), Transformed::yes));
+    }
+    let is_zoned = |expr: &Expr| unit_of_other_zone(expr, schema, zone).is_some();
+    let moved = match &expr {
+        Expr::ScalarFunction(call) if LOCAL.contains(&call.name()) && call.args.iter().any(is_zoned) => {
             let mut call = call.clone();
             call.args = call.args.into_iter().map(|arg| there(arg, schema, zone)).collect();
-            Ok(Transformed::yes(as_type(Expr::ScalarFunction(call), &back, schema)?))
+            Expr::ScalarFunction(call)
         }
         // A day later is not always 24 hours later.
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right })
-            if unit_of_other_zone(left, schema, zone).is_some() && is_interval(right, schema) =>
+            if (is_zoned(left) && is_interval(right, schema)) || (is_interval(left, schema) && is_zoned(right)) =>
         {
-            let back = expr.get_type(schema)?;
-            let moved = BinaryExpr::new(Box::new(there(left.as_ref().clone(), schema, zone)), *op, right.clone());
-            Ok(Transformed::yes(as_type(Expr::BinaryExpr(moved), &back, schema)?))
+            let side = |side: &Expr| Box::new(there(side.clone(), schema, zone));
+            Expr::BinaryExpr(BinaryExpr::new(side(left), *op, side(right)))
         }
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus, right })
-            if is_interval(left, schema) && unit_of_other_zone(right, schema, zone).is_some() =>
-        {
-            let back = expr.get_type(schema)?;
-            let moved =
-                BinaryExpr::new(left.clone(), Operator::Plus, Box::new(there(right.as_ref().clone(), schema, zone)));
-            Ok(Transformed::yes(as_type(Expr::BinaryExpr(moved), &back, schema)?))
-        }
-        _ => Ok(Transformed::no(expr)),
-    }
+        _ => return Ok(Transformed::no(expr)),
+    };
+    Ok(Transformed::yes(as_type(moved, &expr.get_type(schema)?, schema)?))
 }
 
 fn as_type(expr: Expr, back: &DataType, schema: &DFSchema) -> Result<Expr> {
@@ -296,7 +272,7 @@ impl ScalarUDFImpl for MomentOfText {
         expressions::map_only(self.name(), call, |texts| {
             let texts = cast(texts, &DataType::Utf8)?;
             let moment = |text: &str| -> Result<i64> {
-                let text = with_seconds(text.trim()).unwrap_or_else(|| text.trim().to_string());
+                let text = in_arrow(text, true);
                 let micros = string_to_datetime(&Utc, &text)?.timestamp_micros();
                 if without_zone(&text).len() < text.len() { Ok(micros) } else { moved(there, micros, false) }
             };
