@@ -406,6 +406,35 @@ fn what_was_forged_is_found() {
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
 }
 
+/// Calls of the driver that fail, somebody who cancels, a file that is cut off: each is an error, and the run after it is as ever.
+fn calls_fail_and_files_end(machine: &Machine, files: &Files, executor: &Executor, path: DevicePath) {
+    let program = program();
+    let expected = expected(files, &program);
+    let run = || run(executor, files, &program, &By::new(path));
+    let again = || assert_eq!(rows_of(&run().unwrap().chunks), expected);
+    for call in [Call::Copy, Call::Record, Call::Wait] {
+        for at in [0, 1, 5, 9, 14] {
+            machine.set_faults(&[Fault { call, at, lasts: false, answer: Fails::Code(700) }]);
+            let error = run().unwrap_err();
+            assert!(matches!(&error, Error::Device { .. }) && error.to_string().contains("700"), "{error}");
+        }
+    }
+    machine.set_faults(&[]);
+    again();
+    let cancelled = executor.run(&files.execution(&program), &By::new(path), &AtomicBool::new(true));
+    assert!(matches!(cancelled, Err(Error::Pipeline(PipelineError::Cancelled))));
+    // The file itself.
+    let chunk = chunks(&files.segments[1], PACKED, 2)[0].1;
+    let cut = path_of(files.folder.path(), 1);
+    let whole = fs::read(&cut).unwrap();
+    let file = OpenOptions::new().write(true).open(&cut).unwrap();
+    file.set_len(chunk.offset + 512).unwrap();
+    let error = run().unwrap_err();
+    assert!(error.to_string().contains("cut off") && error.to_string().contains("1.seg"), "{error}");
+    file.write_all_at(&whole, 0).unwrap();
+    again();
+}
+
 #[test]
 fn whatever_fails_on_the_way_is_an_error_of_the_device() {
     let (machine, context) = Machine::start();
@@ -433,27 +462,7 @@ fn whatever_fails_on_the_way_is_an_error_of_the_device() {
             machine.set_faults(&[Fault { call: Call::Transfer, at, lasts: true, answer: Fails::Short(4096) }]);
             again();
         }
-        for call in [Call::Copy, Call::Record, Call::Wait] {
-            for at in [0, 1, 5, 9, 14] {
-                machine.set_faults(&[Fault { call, at, lasts: false, answer: Fails::Code(700) }]);
-                let error = run().unwrap_err();
-                assert!(matches!(&error, Error::Device { .. }) && error.to_string().contains("700"), "{error}");
-            }
-        }
-        machine.set_faults(&[]);
-        again();
-        let cancelled = executor.run(&files.execution(&program), &By::new(DevicePath::Cufile), &AtomicBool::new(true));
-        assert!(matches!(cancelled, Err(Error::Pipeline(PipelineError::Cancelled))));
-        // The file itself.
-        let chunk = chunks(&files.segments[1], PACKED, 2)[0].1;
-        let path = path_of(files.folder.path(), 1);
-        let whole = fs::read(&path).unwrap();
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        file.set_len(chunk.offset + 512).unwrap();
-        let error = run().unwrap_err();
-        assert!(error.to_string().contains("cut off") && error.to_string().contains("1.seg"), "{error}");
-        file.write_all_at(&whole, 0).unwrap();
-        again();
+        calls_fail_and_files_end(machine, &files, &executor, DevicePath::Cufile);
     }
     assert!(machine.problems().is_empty(), "{:?}", machine.problems());
     assert!(machine.living().is_empty(), "{:?}", machine.living());

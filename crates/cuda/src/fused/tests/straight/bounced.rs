@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use onehop_io::{Fault as Misreads, Faulty, IoHints};
 
 use super::*;
-use crate::fake::Fault;
 
 /// Read past the page cache, which the cache of blocks does not keep; whether the file system has that.
 fn files() -> Option<Files> {
@@ -214,33 +213,9 @@ fn a_flipped_bit_is_the_cpus_error() {
 fn whatever_fails_on_the_way_is_an_error_of_the_device() {
     let (machine, context) = Machine::start();
     let Some(files) = files() else { return };
-    let program = program();
-    let expected = expected(&files, &program);
     {
         let executor = executor(&context, &fake::open_cufile(&context), in_small_batches(2));
-        let run = || run(&executor, &files, &program, &By::new(DevicePath::Staged));
-        let again = || assert_eq!(rows_of(&run().unwrap().chunks), expected);
-        for call in [Call::Copy, Call::Record, Call::Wait] {
-            for at in [0, 1, 5, 9, 14] {
-                machine.set_faults(&[Fault { call, at, lasts: false, answer: Fails::Code(700) }]);
-                let error = run().unwrap_err();
-                assert!(matches!(&error, Error::Device { .. }) && error.to_string().contains("700"), "{error}");
-            }
-        }
-        machine.set_faults(&[]);
-        again();
-        let cancelled = executor.run(&files.execution(&program), &By::new(DevicePath::Staged), &AtomicBool::new(true));
-        assert!(matches!(cancelled, Err(Error::Pipeline(PipelineError::Cancelled))));
-        // The file itself.
-        let chunk = chunks(&files.segments[1], PACKED, 2)[0].1;
-        let path = path_of(files.folder.path(), 1);
-        let whole = fs::read(&path).unwrap();
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        file.set_len(chunk.offset + 512).unwrap();
-        let error = run().unwrap_err();
-        assert!(error.to_string().contains("cut off") && error.to_string().contains("1.seg"), "{error}");
-        file.write_all_at(&whole, 0).unwrap();
-        again();
+        calls_fail_and_files_end(machine, &files, &executor, DevicePath::Staged);
     }
     is_clean(machine);
 }
