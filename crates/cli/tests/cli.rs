@@ -521,6 +521,28 @@ fn bench_io_writes_over_nothing_and_finds_wrong_bytes() -> io::Result<()> {
         assert!(err.contains("not made by this benchmark"), "{err}");
     }
     assert_eq!(std::fs::read(&place)?, vec![7; 3_000_000]);
+
+    // Several of them are read as one: the second has no whole block, and the third one.
+    let behind = ["g", "h"].map(|name| folder.path().join(name).display().to_string());
+    std::fs::write(&behind[0], "short")?;
+    std::fs::write(&behind[1], vec![7; 1 << 20])?;
+    let several = [&behind[0], &behind[1], "--rw", "read,randread", "--path", "host,uring", "--json", "-"];
+    let said = bench(&several);
+    let report: serde_json::Value = serde_json::from_str(&said.out).unwrap_or_default();
+    assert_eq!((said.exit, &report["settings"]["file_bytes"]), (Some(0), &json!(2_998_272 + (1 << 20))), "{}", said.err);
+    assert!(report["settings"]["file"].as_str().is_some_and(|name| name.ends_with("/f and 2 more")), "{report}");
+    let missing = folder.path().join("i").display().to_string();
+    for (more, why) in [
+        (&[&behind[0][..], "--verify"][..], "several files are read and nothing else"),
+        (&[&behind[0], "--rw", "write"], "several files are read and nothing else"),
+        (&[&behind[0], "--emit", "fio"], "several files are read and nothing else"),
+        (&[&behind[0], &missing], "it is not there"),
+        (&[&behind[0], "--numjobs", "4"], "they have"),
+    ] {
+        let err = expect(bench(more), 2, "");
+        assert!(err.contains(why), "{more:?}: {err}");
+    }
+    assert!(std::fs::read(&place)? == vec![7; 3_000_000] && !std::fs::exists(&missing)?);
     std::fs::remove_file(&place)?;
 
     let said = bench(&["--keep"]);

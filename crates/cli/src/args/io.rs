@@ -40,16 +40,19 @@ Examples:
   onehop bench io --compare old.json new.json                  two runs side by side, nothing is measured
   onehop bench io /data --path direct,staged,host --bs 1MiB --iodepth 1,8,32 --verify
   onehop bench io /data --emit fio                             the same, said to fio
+  onehop bench io db.onehop/segments/*.seg --path uring --bs 1MiB --iodepth 1,2,4,8,16
+                                                               what the disk gives of a database's own bytes
 
 The file is made by this command, and removed when it is done (--keep keeps it for the next run). Files that something
-else made are never written to: reads alone, without --verify, take one as it is, whatever its length.";
+else made are never written to: reads alone, without --verify, take them as they are, whatever their length.";
 
 /// `onehop bench io`.
 #[derive(Debug, clap::Args)]
 pub struct IoArgs {
-    /// The file to measure on, made if it is not there; of a folder, the file onehop-bench-io in it
-    #[arg(required_unless_present = "compare")]
-    pub path: Option<PathBuf>,
+    /// The file to measure on, made if it is not there; of a folder, the file onehop-bench-io in it. Several files that
+    /// something else made are read as if they lay one behind the other
+    #[arg(value_name = "PATH", required_unless_present = "compare")]
+    pub paths: Vec<PathBuf>,
     /// What to do, in order or anywhere: read, write, randread, randwrite
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "read", value_parser = rw)]
     pub rw: Vec<Rw>,

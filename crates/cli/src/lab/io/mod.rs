@@ -22,7 +22,9 @@ use onehop_engine::{Error, ErrorKind, Progress, units};
 use onehop_io::Operation;
 use onehop_lab::bench::io::compare::Comparison;
 use onehop_lab::bench::io::report::{Settings, Unavailable};
-use onehop_lab::bench::io::{BenchFile, EffectivePath, Effort, Gpu, Measured, Point, Report, fio, gdsio, plot, repeat};
+use onehop_lab::bench::io::{
+    BenchFile, EffectivePath, Effort, Files, Gpu, Measured, Point, Report, fio, gdsio, plot, repeat,
+};
 
 use super::cancel_on_interrupt;
 use super::environment::Environment;
@@ -40,16 +42,17 @@ const FILE_NAME: &str = "onehop-bench-io";
 /// Set by Ctrl-C. One benchmark runs per process.
 static CANCEL: AtomicBool = AtomicBool::new(false);
 
-/// A file that is gone when this is, if this run made it and nobody wants to keep it.
+/// Files of which the one that this run made is gone when this is, if nobody wants to keep it.
 struct Made {
-    file: BenchFile,
+    files: Files,
     keep: bool,
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        if self.file.is_new() && !self.keep {
-            self.file.remove();
+        let file = self.files.first();
+        if file.is_new() && !self.keep {
+            file.remove();
         }
     }
 }
@@ -58,14 +61,14 @@ impl Drop for Made {
 pub fn run(args: &IoArgs, terminal: &Terminal) -> Result<(), Stop> {
     let base = args.compare.first().map(|path| read_report(path)).transpose()?;
     let now = args.compare.get(1).map(|path| read_report(path)).transpose()?;
-    match (&args.path, base, now) {
-        (None, Some(base), Some(now)) => compare(args, &base, &now, terminal),
-        (Some(_), _, Some(_)) => Err(Stop::Usage(
+    match (&args.paths[..], base, now) {
+        ([], Some(base), Some(now)) => compare(args, &base, &now, terminal),
+        ([_, ..], _, Some(_)) => Err(Stop::Usage(
             "--compare: two files are compared with each other and nothing is measured: leave out PATH".into(),
         )),
-        (None, ..) => Err(Stop::Usage("name a file or a folder to measure on, or two files to --compare".into())),
-        (Some(path), base, None) => {
-            let report = measure(args, &file_path(path), terminal)?;
+        ([], ..) => Err(Stop::Usage("name a file or a folder to measure on, or two files to --compare".into())),
+        ([path, more @ ..], base, None) => {
+            let report = measure(args, &file_path(path), more, terminal)?;
             match (base, report) {
                 (Some(base), Some(report)) => compare(args, &base, &report, terminal),
                 _ => Ok(()),
@@ -79,11 +82,15 @@ fn file_path(path: &Path) -> PathBuf {
 }
 
 /// `None` if nothing was to be measured.
-fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Report>, Stop> {
+fn measure(args: &IoArgs, path: &Path, more: &[PathBuf], terminal: &Terminal) -> Result<Option<Report>, Stop> {
     let points = args.sweep().points();
     let effort =
         Effort { runtime: args.runtime, ramp: args.ramp, seed: args.seed, verify: args.verify, touch: args.touch };
     check_sizes(args, &points, path)?;
+    if !more.is_empty() && (args.emit.is_some() || args.verify || points.iter().any(|point| point.rw.writes())) {
+        let why = "several files are read and nothing else: no writes, no --verify, no --emit";
+        return Err(Stop::Usage(format!("{} and {} more: {why}", path.display(), more.len())));
+    }
     if let Some(program) = args.emit {
         return emit(args, program, &points, &effort, path).map(|()| None);
     }
@@ -93,12 +100,12 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
 
     let began = Instant::now();
     let bar = Bars { meter: RefCell::new(Meter::new(if terminal.stderr { Bar::Allowed } else { Bar::Off })), began };
-    let made = Made { file: lay_out(args, path, &bar)?, keep: args.keep };
+    let made = Made { files: find_files(args, path, more, &bar)?, keep: args.keep };
     let environment = Environment::find(path);
     let gpu = open_gpu(args, &points);
     let of_gpu = gpu.as_ref().ok();
-    let about = environment::json(&environment, path, &made.file, of_gpu);
-    let mut report = Report::new(settings(args, &made.file), about);
+    let about = environment::json(&environment, path, made.files.first(), of_gpu);
+    let mut report = Report::new(settings(args, &made.files), about);
     warn_of_debug_build("processor times", terminal);
     let table = Table::new(args, terminal);
     table.head(&report, &environment, of_gpu.map(environment::gpu_line))?;
@@ -107,7 +114,7 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
         let at = Progress { done: number as u64, total: points.len() as u64 };
         let left = each * (points.len() - number) as u32;
         let mut watch = || bar.show(at, || format!("{} · about {} left", Table::name(point), coarse(left)));
-        match repeat(&made.file, &gpu, *point, &effort, args.repeat, &mut watch) {
+        match repeat(&made.files, &gpu, *point, &effort, args.repeat, &mut watch) {
             Ok(Some(measured)) => {
                 report.points.push(measured);
                 bar.aside(|| table.line(&report.points))?;
@@ -119,7 +126,7 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
                 bar.aside(|| table.missing(point, &reason))?;
                 report.unavailable.push(Unavailable { point: *point, reason });
             }
-            Err(e) => return Err(failed_on(&made.file, &e)),
+            Err(e) => return Err(failed_on(made.files.first(), &e)),
         }
     }
     drop(bar);
@@ -127,7 +134,7 @@ fn measure(args: &IoArgs, path: &Path, terminal: &Terminal) -> Result<Option<Rep
     let plot = args.plot.as_deref();
     write_reports(&args.reports, plot, || report.json(), || report.csv(), || plot::svg(&report))?;
     if args.keep {
-        note(format!("kept {}", made.file.path().display()));
+        note(format!("kept {}", made.files.first().path().display()));
     }
     drop(made);
     check_direct(args, &report)?;
@@ -208,10 +215,26 @@ fn check_sizes(args: &IoArgs, points: &[Point], path: &Path) -> Result<(), Stop>
     }
 }
 
-fn lay_out(args: &IoArgs, path: &Path, bar: &Bars) -> Result<BenchFile, Stop> {
-    if let Some(file) = to_be_read(args, path)? {
-        return Ok(file);
+/// The file to measure on, made if it must be, and those to be read behind it.
+fn find_files(args: &IoArgs, path: &Path, more: &[PathBuf], bar: &Bars) -> Result<Files, Stop> {
+    let Some(first) = to_be_read(args, path)? else {
+        if !more.is_empty() {
+            let why = "several files must be there, made by something else than this benchmark";
+            return Err(Stop::Usage(format!("{}: {why}", path.display())));
+        }
+        return lay_out(args, path, bar).map(Files::from);
+    };
+    let mut files = Files::from(first);
+    for path in more {
+        let why = "it is not there, or was made by this benchmark: several files are read that something else made";
+        let file = to_be_read(args, path)?.ok_or_else(|| Stop::Usage(format!("{}: {why}", path.display())))?;
+        files.push(file);
     }
+    check_length(args, &files)?;
+    Ok(files)
+}
+
+fn lay_out(args: &IoArgs, path: &Path, bar: &Bars) -> Result<BenchFile, Stop> {
     let progress = |done| {
         let at = Progress { done, total: args.size };
         bar.show(at, || {
@@ -231,17 +254,22 @@ fn to_be_read(args: &IoArgs, path: &Path) -> Result<Option<BenchFile>, Stop> {
     if args.verify || points.iter().any(|point| point.rw.writes()) {
         return Ok(None);
     }
-    let Some(file) = BenchFile::of_others(path).map_err(|e| failed(&e))? else { return Ok(None) };
-    let needed = |point: &Point| point.block_bytes * if point.rw.is_random() { 1 } else { point.jobs };
-    let needed = points.iter().map(needed).max().unwrap_or(0) as u64;
-    if needed > file.bytes() {
-        let (size, needed) = (units::memory(file.bytes()), units::memory(needed));
-        let name = path.display();
-        return Err(Stop::Usage(format!(
-            "{name} is too short: it has {size}, and a block for each job takes {needed}"
-        )));
+    BenchFile::of_others(path).map_err(|e| failed(&e))
+}
+
+/// Whether files of others have a block for each job.
+fn check_length(args: &IoArgs, files: &Files) -> Result<(), Stop> {
+    for point in args.sweep().points() {
+        let (block, jobs) = (point.block_bytes as u64, if point.rw.is_random() { 1 } else { point.jobs as u64 });
+        // What is behind the last whole block of each is not read.
+        let blocks: u64 = files.iter().map(|file| file.bytes() / block).sum();
+        if blocks < jobs {
+            let (name, size, needed) = (files.name(), units::memory(files.bytes()), units::memory(block * jobs));
+            let short = if files.count() == 1 { "is too short: it has" } else { "are too short: they have" };
+            return Err(Stop::Usage(format!("{name} {short} {size}, and a block for each job takes {needed}")));
+        }
     }
-    Ok(Some(file))
+    Ok(())
 }
 
 /// The bar, and the ear for Ctrl-C.
@@ -288,10 +316,10 @@ fn failed(e: &onehop_io::Error) -> Stop {
     Error::new(kind, e.to_string()).into()
 }
 
-fn settings(args: &IoArgs, file: &BenchFile) -> Settings {
+fn settings(args: &IoArgs, files: &Files) -> Settings {
     Settings {
-        file: file.path().display().to_string(),
-        file_bytes: file.bytes(),
+        file: files.name(),
+        file_bytes: files.bytes(),
         runtime_seconds: args.runtime.as_secs_f64(),
         ramp_seconds: args.ramp.as_secs_f64(),
         repeats: args.repeat,

@@ -38,7 +38,7 @@ fn said(e: &onehop_cuda::Error) -> String {
 }
 
 /// What a point cannot be had without.
-fn missing(what: impl Into<String>, why: impl Into<String>) -> Error {
+pub(super) fn missing(what: impl Into<String>, why: impl Into<String>) -> Error {
     Error::new(Operation::Open, what, io::Error::new(io::ErrorKind::Unsupported, why.into()))
 }
 

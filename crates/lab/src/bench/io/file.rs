@@ -12,6 +12,7 @@
 
 use std::fs;
 use std::io;
+use std::iter;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -240,6 +241,56 @@ impl BenchFile {
     /// The offset of the first byte that is not what belongs there.
     pub fn first_wrong(&self, offset: u64, bytes: &[u8]) -> Option<u64> {
         first_wrong(self.seed, self.bytes, offset, bytes)
+    }
+}
+
+/// What is measured on: a file of known content, or one or several that others made, which are only read, as if they lay
+/// one behind the other.
+#[derive(Clone, Debug)]
+pub struct Files {
+    first: BenchFile,
+    more: Vec<BenchFile>,
+}
+
+impl From<BenchFile> for Files {
+    fn from(first: BenchFile) -> Self {
+        Self { first, more: Vec::new() }
+    }
+}
+
+impl Files {
+    /// With another one behind them.
+    pub fn push(&mut self, file: BenchFile) {
+        self.more.push(file);
+    }
+
+    /// The first, which is the only one wherever content is known.
+    pub fn first(&self) -> &BenchFile {
+        &self.first
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &BenchFile> {
+        iter::once(&self.first).chain(&self.more)
+    }
+
+    /// How many.
+    pub fn count(&self) -> usize {
+        1 + self.more.len()
+    }
+
+    /// The bytes of all of them.
+    pub fn bytes(&self) -> u64 {
+        self.iter().map(BenchFile::bytes).sum()
+    }
+
+    /// What they are called in reports.
+    pub fn name(&self) -> String {
+        let first = self.first.path().display();
+        match self.more.len() {
+            0 => first.to_string(),
+            more => format!("{first} and {more} more"),
+        }
     }
 }
 

@@ -38,7 +38,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use device::Gpu;
-pub use file::BenchFile;
+pub use file::{BenchFile, Files};
 pub use path::EffectivePath;
 pub use report::{Measured, PageCache, Report};
 pub use run::{Figures, Latency, measure};

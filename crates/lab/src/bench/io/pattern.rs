@@ -1,4 +1,5 @@
-//! Which block is next.
+//! Which block is next. The blocks of several files are those of one that they would make, one behind the other, but for
+//! what is left of each behind its last whole block.
 
 use super::Rw;
 use crate::generate::{GOLDEN, mix};
@@ -11,15 +12,35 @@ pub struct Blocks {
     first: u64,
     count: u64,
     block_bytes: u64,
+    /// The number of the block behind the last one of each file.
+    ends: Vec<u64>,
     state: u64,
 }
 
+/// Where a block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Of which file, counted from 0.
+    pub file: usize,
+    /// From which byte of it on.
+    pub offset: u64,
+}
+
 impl Blocks {
-    /// Of job `job` of `jobs`, in a file of `bytes`. In order, each job has a part of the file of its own; at random, all
-    /// have all of it.
-    pub fn new(rw: Rw, bytes: u64, block_bytes: usize, job: usize, jobs: usize, seed: u64) -> Self {
+    /// Of job `job` of `jobs`, in files of so many bytes. In order, each job has a part of them of its own; at random, all
+    /// have all of them.
+    pub fn new(rw: Rw, lengths: &[u64], block_bytes: usize, job: usize, jobs: usize, seed: u64) -> Self {
         let block_bytes = block_bytes as u64;
-        let all = (bytes / block_bytes).max(1);
+        let ends = lengths.iter().scan(0, |end, bytes| {
+            *end += bytes / block_bytes;
+            Some(*end)
+        });
+        let mut ends: Vec<u64> = ends.collect();
+        if let Some(0) = ends.last() {
+            // Too short for any: whoever reads it learns that.
+            ends[0] = 1;
+        }
+        let all = ends.last().copied().unwrap_or(1);
         let (job, jobs) = (job as u64, jobs as u64);
         let (first, count) = match rw.is_random() {
             true => (0, all),
@@ -34,12 +55,13 @@ impl Blocks {
             first,
             count,
             block_bytes,
+            ends,
             state: if rw.is_random() { seed ^ (job << 48) } else { 0 },
         }
     }
 
-    /// The offset of the next one.
-    pub fn next_offset(&mut self) -> u64 {
+    /// Where the next one lies.
+    pub fn next_place(&mut self) -> Place {
         let number = match self.is_random {
             true => {
                 // SplitMix64; the high half of a product is a number below the count, evenly enough.
@@ -52,7 +74,10 @@ impl Blocks {
                 number
             }
         };
-        (self.first + number) * self.block_bytes
+        let number = self.first + number;
+        let file = self.ends.partition_point(|end| *end <= number);
+        let before = if file == 0 { 0 } else { self.ends[file - 1] };
+        Place { file, offset: (number - before) * self.block_bytes }
     }
 }
 
@@ -64,20 +89,35 @@ mod tests {
     fn in_order_every_block_is_met_once() {
         let mut met: Vec<u64> = Vec::new();
         for job in 0..3 {
-            let mut blocks = Blocks::new(Rw::Read, 10 * 4096 + 100, 4096, job, 3, 0);
-            let part: Vec<u64> = (0..blocks.count).map(|_| blocks.next_offset()).collect();
-            assert_eq!(blocks.next_offset(), part[0], "and again from its start");
+            let mut blocks = Blocks::new(Rw::Read, &[10 * 4096 + 100], 4096, job, 3, 0);
+            let part: Vec<u64> = (0..blocks.count).map(|_| blocks.next_place().offset).collect();
+            assert_eq!(blocks.next_place().offset, part[0], "and again from its start");
             met.extend(part);
         }
         assert_eq!(met, (0..10).map(|n| n * 4096).collect::<Vec<_>>());
     }
 
     #[test]
+    fn of_several_files_every_whole_block_is_met_once() {
+        // One of them is too short for a block.
+        let lengths = [3 * 4096 + 1, 4095, 2 * 4096];
+        let mut met = Vec::new();
+        for job in 0..2 {
+            let mut blocks = Blocks::new(Rw::Read, &lengths, 4096, job, 2, 0);
+            met.extend((0..blocks.count).map(|_| blocks.next_place()));
+        }
+        let expected = [(0, 0), (0, 4096), (0, 8192), (2, 0), (2, 4096)];
+        assert_eq!(met, expected.map(|(file, offset)| Place { file, offset }));
+        let mut random = Blocks::new(Rw::RandRead, &lengths, 4096, 0, 1, 7);
+        assert!((0..100).all(|_| met.contains(&random.next_place())));
+    }
+
+    #[test]
     fn at_random_blocks_are_whole_and_everywhere() {
-        let mut blocks = Blocks::new(Rw::RandRead, 64 * 8192, 8192, 1, 4, 42);
+        let mut blocks = Blocks::new(Rw::RandRead, &[64 * 8192], 8192, 1, 4, 42);
         let mut met = [0; 64];
         for _ in 0..6400 {
-            let offset = blocks.next_offset();
+            let offset = blocks.next_place().offset;
             assert!(offset.is_multiple_of(8192) && offset < 64 * 8192);
             met[(offset / 8192) as usize] += 1;
         }
@@ -87,8 +127,8 @@ mod tests {
     #[test]
     fn more_jobs_than_blocks_share() {
         for job in 0..9 {
-            let offset = Blocks::new(Rw::Write, 4096, 4096, job, 9, 0).next_offset();
-            assert_eq!(offset, 0, "job {job}");
+            let place = Blocks::new(Rw::Write, &[4096], 4096, job, 9, 0).next_place();
+            assert_eq!(place, Place { file: 0, offset: 0 }, "job {job}");
         }
     }
 }

@@ -21,10 +21,10 @@ use onehop_io::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::device::{DeviceBufs, Lane};
-use super::pattern::Blocks;
+use super::device::{DeviceBufs, Lane, missing};
+use super::pattern::{Blocks, Place};
 use super::usage::{Meters, Usage};
-use super::{BenchFile, EffectivePath, Effort, Gpu, Point, Way};
+use super::{BenchFile, EffectivePath, Effort, Files, Gpu, Point, Way};
 
 /// Parts that the measured time is cut into, to see whether the rate is steady. A third of the time is four of them.
 const PARTS: usize = 12;
@@ -91,7 +91,7 @@ pub struct Figures {
 /// # Errors
 /// Those of the system, with file and offset; content that is not what it should be.
 pub fn measure(
-    file: &BenchFile,
+    files: &Files,
     gpu: &std::result::Result<Gpu, String>,
     point: Point,
     effort: &Effort,
@@ -100,11 +100,13 @@ pub fn measure(
     let requested = if point.way.opens_direct() { RequestedPath::HostDirect } else { RequestedPath::Buffered };
     // Also where cuFile is asked to pass it by: its batches do not always.
     if !point.way.is_direct() && !point.rw.writes() {
-        file.forget()?;
+        files.iter().try_for_each(BenchFile::forget)?;
     }
-    let open = file.open(requested, point.rw.writes())?;
-    let device = match point.way {
-        Way::Device(way) => Some(Lane::open(gpu, way, &open)?),
+    let open: Result<Vec<Arc<LocalFile>>> = files.iter().map(|file| file.open(requested, point.rw.writes())).collect();
+    let open = open?;
+    let device = match (point.way, &open[..]) {
+        (Way::Device(way), [open]) => Some(Lane::open(gpu, way, open)?),
+        (Way::Device(_), _) => return Err(missing(files.name(), "a path to a GPU is measured on one file")),
         _ => None,
     };
     let (gate, failed) = (Gate::default(), AtomicBool::new(false));
@@ -121,7 +123,7 @@ pub fn measure(
     };
     let (outcomes, usage, refused) = thread::scope(|scope| {
         let device = device.as_ref();
-        let job = |number| Job { file, open: &open, device, point, effort, number, failed: &failed };
+        let job = |number| Job { files, open: &open, device, point, effort, number, failed: &failed };
         let (gate, mut refused) = (&gate, None);
         let mut jobs = Vec::with_capacity(point.jobs);
         for number in 0..point.jobs {
@@ -144,7 +146,7 @@ pub fn measure(
         }
         let start = gate.open(jobs.len());
         wait(start + effort.ramp);
-        let meters = Meters::read(file.device());
+        let meters = Meters::read(files.first().device());
         wait(start + effort.ramp + effort.runtime);
         let usage = meters.since();
         (jobs.into_iter().map(|job| job.join()).collect::<Vec<_>>(), usage, refused)
@@ -152,14 +154,14 @@ pub fn measure(
     if let Some((number, e)) = refused {
         let why =
             io::Error::new(e.kind(), format!("the system has no thread for job {} of {}: {e}", number + 1, point.jobs));
-        return Err(Error::new(Operation::Read, open.name(), why));
+        return Err(Error::new(Operation::Read, files.name(), why));
     }
     let mut all = Outcome::new();
     for outcome in outcomes {
         let Ok(outcome) = outcome else {
             return Err(Error::new(
                 Operation::Read,
-                open.name(),
+                files.name(),
                 io::Error::other("a job of the benchmark has panicked"),
             ));
         };
@@ -169,14 +171,15 @@ pub fn measure(
         return Ok(None);
     }
     if point.rw.writes() && effort.verify {
-        all.verified += verify_all(file)?;
+        all.verified += verify_all(files.first())?;
     }
     let path = match &device {
         Some(device) => {
             let verdict = device.verdict();
             (verdict.effective.into(), Some(verdict.because))
         }
-        None => (open.hints().path.into(), None),
+        // All are opened alike.
+        None => (open[0].hints().path.into(), None),
     };
     Ok(Some(all.figures(point, path, usage, effort)))
 }
@@ -295,8 +298,8 @@ impl Clock {
 }
 
 struct Job<'a> {
-    file: &'a BenchFile,
-    open: &'a Arc<LocalFile>,
+    files: &'a Files,
+    open: &'a [Arc<LocalFile>],
     device: Option<&'a Lane<'a>>,
     point: Point,
     effort: &'a Effort,
@@ -351,24 +354,24 @@ impl Buffers<PoolBuf> for Arc<Pool> {
 impl Job<'_> {
     fn prepare(&self) -> Result<Prepared> {
         if let Some(device) = self.device {
-            let (queue, buffers) = device.job(&self.point, self.file, self.effort.verify)?;
+            let (queue, buffers) = device.job(&self.point, self.files.first(), self.effort.verify)?;
             return Ok(Prepared::Device(queue, buffers));
         }
         let depth = if self.point.way.has_depth() { self.point.depth } else { 1 };
         let pool = Pool::new(depth, self.point.block_bytes);
         let mut all: Vec<PoolBuf> = std::iter::from_fn(|| pool.take()).collect();
-        all.iter_mut().for_each(|buffer| self.file.fill_noise(buffer));
+        all.iter_mut().for_each(|buffer| self.files.first().fill_noise(buffer));
         drop(all);
         let ledger = Arc::new(Ledger::default());
         let queue: Box<dyn Queue<PoolBuf>> = match self.point.way {
             Way::Buffered | Way::Host | Way::Device(_) => {
-                Box::new(BlockingQueue::writer(vec![Arc::clone(self.open) as Arc<dyn WriteAt>], ledger))
+                let files = self.open.iter().map(|open| Arc::clone(open) as Arc<dyn WriteAt>);
+                Box::new(BlockingQueue::writer(files.collect(), ledger))
             }
             Way::Uring | Way::UringBuffered => {
-                let ring = UringQueue::new(vec![Arc::clone(self.open)], depth, Some(Arc::clone(&pool)), ledger);
-                Box::new(
-                    ring.map_err(|e| Error::new(Operation::Open, format!("an io_uring over {}", self.open.name()), e))?,
-                )
+                let ring = UringQueue::new(self.open.to_vec(), depth, Some(Arc::clone(&pool)), ledger);
+                let failed = |e| Error::new(Operation::Open, format!("an io_uring over {}", self.files.name()), e);
+                Box::new(ring.map_err(failed)?)
             }
         };
         Ok(Prepared::Host(queue, pool))
@@ -391,28 +394,32 @@ impl Job<'_> {
             true => (Direction::Write, Operation::Write),
             false => (Direction::Read, Operation::Read),
         };
-        let failed = |offset, e: io::Error| Error::at(operation, self.open.name(), offset, point.block_bytes, e);
+        let failed = |place: Place, e: io::Error| {
+            Error::at(operation, self.open[place.file].name(), place.offset, point.block_bytes, e)
+        };
+        let known = self.files.first();
+        let lengths: Vec<u64> = self.files.iter().map(BenchFile::bytes).collect();
         let mut blocks =
-            Blocks::new(point.rw, self.file.bytes(), point.block_bytes, self.number, point.jobs, self.effort.seed);
-        let mut begun = vec![(Instant::now(), 0); queue.depth()];
+            Blocks::new(point.rw, &lengths, point.block_bytes, self.number, point.jobs, self.effort.seed);
+        let mut begun = vec![(Instant::now(), Place { file: 0, offset: 0 }); queue.depth()];
         let mut outcome = Outcome::new();
         let mut done = Vec::with_capacity(queue.depth());
         let mut now = Instant::now();
         loop {
             let is_over = clock.is_over(now) || self.failed.load(Relaxed);
             while !is_over && let Some((tag, mut buffer)) = buffers.take() {
-                let offset = blocks.next_offset();
+                let place = blocks.next_place();
                 let ready = match direction {
-                    Direction::Write => buffers.for_writing(self.file, offset, &mut buffer),
+                    Direction::Write => buffers.for_writing(known, place.offset, &mut buffer),
                     Direction::Read => buffers.for_reading(&mut buffer),
                 };
-                ready.map_err(|e| failed(offset, e))?;
-                begun[tag] = (Instant::now(), offset);
+                ready.map_err(|e| failed(place, e))?;
+                begun[tag] = (Instant::now(), place);
                 let bytes = point.block_bytes;
                 queue.submit(Transfer {
                     direction,
-                    file: 0,
-                    offset,
+                    file: place.file,
+                    offset: place.offset,
                     at: 0,
                     bytes,
                     needed: bytes,
@@ -423,27 +430,29 @@ impl Job<'_> {
             if queue.in_flight() == 0 {
                 return Ok(outcome);
             }
-            queue.reap(1, &mut done).map_err(|e| Error::new(operation, self.open.name(), e))?;
+            queue.reap(1, &mut done).map_err(|e| Error::new(operation, self.files.name(), e))?;
             now = Instant::now();
             for one in done.drain(..) {
                 match one.advance() {
                     Advance::Rest(transfer) => queue.submit(transfer),
                     Advance::Failed(transfer, e) => {
-                        return Err(Error::at(operation, self.open.name(), transfer.offset, transfer.needed, e));
+                        let name = self.open[transfer.file].name();
+                        return Err(Error::at(operation, name, transfer.offset, transfer.needed, e));
                     }
                     Advance::Whole(transfer) => {
-                        let (since, offset) = begun[transfer.tag as usize];
+                        let (since, place) = begun[transfer.tag as usize];
                         if let Some(into) = clock.measured(now) {
                             outcome.count(now - since, point.block_bytes, into, clock.runtime);
                         }
                         if self.effort.verify && direction == Direction::Read {
                             let content = buffers.content(&transfer.buffer, point.block_bytes);
-                            check(self.file, self.open.name(), offset, content.map_err(|e| failed(offset, e))?)?;
+                            let content = content.map_err(|e| failed(place, e))?;
+                            check(known, self.open[place.file].name(), place.offset, content)?;
                             outcome.verified += point.block_bytes as u64;
                         }
                         if self.effort.touch && direction == Direction::Read {
                             let content = buffers.content(&transfer.buffer, point.block_bytes);
-                            touch(content.map_err(|e| failed(offset, e))?);
+                            touch(content.map_err(|e| failed(place, e))?);
                         }
                         buffers.give(transfer.tag as usize, transfer.buffer);
                     }
@@ -557,8 +566,8 @@ mod tests {
         Gpu::with(context, Ok(cufile))
     }
 
-    fn prepared(path: &std::path::Path, bytes: u64) -> BenchFile {
-        BenchFile::prepare(path, bytes, 1, |_| ControlFlow::Continue(())).unwrap().unwrap()
+    fn prepared(path: &std::path::Path, bytes: u64) -> Files {
+        BenchFile::prepare(path, bytes, 1, |_| ControlFlow::Continue(())).unwrap().unwrap().into()
     }
 
     #[test]
@@ -578,11 +587,11 @@ mod tests {
 
     /// Measures for longer and longer until there is something to see: a machine that is busy may let nothing come back
     /// within any given time.
-    fn measured(file: &BenchFile, point: Point) -> Result<Figures> {
+    fn measured(file: &Files, point: Point) -> Result<Figures> {
         measured_with(file, &Ok(fake_gpu()), point)
     }
 
-    fn measured_with(file: &BenchFile, gpu: &std::result::Result<Gpu, String>, point: Point) -> Result<Figures> {
+    fn measured_with(file: &Files, gpu: &std::result::Result<Gpu, String>, point: Point) -> Result<Figures> {
         let mut runtime = Duration::from_millis(50);
         loop {
             let effort = Effort { runtime, ramp: Duration::from_millis(10), seed: 1, verify: true, touch: true };
@@ -659,7 +668,7 @@ mod tests {
             let error = measured_with(&file, &no_gpu(), point).unwrap_err();
             // Without O_DIRECT it does not come to that.
             assert!(error.operation == Operation::Open, "{error}");
-            let has_direct = file.open(RequestedPath::HostDirect, false).is_ok();
+            let has_direct = file.first().open(RequestedPath::HostDirect, false).is_ok();
             assert!(!has_direct || error.source.to_string() == "no GPU", "{error}");
             if way.is_cufile() && has_direct {
                 let error = measured_with(&file, &no_cufile, point).unwrap_err();
@@ -671,7 +680,7 @@ mod tests {
         let error = measured(&file, point).unwrap_err();
         let is_told = error.to_string().contains("cuFile has 128 transfers in a batch at most, and not 1000");
         assert!(
-            error.operation == Operation::Open && (is_told || file.open(RequestedPath::HostDirect, false).is_err())
+            error.operation == Operation::Open && (is_told || file.first().open(RequestedPath::HostDirect, false).is_err())
         );
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{BenchFile, Effort, Gpu, Measured, Point, Rw, Way, measure};
+use super::{Effort, Files, Gpu, Measured, Point, Rw, Way, measure};
 
 /// Every value is combined with every other.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Sweep {
 /// # Errors
 /// Those of [`measure`].
 pub fn repeat(
-    file: &BenchFile,
+    files: &Files,
     gpu: &Result<Gpu, String>,
     point: Point,
     effort: &Effort,
@@ -60,12 +60,12 @@ pub fn repeat(
     for number in 0..repeats.max(1) {
         // Other blocks in each, so that a repeat does not find what the one before has left in some cache.
         let effort = Effort { seed: effort.seed.wrapping_add(number as u64), ..*effort };
-        match measure(file, gpu, point, &effort, watch)? {
+        match measure(files, gpu, point, &effort, watch)? {
             Some(figures) => all.push(figures),
             None => return Ok(None),
         }
     }
-    Ok(Measured::of(all, file.memory_kind()))
+    Ok(Measured::of(all, files.first().memory_kind()))
 }
 
 #[cfg(test)]
