@@ -4,10 +4,16 @@ By turns, in each round, for each size and format: `rados bench` of objects as l
 writers have; the job, by each committer; the job to the local disk. The first job of each kind is not counted (the virtual machine
 compiles meanwhile). What was written is read, and its bytes are compared with what the file system says has crossed the network.
 A rate is the bytes that lie there by the time of the whole job, commit included.
+
+What the cluster has acknowledged lies on its disks; what the local disk has, in the page cache: *flushed* is the same job with that
+written as well. *Busy* is the share of all processors' time that was not idle meanwhile: cluster and Spark have the same processors
+here, and where these are all busy, a job takes the time of both. *Both* is the rate if it does: of the job on the local disk, and of
+`rados bench`, one after the other.
 """
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import time
@@ -18,6 +24,8 @@ from cluster import Cluster
 from jobs import FORMATS, TASKS, Job
 from session import COMMITTERS, Files, Where, start, use
 
+# What a job's rate is compared with.
+OTHERS = ("rados_bench", "local_disk", "local_disk_flushed", "both")
 CHUNK = 8 << 20
 # What a writer has in flight: 32 MiB.
 CHUNKS_IN_FLIGHT = 4
@@ -34,15 +42,20 @@ class Rates:
         self.cells = 0
 
     def bench(self, file_bytes):
-        return self.cluster.write_rate(min(file_bytes, CHUNK), TASKS * CHUNKS_IN_FLIGHT, self.options.bench_seconds)
+        """MiB/s, and how busy the processors were."""
+        settled()
+        with Busy() as busy:
+            rate = self.cluster.write_rate(min(file_bytes, CHUNK), TASKS * CHUNKS_IN_FLIGHT, self.options.bench_seconds)
+        return rate, busy.share
 
     def to_cluster(self, job, committer):
-        """MiB/s, into a file system of its own, which is gone afterwards."""
+        """The same of a job into a file system of its own, which is gone afterwards."""
         self.cells += 1
         url = f"rados://meta.rates{self.cells}_{int(time.time())}"
         files, figures = Files(self.spark, url), {}
         use(self.spark, committer)
-        with files.counted(figures):
+        settled()
+        with files.counted(figures), Busy() as busy:
             began = time.monotonic()
             job.write(f"{url}/table")
             took = time.monotonic() - began
@@ -54,26 +67,34 @@ class Rates:
         job.check(f"{url}/table")
         files.fs.close()
         self.cluster.empty()
-        return data / took / (1 << 20)
+        return data / took / (1 << 20), busy.share
 
     def to_disk(self, job):
+        """The same, into the page cache, and on the disk."""
         folder = Path(self.options.scratch) / "local"
         use(self.spark, "v2")
+        settled()
         began = time.monotonic()
-        job.write(f"file://{folder}")
-        took = time.monotonic() - began
+        with Busy() as busy:
+            job.write(f"file://{folder}")
+            took = time.monotonic() - began
+        os.sync()
+        flushed = time.monotonic() - began
         data = sum(file.stat().st_size for file in folder.glob("part-*"))
         job.check(f"file://{folder}")
         shutil.rmtree(folder)
-        return data / took / (1 << 20)
+        return (data / took / (1 << 20), busy.share), data / flushed / (1 << 20)
 
     def cell(self, form, file_bytes):
         job = Job(self.spark, form, file_bytes)
-        row = {"rados_bench": self.bench(file_bytes)}
+        cells = {"rados_bench": self.bench(file_bytes)}
         for committer in self.options.committers:
-            row[committer] = self.to_cluster(job, committer)
-        row["local_disk"] = self.to_disk(job)
-        return row
+            cells[committer] = self.to_cluster(job, committer)
+        cells["local_disk"], flushed = self.to_disk(job)
+        row = {name: rate for name, (rate, _) in cells.items()}
+        row["local_disk_flushed"] = flushed
+        row["both"] = 1 / (1 / row["local_disk"] + 1 / row["rados_bench"])
+        return row, {name: busy for name, (_, busy) in cells.items()}
 
     def warm(self):
         for form in self.options.formats:
@@ -88,33 +109,66 @@ class Rates:
         for number in range(self.options.rounds):
             for file_bytes in self.options.sizes:
                 for form in self.options.formats:
-                    row = self.cell(form, file_bytes)
-                    found.append({"round": number, "file_bytes": file_bytes, "format": form, "mib_per_sec": row})
+                    row, busy = self.cell(form, file_bytes)
+                    found.append({"round": number, "file_bytes": file_bytes, "format": form, "mib_per_sec": row,
+                                  "processors_busy": busy})
                     print(f"round {number} {file_bytes >> 20:5} MiB {form:9} "
-                          + " ".join(f"{name} {rate:6.1f}" for name, rate in row.items()), flush=True)
+                          + " ".join(f"{name} {rate:6.1f}" + (f" ({busy[name]:.0%})" if name in busy else "")
+                                     for name, rate in row.items()), flush=True)
         return found
 
 
+def settled():
+    """Waits until what was measured before is over: what it has left is flushed, and the cluster has done with what was deleted."""
+    os.sync()
+    for _ in range(40):
+        with Busy() as busy:
+            time.sleep(0.25)
+        if busy.share < 0.1:
+            return
+
+
+class Busy:
+    """The share of all processors' time that was not idle."""
+
+    def __enter__(self):
+        self.before = self.times()
+        return self
+
+    def __exit__(self, *_):
+        idle, everything = (after - before for after, before in zip(self.times(), self.before))
+        self.share = 1 - idle / max(everything, 1)
+
+    @staticmethod
+    def times():
+        with open("/proc/stat", encoding="utf-8") as stat:
+            # user, nice, system, idle, iowait, ...
+            times = [int(word) for word in stat.readline().split()[1:9]]
+        return times[3] + times[4], sum(times)
+
+
 def medians(found, committers):
-    """Of all rounds: rates, and each committer's as a part of what `rados bench` and the disk did in the same round."""
+    """Of all rounds: rates, and each committer's as a part of what others did in the same round."""
     table = {}
     for line in found:
-        table.setdefault((line["file_bytes"], line["format"]), []).append(line["mib_per_sec"])
+        table.setdefault((line["file_bytes"], line["format"]), []).append(line)
     rows = []
-    for (file_bytes, form), rates in table.items():
+    for (file_bytes, form), lines in table.items():
+        rates = [line["mib_per_sec"] for line in lines]
         row = {"file_bytes": file_bytes, "format": form}
-        for name in ("rados_bench", *committers, "local_disk"):
+        for name in ("rados_bench", *committers, "local_disk", "local_disk_flushed"):
             row[name] = statistics.median(rate[name] for rate in rates)
         for name in committers:
-            row[f"{name}_of_rados_bench"] = statistics.median(rate[name] / rate["rados_bench"] for rate in rates)
-            row[f"{name}_of_local_disk"] = statistics.median(rate[name] / rate["local_disk"] for rate in rates)
+            for other in OTHERS:
+                row[f"{name}_of_{other}"] = statistics.median(rate[name] / rate[other] for rate in rates)
+            row[f"{name}_busy"] = statistics.median(line["processors_busy"][name] for line in lines)
         rows.append(row)
     return rows
 
 
 def markdown(rows, committers):
-    names = ("rados_bench", *committers, "local_disk")
-    ratios = [f"{name}_of_{other}" for name in committers[-1:] for other in ("rados_bench", "local_disk")]
+    names = ("rados_bench", *committers, "local_disk", "local_disk_flushed")
+    ratios = [f"{committers[-1]}_of_{other}" for other in OTHERS] + [f"{committers[-1]}_busy"]
     heads = ["file", "format", *names, *ratios]
     lines = ["| " + " | ".join(head.replace("_", " ") for head in heads) + " |", "|" + "---|" * len(heads)]
     for row in rows:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onehop import _onehop, errors
+from onehop import _onehop, errors, progress
 from onehop._onehop import Array
 from onehop.arrays import Arrays, Table
 from onehop.connection import Connection, Params, connect
@@ -84,6 +84,7 @@ __all__ = [
     "errors",
     "execute",
     "ipc_import",
+    "progress",
     "sql",
 ]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from onehop import _onehop
 from onehop.arrays import Arrays, Table
+from onehop.progress import Automatic, Progress
 from onehop.result import Ledger, Result
 
 Params = Sequence[Any] | Mapping[str, Any]
@@ -22,16 +23,31 @@ def connect(
     read_only: bool = False,
     config: Mapping[str, str | int | float | bool] | None = None,
     segments: str | None = None,
+    progress: Progress | bool | None = None,
 ) -> Connection:
     """Opens the database directory at `path`, which is made if it is not there, or one that lives in memory.
 
     A directory that is open for writing is its process's alone; `read_only`, any number of processes may have it.
     `config` has settings by their SQL names, such as ``{"memory_limit": "4GiB", "threads": 8}``. `segments` has a new
     database keep its segments on a Ceph cluster, ``rados://POOL[.NAMESPACE]/PATH``, which it remembers.
+
+    Statements that take longer than two seconds show how far they are, on a terminal and in a notebook, while a call
+    waits for them: with `progress` False nowhere, with True on standard error whatever that is, or else with a
+    `onehop.progress.Progress` of your own.
     """
     settings = [(name, _setting(value)) for name, value in (config or {}).items()]
     where = None if path == MEMORY else os.fspath(path)
-    return Connection(_onehop.Connection(where, read_only, settings, segments))
+    return Connection(_onehop.Connection(where, read_only, settings, segments, _shower(progress)))
+
+
+def _shower(progress: Progress | bool | None) -> Progress | None:
+    if progress is False:
+        return None
+    if progress is None or progress is True:
+        return Automatic(always=progress is True)
+    if not (callable(getattr(progress, "update", None)) and callable(getattr(progress, "close", None))):
+        raise TypeError(f"progress is True, False, None, or has update() and close(), and {progress!r} has not")
+    return progress
 
 
 def _setting(value: str | int | float | bool) -> str:

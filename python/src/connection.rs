@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use onehop_engine::arrays::export::import;
 use onehop_engine::{Access, DatabaseOptions, Error, ErrorKind, ExplainMode, Query, Script};
@@ -16,6 +17,7 @@ use crate::error;
 use crate::home::Home;
 use crate::params;
 use crate::process::OfProcess;
+use crate::progress::{Shower, Showing};
 use crate::register;
 use crate::rows::{self, Rows, Stream};
 use crate::statement::{Carried, Statement, Turns, apart};
@@ -34,6 +36,7 @@ struct Open {
     /// Results that may still have rows to come.
     results: Mutex<Vec<Weak<OfProcess<Stream>>>>,
     last: Mutex<Option<Arc<Query>>>,
+    shower: Shower,
     home: Arc<Home>,
 }
 
@@ -41,23 +44,26 @@ struct Open {
 impl Connection {
     /// Opens the database at `path`, or one in memory.
     #[new]
-    #[pyo3(signature = (path, read_only, config, segments=None))]
+    #[pyo3(signature = (path, read_only, config, segments=None, progress=None))]
     fn new(
         py: Python<'_>,
         path: Option<PathBuf>,
         read_only: bool,
         config: Vec<(String, String)>,
         segments: Option<String>,
+        progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
         let options = DatabaseOptions { access, settings: config, segments, ..DatabaseOptions::default() };
         let home = py.detach(|| Home::open(path.as_deref(), &options)).map_err(|e| error::engine(py, &e))?;
-        Self::on(py, Arc::new(home))
+        Self::on(py, Arc::new(home), progress.map(Arc::new))
     }
 
     /// A connection to the same database, with a session of its own.
     fn cursor(&self, py: Python<'_>) -> PyResult<Self> {
-        Self::on(py, Arc::clone(&self.open(py)?.get(py)?.home))
+        let open = self.open(py)?;
+        let open = open.get(py)?;
+        Self::on(py, Arc::clone(&open.home), open.shower.clone())
     }
 
     /// Runs a script; what came of its last statement.
@@ -79,7 +85,7 @@ impl Connection {
             None => Script::new(&text).map(|statement| Statement::Text(statement.to_string())).collect(),
         };
         let tables = tables.map(register::relations).transpose()?.unwrap_or_default();
-        let carried = wait(py, Arc::clone(&open.turns).script(open.home.workers(), statements, tables))?;
+        let carried = open.watched(py, Arc::clone(&open.turns).script(open.home.workers(), statements, tables))?;
         self.open(py)?;
         open.result(py, carried)
     }
@@ -90,7 +96,7 @@ impl Connection {
         let open = open.get(py)?;
         let prepared = open.turns.session().prepare(single(py, &text)?).map_err(|e| error::engine(py, &e))?;
         let rows = rows.try_iter()?.map(|row| params::values(&prepared, &row?)).collect::<PyResult<Vec<_>>>()?;
-        let carried = wait(py, Arc::clone(&open.turns).each(open.home.workers(), prepared, rows))?;
+        let carried = open.watched(py, Arc::clone(&open.turns).each(open.home.workers(), prepared, rows))?;
         self.open(py)?;
         open.result(py, carried)
     }
@@ -103,7 +109,7 @@ impl Connection {
         let mode = if analyze { ExplainMode::Analyze } else { ExplainMode::Plan };
         let turns = Arc::clone(&open.turns);
         let work = async move { Ok(turns.session().explain(&statement, mode).await?.text()) };
-        let explained = wait(py, apart(open.home.workers(), work))?;
+        let explained = open.watched(py, apart(open.home.workers(), work))?;
         open.remember(open.turns.session().query());
         explained.map_err(|e| error::engine(py, &e))
     }
@@ -136,7 +142,7 @@ impl Connection {
         let wanted = dense::wanted(columns, device, nulls, matrix)?;
         let open = self.open(py)?;
         let open = open.get(py)?;
-        let made = wait(py, Arc::clone(&open.turns).table_arrays(open.home.workers(), table, wanted))?;
+        let made = open.watched(py, Arc::clone(&open.turns).table_arrays(open.home.workers(), table, wanted))?;
         open.remember(open.turns.session().query());
         made.map(dense::named).map_err(|e| error::engine(py, &e))
     }
@@ -186,10 +192,10 @@ impl Connection {
 }
 
 impl Connection {
-    fn on(py: Python<'_>, home: Arc<Home>) -> PyResult<Self> {
+    fn on(py: Python<'_>, home: Arc<Home>, shower: Shower) -> PyResult<Self> {
         let session = home.session().map_err(|e| error::engine(py, &e))?;
         let turns = Arc::new(Turns::new(session));
-        let open = Open { turns, results: Mutex::default(), last: Mutex::default(), home };
+        let open = Open { turns, results: Mutex::default(), last: Mutex::default(), shower, home };
         Ok(Self { open: Mutex::new(Some(Arc::new(OfProcess::new(open)))) })
     }
 
@@ -210,11 +216,21 @@ impl Open {
         };
         self.remember(Arc::clone(&query));
         let maker = self.turns.session().array_maker(Arc::clone(&query));
-        let rows = Rows::new(py, output, query, Arc::clone(&self.home), maker);
+        let rows = Rows::new(py, output, query, Arc::clone(&self.home), maker, self.shower.clone());
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         results.retain(|result| result.strong_count() > 0);
         results.push(Arc::downgrade(rows.stream()));
         Ok(rows)
+    }
+
+    /// Waits, and shows how far the session's statement is.
+    fn watched<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        let mut showing = Showing::new(&self.shower, Duration::ZERO);
+        wait(py, future, |py| showing.look(py, &self.turns.session().query()))
     }
 
     fn remember(&self, query: Arc<Query>) {

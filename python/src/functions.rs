@@ -35,7 +35,11 @@ fn gpu() -> Result<onehop::functions::Gpu, String> {
 #[cfg(feature = "fake")]
 fn gpu() -> Result<onehop::functions::Gpu, String> {
     match std::env::var("ONEHOP_TEST_DEVICE").as_deref() {
-        Ok("fake") => Ok((onehop_cuda::fake::context(), onehop_cuda::fake::nvrtc())),
+        Ok("fake") => Ok(onehop::functions::Gpu {
+            context: onehop_cuda::fake::context(),
+            nvrtc: onehop_cuda::fake::nvrtc(),
+            devices: Some(crate::home::devices()),
+        }),
         _ => onehop::functions::first_gpu(),
     }
 }

@@ -59,7 +59,7 @@ fn devices() -> Arc<CudaDevices> {
 
 /// A GPU that is none, for tests that ask for one by `ONEHOP_TEST_DEVICE=fake`: no library that is handed out has it.
 #[cfg(feature = "fake")]
-fn devices() -> Arc<CudaDevices> {
+pub fn devices() -> Arc<CudaDevices> {
     use onehop_cuda::{fake, fused::Options};
     match std::env::var("ONEHOP_TEST_DEVICE").as_deref() {
         Ok("fake") => {

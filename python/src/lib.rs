@@ -18,6 +18,7 @@ mod functions;
 mod home;
 mod params;
 mod process;
+mod progress;
 mod register;
 mod rows;
 mod statement;

@@ -29,6 +29,7 @@ use crate::error;
 use crate::exit;
 use crate::home::Home;
 use crate::process::OfProcess;
+use crate::progress::{Shower, Showing};
 use crate::table::Table;
 use crate::value;
 use crate::wait::wait;
@@ -50,6 +51,7 @@ pub struct Stream {
     query: Arc<Query>,
     /// What makes arrays of its rows.
     maker: Arc<OfProcess<ArrayMaker>>,
+    shower: Shower,
 }
 
 struct State {
@@ -136,12 +138,15 @@ impl Stream {
             Taken::Rows(rows, home) => (rows, home),
         };
         let closed = pin!(self.closed.notified());
-        let next = wait(py, async {
+        let mut showing = Showing::new(&self.shower, self.query.elapsed());
+        let next = async {
             match select(rows.next(), closed).await {
                 Either::Left((next, _)) => next,
                 Either::Right(_) => None,
             }
-        });
+        };
+        let next = wait(py, next, |py| showing.look(py, &self.query));
+        drop(showing);
         let (source, outcome) = match next {
             Ok(Some(Ok(batch))) => (Source::Open(rows, home), Ok(Some(batch))),
             Ok(None) => (Source::Ended, Ok(None)),
@@ -211,14 +216,21 @@ impl Stream {
 
 impl Rows {
     /// Of a statement.
-    pub fn new(py: Python<'_>, output: Output, query: Arc<Query>, home: Arc<Home>, maker: ArrayMaker) -> Self {
+    pub fn new(
+        py: Python<'_>,
+        output: Output,
+        query: Arc<Query>,
+        home: Arc<Home>,
+        maker: ArrayMaker,
+        shower: Shower,
+    ) -> Self {
         let (schema, source, done) = match output {
             Output::Rows(rows) => (Arc::clone(rows.schema()), Source::Open(rows, home), None),
             Output::Done(done) => (Arc::new(Schema::empty()), Source::Ended, Some(done)),
         };
         let state = Mutex::new(State { source, seen: VecDeque::new(), is_begun: false });
         let maker = Arc::new(OfProcess::new(maker));
-        let stream = Stream { schema, state, closed: Notify::new(), query, maker };
+        let stream = Stream { schema, state, closed: Notify::new(), query, maker, shower };
         let stream = Arc::new(OfProcess::new(stream));
         if done.is_none() {
             exit::ends(py, &stream);

@@ -14,11 +14,12 @@ use pyo3::prelude::*;
 /// How long Ctrl-C may go unnoticed.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What a future comes to. Dropping the future, which is done if Python has an exception to raise meanwhile, must end its work.
+/// What a future comes to; `look` is called every now and then meanwhile. Dropping the future, which is done if Python has an exception
+/// to raise, must end its work.
 ///
 /// # Errors
-/// What Python's signal handlers raise: `KeyboardInterrupt`.
-pub fn wait<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
+/// What Python's signal handlers raise: `KeyboardInterrupt`; those of `look`.
+pub fn wait<F>(py: Python<'_>, future: F, mut look: impl FnMut(Python<'_>) -> PyResult<()>) -> PyResult<F::Output>
 where
     F: Future + Send,
     F::Output: Send,
@@ -31,6 +32,7 @@ where
             return Ok(output);
         }
         py.check_signals()?;
+        look(py)?;
     }
 }
 

@@ -77,6 +77,96 @@ def test_types(con: onehop.Connection) -> None:
             con.sql(f"CREATE FUNCTION f(a {kind}) RETURNS INT LANGUAGE cuda AS $$ return 1; $$")
 
 
+def test_arrays_go_in_and_come_out(con: onehop.Connection) -> None:
+    con.sql("CREATE FUNCTION polynomial(x DOUBLE, c DOUBLE[]) RETURNS DOUBLE LANGUAGE cuda IMMUTABLE AS $$\n"
+            "double y = 0;\nfor (unsigned long long i = c.size; i > 0; --i) y = y * x + c[i - 1];\nreturn y;\n$$")
+    assert one(con, "SELECT polynomial(2, [1.0, 2.0, 3.0])") == 17.0
+    got = con.sql("SELECT polynomial(x, [x, 1.0, 0.5]) AS y FROM t ORDER BY id").numpy()["y"]
+    x = numpy.arange(ROWS) / 4.0
+    assert numpy.array_equal(got, (0.5 * x + 1.0) * x + x)
+    con.sql("CREATE FUNCTION divisors(n BIGINT, most INT) RETURNS BIGINT[] LANGUAGE cuda AS $$\n"
+            "is_null = n == 13;\nfor (int d = 1; d <= most; ++d)\n  if (n % d == 0) result.push(n / d);\n$$")
+    rows = con.sql("SELECT n, divisors(n, CAST(6 AS INT)) FROM t WHERE id < 1000 ORDER BY id").fetchall()
+    assert len(rows) == 1000
+    for number, (n, found) in enumerate(rows):
+        none = number % 3 == 0 or number == 13
+        assert found == (None if none else [n // d for d in range(1, 7) if n % d == 0]), n
+    # An array is rows for who wants rows.
+    total = one(con, "SELECT sum(v) FROM (SELECT unnest(divisors(id, CAST(6 AS INT))) AS v FROM t)")
+    assert total == sum(n // d for n in range(ROWS) if n != 13 for d in range(1, 7) if n % d == 0)
+    assert con.sql("SELECT divisors(id, CAST(6 AS INT)) FROM t WHERE id < 0").fetchall() == []
+    assert con.sql("SELECT divisors(7, CAST(0 AS INT)), divisors(NULL, CAST(1 AS INT))").fetchall() == [([], None)]
+    with pytest.raises(onehop.DataError, match="an array with a NULL in it"):
+        con.sql("SELECT polynomial(2, [1.0, NULL])").fetchall()
+    assert one(con, "SELECT polynomial(2, CAST(NULL AS DOUBLE[]))") is None
+    for kind in ("VARCHAR[]", "DOUBLE[][]"):
+        with pytest.raises(onehop.Error, match="cannot take|functions in CUDA have numbers"):
+            con.sql(f"CREATE FUNCTION f(a {kind}) RETURNS INT LANGUAGE cuda AS $$ return 1; $$")
+    with pytest.raises(onehop.ProgrammingError, match="cannot take or return"):
+        con.sql("CREATE FUNCTION f(a DOUBLE[]) RETURNS INT LANGUAGE python AS $$ return 1 $$")
+
+
+NEAREST = """CREATE FUNCTION nearest(x DOUBLE, y DOUBLE, points TABLE(id BIGINT, px DOUBLE, py DOUBLE)) RETURNS BIGINT LANGUAGE cuda AS $$
+double least = 1e300;
+long long found = -1;
+for (unsigned long long i = 0; i < points.rows; ++i) {
+  double dx = points.px[i] - x, dy = points.py[i] - y, d = dx * dx + dy * dy;
+  if (d < least) { least = d; found = points.id[i]; }
+}
+is_null = found < 0;
+return found;
+$$"""
+
+
+@pytest.mark.parametrize("mode", ["off", "require"])
+def test_tables_are_arguments(con: onehop.Connection, mode: str) -> None:
+    # In host memory, which is brought to the device, and on the device itself.
+    con.sql(f"SET gpu.mode = '{mode}'")
+    con.sql("CREATE TABLE points AS SELECT v AS id, sin(v) * 50 AS px, cos(v) * 50 AS py, 'x' || v AS name "
+            "FROM (SELECT unnest(range(0, 300)) AS v)")
+    con.sql(NEAREST)
+    rows = con.sql("SELECT x, nearest(x, x / 2, 'points') FROM t WHERE id < 2000 ORDER BY id").fetchall()
+    numbers = numpy.arange(300)
+    px, py = numpy.sin(numbers) * 50, numpy.cos(numbers) * 50
+    assert [found for _, found in rows] == [int(numpy.argmin((px - x) ** 2 + (py - x / 2) ** 2)) for x, _ in rows]
+    # By its handle, whoever has exported it; nothing that a statement has exported outlives it.
+    handle = one(con, "SELECT onehop_export('points', 'id, px, py')")
+    assert one(con, f"SELECT nearest(0, 50, '{handle}')") == 0
+    assert one(con, f"SELECT onehop_release('{handle}')") is True
+    assert not list(Path("/dev/shm").glob(f"onehop-{str(handle).split(':')[1]}*"))
+    # What is committed is what it sees.
+    con.sql("INSERT INTO points VALUES (1000, 3000, 3000, 'far')")
+    assert one(con, "SELECT nearest(2999, 2999, 'points')") == 1000
+    con.sql("DELETE FROM points")
+    assert one(con, "SELECT nearest(0, 0, 'points')") is None
+    assert one(con, "SELECT nearest(0, 0, CAST(NULL AS VARCHAR))") is None
+    assert one(con, "SELECT arguments FROM onehop_functions") == "x DOUBLE, y DOUBLE, points TABLE(id BIGINT, px DOUBLE, py DOUBLE)"
+    definition = str(one(con, "SELECT definition FROM onehop_functions"))
+    con.sql("DROP FUNCTION nearest")
+    con.sql(definition)
+    for wrong, match in (
+        ("SELECT nearest(0, 0, 'nowhere')", "nowhere"),
+        ("SELECT nearest(0, 0, 't')", "px"),
+        ("SELECT nearest(0, 0, day::VARCHAR) FROM t", "a constant names"),
+        (f"SELECT nearest(0, 0, '{handle}')", "gone"),
+    ):
+        with pytest.raises(onehop.Error, match=match):
+            con.sql(wrong).fetchall()
+    con.sql("BEGIN")
+    with pytest.raises(onehop.Error, match="in a transaction"):
+        con.sql("SELECT nearest(0, 0, 'points')").fetchall()
+    con.sql("ROLLBACK")
+    con.sql("CREATE TABLE other AS SELECT 1::INT AS id, 2.0::DOUBLE AS px, 3.0::DOUBLE AS py")
+    with pytest.raises(onehop.DataError, match="column id is of type Int32, and Int64 is wanted"):
+        con.sql("SELECT nearest(0, 0, 'other')").fetchall()
+    for kind, match in (("TABLE", "without columns"), ("TABLE(rows INT)", "no name for a column"),
+                        ("TABLE(a INT, a INT)", "no name for a column"), ("TABLE(a VARCHAR)", "functions in CUDA have numbers")):
+        with pytest.raises(onehop.Error, match=match):
+            con.sql(f"CREATE FUNCTION f(p {kind}) RETURNS INT LANGUAGE cuda AS $$ return 1; $$")
+    with pytest.raises(onehop.ProgrammingError, match="cannot return a table"):
+        con.sql("CREATE FUNCTION f(p INT) RETURNS TABLE(a INT) LANGUAGE cuda AS $$ return 1; $$")
+
+
 def test_errors_have_the_line_of_the_text(con: onehop.Connection) -> None:
     with pytest.raises(onehop.DataError, match=r"function f, line 3: .*missing"):
         con.sql("CREATE FUNCTION f(x DOUBLE) RETURNS DOUBLE LANGUAGE cuda AS $$\n  double y = x;\n  return y + missing;\n$$")

@@ -4,26 +4,43 @@
 //! Requests come on standard input, responses go to what was standard output, as `crates/engine/src/functions/helper.py` has them. What
 //! else prints there, kernels among it, prints to standard error. After an error of the device this process is of no use any
 //! more, says so, and ends.
+//!
+//! Tables come as handles of exports ([`onehop_engine::arrays::export`]): those in the GPU's memory are used where they are, others are
+//! brought there once. They are kept from one call to the next, and let go when there has been none for [`KEPT`]: whoever
+//! exported one cannot free it before.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Cursor, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
-use arrow::array::{Array, ArrayData, ArrayRef, BooleanArray, RecordBatch, make_array};
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, ListArray, RecordBatch, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use onehop_cuda::functions::{Called, Function, Signature, Wrong};
-use onehop_cuda::{Context, Driver, Nvrtc};
+use onehop_cuda::functions::{Argument, Called, Function, Kind, Returns, Signature, Wrong};
+use onehop_cuda::{Context, DeviceBuf, Driver, Nvrtc};
 use onehop_engine::Element;
+use onehop_engine::arrays::{self, Memory};
+use onehop_engine::backend::Devices;
 use serde_json::{Value, json};
 
+/// For how long tables are kept that nobody asks for.
+const KEPT: Duration = Duration::from_secs(1);
+
 /// What functions run on.
-pub type Gpu = (Arc<Context>, Arc<Nvrtc>);
+pub struct Gpu {
+    /// Its context.
+    pub context: Arc<Context>,
+    /// What compiles for it.
+    pub nvrtc: Arc<Nvrtc>,
+    /// What opens memory of other processes'; where there is none, tables are in host memory.
+    pub devices: Option<Arc<dyn Devices>>,
+}
 
 /// The first GPU of this machine.
 ///
@@ -33,7 +50,8 @@ pub fn first_gpu() -> Result<Gpu, String> {
     let said = |e: onehop_cuda::Error| e.cure().map_or(e.to_string(), |cure| format!("{e}; {cure}"));
     let devices = Driver::load().and_then(|driver| driver.devices()).map_err(said)?;
     let device = devices.first().ok_or("the driver knows no GPU that this process may use")?;
-    Ok((device.context().map_err(said)?, Nvrtc::load().map_err(said)?))
+    let (context, nvrtc) = (device.context().map_err(said)?, Nvrtc::load().map_err(said)?);
+    Ok(Gpu { context, nvrtc, devices: Some(crate::gpu::devices()) })
 }
 
 /// Answers requests until there are no more. The GPU is looked for when the first function is defined.
@@ -47,8 +65,12 @@ pub fn serve(gpu: impl Fn() -> Result<Gpu, String>) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     let mut requests = io::stdin().lock();
-    let mut runner = Runner { gpu: None, functions: HashMap::new() };
-    while let Some(header) = part(&mut requests)? {
+    let mut runner = Runner { gpu: None, functions: HashMap::new(), tables: HashMap::new() };
+    loop {
+        if !runner.tables.is_empty() && !is_readable(&io::stdin(), KEPT)? {
+            runner.tables.clear();
+        }
+        let Some(header) = part(&mut requests)? else { break };
         let data = part(&mut requests)?.ok_or(ErrorKind::UnexpectedEof)?;
         let request: Value = serde_json::from_slice(&header)?;
         let (said, data) = match runner.answer(&request, &data, &gpu) {
@@ -66,6 +88,19 @@ pub fn serve(gpu: impl Fn() -> Result<Gpu, String>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether there is something to be read, or will be within the time. Between two requests nothing of the next is buffered.
+fn is_readable(file: &impl AsRawFd, within: Duration) -> io::Result<bool> {
+    let mut wanted = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, of a descriptor that is open.
+    match unsafe { libc::poll(&raw mut wanted, 1, within.as_millis() as i32) } {
+        ready if ready >= 0 => Ok(ready > 0),
+        _ => match io::Error::last_os_error() {
+            e if e.kind() == ErrorKind::Interrupted => Ok(true),
+            e => Err(e),
+        },
+    }
 }
 
 /// A part of a request; `None` where there are no more.
@@ -110,6 +145,23 @@ struct Runner {
     gpu: Option<Gpu>,
     /// By the number that whoever asks has given them.
     functions: HashMap<u64, (Function, DataType)>,
+    /// By their handles.
+    tables: HashMap<String, Table>,
+}
+
+/// A table that is an argument.
+struct Table {
+    rows: u64,
+    columns: HashMap<String, Column>,
+    /// Memory of whoever exported it.
+    _exported: arrays::Arrays,
+}
+
+struct Column {
+    element: Element,
+    address: u64,
+    /// Memory of ours.
+    _brought: Option<DeviceBuf>,
 }
 
 impl Runner {
@@ -129,7 +181,24 @@ impl Runner {
         let number = request["call"].as_u64().and_then(|number| self.functions.get_mut(&number));
         let ((function, returns), rows) =
             number.zip(request["rows"].as_u64()).ok_or_else(|| "a request for no function".to_string())?;
-        call(function, returns, rows as usize, data)
+        let handles = request["tables"].as_object();
+        // Those of the call before are not kept beside others.
+        self.tables.retain(|handle, _| handles.is_some_and(|all| all.values().any(|of| of == handle.as_str())));
+        for handle in handles.into_iter().flat_map(|all| all.values()).filter_map(Value::as_str) {
+            if !self.tables.contains_key(handle) {
+                let gpu = self.gpu.as_ref().ok_or_else(|| "a request for no function".to_string())?;
+                self.tables.insert(handle.into(), Table::open(handle, gpu)?);
+            }
+        }
+        let mut tables = HashMap::new();
+        for (name, kind) in &function.signature().arguments {
+            let Kind::Table(columns) = kind else { continue };
+            let handle = handles.and_then(|all| all.get(name)?.as_str());
+            let table = handle.and_then(|handle| self.tables.get(handle));
+            let table = table.ok_or_else(|| format!("argument {name}: there is no table"))?;
+            tables.insert(name.clone(), (table.rows, table.addresses(name, columns)?));
+        }
+        call(function, returns, rows as usize, data, &tables)
     }
 
     fn define(
@@ -142,8 +211,12 @@ impl Runner {
             schema.fields().split_last().ok_or_else(|| "a request without a type of the result".to_string())?;
         let argument = |field: &Arc<Field>| Ok((field.name().clone(), kind_of(field.name(), field.data_type())?));
         let arguments = arguments.iter().map(argument).collect::<Result<Vec<_>, String>>()?;
-        let signature = Signature { arguments, returns: kind_of("its result", result.data_type())? };
-        let (context, nvrtc) = match &self.gpu {
+        let returns = match result.data_type() {
+            DataType::List(item) => Returns::Array(element_of("its result", item.data_type())?),
+            other => Returns::Value(element_of("its result", other)?),
+        };
+        let signature = Signature { arguments, returns };
+        let Gpu { context, nvrtc, .. } = match &self.gpu {
             Some(gpu) => gpu,
             None => {
                 let found = gpu().map_err(|why| format!("functions in CUDA need a GPU, and there is none: {why}"))?;
@@ -154,8 +227,63 @@ impl Runner {
     }
 }
 
-/// What a column is on a device.
-fn kind_of(name: &str, data_type: &DataType) -> Result<Element, String> {
+impl Table {
+    /// What a handle stands for, in the memory of the GPU.
+    fn open(handle: &str, gpu: &Gpu) -> Result<Self, Refused> {
+        let exported = arrays::export::import(handle, &[], gpu.devices.as_ref()).map_err(|e| e.to_string())?;
+        let rows = exported.arrays.first().map_or(0, |array| array.rows as u64);
+        let mut columns = HashMap::new();
+        for (name, array) in exported.columns.iter().zip(&exported.arrays) {
+            let (address, brought) = match &array.memory {
+                Memory::Device(memory) if memory.ordinal() == gpu.context.device().ordinal => (memory.address(), None),
+                Memory::Device(memory) => {
+                    let (on, own) = (memory.ordinal(), gpu.context.device().ordinal);
+                    let why = format!("the table is on cuda:{on}, and functions run on cuda:{own}: LOAD it there");
+                    return Err(why.into());
+                }
+                Memory::Host(bytes) => {
+                    let of_device = |e: onehop_cuda::Error| Refused::from(e.to_string());
+                    let mut memory = DeviceBuf::new(&gpu.context, bytes.len().max(1)).map_err(of_device)?;
+                    memory.copy_from(0, bytes).map_err(of_device)?;
+                    (memory.address(), Some(memory))
+                }
+            };
+            columns.insert(name.clone(), Column { element: array.element, address, _brought: brought });
+        }
+        Ok(Self { rows, columns, _exported: exported })
+    }
+
+    /// Where the columns are that a function wants.
+    fn addresses(&self, argument: &str, wanted: &[(String, Element)]) -> Result<Vec<u64>, Refused> {
+        let address = |(name, element): &(String, Element)| {
+            let column =
+                self.columns.get(name).ok_or_else(|| format!("argument {argument}: no column {name} in it"))?;
+            match column.element == *element {
+                true => Ok(column.address),
+                false => Err(format!(
+                    "argument {argument}: column {name} is of type {:?}, and {element:?} is wanted",
+                    column.element
+                )),
+            }
+        };
+        Ok(wanted.iter().map(address).collect::<Result<_, String>>()?)
+    }
+}
+
+/// What an argument is on a device: lists are arrays, and a struct stands for a table with columns of these names and types.
+fn kind_of(name: &str, data_type: &DataType) -> Result<Kind, String> {
+    Ok(match data_type {
+        DataType::List(item) => Kind::Array(element_of(name, item.data_type())?),
+        DataType::Struct(columns) => {
+            let column = |of: &Arc<Field>| Ok((of.name().clone(), element_of(of.name(), of.data_type())?));
+            Kind::Table(columns.iter().map(column).collect::<Result<_, String>>()?)
+        }
+        other => Kind::Value(element_of(name, other)?),
+    })
+}
+
+/// What a value is on a device.
+fn element_of(name: &str, data_type: &DataType) -> Result<Element, String> {
     Ok(match data_type {
         DataType::Boolean => Element::Bool,
         DataType::Int8 => Element::Int8,
@@ -176,40 +304,92 @@ fn kind_of(name: &str, data_type: &DataType) -> Result<Element, String> {
     })
 }
 
+/// What arrays hold, as a device has it.
+struct Given {
+    starts: Vec<u64>,
+    items: Vec<u8>,
+}
+
+impl Given {
+    fn of(name: &str, array: &ArrayRef) -> Result<Self, Refused> {
+        let Some(lists) = array.as_list_opt::<i32>() else {
+            return Ok(Self { starts: Vec::new(), items: bytes_of(array) });
+        };
+        let offsets = lists.value_offsets();
+        let first = offsets.first().copied().unwrap_or(0);
+        let items = lists.values().slice(first as usize, (offsets.last().copied().unwrap_or(0) - first) as usize);
+        if items.null_count() > 0 {
+            return Err(
+                format!("argument {name}: an array with a NULL in it, which functions in CUDA do not take").into()
+            );
+        }
+        let starts = offsets.iter().map(|offset| (offset - first) as u64).collect();
+        Ok(Self { starts, items: bytes_of(&items) })
+    }
+}
+
 /// Results of rows, as a stream of Arrow's.
-fn call(function: &mut Function, returns: &DataType, rows: usize, data: &[u8]) -> Result<Vec<u8>, Refused> {
+fn call(
+    function: &mut Function,
+    returns: &DataType,
+    rows: usize,
+    data: &[u8],
+    tables: &HashMap<String, (u64, Vec<u64>)>,
+) -> Result<Vec<u8>, Refused> {
     let batch = match data {
         [] => None,
         data => StreamReader::try_new(Cursor::new(data), None)?.next().transpose()?,
     };
     let arrays: &[ArrayRef] = batch.as_ref().map_or(&[][..], RecordBatch::columns);
-    let columns: Vec<Vec<u8>> = arrays.iter().map(bytes_of).collect();
     let expected = &function.signature().arguments;
-    let are_whole = columns.iter().zip(expected).all(|(column, (_, kind))| column.len() == rows * kind.bytes());
-    if columns.len() != expected.len() || !are_whole {
-        return Err(format!("{} columns where {} of {rows} rows are wanted", columns.len(), expected.len()).into());
+    let of_rows = expected.iter().filter(|(_, kind)| !matches!(kind, Kind::Table(_)));
+    let given = of_rows.clone().zip(arrays).map(|((name, _), array)| Given::of(name, array));
+    let given = given.collect::<Result<Vec<_>, _>>()?;
+    let are_whole = of_rows.clone().zip(&given).all(|((_, kind), given)| match kind {
+        Kind::Value(element) => given.items.len() == rows * element.bytes(),
+        Kind::Array(_) | Kind::Table(_) => given.starts.len() == rows + 1,
+    });
+    if arrays.len() != of_rows.clone().count() || !are_whole {
+        let wanted = of_rows.count();
+        return Err(format!("{} columns where {wanted} of {rows} rows are wanted", arrays.len()).into());
     }
-    let columns: Vec<&[u8]> = columns.iter().map(Vec::as_slice).collect();
-    let got = function.call(&columns, rows).map_err(|e| match e {
+    let mut given = given.iter();
+    let arguments = expected.iter().filter_map(|(name, kind)| match kind {
+        Kind::Value(_) => given.next().map(|given| Argument::Values(&given.items)),
+        Kind::Array(_) => given.next().map(|given| Argument::Arrays { starts: &given.starts, items: &given.items }),
+        Kind::Table(_) => tables.get(name).map(|(rows, columns)| Argument::Table { rows: *rows, columns }),
+    });
+    let arguments: Vec<Argument<'_>> = arguments.collect();
+    let got = function.call(&arguments, rows).map_err(|e| match e {
         Called::Failed(e) => Refused::from(e.to_string()),
+        Called::Refused(why) => Refused::from(why),
         Called::Lost(e) => Refused { is_last: true, ..e.to_string().into() },
     })?;
     let validity = NullBuffer::new(got.nulls.iter().map(|is_null| *is_null == 0).collect());
     let validity = Some(validity).filter(|validity| validity.null_count() > 0);
     let array: ArrayRef = match returns {
-        DataType::Boolean => {
-            let values: BooleanBuffer = got.values.iter().map(|value| *value != 0).collect();
-            Arc::new(BooleanArray::new(values, validity))
+        DataType::List(item) => {
+            let ends: Vec<i32> = got.starts.iter().map(|start| i32::try_from(*start).unwrap_or(i32::MAX)).collect();
+            let items = values(item.data_type(), got.values, None)?;
+            Arc::new(ListArray::try_new(Arc::clone(item), OffsetBuffer::new(ends.into()), items, validity)?)
         }
-        returns => {
-            let array = ArrayData::builder(returns.clone()).len(rows).add_buffer(Buffer::from_vec(got.values));
-            make_array(array.nulls(validity).align_buffers(true).build()?)
-        }
+        returns => values(returns, got.values, validity)?,
     };
     let schema = Arc::new(Schema::new(vec![Field::new("result", returns.clone(), true)]));
     let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
     writer.write(&RecordBatch::try_new(Arc::clone(&schema), vec![array])?)?;
     Ok(writer.into_inner()?)
+}
+
+/// An array of values, one behind the other; truth values are a byte each.
+fn values(data_type: &DataType, values: Vec<u8>, validity: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
+    if *data_type == DataType::Boolean {
+        let values: BooleanBuffer = values.iter().map(|value| *value != 0).collect();
+        return Ok(Arc::new(BooleanArray::new(values, validity)));
+    }
+    let rows = values.len() / data_type.primitive_width().unwrap_or(1);
+    let array = ArrayData::builder(data_type.clone()).len(rows).add_buffer(Buffer::from_vec(values));
+    Ok(make_array(array.nulls(validity).align_buffers(true).build()?))
 }
 
 /// The values of a column without NULLs, one behind the other; truth values are a byte each.

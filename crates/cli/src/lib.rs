@@ -74,6 +74,11 @@ pub fn leave(code: u8) -> ! {
     unsafe { libc::_exit(code.into()) }
 }
 
+/// How far a statement is and what it has read, in a line, as the command shows it beside its bar.
+pub fn progress_line(query: &onehop_engine::Query) -> String {
+    progress::line(query)
+}
+
 /// The GPUs of this machine, which are looked for when a query is worth one.
 pub fn devices() -> Arc<CudaDevices> {
     gpu::devices()

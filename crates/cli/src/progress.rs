@@ -38,8 +38,7 @@ impl Meter {
 
     /// Looks at the statement and draws.
     pub fn tick(&mut self, query: &Query) {
-        let (progress, elapsed) = (query.progress(), query.elapsed());
-        self.show(progress, elapsed, || message(progress, &query.ledger(), elapsed));
+        self.show(query.progress(), query.elapsed(), || line(query));
     }
 
     /// Draws, if it is time.
@@ -139,6 +138,11 @@ fn style(progress: Progress) -> ProgressStyle {
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("█▉▊▋▌▍▎▏ ")
         .tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ ")
+}
+
+/// What is said of a statement beside its bar.
+pub fn line(query: &Query) -> String {
+    message(query.progress(), &query.ledger(), query.elapsed())
 }
 
 fn message(progress: Progress, ledger: &LedgerSnapshot, elapsed: Duration) -> String {

@@ -529,7 +529,12 @@ fn bench_io_writes_over_nothing_and_finds_wrong_bytes() -> io::Result<()> {
     let several = [&behind[0], &behind[1], "--rw", "read,randread", "--path", "host,uring", "--json", "-"];
     let said = bench(&several);
     let report: serde_json::Value = serde_json::from_str(&said.out).unwrap_or_default();
-    assert_eq!((said.exit, &report["settings"]["file_bytes"]), (Some(0), &json!(2_998_272 + (1 << 20))), "{}", said.err);
+    assert_eq!(
+        (said.exit, &report["settings"]["file_bytes"]),
+        (Some(0), &json!(2_998_272 + (1 << 20))),
+        "{}",
+        said.err
+    );
     assert!(report["settings"]["file"].as_str().is_some_and(|name| name.ends_with("/f and 2 more")), "{report}");
     let missing = folder.path().join("i").display().to_string();
     for (more, why) in [

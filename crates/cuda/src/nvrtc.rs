@@ -123,6 +123,20 @@ impl Nvrtc {
         Ok(image)
     }
 
+    /// The folder of the CUDA toolkit's headers, of those that are known, that has this one.
+    pub fn folder_of(header: &str) -> Option<PathBuf> {
+        let of_variable = |name| std::env::var_os(name).map(PathBuf::from);
+        let toolkits =
+            [of_variable("CUDA_PATH"), of_variable("CUDA_HOME"), Some("/usr/local/cuda".into()), Some("/usr".into())];
+        // Packages of Python's have a folder each, or one for all, beside their libraries.
+        let library = of_variable(VARIABLE).and_then(|file| Some(file.parent()?.parent()?.to_path_buf()));
+        let packages =
+            roots().flat_map(|root| python_folders(&root)).filter_map(|lib| Some(lib.parent()?.to_path_buf()));
+        let mut all =
+            library.into_iter().chain(toolkits.into_iter().flatten()).chain(packages).map(|root| root.join("include"));
+        all.find(|folder| folder.join(header).is_file())
+    }
+
     fn text_of(&self, code: c_int) -> String {
         // SAFETY: a constant string of the library's, for any number.
         let text = unsafe { crate::driver::text_at((self.api.text)(code)) };
@@ -170,6 +184,16 @@ fn files() -> Vec<String> {
     let names = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
     let mut files: Vec<String> = names.map(String::from).to_vec();
     let folders = ["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"].map(PathBuf::from);
+    let packages = roots().flat_map(|root| python_folders(&root));
+    for folder in folders.into_iter().chain(packages) {
+        let in_folder = names.map(|name| folder.join(name));
+        files.extend(in_folder.iter().filter(|file| file.exists()).map(|file| file.display().to_string()));
+    }
+    files
+}
+
+/// Where Python installations may be.
+fn roots() -> impl Iterator<Item = PathBuf> {
     let of_variable = |name| std::env::var_os(name).map(PathBuf::from);
     let roots = [
         of_variable("VIRTUAL_ENV"),
@@ -178,12 +202,7 @@ fn files() -> Vec<String> {
         Some("/usr/local".into()),
         Some("/usr".into()),
     ];
-    let packages = roots.into_iter().flatten().flat_map(|root| python_folders(&root));
-    for folder in folders.into_iter().chain(packages) {
-        let in_folder = names.map(|name| folder.join(name));
-        files.extend(in_folder.iter().filter(|file| file.exists()).map(|file| file.display().to_string()));
-    }
-    files
+    roots.into_iter().flatten()
 }
 
 /// Where the package lies in the Python installations under a root: by the folder's name in its versions.

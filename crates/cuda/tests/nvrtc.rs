@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use onehop_cuda::Nvrtc;
-use onehop_cuda::functions::{self, Signature};
+use onehop_cuda::functions::{self, Kind, Returns, Signature};
 use onehop_cuda::fused;
 use onehop_cuda::kernels::{decode, q6};
 use onehop_pipeline::arrays::Element;
@@ -122,7 +122,10 @@ fn every_generated_kernel_compiles() {
 fn written() -> Vec<(&'static str, Signature)> {
     use Element::*;
     let all = [Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64];
-    let signature = |arguments: Vec<(String, Element)>, returns| Signature { arguments, returns };
+    let signature = |arguments: Vec<(String, Element)>, returns| Signature {
+        arguments: arguments.into_iter().map(|(name, element)| (name, Kind::Value(element))).collect(),
+        returns: Returns::Value(returns),
+    };
     let mut written = vec![
         (
             "#decl\n__device__ double square(double x) { return x * x; }\nconstexpr double ONE = 1;\n#begin\n\
@@ -130,6 +133,16 @@ fn written() -> Vec<(&'static str, Signature)> {
             signature(vec![("a".into(), Float64), ("b".into(), Int64)], Float64),
         ),
         ("return 42;", signature(vec![], Int32)),
+        (
+            "for (float x : a) result.push(x * t.weight[0]);\nresult.push(a.size + t.rows);\nis_null = a.size == 0;",
+            Signature {
+                arguments: vec![
+                    ("a".into(), Kind::Array(Float32)),
+                    ("t".into(), Kind::Table(vec![("weight".into(), Float64), ("key".into(), Int64)])),
+                ],
+                returns: Returns::Array(Float64),
+            },
+        ),
     ];
     written.extend(all.map(|kind| ("return x;", signature(vec![("x".into(), kind)], kind))));
     written
@@ -166,7 +179,8 @@ fn every_kernel_compiles() {
             // NVIDIA's compiler takes it with a warning, and whatever is in a register comes of it.
             ("if (x > 0) {\n    return 1;\n}", 3, "return"),
         ] {
-            let signature = Signature { arguments: vec![("x".into(), Element::Float64)], returns: Element::Float64 };
+            let arguments = vec![("x".into(), Kind::Value(Element::Float64))];
+            let signature = Signature { arguments, returns: Returns::Value(Element::Float64) };
             let wrong = functions::compile(&nvrtc, compute, source, &signature).unwrap_err();
             assert!(
                 wrong.line.is_some_and(|at| at.abs_diff(line) <= 1) && wrong.what.contains(what),

@@ -515,16 +515,10 @@ impl Session {
             in_transaction: self.in_transaction(),
         };
         learning.bind(&mut state)?;
-        let exporting = Exporting {
-            database: self.database.clone(),
-            settings: Settings::clone(&settings),
-            in_transaction: self.in_transaction(),
-            snapshot: Arc::clone(snapshot),
-            query: Arc::clone(query),
-        };
+        let exporting = self.exporting(query, snapshot);
         exporting.bind(&mut state)?;
         if !snapshot.catalog.functions.is_empty() {
-            functions::bind(&snapshot.catalog, self.function_host(query), &mut state)?;
+            functions::bind(&snapshot.catalog, self.function_host(query, snapshot), &mut state)?;
         }
         Ok(BoundNames::bind(
             state,
@@ -537,8 +531,19 @@ impl Session {
         ))
     }
 
+    /// What a statement exports tables with.
+    fn exporting(&self, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> Exporting {
+        Exporting {
+            database: self.database.clone(),
+            settings: Settings::clone(&self.current_settings()),
+            in_transaction: self.in_transaction(),
+            snapshot: Arc::clone(snapshot),
+            query: Arc::clone(query),
+        }
+    }
+
     /// What a statement runs functions with.
-    pub(crate) fn function_host(&self, query: &Arc<Query>) -> functions::Host {
+    pub(crate) fn function_host(&self, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> functions::Host {
         let settings = self.current_settings();
         functions::Host {
             helpers: Arc::clone(self.database.helpers()),
@@ -546,6 +551,7 @@ impl Session {
             allows_python: settings.functions_allow_python(),
             cuda: self.database.known().devices().and_then(|devices| devices.helper()),
             allows_cuda: settings.functions_allow_cuda(),
+            tables: functions::Tables::new(self.exporting(query, snapshot)),
             query: Arc::clone(query),
         }
     }

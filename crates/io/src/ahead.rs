@@ -116,16 +116,17 @@ impl ReadAhead {
     /// Somebody is likely to want these, which start on pages, those of the least rank first. What has been asked for
     /// already is not asked for again.
     pub fn ask(&self, extents: impl IntoIterator<Item = (usize, Extent)>) {
-        let mut state = self.shared.lock();
+        let (mut state, mut is_any_new) = (self.shared.lock(), false);
         for (rank, extent) in extents {
             debug_assert!(extent.offset.is_multiple_of(PAGE_BYTES as u64));
             if extent.bytes > 0 && !state.reads.contains_key(&extent) {
                 state.reads.insert(extent, Read::Waiting { rank, is_awaited: false });
                 state.waiting.insert((rank, extent));
                 state.bytes += extent.bytes;
+                is_any_new = true;
             }
         }
-        let is_awaited = state.idle_lanes > 0;
+        let is_awaited = is_any_new && state.idle_lanes > 0;
         drop(state);
         if is_awaited {
             self.shared.asked.notify_all();

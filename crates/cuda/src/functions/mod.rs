@@ -17,8 +17,8 @@ use crate::{Context, DeviceBuf, Error, Grid, Kernel, Nvrtc, Result, Stream};
 
 /// Where each column begins on the device: as vectors of any type may.
 const ALIGNMENT: usize = 256;
-/// Words of a kernel's argument that are not columns.
-const OWN_WORDS: usize = 3;
+/// Items that all arrays of a call have at most: Arrow counts them by 32 bits.
+const MOST_ITEMS: u64 = i32::MAX as u64;
 /// The code of a lack of memory.
 const OUT_OF_MEMORY: i32 = 2;
 
@@ -28,19 +28,95 @@ const OPTIONS: [&str; 3] = ["--std=c++17", "--device-as-default-execution-space"
 /// What a function takes and returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Names and types.
-    pub arguments: Vec<(String, Element)>,
-    /// Of the value of a row.
-    pub returns: Element,
+    /// Names, which are those of C++, and kinds.
+    pub arguments: Vec<(String, Kind)>,
+    /// Of a row.
+    pub returns: Returns,
+}
+
+/// What an argument is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A value for each row.
+    Value(Element),
+    /// An array for each row.
+    Array(Element),
+    /// A table, the same one for all rows: names of columns, which are those of C++, and their types.
+    Table(Vec<(String, Element)>),
+}
+
+/// What a row has as its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returns {
+    /// A value.
+    Value(Element),
+    /// Items of an array, as many as it likes.
+    Array(Element),
+}
+
+impl Kind {
+    /// Words of a kernel's argument.
+    fn words(&self) -> usize {
+        match self {
+            Self::Value(_) => 1,
+            Self::Array(_) => 2,
+            Self::Table(columns) => 1 + columns.len(),
+        }
+    }
+}
+
+impl Returns {
+    fn element(self) -> Element {
+        match self {
+            Self::Value(element) | Self::Array(element) => element,
+        }
+    }
+
+    /// Words that are not arguments.
+    fn words(self) -> usize {
+        match self {
+            Self::Value(_) => 3,
+            Self::Array(_) => 5,
+        }
+    }
+}
+
+impl Signature {
+    fn words(&self) -> usize {
+        self.returns.words() + self.arguments.iter().map(|(_, kind)| kind.words()).sum::<usize>()
+    }
+}
+
+/// What is given for an argument.
+#[derive(Clone, Copy, Debug)]
+pub enum Argument<'a> {
+    /// A value for each row, one behind the other.
+    Values(&'a [u8]),
+    /// Items of all rows, one behind the other, and where those of each row begin; one more, where the last end.
+    Arrays {
+        /// From 0, in items.
+        starts: &'a [u64],
+        /// Their bytes.
+        items: &'a [u8],
+    },
+    /// A table in memory of the device that is there until the call has returned.
+    Table {
+        /// How many rows it has.
+        rows: u64,
+        /// Where each column is.
+        columns: &'a [u64],
+    },
 }
 
 /// Values of rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values {
-    /// One behind the other; those of rows that are NULL mean nothing.
+    /// One behind the other, or all items; those of rows that are NULL mean nothing.
     pub values: Vec<u8>,
     /// Of each row, whether it is NULL.
     pub nulls: Vec<u8>,
+    /// Where the items of each row begin, and one more; nothing where rows have values.
+    pub starts: Vec<u64>,
 }
 
 /// What has come of a call that failed.
@@ -48,8 +124,19 @@ pub struct Values {
 pub enum Called {
     /// The device had not enough memory: another call may have.
     Failed(Error),
+    /// What the function did makes no sense.
+    Refused(String),
     /// Nothing can be done on the device any more by this process.
     Lost(Error),
+}
+
+impl From<Error> for Called {
+    fn from(e: Error) -> Self {
+        match e {
+            Error::Cuda { code: OUT_OF_MEMORY, .. } => Self::Failed(e),
+            e => Self::Lost(e),
+        }
+    }
 }
 
 /// A compiled function. Calls are made one after the other.
@@ -61,6 +148,8 @@ pub struct Function {
     kernel: Kernel,
     /// All columns of a call, kept for the next.
     memory: Option<DeviceBuf>,
+    /// Items of arrays that rows had, likewise.
+    items: Option<DeviceBuf>,
 }
 
 /// Compiles a text to an image for devices of a compute capability: also where there is no device.
@@ -73,11 +162,23 @@ pub fn compile(
     source: &str,
     signature: &Signature,
 ) -> std::result::Result<Vec<u8>, Wrong> {
-    if signature.arguments.len() + OWN_WORDS > ARGUMENT_WORDS {
-        return Err(Wrong { what: format!("it has more than {} arguments", ARGUMENT_WORDS - OWN_WORDS), line: None });
+    if signature.words() > ARGUMENT_WORDS {
+        let what = format!(
+            "it has too many arguments: values, arrays and columns of tables are {ARGUMENT_WORDS} words at most"
+        );
+        return Err(Wrong { what, line: None });
+    }
+    let mut folders = Vec::new();
+    for (line, header) in text::headers(source)? {
+        let folder = Nvrtc::folder_of(header).ok_or_else(|| Wrong {
+            what: format!("the header {header} is in no folder of the CUDA toolkit's: CUDA_PATH says where that is"),
+            line: Some(line as u64),
+        })?;
+        folders.push(format!("--include-path={}", folder.display()));
     }
     let text = text::generate(source, signature)?;
-    nvrtc.compile_with("onehop", &text, compute, &OPTIONS).map_err(|e| match e {
+    let options: Vec<&str> = OPTIONS.into_iter().chain(folders.iter().map(String::as_str)).collect();
+    nvrtc.compile_with("onehop", &text, compute, &options).map_err(|e| match e {
         Error::Compile { log, .. } => text::said(&log),
         other => Wrong { what: other.to_string(), line: None },
     })
@@ -97,7 +198,7 @@ impl Function {
         let image = compile(nvrtc, context.device().compute, source, &signature)?;
         let of_device = |e: Error| Wrong { what: e.to_string(), line: None };
         let kernel = Kernel::load(context, &image, text::KERNEL).map_err(of_device)?;
-        Ok(Self { signature, kernel, stream: Stream::new(context).map_err(of_device)?, memory: None })
+        Ok(Self { signature, kernel, stream: Stream::new(context).map_err(of_device)?, memory: None, items: None })
     }
 
     /// What it takes and returns.
@@ -105,62 +206,166 @@ impl Function {
         &self.signature
     }
 
-    /// Values of rows, of which `columns` has the arguments' bytes.
+    /// Values of rows.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Those of the device; arrays that are too long, or others each time.
     ///
     /// # Panics
-    /// If there are other columns, or columns of other lengths.
-    pub fn call(&mut self, columns: &[&[u8]], rows: usize) -> std::result::Result<Values, Called> {
-        assert_eq!(columns.len(), self.signature.arguments.len(), "columns of another function");
-        for (column, (name, kind)) in columns.iter().zip(&self.signature.arguments) {
-            assert_eq!(column.len(), rows * kind.bytes(), "{name} has other rows");
-        }
-        self.run(columns, rows).map_err(|e| match e {
-            Error::Cuda { code: OUT_OF_MEMORY, .. } => Called::Failed(e),
-            e => {
+    /// If there are other arguments, or arguments of other lengths.
+    pub fn call(&mut self, arguments: &[Argument<'_>], rows: usize) -> std::result::Result<Values, Called> {
+        self.check(arguments, rows);
+        self.run(arguments, rows).inspect_err(|e| {
+            if let Called::Lost(_) = e {
                 // Nobody knows what still touches it.
-                if let Some(memory) = self.memory.take() {
-                    lose(memory);
-                }
-                Called::Lost(e)
+                self.memory.take().into_iter().chain(self.items.take()).for_each(lose);
             }
         })
     }
 
-    fn run(&mut self, columns: &[&[u8]], rows: usize) -> Result<Values> {
-        let mut values = Values { values: vec![0; rows * self.signature.returns.bytes()], nulls: vec![0; rows] };
-        if rows == 0 {
-            return Ok(values);
+    fn check(&self, arguments: &[Argument<'_>], rows: usize) {
+        assert_eq!(arguments.len(), self.signature.arguments.len(), "arguments of another function");
+        for (argument, (name, kind)) in arguments.iter().zip(&self.signature.arguments) {
+            let is_as_told = match (argument, kind) {
+                (Argument::Values(values), Kind::Value(element)) => values.len() == rows * element.bytes(),
+                (Argument::Arrays { starts, items }, Kind::Array(element)) => {
+                    let is_whole = starts.len() == rows + 1 && starts.first() == Some(&0) && starts.is_sorted();
+                    is_whole && starts.last().is_some_and(|end| *end as usize * element.bytes() == items.len())
+                }
+                (Argument::Table { columns, .. }, Kind::Table(wanted)) => columns.len() == wanted.len(),
+                _ => false,
+            };
+            assert!(is_as_told, "{name} has other values");
         }
-        let lengths =
-            [values.nulls.len(), values.values.len()].into_iter().chain(columns.iter().map(|column| column.len()));
-        let (mut bytes, mut places) = (0, Vec::new());
-        for length in lengths {
-            places.push(bytes);
-            bytes += length.next_multiple_of(ALIGNMENT);
-        }
-        if self.memory.as_ref().is_none_or(|memory| memory.len() < bytes) {
-            self.memory = None;
-            self.memory = Some(DeviceBuf::new(self.stream.context(), bytes)?);
-        }
-        let Some(memory) = &mut self.memory else { return Ok(values) };
-        for (column, place) in columns.iter().zip(&places[2..]) {
-            memory.copy_from(*place, column)?;
-        }
-        let mut words = vec![rows as u64];
-        words.extend(places.iter().map(|place| memory.address() + *place as u64));
-        words.resize(ARGUMENT_WORDS, 0);
-        // SAFETY: the words are laid out as `text::generate` has them, each with the address of as many values as there are
-        // rows; the memory lives until the stream is through, which is waited for. What somebody's text does beyond that, it
-        // does to the device's memory of this process, as the head of this file says.
-        unsafe { self.kernel.launch_words(&self.stream, Grid::of(rows as u64), 0, &words)? };
-        self.stream.synchronize()?;
-        memory.copy_to(places[0], &mut values.nulls)?;
-        memory.copy_to(places[1], &mut values.values)?;
-        Ok(values)
     }
+
+    fn run(&mut self, arguments: &[Argument<'_>], rows: usize) -> std::result::Result<Values, Called> {
+        let element = self.signature.returns.element();
+        let is_array = matches!(self.signature.returns, Returns::Array(_));
+        let mut got = Values { nulls: vec![0; rows], ..Values::default() };
+        got.starts.extend(is_array.then_some(0));
+        if rows == 0 {
+            return Ok(got);
+        }
+        // Of each row: whether it is NULL, and its value, or how many items it has.
+        let mut first = vec![0; rows * if is_array { size_of::<u64>() } else { element.bytes() }];
+        let (mut parts, nulls_at, first_at) = (Parts::default(), 0, rows.next_multiple_of(ALIGNMENT));
+        parts.add(got.nulls.len());
+        parts.add(first.len());
+        let starts: Vec<Vec<u8>> = arguments.iter().map(Argument::start_bytes).collect();
+        let inputs = arguments.iter().zip(&starts).flat_map(|(argument, starts)| argument.inputs(starts));
+        let inputs: Vec<(usize, &[u8])> = inputs.map(|input| (parts.add(input.len()), input)).collect();
+        let memory = of_size(&mut self.memory, self.stream.context(), parts.bytes)?;
+        for (place, input) in &inputs {
+            memory.copy_from(*place, input)?;
+        }
+        let base = memory.address();
+        let mut places = inputs.iter().map(|(place, _)| base + *place as u64);
+        let mut of_arguments = Vec::new();
+        for argument in arguments {
+            match argument {
+                Argument::Values(_) => of_arguments.extend(places.by_ref().take(1)),
+                Argument::Arrays { .. } => of_arguments.extend(places.by_ref().take(2)),
+                Argument::Table { rows, columns } => of_arguments.extend([*rows].iter().chain(*columns)),
+            }
+        }
+        let (nulls, values) = (base + nulls_at as u64, base + first_at as u64);
+        let grid = Grid::of(rows as u64);
+        let launch = |own: &[u64]| -> Result<()> {
+            let mut words = [own, &of_arguments].concat();
+            words.resize(ARGUMENT_WORDS, 0);
+            // SAFETY: the words are laid out as `text::generate` has them, each with the address of as many values as there
+            // are rows, or items; the memory lives until the stream is through, which is waited for, and tables do by this
+            // function's contract. What somebody's text does beyond that, it does to the device's memory of this process, as
+            // the head of this file says.
+            unsafe { self.kernel.launch_words(&self.stream, grid, 0, &words)? };
+            self.stream.synchronize()
+        };
+        if !is_array {
+            launch(&[rows as u64, nulls, values])?;
+            memory.copy_to(nulls_at, &mut got.nulls)?;
+            memory.copy_to(first_at, &mut first)?;
+            return Ok(Values { values: first, ..got });
+        }
+        launch(&[rows as u64, nulls, 0, values, 0])?;
+        memory.copy_to(first_at, &mut first)?;
+        for count in words_of(&first) {
+            let end = got.starts.last().copied().unwrap_or(0).saturating_add(count);
+            if end > MOST_ITEMS {
+                let rows = got.starts.len();
+                return Err(Called::Refused(format!("the arrays of {rows} rows have more than {MOST_ITEMS} items")));
+            }
+            got.starts.push(end);
+        }
+        let end = got.starts.last().copied().unwrap_or(0) as usize;
+        let starts: Vec<u8> = got.starts.iter().flat_map(|start| start.to_ne_bytes()).collect();
+        let mut parts = Parts::default();
+        let (starts_at, items_at) = (parts.add(starts.len()), parts.add(end * element.bytes()));
+        let items = of_size(&mut self.items, self.stream.context(), parts.bytes)?;
+        items.copy_from(starts_at, &starts)?;
+        let of_items = items.address();
+        launch(&[rows as u64, nulls, of_items + items_at as u64, values, of_items + starts_at as u64])?;
+        let mut again = vec![0; first.len()];
+        memory.copy_to(first_at, &mut again)?;
+        if again != first {
+            return Err(Called::Refused(
+                "it runs twice, to count its items and to have them written, and had others the second time".into(),
+            ));
+        }
+        memory.copy_to(nulls_at, &mut got.nulls)?;
+        got.values = vec![0; end * element.bytes()];
+        items.copy_to(items_at, &mut got.values)?;
+        Ok(got)
+    }
+}
+
+/// What lies in memory one behind the other, each as vectors of any type may.
+#[derive(Default)]
+struct Parts {
+    bytes: usize,
+}
+
+impl Parts {
+    /// Where the next part lies.
+    fn add(&mut self, bytes: usize) -> usize {
+        let place = self.bytes;
+        self.bytes += bytes.next_multiple_of(ALIGNMENT);
+        place
+    }
+}
+
+impl Argument<'_> {
+    /// Where arrays begin, as it is on the device.
+    fn start_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Arrays { starts, .. } => starts.iter().flat_map(|start| start.to_ne_bytes()).collect(),
+            Self::Values(_) | Self::Table { .. } => Vec::new(),
+        }
+    }
+
+    /// What is brought to the device for it.
+    fn inputs<'a>(&'a self, starts: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let (first, second) = match self {
+            Self::Values(values) => (Some(*values), None),
+            Self::Arrays { items, .. } => (Some(starts), Some(*items)),
+            Self::Table { .. } => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+}
+
+/// What is kept, or more where that is too little.
+fn of_size<'a>(kept: &'a mut Option<DeviceBuf>, context: &Arc<Context>, bytes: usize) -> Result<&'a mut DeviceBuf> {
+    let large_enough = kept.take().filter(|memory| memory.len() >= bytes);
+    let memory = match large_enough {
+        Some(memory) => memory,
+        None => DeviceBuf::new(context, bytes.max(1))?,
+    };
+    Ok(kept.insert(memory))
+}
+
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks_exact(size_of::<u64>()).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -170,8 +375,21 @@ mod tests {
     use crate::fake;
 
     fn function(source: &str, arguments: &[(&str, Element)], returns: Element) -> std::result::Result<Function, Wrong> {
-        let arguments = arguments.iter().map(|(name, kind)| ((*name).into(), *kind)).collect();
+        let arguments = arguments.iter().map(|(name, element)| ((*name).into(), Kind::Value(*element))).collect();
+        of_kinds(source, arguments, Returns::Value(returns))
+    }
+
+    fn of_kinds(
+        source: &str,
+        arguments: Vec<(String, Kind)>,
+        returns: Returns,
+    ) -> std::result::Result<Function, Wrong> {
         Function::new(&fake::context(), &fake::nvrtc(), source, Signature { arguments, returns })
+    }
+
+    fn call(function: &mut Function, columns: &[&[u8]], rows: usize) -> std::result::Result<Values, Called> {
+        let arguments: Vec<Argument<'_>> = columns.iter().map(|column| Argument::Values(column)).collect();
+        function.call(&arguments, rows)
     }
 
     fn bytes<T: Copy, const N: usize>(of: &[T], to: impl Fn(T) -> [u8; N]) -> Vec<u8> {
@@ -187,7 +405,8 @@ mod tests {
         for rows in [0usize, 1, 5, 1000] {
             let a: Vec<f64> = (0..rows).map(|row| row as f64 / 2.0).collect();
             let b: Vec<i32> = (0..rows as i32).collect();
-            let got = function.call(&[&bytes(&a, f64::to_ne_bytes), &bytes(&b, i32::to_ne_bytes)], rows).unwrap();
+            let columns = [&bytes(&a, f64::to_ne_bytes)[..], &bytes(&b, i32::to_ne_bytes)];
+            let got = call(&mut function, &columns, rows).unwrap();
             let expected: Vec<f64> = (0..rows).map(|row| a[row] * a[row] + f64::from(b[row])).collect();
             assert_eq!(got.values, bytes(&expected, f64::to_ne_bytes));
             assert_eq!(got.nulls, (0..rows).map(|row| u8::from(row == 3)).collect::<Vec<u8>>());
@@ -201,10 +420,69 @@ mod tests {
             let mut same = function("return x;", &[("x", kind)], kind).unwrap();
             // Truth values are 0 or 1.
             let column: Vec<u8> = (0..3 * kind.bytes()).map(|n| (n % 2) as u8).collect();
-            assert_eq!(same.call(&[&column], 3).unwrap().values, column, "{kind:?}");
+            assert_eq!(call(&mut same, &[&column], 3).unwrap().values, column, "{kind:?}");
         }
         let mut one = function("return 1;", &[], Int16).unwrap();
-        assert_eq!(one.call(&[], 2).unwrap().values, bytes(&[1i16, 1], i16::to_ne_bytes));
+        assert_eq!(call(&mut one, &[], 2).unwrap().values, bytes(&[1i16, 1], i16::to_ne_bytes));
+    }
+
+    #[test]
+    fn arrays_go_in_and_come_out() {
+        let kinds = || vec![("x".to_string(), Kind::Array(Element::Int32)), ("n".into(), Kind::Value(Element::Int32))];
+        let source = "is_null = n < 0;\nfor (int i = 0; i < n; ++i)\n  for (int item : x) result.push(item * (i + 1));";
+        let mut repeated = of_kinds(source, kinds(), Returns::Array(Element::Int32)).unwrap();
+        let ints = |of: &[i32]| bytes(of, |value| value.to_ne_bytes());
+        for (rows, n) in [(3usize, [2, 0, 1]), (2, [-1, 3, 0]), (0, [0; 3])] {
+            let (starts, items) = (&[0u64, 2, 3, 3][..=rows], [7, 8, 9]);
+            let items = &items[..starts[rows] as usize];
+            let arguments = [Argument::Arrays { starts, items: &ints(items) }, Argument::Values(&ints(&n[..rows]))];
+            let got = repeated.call(&arguments, rows).unwrap();
+            let (mut expected, mut places) = (Vec::new(), vec![0]);
+            for row in 0..rows {
+                let of_row = &items[starts[row] as usize..starts[row + 1] as usize];
+                expected.extend((1..=n[row]).flat_map(|by| of_row.iter().map(move |item| item * by)));
+                places.push(expected.len() as u64);
+            }
+            assert_eq!((got.values, got.starts), (ints(&expected), places));
+            assert_eq!(got.nulls, n[..rows].iter().map(|n| u8::from(*n < 0)).collect::<Vec<_>>());
+        }
+        let mut sum = of_kinds(
+            "long long s = 0;\nfor (unsigned long long i = 0; i < x.size; ++i) s += x[i];\nreturn s + n;",
+            kinds(),
+            Returns::Value(Element::Int64),
+        );
+        let arguments = [Argument::Arrays { starts: &[0, 3], items: &ints(&[1, 2, 3]) }, Argument::Values(&ints(&[4]))];
+        let got = sum.as_mut().unwrap().call(&arguments, 1).unwrap();
+        assert_eq!((got.values, got.starts), (10i64.to_ne_bytes().to_vec(), vec![]));
+    }
+
+    #[test]
+    fn tables_are_where_they_are() {
+        let columns = vec![("key".to_string(), Element::Int64), ("weight".into(), Element::Float64)];
+        let arguments = vec![("t".to_string(), Kind::Table(columns)), ("k".into(), Kind::Value(Element::Int64))];
+        let source = "double s = 0;\nfor (unsigned long long i = 0; i < t.rows; ++i)\n  if (t.key[i] == k) s += t.weight[i];\nreturn s;";
+        let context = fake::context();
+        let signature = Signature { arguments, returns: Returns::Value(Element::Float64) };
+        let mut of_key = Function::new(&context, &fake::nvrtc(), source, signature).unwrap();
+        let brought = |of: &[u8]| {
+            let mut memory = DeviceBuf::new(&context, of.len()).unwrap();
+            memory.copy_from(0, of).unwrap();
+            memory
+        };
+        let keys = brought(&bytes(&[1i64, 2, 1], i64::to_ne_bytes));
+        let weights = brought(&bytes(&[0.5f64, 4.0, 2.0], f64::to_ne_bytes));
+        let columns = [keys.address(), weights.address()];
+        let wanted = bytes(&[1i64, 2, 3], i64::to_ne_bytes);
+        let got = of_key.call(&[Argument::Table { rows: 3, columns: &columns }, Argument::Values(&wanted)], 3).unwrap();
+        assert_eq!(got.values, bytes(&[2.5f64, 4.0, 0.0], f64::to_ne_bytes));
+    }
+
+    #[test]
+    fn items_that_change_are_refused() {
+        let source = "#decl\nint calls = 0;\n#begin\nfor (int i = 0; i < ++calls; i += 2) result.push(i);\n#end";
+        let mut other = of_kinds(source, Vec::new(), Returns::Array(Element::Int32)).unwrap();
+        let refused = other.call(&[], 3);
+        assert!(matches!(&refused, Err(Called::Refused(why)) if why.contains("runs twice")), "{refused:?}");
     }
 
     #[test]
@@ -223,13 +501,14 @@ mod tests {
     fn a_lack_of_memory_is_told_from_a_loss() {
         use crate::fake::{Answer, Call, Fault, Machine};
         let (machine, context) = Machine::start();
-        let signature = Signature { arguments: vec![("x".into(), Element::Int8)], returns: Element::Int8 };
+        let arguments = vec![("x".into(), Kind::Value(Element::Int8))];
+        let signature = Signature { arguments, returns: Returns::Value(Element::Int8) };
         let mut same = Function::new(&context, &fake::nvrtc(), "return x;", signature).unwrap();
         machine.set_faults(&[Fault { call: Call::Allocate, at: 0, lasts: false, answer: Answer::Code(2) }]);
-        assert!(matches!(same.call(&[&[7]], 1), Err(Called::Failed(_))));
-        assert_eq!(same.call(&[&[7]], 1).unwrap().values, [7]);
+        assert!(matches!(call(&mut same, &[&[7]], 1), Err(Called::Failed(_))));
+        assert_eq!(call(&mut same, &[&[7]], 1).unwrap().values, [7]);
         machine.set_faults(&[Fault { call: Call::Synchronize, at: 0, lasts: true, answer: Answer::Code(700) }]);
-        assert!(matches!(same.call(&[&[7]], 1), Err(Called::Lost(_))));
+        assert!(matches!(call(&mut same, &[&[7]], 1), Err(Called::Lost(_))));
         machine.set_faults(&[]);
     }
 }

@@ -1,18 +1,22 @@
 //! What somebody has written in CUDA C++ as a function of one row, made a kernel over columns.
 //!
 //! ```text
+//! #library curand       a library of the device's, by its header
 //! #decl                 functions and constants, at file scope
 //! #begin                the body of a function of one row: its parameters are the arguments, by their names
 //! #end
 //! ```
 //! A text without sections is a body. In it `is_null` is a `bool&`: who sets it has NULL for the row. Lines keep their numbers, so
 //! that what the compiler says about one is about that of the text.
+//!
+//! An argument that is an array is an `onehop_array`, one that is a table a struct with `rows` and a pointer for each column. Who
+//! returns an array pushes its items to `result`; how many there will be is found out by a first run, in which they go nowhere.
 
 use std::fmt::Write as _;
 
 use onehop_pipeline::arrays::Element;
 
-use super::Signature;
+use super::{Kind, Returns, Signature};
 
 /// How the compiler calls the text, in what it says.
 const FILE: &str = "function";
@@ -43,8 +47,35 @@ struct Part {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Sections {
+    /// And in which line each is asked for.
+    libraries: Vec<(usize, &'static Library)>,
     declarations: Part,
     body: Part,
+}
+
+/// What a device has by a header alone.
+#[derive(Debug, PartialEq, Eq)]
+struct Library {
+    name: &'static str,
+    header: &'static str,
+}
+
+/// Those that NVIDIA's toolkit has. All others are called by the host, and there is no code of its in a function.
+const LIBRARIES: [Library; 5] = [
+    Library { name: "cooperative_groups", header: "cooperative_groups.h" },
+    Library { name: "cub", header: "cub/cub.cuh" },
+    Library { name: "cuda_fp16", header: "cuda_fp16.h" },
+    Library { name: "curand", header: "curand_kernel.h" },
+    Library { name: "libcudacxx", header: "cuda/std/version" },
+];
+
+/// The headers that a text asks for, and in which line.
+///
+/// # Errors
+/// Sections that are none; libraries that devices have not.
+pub(super) fn headers(source: &str) -> Result<Vec<(usize, &'static str)>, Wrong> {
+    let libraries = Sections::of(source)?.libraries;
+    Ok(libraries.into_iter().map(|(line, library)| (line, library.header)).collect())
 }
 
 /// The section that a line begins.
@@ -58,21 +89,26 @@ impl Sections {
     fn of(source: &str) -> Result<Self, Wrong> {
         if source.lines().all(|line| marker(line).is_none()) {
             let body = Part { line: 1, text: source.into() };
-            return Ok(Self { declarations: Part::default(), body });
+            return Ok(Self { libraries: Vec::new(), declarations: Part::default(), body });
         }
+        let mut libraries = Vec::new();
         let (mut declarations, mut body): (Option<Part>, Option<Part>) = (None, None);
         // Which section the lines are in, and where it began.
         let mut within: Option<(&str, usize)> = None;
         for (number, line) in source.lines().enumerate().map(|(place, line)| (place + 1, line)) {
             match (marker(line), within) {
-                (Some(("library", name)), _) => {
-                    return Err(Wrong::at(
-                        number,
-                        format!(
-                            "#library {name}: functions run on the device alone, by what its compiler has; no library of the \
-                             host's can be linked to them"
-                        ),
-                    ));
+                (Some(("library", name)), None | Some(("decl", _))) if body.is_none() => {
+                    let library = LIBRARIES.iter().find(|library| library.name == name).ok_or_else(|| {
+                        let known = LIBRARIES.iter().map(|library| library.name).collect::<Vec<_>>().join(", ");
+                        let why = "functions run on the device alone, and no library of the host's can be linked to them; \
+                                   those of the device are";
+                        Wrong::at(number, format!("#library {name}: {why} {known}"))
+                    })?;
+                    libraries.push((number, library));
+                    if let Some(("decl", _)) = within {
+                        // Lines keep their numbers.
+                        declarations.get_or_insert_default().text.push('\n');
+                    }
                 }
                 (Some(("decl", _)), None) if declarations.is_none() => {
                     declarations = Some(Part { line: number + 1, text: String::new() });
@@ -97,7 +133,7 @@ impl Sections {
         match (body, within) {
             (_, Some((section @ "begin", line))) => Err(Wrong::at(line, format!("#{section} has no #end"))),
             (None, _) => Err(Wrong { what: "it has no #begin".into(), line: None }),
-            (Some(body), _) => Ok(Self { declarations: declarations.unwrap_or_default(), body }),
+            (Some(body), _) => Ok(Self { libraries, declarations: declarations.unwrap_or_default(), body }),
         }
     }
 }
@@ -139,38 +175,113 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<String, Wr
     if sections.body.text.trim().is_empty() {
         return Err(Wrong { what: "it has no text".into(), line: None });
     }
-    let returns = name_of(signature.returns);
-    let arguments = |of: &dyn Fn(usize, &str, Element) -> String| -> String {
+    let arguments = |of: &dyn Fn(usize, &str, &Kind) -> String| -> String {
         let each = signature.arguments.iter().enumerate();
-        each.map(|(place, (name, kind))| of(place, name, *kind)).collect()
+        each.map(|(place, (name, kind))| of(place, name, kind)).collect()
     };
     let mut text = String::from(
         "#ifndef KERNEL // else the host's\n\
          #define KERNEL(name, Args) extern \"C\" __global__ void name(const Args args)\n\
          #endif\n",
     );
+    for (line, library) in &sections.libraries {
+        let _ = writeln!(text, "#line {line} \"{FILE}\"\n#include <{}>", library.header);
+    }
+    text += "#line 1 \"onehop\"\n";
+    text += ARRAYS;
+    text += &arguments(&|_, name, kind| match kind {
+        Kind::Table(columns) => table(name, columns),
+        Kind::Value(_) | Kind::Array(_) => String::new(),
+    });
     sections.declarations.write(&mut text);
-    let parameters = arguments(&|_, name, kind| format!("const {} {name}, ", name_of(kind)));
+    let parameters = arguments(&|_, name, kind| match kind {
+        Kind::Value(element) => format!("const {} {name}, ", name_of(*element)),
+        Kind::Array(element) => format!("const onehop_array<{}> {name}, ", name_of(*element)),
+        Kind::Table(_) => format!("const onehop_table_{name}& {name}, "),
+    });
+    let (returns, result) = match signature.returns {
+        Returns::Value(element) => (name_of(element), String::new()),
+        Returns::Array(element) => ("void", format!("onehop_result<{}>& result, ", name_of(element))),
+    };
     // Numbered as what follows the declarations: where these are not closed, the compiler says so here.
-    let _ = writeln!(text, "__device__ {returns} onehop_row({parameters}bool& is_null) {{");
+    let _ = writeln!(text, "__device__ {returns} onehop_row({parameters}{result}bool& is_null) {{");
     sections.body.write(&mut text);
-    let fields = arguments(&|place, _, kind| format!("    const {}* a{place};\n", name_of(kind)));
-    let values = arguments(&|place, _, _| format!("args.a{place}[row], "));
+    // As `Function::run` lays words out.
+    let fields = arguments(&|place, name, kind| match kind {
+        Kind::Value(element) => format!("    const {}* a{place};\n", name_of(*element)),
+        Kind::Array(element) => {
+            format!("    const unsigned long long* s{place};\n    const {}* a{place};\n", name_of(*element))
+        }
+        Kind::Table(_) => format!("    onehop_table_{name} a{place};\n"),
+    });
+    let values = arguments(&|place, _, kind| match kind {
+        Kind::Value(_) => format!("args.a{place}[row], "),
+        Kind::Array(_) => {
+            format!("{{ args.a{place} + args.s{place}[row], args.s{place}[row + 1] - args.s{place}[row] }}, ")
+        }
+        Kind::Table(_) => format!("args.a{place}, "),
+    });
+    let (own, call) = match signature.returns {
+        Returns::Value(element) => {
+            (format!("    {}* values;\n", name_of(element)), format!("args.values[row] = onehop_row({values}is_null);"))
+        }
+        Returns::Array(element) => {
+            let item = name_of(element);
+            (
+                format!(
+                    "    {item}* values;\n    unsigned long long* counts;\n    const unsigned long long* starts;\n"
+                ),
+                // The first run has no starts yet.
+                format!(
+                    "onehop_result<{item}> result = {{ args.starts ? args.values + args.starts[row] : nullptr, \
+                     args.starts ? args.starts[row + 1] - args.starts[row] : 0, 0 }};\n        \
+                     onehop_row({values}result, is_null);\n        \
+                     args.counts[row] = is_null ? 0 : result.count;"
+                ),
+            )
+        }
+    };
     let _ = write!(
         text,
         // A body that may end without a value is an error there.
         "}}\n#line 1 \"onehop\"\n\n\
-         struct OnehopArgs {{\n    unsigned long long rows;\n    bool* nulls;\n    {returns}* values;\n{fields}}};\n\n\
+         struct OnehopArgs {{\n    unsigned long long rows;\n    bool* nulls;\n{own}{fields}}};\n\n\
          KERNEL({}, OnehopArgs) {{\n    \
              const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;\n    \
              for (unsigned long long row = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; row < args.rows; row += step) {{\n        \
                  bool is_null = false;\n        \
-                 args.values[row] = onehop_row({values}is_null);\n        \
+                 {call}\n        \
                  args.nulls[row] = is_null;\n    \
              }}\n}}\n",
         KERNEL.to_string_lossy()
     );
     Ok(text)
+}
+
+/// What arrays are to a text: the device's, as all that it declares.
+const ARRAYS: &str = "\
+template <typename T> struct onehop_array {
+    const T* data;
+    unsigned long long size;
+    const T& operator[](unsigned long long i) const { return data[i]; }
+    const T* begin() const { return data; }
+    const T* end() const { return data + size; }
+};
+template <typename T> struct onehop_result {
+    T* data;
+    unsigned long long room;
+    unsigned long long count;
+    void push(T item) {
+        if (count < room) data[count] = item;
+        ++count;
+    }
+};
+";
+
+/// The struct of a table that is an argument.
+fn table(name: &str, columns: &[(String, Element)]) -> String {
+    let columns = columns.iter().map(|(column, element)| format!("    const {}* {column};\n", name_of(*element)));
+    format!("struct onehop_table_{name} {{\n    unsigned long long rows;\n{}}};\n", columns.collect::<String>())
 }
 
 /// What a compiler has said about a text: its first error.
@@ -203,6 +314,11 @@ mod tests {
         assert_eq!(all.body, part(6, "return one();\n"));
         let ended = Sections::of("#decl\nint a;\n#end\n\n#begin\nreturn a;\n#end").unwrap();
         assert_eq!((ended.declarations, ended.body), (part(2, "int a;\n"), part(6, "return a;\n")));
+        let with =
+            Sections::of("#library curand\n#decl\nint a;\n#library cub\nint b;\n#begin\nreturn a;\n#end").unwrap();
+        assert_eq!(with.declarations, part(3, "int a;\n\nint b;\n"));
+        let asked: Vec<_> = with.libraries.iter().map(|(line, library)| (*line, library.header)).collect();
+        assert_eq!(asked, [(1, "curand_kernel.h"), (4, "cub/cub.cuh")]);
         let body = Sections::of("return 1;\n#define no_marker").unwrap();
         assert_eq!(body.body, part(1, "return 1;\n#define no_marker"));
     }
@@ -217,11 +333,12 @@ mod tests {
             ("#begin\n#decl\n#end", Some(2), "no place"),
             ("#end", Some(1), "no place"),
             ("#library cublas\n#begin\n#end", Some(1), "#library cublas"),
+            ("#begin\nreturn 1;\n#library curand\n#end", Some(3), "#library has no place"),
         ] {
             let wrong = Sections::of(source).unwrap_err();
             assert!(wrong.line == line && wrong.what.contains(what), "{source}: {wrong:?}");
         }
-        let signature = Signature { arguments: vec![], returns: Element::Int64 };
+        let signature = Signature { arguments: vec![], returns: Returns::Value(Element::Int64) };
         assert!(generate("#begin\n\n#end", &signature).unwrap_err().what.contains("no text"));
     }
 

@@ -68,10 +68,6 @@ impl Exporting {
             let error = Error::new(ErrorKind::Invalid, format!("{EXPORT} cannot be called in a transaction"));
             return Err(error.with_hint("COMMIT first: tables are exported as they are committed"));
         }
-        if self.snapshot.is_temporary(table) {
-            let message = format!("\"{table}\" is a temporary table, which no other process can have");
-            return Err(Error::new(ErrorKind::Invalid, message).with_hint("CREATE TABLE ... AS SELECT * FROM it"));
-        }
         let nulls = match nulls {
             None | Some("error") => Nulls::Refused,
             Some("nan") => Nulls::NaN,
@@ -84,6 +80,33 @@ impl Exporting {
             Some(names) => names.split(',').map(|name| name.trim().to_string()).collect(),
             None => self.all_columns(table)?,
         };
+        self.shared(table, columns, nulls).await
+    }
+
+    /// A handle to columns of a table for a process of ours that runs functions, until [`Exporting::done_with`] it.
+    ///
+    /// # Errors
+    /// Those of an export.
+    pub async fn for_function(&self, table: &str, columns: &[String]) -> Result<String> {
+        if self.in_transaction {
+            let message = format!("functions in CUDA cannot have \"{table}\" in a transaction");
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .with_hint("COMMIT first: they have tables as they are committed"));
+        }
+        self.shared(table, columns.to_vec(), Nulls::Refused).await
+    }
+
+    /// Nobody needs what [`Exporting::for_function`] has exported any more.
+    pub fn done_with(&self, handle: &str) {
+        // It is one, and if it has ended by itself that is as well.
+        let _ = self.database.exports().release(handle);
+    }
+
+    async fn shared(&self, table: &str, columns: Vec<String>, nulls: Nulls) -> Result<String> {
+        if self.snapshot.is_temporary(table) {
+            let message = format!("\"{table}\" is a temporary table, which no other process can have");
+            return Err(Error::new(ErrorKind::Invalid, message).with_hint("CREATE TABLE ... AS SELECT * FROM it"));
+        }
         let session = Session::new(self.database.clone(), self.settings.clone())?;
         let arrays = session.table_arrays(table, &Wanted { columns, nulls, ..Wanted::default() }).await?;
         let (database, table, maker) =

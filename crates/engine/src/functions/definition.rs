@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::Catalog;
@@ -75,19 +75,60 @@ impl Behavior {
     }
 }
 
-/// A column: of what is given, or of what comes back.
+/// An argument, or a column of one that is a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Parameter {
     pub name: String,
-    /// Its type in SQL's words.
+    /// Its type in SQL's words: [`TABLE`], or that of a value, with [`ARRAY`] behind it if it is an array of them.
     #[serde(rename = "type")]
     pub type_name: String,
+    /// Of a table.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Parameter>,
 }
 
+/// The type of an argument that is a table.
+const TABLE: &str = "TABLE";
+/// What follows the type of an array's items.
+const ARRAY: &str = "[]";
+
 impl Parameter {
-    /// Its type as Arrow has it.
+    pub fn value(name: &str, type_name: String) -> Self {
+        Self { name: name.into(), type_name, columns: Vec::new() }
+    }
+
+    pub fn table(name: &str, columns: Vec<Self>) -> Self {
+        Self { name: name.into(), type_name: TABLE.into(), columns }
+    }
+
+    pub fn is_table(&self) -> bool {
+        self.type_name == TABLE
+    }
+
+    /// Its type as Arrow has it; a table is a struct of its columns.
     pub fn data_type(&self) -> Result<DataType> {
-        parse_type(&self.type_name).map(|column_type| column_type.arrow())
+        if !self.is_table() {
+            return parse(&self.type_name);
+        }
+        let field = |column: &Self| Ok(Field::new(&column.name, column.data_type()?, false));
+        Ok(DataType::Struct(self.columns.iter().map(field).collect::<Result<_>>()?))
+    }
+
+    /// As it is written.
+    fn text(&self, name: &dyn Fn(&str) -> String) -> String {
+        let columns: Vec<String> = self.columns.iter().map(|column| column.text(name)).collect();
+        match self.is_table() {
+            true => format!("{} {TABLE}({})", name(&self.name), columns.join(", ")),
+            false => format!("{} {}", name(&self.name), self.type_name),
+        }
+    }
+}
+
+/// The type of a value, or of an array of them.
+fn parse(type_name: &str) -> Result<DataType> {
+    match type_name.strip_suffix(ARRAY) {
+        Some(item) => Ok(DataType::List(Arc::new(Field::new_list_field(parse_type(item)?.arrow(), true)))),
+        None => parse_type(type_name).map(|column_type| column_type.arrow()),
     }
 }
 
@@ -106,7 +147,7 @@ pub(crate) struct Function {
 impl Function {
     /// What comes back, as Arrow has it.
     pub fn return_type(&self) -> Result<DataType> {
-        parse_type(&self.returns).map(|column_type| column_type.arrow())
+        parse(&self.returns)
     }
 
     pub fn encode(&self) -> Result<String> {
@@ -122,11 +163,8 @@ impl Function {
 
     /// The statement that makes it.
     pub fn statement(&self, name: &str) -> String {
-        let arguments: Vec<String> = self
-            .arguments
-            .iter()
-            .map(|argument| format!("{} {}", quoted(&argument.name), argument.type_name))
-            .collect();
+        let arguments: Vec<String> =
+            self.arguments.iter().map(|argument| argument.text(&|name| quoted(name))).collect();
         let mut text = format!(
             "CREATE FUNCTION {}({}) RETURNS {} LANGUAGE {}",
             quoted(name),
@@ -150,9 +188,14 @@ impl Function {
     }
 }
 
-/// The type of a column as the catalog names it.
-pub(crate) fn type_of(data_type: &DataType) -> Option<String> {
-    onehop_segment::ColumnType::of("", data_type).ok().map(|column_type| type_name(&column_type))
+/// A type as the catalog names it, if a language has it: arrays are CUDA's.
+pub(crate) fn type_of(data_type: &DataType, language: Language) -> Option<String> {
+    match data_type {
+        DataType::List(item) if language == Language::Cuda && !item.data_type().is_nested() => {
+            type_of(item.data_type(), language).map(|item| item + ARRAY)
+        }
+        other => onehop_segment::ColumnType::of("", other).ok().map(|column_type| type_name(&column_type)),
+    }
 }
 
 /// `onehop_functions`: a row for each function.
@@ -163,7 +206,7 @@ pub(crate) fn functions(catalog: &Catalog) -> Result<RecordBatch> {
         Arc::new(StringArray::from_iter_values(all.iter().map(of)))
     };
     let arguments = |(_, function): &(&String, Function)| {
-        let each = function.arguments.iter().map(|argument| format!("{} {}", argument.name, argument.type_name));
+        let each = function.arguments.iter().map(|argument| argument.text(&str::to_string));
         each.collect::<Vec<_>>().join(", ")
     };
     let on_null = |(_, function): &(&String, Function)| match function.on_null {

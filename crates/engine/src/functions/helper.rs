@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::tables::Tables;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
@@ -218,5 +219,7 @@ pub(crate) struct Host {
     pub cuda: Option<Vec<OsString>>,
     /// `functions.allow_cuda`.
     pub allows_cuda: bool,
+    /// What functions have tables by.
+    pub tables: Tables,
     pub query: Arc<Query>,
 }

@@ -6,11 +6,14 @@
 //! SELECT f(x) FROM t ─► UserFunction ── batches ──► Helper, a process of its own ─┬─ python: helper.py
 //!                                                                                 └─ cuda: the program of the devices
 //! ```
+//! Tables that are arguments are exported for the process ([`Tables`]), which has them where they are.
+//!
 //! What a function may do is what its process may: they are off unless `functions.allow_python`, or `functions.allow_cuda`, is set.
 
 mod definition;
 mod helper;
 mod scalar;
+mod tables;
 
 use std::sync::Arc;
 
@@ -20,6 +23,7 @@ use datafusion::logical_expr::ScalarUDF;
 pub(crate) use self::definition::{Behavior, Function, Language, OnNull, Parameter, functions, type_of};
 pub(crate) use self::helper::{Helpers, Host};
 use self::scalar::UserFunction;
+pub(crate) use self::tables::Tables;
 use crate::Result;
 use crate::catalog::Catalog;
 

@@ -5,6 +5,8 @@
 //!    columns on a device, with a thread for each row.
 //! 3. The result is cast to the type that the function returns; rows that were left out are NULL.
 //!
+//! A table that is an argument is named by a constant, and is the same for all rows: the process has it by a handle.
+//!
 //! Whether functions may run is asked when one is called: a statement that was planned before may still not.
 
 use std::hash::{Hash, Hasher};
@@ -22,15 +24,19 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl,
 use serde_json::json;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::definition::{Behavior, Function, Language, OnNull};
+use super::definition::{Behavior, Function, Language, OnNull, Parameter};
 use super::helper::{Helper, Host, Program, Said};
 use crate::{Error, ErrorKind, Result};
+
+/// Tables by their arguments.
+type Handles = serde_json::Map<String, serde_json::Value>;
 
 /// A function of a statement.
 #[derive(Debug)]
 pub(super) struct UserFunction {
     name: String,
     function: Arc<Function>,
+    /// Of the arguments; a table's is a struct.
     types: Vec<DataType>,
     returns: DataType,
     signature: Signature,
@@ -46,9 +52,14 @@ impl UserFunction {
             Behavior::Immutable | Behavior::Stable => Volatility::Stable,
             Behavior::Volatile => Volatility::Volatile,
         };
+        // A table is named by a text.
+        let by_name = |data_type: &DataType| match data_type {
+            DataType::Struct(_) => DataType::Utf8View,
+            other => other.clone(),
+        };
         let signature = match types.as_slice() {
             [] => Signature::nullary(volatility),
-            types => Signature::exact(types.to_vec(), volatility),
+            types => Signature::exact(types.iter().map(by_name).collect(), volatility),
         };
         let (function, host) = (Arc::new(function), Arc::clone(host));
         Ok(Self { name: name.into(), function, types, returns, signature, host })
@@ -135,17 +146,46 @@ impl UserFunction {
         Ok(number)
     }
 
+    /// The table that is given for an argument; `None` for NULL.
+    fn table_name(&self, argument: &Parameter, given: &ColumnarValue) -> Result<Option<String>> {
+        match given {
+            ColumnarValue::Scalar(
+                ScalarValue::Utf8View(name) | ScalarValue::Utf8(name) | ScalarValue::LargeUtf8(name),
+            ) => Ok(name.clone()),
+            _ => {
+                let message =
+                    format!("function {}: argument {} is a table, which a constant names", self.name, argument.name);
+                Err(Error::new(ErrorKind::Invalid, message).with_hint("write its name in quotes: 'points'"))
+            }
+        }
+    }
+
+    /// The handles of tables, by the arguments' names; `None` if one of them is NULL. Blocks.
+    fn handles(&self, tables: &[(&Parameter, Option<String>)]) -> Result<Option<Handles>> {
+        let mut handles = Handles::new();
+        for (argument, name) in tables {
+            let Some(name) = name else { return Ok(None) };
+            let columns = argument.columns.iter().map(|column| column.name.clone()).collect();
+            handles.insert(argument.name.clone(), self.host.tables.handle(name, columns)?.into());
+        }
+        Ok(Some(handles))
+    }
+
     fn argument_fields(&self) -> impl Iterator<Item = Field> {
         let named = self.function.arguments.iter().zip(&self.types);
         named.map(|(argument, data_type)| Field::new(&argument.name, wire_type(data_type), true))
     }
 
-    /// The results of rows.
-    fn call(&self, arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+    /// The results of rows, of which there are these columns, beside tables by their handles.
+    fn call(&self, arguments: &[ArrayRef], tables: &Handles, rows: usize) -> Result<ArrayRef> {
         let mut helper = self.helper()?;
         let number = self.number_in(&mut helper)?;
-        let schema: SchemaRef = Arc::new(Schema::new(self.argument_fields().collect::<Vec<_>>()));
-        let request = json!({ "call": number, "rows": rows });
+        let columns = self.argument_fields().filter(|field| !matches!(field.data_type(), DataType::Struct(_)));
+        let schema: SchemaRef = Arc::new(Schema::new(columns.collect::<Vec<_>>()));
+        let mut request = json!({ "call": number, "rows": rows });
+        if !tables.is_empty() {
+            request["tables"] = tables.clone().into();
+        }
         let data = match arguments {
             [] => Vec::new(),
             arguments => {
@@ -174,21 +214,23 @@ impl UserFunction {
     }
 
     /// The results of rows, of which those with a NULL may be left out.
-    fn results(&self, arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+    fn results(&self, arguments: &[ArrayRef], tables: &Handles, rows: usize) -> Result<ArrayRef> {
         let nulls = match self.function.on_null {
             OnNull::Null => arguments
                 .iter()
                 .fold(None, |all, column| NullBuffer::union(all.as_ref(), column.logical_nulls().as_ref())),
             OnNull::Called => None,
         };
-        let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return self.call(arguments, rows) };
+        let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else {
+            return self.call(arguments, tables, rows);
+        };
         let whole = rows - nulls.null_count();
         if whole == 0 {
             return Ok(new_null_array(&self.returns, rows));
         }
         let mask = BooleanArray::new(nulls.inner().clone(), None);
         let arguments = arguments.iter().map(|column| filter(column, &mask));
-        let results = self.call(&arguments.collect::<std::result::Result<Vec<_>, _>>()?, whole)?;
+        let results = self.call(&arguments.collect::<std::result::Result<Vec<_>, _>>()?, tables, whole)?;
         let mut next = 0..whole as u32;
         let places: UInt32Array = nulls.iter().map(|is_whole| if is_whole { next.next() } else { None }).collect();
         Ok(take(&results, &places, None)?)
@@ -246,8 +288,17 @@ impl ScalarUDFImpl for UserFunction {
         if rows == 0 {
             return Ok(ColumnarValue::Array(new_null_array(&self.returns, 0)));
         }
-        let arguments = args.args.iter().map(|arg| arg.to_array(rows)).collect::<DataFusionResult<Vec<_>>>()?;
-        let results = blocking(|| self.results(&arguments, rows))?;
+        let (mut columns, mut tables) = (Vec::new(), Vec::new());
+        for (argument, given) in self.function.arguments.iter().zip(&args.args) {
+            match argument.is_table() {
+                true => tables.push((argument, self.table_name(argument, given)?)),
+                false => columns.push(given.to_array(rows)?),
+            }
+        }
+        let results = blocking(|| match self.handles(&tables)? {
+            Some(handles) => self.results(&columns, &handles, rows),
+            None => Ok(new_null_array(&self.returns, rows)),
+        })?;
         Ok(match is_constant {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&results, 0)?),
             false => ColumnarValue::Array(results),

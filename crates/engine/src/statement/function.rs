@@ -22,11 +22,30 @@ pub(super) struct CreateFunction {
     name: String,
     or_replace: bool,
     language: Language,
-    arguments: Vec<(String, SqlType)>,
+    arguments: Vec<(String, Given)>,
     returns: SqlType,
     behavior: Behavior,
     on_null: OnNull,
     source: String,
+}
+
+/// What is given for an argument.
+#[derive(Debug)]
+enum Given {
+    /// A value of a type.
+    Value(SqlType),
+    /// A table with these columns.
+    Table(Vec<(String, SqlType)>),
+}
+
+impl Given {
+    fn types(&self) -> impl Iterator<Item = &SqlType> {
+        let (value, columns) = match self {
+            Self::Value(of) => (Some(of), &[][..]),
+            Self::Table(columns) => (None, &columns[..]),
+        };
+        value.into_iter().chain(columns.iter().map(|(_, of)| of))
+    }
 }
 
 fn invalid(name: &str, problem: impl std::fmt::Display) -> Error {
@@ -60,6 +79,14 @@ pub(super) fn convert(create: SqlCreateFunction) -> Result<CreateFunction> {
         Some(FunctionCalledOnNull::CalledOnNullInput) => OnNull::Called,
         Some(FunctionCalledOnNull::ReturnsNullOnNullInput | FunctionCalledOnNull::Strict) | None => OnNull::Null,
     };
+    let is_table = |(_, given): &(String, Given)| matches!(given, Given::Table(_));
+    if language != Language::Cuda && arguments.iter().any(is_table) {
+        return Err(invalid(&name, "functions in CUDA have tables, and no others"));
+    }
+    if let SqlType::Table(_) = returns {
+        return Err(invalid(&name, "it cannot return a table")
+            .with_hint("RETURNS DOUBLE[] has an array for each row, and unnest() makes rows of it"));
+    }
     if (language, on_null) == (Language::Cuda, OnNull::Called) {
         return Err(invalid(&name, "functions in CUDA are not called on NULL input")
             .with_hint("rows with a NULL among the arguments are NULL; COALESCE gives them a value"));
@@ -106,7 +133,7 @@ fn settled(source: &str) -> String {
     source.lines().map(cut).collect::<Vec<_>>().join("\n")
 }
 
-fn parameter(function: &str, argument: OperateFunctionArg) -> Result<(String, SqlType)> {
+fn parameter(function: &str, argument: OperateFunctionArg) -> Result<(String, Given)> {
     let Some(name) = &argument.name else {
         return Err(invalid(function, format!("an argument of type {} has no name", argument.data_type)));
     };
@@ -114,11 +141,32 @@ fn parameter(function: &str, argument: OperateFunctionArg) -> Result<(String, Sq
         return Err(invalid(function, format!("argument {name} has a mode or a default, which there are none of")));
     }
     let name = normal(name);
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if !name.chars().all(is_name) || name.starts_with(|c: char| c.is_ascii_digit()) {
+    if !is_name(&name) {
         return Err(invalid(function, format!("\"{name}\" is no name for an argument: letters, digits and _ are")));
     }
-    Ok((name, argument.data_type))
+    let columns = match argument.data_type {
+        SqlType::Table(Some(columns)) if !columns.is_empty() => columns,
+        SqlType::Table(_) => {
+            let error = invalid(function, format!("argument {name} is a table without columns"));
+            return Err(error.with_hint(format!("{name} TABLE(x DOUBLE, y DOUBLE)")));
+        }
+        other => return Ok((name, Given::Value(other))),
+    };
+    let mut named: Vec<(String, SqlType)> = Vec::with_capacity(columns.len());
+    for column in columns {
+        let of = normal(&column.name);
+        if !is_name(&of) || of == "rows" || named.iter().any(|(other, _)| *other == of) {
+            return Err(invalid(function, format!("\"{of}\" is no name for a column of argument {name}"))
+                .with_hint("letters, digits and _, but for rows, which is how many there are; each name once"));
+        }
+        named.push((of, column.data_type));
+    }
+    Ok((name, Given::Table(named)))
+}
+
+/// Whether it is a name in every language.
+fn is_name(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 impl CreateFunction {
@@ -129,7 +177,7 @@ impl CreateFunction {
         if context.is_own_function(&name)? {
             return Err(invalid(&name, "a function of SQL's has this name").with_hint("choose another name"));
         }
-        let host = context.session.function_host(&context.query);
+        let host = context.session.function_host(&context.query, &context.session.snapshot());
         let (checked, of) = (function.clone(), name.clone());
         let check = tokio::task::spawn_blocking(move || functions::check(&of, &checked, host));
         check.await.map_err(|e| Error::new(ErrorKind::Internal, format!("a thread has ended: {e}")))??;
@@ -151,19 +199,27 @@ impl CreateFunction {
     /// With its types settled.
     async fn function(&self, context: &Context<'_>) -> Result<Function> {
         // DataFusion turns SQL types into Arrow's when it plans a cast.
-        let all = self.arguments.iter().map(|(_, sql)| sql).chain([&self.returns]);
+        let all = self.arguments.iter().flat_map(|(_, given)| given.types()).chain([&self.returns]);
         let casts = all.enumerate().map(|(place, sql)| format!("CAST(NULL AS {sql}) AS \"{place}\""));
         let text = format!("SELECT {}", casts.collect::<Vec<_>>().join(", "));
         let plan = planner::plan_text(context.state()?, &text).await?;
-        let types = plan.schema().fields().iter().map(|field| {
-            functions::type_of(field.data_type())
+        let mut types = plan.schema().fields().iter().map(|field| {
+            functions::type_of(field.data_type(), self.language)
                 .ok_or_else(|| invalid(&self.name, format!("it cannot take or return {}", field.data_type())))
         });
-        let mut types = types.collect::<Result<Vec<_>>>()?;
-        let missing = || Error::new(ErrorKind::Internal, "a plan without columns");
-        let returns = types.pop().ok_or_else(missing)?;
-        let named = self.arguments.iter().zip(types);
-        let arguments = named.map(|((name, _), type_name)| Parameter { name: name.clone(), type_name }).collect();
+        let mut next =
+            || types.next().unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "a plan without columns")));
+        let mut arguments = Vec::with_capacity(self.arguments.len());
+        for (name, given) in &self.arguments {
+            arguments.push(match given {
+                Given::Value(_) => Parameter::value(name, next()?),
+                Given::Table(columns) => {
+                    let column = |(name, _): &(String, SqlType)| Ok(Parameter::value(name, next()?));
+                    Parameter::table(name, columns.iter().map(column).collect::<Result<_>>()?)
+                }
+            });
+        }
+        let returns = next()?;
         let Self { language, on_null, behavior, ref source, .. } = *self;
         Ok(Function { language, arguments, returns, on_null, behavior, source: source.clone() })
     }

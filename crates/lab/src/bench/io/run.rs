@@ -399,8 +399,7 @@ impl Job<'_> {
         };
         let known = self.files.first();
         let lengths: Vec<u64> = self.files.iter().map(BenchFile::bytes).collect();
-        let mut blocks =
-            Blocks::new(point.rw, &lengths, point.block_bytes, self.number, point.jobs, self.effort.seed);
+        let mut blocks = Blocks::new(point.rw, &lengths, point.block_bytes, self.number, point.jobs, self.effort.seed);
         let mut begun = vec![(Instant::now(), Place { file: 0, offset: 0 }); queue.depth()];
         let mut outcome = Outcome::new();
         let mut done = Vec::with_capacity(queue.depth());
@@ -680,7 +679,8 @@ mod tests {
         let error = measured(&file, point).unwrap_err();
         let is_told = error.to_string().contains("cuFile has 128 transfers in a batch at most, and not 1000");
         assert!(
-            error.operation == Operation::Open && (is_told || file.first().open(RequestedPath::HostDirect, false).is_err())
+            error.operation == Operation::Open
+                && (is_told || file.first().open(RequestedPath::HostDirect, false).is_err())
         );
     }
 
