@@ -123,8 +123,9 @@ impl Nvrtc {
         Ok(image)
     }
 
-    /// The folder of the CUDA toolkit's headers, of those that are known, that has this one.
-    pub fn folder_of(header: &str) -> Option<PathBuf> {
+    /// Folders of the CUDA toolkit's headers, of one toolkit of those that are known, that has this one. Since version 13 what
+    /// is C++'s own lies apart.
+    pub fn folders_of(header: &str) -> Option<Vec<PathBuf>> {
         let of_variable = |name| std::env::var_os(name).map(PathBuf::from);
         let toolkits =
             [of_variable("CUDA_PATH"), of_variable("CUDA_HOME"), Some("/usr/local/cuda".into()), Some("/usr".into())];
@@ -132,9 +133,10 @@ impl Nvrtc {
         let library = of_variable(VARIABLE).and_then(|file| Some(file.parent()?.parent()?.to_path_buf()));
         let packages =
             roots().flat_map(|root| python_folders(&root)).filter_map(|lib| Some(lib.parent()?.to_path_buf()));
-        let mut all =
-            library.into_iter().chain(toolkits.into_iter().flatten()).chain(packages).map(|root| root.join("include"));
-        all.find(|folder| folder.join(header).is_file())
+        let all = library.into_iter().chain(toolkits.into_iter().flatten()).chain(packages);
+        all.map(|root| ["include", "include/cccl"].map(|name| root.join(name)))
+            .find(|folders| folders.iter().any(|folder| folder.join(header).is_file()))
+            .map(|folders| folders.into_iter().filter(|folder| folder.is_dir()).collect())
     }
 
     fn text_of(&self, code: c_int) -> String {

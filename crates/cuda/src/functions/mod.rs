@@ -170,11 +170,11 @@ pub fn compile(
     }
     let mut folders = Vec::new();
     for (line, header) in text::headers(source)? {
-        let folder = Nvrtc::folder_of(header).ok_or_else(|| Wrong {
+        let found = Nvrtc::folders_of(header).ok_or_else(|| Wrong {
             what: format!("the header {header} is in no folder of the CUDA toolkit's: CUDA_PATH says where that is"),
             line: Some(line as u64),
         })?;
-        folders.push(format!("--include-path={}", folder.display()));
+        folders.extend(found.iter().map(|folder| format!("--include-path={}", folder.display())));
     }
     let text = text::generate(source, signature)?;
     let options: Vec<&str> = OPTIONS.into_iter().chain(folders.iter().map(String::as_str)).collect();
