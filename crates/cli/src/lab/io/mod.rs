@@ -86,7 +86,7 @@ fn measure(args: &IoArgs, path: &Path, more: &[PathBuf], terminal: &Terminal) ->
     let points = args.sweep().points();
     let effort =
         Effort { runtime: args.runtime, ramp: args.ramp, seed: args.seed, verify: args.verify, touch: args.touch };
-    check_sizes(args, &points, path)?;
+    check_sizes(args, &points, more.is_empty().then_some(path))?;
     if !more.is_empty() && (args.emit.is_some() || args.verify || points.iter().any(|point| point.rw.writes())) {
         let why = "several files are read and nothing else: no writes, no --verify, no --emit";
         return Err(Stop::Usage(format!("{} and {} more: {why}", path.display(), more.len())));
@@ -175,8 +175,8 @@ fn check_direct(args: &IoArgs, report: &Report) -> Result<(), Stop> {
     )))
 }
 
-/// What cannot work out is refused before a file is made for it.
-fn check_sizes(args: &IoArgs, points: &[Point], path: &Path) -> Result<(), Stop> {
+/// What cannot work out is refused before a file is made for it, if one may be.
+fn check_sizes(args: &IoArgs, points: &[Point], made: Option<&Path>) -> Result<(), Stop> {
     if args.require_direct && !points.iter().any(|point| point.way.is_cufile()) {
         return Err(Stop::Usage(
             "--require-direct is about paths of cuFile's, and there are none: --path cufile".into(),
@@ -184,7 +184,7 @@ fn check_sizes(args: &IoArgs, points: &[Point], path: &Path) -> Result<(), Stop>
     }
     let most = |of: fn(&Point) -> u64| points.iter().map(of).max().unwrap_or(0);
     let needed = most(|point| (point.block_bytes * if point.rw.is_random() { 1 } else { point.jobs }) as u64);
-    if needed > args.size {
+    if made.is_some() && needed > args.size {
         let (size, needed) = (units::memory(args.size), units::memory(needed));
         return Err(Stop::Usage(format!("--size {size} is too small: a block for each job takes {needed}")));
     }
@@ -200,6 +200,7 @@ fn check_sizes(args: &IoArgs, points: &[Point], path: &Path) -> Result<(), Stop>
              most half of it may be used"
         )));
     }
+    let Some(path) = made else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // What a file of an earlier run has is had again.
     let has = fs::metadata(path).map_or(0, |found| found.blocks().saturating_mul(512));
