@@ -50,10 +50,11 @@ class Postgres:
         words = [self.bin / "postgres", "-D", data, *(f"-c{name}={value}" for name, value in settings.items())]
         with open(self.folder / "log", "w") as log:
             self.process = subprocess.Popen(self.as_user(words), stdout=log, stderr=log)
+        # A port that is open may still be that of a server that starts, and sends everybody away.
+        ready = [self.bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         for _ in range(600):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    break
+            if subprocess.run(ready, check=False).returncode == 0:
+                break
             assert self.process.poll() is None, (self.folder / "log").read_text()
             time.sleep(0.05)
 
