@@ -38,7 +38,7 @@ fn gpu() -> Result<onehop::functions::Gpu, String> {
         Ok("fake") => Ok(onehop::functions::Gpu {
             context: onehop_cuda::fake::context(),
             nvrtc: onehop_cuda::fake::nvrtc(),
-            devices: Some(crate::home::devices()),
+            devices: crate::home::devices(),
         }),
         _ => onehop::functions::first_gpu(),
     }

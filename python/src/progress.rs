@@ -6,13 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use onehop::progress::{APPEARS_AFTER, TICK, line};
 use onehop_engine::Query;
 use pyo3::prelude::*;
-
-/// Statements shorter than this show nothing.
-const APPEARS_AFTER: Duration = Duration::from_secs(2);
-/// Between two updates.
-const EVERY: Duration = Duration::from_millis(100);
 
 /// What shows it, if anything does.
 pub type Shower = Option<Arc<Py<PyAny>>>;
@@ -37,14 +33,14 @@ impl<'a> Showing<'a> {
     /// What showing it raises.
     pub fn look(&mut self, py: Python<'_>, query: &Query) -> PyResult<()> {
         let Some(to) = self.to else { return Ok(()) };
-        let is_time = self.updated.is_none_or(|updated| updated.elapsed() >= EVERY);
+        let is_time = self.updated.is_none_or(|updated| updated.elapsed() >= TICK);
         if self.since.elapsed() < APPEARS_AFTER || !is_time {
             return Ok(());
         }
         let progress = query.progress();
         let fraction = (progress.total > 0).then(|| (progress.done as f64 / progress.total as f64).min(1.0));
         self.updated = Some(Instant::now());
-        to.call_method1(py, "update", (fraction, onehop::progress_line(query)))?;
+        to.call_method1(py, "update", (fraction, line(query)))?;
         Ok(())
     }
 }

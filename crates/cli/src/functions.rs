@@ -38,8 +38,8 @@ pub struct Gpu {
     pub context: Arc<Context>,
     /// What compiles for it.
     pub nvrtc: Arc<Nvrtc>,
-    /// What opens memory of other processes'; where there is none, tables are in host memory.
-    pub devices: Option<Arc<dyn Devices>>,
+    /// What opens memory of other processes'.
+    pub devices: Arc<dyn Devices>,
 }
 
 /// The first GPU of this machine.
@@ -51,7 +51,7 @@ pub fn first_gpu() -> Result<Gpu, String> {
     let devices = Driver::load().and_then(|driver| driver.devices()).map_err(said)?;
     let device = devices.first().ok_or("the driver knows no GPU that this process may use")?;
     let (context, nvrtc) = (device.context().map_err(said)?, Nvrtc::load().map_err(said)?);
-    Ok(Gpu { context, nvrtc, devices: Some(crate::gpu::devices()) })
+    Ok(Gpu { context, nvrtc, devices: crate::gpu::devices() })
 }
 
 /// Answers requests until there are no more. The GPU is looked for when the first function is defined.
@@ -230,7 +230,7 @@ impl Runner {
 impl Table {
     /// What a handle stands for, in the memory of the GPU.
     fn open(handle: &str, gpu: &Gpu) -> Result<Self, Refused> {
-        let exported = arrays::export::import(handle, &[], gpu.devices.as_ref()).map_err(|e| e.to_string())?;
+        let exported = arrays::export::import(handle, &[], Some(&gpu.devices)).map_err(|e| e.to_string())?;
         let rows = exported.arrays.first().map_or(0, |array| array.rows as u64);
         let mut columns = HashMap::new();
         for (name, array) in exported.columns.iter().zip(&exported.arrays) {

@@ -18,7 +18,7 @@ mod interrupt;
 mod lab;
 mod message;
 mod pipe;
-mod progress;
+pub mod progress;
 mod rados;
 mod run;
 mod script;
@@ -72,11 +72,6 @@ fn outlive_limits_of_files() {
 pub fn leave(code: u8) -> ! {
     // SAFETY: nothing of this process is used any more.
     unsafe { libc::_exit(code.into()) }
-}
-
-/// How far a statement is and what it has read, in a line, as the command shows it beside its bar.
-pub fn progress_line(query: &onehop_engine::Query) -> String {
-    progress::line(query)
 }
 
 /// The GPUs of this machine, which are looked for when a query is worth one.

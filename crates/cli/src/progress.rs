@@ -10,7 +10,7 @@ use onehop_engine::{LedgerSnapshot, Progress, Query};
 use onehop_engine::units;
 
 /// Statements shorter than this never show a bar.
-const APPEARS_AFTER: Duration = Duration::from_secs(2);
+pub const APPEARS_AFTER: Duration = Duration::from_secs(2);
 
 /// Between two looks at the statement.
 pub const TICK: Duration = Duration::from_millis(100);

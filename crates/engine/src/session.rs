@@ -515,8 +515,7 @@ impl Session {
             in_transaction: self.in_transaction(),
         };
         learning.bind(&mut state)?;
-        let exporting = self.exporting(query, snapshot);
-        exporting.bind(&mut state)?;
+        self.exporting(&settings, query, snapshot).bind(&mut state)?;
         if !snapshot.catalog.functions.is_empty() {
             functions::bind(&snapshot.catalog, self.function_host(query, snapshot), &mut state)?;
         }
@@ -532,10 +531,10 @@ impl Session {
     }
 
     /// What a statement exports tables with.
-    fn exporting(&self, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> Exporting {
+    fn exporting(&self, settings: &Settings, query: &Arc<Query>, snapshot: &Arc<Snapshot>) -> Exporting {
         Exporting {
             database: self.database.clone(),
-            settings: Settings::clone(&self.current_settings()),
+            settings: settings.clone(),
             in_transaction: self.in_transaction(),
             snapshot: Arc::clone(snapshot),
             query: Arc::clone(query),
@@ -551,7 +550,7 @@ impl Session {
             allows_python: settings.functions_allow_python(),
             cuda: self.database.known().devices().and_then(|devices| devices.helper()),
             allows_cuda: settings.functions_allow_cuda(),
-            tables: functions::Tables::new(self.exporting(query, snapshot)),
+            tables: functions::Tables::new(self.exporting(&settings, query, snapshot)),
             query: Arc::clone(query),
         }
     }

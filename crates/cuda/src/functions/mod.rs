@@ -6,9 +6,11 @@
 
 mod text;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use onehop_pipeline::arrays::Element;
+use text::Generated;
 pub use text::Wrong;
 
 use crate::kernels::ARGUMENT_WORDS;
@@ -168,15 +170,15 @@ pub fn compile(
         );
         return Err(Wrong { what, line: None });
     }
+    let Generated { text, headers } = text::generate(source, signature)?;
     let mut folders = Vec::new();
-    for (line, header) in text::headers(source)? {
+    for (line, header) in headers {
         let found = Nvrtc::folders_of(header).ok_or_else(|| Wrong {
             what: format!("the header {header} is in no folder of the CUDA toolkit's: CUDA_PATH says where that is"),
             line: Some(line as u64),
         })?;
         folders.extend(found.iter().map(|folder| format!("--include-path={}", folder.display())));
     }
-    let text = text::generate(source, signature)?;
     let options: Vec<&str> = OPTIONS.into_iter().chain(folders.iter().map(String::as_str)).collect();
     nvrtc.compile_with("onehop", &text, compute, &options).map_err(|e| match e {
         Error::Compile { log, .. } => text::said(&log),
@@ -239,7 +241,7 @@ impl Function {
         }
     }
 
-    fn run(&mut self, arguments: &[Argument<'_>], rows: usize) -> std::result::Result<Values, Called> {
+    fn run<'a>(&mut self, arguments: &[Argument<'a>], rows: usize) -> std::result::Result<Values, Called> {
         let element = self.signature.returns.element();
         let is_array = matches!(self.signature.returns, Returns::Array(_));
         let mut got = Values { nulls: vec![0; rows], ..Values::default() };
@@ -249,26 +251,31 @@ impl Function {
         }
         // Of each row: whether it is NULL, and its value, or how many items it has.
         let mut first = vec![0; rows * if is_array { size_of::<u64>() } else { element.bytes() }];
-        let (mut parts, nulls_at, first_at) = (Parts::default(), 0, rows.next_multiple_of(ALIGNMENT));
-        parts.add(got.nulls.len());
-        parts.add(first.len());
-        let starts: Vec<Vec<u8>> = arguments.iter().map(Argument::start_bytes).collect();
-        let inputs = arguments.iter().zip(&starts).flat_map(|(argument, starts)| argument.inputs(starts));
-        let inputs: Vec<(usize, &[u8])> = inputs.map(|input| (parts.add(input.len()), input)).collect();
+        let mut parts = Parts::default();
+        let (nulls_at, first_at) = (parts.add(got.nulls.len()), parts.add(first.len()));
+        let (mut inputs, mut of_arguments) = (Vec::new(), Vec::new());
+        let mut bring = |bytes: Cow<'a, [u8]>| {
+            let place = parts.add(bytes.len());
+            inputs.push((place, bytes));
+            Word::At(place)
+        };
+        for argument in arguments {
+            match *argument {
+                Argument::Values(values) => of_arguments.push(bring(values.into())),
+                Argument::Arrays { starts, items } => {
+                    of_arguments.extend([bring(bytes_of(starts).into()), bring(items.into())]);
+                }
+                Argument::Table { rows, columns } => {
+                    of_arguments.extend([rows].iter().chain(columns).map(|word| Word::Is(*word)));
+                }
+            }
+        }
         let memory = of_size(&mut self.memory, self.stream.context(), parts.bytes)?;
         for (place, input) in &inputs {
             memory.copy_from(*place, input)?;
         }
         let base = memory.address();
-        let mut places = inputs.iter().map(|(place, _)| base + *place as u64);
-        let mut of_arguments = Vec::new();
-        for argument in arguments {
-            match argument {
-                Argument::Values(_) => of_arguments.extend(places.by_ref().take(1)),
-                Argument::Arrays { .. } => of_arguments.extend(places.by_ref().take(2)),
-                Argument::Table { rows, columns } => of_arguments.extend([*rows].iter().chain(*columns)),
-            }
-        }
+        let of_arguments: Vec<u64> = of_arguments.iter().map(|word| word.within(base)).collect();
         let (nulls, values) = (base + nulls_at as u64, base + first_at as u64);
         let grid = Grid::of(rows as u64);
         let launch = |own: &[u64]| -> Result<()> {
@@ -298,7 +305,7 @@ impl Function {
             got.starts.push(end);
         }
         let end = got.starts.last().copied().unwrap_or(0) as usize;
-        let starts: Vec<u8> = got.starts.iter().flat_map(|start| start.to_ne_bytes()).collect();
+        let starts = bytes_of(&got.starts);
         let mut parts = Parts::default();
         let (starts_at, items_at) = (parts.add(starts.len()), parts.add(end * element.bytes()));
         let items = of_size(&mut self.items, self.stream.context(), parts.bytes)?;
@@ -334,23 +341,20 @@ impl Parts {
     }
 }
 
-impl Argument<'_> {
-    /// Where arrays begin, as it is on the device.
-    fn start_bytes(&self) -> Vec<u8> {
-        match self {
-            Self::Arrays { starts, .. } => starts.iter().flat_map(|start| start.to_ne_bytes()).collect(),
-            Self::Values(_) | Self::Table { .. } => Vec::new(),
-        }
-    }
+/// A word of a kernel's argument.
+enum Word {
+    /// The address of a part of the call's memory.
+    At(usize),
+    /// As it is.
+    Is(u64),
+}
 
-    /// What is brought to the device for it.
-    fn inputs<'a>(&'a self, starts: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        let (first, second) = match self {
-            Self::Values(values) => (Some(*values), None),
-            Self::Arrays { items, .. } => (Some(starts), Some(*items)),
-            Self::Table { .. } => (None, None),
-        };
-        first.into_iter().chain(second)
+impl Word {
+    fn within(&self, base: u64) -> u64 {
+        match self {
+            Self::At(place) => base + *place as u64,
+            Self::Is(word) => *word,
+        }
     }
 }
 
@@ -362,6 +366,10 @@ fn of_size<'a>(kept: &'a mut Option<DeviceBuf>, context: &Arc<Context>, bytes: u
         None => DeviceBuf::new(context, bytes.max(1))?,
     };
     Ok(kept.insert(memory))
+}
+
+fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
 fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {

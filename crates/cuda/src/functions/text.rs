@@ -69,15 +69,6 @@ const LIBRARIES: [Library; 5] = [
     Library { name: "libcudacxx", header: "cuda/std/version" },
 ];
 
-/// The headers that a text asks for, and in which line.
-///
-/// # Errors
-/// Sections that are none; libraries that devices have not.
-pub(super) fn headers(source: &str) -> Result<Vec<(usize, &'static str)>, Wrong> {
-    let libraries = Sections::of(source)?.libraries;
-    Ok(libraries.into_iter().map(|(line, library)| (line, library.header)).collect())
-}
-
 /// The section that a line begins.
 fn marker(line: &str) -> Option<(&str, &str)> {
     let words = line.trim().strip_prefix('#')?;
@@ -166,11 +157,19 @@ fn name_of(element: Element) -> &'static str {
     }
 }
 
+/// What is compiled.
+#[derive(Debug)]
+pub(super) struct Generated {
+    pub text: String,
+    /// Headers of the toolkit's that it includes, and in which line of the function each is asked for.
+    pub headers: Vec<(usize, &'static str)>,
+}
+
 /// The text of a kernel over so many rows.
 ///
 /// # Errors
-/// Sections that are none.
-pub(super) fn generate(source: &str, signature: &Signature) -> Result<String, Wrong> {
+/// Sections that are none; libraries that devices have not.
+pub(super) fn generate(source: &str, signature: &Signature) -> Result<Generated, Wrong> {
     let sections = Sections::of(source)?;
     if sections.body.text.trim().is_empty() {
         return Err(Wrong { what: "it has no text".into(), line: None });
@@ -255,7 +254,8 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<String, Wr
              }}\n}}\n",
         KERNEL.to_string_lossy()
     );
-    Ok(text)
+    let headers = sections.libraries.iter().map(|(line, library)| (*line, library.header)).collect();
+    Ok(Generated { text, headers })
 }
 
 /// What arrays are to a text: the device's, as all that it declares.

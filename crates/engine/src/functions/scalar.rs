@@ -245,11 +245,16 @@ fn wire_type(data_type: &DataType) -> DataType {
     }
 }
 
+/// The runtime of this thread, if it has others to go on with while this one waits.
+pub(super) fn runtime_of_threads() -> Option<Handle> {
+    Handle::try_current().ok().filter(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
+}
+
 /// What waits for another process lets the runtime have another thread in place of its own.
 fn blocking<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current() {
-        Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        _ => work(),
+    match runtime_of_threads() {
+        Some(_) => tokio::task::block_in_place(work),
+        None => work(),
     }
 }
 

@@ -5,15 +5,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
-use tokio::runtime::{Handle, RuntimeFlavor};
-
+use super::scalar::runtime_of_threads;
 use crate::arrays::Exporting;
+use crate::arrays::export::Handle;
 use crate::{Error, ErrorKind, Result};
-
-/// How handles of exports begin.
-const HANDLE: &str = "onehop-";
 
 /// Those of a statement.
 pub(crate) struct Tables {
@@ -38,17 +35,16 @@ impl Tables {
     /// # Errors
     /// Those of an export; where nothing can be waited for.
     pub fn handle(&self, table: &str, columns: Vec<String>) -> Result<String> {
-        if table.starts_with(HANDLE) {
+        if Handle::is_meant(table) {
             return Ok(table.into());
         }
         // One thread exports it, and the others wait.
-        let mut handles = self.handles.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (table.to_string(), columns);
         if let Some(handle) = handles.get(&key) {
             return Ok(handle.clone());
         }
-        let runtime = Handle::try_current().ok();
-        let Some(runtime) = runtime.filter(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread) else {
+        let Some(runtime) = runtime_of_threads() else {
             let error = Error::new(ErrorKind::Invalid, format!("table {table} cannot be exported here"));
             return Err(error.with_hint("give the function a handle, which onehop_export('table') returns"));
         };
@@ -60,7 +56,7 @@ impl Tables {
 
 impl Drop for Tables {
     fn drop(&mut self) {
-        let handles = self.handles.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let handles = self.handles.get_mut().unwrap_or_else(PoisonError::into_inner);
         for handle in handles.values() {
             self.exporting.done_with(handle);
         }

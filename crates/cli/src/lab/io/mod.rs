@@ -218,18 +218,17 @@ fn check_sizes(args: &IoArgs, points: &[Point], made: Option<&Path>) -> Result<(
 
 /// The file to measure on, made if it must be, and those to be read behind it.
 fn find_files(args: &IoArgs, path: &Path, more: &[PathBuf], bar: &Bars) -> Result<Files, Stop> {
-    let Some(first) = to_be_read(args, path)? else {
-        if !more.is_empty() {
-            let why = "several files must be there, made by something else than this benchmark";
-            return Err(Stop::Usage(format!("{}: {why}", path.display())));
-        }
+    let first = to_be_read(args, path)?;
+    if first.is_none() && more.is_empty() {
         return lay_out(args, path, bar).map(Files::from);
-    };
-    let mut files = Files::from(first);
-    for path in more {
+    }
+    let of_several = |path: &Path, file: Option<BenchFile>| {
         let why = "it is not there, or was made by this benchmark: several files are read that something else made";
-        let file = to_be_read(args, path)?.ok_or_else(|| Stop::Usage(format!("{}: {why}", path.display())))?;
-        files.push(file);
+        file.ok_or_else(|| Stop::Usage(format!("{}: {why}", path.display())))
+    };
+    let mut files = Files::from(of_several(path, first)?);
+    for path in more {
+        files.push(of_several(path, to_be_read(args, path)?)?);
     }
     check_length(args, &files)?;
     Ok(files)

@@ -39,6 +39,11 @@ impl Handle {
         Ok(Self { id: digits(id), secret: digits(secret) })
     }
 
+    /// Whether a text is meant to be one, whatever becomes of it.
+    pub fn is_meant(text: &str) -> bool {
+        text.strip_prefix(NAME).is_some_and(|rest| rest.starts_with('-'))
+    }
+
     /// Of the text.
     ///
     /// # Errors

@@ -27,6 +27,7 @@ use std::io::{self, ErrorKind as IoErrorKind};
 use std::path::{Path, PathBuf};
 
 pub(crate) use self::exports::Exports;
+pub(crate) use self::handle::Handle;
 pub use self::import::import;
 use crate::{Error, ErrorKind};
 
