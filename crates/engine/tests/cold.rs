@@ -208,8 +208,11 @@ fn scans_of_datafusion_read_ahead() {
             let explained = runtime.block_on(run(&session, &format!("EXPLAIN ANALYZE {ALL}"))).join("\n");
             // Where files stay in memory whatever one says, they are copied from there.
             if how == "direct" || explained.contains("read ahead") {
-                let said = ["read ahead 3.", " MB by ", way, "; 0 B when wanted"];
-                assert!(said.iter().all(|said| explained.contains(said)), "{explained}");
+                assert!(explained.contains(way) && !explained.contains("read ahead 0 B"), "{explained}");
+                // What one part of a scan reads through the page cache, the system may read beyond, into those of others: they
+                // find it there.
+                let is_whole = explained.contains("read ahead 3.") && explained.contains("; 0 B when wanted");
+                assert!(is_whole || (how, threads) == ("buffered", "3"), "{explained}");
             }
             assert_eq!(runtime.block_on(run(&session, ALL)), [answer_of_all()]);
             let few = "SELECT count(*) FROM (SELECT a, b FROM t LIMIT 70000)";
