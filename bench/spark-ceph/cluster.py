@@ -29,7 +29,7 @@ class Cluster:
             memory = int(meminfo.readline().split()[1]) >> 20
         return {
             "date": time.strftime("%Y-%m-%d %H:%M %Z"),
-            "cpus": os.cpu_count(), "machine": platform.machine(), "memory_gib": memory, "kernel": platform.release(),
+            "cpus": os.cpu_count(), "spark_cpus": sorted(os.sched_getaffinity(0)), "machine": platform.machine(), "memory_gib": memory, "kernel": platform.release(),
             "load": os.getloadavg()[0],
             "ceph": self.run("ceph", "--version").split()[2],
             "osds": json.loads(self.run("ceph", "osd", "stat", "-f", "json"))["num_osds"],

@@ -1,14 +1,14 @@
 """How fast Spark writes, by format, committer and size of file, beside `rados bench` and the local disk.
 
 By turns, in each round, for each size and format: `rados bench` of objects as large as the file's chunks, as many in flight as both
-writers have; the job, by each committer; the job to the local disk. The first job of each kind is not counted (the virtual machine
-compiles meanwhile). What was written is read, and its bytes are compared with what the file system says has crossed the network.
+writers have; the job, by each committer; the job to the local disk. The first jobs of each kind are not counted: the virtual machine
+compiles meanwhile, and what it compiles last is what all of them wait for. What was written is read, and its bytes are compared with what the file system says has crossed the network.
 A rate is the bytes that lie there by the time of the whole job, commit included.
 
 What the cluster has acknowledged lies on its disks; what the local disk has, in the page cache: *flushed* is the same job with that
-written as well. *Busy* is the share of all processors' time that was not idle meanwhile: cluster and Spark have the same processors
-here, and where these are all busy, a job takes the time of both. *Both* is the rate if it does: of the job on the local disk, and of
-`rados bench`, one after the other.
+written as well. *Busy* is the share of this program's processors' time that was not idle meanwhile. Where the cluster has the same
+processors as Spark, and these are all busy, a job takes the time of both. *Both* is the rate if it does: of the job on the local disk,
+and of `rados bench`, one after the other. `run.sh` can give each processors of its own (`CLUSTER_CPUS`, `SPARK_CPUS`).
 """
 
 import argparse
@@ -97,11 +97,14 @@ class Rates:
         return row, {name: busy for name, (_, busy) in cells.items()}
 
     def warm(self):
+        """Jobs of all kinds, of files of the greatest size, but of no more than 256 MiB."""
+        file_bytes = min(max(self.options.sizes), 256 << 20)
         for form in self.options.formats:
-            job = Job(self.spark, form, 1 << 20)
-            for committer in self.options.committers:
-                self.to_cluster(job, committer)
-            self.to_disk(job)
+            job = Job(self.spark, form, file_bytes)
+            for _ in range(max(2, self.options.warm_bytes // (TASKS * file_bytes))):
+                for committer in self.options.committers:
+                    self.to_cluster(job, committer)
+                self.to_disk(job)
 
     def run(self):
         self.warm()
@@ -129,7 +132,7 @@ def settled():
 
 
 class Busy:
-    """The share of all processors' time that was not idle."""
+    """The share of the time of the processors that this program may use that was not idle."""
 
     def __enter__(self):
         self.before = self.times()
@@ -141,10 +144,11 @@ class Busy:
 
     @staticmethod
     def times():
+        ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         with open("/proc/stat", encoding="utf-8") as stat:
-            # user, nice, system, idle, iowait, ...
-            times = [int(word) for word in stat.readline().split()[1:9]]
-        return times[3] + times[4], sum(times)
+            # cpu0 user nice system idle iowait ...
+            lines = [[int(word) for word in line.split()[1:9]] for line in stat if line.split()[0] in ours]
+        return sum(times[3] + times[4] for times in lines), sum(sum(times) for times in lines)
 
 
 def medians(found, committers):
@@ -185,6 +189,8 @@ def main():
     options.add_argument("--committers", default=",".join(COMMITTERS), type=lambda text: text.split(","))
     options.add_argument("--rounds", default=3, type=int)
     options.add_argument("--bench-seconds", default=3, type=int)
+    options.add_argument("--warm-bytes", default=1 << 30, type=size,
+                         help="how much is written of each kind before anything counts, at least by two jobs")
     options.add_argument("--json")
     options.add_argument("--svg")
     options = options.parse_args()
