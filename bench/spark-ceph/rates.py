@@ -26,9 +26,9 @@ from session import COMMITTERS, Files, Where, start, use
 
 # What a job's rate is compared with.
 OTHERS = ("rados_bench", "local_disk", "local_disk_flushed", "both")
-CHUNK = 8 << 20
+CHUNK = 4 << 20
 # What a writer has in flight: 32 MiB.
-CHUNKS_IN_FLIGHT = 4
+CHUNKS_IN_FLIGHT = 8
 UNITS = {"KiB": 10, "MiB": 20, "GiB": 30}
 
 

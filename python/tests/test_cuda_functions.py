@@ -4,6 +4,7 @@ GPU's gets. Expected values are NumPy's and Python's.
 
 from __future__ import annotations
 
+import datetime
 import math
 import time
 from collections.abc import Iterator
@@ -72,6 +73,10 @@ def test_types(con: onehop.Connection) -> None:
         (True, False, 1.5, 299)
     ]
     assert one(con, "SELECT count(*) FROM t WHERE both(id > 10, x < 100)") == sum(1 for v in range(ROWS) if v > 10 and v / 4 < 100)
+    # Numbers as they are written, if they fit.
+    assert con.sql("SELECT small(300, 1), half(0.5), later(DATE '2024-01-01', 31)").fetchall() == [(299, 0.25, datetime.date(2024, 2, 1))]
+    with pytest.raises(onehop.DataError, match="argument b is TINYINT.*300"):
+        con.sql("SELECT small(300, 300)").fetchall()
     for kind in ("VARCHAR", "DECIMAL(10, 2)"):
         with pytest.raises(onehop.DataError, match="functions in CUDA have numbers"):
             con.sql(f"CREATE FUNCTION f(a {kind}) RETURNS INT LANGUAGE cuda AS $$ return 1; $$")
@@ -104,6 +109,69 @@ def test_arrays_go_in_and_come_out(con: onehop.Connection) -> None:
             con.sql(f"CREATE FUNCTION f(a {kind}) RETURNS INT LANGUAGE cuda AS $$ return 1; $$")
     with pytest.raises(onehop.ProgrammingError, match="cannot take or return"):
         con.sql("CREATE FUNCTION f(a DOUBLE[]) RETURNS INT LANGUAGE python AS $$ return 1 $$")
+
+
+POWERS = """CREATE FUNCTION powers(x DOUBLE, most INT) RETURNS TABLE(exponent INT, power DOUBLE) LANGUAGE cuda IMMUTABLE AS $$
+is_null = most == 13;
+double power = 1;
+for (int i = 0; i <= most; ++i, power *= x) result.push(i, power);
+$$"""
+
+
+def test_rows_come_out(con: onehop.Connection) -> None:
+    con.sql(POWERS)
+    assert con.sql("SELECT * FROM powers(2, 3)").fetchall() == [(0, 1.0), (1, 2.0), (2, 4.0), (3, 8.0)]
+    assert con.sql("SELECT p.power FROM powers(2, 3) AS p(a, power) WHERE a > 1").fetchall() == [(4.0,), (8.0,)]
+    assert con.sql("SELECT power FROM powers($1, $2) ORDER BY exponent DESC LIMIT 1", [3.0, 4]).fetchall() == [(81.0,)]
+    assert con.sql("SELECT * FROM powers(2, -1)").fetchall() == []
+    for none in ("powers(2, 13)", "powers(NULL, 1)"):
+        assert con.sql(f"SELECT * FROM {none}").fetchall() == []
+    # For each row of the tables before it.
+    expected = [(v, i, (v / 4.0) ** i) for v in range(300) for i in range(v % 5) if v % 5 != 4]
+    most = "CASE WHEN id % 5 = 4 THEN 13 ELSE id % 5 - 1 END"
+    for comma in (", powers(t.x, most) p", ", LATERAL powers(x, most) p",
+                  " CROSS JOIN LATERAL powers(t.x, t.most) AS p", " JOIN LATERAL powers(x, most) p ON true"):
+        rows = con.sql(f"SELECT id, p.exponent, power FROM (SELECT *, {most} AS most FROM t WHERE id < 300) t{comma} "
+                       "ORDER BY id, exponent").fetchall()
+        assert rows == expected
+    rows = con.sql(f"SELECT id, count(exponent) FROM (SELECT *, {most} AS most FROM t WHERE id < 300) t "
+                   "LEFT JOIN LATERAL powers(x, most) p ON true GROUP BY id ORDER BY id").fetchall()
+    assert rows == [(v, v % 5 if v % 5 != 4 else 0) for v in range(300)]
+    assert one(con, "SELECT (SELECT sum(power) FROM powers(x, 2)) FROM t WHERE id = 8") == 7.0
+    assert con.sql("SELECT id FROM t WHERE id < 9 AND EXISTS (SELECT 1 FROM powers(x, id - 6)) ORDER BY id").fetchall() == [
+        (6,), (7,), (8,)
+    ]
+    # Where no table may be, it is an array.
+    assert one(con, "SELECT powers(2, 1)") == [{"exponent": 0, "power": 1.0}, {"exponent": 1, "power": 2.0}]
+    assert one(con, "SELECT sum(r['power']) FROM (SELECT unnest(powers(x, 1)) AS r FROM t WHERE id = 4)") == 2.0
+    con.sql("CREATE VIEW squares AS SELECT id, power FROM t, powers(t.x, 2) p WHERE p.exponent = 2")
+    assert one(con, "SELECT sum(power) FROM squares WHERE id < 100") == sum((v / 4.0) ** 2 for v in range(100))
+    assert one(con, "SELECT returns FROM onehop_functions") == "TABLE(exponent INTEGER, power DOUBLE)"
+    definition = str(one(con, "SELECT definition FROM onehop_functions"))
+    con.sql("DROP VIEW squares")
+    con.sql("DROP FUNCTION powers")
+    con.sql(definition)
+    assert one(con, "SELECT count(*) FROM powers(2, 3)") == 4
+
+
+def test_rows_that_are_none(con: onehop.Connection) -> None:
+    con.sql(POWERS)
+    for sql, match in (
+        ("SELECT * FROM powers(2)", "powers"),
+        ("SELECT * FROM powers(x => 2, most => 3)", "places, no names"),
+        ("SELECT * FROM powers(2, 3) WITH ORDINALITY", "WITH ORDINALITY is not supported"),
+        ("SELECT * FROM t, LATERAL powers(2, 3) WITH ORDINALITY", "WITH ORDINALITY is not supported"),
+        ("SELECT * FROM powers(2, 3) p, t WHERE p.missing = 1", "missing"),
+        ("SELECT * FROM powers('a', 3)", "a"),
+        ("CREATE FUNCTION f(x INT) RETURNS TABLE(a INT, a INT) LANGUAGE cuda AS $$ result.push(1, 2); $$", "each name once|no name"),
+        ("CREATE FUNCTION f(x INT) RETURNS TABLE(a INT, b VARCHAR) LANGUAGE cuda AS $$ result.push(1, 2); $$", "functions in CUDA have numbers"),
+        ("CREATE FUNCTION f(x INT) RETURNS TABLE(a INT[]) LANGUAGE cuda AS $$ result.push(1); $$", "numbers|cannot"),
+        ("CREATE FUNCTION f(x INT) RETURNS TABLE(a INT, b INT) LANGUAGE cuda AS $$ result.push(1); $$", "line 1"),
+        ("CREATE FUNCTION f(x INT) RETURNS TABLE(a INT PRIMARY KEY) LANGUAGE cuda AS $$ result.push(1); $$", "more than a name"),
+        ("CREATE FUNCTION f(x INT) RETURNS TABLE(a INT) LANGUAGE python AS $$ return x $$", "functions in CUDA have tables"),
+    ):
+        with pytest.raises(onehop.Error, match=match):
+            con.sql(sql).fetchall()
 
 
 NEAREST = """CREATE FUNCTION nearest(x DOUBLE, y DOUBLE, points TABLE(id BIGINT, px DOUBLE, py DOUBLE)) RETURNS BIGINT LANGUAGE cuda AS $$
@@ -163,7 +231,7 @@ def test_tables_are_arguments(con: onehop.Connection, mode: str) -> None:
                         ("TABLE(a INT, a INT)", "no name for a column"), ("TABLE(a VARCHAR)", "functions in CUDA have numbers")):
         with pytest.raises(onehop.Error, match=match):
             con.sql(f"CREATE FUNCTION f(p {kind}) RETURNS INT LANGUAGE cuda AS $$ return 1; $$")
-    with pytest.raises(onehop.ProgrammingError, match="cannot return a table"):
+    with pytest.raises(onehop.DataError, match="line 1"):
         con.sql("CREATE FUNCTION f(p INT) RETURNS TABLE(a INT) LANGUAGE cuda AS $$ return 1; $$")
 
 

@@ -16,7 +16,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, BooleanArray, ListArray, RecordBatch, make_array};
+use arrow::array::{
+    Array, ArrayData, ArrayRef, AsArray, BooleanArray, ListArray, RecordBatch, StructArray, make_array,
+};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::error::ArrowError;
@@ -212,7 +214,13 @@ impl Runner {
         let argument = |field: &Arc<Field>| Ok((field.name().clone(), kind_of(field.name(), field.data_type())?));
         let arguments = arguments.iter().map(argument).collect::<Result<Vec<_>, String>>()?;
         let returns = match result.data_type() {
-            DataType::List(item) => Returns::Array(element_of("its result", item.data_type())?),
+            DataType::List(item) => match item.data_type() {
+                DataType::Struct(columns) => {
+                    let columns = columns.iter().map(|column| element_of(column.name(), column.data_type()));
+                    Returns::Rows(columns.collect::<Result<_, _>>()?)
+                }
+                item => Returns::Array(element_of("its result", item)?),
+            },
             other => Returns::Value(element_of("its result", other)?),
         };
         let signature = Signature { arguments, returns };
@@ -367,13 +375,21 @@ fn call(
     })?;
     let validity = NullBuffer::new(got.nulls.iter().map(|is_null| *is_null == 0).collect());
     let validity = Some(validity).filter(|validity| validity.null_count() > 0);
+    let mut columns = got.columns.into_iter();
+    let mut next = || columns.next().unwrap_or_default();
     let array: ArrayRef = match returns {
         DataType::List(item) => {
             let ends: Vec<i32> = got.starts.iter().map(|start| i32::try_from(*start).unwrap_or(i32::MAX)).collect();
-            let items = values(item.data_type(), got.values, None)?;
+            let items: ArrayRef = match item.data_type() {
+                DataType::Struct(fields) => {
+                    let columns = fields.iter().map(|field| values(field.data_type(), next(), None));
+                    Arc::new(StructArray::try_new(fields.clone(), columns.collect::<Result<_, _>>()?, None)?)
+                }
+                item => values(item, next(), None)?,
+            };
             Arc::new(ListArray::try_new(Arc::clone(item), OffsetBuffer::new(ends.into()), items, validity)?)
         }
-        returns => values(returns, got.values, validity)?,
+        returns => values(returns, next(), validity)?,
     };
     let schema = Arc::new(Schema::new(vec![Field::new("result", returns.clone(), true)]));
     let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;

@@ -143,6 +143,13 @@ fn written() -> Vec<(&'static str, Signature)> {
                 returns: Returns::Array(Float64),
             },
         ),
+        (
+            "for (long long i = 0; i < n; ++i) result.push(i, i / 2.0f, i % 2);",
+            Signature {
+                arguments: vec![("n".into(), Kind::Value(Int64))],
+                returns: Returns::Rows(vec![Int64, Float32, Bool]),
+            },
+        ),
     ];
     written.extend(all.map(|kind| ("return x;", signature(vec![("x".into(), kind)], kind))));
     written

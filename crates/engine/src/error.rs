@@ -145,6 +145,10 @@ pub struct Place {
 pub(crate) const NEWER: &str = "use the newer onehop that wrote it, or a later one";
 
 /// What to do about a device that fails.
+/// How the system says it, whoever it has said it to.
+const TOO_MANY_OPEN_FILES: &str = "(os error 24)";
+const MORE_OPEN_FILES: &str = "the process may have more open files after `ulimit -n 65536`, or Python's \
+                               resource.setrlimit(resource.RLIMIT_NOFILE, ...); with more memory_limit less is spilled to files";
 const SICK_DEVICE: &str = "`onehop doctor` looks at the device; SET gpu.mode = 'off' runs queries without it";
 
 /// What went wrong, for the person who reads it.
@@ -232,7 +236,8 @@ impl Error {
 
     /// What to do about it, where we know.
     pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
+        let of_files = || self.message.contains(TOO_MANY_OPEN_FILES).then_some(MORE_OPEN_FILES);
+        self.hint.as_deref().or_else(of_files)
     }
 
     /// No table of that name; `names` are those there are.
@@ -254,7 +259,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        match &self.hint {
+        match self.hint() {
             Some(hint) => write!(f, "\n  hint: {hint}"),
             None => Ok(()),
         }

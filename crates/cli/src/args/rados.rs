@@ -91,7 +91,7 @@ pub struct MkfsArgs {
     #[arg(long, value_name = "POOL")]
     pub data: Option<String>,
     /// Bytes of an object, 64KiB to 64MiB
-    #[arg(long, value_name = "SIZE", default_value = "8MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
     pub chunk: String,
     #[command(flatten)]
     pub common: Common,

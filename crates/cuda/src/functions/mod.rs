@@ -48,12 +48,14 @@ pub enum Kind {
 }
 
 /// What a row has as its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Returns {
     /// A value.
     Value(Element),
     /// Items of an array, as many as it likes.
     Array(Element),
+    /// Rows of these columns, as many as it likes.
+    Rows(Vec<Element>),
 }
 
 impl Kind {
@@ -68,18 +70,23 @@ impl Kind {
 }
 
 impl Returns {
-    fn element(self) -> Element {
+    /// Of each column.
+    fn elements(&self) -> &[Element] {
         match self {
-            Self::Value(element) | Self::Array(element) => element,
+            Self::Value(element) | Self::Array(element) => std::slice::from_ref(element),
+            Self::Rows(elements) => elements,
         }
     }
 
-    /// Words that are not arguments.
-    fn words(self) -> usize {
-        match self {
-            Self::Value(_) => 3,
-            Self::Array(_) => 5,
-        }
+    /// Whether a row has as many items as it likes.
+    fn is_many(&self) -> bool {
+        !matches!(self, Self::Value(_))
+    }
+
+    /// Words that are not arguments: how many rows there are, where their NULLs are, and each column; where the items of each
+    /// row are counted, and where they begin.
+    fn words(&self) -> usize {
+        2 + self.elements().len() + if self.is_many() { 2 } else { 0 }
     }
 }
 
@@ -113,8 +120,8 @@ pub enum Argument<'a> {
 /// Values of rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values {
-    /// One behind the other, or all items; those of rows that are NULL mean nothing.
-    pub values: Vec<u8>,
+    /// Of each column: one behind the other, or all items; those of rows that are NULL mean nothing.
+    pub columns: Vec<Vec<u8>>,
     /// Of each row, whether it is NULL.
     pub nulls: Vec<u8>,
     /// Where the items of each row begin, and one more; nothing where rows have values.
@@ -242,15 +249,16 @@ impl Function {
     }
 
     fn run<'a>(&mut self, arguments: &[Argument<'a>], rows: usize) -> std::result::Result<Values, Called> {
-        let element = self.signature.returns.element();
-        let is_array = matches!(self.signature.returns, Returns::Array(_));
-        let mut got = Values { nulls: vec![0; rows], ..Values::default() };
-        got.starts.extend(is_array.then_some(0));
+        let (elements, is_many) = (self.signature.returns.elements(), self.signature.returns.is_many());
+        let columns = vec![Vec::new(); elements.len()];
+        let mut got = Values { columns, nulls: vec![0; rows], starts: Vec::new() };
+        got.starts.extend(is_many.then_some(0));
         if rows == 0 {
             return Ok(got);
         }
         // Of each row: whether it is NULL, and its value, or how many items it has.
-        let mut first = vec![0; rows * if is_array { size_of::<u64>() } else { element.bytes() }];
+        let first_bytes = if is_many { size_of::<u64>() } else { elements.iter().map(|element| element.bytes()).sum() };
+        let mut first = vec![0; rows * first_bytes];
         let mut parts = Parts::default();
         let (nulls_at, first_at) = (parts.add(got.nulls.len()), parts.add(first.len()));
         let (mut inputs, mut of_arguments) = (Vec::new(), Vec::new());
@@ -276,7 +284,7 @@ impl Function {
         }
         let base = memory.address();
         let of_arguments: Vec<u64> = of_arguments.iter().map(|word| word.within(base)).collect();
-        let (nulls, values) = (base + nulls_at as u64, base + first_at as u64);
+        let (nulls, first_of) = (base + nulls_at as u64, base + first_at as u64);
         let grid = Grid::of(rows as u64);
         let launch = |own: &[u64]| -> Result<()> {
             let mut words = [own, &of_arguments].concat();
@@ -288,13 +296,16 @@ impl Function {
             unsafe { self.kernel.launch_words(&self.stream, grid, 0, &words)? };
             self.stream.synchronize()
         };
-        if !is_array {
-            launch(&[rows as u64, nulls, values])?;
+        if !is_many {
+            launch(&[rows as u64, nulls, first_of])?;
             memory.copy_to(nulls_at, &mut got.nulls)?;
             memory.copy_to(first_at, &mut first)?;
-            return Ok(Values { values: first, ..got });
+            return Ok(Values { columns: vec![first], ..got });
         }
-        launch(&[rows as u64, nulls, 0, values, 0])?;
+        // Into columns at these places, each row's items from there on; at none, they are only counted.
+        let launch_into =
+            |columns: &[u64], starts: u64| launch(&[&[rows as u64, nulls], columns, &[first_of, starts]].concat());
+        launch_into(&vec![0; elements.len()], 0)?;
         memory.copy_to(first_at, &mut first)?;
         for count in words_of(&first) {
             let end = got.starts.last().copied().unwrap_or(0).saturating_add(count);
@@ -307,11 +318,12 @@ impl Function {
         let end = got.starts.last().copied().unwrap_or(0) as usize;
         let starts = bytes_of(&got.starts);
         let mut parts = Parts::default();
-        let (starts_at, items_at) = (parts.add(starts.len()), parts.add(end * element.bytes()));
+        let starts_at = parts.add(starts.len());
+        let items_at: Vec<usize> = elements.iter().map(|element| parts.add(end * element.bytes())).collect();
         let items = of_size(&mut self.items, self.stream.context(), parts.bytes)?;
         items.copy_from(starts_at, &starts)?;
-        let of_items = items.address();
-        launch(&[rows as u64, nulls, of_items + items_at as u64, values, of_items + starts_at as u64])?;
+        let within = |place: usize| items.address() + place as u64;
+        launch_into(&items_at.iter().map(|place| within(*place)).collect::<Vec<_>>(), within(starts_at))?;
         let mut again = vec![0; first.len()];
         memory.copy_to(first_at, &mut again)?;
         if again != first {
@@ -320,8 +332,10 @@ impl Function {
             ));
         }
         memory.copy_to(nulls_at, &mut got.nulls)?;
-        got.values = vec![0; end * element.bytes()];
-        items.copy_to(items_at, &mut got.values)?;
+        for ((column, element), place) in got.columns.iter_mut().zip(elements).zip(items_at) {
+            *column = vec![0; end * element.bytes()];
+            items.copy_to(place, column)?;
+        }
         Ok(got)
     }
 }
@@ -416,7 +430,7 @@ mod tests {
             let columns = [&bytes(&a, f64::to_ne_bytes)[..], &bytes(&b, i32::to_ne_bytes)];
             let got = call(&mut function, &columns, rows).unwrap();
             let expected: Vec<f64> = (0..rows).map(|row| a[row] * a[row] + f64::from(b[row])).collect();
-            assert_eq!(got.values, bytes(&expected, f64::to_ne_bytes));
+            assert_eq!(got.columns, [bytes(&expected, f64::to_ne_bytes)]);
             assert_eq!(got.nulls, (0..rows).map(|row| u8::from(row == 3)).collect::<Vec<u8>>());
         }
     }
@@ -428,10 +442,10 @@ mod tests {
             let mut same = function("return x;", &[("x", kind)], kind).unwrap();
             // Truth values are 0 or 1.
             let column: Vec<u8> = (0..3 * kind.bytes()).map(|n| (n % 2) as u8).collect();
-            assert_eq!(call(&mut same, &[&column], 3).unwrap().values, column, "{kind:?}");
+            assert_eq!(call(&mut same, &[&column], 3).unwrap().columns, [column], "{kind:?}");
         }
         let mut one = function("return 1;", &[], Int16).unwrap();
-        assert_eq!(call(&mut one, &[], 2).unwrap().values, bytes(&[1i16, 1], i16::to_ne_bytes));
+        assert_eq!(call(&mut one, &[], 2).unwrap().columns, [bytes(&[1i16, 1], i16::to_ne_bytes)]);
     }
 
     #[test]
@@ -451,7 +465,7 @@ mod tests {
                 expected.extend((1..=n[row]).flat_map(|by| of_row.iter().map(move |item| item * by)));
                 places.push(expected.len() as u64);
             }
-            assert_eq!((got.values, got.starts), (ints(&expected), places));
+            assert_eq!((got.columns, got.starts), (vec![ints(&expected)], places));
             assert_eq!(got.nulls, n[..rows].iter().map(|n| u8::from(*n < 0)).collect::<Vec<_>>());
         }
         let mut sum = of_kinds(
@@ -461,7 +475,31 @@ mod tests {
         );
         let arguments = [Argument::Arrays { starts: &[0, 3], items: &ints(&[1, 2, 3]) }, Argument::Values(&ints(&[4]))];
         let got = sum.as_mut().unwrap().call(&arguments, 1).unwrap();
-        assert_eq!((got.values, got.starts), (10i64.to_ne_bytes().to_vec(), vec![]));
+        assert_eq!((got.columns, got.starts), (vec![10i64.to_ne_bytes().to_vec()], vec![]));
+    }
+
+    #[test]
+    fn rows_have_rows() {
+        use Element::{Float64, Int8, Int32, Int64};
+        let source = "is_null = n < 0;\nfor (int i = 0; i < n; ++i) result.push(i * 10000000000ll, i % 2, i / 4.0);";
+        let arguments = vec![("n".to_string(), Kind::Value(Int32))];
+        let mut of_n = of_kinds(source, arguments, Returns::Rows(vec![Int64, Int8, Float64])).unwrap();
+        for wanted in [vec![3i32, 0, -5, 1000, 1], vec![-1], vec![]] {
+            let got = of_n.call(&[Argument::Values(&bytes(&wanted, i32::to_ne_bytes))], wanted.len()).unwrap();
+            let items: Vec<i64> = wanted.iter().flat_map(|n| 0..i64::from(*n)).collect();
+            let columns = [
+                bytes(&items, |i| (i * 10_000_000_000).to_ne_bytes()),
+                bytes(&items, |i| [(i % 2) as u8]),
+                bytes(&items, |i| (i as f64 / 4.0).to_ne_bytes()),
+            ];
+            assert_eq!(got.columns, columns);
+            let ends = wanted.iter().scan(0, |end, n| {
+                *end += u64::from(n.max(&0).unsigned_abs());
+                Some(*end)
+            });
+            assert_eq!(got.starts, [0].into_iter().chain(ends).collect::<Vec<_>>());
+            assert_eq!(got.nulls, wanted.iter().map(|n| u8::from(*n < 0)).collect::<Vec<_>>());
+        }
     }
 
     #[test]
@@ -482,7 +520,7 @@ mod tests {
         let columns = [keys.address(), weights.address()];
         let wanted = bytes(&[1i64, 2, 3], i64::to_ne_bytes);
         let got = of_key.call(&[Argument::Table { rows: 3, columns: &columns }, Argument::Values(&wanted)], 3).unwrap();
-        assert_eq!(got.values, bytes(&[2.5f64, 4.0, 0.0], f64::to_ne_bytes));
+        assert_eq!(got.columns, [bytes(&[2.5f64, 4.0, 0.0], f64::to_ne_bytes)]);
     }
 
     #[test]
@@ -514,7 +552,7 @@ mod tests {
         let mut same = Function::new(&context, &fake::nvrtc(), "return x;", signature).unwrap();
         machine.set_faults(&[Fault { call: Call::Allocate, at: 0, lasts: false, answer: Answer::Code(2) }]);
         assert!(matches!(call(&mut same, &[&[7]], 1), Err(Called::Failed(_))));
-        assert_eq!(call(&mut same, &[&[7]], 1).unwrap().values, [7]);
+        assert_eq!(call(&mut same, &[&[7]], 1).unwrap().columns, [[7]]);
         machine.set_faults(&[Fault { call: Call::Synchronize, at: 0, lasts: true, answer: Answer::Code(700) }]);
         assert!(matches!(call(&mut same, &[&[7]], 1), Err(Called::Lost(_))));
         machine.set_faults(&[]);

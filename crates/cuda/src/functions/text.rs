@@ -10,7 +10,8 @@
 //! that what the compiler says about one is about that of the text.
 //!
 //! An argument that is an array is an `onehop_array`, one that is a table a struct with `rows` and a pointer for each column. Who
-//! returns an array pushes its items to `result`; how many there will be is found out by a first run, in which they go nowhere.
+//! returns an array pushes its items to `result`, and who returns rows theirs, the values of all columns at once; how many there
+//! will be is found out by a first run, in which they go nowhere.
 
 use std::fmt::Write as _;
 
@@ -192,15 +193,19 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<Generated,
         Kind::Table(columns) => table(name, columns),
         Kind::Value(_) | Kind::Array(_) => String::new(),
     });
+    let returned = signature.returns.elements();
+    if signature.returns.is_many() {
+        text += &result(returned);
+    }
     sections.declarations.write(&mut text);
     let parameters = arguments(&|_, name, kind| match kind {
         Kind::Value(element) => format!("const {} {name}, ", name_of(*element)),
         Kind::Array(element) => format!("const onehop_array<{}> {name}, ", name_of(*element)),
         Kind::Table(_) => format!("const onehop_table_{name}& {name}, "),
     });
-    let (returns, result) = match signature.returns {
-        Returns::Value(element) => (name_of(element), String::new()),
-        Returns::Array(element) => ("void", format!("onehop_result<{}>& result, ", name_of(element))),
+    let (returns, result) = match &signature.returns {
+        Returns::Value(element) => (name_of(*element), ""),
+        Returns::Array(_) | Returns::Rows(_) => ("void", "onehop_result& result, "),
     };
     // Numbered as what follows the declarations: where these are not closed, the compiler says so here.
     let _ = writeln!(text, "__device__ {returns} onehop_row({parameters}{result}bool& is_null) {{");
@@ -220,23 +225,19 @@ pub(super) fn generate(source: &str, signature: &Signature) -> Result<Generated,
         }
         Kind::Table(_) => format!("args.a{place}, "),
     });
-    let (own, call) = match signature.returns {
-        Returns::Value(element) => {
-            (format!("    {}* values;\n", name_of(element)), format!("args.values[row] = onehop_row({values}is_null);"))
-        }
-        Returns::Array(element) => {
-            let item = name_of(element);
-            (
-                format!(
-                    "    {item}* values;\n    unsigned long long* counts;\n    const unsigned long long* starts;\n"
-                ),
-                // The first run has no starts yet.
-                format!(
-                    "onehop_result<{item}> result = {{ args.starts ? args.values + args.starts[row] : nullptr, \
-                     args.starts ? args.starts[row + 1] - args.starts[row] : 0, 0 }};\n        \
-                     onehop_row({values}result, is_null);\n        \
-                     args.counts[row] = is_null ? 0 : result.count;"
-                ),
+    let mut own = of_columns(returned, |column, of| format!("    {of}* c{column};\n"));
+    let call = match &signature.returns {
+        Returns::Value(_) => format!("args.c0[row] = onehop_row({values}is_null);"),
+        Returns::Array(_) | Returns::Rows(_) => {
+            own += "    unsigned long long* counts;\n    const unsigned long long* starts;\n";
+            // The first run has no starts yet.
+            let columns = of_columns(returned, |column, _| {
+                format!("args.starts ? args.c{column} + args.starts[row] : nullptr, ")
+            });
+            format!(
+                "onehop_result result = {{ {columns}args.starts ? args.starts[row + 1] - args.starts[row] : 0, 0 }};\n        \
+                 onehop_row({values}result, is_null);\n        \
+                 args.counts[row] = is_null ? 0 : result.count;"
             )
         }
     };
@@ -267,16 +268,25 @@ template <typename T> struct onehop_array {
     const T* begin() const { return data; }
     const T* end() const { return data + size; }
 };
-template <typename T> struct onehop_result {
-    T* data;
-    unsigned long long room;
-    unsigned long long count;
-    void push(T item) {
-        if (count < room) data[count] = item;
-        ++count;
-    }
-};
 ";
+
+/// A text for each column that comes back, of its number and its type.
+fn of_columns(elements: &[Element], text: impl Fn(usize, &str) -> String) -> String {
+    elements.iter().enumerate().map(|(column, element)| text(column, name_of(*element))).collect()
+}
+
+/// The struct that takes items, or rows of these columns.
+fn result(elements: &[Element]) -> String {
+    let columns = of_columns(elements, |column, of| format!("    {of}* c{column};\n"));
+    let parameters: Vec<String> =
+        elements.iter().enumerate().map(|(column, of)| format!("{} v{column}", name_of(*of))).collect();
+    let stores = of_columns(elements, |column, _| format!("            c{column}[count] = v{column};\n"));
+    format!(
+        "struct onehop_result {{\n{columns}    unsigned long long room;\n    unsigned long long count;\n    \
+             void push({}) {{\n        if (count < room) {{\n{stores}        }}\n        ++count;\n    }}\n}};\n",
+        parameters.join(", ")
+    )
+}
 
 /// The struct of a table that is an argument.
 fn table(name: &str, columns: &[(String, Element)]) -> String {

@@ -87,7 +87,7 @@ pub(crate) struct Parameter {
     pub columns: Vec<Parameter>,
 }
 
-/// The type of an argument that is a table.
+/// The type of an argument that is a table, and of rows that come back.
 const TABLE: &str = "TABLE";
 /// What follows the type of an array's items.
 const ARRAY: &str = "[]";
@@ -110,18 +110,26 @@ impl Parameter {
         if !self.is_table() {
             return parse(&self.type_name);
         }
-        let field = |column: &Self| Ok(Field::new(&column.name, column.data_type()?, false));
-        Ok(DataType::Struct(self.columns.iter().map(field).collect::<Result<_>>()?))
+        struct_of(&self.columns)
     }
 
     /// As it is written.
     fn text(&self, name: &dyn Fn(&str) -> String) -> String {
-        let columns: Vec<String> = self.columns.iter().map(|column| column.text(name)).collect();
         match self.is_table() {
-            true => format!("{} {TABLE}({})", name(&self.name), columns.join(", ")),
+            true => format!("{} {}", name(&self.name), table_text(&self.columns, name)),
             false => format!("{} {}", name(&self.name), self.type_name),
         }
     }
+}
+
+fn table_text(columns: &[Parameter], name: &dyn Fn(&str) -> String) -> String {
+    let columns: Vec<String> = columns.iter().map(|column| column.text(name)).collect();
+    format!("{TABLE}({})", columns.join(", "))
+}
+
+fn struct_of(columns: &[Parameter]) -> Result<DataType> {
+    let field = |column: &Parameter| Ok(Field::new(&column.name, column.data_type()?, false));
+    Ok(DataType::Struct(columns.iter().map(field).collect::<Result<_>>()?))
 }
 
 /// The type of a value, or of an array of them.
@@ -137,17 +145,32 @@ fn parse(type_name: &str) -> Result<DataType> {
 pub(crate) struct Function {
     pub language: Language,
     pub arguments: Vec<Parameter>,
-    /// Its type in SQL's words.
+    /// Its type in SQL's words; [`TABLE`] for rows.
     pub returns: String,
+    /// Of the rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Parameter>,
     pub on_null: OnNull,
     pub behavior: Behavior,
     pub source: String,
 }
 
 impl Function {
-    /// What comes back, as Arrow has it.
+    /// What comes back, as Arrow has it; rows are an array of structs.
     pub fn return_type(&self) -> Result<DataType> {
-        parse(&self.returns)
+        if self.columns.is_empty() {
+            return parse(&self.returns);
+        }
+        let rows = struct_of(&self.columns)?;
+        Ok(DataType::List(Arc::new(Field::new_list_field(rows, true))))
+    }
+
+    /// What comes back, in SQL's words.
+    fn returns(&self, name: &dyn Fn(&str) -> String) -> String {
+        match self.columns.as_slice() {
+            [] => self.returns.clone(),
+            columns => table_text(columns, name),
+        }
     }
 
     pub fn encode(&self) -> Result<String> {
@@ -169,7 +192,7 @@ impl Function {
             "CREATE FUNCTION {}({}) RETURNS {} LANGUAGE {}",
             quoted(name),
             arguments.join(", "),
-            self.returns,
+            self.returns(&|name| quoted(name)),
             self.language.name()
         );
         if self.behavior != Behavior::Volatile {
@@ -217,7 +240,7 @@ pub(crate) fn functions(catalog: &Catalog) -> Result<RecordBatch> {
         ("function_name", texts(&|(name, _)| (*name).clone()), false),
         ("language", texts(&|(_, function)| function.language.name().into()), false),
         ("arguments", texts(&arguments), false),
-        ("returns", texts(&|(_, function)| function.returns.clone()), false),
+        ("returns", texts(&|(_, function)| function.returns(&str::to_string)), false),
         ("on_null", texts(&on_null), false),
         ("behavior", texts(&|(_, function)| function.behavior.name().into()), false),
         ("definition", texts(&|(name, function)| function.statement(name)), false),

@@ -15,6 +15,7 @@ mod helper;
 mod scalar;
 mod tables;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use datafusion::execution::{FunctionRegistry, SessionState};
@@ -39,6 +40,12 @@ pub(crate) fn bind(catalog: &Catalog, host: Host, state: &mut SessionState) -> R
         state.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
     Ok(())
+}
+
+/// The columns of the rows that a function returns; `None` for one that returns none.
+pub(crate) fn columns_of_rows(function: &ScalarUDF) -> Option<Vec<String>> {
+    let function: &dyn Any = function.inner().as_ref();
+    function.downcast_ref::<UserFunction>()?.columns_of_rows()
 }
 
 /// Whether whoever runs a function takes it.

@@ -15,12 +15,14 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow::buffer::NullBuffer;
-use arrow::compute::{cast, filter, take};
+use arrow::compute::{CastOptions, cast, cast_with_options, filter, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use datafusion::common::{Result as DataFusionResult, ScalarValue};
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
 use serde_json::json;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -59,7 +61,12 @@ impl UserFunction {
         };
         let signature = match types.as_slice() {
             [] => Signature::nullary(volatility),
-            types => Signature::exact(types.iter().map(by_name).collect(), volatility),
+            types => {
+                let as_told: Vec<DataType> = types.iter().map(by_name).collect();
+                // A number that somebody writes is of the widest type: it is made narrower when it is there, if it fits.
+                let as_written = as_told.iter().map(wide).collect();
+                Signature::one_of(vec![TypeSignature::Exact(as_told), TypeSignature::Exact(as_written)], volatility)
+            }
         };
         let (function, host) = (Arc::new(function), Arc::clone(host));
         Ok(Self { name: name.into(), function, types, returns, signature, host })
@@ -74,6 +81,12 @@ impl UserFunction {
         self.number_in(&mut helper)?;
         self.host.helpers.give(helper);
         Ok(())
+    }
+
+    /// See [`super::columns_of_rows`].
+    pub fn columns_of_rows(&self) -> Option<Vec<String>> {
+        let columns = &self.function.columns;
+        (!columns.is_empty()).then(|| columns.iter().map(|column| column.name.clone()).collect())
     }
 
     fn helper(&self) -> Result<Helper> {
@@ -144,6 +157,18 @@ impl UserFunction {
         }
         helper.defined.insert(key, number);
         Ok(number)
+    }
+
+    /// Values of an argument, in its type.
+    fn narrowed(&self, argument: &Parameter, given: ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
+        if given.data_type() == wanted {
+            return Ok(given);
+        }
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        cast_with_options(&given, wanted, &options).map_err(|e| {
+            let what = format!("function {}: argument {} is {}: {e}", self.name, argument.name, argument.type_name);
+            Error::new(ErrorKind::Data, what)
+        })
     }
 
     /// The table that is given for an argument; `None` for NULL.
@@ -237,6 +262,19 @@ impl UserFunction {
     }
 }
 
+/// The type of numbers of that kind that are written in SQL.
+fn wide(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Float32 => DataType::Float64,
+        DataType::List(item) => {
+            let wider = item.as_ref().clone().with_data_type(wide(item.data_type()));
+            DataType::List(Arc::new(wider))
+        }
+        other if other.is_integer() && *other != DataType::UInt64 => DataType::Int64,
+        other => other.clone(),
+    }
+}
+
 /// Types as every version of Arrow for Python knows them.
 fn wire_type(data_type: &DataType) -> DataType {
     match data_type {
@@ -294,10 +332,10 @@ impl ScalarUDFImpl for UserFunction {
             return Ok(ColumnarValue::Array(new_null_array(&self.returns, 0)));
         }
         let (mut columns, mut tables) = (Vec::new(), Vec::new());
-        for (argument, given) in self.function.arguments.iter().zip(&args.args) {
+        for ((argument, wanted), given) in self.function.arguments.iter().zip(&self.types).zip(&args.args) {
             match argument.is_table() {
                 true => tables.push((argument, self.table_name(argument, given)?)),
-                false => columns.push(given.to_array(rows)?),
+                false => columns.push(self.narrowed(argument, given.to_array(rows)?, wanted)?),
             }
         }
         let results = blocking(|| match self.handles(&tables)? {

@@ -346,9 +346,13 @@ pub(super) fn substituted(expr: Expr, outputs: &Outputs) -> Lowered<Expr> {
     Ok(transformed.map_err(Failure::from)?.data)
 }
 
-/// What a column is.
+/// What a column is. DataFusion's optimizer names what it makes by its name alone, whatever alias it stands behind.
 fn known_as(column: &Column, outputs: &Outputs) -> datafusion::common::Result<Expr> {
-    match outputs.get(column) {
+    let by_name = || {
+        let mut known = outputs.iter().filter(|(known, _)| column.relation.is_none() && known.name == column.name);
+        known.next().filter(|_| known.next().is_none()).map(|(_, known)| known)
+    };
+    match outputs.get(column).or_else(by_name) {
         Some(known) => Ok(known.clone()),
         None => datafusion::common::internal_err!("{column} is no column here"),
     }

@@ -221,7 +221,9 @@ pub(super) fn unknown(statement: &Statement, state: &SessionState) -> Option<Str
         let Expr::Function(Function { name, .. }) = expr else { return ControlFlow::Continue(()) };
         let [ObjectNamePart::Identifier(word)] = name.0.as_slice() else { return ControlFlow::Continue(()) };
         let name = normal(word);
-        let is_known = state.scalar_functions().contains_key(&name)
+        // Which DataFusion's planner has by its name.
+        let is_known = name == "unnest"
+            || state.scalar_functions().contains_key(&name)
             || state.aggregate_functions().contains_key(&name)
             || state.window_functions().contains_key(&name)
             || state.higher_order_functions().contains_key(&name);

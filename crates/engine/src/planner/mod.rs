@@ -48,6 +48,7 @@ mod refused;
 mod refused_casts;
 mod rounding_casts;
 mod row_values;
+mod rows_of_functions;
 mod same_names;
 mod scalar_subqueries;
 mod set_operations;
@@ -249,6 +250,7 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
     refused::check(&statement)?;
+    rows_of_functions::rewrite(&mut statement, state)?;
     rewrite_statement(&mut statement);
     let unknown = functions::unknown(&statement, state);
     let plan = state.statement_to_plan(statement).await;
@@ -265,6 +267,7 @@ pub(crate) async fn parameters(
     state: &SessionState,
     mut statement: Statement,
 ) -> DataFusionResult<HashMap<String, Option<DataType>>> {
+    rows_of_functions::rewrite(&mut statement, state)?;
     rewrite_statement(&mut statement);
     state.statement_to_plan(statement).await?.get_parameter_types()
 }
@@ -344,20 +347,20 @@ impl QueryPlanner for Planner {
 }
 
 fn rewrite_statement(statement: &mut Statement) {
-    match statement {
-        Statement::Statement(sql) => rewrite(sql.as_mut()),
-        Statement::Explain(explain) => rewrite_statement(&mut explain.statement),
-        Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => rewrite(query.as_mut()),
-            CopyToSource::Relation(_) => {}
-        },
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
-    }
+    // Nothing breaks off the walk.
+    let _ = visit_statement(statement, &mut Rewriter);
 }
 
-fn rewrite(tree: &mut impl VisitMut) {
-    // Nothing breaks off the walk.
-    let _ = tree.visit(&mut Rewriter);
+fn visit_statement<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlow<V::Break> {
+    match statement {
+        Statement::Statement(sql) => sql.as_mut().visit(visitor),
+        Statement::Explain(explain) => visit_statement(&mut explain.statement, visitor),
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => query.as_mut().visit(visitor),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
+    }
 }
 
 /// Once more changes nothing.
@@ -403,6 +406,7 @@ impl VisitorMut for Rewriter {
     /// Before the expressions inside: columns are named after what was written.
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_select(select);
+        rows_of_functions::first_is_alone(select);
         name_columns(select);
         same_names::rewrite(select);
         using_joins::rewrite(select);

@@ -61,7 +61,7 @@ impl Visitor for Refused {
                 "PIVOT is not supported",
                 "sum(x) FILTER (WHERE k = 1) for each value of k, with GROUP BY, makes the same columns",
             ),
-            TableFactor::Table { with_ordinality: true, .. } => {
+            TableFactor::Table { with_ordinality: true, .. } | TableFactor::Function { with_ordinality: true, .. } => {
                 refuse("WITH ORDINALITY is not supported", "row_number() OVER () counts rows in a query around it")
             }
             TableFactor::Unpivot { .. } => refuse("UNPIVOT is not supported", "UNION ALL makes rows of columns"),

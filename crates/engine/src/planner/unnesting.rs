@@ -522,6 +522,8 @@ impl<'a> Domain<'a> {
             LogicalPlan::Join(join) => self.joined(join),
             LogicalPlan::SubqueryAlias(alias) => {
                 let Unnested { plan, keys } = self.unnested(&alias.input)?;
+                // Of other names: where `q.__outer1` and `__outer1` meet, DataFusion cannot tell which is meant.
+                let keys: Vec<Column> = keys.iter().map(|_| Column::from_name(self.names.next())).collect();
                 let plan = under_alias(plan, &keys, alias.alias.clone())?;
                 Unnested { plan, keys }.named(&alias.schema)
             }

@@ -1,11 +1,11 @@
-//! `CREATE [OR REPLACE] FUNCTION name(argument type, ...) RETURNS type LANGUAGE {python | cuda} [IMMUTABLE | STABLE | VOLATILE]
-//! [CALLED ON NULL INPUT | RETURNS NULL ON NULL INPUT | STRICT] AS $$ ... $$`, as PostgreSQL has it.
+//! `CREATE [OR REPLACE] FUNCTION name(argument type, ...) RETURNS {type | TABLE(column type, ...)} LANGUAGE {python | cuda}
+//! [IMMUTABLE | STABLE | VOLATILE] [CALLED ON NULL INPUT | RETURNS NULL ON NULL INPUT | STRICT] AS $$ ... $$`, as PostgreSQL has it.
 //!
 //! The text is given to the language before it is kept: one that it does not take is an error, with the line. So functions are
 //! made only where they may run.
 
 use datafusion::sql::sqlparser::ast::{
-    CreateFunction as SqlCreateFunction, CreateFunctionBody, DataType as SqlType, Expr, FunctionBehavior,
+    ColumnDef, CreateFunction as SqlCreateFunction, CreateFunctionBody, DataType as SqlType, Expr, FunctionBehavior,
     FunctionCalledOnNull, FunctionReturnType, OperateFunctionArg, Value,
 };
 
@@ -23,18 +23,18 @@ pub(super) struct CreateFunction {
     or_replace: bool,
     language: Language,
     arguments: Vec<(String, Given)>,
-    returns: SqlType,
+    returns: Given,
     behavior: Behavior,
     on_null: OnNull,
     source: String,
 }
 
-/// What is given for an argument.
+/// What is given for an argument, or comes back.
 #[derive(Debug)]
 enum Given {
     /// A value of a type.
     Value(SqlType),
-    /// A table with these columns.
+    /// A table with these columns, or rows of them.
     Table(Vec<(String, SqlType)>),
 }
 
@@ -65,7 +65,10 @@ pub(super) fn convert(create: SqlCreateFunction) -> Result<CreateFunction> {
     };
     let returns = match create.return_type {
         Some(FunctionReturnType::DataType(returns)) => returns,
-        Some(FunctionReturnType::SetOf(_)) => return Err(invalid(&name, "it has one value for each row")),
+        Some(FunctionReturnType::SetOf(_)) => {
+            return Err(invalid(&name, "it has one value for each row")
+                .with_hint("RETURNS TABLE(a DOUBLE, b DOUBLE) has rows of these columns, in LANGUAGE cuda"));
+        }
         None => return Err(invalid(&name, "the type that it returns is missing").with_hint("RETURNS DOUBLE")),
     };
     let arguments = create.args.unwrap_or_default().into_iter().map(|argument| parameter(&name, argument));
@@ -79,13 +82,13 @@ pub(super) fn convert(create: SqlCreateFunction) -> Result<CreateFunction> {
         Some(FunctionCalledOnNull::CalledOnNullInput) => OnNull::Called,
         Some(FunctionCalledOnNull::ReturnsNullOnNullInput | FunctionCalledOnNull::Strict) | None => OnNull::Null,
     };
-    let is_table = |(_, given): &(String, Given)| matches!(given, Given::Table(_));
-    if language != Language::Cuda && arguments.iter().any(is_table) {
+    let returns = match returns {
+        SqlType::Table(columns) => Given::Table(named_columns(&name, "what it returns", columns)?),
+        other => Given::Value(other),
+    };
+    let is_table = |given: &Given| matches!(given, Given::Table(_));
+    if language != Language::Cuda && (is_table(&returns) || arguments.iter().any(|(_, given)| is_table(given))) {
         return Err(invalid(&name, "functions in CUDA have tables, and no others"));
-    }
-    if let SqlType::Table(_) = returns {
-        return Err(invalid(&name, "it cannot return a table")
-            .with_hint("RETURNS DOUBLE[] has an array for each row, and unnest() makes rows of it"));
     }
     if (language, on_null) == (Language::Cuda, OnNull::Called) {
         return Err(invalid(&name, "functions in CUDA are not called on NULL input")
@@ -144,24 +147,39 @@ fn parameter(function: &str, argument: OperateFunctionArg) -> Result<(String, Gi
     if !is_name(&name) {
         return Err(invalid(function, format!("\"{name}\" is no name for an argument: letters, digits and _ are")));
     }
-    let columns = match argument.data_type {
-        SqlType::Table(Some(columns)) if !columns.is_empty() => columns,
-        SqlType::Table(_) => {
-            let error = invalid(function, format!("argument {name} is a table without columns"));
-            return Err(error.with_hint(format!("{name} TABLE(x DOUBLE, y DOUBLE)")));
+    match argument.data_type {
+        SqlType::Table(columns) => {
+            let columns = named_columns(function, &format!("argument {name}"), columns)?;
+            if columns.iter().any(|(of, _)| of == "rows") {
+                return Err(invalid(function, format!("\"rows\" is no name for a column of argument {name}"))
+                    .with_hint("that is how many there are"));
+            }
+            Ok((name, Given::Table(columns)))
         }
-        other => return Ok((name, Given::Value(other))),
-    };
+        other => Ok((name, Given::Value(other))),
+    }
+}
+
+/// The columns of a table that is `what` a function has.
+fn named_columns(function: &str, what: &str, columns: Option<Vec<ColumnDef>>) -> Result<Vec<(String, SqlType)>> {
+    let columns = columns.unwrap_or_default();
+    if columns.is_empty() {
+        return Err(invalid(function, format!("{what} is a table without columns"))
+            .with_hint("TABLE(x DOUBLE, y DOUBLE) has two"));
+    }
     let mut named: Vec<(String, SqlType)> = Vec::with_capacity(columns.len());
     for column in columns {
         let of = normal(&column.name);
-        if !is_name(&of) || of == "rows" || named.iter().any(|(other, _)| *other == of) {
-            return Err(invalid(function, format!("\"{of}\" is no name for a column of argument {name}"))
-                .with_hint("letters, digits and _, but for rows, which is how many there are; each name once"));
+        if !is_name(&of) || named.iter().any(|(other, _)| *other == of) {
+            return Err(invalid(function, format!("\"{of}\" is no name for a column of {what}"))
+                .with_hint("letters, digits and _ are; each name once"));
+        }
+        if !column.options.is_empty() {
+            return Err(invalid(function, format!("column {of} of {what} has more than a name and a type")));
         }
         named.push((of, column.data_type));
     }
-    Ok((name, Given::Table(named)))
+    Ok(named)
 }
 
 /// Whether it is a name in every language.
@@ -199,7 +217,7 @@ impl CreateFunction {
     /// With its types settled.
     async fn function(&self, context: &Context<'_>) -> Result<Function> {
         // DataFusion turns SQL types into Arrow's when it plans a cast.
-        let all = self.arguments.iter().flat_map(|(_, given)| given.types()).chain([&self.returns]);
+        let all = self.arguments.iter().map(|(_, given)| given).chain([&self.returns]).flat_map(Given::types);
         let casts = all.enumerate().map(|(place, sql)| format!("CAST(NULL AS {sql}) AS \"{place}\""));
         let text = format!("SELECT {}", casts.collect::<Vec<_>>().join(", "));
         let plan = planner::plan_text(context.state()?, &text).await?;
@@ -209,19 +227,19 @@ impl CreateFunction {
         });
         let mut next =
             || types.next().unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "a plan without columns")));
-        let mut arguments = Vec::with_capacity(self.arguments.len());
-        for (name, given) in &self.arguments {
-            arguments.push(match given {
+        let mut parameter = |name: &str, given: &Given| {
+            Ok(match given {
                 Given::Value(_) => Parameter::value(name, next()?),
                 Given::Table(columns) => {
                     let column = |(name, _): &(String, SqlType)| Ok(Parameter::value(name, next()?));
                     Parameter::table(name, columns.iter().map(column).collect::<Result<_>>()?)
                 }
-            });
-        }
-        let returns = next()?;
+            })
+        };
+        let arguments = self.arguments.iter().map(|(name, given)| parameter(name, given)).collect::<Result<_>>()?;
+        let Parameter { type_name: returns, columns, .. } = parameter("", &self.returns)?;
         let Self { language, on_null, behavior, ref source, .. } = *self;
-        Ok(Function { language, arguments, returns, on_null, behavior, source: source.clone() })
+        Ok(Function { language, arguments, returns, columns, on_null, behavior, source: source.clone() })
     }
 }
 

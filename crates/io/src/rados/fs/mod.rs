@@ -112,7 +112,8 @@ use superblock::{Feature, Superblock};
 /// How a client works; nothing here is stored, but for `chunk_bytes` when a file system is made.
 #[derive(Clone, Copy, Debug)]
 pub struct FsOptions {
-    /// Bytes of a chunk, 64 KiB to 64 MiB, a multiple of 64 KiB. 4 to 8 MiB keep OSDs busiest.
+    /// Bytes of a chunk, 64 KiB to 64 MiB, a multiple of 64 KiB. 4 to 8 MiB keep OSDs busiest, which have memory
+    /// of 8 MiB from the system for each, and of 4 MiB at hand.
     pub chunk_bytes: u32,
     /// Bytes that one writer has in flight, and that one reader reads ahead.
     pub window_bytes: usize,
@@ -133,7 +134,7 @@ pub struct FsOptions {
 impl Default for FsOptions {
     fn default() -> Self {
         Self {
-            chunk_bytes: 8 << 20,
+            chunk_bytes: 4 << 20,
             window_bytes: 32 << 20,
             in_flight_bytes: 96 << 20,
             lease: Duration::from_secs(24 * 3600),

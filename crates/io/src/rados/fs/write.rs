@@ -27,7 +27,7 @@ use crate::{Hop, Ledger};
 
 const OPERATION: &str = "write";
 /// Chunks that an intent is good for at first; then twice as many each time.
-pub(super) const FIRST_CHUNKS: u64 = 16;
+pub(super) const FIRST_CHUNKS: u64 = 32;
 
 /// Whether a name that is taken may be given to something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

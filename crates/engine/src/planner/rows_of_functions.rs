@@ -1,0 +1,140 @@
+//! `FROM t, neighbours(t.x, 'points') AS n`: a function of somebody's that [returns rows](crate::functions) where a table may be.
+//!
+//! To DataFusion it is a scalar function whose value is an array of structs. What it gets is a query of the array's items:
+//! `LATERAL (SELECT r['id'] AS id, r['d'] AS d FROM (SELECT unnest(neighbours(t.x, 'points')) AS r) AS ..) AS n`; LATERAL only if
+//! a column is among the arguments. What stands first is not, whoever has written it: there is nothing before it, and a column of
+//! a query around is one of a subquery as any other, which DataFusion does not see behind LATERAL.
+
+use std::ops::ControlFlow;
+
+use datafusion::execution::SessionState;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Select,
+    Statement as Sql, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+};
+
+use super::{parse_statement, visit_statement};
+use crate::functions::columns_of_rows;
+use crate::statement::normal;
+use crate::{Error, ErrorKind, Result};
+
+/// Puts queries in the place of such functions.
+///
+/// # Errors
+/// Arguments with names, which are none of these functions'.
+pub(super) fn rewrite(statement: &mut Statement, state: &SessionState) -> Result<()> {
+    match visit_statement(statement, &mut Rows { state }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Rows<'a> {
+    state: &'a SessionState,
+}
+
+impl VisitorMut for Rows<'_> {
+    type Break = Error;
+
+    // Behind what is inside of it: arguments may have queries of their own.
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Error> {
+        match self.replaced(table) {
+            Ok(Some(query)) => *table = query,
+            Ok(None) => {}
+            Err(error) => return ControlFlow::Break(error),
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// What stands first has nothing before it.
+pub(super) fn first_is_alone(select: &mut Select) {
+    if let Some(TableWithJoins { relation: TableFactor::Derived { lateral, .. }, .. }) = select.from.first_mut() {
+        *lateral = false;
+    }
+}
+
+impl Rows<'_> {
+    fn replaced(&self, table: &TableFactor) -> Result<Option<TableFactor>> {
+        let (name, args, alias) = match table {
+            TableFactor::Table { name, alias, args: Some(TableFunctionArgs { args, .. }), .. }
+            | TableFactor::Function { name, args, alias, .. } => (name, args, alias),
+            _ => return Ok(None),
+        };
+        let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else { return Ok(None) };
+        let function = normal(ident);
+        let columns = self.state.scalar_functions().get(&function).and_then(|udf| columns_of_rows(udf));
+        let Some(columns) = columns else { return Ok(None) };
+        if args.iter().any(|arg| !matches!(arg, FunctionArg::Unnamed(_))) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("function {function}: its arguments have places, no names"),
+            ));
+        }
+        let own_name =
+            || TableAlias { explicit: true, name: Ident::with_quote('"', &function), columns: Vec::new(), at: None };
+        Ok(Some(TableFactor::Derived {
+            lateral: args.iter().any(has_column),
+            subquery: Box::new(query(&function, &columns, args)?),
+            alias: Some(alias.clone().unwrap_or_else(own_name)),
+            sample: None,
+        }))
+    }
+}
+
+/// The rows of a call.
+fn query(function: &str, columns: &[String], args: &[FunctionArg]) -> Result<Query> {
+    let quoted = |name: &str| Ident::with_quote('"', name).to_string();
+    let columns = columns.iter().map(|name| format!("r['{}'] AS {}", name.replace('\'', "''"), quoted(name)));
+    let columns = columns.collect::<Vec<_>>().join(", ");
+    let text = format!("SELECT {columns} FROM (SELECT unnest({}()) AS r) AS \"rows of it\"", quoted(function));
+    let mut statement = parse_statement(&text)?;
+    let not_parsed = || Error::new(ErrorKind::Internal, format!("a query that is none: {text}"));
+    let Statement::Statement(sql) = &mut statement else { return Err(not_parsed()) };
+    let Sql::Query(query) = sql.as_mut() else { return Err(not_parsed()) };
+    let name = ObjectName::from(vec![Ident::with_quote('"', function)]);
+    let _ = query.visit(&mut Arguments { name, args });
+    Ok(query.as_ref().clone())
+}
+
+/// Gives a call its arguments.
+struct Arguments<'a> {
+    name: ObjectName,
+    args: &'a [FunctionArg],
+}
+
+impl VisitorMut for Arguments<'_> {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(call) if call.name == self.name => {
+                let args = self.args.to_vec();
+                call.args = FunctionArguments::List(FunctionArgumentList {
+                    duplicate_treatment: None,
+                    args,
+                    clauses: Vec::new(),
+                });
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Whether a column is named in it.
+fn has_column(arg: &FunctionArg) -> bool {
+    struct Columns;
+    impl Visitor for Columns {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    arg.visit(&mut Columns).is_break()
+}
