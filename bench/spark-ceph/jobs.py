@@ -1,4 +1,5 @@
-"""Jobs of Spark's that write files of a given size each, two at a time, and what each of them must have written.
+"""Jobs of Spark's that write files of a given size each, two at a time, and what each of them must have written: of small files so
+many that it is the writing that is measured, and not the beginning of a job.
 
 Records are of 1 KiB, and computed while they are written: nothing is read. Formats that compress do not, so that a file's size is
 what is asked for, and dictionaries are off.
@@ -6,17 +7,21 @@ what is asked for, and dictionaries are off.
 
 from pyspark.sql import functions as F
 
+# At a time.
 TASKS = 2
+# Of a job, whatever it has to write.
+MOST_FILES = 16
 RECORD = 1024
 
 
 class Job:
-    """One of a format; `rows` of 1 KiB in `TASKS` files."""
+    """One of a format; `rows` of 1 KiB in `files` files."""
 
-    def __init__(self, spark, form, file_bytes):
+    def __init__(self, spark, form, file_bytes, job_bytes):
         self.spark, self.form = spark, form
-        self.rows = TASKS * (file_bytes // RECORD)
-        self.frame = spark.range(0, self.rows, 1, TASKS).select(
+        self.files = max(TASKS, min(MOST_FILES, job_bytes // file_bytes))
+        self.rows = self.files * (file_bytes // RECORD)
+        self.frame = spark.range(0, self.rows, 1, self.files).select(
             F.expr("repeat(md5(CAST(id AS string)), 32)").alias("value"))
 
     def write(self, target):

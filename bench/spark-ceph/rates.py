@@ -86,7 +86,7 @@ class Rates:
         return (data / took / (1 << 20), busy.share), data / flushed / (1 << 20)
 
     def cell(self, form, file_bytes):
-        job = Job(self.spark, form, file_bytes)
+        job = Job(self.spark, form, file_bytes, self.options.job_bytes)
         cells = {"rados_bench": self.bench(file_bytes)}
         for committer in self.options.committers:
             cells[committer] = self.to_cluster(job, committer)
@@ -100,8 +100,8 @@ class Rates:
         """Jobs of all kinds, of files of the greatest size, but of no more than 256 MiB."""
         file_bytes = min(max(self.options.sizes), 256 << 20)
         for form in self.options.formats:
-            job = Job(self.spark, form, file_bytes)
-            for _ in range(max(2, self.options.warm_bytes // (TASKS * file_bytes))):
+            job = Job(self.spark, form, file_bytes, self.options.job_bytes)
+            for _ in range(max(2, self.options.warm_bytes // (job.files * file_bytes))):
                 for committer in self.options.committers:
                     self.to_cluster(job, committer)
                 self.to_disk(job)
@@ -189,6 +189,7 @@ def main():
     options.add_argument("--committers", default=",".join(COMMITTERS), type=lambda text: text.split(","))
     options.add_argument("--rounds", default=3, type=int)
     options.add_argument("--bench-seconds", default=3, type=int)
+    options.add_argument("--job-bytes", default=1 << 30, type=size, help="how much a job writes, of small files at most 16")
     options.add_argument("--warm-bytes", default=1 << 30, type=size,
                          help="how much is written of each kind before anything counts, at least by two jobs")
     options.add_argument("--json")
