@@ -12,8 +12,8 @@ struct Library {
     name: &'static str,
     file: &'static str,
     serves: &'static str,
-    /// Who needs it today.
-    used_by: Option<&'static str>,
+    /// Who needs it.
+    used_by: &'static str,
 }
 
 const LIBRARIES: [Library; 4] = [
@@ -21,21 +21,26 @@ const LIBRARIES: [Library; 4] = [
         name: "libcuda",
         file: "libcuda.so",
         serves: "queries on NVIDIA GPUs",
-        used_by: Some("queries on a GPU, and the GPU's paths of `onehop bench io` and `onehop bench q6`"),
+        used_by: "queries on a GPU, and the GPU's paths of `onehop bench io` and `onehop bench q6`",
     },
     Library {
         name: "libnvrtc",
         file: "libnvrtc.so",
         serves: "kernels compiled for the query",
-        used_by: Some("queries on a GPU, and the GPU's paths of `onehop bench q6`"),
+        used_by: "queries on a GPU, and the GPU's paths of `onehop bench q6`",
     },
     Library {
         name: "libcufile",
         file: "libcufile.so",
         serves: "reads from storage straight into GPU memory",
-        used_by: Some("the cuFile paths of `onehop bench io` and `onehop bench q6`, not by queries"),
+        used_by: "queries on a GPU with gpu.path = 'cufile', and the cuFile paths of `onehop bench io` and `onehop bench q6`",
     },
-    Library { name: "librados", file: "librados.so", serves: "databases on Ceph", used_by: None },
+    Library {
+        name: "librados",
+        file: "librados.so",
+        serves: "files and databases on Ceph",
+        used_by: "`onehop rados`, and all that is named rados://",
+    },
 ];
 
 /// Looks.
@@ -45,10 +50,7 @@ pub fn probe() -> Vec<Finding> {
 }
 
 fn look(library: &Library, folders: &[PathBuf]) -> Finding {
-    let users = match library.used_by {
-        Some(users) => format!("used by {users}"),
-        None => "not used by this version".into(),
-    };
+    let users = format!("used by {}", library.used_by);
     match folders.iter().find_map(|folder| find(folder, library.file)) {
         Some(path) => {
             let version = version(&path, library.file).map(|version| format!(" ({version})")).unwrap_or_default();
@@ -56,10 +58,7 @@ fn look(library: &Library, folders: &[PathBuf]) -> Finding {
         }
         None => Finding::info(library.name, format!("not found; {users}"))
             .because(format!("{} is not in any of {} library folders", library.file, folders.len()))
-            .fix(match library.used_by {
-                Some(_) => format!("needed for {} alone; queries run without it", library.serves),
-                None => format!("none needed: this version has no {}", library.serves),
-            }),
+            .fix(format!("needed for {} alone; queries run without it", library.serves)),
     }
 }
 
