@@ -74,9 +74,15 @@ def test_types(con: onehop.Connection) -> None:
     ]
     assert one(con, "SELECT count(*) FROM t WHERE both(id > 10, x < 100)") == sum(1 for v in range(ROWS) if v > 10 and v / 4 < 100)
     # Numbers as they are written, if they fit.
+    con.sql("CREATE FUNCTION positive(a BIGINT UNSIGNED) RETURNS BIGINT UNSIGNED LANGUAGE cuda AS $$ return a + 1; $$")
+    assert one(con, "SELECT positive(1)") == 2
+    with pytest.raises(onehop.DataError, match="argument a is BIGINT UNSIGNED"):
+        con.sql("SELECT positive(-1)").fetchall()
     assert con.sql("SELECT small(300, 1), half(0.5), later(DATE '2024-01-01', 31)").fetchall() == [(299, 0.25, datetime.date(2024, 2, 1))]
     with pytest.raises(onehop.DataError, match="argument b is TINYINT.*300"):
         con.sql("SELECT small(300, 300)").fetchall()
+    with pytest.raises(onehop.DataError, match="argument a is REAL: 1e300 is out of range"):
+        con.sql("SELECT half(1e300)").fetchall()
     for kind in ("VARCHAR", "DECIMAL(10, 2)"):
         with pytest.raises(onehop.DataError, match="functions in CUDA have numbers"):
             con.sql(f"CREATE FUNCTION f(a {kind}) RETURNS INT LANGUAGE cuda AS $$ return 1; $$")
@@ -156,6 +162,9 @@ def test_rows_come_out(con: onehop.Connection) -> None:
 
 def test_rows_that_are_none(con: onehop.Connection) -> None:
     con.sql(POWERS)
+    con.sql("CREATE FUNCTION one(x INT) RETURNS INT LANGUAGE cuda AS $$ return 1; $$")
+    con.sql("CREATE FUNCTION changing(x BIGINT) RETURNS TABLE(a INT) LANGUAGE cuda AS $$ result.push(1); $$")
+    assert con.sql("SELECT count(*) FROM powers((SELECT max(x) FROM t), 3)").fetchall() == [(4,)]
     for sql, match in (
         ("SELECT * FROM powers(2)", "powers"),
         ("SELECT * FROM powers(x => 2, most => 3)", "places, no names"),
@@ -163,6 +172,12 @@ def test_rows_that_are_none(con: onehop.Connection) -> None:
         ("SELECT * FROM t, LATERAL powers(2, 3) WITH ORDINALITY", "WITH ORDINALITY is not supported"),
         ("SELECT * FROM powers(2, 3) p, t WHERE p.missing = 1", "missing"),
         ("SELECT * FROM powers('a', 3)", "a"),
+        ("SELECT * FROM t, powers(max(t.x), 3)", "is no argument in FROM"),
+        ("SELECT * FROM t, powers(row_number() OVER (), 3)", "is no argument in FROM"),
+        ("SELECT * FROM one(1)", "returns a value, and no rows"),
+        ("SELECT * FROM t, changing(t.id)", "STABLE or IMMUTABLE"),
+        ("CREATE FUNCTION f(x INT, x INT) RETURNS INT LANGUAGE cuda AS $$ return 1; $$", "two arguments have the name x"),
+        ("CREATE FUNCTION unnest(x INT) RETURNS INT LANGUAGE cuda AS $$ return 1; $$", "a function of SQL's has this name"),
         ("CREATE FUNCTION f(x INT) RETURNS TABLE(a INT, a INT) LANGUAGE cuda AS $$ result.push(1, 2); $$", "each name once|no name"),
         ("CREATE FUNCTION f(x INT) RETURNS TABLE(a INT, b VARCHAR) LANGUAGE cuda AS $$ result.push(1, 2); $$", "functions in CUDA have numbers"),
         ("CREATE FUNCTION f(x INT) RETURNS TABLE(a INT[]) LANGUAGE cuda AS $$ result.push(1); $$", "numbers|cannot"),

@@ -9,7 +9,7 @@ Requests come on standard input, one after the other, and each has one response 
     any                                                     -> {"error": text, "line": of the function's, or null, "missing": ..}
 
 A function's text is the body of a Python function, compiled as it stands, so that lines are its own. What it prints goes to
-standard error: nothing but responses is on the way back.
+standard error: nothing but responses is on the way back. On its standard input there is nothing.
 """
 
 import ast
@@ -19,7 +19,8 @@ import struct
 import sys
 import traceback
 
-requests = sys.stdin.buffer
+requests = os.fdopen(os.dup(0), "rb")
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 responses = os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
 functions = {}
@@ -66,6 +67,14 @@ def argument(column, nulls):
     return column if nulls == "seen" else column.to_numpy(zero_copy_only=False)
 
 
+def converted(values, wanted, pa):
+    """Python's values as an array: of their own type first, since a cast of it says what would be lost, and a conversion does not."""
+    try:
+        return pa.array(values).cast(wanted)
+    except (pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array(values, type=wanted)
+
+
 def result(value, wanted, rows, pa):
     """Whatever a function returns, as an array of the type that it says."""
     if isinstance(value, pa.ChunkedArray):
@@ -75,7 +84,7 @@ def result(value, wanted, rows, pa):
     elif isinstance(value, (pa.Scalar, str, bytes)) or not hasattr(value, "__len__") or getattr(value, "shape", None) == ():
         value = value.as_py() if isinstance(value, pa.Scalar) else value
         value = value.item() if hasattr(value, "item") else value
-        array = pa.array([value], type=wanted).take(pa.array([0] * rows, type=pa.int32()))
+        array = converted([value], wanted, pa).take(pa.array([0] * rows, type=pa.int32()))
     elif hasattr(value, "mask") and hasattr(value, "data") and hasattr(value, "dtype"):
         array = pa.array(value.data, mask=value.mask)
     elif hasattr(value, "to_numpy") and hasattr(value, "index"):
@@ -83,7 +92,7 @@ def result(value, wanted, rows, pa):
     elif hasattr(value, "dtype") and value.dtype != object:
         array = pa.array(value)
     else:
-        array = pa.array(value, type=wanted)
+        array = converted(value, wanted, pa)
     if len(array) != rows:
         raise ValueError(f"it returned {len(array)} values for {rows} rows")
     return array if array.type == wanted else array.cast(wanted)

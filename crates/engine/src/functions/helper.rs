@@ -43,13 +43,15 @@ impl Helpers {
     /// One that was started as this program, or a new one.
     pub fn take(&self, program: &Program) -> Result<Helper> {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match idle.iter().rposition(|helper| helper.program == *program) {
-            Some(place) => Ok(idle.remove(place)),
-            None => {
-                drop(idle);
-                Helper::start(program)
+        while let Some(place) = idle.iter().rposition(|helper| helper.program == *program) {
+            let mut helper = idle.remove(place);
+            // What has ended meanwhile, for whatever reason, is nobody's error.
+            if matches!(helper.child.try_wait(), Ok(None)) {
+                return Ok(helper);
             }
         }
+        drop(idle);
+        Helper::start(program)
     }
 
     /// Has one wait for work that is fit for it.

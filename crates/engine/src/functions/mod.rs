@@ -42,10 +42,10 @@ pub(crate) fn bind(catalog: &Catalog, host: Host, state: &mut SessionState) -> R
     Ok(())
 }
 
-/// The columns of the rows that a function returns; `None` for one that returns none.
+/// The columns of the rows that a function returns, none if it has a value; `None` for one that nobody has made.
 pub(crate) fn columns_of_rows(function: &ScalarUDF) -> Option<Vec<String>> {
     let function: &dyn Any = function.inner().as_ref();
-    function.downcast_ref::<UserFunction>()?.columns_of_rows()
+    Some(function.downcast_ref::<UserFunction>()?.columns_of_rows())
 }
 
 /// Whether whoever runs a function takes it.

@@ -13,10 +13,12 @@ use std::hash::{Hash, Hasher};
 use std::io::Cursor;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array,
+};
 use arrow::buffer::NullBuffer;
 use arrow::compute::{CastOptions, cast, cast_with_options, filter, take};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use datafusion::common::{Result as DataFusionResult, ScalarValue};
@@ -84,9 +86,8 @@ impl UserFunction {
     }
 
     /// See [`super::columns_of_rows`].
-    pub fn columns_of_rows(&self) -> Option<Vec<String>> {
-        let columns = &self.function.columns;
-        (!columns.is_empty()).then(|| columns.iter().map(|column| column.name.clone()).collect())
+    pub fn columns_of_rows(&self) -> Vec<String> {
+        self.function.columns.iter().map(|column| column.name.clone()).collect()
     }
 
     fn helper(&self) -> Result<Helper> {
@@ -164,11 +165,16 @@ impl UserFunction {
         if given.data_type() == wanted {
             return Ok(given);
         }
-        let options = CastOptions { safe: false, ..CastOptions::default() };
-        cast_with_options(&given, wanted, &options).map_err(|e| {
-            let what = format!("function {}: argument {} is {}: {e}", self.name, argument.name, argument.type_name);
+        let error = |why: String| {
+            let what = format!("function {}: argument {} is {}: {why}", self.name, argument.name, argument.type_name);
             Error::new(ErrorKind::Data, what)
-        })
+        };
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        let narrowed = cast_with_options(&given, wanted, &options).map_err(|e| error(e.to_string()))?;
+        match too_large(&given, &narrowed) {
+            Some(value) => Err(error(format!("{value:e} is out of range"))),
+            None => Ok(narrowed),
+        }
     }
 
     /// The table that is given for an argument; `None` for NULL.
@@ -270,9 +276,20 @@ fn wide(data_type: &DataType) -> DataType {
             let wider = item.as_ref().clone().with_data_type(wide(item.data_type()));
             DataType::List(Arc::new(wider))
         }
-        other if other.is_integer() && *other != DataType::UInt64 => DataType::Int64,
+        other if other.is_integer() => DataType::Int64,
         other => other.clone(),
     }
+}
+
+/// A finite value that single precision has no finite one for, which a cast does not say.
+fn too_large(given: &ArrayRef, narrowed: &ArrayRef) -> Option<f64> {
+    if let (Some(given), Some(narrowed)) = (given.as_list_opt::<i32>(), narrowed.as_list_opt::<i32>()) {
+        return too_large(given.values(), narrowed.values());
+    }
+    let given = given.as_primitive_opt::<Float64Type>()?.values();
+    let narrowed = narrowed.as_primitive_opt::<Float32Type>()?.values();
+    let both = given.iter().zip(narrowed);
+    both.filter(|(given, narrowed)| given.is_finite() && narrowed.is_infinite()).map(|(given, _)| *given).next()
 }
 
 /// Types as every version of Arrow for Python knows them.

@@ -225,6 +225,28 @@ pub(crate) fn template(text: &str) -> Result<Box<Query>> {
     parsed.map_err(|e| Error::new(ErrorKind::Internal, format!("{text} cannot be parsed: {e}")))
 }
 
+/// What the parser or DataFusion's planner reads as something of its own before a function is looked for.
+pub(crate) const IS_NO_NAME: [&str; 18] = [
+    "all",
+    "any",
+    "array",
+    "case",
+    "cast",
+    "date",
+    "exists",
+    "extract",
+    "if",
+    "interval",
+    "not",
+    "row",
+    "some",
+    "time",
+    "timestamp",
+    "try_cast",
+    "unnest",
+    "values",
+];
+
 /// One statement's text as a tree.
 pub(crate) fn parse_statement(text: &str) -> Result<Statement> {
     parse_tokens(tokens(text)?, |parser| {

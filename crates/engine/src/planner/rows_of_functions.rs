@@ -64,8 +64,18 @@ impl Rows<'_> {
         };
         let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else { return Ok(None) };
         let function = normal(ident);
-        let columns = self.state.scalar_functions().get(&function).and_then(|udf| columns_of_rows(udf));
-        let Some(columns) = columns else { return Ok(None) };
+        let known = self.state.scalar_functions().get(&function).and_then(|udf| columns_of_rows(udf));
+        let Some(columns) = known else { return Ok(None) };
+        let invalid = |what: &str| Error::new(ErrorKind::Invalid, format!("function {function}: {what}"));
+        if columns.is_empty() {
+            let hint =
+                format!("SELECT {function}(...) has its value; RETURNS TABLE(...) makes one that stands in FROM");
+            return Err(invalid("it returns a value, and no rows").with_hint(hint));
+        }
+        if args.iter().any(|arg| self.has_aggregate(arg)) {
+            return Err(invalid("an aggregate or a window function is no argument in FROM")
+                .with_hint("write it as a subquery: f((SELECT max(x) FROM t))"));
+        }
         if args.iter().any(|arg| !matches!(arg, FunctionArg::Unnamed(_))) {
             return Err(Error::new(
                 ErrorKind::Invalid,
@@ -80,6 +90,37 @@ impl Rows<'_> {
             alias: Some(alias.clone().unwrap_or_else(own_name)),
             sample: None,
         }))
+    }
+}
+
+impl Rows<'_> {
+    /// Whether an argument is about more rows than one, but in a query of its own.
+    fn has_aggregate(&self, arg: &FunctionArg) -> bool {
+        struct Aggregates<'a> {
+            state: &'a SessionState,
+            depth: usize,
+        }
+        impl Visitor for Aggregates<'_> {
+            type Break = ();
+
+            fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+                self.depth += 1;
+                ControlFlow::Continue(())
+            }
+
+            fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+                self.depth -= 1;
+                ControlFlow::Continue(())
+            }
+
+            fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+                let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
+                let name = call.name.0.last().and_then(ObjectNamePart::as_ident).map(normal).unwrap_or_default();
+                let is_one = call.over.is_some() || self.state.aggregate_functions().contains_key(&name);
+                if is_one && self.depth == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+        }
+        arg.visit(&mut Aggregates { state: self.state, depth: 0 }).is_break()
     }
 }
 

@@ -467,7 +467,12 @@ impl<'a> Domain<'a> {
     /// The whole subquery for all of D.
     pub(super) fn answered(&self, plan: &LogicalPlan) -> Result<Unnested> {
         if is_volatile(plan)? {
-            return Err(refused("a random value"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a query about the row around it, with a function that may have another value each time, is not supported",
+            )
+            .with_hint("a function that does not is declared STABLE or IMMUTABLE; random() goes to a query before")
+            .into());
         }
         let unnested = self.unnested(plan)?.named(plan.schema())?;
         if unnested.keys.len() != self.columns.len() || unnested.columns() != plan.schema().columns() {

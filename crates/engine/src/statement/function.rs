@@ -73,6 +73,11 @@ pub(super) fn convert(create: SqlCreateFunction) -> Result<CreateFunction> {
     };
     let arguments = create.args.unwrap_or_default().into_iter().map(|argument| parameter(&name, argument));
     let arguments = arguments.collect::<Result<Vec<_>>>()?;
+    for (place, (argument, _)) in arguments.iter().enumerate() {
+        if arguments.iter().take(place).any(|(other, _)| other == argument) {
+            return Err(invalid(&name, format!("two arguments have the name {argument}")));
+        }
+    }
     let behavior = match create.behavior {
         Some(FunctionBehavior::Immutable) => Behavior::Immutable,
         Some(FunctionBehavior::Stable) => Behavior::Stable,

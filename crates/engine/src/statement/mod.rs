@@ -238,6 +238,7 @@ impl<'a> Context<'a> {
         let is_scalar =
             state.scalar_functions().contains_key(name) && !self.snapshot.catalog.functions.contains_key(name);
         Ok(is_scalar
+            || planner::IS_NO_NAME.contains(&name)
             || state.aggregate_functions().contains_key(name)
             || state.window_functions().contains_key(name)
             || state.table_functions().contains_key(name))
