@@ -144,11 +144,12 @@ pub struct Place {
 /// What to do about what a newer version has stored.
 pub(crate) const NEWER: &str = "use the newer onehop that wrote it, or a later one";
 
-/// What to do about a device that fails.
 /// How the system says it, whoever it has said it to.
 const TOO_MANY_OPEN_FILES: &str = "(os error 24)";
 const MORE_OPEN_FILES: &str = "the process may have more open files after `ulimit -n 65536`, or Python's \
                                resource.setrlimit(resource.RLIMIT_NOFILE, ...); with more memory_limit less is spilled to files";
+
+/// What to do about a device that fails.
 const SICK_DEVICE: &str = "`onehop doctor` looks at the device; SET gpu.mode = 'off' runs queries without it";
 
 /// What went wrong, for the person who reads it.

@@ -286,10 +286,10 @@ fn too_large(given: &ArrayRef, narrowed: &ArrayRef) -> Option<f64> {
     if let (Some(given), Some(narrowed)) = (given.as_list_opt::<i32>(), narrowed.as_list_opt::<i32>()) {
         return too_large(given.values(), narrowed.values());
     }
-    let given = given.as_primitive_opt::<Float64Type>()?.values();
-    let narrowed = narrowed.as_primitive_opt::<Float32Type>()?.values();
-    let both = given.iter().zip(narrowed);
-    both.filter(|(given, narrowed)| given.is_finite() && narrowed.is_infinite()).map(|(given, _)| *given).next()
+    let (given, narrowed) = (given.as_primitive_opt::<Float64Type>()?, narrowed.as_primitive_opt::<Float32Type>()?);
+    // Behind NULLs there may be anything.
+    let mut both = given.iter().zip(narrowed).filter_map(|(given, narrowed)| given.zip(narrowed));
+    both.find(|(given, narrowed)| given.is_finite() && narrowed.is_infinite()).map(|(given, _)| given)
 }
 
 /// Types as every version of Arrow for Python knows them.

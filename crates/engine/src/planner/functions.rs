@@ -11,7 +11,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, ObjectName, ObjectNamePart, Value, visit_expressions,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Value, Visit, Visitor, visit_expressions,
 };
 
 use super::expressions::call;
@@ -230,6 +230,37 @@ pub(super) fn unknown(statement: &Statement, state: &SessionState) -> Option<Str
         if is_known { ControlFlow::Continue(()) } else { ControlFlow::Break(name) }
     });
     found.break_value()
+}
+
+/// Whether a call that is meant, by its name, is in a tree, outside of the queries in it.
+pub(super) fn calls(tree: &impl Visit, is_meant: &dyn Fn(&str, &Function) -> bool) -> bool {
+    struct Finder<'a> {
+        is_meant: &'a dyn Fn(&str, &Function) -> bool,
+        depth: usize,
+    }
+    impl Visitor for Finder<'_> {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
+            let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(normal);
+            match name {
+                Some(name) if self.depth == 0 && (self.is_meant)(&name, function) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    tree.visit(&mut Finder { is_meant, depth: 0 }).is_break()
 }
 
 /// What is said of an [`unknown`] one.

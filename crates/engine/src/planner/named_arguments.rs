@@ -6,10 +6,11 @@
 //! treated so. To others, numbers are handed on without a type.
 
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
-    ObjectNamePart, TableFactor, TableFunctionArgs, Value,
+    DataType, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, TableFactor, TableFunctionArgs,
+    Value,
 };
 
+use super::expressions::call;
 use crate::learn;
 use crate::statement::normal;
 
@@ -28,7 +29,7 @@ pub(super) fn rewrite_table(table: &mut TableFactor) {
             FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), .. } => {
                 quote_table(expr);
                 let field = Expr::Value(Value::SingleQuotedString(normal(name)).into());
-                *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(named_struct(field, expr.clone())));
+                *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(call("named_struct", vec![field, expr.clone()])));
             }
             _ => {}
         }
@@ -61,23 +62,6 @@ fn quote_table(expr: &mut Expr) {
         _ => return,
     };
     *expr = Expr::Value(Value::SingleQuotedString(text).into());
-}
-
-fn named_struct(field: Expr, value: Expr) -> Expr {
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new("named_struct")]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: [field, value].map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))).into(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::expressions::call;
+use super::functions;
 use crate::postgres::functions::{REGCLASS_IN, REGCLASS_OUT, REGTYPE_IN};
 use crate::postgres::{SCHEMA, catalogs};
 use crate::statement::normal;
@@ -99,37 +100,7 @@ fn aggregates(select: &Select) -> bool {
 }
 
 fn calls_aggregate(expr: &Expr) -> bool {
-    use std::ops::ControlFlow;
-
-    use datafusion::sql::sqlparser::ast::{Visit, Visitor};
-    struct Finder {
-        depth: usize,
-    }
-    impl Visitor for Finder {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-            self.depth += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-            self.depth -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            let is_aggregate = |function: &Function| {
-                let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(normal);
-                name.is_some_and(|name| AGGREGATES.contains(&name.as_str()))
-            };
-            match expr {
-                Expr::Function(function) if self.depth == 0 && is_aggregate(function) => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    expr.visit(&mut Finder { depth: 0 }).is_break()
+    functions::calls(expr, &|name, _| AGGREGATES.contains(&name))
 }
 
 fn null() -> Expr {

@@ -10,11 +10,11 @@ use std::ops::ControlFlow;
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Select,
-    Statement as Sql, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, Function, FunctionArg, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query,
+    Select, TableAlias, TableFactor, TableFunctionArgs, TableWithJoins, VisitMut, VisitorMut, visit_expressions,
 };
 
-use super::{parse_statement, visit_statement};
+use super::{functions, template, visit_statement};
 use crate::functions::columns_of_rows;
 use crate::statement::normal;
 use crate::{Error, ErrorKind, Result};
@@ -72,71 +72,36 @@ impl Rows<'_> {
                 format!("SELECT {function}(...) has its value; RETURNS TABLE(...) makes one that stands in FROM");
             return Err(invalid("it returns a value, and no rows").with_hint(hint));
         }
-        if args.iter().any(|arg| self.has_aggregate(arg)) {
+        let aggregates = self.state.aggregate_functions();
+        let is_of_rows = |name: &str, call: &Function| call.over.is_some() || aggregates.contains_key(name);
+        if args.iter().any(|arg| functions::calls(arg, &is_of_rows)) {
             return Err(invalid("an aggregate or a window function is no argument in FROM")
                 .with_hint("write it as a subquery: f((SELECT max(x) FROM t))"));
         }
         if args.iter().any(|arg| !matches!(arg, FunctionArg::Unnamed(_))) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("function {function}: its arguments have places, no names"),
-            ));
+            return Err(invalid("its arguments have places, no names"));
         }
         let own_name =
             || TableAlias { explicit: true, name: Ident::with_quote('"', &function), columns: Vec::new(), at: None };
         Ok(Some(TableFactor::Derived {
             lateral: args.iter().any(has_column),
-            subquery: Box::new(query(&function, &columns, args)?),
+            subquery: query(&function, &columns, args)?,
             alias: Some(alias.clone().unwrap_or_else(own_name)),
             sample: None,
         }))
     }
 }
 
-impl Rows<'_> {
-    /// Whether an argument is about more rows than one, but in a query of its own.
-    fn has_aggregate(&self, arg: &FunctionArg) -> bool {
-        struct Aggregates<'a> {
-            state: &'a SessionState,
-            depth: usize,
-        }
-        impl Visitor for Aggregates<'_> {
-            type Break = ();
-
-            fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-                self.depth += 1;
-                ControlFlow::Continue(())
-            }
-
-            fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-                self.depth -= 1;
-                ControlFlow::Continue(())
-            }
-
-            fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-                let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
-                let name = call.name.0.last().and_then(ObjectNamePart::as_ident).map(normal).unwrap_or_default();
-                let is_one = call.over.is_some() || self.state.aggregate_functions().contains_key(&name);
-                if is_one && self.depth == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            }
-        }
-        arg.visit(&mut Aggregates { state: self.state, depth: 0 }).is_break()
-    }
-}
-
 /// The rows of a call.
-fn query(function: &str, columns: &[String], args: &[FunctionArg]) -> Result<Query> {
+fn query(function: &str, columns: &[String], args: &[FunctionArg]) -> Result<Box<Query>> {
     let quoted = |name: &str| Ident::with_quote('"', name).to_string();
     let columns = columns.iter().map(|name| format!("r['{}'] AS {}", name.replace('\'', "''"), quoted(name)));
     let columns = columns.collect::<Vec<_>>().join(", ");
     let text = format!("SELECT {columns} FROM (SELECT unnest({}()) AS r) AS \"rows of it\"", quoted(function));
-    let mut statement = parse_statement(&text)?;
-    let not_parsed = || Error::new(ErrorKind::Internal, format!("a query that is none: {text}"));
-    let Statement::Statement(sql) = &mut statement else { return Err(not_parsed()) };
-    let Sql::Query(query) = sql.as_mut() else { return Err(not_parsed()) };
+    let mut query = template(&text)?;
     let name = ObjectName::from(vec![Ident::with_quote('"', function)]);
     let _ = query.visit(&mut Arguments { name, args });
-    Ok(query.as_ref().clone())
+    Ok(query)
 }
 
 /// Gives a call its arguments.
@@ -166,16 +131,9 @@ impl VisitorMut for Arguments<'_> {
 
 /// Whether a column is named in it.
 fn has_column(arg: &FunctionArg) -> bool {
-    struct Columns;
-    impl Visitor for Columns {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            match expr {
-                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    arg.visit(&mut Columns).is_break()
+    let looked = visit_expressions(arg, |expr| match expr {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    looked.is_break()
 }

@@ -269,7 +269,7 @@ fn joined(join: Join, subquery: LogicalPlan, alias: Option<TableReference>, name
     let columns: Vec<Column> = columns.into_iter().filter(|column| has(join.left.schema(), column)).collect();
     let schema = Arc::clone(&join.schema);
     let aliased = |plan: LogicalPlan, keys: &[Column]| match &alias {
-        Some(alias) => under_alias(plan, keys, alias.clone()),
+        Some(alias) => under_alias(plan, keys, alias.clone(), names),
         None => Ok(plan),
     };
     if columns.is_empty() {
@@ -467,12 +467,10 @@ impl<'a> Domain<'a> {
     /// The whole subquery for all of D.
     pub(super) fn answered(&self, plan: &LogicalPlan) -> Result<Unnested> {
         if is_volatile(plan)? {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "a query about the row around it, with a function that may have another value each time, is not supported",
-            )
-            .with_hint("a function that does not is declared STABLE or IMMUTABLE; random() goes to a query before")
-            .into());
+            return Err(refused_with(
+                "a function that may have another value each time",
+                "a function that does not is declared STABLE or IMMUTABLE; random() goes to a query before",
+            ));
         }
         let unnested = self.unnested(plan)?.named(plan.schema())?;
         if unnested.keys.len() != self.columns.len() || unnested.columns() != plan.schema().columns() {
@@ -527,9 +525,7 @@ impl<'a> Domain<'a> {
             LogicalPlan::Join(join) => self.joined(join),
             LogicalPlan::SubqueryAlias(alias) => {
                 let Unnested { plan, keys } = self.unnested(&alias.input)?;
-                // Of other names: where `q.__outer1` and `__outer1` meet, DataFusion cannot tell which is meant.
-                let keys: Vec<Column> = keys.iter().map(|_| Column::from_name(self.names.next())).collect();
-                let plan = under_alias(plan, &keys, alias.alias.clone())?;
+                let plan = under_alias(plan, &keys, alias.alias.clone(), self.names)?;
                 Unnested { plan, keys }.named(&alias.schema)
             }
             LogicalPlan::Union(union) => {
@@ -841,12 +837,16 @@ fn projected(exprs: Vec<Expr>, plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(plan))?))
 }
 
-/// A table's alias is not the keys'.
-fn under_alias(plan: LogicalPlan, keys: &[Column], alias: TableReference) -> Result<LogicalPlan> {
-    let aliased = SubqueryAlias::try_new(Arc::new(plan), alias)?;
+/// A table's alias is not the keys'. Behind it they have other names: where `q.__outer1` and `__outer1` meet, DataFusion cannot tell
+/// which is meant.
+fn under_alias(plan: LogicalPlan, keys: &[Column], alias: TableReference, names: &Names) -> Result<LogicalPlan> {
     if keys.is_empty() {
-        return Ok(LogicalPlan::SubqueryAlias(aliased));
+        return Ok(LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(plan), alias)?));
     }
+    let columns = plan.schema().columns().into_iter().map(Expr::Column).enumerate();
+    let renamed = columns.map(|(at, column)| if at < keys.len() { column.alias(names.next()) } else { column });
+    let renamed = projected(renamed.collect(), plan)?;
+    let aliased = SubqueryAlias::try_new(Arc::new(renamed), alias)?;
     let columns = aliased.schema.columns().into_iter().map(Expr::Column).enumerate();
     let named = columns.map(|(at, column)| match keys.get(at) {
         Some(key) => column.alias(&key.name),
@@ -1031,8 +1031,12 @@ fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
 }
 
 pub(super) fn refused(what: &str) -> DataFusionError {
+    refused_with(what, "write it as a join of what is computed before")
+}
+
+fn refused_with(what: &str, hint: &str) -> DataFusionError {
     let message = format!("a subquery about the row around it, with {what}, is not supported");
-    Error::new(ErrorKind::Invalid, message).with_hint("write it as a join of what is computed before").into()
+    Error::new(ErrorKind::Invalid, message).with_hint(hint).into()
 }
 
 #[cfg(test)]
@@ -1321,6 +1325,14 @@ mod tests {
             );
             assert_eq!(sorted(&query).await, expected, "{query}");
         }
+    }
+
+    #[tokio::test]
+    async fn fields_of_what_a_lateral_subquery_has_are_found_behind_its_alias() {
+        let query = "SELECT x, s.r['a'] AS a FROM (VALUES (2), (0), (1)) AS t(x), \
+                     LATERAL (SELECT unnest(array_repeat(named_struct('a', 10 * t.x), t.x)) AS r) AS s \
+                     WHERE s.r['a'] > 5 ORDER BY x";
+        assert_eq!(rows(query).await, ["1 10", "2 20", "2 20"]);
     }
 
     #[tokio::test]
