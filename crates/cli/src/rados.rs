@@ -13,12 +13,13 @@ use onehop_io::rados::fs::{
 use onehop_io::rados::{self, Cluster, FileSystem, Problem};
 use serde_json::{Value, json};
 
-use crate::args::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosCommand, RmArgs, TxnArgs, TxnCommand};
+use crate::args::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosBenchArgs, RadosCommand, RmArgs, TxnArgs, TxnCommand};
 use crate::exit::Stop;
-use crate::settings;
+use crate::terminal::Terminal;
+use crate::{lab, settings};
 
 /// Does it.
-pub fn run(command: &RadosCommand) -> Result<(), Stop> {
+pub fn run(command: &RadosCommand, terminal: &Terminal) -> Result<(), Stop> {
     match command {
         RadosCommand::Mkfs(args) => mkfs(args),
         RadosCommand::Ls(args) => ls(args),
@@ -28,6 +29,7 @@ pub fn run(command: &RadosCommand) -> Result<(), Stop> {
         RadosCommand::Rm(args) => rm(args),
         RadosCommand::Fsck(args) => fsck(args),
         RadosCommand::Gc(args) => gc(args),
+        RadosCommand::Bench(args) => bench(args, terminal),
         RadosCommand::Txn(TxnCommand::Ls(args)) => transactions(args),
         RadosCommand::Txn(TxnCommand::Show(args)) => show(args),
         RadosCommand::Txn(TxnCommand::Abort(args)) => abort(args),
@@ -187,6 +189,11 @@ fn gc(args: &PathArgs) -> Result<(), Stop> {
     say(args.common.json, figures, &text)
 }
 
+fn bench(args: &RadosBenchArgs, terminal: &Terminal) -> Result<(), Stop> {
+    refuse_path(&args.url, &location(&args.url)?.path)?;
+    lab::rados::run(args, terminal, |options| Ok(open_with(&args.url, &args.common.set, options)?.0))
+}
+
 fn transactions(args: &PathArgs) -> Result<(), Stop> {
     let (fs, Location { path, .. }) = open(&args.url, &args.common.set)?;
     refuse_path(&args.url, &path)?;
@@ -276,9 +283,13 @@ fn connect(set: &[(String, String)]) -> Result<Arc<Cluster>, Stop> {
 }
 
 fn open(url: &str, set: &[(String, String)]) -> Result<(FileSystem, Location), Stop> {
+    open_with(url, set, FsOptions::default())
+}
+
+fn open_with(url: &str, set: &[(String, String)], options: FsOptions) -> Result<(FileSystem, Location), Stop> {
     let location = location(url)?;
     let (cluster, Authority { pool, namespace }) = (connect(set)?, &location.authority);
-    let fs = FileSystem::open(&cluster, pool, namespace, FsOptions::default()).map_err(|e| match e.code() {
+    let fs = FileSystem::open(&cluster, pool, namespace, options).map_err(|e| match e.code() {
         Some(rados::Code::NOT_FOUND) if matches!(e, rados::Error::Object { .. }) => {
             let message = format!("there is no file system in {}: {e}", location.authority);
             let hint = format!("onehop rados mkfs {} --data POOL", location.authority);

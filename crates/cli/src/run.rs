@@ -26,7 +26,7 @@ pub fn run(args: Args) -> Exit {
         Some(Command::Bench(what)) => bench(what, &terminal).map_err(Failure::from),
         Some(Command::Explain(args)) => explain::run(&args).map_err(Failure::from),
         Some(Command::Store(command)) => store::run(&command).map_err(Failure::from),
-        Some(Command::Rados(command)) => rados::run(&command).map_err(Failure::from),
+        Some(Command::Rados(command)) => rados::run(&command, &terminal).map_err(Failure::from),
         Some(Command::Serve(args)) => serve::run(&args).map_err(Failure::from),
         Some(Command::User(command)) => user::run(&command).map_err(Failure::from),
         Some(Command::Pipe(args)) => pipe(args).map_err(Failure::from),

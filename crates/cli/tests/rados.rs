@@ -18,6 +18,9 @@ fn what_makes_no_sense_is_wrong_usage() {
     says(&["rados", "mkfs", "rados://meta", "--chunk", "100KB"], 2, "--chunk cannot be '100KB'");
     says(&["rados", "ls", "rados://meta", "--set", "ceph.timeout=1s"], 2, "ceph.timeout cannot be '1s'");
     says(&["rados", "ls", "rados://meta", "--set", "ceph.conf=/none/ceph.conf"], 1, "");
+    says(&["rados", "bench", "rados://meta/x"], 2, "has a path");
+    says(&["rados", "bench", "rados://meta", "--file", "0"], 2, "more than nothing");
+    says(&["rados", "bench", "rados://meta", "--window", "2GiB"], 2, "from 64KiB to 1GiB");
     says(&["rados", "txn", "show", "rados://meta", "12"], 2, "'12' is no id of a transaction");
     says(&["-c", "SET ceph.conf = '/none/ceph.conf'; FROM 'rados://meta/x.csv'"], 1, "cannot use rados://meta");
 }
@@ -45,6 +48,13 @@ fn files_are_made_moved_checked_and_collected_on_a_cluster() {
     assert_eq!((&fsck["files"], &fsck["damage"]), (&1.into(), &Vec::<Value>::new().into()), "{fsck}");
     done(&["rados", "rm", "--recursive", &at("/c")]);
     done(&["rados", "gc", &fs]);
+    let words = ["rados", "bench", &fs, "--file", "9MiB", "--streams", "3", "--runtime", "300ms", "--json"];
+    let rates: Value = serde_json::from_str(&done(&words)).unwrap_or_default();
+    let figure = |way: &str, name: &str| rates[way][name].as_u64().unwrap_or_default();
+    for way in ["write", "read"] {
+        assert!(figure(way, "files") >= 3 && figure(way, "bytes") == figure(way, "files") * (9 << 20), "{rates}");
+        assert!(rates[way]["mib_per_sec"].as_f64().is_some_and(|rate| rate > 0.0), "{rates}");
+    }
     assert_eq!(done(&["rados", "txn", "ls", &fs]), "");
     says(&["rados", "txn", "show", &fs, &"12".repeat(16)], 1, "transaction");
     assert_eq!(done(&["rados", "ls", &fs]), "");

@@ -27,7 +27,7 @@ pub use io::{Emit, IoArgs};
 pub use logreg::LogregArgs;
 pub use osp::OspArgs;
 pub use q6::{CufileFlight, DeviceThreads, Q6Args};
-pub use rados::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosCommand, RmArgs, TxnArgs, TxnCommand};
+pub use rados::{FsckArgs, MkfsArgs, MvArgs, PathArgs, RadosBenchArgs, RadosCommand, RmArgs, TxnArgs, TxnCommand};
 pub use report::ReportArgs;
 pub use serve::{RoleName, ServeArgs, UserCommand};
 pub use store::{BackupArgs, DumpArgs, StoreArgs, StoreCommand};

@@ -1,7 +1,10 @@
 //! The words of `onehop rados`.
 
+use std::time::Duration;
+
 use clap::Subcommand;
 
+use super::io::{parallel, positive_time, size};
 use super::setting;
 
 pub const EXAMPLES: &str = "\
@@ -11,6 +14,7 @@ Examples:
   onehop rados mv rados://meta.sales/new rados://meta.sales/2026/11     any directory, whatever is in it, without a copy
   onehop rados fsck rados://meta.sales --deep              every byte against its checksum; exit code 3 if anything is damaged
   onehop rados gc rados://meta.sales                       what nobody needs any more, removed
+  onehop rados bench rados://meta.sales --streams 4        what the cluster gives to files: MiB/s written and read
   onehop rados txn ls rados://meta.sales                   transactions over many files, such as those of Spark's jobs
 
 The cluster is that of the settings: --set ceph.conf=/etc/ceph/ceph.conf --set ceph.user=sales --set ceph.timeout=10s, or
@@ -35,6 +39,8 @@ pub enum RadosCommand {
     Fsck(FsckArgs),
     /// Remove what nobody needs any more
     Gc(PathArgs),
+    /// Measure how fast files are written and read, in a folder that is removed at the end
+    Bench(RadosBenchArgs),
     /// Look at transactions over many files, and abort them
     #[command(subcommand)]
     Txn(TxnCommand),
@@ -136,4 +142,34 @@ pub struct FsckArgs {
     pub deep: bool,
     #[command(flatten)]
     pub common: Common,
+}
+
+/// `onehop rados bench`.
+#[derive(Debug, clap::Args)]
+pub struct RadosBenchArgs {
+    /// rados://POOL[.NAMESPACE]
+    pub url: String,
+    /// Bytes of a file
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = file_bytes)]
+    pub file: u64,
+    /// Files that are written, and read, at a time
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = parallel)]
+    pub streams: usize,
+    /// Bytes of each file that are in flight
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = window_bytes)]
+    pub window: usize,
+    /// Time that files are begun in, once for writing and once for reading: 500ms, 3s, 2min
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time)]
+    pub runtime: Duration,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+fn file_bytes(text: &str) -> Result<u64, String> {
+    Some(size(text, "128MiB")?).filter(|bytes| *bytes > 0).ok_or_else(|| "more than nothing".into())
+}
+
+fn window_bytes(text: &str) -> Result<usize, String> {
+    let bytes = Some(size(text, "32MiB")?).filter(|bytes| (64 << 10..=1 << 30).contains(bytes));
+    bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(|| "a size from 64KiB to 1GiB".into())
 }

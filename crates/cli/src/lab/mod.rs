@@ -9,6 +9,7 @@ pub mod logreg;
 pub mod osp;
 mod output;
 pub mod q6;
+pub mod rados;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

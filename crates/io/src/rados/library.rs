@@ -20,6 +20,9 @@ pub type Completion = unsafe extern "C" fn(Handle, *mut c_void);
 pub const EQUAL: u8 = 1;
 /// `LIBRADOS_CREATE_EXCLUSIVE`.
 pub const EXCLUSIVE: c_int = 1;
+/// `LIBRADOS_ALLOC_HINT_FLAG_SEQUENTIAL_WRITE`, `SEQUENTIAL_READ`, `APPEND_ONLY`, `IMMUTABLE`: what BlueStore asks for before it keeps
+/// bytes in large pieces, with a checksum for each of these rather than for every 4 KiB.
+pub const WRITTEN_ONCE: u32 = 1 | 4 | 16 | 32;
 /// `LIBRADOS_OPERATION_FULL_TRY`: with it a full pool answers "no space"; without it the operation waits for ever.
 pub const FULL_TRY: c_int = 64;
 
@@ -74,6 +77,7 @@ functions! {
     rados_write_op_omap_cmp2(Handle, *const c_char, u8, *const c_char, usize, usize, *mut c_int);
     rados_write_op_setxattr(Handle, *const c_char, *const c_char, usize);
     rados_write_op_create(Handle, c_int, *const c_char);
+    rados_write_op_set_alloc_hint2(Handle, u64, u64, u32);
     rados_write_op_write_full(Handle, *const c_char, usize);
     rados_write_op_remove(Handle);
     rados_write_op_omap_set2(Handle, *const *const c_char, *const *const c_char, *const usize, *const usize, usize);

@@ -34,6 +34,8 @@ pub(crate) enum WriteStep {
     SetAttribute(&'static str, Vec<u8>),
     SetEntry(Vec<u8>, Vec<u8>),
     RemoveEntry(Vec<u8>),
+    /// What follows are all bytes that the object, of this length, will ever have.
+    WrittenOnce(u64),
     WriteFull(Payload),
     Remove,
 }
@@ -143,10 +145,12 @@ impl WriteOp {
         self.with(WriteStep::WriteFull(Payload { bytes, home: None }))
     }
 
-    /// The same; the buffer goes back when the bytes are not needed any more, which may be before the operation has ended.
+    /// The same for good, which the OSD is told beforehand; the buffer goes back when the bytes are not needed any more, which may be
+    /// before the operation has ended.
     #[must_use]
-    pub(crate) fn write_full_from(self, bytes: Vec<u8>, home: &Spare) -> Self {
-        self.with(WriteStep::WriteFull(Payload { bytes, home: Some(home.clone()) }))
+    pub(crate) fn write_once(self, bytes: Vec<u8>, home: &Spare) -> Self {
+        self.with(WriteStep::WrittenOnce(bytes.len() as u64))
+            .with(WriteStep::WriteFull(Payload { bytes, home: Some(home.clone()) }))
     }
 
     /// Removes the object.

@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::cluster::{check, text};
-use super::library::{EQUAL, EXCLUSIVE, FULL_TRY, Handle, Rados};
+use super::library::{EQUAL, EXCLUSIVE, FULL_TRY, Handle, Rados, WRITTEN_ONCE};
 use super::objects::{EntriesWanted, WriteStep};
 use super::{Cluster, Code, Done, Error, Objects, ReadOp, Reply, Result, WriteOp};
 
@@ -304,6 +304,7 @@ impl BuiltWrite {
                     let (keys, lens) = ([key.as_ptr().cast()], [key.len()]);
                     (rados.rados_write_op_omap_rm_keys2)(op, keys.as_ptr(), lens.as_ptr(), 1);
                 }
+                WriteStep::WrittenOnce(len) => (rados.rados_write_op_set_alloc_hint2)(op, len, len, WRITTEN_ONCE),
                 WriteStep::WriteFull(payload) => {
                     let bytes = &payload.bytes;
                     (rados.rados_write_op_write_full)(op, bytes.as_ptr().cast(), bytes.len());

@@ -282,9 +282,9 @@ impl Writer {
         let bytes = chunk.len();
         let permit = self.fs.inner.budget.take(bytes);
         // What an operation begins with lies on a page in the OSD's memory, and goes to its disk from there. Behind the sums it
-        // would have to be copied: that costs an OSD as much as all else that it does.
+        // would have to be copied: that costs an OSD as much as all else that it does. That a chunk never changes is worth a sixth.
         let sums = crcs_of(&chunk);
-        let op = WriteOp::new(OPERATION).write_full_from(chunk, &self.spare).set_attribute(CRCS, sums);
+        let op = WriteOp::new(OPERATION).write_once(chunk, &self.spare).set_attribute(CRCS, sums);
         let data = &self.fs.inner.data;
         let held = Box::new((room, permit));
         self.in_flight.push(data.submit_write_holding(&chunk_name(self.id, self.chunks), op, held));

@@ -1,0 +1,293 @@
+//! `onehop rados bench`: how fast files come into a cluster and out of it, without whatever makes them.
+//!
+//! As many streams as asked for write files one after the other, each to its end: a file counts when it has its name. Then as many
+//! read them, in turn. What is written comes from 64 MiB of random bytes, each piece from somewhere else: the same few bytes again
+//! and again would lie in the processor's caches, which what programs write does not. Each block that is read is compared with its checksum.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use onehop_engine::{Progress, units};
+use onehop_io::Ledger;
+use onehop_io::rados::fs::{FsOptions, Replace};
+use onehop_io::rados::{self, FileSystem};
+use serde_json::{Value, json};
+
+use super::cancel_on_interrupt;
+use super::environment::Environment;
+use super::output::{head, warn_of_debug_build};
+use crate::args::RadosBenchArgs;
+use crate::exit::Stop;
+use crate::progress::{Bar, Meter};
+use crate::terminal::{Terminal, note};
+
+/// Set by Ctrl-C. One benchmark runs per process.
+static CANCEL: AtomicBool = AtomicBool::new(false);
+
+const SOURCE_BYTES: usize = 64 << 20;
+/// Handed over at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Measures, in a folder of its own that is removed at the end. `open` opens the file system.
+pub fn run(
+    args: &RadosBenchArgs,
+    terminal: &Terminal,
+    open: impl FnOnce(FsOptions) -> Result<FileSystem, Stop>,
+) -> Result<(), Stop> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|e| Stop::System("cannot listen for Ctrl-C".into(), e))?;
+    cancel_on_interrupt(&runtime, &CANCEL);
+    warn_of_debug_build("rates", terminal);
+    let window_bytes = args.window;
+    let options = FsOptions {
+        window_bytes,
+        in_flight_bytes: FsOptions::default().in_flight_bytes.max(window_bytes.saturating_mul(args.streams)),
+        ..FsOptions::default()
+    };
+    let fs = open(options)?;
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let folder = format!("/onehop-bench-{}-{}", std::process::id(), since_1970.as_millis());
+    fs.create_directory_all(&folder).map_err(stop)?;
+    let bench = Bench { fs, folder, source: random(SOURCE_BYTES), args, began: Instant::now() };
+    let mut meter = Meter::new(if terminal.stderr { Bar::Allowed } else { Bar::Off });
+    let measured = bench.measure(&mut meter);
+    drop(meter);
+    // Whatever happened: what was written is not left behind.
+    let removed = bench.fs.remove_all(&bench.folder).map_err(stop);
+    let (write, read) = measured?;
+    removed?;
+    bench.report(&write, &read)
+}
+
+/// What streams did together.
+#[derive(Clone, Debug)]
+struct Figures {
+    streams: usize,
+    files: u64,
+    bytes: u64,
+    ns: u64,
+    mib_per_sec: f64,
+    /// From a file's beginning to its end.
+    file_p50_ns: u64,
+    file_max_ns: u64,
+}
+
+impl Figures {
+    fn new(streams: usize, bytes: u64, mut files: Vec<Duration>, took: Duration) -> Self {
+        files.sort_unstable();
+        let at = |time: Option<&Duration>| time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        Self {
+            streams,
+            files: files.len() as u64,
+            bytes,
+            ns: at(Some(&took)),
+            mib_per_sec: bytes as f64 / (1 << 20) as f64 / took.as_secs_f64().max(1e-9),
+            file_p50_ns: at(files.get(files.len() / 2)),
+            file_max_ns: at(files.last()),
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "streams": self.streams,
+            "files": self.files,
+            "bytes": self.bytes,
+            "ns": self.ns,
+            "mib_per_sec": self.mib_per_sec,
+            "file_p50_ns": self.file_p50_ns,
+            "file_max_ns": self.file_max_ns,
+        })
+    }
+}
+
+struct Bench<'a> {
+    fs: FileSystem,
+    folder: String,
+    source: Vec<u8>,
+    args: &'a RadosBenchArgs,
+    began: Instant,
+}
+
+impl Bench<'_> {
+    fn measure(&self, meter: &mut Meter) -> Result<(Figures, Figures), Stop> {
+        let written: Vec<AtomicU64> = (0..self.args.streams).map(|_| AtomicU64::new(0)).collect();
+        let write = self.streams("writing", meter, |stream, number| {
+            let bytes = self.write(stream, number)?;
+            written[stream].store(number + 1, Ordering::Relaxed);
+            Ok(bytes)
+        })?;
+        let read = self.streams("reading", meter, |stream, number| {
+            // Every stream has written one at least.
+            self.read(stream, number % written[stream].load(Ordering::Relaxed).max(1))
+        })?;
+        Ok((write, read))
+    }
+
+    /// Has each stream do `one` of its files after the other, until the time is over.
+    fn streams(
+        &self,
+        what: &str,
+        meter: &mut Meter,
+        one: impl Fn(usize, u64) -> Result<u64, rados::Error> + Sync,
+    ) -> Result<Figures, Stop> {
+        let began = Instant::now();
+        let stream = |stream: usize| {
+            let (mut bytes, mut files) = (0, Vec::new());
+            while files.is_empty() || began.elapsed() < self.args.runtime {
+                let file = Instant::now();
+                bytes += one(stream, files.len() as u64)?;
+                files.push(file.elapsed());
+                if CANCEL.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            Ok((bytes, files))
+        };
+        let done: Result<Vec<(u64, Vec<Duration>)>, rados::Error> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.args.streams).map(|number| scope.spawn(move || stream(number))).collect();
+            while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+                std::thread::sleep(crate::progress::TICK.min(self.args.runtime));
+                let total = u64::try_from(self.args.runtime.as_millis()).unwrap_or(u64::MAX);
+                let now = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                let progress = Progress { done: now.min(total), total };
+                meter.show(progress, self.began.elapsed(), || what.into());
+            }
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        let took = began.elapsed();
+        let done = done.map_err(stop)?;
+        if CANCEL.load(Ordering::Relaxed) {
+            return Err(Stop::Interrupted(self.began.elapsed()));
+        }
+        let bytes = done.iter().map(|(bytes, _)| bytes).sum();
+        let files = done.into_iter().flat_map(|(_, files)| files).collect();
+        Ok(Figures::new(self.args.streams, bytes, files, took))
+    }
+
+    fn path(&self, stream: usize, number: u64) -> String {
+        format!("{}/{stream}-{number}", self.folder)
+    }
+
+    fn write(&self, stream: usize, number: u64) -> Result<u64, rados::Error> {
+        let mut file = self.fs.create_file(&self.path(stream, number), Replace::Never, Arc::new(Ledger::default()))?;
+        let mut left = self.args.file;
+        // Somewhere else for each stream and file.
+        let mut at = (stream * 37 + usize::try_from(number).unwrap_or(0) * 11) * PIECE_BYTES;
+        while left > 0 && !CANCEL.load(Ordering::Relaxed) {
+            let piece = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
+            at %= SOURCE_BYTES - PIECE_BYTES;
+            file.append(&self.source[at..at + piece])?;
+            at += PIECE_BYTES + 4096;
+            left -= piece as u64;
+        }
+        if left > 0 {
+            file.abort();
+            return Ok(0);
+        }
+        file.close().map(|entry| entry.len)
+    }
+
+    fn read(&self, stream: usize, number: u64) -> Result<u64, rados::Error> {
+        let file = self.fs.open_file(&self.path(stream, number))?;
+        let mut reader = file.reader(0..file.size(), Arc::new(Ledger::default()));
+        let mut bytes = 0;
+        while let Some(piece) = reader.next_piece()? {
+            bytes += (piece.bytes.len() - piece.skip) as u64;
+            if CANCEL.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn report(&self, write: &Figures, read: &Figures) -> Result<(), Stop> {
+        let environment = Environment::find(Path::new("."));
+        let mut out = io::stdout().lock();
+        if self.args.common.json {
+            let figures = json!({
+                "schema_version": 1,
+                "environment": environment.json(),
+                "url": self.args.url,
+                "file_bytes": self.args.file,
+                "chunk_bytes": self.fs.chunk_bytes(),
+                "window_bytes": self.args.window,
+                "write": write.json(),
+                "read": read.json(),
+            });
+            writeln!(out, "{figures:#}")?;
+        } else {
+            let mut lines = vec![(
+                "files",
+                format!(
+                    "of {} in chunks of {}, {} at a time, {} of each in flight",
+                    units::memory(self.args.file),
+                    units::memory(u64::from(self.fs.chunk_bytes())),
+                    self.args.streams,
+                    units::memory(self.args.window as u64)
+                ),
+            )];
+            lines.extend(environment.lines().into_iter().filter(|(name, _)| *name != "storage"));
+            writeln!(out, "{}", head(&lines))?;
+            writeln!(out, "{:<6} {:>10} {:>8} {:>12} {:>12}", "", "MiB/s", "files", "file p50", "file max")?;
+            for (name, figures) in [("write", write), ("read", read)] {
+                let time = |ns| units::time(Duration::from_nanos(ns));
+                writeln!(
+                    out,
+                    "{name:<6} {:>10.0} {:>8} {:>12} {:>12}",
+                    figures.mib_per_sec,
+                    figures.files,
+                    time(figures.file_p50_ns),
+                    time(figures.file_max_ns)
+                )?;
+            }
+        }
+        drop(out);
+        note(format!(
+            "{} written and removed again; `onehop rados gc {}` gives the room back, an hour from now",
+            units::bytes(write.bytes),
+            self.args.url
+        ));
+        Ok(())
+    }
+}
+
+/// The same ones each time: SplitMix64.
+fn random(bytes: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)).to_le_bytes()
+    };
+    (0..bytes / 8).flat_map(|_| next()).collect()
+}
+
+fn stop(e: rados::Error) -> Stop {
+    onehop_engine::Error::from(e).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_of_all_streams() {
+        let times = [3, 1, 2].map(Duration::from_secs).to_vec();
+        let figures = Figures::new(2, 30 << 20, times, Duration::from_secs(3));
+        assert!((figures.mib_per_sec - 10.0).abs() < 1e-9, "{figures:?}");
+        assert_eq!((figures.files, figures.file_p50_ns, figures.file_max_ns), (3, 2_000_000_000, 3_000_000_000));
+    }
+
+    #[test]
+    fn what_is_written_does_not_repeat() {
+        let bytes = random(4096);
+        assert!(bytes.chunks(8).collect::<std::collections::HashSet<_>>().len() == 512);
+    }
+}
