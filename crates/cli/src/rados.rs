@@ -300,7 +300,8 @@ fn open_with(url: &str, set: &[(String, String)], options: FsOptions) -> Result<
     Ok((fs, location))
 }
 
-fn stop(e: rados::Error) -> Stop {
+/// What the cluster said no to.
+pub fn stop(e: rados::Error) -> Stop {
     Error::from(e).into()
 }
 

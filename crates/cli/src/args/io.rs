@@ -213,7 +213,7 @@ fn block_bytes(text: &str) -> Result<usize, String> {
     usize::try_from(bytes).ok().filter(|bytes| *bytes <= 1 << 30).ok_or_else(|| "at most 1 GiB".into())
 }
 
-fn file_bytes(text: &str) -> Result<u64, String> {
+pub(super) fn file_bytes(text: &str) -> Result<u64, String> {
     size(text, "1GiB or 20GB").and_then(|n| if n == 0 { Err("more than nothing".into()) } else { Ok(n) })
 }
 

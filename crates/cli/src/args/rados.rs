@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::io::{parallel, positive_time, size};
+use super::io::{file_bytes, parallel, positive_time, size};
 use super::setting;
 
 pub const EXAMPLES: &str = "\
@@ -163,10 +163,6 @@ pub struct RadosBenchArgs {
     pub runtime: Duration,
     #[command(flatten)]
     pub common: Common,
-}
-
-fn file_bytes(text: &str) -> Result<u64, String> {
-    Some(size(text, "128MiB")?).filter(|bytes| *bytes > 0).ok_or_else(|| "more than nothing".into())
 }
 
 fn window_bytes(text: &str) -> Result<usize, String> {

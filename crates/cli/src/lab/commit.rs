@@ -12,8 +12,8 @@ use onehop_lab::bench::commit::report::{Measured, Report, Settings};
 use onehop_lab::bench::commit::{Bench, Error, Medium, Recovered, recover};
 use onehop_store::{MediumKind, Options};
 
-use super::cancel_on_interrupt;
 use super::environment::Environment;
+use super::listen_for_interrupt;
 use super::output::{head, warn_of_debug_build, write_text};
 use crate::args::CommitArgs;
 use crate::exit::Stop;
@@ -40,9 +40,7 @@ static CANCEL: AtomicBool = AtomicBool::new(false);
 /// Measures.
 pub fn run(args: &CommitArgs, terminal: &Terminal) -> Result<(), Stop> {
     check(args)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|e| Stop::System("cannot listen for Ctrl-C".into(), e))?;
-    cancel_on_interrupt(&runtime, &CANCEL);
+    let _listening = listen_for_interrupt(&CANCEL)?;
     warn_of_debug_build("times", terminal);
     let began = Instant::now();
     let mut meter = Meter::new(if terminal.stderr { Bar::Allowed } else { Bar::Off });

@@ -73,6 +73,14 @@ fn cancel_on_interrupt(runtime: &Runtime, cancel: &'static AtomicBool) {
     });
 }
 
+/// The same for work that has no runtime: as long as this one is there.
+fn listen_for_interrupt(cancel: &'static AtomicBool) -> Result<Runtime, Stop> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|e| Stop::System("cannot listen for Ctrl-C".into(), e))?;
+    cancel_on_interrupt(&runtime, cancel);
+    Ok(runtime)
+}
+
 /// Where benchmark data is kept unless told otherwise: `data/ssb-sf1.onehop`.
 fn default_database(suite: &str, scale: f64) -> PathBuf {
     PathBuf::from(format!("data/{suite}-sf{scale}.onehop"))

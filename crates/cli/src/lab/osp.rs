@@ -14,7 +14,7 @@ use onehop_lab::osp::{self, Case, plot, table};
 
 use super::environment::Environment;
 use super::output::{head, write_reports};
-use super::{cancel_on_interrupt, output};
+use super::{listen_for_interrupt, output};
 use crate::args::OspArgs;
 use crate::exit::Stop;
 use crate::progress::{Bar, Meter};
@@ -25,9 +25,7 @@ static CANCEL: AtomicBool = AtomicBool::new(false);
 
 /// Simulates.
 pub fn run(args: &OspArgs, terminal: &Terminal) -> Result<(), Stop> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|e| Stop::System("cannot listen for Ctrl-C".into(), e))?;
-    cancel_on_interrupt(&runtime, &CANCEL);
+    let _listening = listen_for_interrupt(&CANCEL)?;
     output::warn_of_debug_build("speed", terminal);
     let (options, accounting) = (args.options(), args.accounting());
     let cases = Case::all(&args.structures, &args.zipf, &args.order);

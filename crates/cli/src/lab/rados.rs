@@ -2,26 +2,29 @@
 //!
 //! As many streams as asked for write files one after the other, each to its end: a file counts when it has its name. Then as many
 //! read them, in turn. What is written comes from 64 MiB of random bytes, each piece from somewhere else: the same few bytes again
-//! and again would lie in the processor's caches, which what programs write does not. Each block that is read is compared with its checksum.
+//! and again would lie in the processor's caches, which what programs write does not. Each block that is read is compared with its
+//! checksum.
 
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use onehop_engine::{Progress, units};
 use onehop_io::Ledger;
 use onehop_io::rados::fs::{FsOptions, Replace};
 use onehop_io::rados::{self, FileSystem};
+use onehop_lab::osp::random::Random;
 use serde_json::{Value, json};
 
-use super::cancel_on_interrupt;
 use super::environment::Environment;
+use super::listen_for_interrupt;
 use super::output::{head, warn_of_debug_build};
 use crate::args::RadosBenchArgs;
 use crate::exit::Stop;
-use crate::progress::{Bar, Meter};
+use crate::progress::{Bar, Meter, TICK};
+use crate::rados::stop;
 use crate::terminal::{Terminal, note};
 
 /// Set by Ctrl-C. One benchmark runs per process.
@@ -37,9 +40,7 @@ pub fn run(
     terminal: &Terminal,
     open: impl FnOnce(FsOptions) -> Result<FileSystem, Stop>,
 ) -> Result<(), Stop> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|e| Stop::System("cannot listen for Ctrl-C".into(), e))?;
-    cancel_on_interrupt(&runtime, &CANCEL);
+    let _listening = listen_for_interrupt(&CANCEL)?;
     warn_of_debug_build("rates", terminal);
     let window_bytes = args.window;
     let options = FsOptions {
@@ -62,6 +63,14 @@ pub fn run(
     bench.report(&write, &read)
 }
 
+/// What a stream did.
+#[derive(Clone, Debug, Default)]
+struct Done {
+    bytes: u64,
+    /// From a file's beginning to its end, in order.
+    files: Vec<Duration>,
+}
+
 /// What streams did together.
 #[derive(Clone, Debug)]
 struct Figures {
@@ -76,17 +85,19 @@ struct Figures {
 }
 
 impl Figures {
-    fn new(streams: usize, bytes: u64, mut files: Vec<Duration>, took: Duration) -> Self {
+    fn new(streams: &[Done], took: Duration) -> Self {
+        let bytes = streams.iter().map(|done| done.bytes).sum();
+        let mut files: Vec<&Duration> = streams.iter().flat_map(|done| &done.files).collect();
         files.sort_unstable();
         let at = |time: Option<&Duration>| time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         Self {
-            streams,
+            streams: streams.len(),
             files: files.len() as u64,
             bytes,
             ns: at(Some(&took)),
             mib_per_sec: bytes as f64 / (1 << 20) as f64 / took.as_secs_f64().max(1e-9),
-            file_p50_ns: at(files.get(files.len() / 2)),
-            file_max_ns: at(files.last()),
+            file_p50_ns: at(files.get(files.len() / 2).copied()),
+            file_max_ns: at(files.last().copied()),
         }
     }
 
@@ -113,17 +124,13 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn measure(&self, meter: &mut Meter) -> Result<(Figures, Figures), Stop> {
-        let written: Vec<AtomicU64> = (0..self.args.streams).map(|_| AtomicU64::new(0)).collect();
-        let write = self.streams("writing", meter, |stream, number| {
-            let bytes = self.write(stream, number)?;
-            written[stream].store(number + 1, Ordering::Relaxed);
-            Ok(bytes)
-        })?;
-        let read = self.streams("reading", meter, |stream, number| {
+        let (written, took) = self.streams("writing", meter, |stream, number| self.write(stream, number))?;
+        let write = Figures::new(&written, took);
+        let (read, took) = self.streams("reading", meter, |stream, number| {
             // Every stream has written one at least.
-            self.read(stream, number % written[stream].load(Ordering::Relaxed).max(1))
+            self.read(stream, number % written[stream].files.len() as u64)
         })?;
-        Ok((write, read))
+        Ok((write, Figures::new(&read, took)))
     }
 
     /// Has each stream do `one` of its files after the other, until the time is over.
@@ -132,24 +139,24 @@ impl Bench<'_> {
         what: &str,
         meter: &mut Meter,
         one: impl Fn(usize, u64) -> Result<u64, rados::Error> + Sync,
-    ) -> Result<Figures, Stop> {
+    ) -> Result<(Vec<Done>, Duration), Stop> {
         let began = Instant::now();
         let stream = |stream: usize| {
-            let (mut bytes, mut files) = (0, Vec::new());
-            while files.is_empty() || began.elapsed() < self.args.runtime {
+            let mut done = Done::default();
+            while done.files.is_empty() || began.elapsed() < self.args.runtime {
                 let file = Instant::now();
-                bytes += one(stream, files.len() as u64)?;
-                files.push(file.elapsed());
+                done.bytes += one(stream, done.files.len() as u64)?;
+                done.files.push(file.elapsed());
                 if CANCEL.load(Ordering::Relaxed) {
                     break;
                 }
             }
-            Ok((bytes, files))
+            Ok(done)
         };
-        let done: Result<Vec<(u64, Vec<Duration>)>, rados::Error> = std::thread::scope(|scope| {
+        let done: Result<Vec<Done>, rados::Error> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.args.streams).map(|number| scope.spawn(move || stream(number))).collect();
             while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-                std::thread::sleep(crate::progress::TICK.min(self.args.runtime));
+                std::thread::sleep(TICK.min(self.args.runtime));
                 let total = u64::try_from(self.args.runtime.as_millis()).unwrap_or(u64::MAX);
                 let now = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 let progress = Progress { done: now.min(total), total };
@@ -165,9 +172,7 @@ impl Bench<'_> {
         if CANCEL.load(Ordering::Relaxed) {
             return Err(Stop::Interrupted(self.began.elapsed()));
         }
-        let bytes = done.iter().map(|(bytes, _)| bytes).sum();
-        let files = done.into_iter().flat_map(|(_, files)| files).collect();
-        Ok(Figures::new(self.args.streams, bytes, files, took))
+        Ok((done, took))
     }
 
     fn path(&self, stream: usize, number: u64) -> String {
@@ -257,20 +262,10 @@ impl Bench<'_> {
     }
 }
 
-/// The same ones each time: SplitMix64.
+/// The same ones each time.
 fn random(bytes: usize) -> Vec<u8> {
-    let mut state = 1_u64;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)).to_le_bytes()
-    };
-    (0..bytes / 8).flat_map(|_| next()).collect()
-}
-
-fn stop(e: rados::Error) -> Stop {
-    onehop_engine::Error::from(e).into()
+    let mut random = Random::new(1);
+    (0..bytes / 8).flat_map(|_| random.bits().to_le_bytes()).collect()
 }
 
 #[cfg(test)]
@@ -279,8 +274,9 @@ mod tests {
 
     #[test]
     fn figures_are_of_all_streams() {
-        let times = [3, 1, 2].map(Duration::from_secs).to_vec();
-        let figures = Figures::new(2, 30 << 20, times, Duration::from_secs(3));
+        let of =
+            |bytes, seconds: &[u64]| Done { bytes, files: seconds.iter().copied().map(Duration::from_secs).collect() };
+        let figures = Figures::new(&[of(20 << 20, &[3]), of(10 << 20, &[1, 2])], Duration::from_secs(3));
         assert!((figures.mib_per_sec - 10.0).abs() < 1e-9, "{figures:?}");
         assert_eq!((figures.files, figures.file_p50_ns, figures.file_max_ns), (3, 2_000_000_000, 3_000_000_000));
     }

@@ -26,8 +26,8 @@ use onehop_lab::bench::io::{
     BenchFile, EffectivePath, Effort, Files, Gpu, Measured, Point, Report, fio, gdsio, plot, repeat,
 };
 
-use super::cancel_on_interrupt;
 use super::environment::Environment;
+use super::listen_for_interrupt;
 use super::output::{warn_of_debug_build, write_reports};
 use crate::args::{Emit, IoArgs};
 use crate::doctor::{gpu, memory};
@@ -94,9 +94,7 @@ fn measure(args: &IoArgs, path: &Path, more: &[PathBuf], terminal: &Terminal) ->
     if let Some(program) = args.emit {
         return emit(args, program, &points, &effort, path).map(|()| None);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|e| Stop::System("cannot listen for Ctrl-C".into(), e))?;
-    cancel_on_interrupt(&runtime, &CANCEL);
+    let _listening = listen_for_interrupt(&CANCEL)?;
 
     let began = Instant::now();
     let bar = Bars { meter: RefCell::new(Meter::new(if terminal.stderr { Bar::Allowed } else { Bar::Off })), began };

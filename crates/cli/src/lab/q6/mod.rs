@@ -25,8 +25,8 @@ use onehop_lab::bench::q6::segments::Segments;
 use onehop_lab::bench::q6::{self, Flight, Gpu, Layout, Measured, Options, Plan, Point, Report, Way, plot};
 use serde_json::json;
 
-use super::cancel_on_interrupt;
 use super::environment::Environment;
+use super::listen_for_interrupt;
 use super::output::{warn_of_debug_build, write_reports};
 use crate::args::{CufileFlight, DeviceThreads, Q6Args, Suite};
 use crate::doctor::{gpu as probe, storage};
@@ -84,9 +84,7 @@ pub fn run(args: &Q6Args, terminal: &Terminal) -> Result<(), Stop> {
     let needs = |layout| points.iter().any(|point| point.layout == layout);
     check(args, needs(Layout::Segments), needs(Layout::Rows))?;
     let threads = settings::threads(&settings::effective(&threads_setting(args))?);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|e| Stop::System("cannot listen for Ctrl-C".into(), e))?;
-    cancel_on_interrupt(&runtime, &CANCEL);
+    let _listening = listen_for_interrupt(&CANCEL)?;
     let began = Instant::now();
     let bar = Bars { meter: Mutex::new(Meter::new(if terminal.stderr { Bar::Allowed } else { Bar::Off })), began };
     let stopped = |e: q6::Error| failed(e, began);
