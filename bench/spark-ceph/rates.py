@@ -9,6 +9,8 @@ What the cluster has acknowledged lies on its disks; what the local disk has, in
 written as well. *Busy* is the share of this program's processors' time that was not idle meanwhile. Where the cluster has the same
 processors as Spark, and these are all busy, a job takes the time of both. *Both* is the rate if it does: of the job on the local disk,
 and of `rados bench`, one after the other. `run.sh` can give each processors of its own (`CLUSTER_CPUS`, `SPARK_CPUS`).
+
+The serializer is the limit where the job to the local disk keeps its processors busy and still writes less than `rados bench`.
 """
 
 import argparse
@@ -165,6 +167,8 @@ def medians(found, committers):
         for name in committers:
             for other in OTHERS:
                 row[f"{name}_of_{other}"] = statistics.median(rate[name] / rate[other] for rate in rates)
+        row["local_disk_of_rados_bench"] = statistics.median(rate["local_disk"] / rate["rados_bench"] for rate in rates)
+        for name in (*committers, "local_disk"):
             row[f"{name}_busy"] = statistics.median(line["processors_busy"][name] for line in lines)
         rows.append(row)
     return rows
@@ -172,7 +176,8 @@ def medians(found, committers):
 
 def markdown(rows, committers):
     names = ("rados_bench", *committers, "local_disk", "local_disk_flushed")
-    ratios = [f"{committers[-1]}_of_{other}" for other in OTHERS] + [f"{committers[-1]}_busy"]
+    ours = committers[-1]
+    ratios = [*(f"{ours}_of_{other}" for other in OTHERS), "local_disk_of_rados_bench", f"{ours}_busy", "local_disk_busy"]
     heads = ["file", "format", *names, *ratios]
     lines = ["| " + " | ".join(head.replace("_", " ") for head in heads) + " |", "|" + "---|" * len(heads)]
     for row in rows:

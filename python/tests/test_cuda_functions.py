@@ -107,6 +107,17 @@ def test_arrays_go_in_and_come_out(con: onehop.Connection) -> None:
     assert total == sum(n // d for n in range(ROWS) if n != 13 for d in range(1, 7) if n % d == 0)
     assert con.sql("SELECT divisors(id, CAST(6 AS INT)) FROM t WHERE id < 0").fetchall() == []
     assert con.sql("SELECT divisors(7, CAST(0 AS INT)), divisors(NULL, CAST(1 AS INT))").fetchall() == [([], None)]
+    # Integers are doubles, but no double is an integer, in an array as elsewhere.
+    assert one(con, "SELECT polynomial(2, [1, 2, 3])") == 17.0
+    assert one(con, "SELECT polynomial(2, [])") == 0.0
+    con.sql("CREATE FUNCTION total(c BIGINT[]) RETURNS BIGINT LANGUAGE cuda AS $$\nlong long t = 0;\nfor (long long v : c) t += v;\n"
+            "return t;\n$$")
+    assert one(con, "SELECT total([1, 2])") == 3
+    for given in ("[1.5]", "[CAST(1.5 AS DOUBLE)]", "['1']", "1", "[[1]]"):
+        with pytest.raises(onehop.ProgrammingError, match=r"function total: argument c is BIGINT\[\], and .* is given"):
+            con.sql(f"SELECT total({given})").fetchall()
+    with pytest.raises(onehop.ProgrammingError, match=r"function total takes \(c BIGINT\[\]\), and 2 arguments are given"):
+        con.sql("SELECT total([1], 2)").fetchall()
     with pytest.raises(onehop.DataError, match="an array with a NULL in it"):
         con.sql("SELECT polynomial(2, [1.0, NULL])").fetchall()
     assert one(con, "SELECT polynomial(2, CAST(NULL AS DOUBLE[]))") is None
@@ -243,7 +254,9 @@ def test_tables_are_arguments(con: onehop.Connection, mode: str) -> None:
     with pytest.raises(onehop.DataError, match="column id is of type Int32, and Int64 is wanted"):
         con.sql("SELECT nearest(0, 0, 'other')").fetchall()
     for kind, match in (("TABLE", "without columns"), ("TABLE(rows INT)", "no name for a column"),
-                        ("TABLE(a INT, a INT)", "no name for a column"), ("TABLE(a VARCHAR)", "functions in CUDA have numbers")):
+                        ("TABLE(a INT, a INT)", "no name for a column"),
+                        ("TABLE(a VARCHAR)", "column a of argument p is VARCHAR: arrays have no such type"),
+                        ("TABLE(b INT, a DATE)", "column a of argument p is DATE: arrays have no such type")):
         with pytest.raises(onehop.Error, match=match):
             con.sql(f"CREATE FUNCTION f(p {kind}) RETURNS INT LANGUAGE cuda AS $$ return 1; $$")
     with pytest.raises(onehop.DataError, match="line 1"):

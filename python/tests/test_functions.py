@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow
@@ -27,6 +28,35 @@ def one(con: onehop.Connection, sql: str) -> object:
     row = con.sql(sql).fetchone()
     assert row is not None
     return row[0]
+
+
+def test_arguments_are_taken_if_they_keep_their_values(functions: onehop.Connection) -> None:
+    con = functions
+    con.sql("CREATE FUNCTION twice(a DECIMAL(10, 2)) RETURNS DECIMAL(12, 2) LANGUAGE python AS $$ return [2 * v for v in a] $$")
+    row = con.sql("SELECT twice(1.5), twice(CAST(2 AS DECIMAL(3, 0))), twice(7), twice(NULL)").fetchone()
+    assert row == (Decimal("3.00"), Decimal("4.00"), Decimal("14.00"), None)
+    for given, name in (("1.505", r"DECIMAL\(4,3\)"), ("1e0", "DOUBLE"), ("true", "BOOLEAN")):
+        refusal = rf"function twice: argument a is DECIMAL\(10,2\), and {name} is given"
+        with pytest.raises(onehop.ProgrammingError, match=refusal) as refused:
+            con.sql(f"SELECT twice({given})").fetchall()
+        assert "CAST" in str(refused.value)
+    with pytest.raises(onehop.DataError):
+        con.sql("SELECT twice(123456789012)").fetchall()
+    for given in ("", "1, 2"):
+        refusal = r"function twice takes \(a DECIMAL\(10,2\)\), and \d arguments are given"
+        with pytest.raises(onehop.ProgrammingError, match=refusal):
+            con.sql(f"SELECT twice({given})").fetchall()
+
+
+def test_definitions_make_functions_again(functions: onehop.Connection) -> None:
+    functions.sql("CREATE FUNCTION later(a TIMESTAMP WITH TIME ZONE, \"order\" INT) RETURNS TIMESTAMP WITH TIME ZONE LANGUAGE python STABLE "
+                  "AS $$ return a $$")
+    definition = one(functions, "SELECT definition FROM onehop_functions WHERE function_name = 'later'")
+    with pytest.raises(onehop.ProgrammingError, match="told apart by their names alone"):
+        functions.sql("DROP FUNCTION later(TIMESTAMP WITH TIME ZONE, INT)")
+    functions.sql("DROP FUNCTION later, later")
+    functions.sql(str(definition))
+    assert one(functions, "SELECT definition FROM onehop_functions") == definition
 
 
 def test_a_function_sees_arrays(functions: onehop.Connection) -> None:

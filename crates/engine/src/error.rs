@@ -419,12 +419,24 @@ impl From<DataFusionError> for Error {
                 Self { place, ..Self::new(ErrorKind::Syntax, message).with_source(*e) }
             }
             other => {
+                if let Some(refusal) = refused_argument(&plain_message(&other)) {
+                    return Self::new(ErrorKind::Invalid, refusal)
+                        .with_hint("CAST(x AS type) makes one of another type of it")
+                        .with_source(other);
+                }
                 let kind = kind_of(&other);
                 let hint = hint_for(&other).or_else(|| hint_of(kind));
                 Self { hint, ..Self::new(kind, plain_message(&other)).with_source(other) }
             }
         }
     }
+}
+
+/// What a function that somebody has written says of arguments that it does not take: DataFusion puts words before and behind it.
+fn refused_argument(text: &str) -> Option<&str> {
+    let (_, refusal) = text.split_once(" user-defined coercion failed with: Error during planning: ")?;
+    let (refusal, _) = refusal.split_once(". No function matches ").unwrap_or((refusal, ""));
+    refusal.starts_with("function ").then_some(refusal)
 }
 
 /// Where a parser's error is. It says so at the end of its message, and nowhere else.

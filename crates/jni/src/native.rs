@@ -159,6 +159,13 @@ native! {
 }
 
 native! {
+    /// How long chunks of files are that are written.
+    fn Java_io_onehop_rados_Native_chunkBytes(_env, handle: jlong) -> jint {
+        Ok(jint::try_from(mount(handle)?.fs.chunk_bytes()).unwrap_or(jint::MAX))
+    }
+}
+
+native! {
     /// What was moved: read from storage, written to it, operations of both kinds, copied by renames.
     fn Java_io_onehop_rados_Native_moved(env, handle: jlong) -> JLongArray<'local> {
         use onehop_io::Hop;

@@ -25,7 +25,7 @@ pub(super) struct Column {
 }
 
 /// The type of arrays of a column.
-pub(super) fn element_of(data_type: &DataType) -> Option<Element> {
+pub(crate) fn element_of(data_type: &DataType) -> Option<Element> {
     Some(match data_type {
         DataType::Boolean => Element::Bool,
         DataType::Int8 => Element::Int8,

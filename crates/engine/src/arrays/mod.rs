@@ -29,6 +29,7 @@ use onehop_pipeline::arrays::{DeviceMemory, Element};
 use onehop_pipeline::backend::{Backend, Control};
 
 pub(crate) use self::function::Exporting;
+pub(crate) use self::host::element_of;
 pub use self::host::together;
 use crate::place::{Placing, residence};
 use crate::query::Query;

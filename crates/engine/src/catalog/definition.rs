@@ -61,9 +61,7 @@ fn create_table(name: &str, table: &TableEntry) -> String {
 
 fn column(column: &ColumnEntry) -> String {
     let not_null = if column.nullable { "" } else { " NOT NULL" };
-    // SQL has no place for the zone: it is UTC.
-    let type_name = column.type_name.strip_suffix(" 'UTC'").unwrap_or(&column.type_name);
-    format!("{} {type_name}{not_null}", quoted(&column.name))
+    format!("{} {}{not_null}", quoted(&column.name), names::written(&column.type_name))
 }
 
 fn partition_by(by: &PartitionBy, table: &TableEntry) -> String {

@@ -42,6 +42,11 @@ pub(crate) fn type_name(column_type: &ColumnType) -> String {
     }
 }
 
+/// A name of [`type_name`] as it is written in a statement: SQL has no place for a zone, and that is UTC.
+pub(crate) fn written(type_name: &str) -> &str {
+    type_name.strip_suffix(" 'UTC'").unwrap_or(type_name)
+}
+
 /// The SQL name of any Arrow type, as near as there is one.
 pub fn sql_name(data_type: &DataType) -> String {
     match ColumnType::of("", data_type) {

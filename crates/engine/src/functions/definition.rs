@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalog::Catalog;
 use crate::catalog::definition::quoted;
-use crate::catalog::names::{parse_type, type_name};
+use crate::catalog::names::{parse_type, sql_name, type_name, written};
 use crate::error::NEWER;
 use crate::{Error, ErrorKind, Result};
 
@@ -114,10 +114,10 @@ impl Parameter {
     }
 
     /// As it is written.
-    fn text(&self, name: &dyn Fn(&str) -> String) -> String {
+    pub fn text(&self, name: &dyn Fn(&str) -> String) -> String {
         match self.is_table() {
             true => format!("{} {}", name(&self.name), table_text(&self.columns, name)),
-            false => format!("{} {}", name(&self.name), self.type_name),
+            false => format!("{} {}", name(&self.name), written(&self.type_name)),
         }
     }
 }
@@ -168,7 +168,7 @@ impl Function {
     /// What comes back, in SQL's words.
     fn returns(&self, name: &dyn Fn(&str) -> String) -> String {
         match self.columns.as_slice() {
-            [] => self.returns.clone(),
+            [] => written(&self.returns).into(),
             columns => table_text(columns, name),
         }
     }
@@ -218,6 +218,14 @@ pub(crate) fn type_of(data_type: &DataType, language: Language) -> Option<String
             type_of(item.data_type(), language).map(|item| item + ARRAY)
         }
         other => onehop_segment::ColumnType::of("", other).ok().map(|column_type| type_name(&column_type)),
+    }
+}
+
+/// The name of any type, as it is written.
+pub(super) fn name_of(data_type: &DataType) -> String {
+    match data_type {
+        DataType::List(item) => name_of(item.data_type()) + ARRAY,
+        other => written(&sql_name(other)).into(),
     }
 }
 

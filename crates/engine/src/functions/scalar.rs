@@ -21,14 +21,12 @@ use arrow::compute::{CastOptions, cast, cast_with_options, filter, take};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use datafusion::common::{Result as DataFusionResult, ScalarValue};
-use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, TypeSignature, Volatility,
-};
+use datafusion::common::{Result as DataFusionResult, ScalarValue, plan_err};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 use serde_json::json;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::definition::{Behavior, Function, Language, OnNull, Parameter};
+use super::definition::{Behavior, Function, Language, OnNull, Parameter, name_of};
 use super::helper::{Helper, Host, Program, Said};
 use crate::{Error, ErrorKind, Result};
 
@@ -56,20 +54,7 @@ impl UserFunction {
             Behavior::Immutable | Behavior::Stable => Volatility::Stable,
             Behavior::Volatile => Volatility::Volatile,
         };
-        // A table is named by a text.
-        let by_name = |data_type: &DataType| match data_type {
-            DataType::Struct(_) => DataType::Utf8View,
-            other => other.clone(),
-        };
-        let signature = match types.as_slice() {
-            [] => Signature::nullary(volatility),
-            types => {
-                let as_told: Vec<DataType> = types.iter().map(by_name).collect();
-                // A number that somebody writes is of the widest type: it is made narrower when it is there, if it fits.
-                let as_written = as_told.iter().map(wide).collect();
-                Signature::one_of(vec![TypeSignature::Exact(as_told), TypeSignature::Exact(as_written)], volatility)
-            }
-        };
+        let signature = Signature::user_defined(volatility);
         let (function, host) = (Arc::new(function), Arc::clone(host));
         Ok(Self { name: name.into(), function, types, returns, signature, host })
     }
@@ -158,6 +143,27 @@ impl UserFunction {
         }
         helper.defined.insert(key, number);
         Ok(number)
+    }
+
+    /// The type in which an argument is taken that is given in one.
+    fn taken(&self, argument: &Parameter, wanted: &DataType, given: &DataType) -> DataFusionResult<DataType> {
+        let told = match wanted {
+            // A table is named by a text.
+            DataType::Struct(_) => DataType::Utf8View,
+            other => other.clone(),
+        };
+        // A number that somebody writes is of the widest type: it is made narrower when it is there, if it fits.
+        let written = wide(&told);
+        if let Some(taken) = [told, written].into_iter().find(|taken| keeps_values(taken, given)) {
+            return Ok(taken);
+        }
+        plan_err!(
+            "function {}: argument {} is {}, and {} is given",
+            self.name,
+            argument.name,
+            name_of(wanted),
+            name_of(given)
+        )
     }
 
     /// Values of an argument, in its type.
@@ -292,6 +298,41 @@ fn too_large(given: &ArrayRef, narrowed: &ArrayRef) -> Option<f64> {
     both.find(|(given, narrowed)| given.is_finite() && narrowed.is_infinite()).map(|(given, _)| given)
 }
 
+/// Whether values of a type may be taken as those of another without being asked: none becomes another one, but for what a double
+/// rounds. Some may be refused.
+fn keeps_values(into: &DataType, from: &DataType) -> bool {
+    use DataType::{
+        Date32, Decimal32, Decimal64, Decimal128, Decimal256, Dictionary, FixedSizeList, Float32, Float64, LargeList,
+        List, Null, Timestamp, Utf8View,
+    };
+    match (into, from) {
+        (into, from) if into == from => true,
+        (_, Null) => true,
+        (into, Dictionary(_, from)) => keeps_values(into, from),
+        (Utf8View, from) => !from.is_nested(),
+        (List(into), List(from) | LargeList(from) | FixedSizeList(from, _)) => {
+            keeps_values(into.data_type(), from.data_type())
+        }
+        (Float32 | Float64, from) if from.is_integer() => true,
+        (Float64, from) => from.is_floating() || from.is_decimal(),
+        (Decimal128(..), from) if from.is_integer() => true,
+        (Decimal128(_, into), Decimal32(_, from) | Decimal64(_, from) | Decimal128(_, from) | Decimal256(_, from)) => {
+            from <= into
+        }
+        (Timestamp(into, zone), Timestamp(from, other)) => from <= into && zone.is_some() == other.is_some(),
+        (Timestamp(_, None), Date32) => true,
+        (into, from) if into.is_integer() && from.is_integer() => {
+            let (width, of) = (into.primitive_width(), from.primitive_width());
+            match (into.is_signed_integer(), from.is_signed_integer()) {
+                (true, false) => of < width,
+                (false, true) => false,
+                _ => of <= width,
+            }
+        }
+        _ => false,
+    }
+}
+
 /// Types as every version of Arrow for Python knows them.
 fn wire_type(data_type: &DataType) -> DataType {
     match data_type {
@@ -334,6 +375,21 @@ impl ScalarUDFImpl for UserFunction {
 
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    fn coerce_types(&self, given: &[DataType]) -> DataFusionResult<Vec<DataType>> {
+        let arguments = &self.function.arguments;
+        if given.len() != arguments.len() {
+            let all: Vec<String> = arguments.iter().map(|argument| argument.text(&str::to_string)).collect();
+            return plan_err!(
+                "function {} takes ({}), and {} arguments are given",
+                self.name,
+                all.join(", "),
+                given.len()
+            );
+        }
+        let each = arguments.iter().zip(&self.types).zip(given);
+        each.map(|((argument, wanted), given)| self.taken(argument, wanted, given)).collect()
     }
 
     fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {

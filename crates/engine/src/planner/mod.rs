@@ -32,6 +32,7 @@ mod list_lengths;
 mod literal_casts;
 mod literals;
 mod long_texts;
+mod looks;
 mod moment_formats;
 mod named_arguments;
 mod nesting;

@@ -10,6 +10,8 @@
 //!    compares them, LIMIT becomes `row_number() OVER (PARTITION BY keys ..)`, and joins of two such inputs are on equal keys.
 //! 4. An aggregate without groups has a row for nobody as well: D LEFT JOIN it, with each aggregate's value of no rows.
 //!
+//! Values that are equal may look different, and a subquery may say so: keys are what they look like, see [`looks`].
+//!
 //! The query around is joined with that on D's columns, NULL beside NULL. D is read from the query around once more, so
 //! it has to find what is there the first time: see [`superset`].
 //!
@@ -20,6 +22,7 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use arrow::datatypes::FieldRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{
     Column, DFSchema, DFSchemaRef, DataFusionError, ExprSchema, NullEquality, Result, TableReference,
@@ -36,7 +39,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::Expr;
 
-use super::expressions;
+use super::{expressions, looks};
 use crate::{Error, ErrorKind};
 
 /// What a key is called; a number follows. No two of a statement are the same.
@@ -232,8 +235,8 @@ impl Plain {
             let outside = condition.transform_up(|expr| {
                 Ok(Transformed::yes(Expr::Column(match expr {
                     Expr::OuterReferenceColumn(_, column) => column,
-                    Expr::Column(column) => match key_of(&column, &read) {
-                        Some(key) => key,
+                    Expr::Column(column) => match read.iter().find(|(column_read, _)| *column_read == column) {
+                        Some((_, key)) => key.clone(),
                         None => {
                             let key = Column::from_name(names.next());
                             read.push((column, key.clone()));
@@ -282,7 +285,7 @@ fn joined(join: Join, subquery: LogicalPlan, alias: Option<TableReference>, name
         None => {
             let domain = Domain::new(&join.left, columns, names)?;
             let unnested = domain.answered(&subquery)?;
-            let is_same = pairs(domain.equals, &domain.columns, &unnested.keys);
+            let is_same = domain.is_row_of(&unnested);
             (unnested, is_same)
         }
     };
@@ -301,12 +304,9 @@ fn with_right(join: Join, right: Arc<LogicalPlan>, conditions: Vec<Expr>) -> Res
 }
 
 /// That the columns of one side are those of the other.
-fn pairs(op: Operator, left: &[Column], right: &[Column]) -> Vec<Expr> {
-    let same = |(left, right): (&Column, &Column)| {
-        let (left, right) = (Expr::Column(left.clone()), Expr::Column(right.clone()));
-        Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
-    };
-    left.iter().zip(right).map(same).collect()
+fn pairs(op: Operator, left: impl IntoIterator<Item = Expr>, right: impl IntoIterator<Item = Expr>) -> Vec<Expr> {
+    let same = |(left, right)| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)));
+    left.into_iter().zip(right).map(same).collect()
 }
 
 /// The subquery of an expression in another way.
@@ -403,10 +403,39 @@ pub(super) fn names_across(plan: &LogicalPlan, around: &DFSchema) -> Result<bool
     Ok(found)
 }
 
+/// A column of the row around.
+#[derive(Clone)]
+struct Outer {
+    /// As it is named in the subquery.
+    column: Column,
+    /// Whether its key is what it looks like.
+    is_look: bool,
+}
+
+impl Outer {
+    /// The key of its value.
+    fn key(&self) -> Expr {
+        let value = Expr::Column(self.column.clone());
+        if self.is_look { looks::look(value) } else { value }
+    }
+
+    /// The value of its key.
+    fn of(&self, key: Expr) -> Expr {
+        if self.is_look { looks::seen(key) } else { key }
+    }
+
+    /// The same in a subquery of those that have the keys.
+    fn of_outside(&self, field: &FieldRef, key: Column) -> Expr {
+        let look = looks::look_type(field.data_type()).filter(|_| self.is_look);
+        let key_type = look.unwrap_or_else(|| field.data_type().clone());
+        let field = Arc::new(field.as_ref().clone().with_data_type(key_type));
+        self.of(Expr::OuterReferenceColumn(field, key))
+    }
+}
+
 /// What the columns are that a subquery names of the row around it, each combination once.
 pub(super) struct Domain<'a> {
-    /// As they are named in the subquery.
-    columns: Vec<Column>,
+    columns: Vec<Outer>,
     /// How they are compared, all in one way: DataFusion hashes equalities, or null-safe ones, not both.
     equals: Operator,
     rows: Arc<LogicalPlan>,
@@ -459,9 +488,23 @@ impl<'a> Domain<'a> {
             may_be_null = may_be_null || plan.schema().field_from_column(column)?.is_nullable();
         }
         let equals = if may_be_null { Operator::IsNotDistinctFrom } else { Operator::Eq };
-        let keys = columns.iter().map(|column| Expr::Column(column.clone()).alias(names.next()));
+        let columns = columns.into_iter().map(|column| {
+            let is_look = looks::look_type(plan.schema().field_from_column(&column)?.data_type()).is_some();
+            Ok(Outer { column, is_look })
+        });
+        let columns: Vec<Outer> = columns.collect::<Result<_>>()?;
+        let keys = columns.iter().map(|outer| outer.key().alias(names.next()));
         let keys = Arc::new(projected(keys.collect(), plan)?);
         Ok(Self { columns, equals, rows: Arc::new(LogicalPlan::Distinct(Distinct::All(keys))), names })
+    }
+
+    /// That rows of a subquery are those of a row of the query around.
+    fn is_row_of(&self, unnested: &Unnested) -> Vec<Expr> {
+        pairs(self.equals, self.columns.iter().map(Outer::key), unnested.key_exprs())
+    }
+
+    fn has(&self, column: &Column) -> bool {
+        self.columns.iter().any(|outer| outer.column == *column)
     }
 
     /// The whole subquery for all of D.
@@ -488,7 +531,7 @@ impl<'a> Domain<'a> {
     }
 
     fn is_named_in(&self, plan: &LogicalPlan) -> Result<bool> {
-        Ok(outer_columns_of(plan)?.iter().any(|column| self.columns.contains(column)))
+        Ok(outer_columns_of(plan)?.iter().any(|column| self.has(column)))
     }
 
     fn unnested(&self, plan: &LogicalPlan) -> Result<Unnested> {
@@ -558,11 +601,11 @@ impl<'a> Domain<'a> {
 
     /// 2. What the expression may read besides, has names that are nearer in subqueries.
     fn keyed(&self, expr: Expr, keys: &[Column], readable: &DFSchema) -> Result<Expr> {
-        let named: Vec<(Column, Column)> = self.columns.iter().cloned().zip(keys.iter().cloned()).collect();
-        let further: Vec<_> = named.iter().filter(|(column, _)| !has(readable, column)).cloned().collect();
+        let named: Vec<(Outer, Column)> = self.columns.iter().cloned().zip(keys.iter().cloned()).collect();
+        let further: Vec<_> = named.iter().filter(|(outer, _)| !has(readable, &outer.column)).cloned().collect();
         let keyed = expr.transform_up(|expr| match expr {
-            Expr::OuterReferenceColumn(field, column) => Ok(match key_of(&column, &named) {
-                Some(key) => Transformed::yes(Expr::Column(key)),
+            Expr::OuterReferenceColumn(field, column) => Ok(match named_of(&column, &named) {
+                Some((outer, key)) => Transformed::yes(outer.of(Expr::Column(key.clone()))),
                 None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
             }),
             expr if subquery_in(&expr).is_some() => Ok(Transformed::yes(renamed_in(expr, &further)?)),
@@ -623,7 +666,7 @@ impl<'a> Domain<'a> {
                     .alias_qualified(column.relation, column.name),
             });
         }
-        let is_same = pairs(self.equals, &all.keys, &grouped.keys);
+        let is_same = pairs(self.equals, all.key_exprs(), grouped.key_exprs());
         let plan = LogicalPlanBuilder::from(all.plan).join_on(grouped.plan, JoinType::Left, is_same)?.build()?;
         Ok(Unnested { plan: projected(exprs, plan)?, keys: all.keys })
     }
@@ -749,7 +792,7 @@ impl<'a> Domain<'a> {
             on.extend(left.key_exprs().into_iter().zip(right.key_exprs()));
         } else {
             let both = left.keys.len().min(right.keys.len());
-            conditions.splice(0..0, pairs(self.equals, &left.keys[..both], &right.keys[..both]));
+            conditions.splice(0..0, pairs(self.equals, left.key_exprs().into_iter().take(both), right.key_exprs()));
         }
         let (keys, mut exprs) = match join.join_type {
             JoinType::Full => {
@@ -800,15 +843,14 @@ impl<'a> Domain<'a> {
 
     /// As a subquery of the query around: the rows of its row.
     pub(super) fn of_each(&self, of: Unnested, around: &DFSchema) -> Result<LogicalPlan> {
-        let is_same = pairs(self.equals, &self.columns, &of.keys);
         let outside = |expr: Expr| match expr {
-            Expr::Column(column) if self.columns.contains(&column) => {
+            Expr::Column(column) if self.has(&column) => {
                 let field = Arc::clone(around.field_from_column(&column)?);
                 Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
             }
             other => Ok(Transformed::no(other)),
         };
-        let conditions = is_same.into_iter().map(|condition| Ok(condition.transform_up(outside)?.data));
+        let conditions = self.is_row_of(&of).into_iter().map(|condition| Ok(condition.transform_up(outside)?.data));
         let condition = conjunction(conditions.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true));
         Ok(LogicalPlan::Filter(Filter::try_new(condition, Arc::new(of.plan))?))
     }
@@ -855,19 +897,19 @@ fn under_alias(plan: LogicalPlan, keys: &[Column], alias: TableReference, names:
     projected(named.collect(), LogicalPlan::SubqueryAlias(aliased))
 }
 
-fn key_of(column: &Column, named: &[(Column, Column)]) -> Option<Column> {
-    named.iter().find(|(outer, _)| outer == column).map(|(_, key)| key.clone())
+fn named_of<'n>(column: &Column, named: &'n [(Outer, Column)]) -> Option<&'n (Outer, Column)> {
+    named.iter().find(|(outer, _)| outer.column == *column)
 }
 
 /// A subquery in an expression, which names keys of the plan around it now.
-fn renamed_in(expr: Expr, named: &[(Column, Column)]) -> Result<Expr> {
+fn renamed_in(expr: Expr, named: &[(Outer, Column)]) -> Result<Expr> {
     with_subquery(expr, |subquery| {
         let plan = subquery.subquery.as_ref().clone().transform_up(|node| {
             let readable = expressions::readable(&node)?;
-            let further: Vec<_> = named.iter().filter(|(column, _)| !has(&readable, column)).cloned().collect();
+            let further: Vec<_> = named.iter().filter(|(outer, _)| !has(&readable, &outer.column)).cloned().collect();
             expressions::rewritten(node, |expr| match expr {
-                Expr::OuterReferenceColumn(field, column) => Ok(match key_of(&column, named) {
-                    Some(key) => Transformed::yes(Expr::OuterReferenceColumn(field, key)),
+                Expr::OuterReferenceColumn(field, column) => Ok(match named_of(&column, named) {
+                    Some((outer, key)) => Transformed::yes(outer.of_outside(&field, key.clone())),
                     None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
                 }),
                 expr if subquery_in(&expr).is_some() => Ok(Transformed::yes(renamed_in(expr, &further)?)),

@@ -74,8 +74,15 @@ impl Drop {
 
     /// Functions by their names: there are never two of one name.
     pub fn of_functions(dropped: &DropFunction) -> Result<Self> {
-        let names = dropped.func_desc.iter().map(|function| table_name(&function.name));
-        Ok(Self { kind: Kind::Function, if_exists: dropped.if_exists, names: names.collect::<Result<_>>()? })
+        if let Some(told) = dropped.func_desc.iter().find(|function| function.args.is_some()) {
+            let error = Error::new(
+                ErrorKind::Invalid,
+                format!("DROP FUNCTION {told}: functions are told apart by their names alone"),
+            );
+            return Err(error.with_hint(format!("DROP FUNCTION {}", told.name)));
+        }
+        let names: Vec<ObjectName> = dropped.func_desc.iter().map(|function| function.name.clone()).collect();
+        Ok(Self { kind: Kind::Function, if_exists: dropped.if_exists, names: once(&names)? })
     }
 
     /// Whether it is about functions.

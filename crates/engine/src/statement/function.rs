@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{Context, done, new_name, normal};
+use crate::arrays;
 use crate::catalog::Change;
 use crate::functions::{self, Behavior, Function, Language, OnNull, Parameter};
 use crate::planner;
@@ -148,7 +149,11 @@ fn parameter(function: &str, argument: OperateFunctionArg) -> Result<(String, Gi
     if argument.mode.is_some() || argument.default_expr.is_some() {
         return Err(invalid(function, format!("argument {name} has a mode or a default, which there are none of")));
     }
-    let name = normal(name);
+    // One in quotes is read as a type first, and has them still.
+    let name = match name.value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) if name.quote_style.is_none() => quoted.to_string(),
+        _ => normal(name),
+    };
     if !is_name(&name) {
         return Err(invalid(function, format!("\"{name}\" is no name for an argument: letters, digits and _ are")));
     }
@@ -219,6 +224,23 @@ impl CreateFunction {
         Ok(done("CREATE FUNCTION", None))
     }
 
+    /// Tables are arrays for a function: their columns are what arrays may be.
+    fn check_tables(&self, arguments: &[Parameter]) -> Result<()> {
+        for Parameter { name, columns, .. } in arguments {
+            for column in columns {
+                if arrays::element_of(&column.data_type()?).is_none() {
+                    let of = &column.name;
+                    let message =
+                        format!("column {of} of argument {name} is {}: arrays have no such type", column.type_name);
+                    return Err(invalid(&self.name, message).with_hint(
+                        "they hold numbers and truth values: a table may have CAST(.. AS BIGINT) of a date",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// With its types settled.
     async fn function(&self, context: &Context<'_>) -> Result<Function> {
         // DataFusion turns SQL types into Arrow's when it plans a cast.
@@ -241,7 +263,9 @@ impl CreateFunction {
                 }
             })
         };
-        let arguments = self.arguments.iter().map(|(name, given)| parameter(name, given)).collect::<Result<_>>()?;
+        let arguments: Vec<Parameter> =
+            self.arguments.iter().map(|(name, given)| parameter(name, given)).collect::<Result<_>>()?;
+        self.check_tables(&arguments)?;
         let Parameter { type_name: returns, columns, .. } = parameter("", &self.returns)?;
         let Self { language, on_null, behavior, ref source, .. } = *self;
         Ok(Function { language, arguments, returns, columns, on_null, behavior, source: source.clone() })

@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::objects::{EntriesWanted, WriteStep};
-use super::{Code, Done, Error, Objects, ReadOp, Reply, Result, WriteOp};
+use super::{Code, Done, Error, Objects, ReadOp, Reply, Result, WriteOnce, WriteOp};
 
 /// Steps, or keys, of a joined operation. What one asks for by itself may be more.
 const MAX_STEPS: usize = 1024;
@@ -93,6 +93,10 @@ impl Objects for Combined {
 
     fn start_write(&self, object: &str, op: WriteOp, done: Done<()>) {
         self.objects.start_write(object, op, done);
+    }
+
+    fn start_write_once(&self, object: &str, chunk: WriteOnce<'_>, done: Done<()>) {
+        self.objects.start_write_once(object, chunk, done);
     }
 
     fn start_read(&self, object: &str, op: ReadOp, done: Done<Reply>) {

@@ -25,7 +25,7 @@ pub use cluster::{Cluster, ClusterOptions};
 pub use error::{Code, Error, Problem, Result, TransactionProblem};
 pub use fs::{FileSystem, FsOptions};
 pub use location::{Authority, BadUrl, Location, SCHEME};
-pub use objects::{Done, Objects, Pending, ReadOp, Reply, WriteOp};
+pub use objects::{Done, Objects, Pending, ReadOp, Reply, WriteOnce, WriteOp};
 pub use pool::Pool;
 pub use sim::{SimClient, SimCluster, SimFault, SimPool};
 pub use volume::RadosVolume;

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 
 use super::{Code, Error, Result};
 
@@ -34,41 +34,8 @@ pub(crate) enum WriteStep {
     SetAttribute(&'static str, Vec<u8>),
     SetEntry(Vec<u8>, Vec<u8>),
     RemoveEntry(Vec<u8>),
-    /// What follows are all bytes that the object, of this length, will ever have.
-    WrittenOnce(u64),
-    WriteFull(Payload),
+    WriteFull(Vec<u8>),
     Remove,
-}
-
-/// Bytes to be written, and where their buffer goes then.
-#[derive(Clone, Debug)]
-pub(crate) struct Payload {
-    pub bytes: Vec<u8>,
-    home: Option<Spare>,
-}
-
-impl Drop for Payload {
-    fn drop(&mut self) {
-        if let Some(home) = &self.home {
-            home.put(std::mem::take(&mut self.bytes));
-        }
-    }
-}
-
-/// Buffers to be used again.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
-
-impl Spare {
-    /// An empty buffer, with memory if there is one.
-    pub fn take(&self) -> Vec<u8> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    fn put(&self, mut buffer: Vec<u8>) {
-        buffer.clear();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
-    }
 }
 
 /// Changes of one object that happen together or not at all. Steps are carried out in order, comparisons before changes.
@@ -142,15 +109,7 @@ impl WriteOp {
     /// The object's bytes are these, and no others.
     #[must_use]
     pub fn write_full(self, bytes: Vec<u8>) -> Self {
-        self.with(WriteStep::WriteFull(Payload { bytes, home: None }))
-    }
-
-    /// The same for good, which the OSD is told beforehand; the buffer goes back when the bytes are not needed any more, which may be
-    /// before the operation has ended.
-    #[must_use]
-    pub(crate) fn write_once(self, bytes: Vec<u8>, home: &Spare) -> Self {
-        self.with(WriteStep::WrittenOnce(bytes.len() as u64))
-            .with(WriteStep::WriteFull(Payload { bytes, home: Some(home.clone()) }))
+        self.with(WriteStep::WriteFull(bytes))
     }
 
     /// Removes the object.
@@ -158,6 +117,17 @@ impl WriteOp {
     pub fn remove(self) -> Self {
         self.with(WriteStep::Remove)
     }
+}
+
+/// A whole object that never changes afterwards: a chunk of a file. Many bytes, so they are borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteOnce<'a> {
+    /// What errors say was attempted.
+    pub operation: &'static str,
+    /// All bytes that the object will ever have.
+    pub bytes: &'a [u8],
+    /// An attribute that it has from the beginning, and its value.
+    pub attribute: (&'static str, &'a [u8]),
 }
 
 /// What to read of entries.
@@ -258,6 +228,13 @@ pub trait Objects: Send + Sync + fmt::Debug {
     /// Starts to read.
     fn start_read(&self, object: &str, op: ReadOp, done: Done<Reply>);
 
+    /// Starts to write an object that never changes. The bytes are not needed any more when this returns.
+    fn start_write_once(&self, object: &str, chunk: WriteOnce<'_>, done: Done<()>) {
+        let (name, value) = chunk.attribute;
+        let op = WriteOp::new(chunk.operation).write_full(chunk.bytes.to_vec()).set_attribute(name, value);
+        self.start_write(object, op, done);
+    }
+
     /// The names of all objects, in no order: one request per placement group and thousand. For checks; nothing else
     /// needs it.
     fn list(&self) -> Result<Vec<String>>;
@@ -276,14 +253,15 @@ pub trait Objects: Send + Sync + fmt::Debug {
         pending
     }
 
-    /// Starts a change that can be waited for, and drops something when it has ended, whether anybody waits or not.
-    fn submit_write_holding(&self, object: &str, op: WriteOp, held: Box<dyn Send>) -> Pending<()> {
-        let (pending, done) = Pending::new(self.name(), object, op.operation);
+    /// Starts to write an object that never changes, which can be waited for, and drops something when it has ended, whether anybody
+    /// waits or not.
+    fn submit_write_once(&self, object: &str, chunk: WriteOnce<'_>, held: Box<dyn Send>) -> Pending<()> {
+        let (pending, done) = Pending::new(self.name(), object, chunk.operation);
         let release = move |result| {
             drop(held);
             done(result);
         };
-        self.start_write(object, op, Box::new(release));
+        self.start_write_once(object, chunk, Box::new(release));
         pending
     }
 

@@ -287,8 +287,7 @@ impl State {
                 WriteStep::RemoveEntry(key) => {
                     after.get_or_insert_default().entries.remove(key);
                 }
-                WriteStep::WrittenOnce(_) => {}
-                WriteStep::WriteFull(payload) => after.get_or_insert_default().bytes.clone_from(&payload.bytes),
+                WriteStep::WriteFull(bytes) => after.get_or_insert_default().bytes.clone_from(bytes),
                 WriteStep::Remove if after.is_none() => return Err(Code::NOT_FOUND),
                 WriteStep::Remove => after = None,
             }

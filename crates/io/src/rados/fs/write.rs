@@ -3,8 +3,8 @@
 //! 1. Before the first chunk the directory has an intent, with a lease and the number of chunks that there may be. It is
 //!    renewed, with more chunks, before a chunk beyond them is sent, and when half of the lease is over. That of a file of a task
 //!    attempt is renewed when half of the grace time is over as well, if the attempt goes on.
-//! 2. Full chunks are sent as they come. A writer waits when its window is full, or all writers' budget; whichever chunk is
-//!    answered first makes room for the next.
+//! 2. Full chunks are sent as they come, from where they lie: the library copies them before it returns. A writer waits when its
+//!    window is full, or all writers' budget; whichever chunk is answered first makes room for the next.
 //! 3. [`Writer::close`] waits for all of them, then one operation takes the intent away and puts the name in its place.
 //!
 //! A writer that is dropped without being closed leaves its intent: nothing of it is visible, and the collector finds it.
@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::objects::{Pending, Spare, WriteOp};
+use super::super::objects::{Pending, WriteOnce, WriteOp};
 use super::super::{Code, Error, Problem, Result};
 use super::budget::Budget;
 use super::directory::{OF_TRANSACTION, Outcome, Settled, object_of};
@@ -59,8 +59,6 @@ pub struct Writer {
     renew_at_ms: u64,
     /// What is not a chunk yet.
     buffer: Vec<u8>,
-    /// Buffers whose bytes the library has copied: memory that was used is there already.
-    spare: Spare,
     chunk_bytes: usize,
     chunks: u64,
     len: u64,
@@ -134,7 +132,6 @@ impl Writer {
             reserved: 0,
             renew_at_ms: 0,
             buffer: Vec::new(),
-            spare: Spare::default(),
             chunk_bytes,
             chunks: 0,
             len: 0,
@@ -189,14 +186,18 @@ impl Writer {
         self.len
     }
 
-    /// Adds bytes. After an error nothing more can be added.
+    /// Adds bytes; whole chunks, where a chunk begins, without a copy here. After an error nothing more can be added.
     pub fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         while !bytes.is_empty() {
-            if self.buffer.capacity() == 0 {
-                self.buffer = self.spare.take();
+            if self.buffer.is_empty() && bytes.len() >= self.chunk_bytes {
+                let (chunk, later) = bytes.split_at(self.chunk_bytes);
+                self.len += chunk.len() as u64;
+                self.send_chunk(chunk)?;
+                bytes = later;
+                continue;
             }
             if self.buffer.capacity() < self.chunk_bytes {
                 // A small file takes as much as it has.
@@ -263,8 +264,16 @@ impl Writer {
         Err(error)
     }
 
-    /// Sends what is in the buffer.
+    /// Sends what is in the buffer, which keeps its memory: what was used is there already.
     fn flush_chunk(&mut self) -> Result<()> {
+        let mut chunk = std::mem::take(&mut self.buffer);
+        let sent = self.send_chunk(&chunk);
+        chunk.clear();
+        self.buffer = chunk;
+        sent
+    }
+
+    fn send_chunk(&mut self, bytes: &[u8]) -> Result<()> {
         let room = self.window.take(1);
         // What has failed meanwhile is known now.
         let in_flight = std::mem::take(&mut self.in_flight);
@@ -278,21 +287,15 @@ impl Writer {
             return Err(error.clone());
         }
         self.promise()?;
-        let chunk = std::mem::take(&mut self.buffer);
-        let bytes = chunk.len();
-        let permit = self.fs.inner.budget.take(bytes);
-        // What an operation begins with lies on a page in the OSD's memory, and goes to its disk from there. Behind the sums it
-        // would have to be copied: that costs an OSD as much as all else that it does. That a chunk never changes is worth a sixth.
-        let sums = crcs_of(&chunk);
-        let op = WriteOp::new(OPERATION).write_once(chunk, &self.spare).set_attribute(CRCS, sums);
-        let data = &self.fs.inner.data;
+        let permit = self.fs.inner.budget.take(bytes.len());
+        let chunk = WriteOnce { operation: OPERATION, bytes, attribute: (CRCS, &crcs_of(bytes)) };
         let held = Box::new((room, permit));
-        self.in_flight.push(data.submit_write_holding(&chunk_name(self.id, self.chunks), op, held));
+        self.in_flight.push(self.fs.inner.data.submit_write_once(&chunk_name(self.id, self.chunks), chunk, held));
         self.chunks += 1;
         self.ledger.write_op();
         // The library makes a copy.
-        self.ledger.moved(Hop::HostToHost, bytes);
-        self.ledger.moved(Hop::HostToStorage, bytes);
+        self.ledger.moved(Hop::HostToHost, bytes.len());
+        self.ledger.moved(Hop::HostToStorage, bytes.len());
         Ok(())
     }
 

@@ -41,18 +41,27 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
     private final AtomicLong bytesWritten;
     private final Consumer<IOStatistics> onClose;
     private final Consumer<Entry> onCommit;
-    /** What the native library has not got yet. */
-    private final ByteBuffer buffer;
+    private final int chunkBytes;
+    private final ChunkBuffers.Loan loan;
+    /** What the native library has not got yet: a small buffer, or a chunk's, if it got one when it had filled the small one. */
+    private ByteBuffer buffer;
+    private boolean grown;
     private boolean closed;
     private boolean aborted;
 
     /** {@code onCommit} gets to know what the file is once it is whole. */
     RadosOutputStream(
-            Where path, long handle, int bufferBytes, FileSystem.Statistics counted, IOStatisticsStore statistics,
+            Where path, long handle, int bufferBytes, int chunkBytes, FileSystem.Statistics counted, IOStatisticsStore statistics,
             Consumer<IOStatistics> onClose, Consumer<Entry> onCommit) {
         this.path = path;
         this.handle = handle;
-        this.guard = Leaks.watch(this, "an output stream of " + path, () -> Native.closeOutput(handle));
+        ChunkBuffers.Loan lent = new ChunkBuffers.Loan();
+        this.loan = lent;
+        this.guard = Leaks.watch(this, "an output stream of " + path, () -> {
+            lent.end();
+            Native.closeOutput(handle);
+        });
+        this.chunkBytes = chunkBytes;
         this.counted = counted;
         this.statistics = statistics;
         this.bytesWritten = statistics.getCounterReference(StreamStatisticNames.STREAM_WRITE_BYTES);
@@ -71,7 +80,7 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
     public synchronized void write(int value) throws IOException {
         checkOpen();
         if (!buffer.hasRemaining()) {
-            send();
+            makeRoom();
         }
         buffer.put((byte) value);
         bytesWritten.incrementAndGet();
@@ -85,13 +94,26 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
         int end = offset + length;
         while (at < end) {
             if (!buffer.hasRemaining()) {
-                send();
+                makeRoom();
             }
             int now = Math.min(buffer.remaining(), end - at);
             buffer.put(bytes, at, now);
             at += now;
         }
         bytesWritten.addAndGet(length);
+    }
+
+    /** The buffer is full: the first time it becomes one for a chunk, if there is any. Before that nothing has been handed over. */
+    private void makeRoom() throws IOException {
+        if (!grown) {
+            grown = true;
+            ByteBuffer chunk = buffer.capacity() < chunkBytes ? loan.take(chunkBytes) : null;
+            if (chunk != null) {
+                buffer = chunk.put(buffer.flip());
+                return;
+            }
+        }
+        send();
     }
 
     /** Hands over what is in the buffer, which may wait for the cluster. */
