@@ -42,6 +42,19 @@ def test_arguments_are_taken_if_they_keep_their_values(functions: onehop.Connect
         assert "CAST" in str(refused.value)
     with pytest.raises(onehop.DataError):
         con.sql("SELECT twice(123456789012)").fetchall()
+    con.sql("CREATE FUNCTION hundreds(a DECIMAL(10, -2)) RETURNS VARCHAR LANGUAGE python AS $$ return [str(v) for v in a] $$")
+    with pytest.raises(onehop.ProgrammingError, match=r"argument a is DECIMAL\(10,-2\), and BIGINT is given"):
+        con.sql("SELECT hundreds(199)").fetchall()
+    con.sql("CREATE FUNCTION day_of(a DATE) RETURNS DATE LANGUAGE python AS $$ return a $$")
+    con.sql("CREATE FUNCTION moment(a TIMESTAMP) RETURNS TIMESTAMP LANGUAGE python AS $$ return a $$")
+    assert one(con, "SELECT day_of('2024-02-29') = DATE '2024-02-29' AND moment('2024-02-29 01:02:03') = "
+               "TIMESTAMP '2024-02-29 01:02:03' AND moment(DATE '2024-02-29') = TIMESTAMP '2024-02-29' AND moment(now()) IS NOT NULL")
+    with pytest.raises(onehop.DataError, match="2024-02-30"):
+        con.sql("SELECT day_of('2024-02-30')").fetchall()
+    con.sql("CREATE FUNCTION small(a SMALLINT) RETURNS INT LANGUAGE python AS $$ return a $$")
+    assert one(con, "SELECT small(CAST(7 AS BIGINT UNSIGNED))") == 7
+    with pytest.raises(onehop.DataError, match="70000"):
+        con.sql("SELECT small(CAST(70000 AS BIGINT UNSIGNED))").fetchall()
     for given in ("", "1, 2"):
         refusal = r"function twice takes \(a DECIMAL\(10,2\)\), and \d arguments are given"
         with pytest.raises(onehop.ProgrammingError, match=refusal):
@@ -51,12 +64,16 @@ def test_arguments_are_taken_if_they_keep_their_values(functions: onehop.Connect
 def test_definitions_make_functions_again(functions: onehop.Connection) -> None:
     functions.sql("CREATE FUNCTION later(a TIMESTAMP WITH TIME ZONE, \"order\" INT) RETURNS TIMESTAMP WITH TIME ZONE LANGUAGE python STABLE "
                   "AS $$ return a $$")
-    definition = one(functions, "SELECT definition FROM onehop_functions WHERE function_name = 'later'")
+    functions.sql("CREATE FUNCTION modes(\"out\" INT, \"inout\" INT) RETURNS VARCHAR LANGUAGE python AS $x$ return 'a' #$$x$")
+    rows = functions.sql("SELECT function_name, definition FROM onehop_functions ORDER BY 1").fetchall()
+    assert len(rows) == 2
     with pytest.raises(onehop.ProgrammingError, match="told apart by their names alone"):
         functions.sql("DROP FUNCTION later(TIMESTAMP WITH TIME ZONE, INT)")
-    functions.sql("DROP FUNCTION later, later")
-    functions.sql(str(definition))
-    assert one(functions, "SELECT definition FROM onehop_functions") == definition
+    functions.sql("DROP FUNCTION later, later, modes")
+    for _, definition in rows:
+        functions.sql(definition)
+    assert functions.sql("SELECT function_name, definition FROM onehop_functions ORDER BY 1").fetchall() == rows
+    assert one(functions, "SELECT modes(1, 2)") == "a"
 
 
 def test_a_function_sees_arrays(functions: onehop.Connection) -> None:

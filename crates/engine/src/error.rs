@@ -420,9 +420,9 @@ impl From<DataFusionError> for Error {
             }
             other => {
                 if let Some(refusal) = refused_argument(&plain_message(&other)) {
-                    return Self::new(ErrorKind::Invalid, refusal)
-                        .with_hint("CAST(x AS type) makes one of another type of it")
-                        .with_source(other);
+                    let hint = "CAST(x AS type) makes one of another type of it";
+                    let hint = refusal.contains(": argument ").then(|| hint.to_string());
+                    return Self { hint, ..Self::new(ErrorKind::Invalid, refusal).with_source(other) };
                 }
                 let kind = kind_of(&other);
                 let hint = hint_for(&other).or_else(|| hint_of(kind));

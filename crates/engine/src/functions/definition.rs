@@ -186,13 +186,12 @@ impl Function {
 
     /// The statement that makes it.
     pub fn statement(&self, name: &str) -> String {
-        let arguments: Vec<String> =
-            self.arguments.iter().map(|argument| argument.text(&|name| quoted(name))).collect();
+        let arguments: Vec<String> = self.arguments.iter().map(|argument| argument.text(&argument_name)).collect();
         let mut text = format!(
             "CREATE FUNCTION {}({}) RETURNS {} LANGUAGE {}",
             quoted(name),
             arguments.join(", "),
-            self.returns(&|name| quoted(name)),
+            self.returns(&argument_name),
             self.language.name()
         );
         if self.behavior != Behavior::Volatile {
@@ -201,13 +200,21 @@ impl Function {
         if self.on_null == OnNull::Called {
             text += " CALLED ON NULL INPUT";
         }
-        // A tag that the text does not have.
-        let mut tag = String::new();
+        // A tag that the text does not have, nor begins at its end.
+        let mut tag = if self.source.ends_with('$') { "f".to_string() } else { String::new() };
         while self.source.contains(&format!("${tag}$")) {
             tag.push('f');
         }
         let _ = write!(text, " AS ${tag}${}${tag}$", self.source);
         text
+    }
+}
+
+/// A name as it stands before a type, where the words for modes are none.
+fn argument_name(name: &str) -> String {
+    match name.to_ascii_lowercase().as_str() {
+        "in" | "out" | "inout" | "variadic" => format!("\"{name}\""),
+        _ => quoted(name),
     }
 }
 

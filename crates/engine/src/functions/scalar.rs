@@ -154,8 +154,11 @@ impl UserFunction {
         };
         // A number that somebody writes is of the widest type: it is made narrower when it is there, if it fits.
         let written = wide(&told);
-        if let Some(taken) = [told, written].into_iter().find(|taken| keeps_values(taken, given)) {
-            return Ok(taken);
+        if let Some(taken) = [&told, &written].into_iter().find(|taken| keeps_values(taken, given)) {
+            return Ok(taken.clone());
+        }
+        if are_integers(&told, given) {
+            return Ok(told);
         }
         plan_err!(
             "function {}: argument {} is {}, and {} is given",
@@ -298,12 +301,12 @@ fn too_large(given: &ArrayRef, narrowed: &ArrayRef) -> Option<f64> {
     both.find(|(given, narrowed)| given.is_finite() && narrowed.is_infinite()).map(|(given, _)| given)
 }
 
-/// Whether values of a type may be taken as those of another without being asked: none becomes another one, but for what a double
-/// rounds. Some may be refused.
+/// Whether values of a type may be taken as those of another without being asked: none becomes another one, but for what floats
+/// round, and moments finer than the type's. Some may be refused.
 fn keeps_values(into: &DataType, from: &DataType) -> bool {
     use DataType::{
         Date32, Decimal32, Decimal64, Decimal128, Decimal256, Dictionary, FixedSizeList, Float32, Float64, LargeList,
-        List, Null, Timestamp, Utf8View,
+        LargeUtf8, List, Null, Timestamp, Utf8, Utf8View,
     };
     match (into, from) {
         (into, from) if into == from => true,
@@ -315,12 +318,13 @@ fn keeps_values(into: &DataType, from: &DataType) -> bool {
         }
         (Float32 | Float64, from) if from.is_integer() => true,
         (Float64, from) => from.is_floating() || from.is_decimal(),
-        (Decimal128(..), from) if from.is_integer() => true,
+        (Decimal128(_, into), from) if from.is_integer() => *into >= 0,
         (Decimal128(_, into), Decimal32(_, from) | Decimal64(_, from) | Decimal128(_, from) | Decimal256(_, from)) => {
             from <= into
         }
-        (Timestamp(into, zone), Timestamp(from, other)) => from <= into && zone.is_some() == other.is_some(),
+        (Timestamp(_, zone), Timestamp(_, other)) => zone.is_some() == other.is_some(),
         (Timestamp(_, None), Date32) => true,
+        (Timestamp(..) | Date32, Utf8 | LargeUtf8 | Utf8View) => true,
         (into, from) if into.is_integer() && from.is_integer() => {
             let (width, of) = (into.primitive_width(), from.primitive_width());
             match (into.is_signed_integer(), from.is_signed_integer()) {
@@ -330,6 +334,14 @@ fn keeps_values(into: &DataType, from: &DataType) -> bool {
             }
         }
         _ => false,
+    }
+}
+
+/// Whether both are integers, or arrays of them: what does not fit is an error when it is there.
+fn are_integers(into: &DataType, from: &DataType) -> bool {
+    match (into, from) {
+        (DataType::List(into), DataType::List(from)) => are_integers(into.data_type(), from.data_type()),
+        (into, from) => into.is_integer() && from.is_integer(),
     }
 }
 

@@ -8,8 +8,6 @@
 //!
 //! A comparison with a literal zero is put in terms of both zeros, which costs nothing and
 //! lets zone maps rule out what they did before: `x = 0.0` is `x BETWEEN -0.0 AND 0.0`, `x < 0.0` is `x < -0.0`.
-//!
-//! Not looked into: IN with a subquery.
 
 use std::sync::Arc;
 
@@ -129,6 +127,22 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::InList(mut list) if is_interval(&list.expr, schema) => {
             make_all_one(list.list.iter_mut().chain([list.expr.as_mut()]), schema);
             Transformed::yes(Expr::InList(list))
+        }
+        Expr::InSubquery(mut is_in) => {
+            let changed = make_one(&mut is_in.expr, schema);
+            if changed {
+                is_in.subquery.subquery = columns_as_one(is_in.subquery.subquery)?;
+            }
+            let is_in = Expr::InSubquery(is_in);
+            if changed { Transformed::yes(is_in) } else { Transformed::no(is_in) }
+        }
+        Expr::SetComparison(mut compares) => {
+            let changed = make_one(&mut compares.expr, schema);
+            if changed {
+                compares.subquery.subquery = columns_as_one(compares.subquery.subquery)?;
+            }
+            let compares = Expr::SetComparison(compares);
+            if changed { Transformed::yes(compares) } else { Transformed::no(compares) }
         }
         Expr::ScalarFunction(mut call) if COMPARING.contains(&call.name()) => {
             let are_intervals = call.args.iter().any(|arg| is_interval(arg, schema));
@@ -352,6 +366,12 @@ mod tests {
             ("x BETWEEN 0 AND 0", "1 2"),
             ("x NOT BETWEEN 0 AND 0", "3"),
             ("x IN (0, 5)", "1 2"),
+            ("x IN (SELECT 0e0)", "1 2"),
+            ("x IN (SELECT -0e0)", "1 2"),
+            ("x NOT IN (SELECT -0e0)", "3"),
+            ("x = ANY (SELECT -0e0)", "1 2"),
+            ("x < ANY (SELECT 0e0)", ""),
+            ("x >= ALL (SELECT 0e0)", "1 2 3"),
             ("x NOT IN (0, 5)", "3"),
             ("x = y", "1 2"),
             ("x < y OR y < x", "3"),

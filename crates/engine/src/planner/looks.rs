@@ -172,6 +172,36 @@ mod tests {
             let query = format!("WITH t AS (SELECT * FROM {table}) {query} ORDER BY i");
             assert_eq!(rows(&query).await.join(","), expected, "{query}");
         }
+        // What the query around has may be one of what is equal already.
+        for (query, expected) in [
+            (
+                "SELECT x, (SELECT count(*) FROM (VALUES (1), (2)) c(k) WHERE c.k > t.x) FROM (SELECT DISTINCT x FROM z) t",
+                "0.0 2,1.0 1",
+            ),
+            (
+                "SELECT x, v.n FROM (SELECT DISTINCT x FROM z) t, LATERAL (SELECT count(*) AS n FROM (VALUES (1), (2)) c(k) WHERE c.k > t.x) v",
+                "0.0 2,1.0 1",
+            ),
+            (
+                "SELECT x, (SELECT count(*) FROM (VALUES (1), (2)) c(k) WHERE c.k > t.x) FROM (SELECT x FROM z UNION SELECT 5) t",
+                "0.0 2,1.0 1,5.0 0",
+            ),
+            (
+                "SELECT x, (SELECT count(*) FROM (VALUES (1), (2)) c(k) WHERE c.k > t.x) FROM (SELECT x FROM z EXCEPT SELECT 1) t",
+                "0.0 2",
+            ),
+            (
+                "SELECT x, (SELECT count(*) FROM (VALUES (1), (2)) c(k) WHERE c.k > t.x) FROM (SELECT x FROM z INTERSECT SELECT x FROM z) t",
+                "0.0 2,1.0 1",
+            ),
+            (
+                "SELECT x, (SELECT count(*) FROM (VALUES (1), (2)) c(k) WHERE c.k > t.x) FROM (SELECT x FROM z GROUP BY x) t",
+                "0.0 2,1.0 1",
+            ),
+        ] {
+            let query = format!("WITH z(i, x) AS (VALUES (1, -0e0), (2, 1e0)) {query} ORDER BY x");
+            assert_eq!(rows(&query).await.join(",").replace("-0", "0"), expected, "{query}");
+        }
         let intervals = "(VALUES (1, INTERVAL '1 day'), (2, INTERVAL '24 hours'), (3, NULL)) AS t(i, d)";
         let query = format!("SELECT i, v FROM {intervals}, LATERAL (SELECT d::VARCHAR AS v) ORDER BY i");
         assert_eq!(rows(&query).await.join(","), "1 1 day,2 24:00:00,3 NULL");

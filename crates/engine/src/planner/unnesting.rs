@@ -945,7 +945,14 @@ struct Superset {
 fn superset(plan: &LogicalPlan) -> Result<Superset> {
     let over = |input: &Arc<LogicalPlan>| deep(|| superset(input));
     Ok(match plan {
-        LogicalPlan::Limit(Limit { input, .. }) | LogicalPlan::Distinct(Distinct::All(input)) => over(input)?,
+        LogicalPlan::Limit(Limit { input, .. }) => over(input)?,
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let Superset { plan, is_chance } = over(input)?;
+            // Of equal values that look different it makes one, and that is what the query around has.
+            let makes_one = plan.schema().fields().iter().any(|field| looks::look_type(field.data_type()).is_some());
+            let plan = if makes_one { LogicalPlan::Distinct(Distinct::All(Arc::new(plan))) } else { plan };
+            Superset { plan, is_chance }
+        }
         LogicalPlan::Sort(sort) => over(&sort.input)?,
         LogicalPlan::Distinct(Distinct::On(distinct)) => chosen(over(&distinct.input)?, distinct.select_expr.clone())?,
         LogicalPlan::Projection(projection) => chosen(over(&projection.input)?, projection.expr.clone())?,

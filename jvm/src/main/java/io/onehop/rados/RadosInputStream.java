@@ -211,7 +211,7 @@ final class RadosInputStream extends FSInputStream
     /** Has what comes next in the buffer: at least so many bytes, which fit into it and which the file has. */
     private void fill(int least) throws IOException {
         if (buffer == null) {
-            buffer = ByteBuffer.allocateDirect(bufferBytes);
+            buffer = DirectMemory.allocate(path, bufferBytes);
         }
         // After an error nothing is in it.
         buffer.limit(0);

@@ -20,9 +20,9 @@ import org.apache.hadoop.fs.statistics.impl.IOStatisticsStore;
  * A file that is being written. It is visible, whole, once {@link #close} has returned; before that, and after {@link #abort}, there is
  * nothing. A write that has failed makes closing fail.
  *
- * <p>{@link FileSystem.Statistics} count bytes when the native library gets them, by the thread that hands them over, and not when they
- * are written into the buffer. Spark takes what its thread has written until the task's end, less what it had written when the first
- * record comes, and by then formats have written headers: those of sequence files would be in no metric.
+ * <p>{@link FileSystem.Statistics} count bytes by the thread that fills a small buffer, or closes the file, and not when each is
+ * written. Spark takes what its thread has written until the task's end, less what it had written when the first record comes, and by
+ * then formats have written headers: those of sequence files would be in no metric.
  *
  * <p>There is no {@code hflush} and no {@code hsync}: part of a file is never visible or durable, and {@link #flush} sends nothing.
  */
@@ -42,20 +42,23 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
     private final Consumer<IOStatistics> onClose;
     private final Consumer<Entry> onCommit;
     private final int chunkBytes;
-    private final ChunkBuffers.Loan loan;
+    private final int bufferBytes;
+    private final DirectMemory.Loan loan;
     /** What the native library has not got yet: a small buffer, or a chunk's, if it got one when it had filled the small one. */
     private ByteBuffer buffer;
     private boolean grown;
+    /** Up to where what is in the buffer has been counted. */
+    private int countedTo;
     private boolean closed;
     private boolean aborted;
 
     /** {@code onCommit} gets to know what the file is once it is whole. */
     RadosOutputStream(
             Where path, long handle, int bufferBytes, int chunkBytes, FileSystem.Statistics counted, IOStatisticsStore statistics,
-            Consumer<IOStatistics> onClose, Consumer<Entry> onCommit) {
+            Consumer<IOStatistics> onClose, Consumer<Entry> onCommit) throws IOException {
         this.path = path;
         this.handle = handle;
-        ChunkBuffers.Loan lent = new ChunkBuffers.Loan();
+        DirectMemory.Loan lent = new DirectMemory.Loan();
         this.loan = lent;
         this.guard = Leaks.watch(this, "an output stream of " + path, () -> {
             lent.end();
@@ -67,7 +70,13 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
         this.bytesWritten = statistics.getCounterReference(StreamStatisticNames.STREAM_WRITE_BYTES);
         this.onClose = onClose;
         this.onCommit = onCommit;
-        this.buffer = ByteBuffer.allocateDirect(bufferBytes);
+        this.bufferBytes = bufferBytes;
+        try {
+            this.buffer = DirectMemory.allocate(path, bufferBytes);
+        } catch (IOException e) {
+            Failures.ofAction(path, guard::release);
+            throw e;
+        }
     }
 
     private void checkOpen() throws IOException {
@@ -83,6 +92,7 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
             makeRoom();
         }
         buffer.put((byte) value);
+        countGathered();
         bytesWritten.incrementAndGet();
     }
 
@@ -99,6 +109,7 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
             int now = Math.min(buffer.remaining(), end - at);
             buffer.put(bytes, at, now);
             at += now;
+            countGathered();
         }
         bytesWritten.addAndGet(length);
     }
@@ -116,21 +127,32 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
         send();
     }
 
+    /** What a chunk gathers is counted as often as if a small buffer had been handed over. */
+    private void countGathered() {
+        int gathered = buffer.position() - countedTo;
+        if (gathered >= bufferBytes && buffer.capacity() > bufferBytes) {
+            countedTo += gathered;
+            counted.incrementBytesWritten(gathered);
+        }
+    }
+
     /** Hands over what is in the buffer, which may wait for the cluster. */
     private void send() throws IOException {
         int length = buffer.position();
         if (length == 0) {
             return;
         }
+        int uncounted = length - countedTo;
         // A failed stream stays failed: what is in the buffer will never be part of a file.
         buffer.clear();
+        countedTo = 0;
         try {
             Failures.ofAction(path, () -> Native.write(handle, buffer, 0, length));
         } catch (IOException e) {
             statistics.incrementCounter(StreamStatisticNames.STREAM_WRITE_EXCEPTIONS);
             throw e;
         }
-        counted.incrementBytesWritten(length);
+        counted.incrementBytesWritten(uncounted);
     }
 
     @Override
