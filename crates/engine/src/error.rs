@@ -419,14 +419,15 @@ impl From<DataFusionError> for Error {
                 Self { place, ..Self::new(ErrorKind::Syntax, message).with_source(*e) }
             }
             other => {
-                if let Some(refusal) = refused_argument(&plain_message(&other)) {
+                let message = plain_message(&other);
+                if let Some(refusal) = refused_argument(&message) {
                     let hint = "CAST(x AS type) makes one of another type of it";
                     let hint = refusal.contains(": argument ").then(|| hint.to_string());
                     return Self { hint, ..Self::new(ErrorKind::Invalid, refusal).with_source(other) };
                 }
                 let kind = kind_of(&other);
                 let hint = hint_for(&other).or_else(|| hint_of(kind));
-                Self { hint, ..Self::new(kind, plain_message(&other)).with_source(other) }
+                Self { hint, ..Self::new(kind, message).with_source(other) }
             }
         }
     }

@@ -157,9 +157,6 @@ impl UserFunction {
         if let Some(taken) = [&told, &written].into_iter().find(|taken| keeps_values(taken, given)) {
             return Ok(taken.clone());
         }
-        if are_integers(&told, given) {
-            return Ok(told);
-        }
         plan_err!(
             "function {}: argument {} is {}, and {} is given",
             self.name,
@@ -305,8 +302,8 @@ fn too_large(given: &ArrayRef, narrowed: &ArrayRef) -> Option<f64> {
 /// round, and moments finer than the type's. Some may be refused.
 fn keeps_values(into: &DataType, from: &DataType) -> bool {
     use DataType::{
-        Date32, Decimal32, Decimal64, Decimal128, Decimal256, Dictionary, FixedSizeList, Float32, Float64, LargeList,
-        LargeUtf8, List, Null, Timestamp, Utf8, Utf8View,
+        Date32, Decimal32, Decimal64, Decimal128, Decimal256, Dictionary, FixedSizeList, Float32, Float64, Int64,
+        LargeList, LargeUtf8, List, Null, Timestamp, Utf8, Utf8View,
     };
     match (into, from) {
         (into, from) if into == from => true,
@@ -325,23 +322,9 @@ fn keeps_values(into: &DataType, from: &DataType) -> bool {
         (Timestamp(_, zone), Timestamp(_, other)) => zone.is_some() == other.is_some(),
         (Timestamp(_, None), Date32) => true,
         (Timestamp(..) | Date32, Utf8 | LargeUtf8 | Utf8View) => true,
-        (into, from) if into.is_integer() && from.is_integer() => {
-            let (width, of) = (into.primitive_width(), from.primitive_width());
-            match (into.is_signed_integer(), from.is_signed_integer()) {
-                (true, false) => of < width,
-                (false, true) => false,
-                _ => of <= width,
-            }
-        }
+        // Narrower ones are taken as these, and made narrower when they are there.
+        (Int64, from) => from.is_integer(),
         _ => false,
-    }
-}
-
-/// Whether both are integers, or arrays of them: what does not fit is an error when it is there.
-fn are_integers(into: &DataType, from: &DataType) -> bool {
-    match (into, from) {
-        (DataType::List(into), DataType::List(from)) => are_integers(into.data_type(), from.data_type()),
-        (into, from) => into.is_integer() && from.is_integer(),
     }
 }
 

@@ -20,7 +20,7 @@ use datafusion::logical_expr::expr::Between;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, ColumnarValue, Distinct, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
-    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Subquery, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
@@ -129,18 +129,12 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             Transformed::yes(Expr::InList(list))
         }
         Expr::InSubquery(mut is_in) => {
-            let changed = make_one(&mut is_in.expr, schema);
-            if changed {
-                is_in.subquery.subquery = columns_as_one(is_in.subquery.subquery)?;
-            }
+            let changed = make_rows_one(&mut is_in.expr, &mut is_in.subquery, schema)?;
             let is_in = Expr::InSubquery(is_in);
             if changed { Transformed::yes(is_in) } else { Transformed::no(is_in) }
         }
         Expr::SetComparison(mut compares) => {
-            let changed = make_one(&mut compares.expr, schema);
-            if changed {
-                compares.subquery.subquery = columns_as_one(compares.subquery.subquery)?;
-            }
+            let changed = make_rows_one(&mut compares.expr, &mut compares.subquery, schema)?;
             let compares = Expr::SetComparison(compares);
             if changed { Transformed::yes(compares) } else { Transformed::no(compares) }
         }
@@ -281,6 +275,15 @@ fn make_one(expr: &mut Expr, schema: &DFSchema) -> bool {
 
 fn make_all_one<'e>(exprs: impl Iterator<Item = &'e mut Expr>, schema: &DFSchema) -> bool {
     exprs.map(|expr| make_one(expr, schema)).fold(false, |any, changed| any | changed)
+}
+
+/// A value and the rows that it is compared with; whether they are of a type that needs it.
+fn make_rows_one(value: &mut Expr, rows: &mut Subquery, schema: &DFSchema) -> Result<bool> {
+    let changed = make_one(value, schema);
+    if changed {
+        rows.subquery = columns_as_one(Arc::clone(&rows.subquery))?;
+    }
+    Ok(changed)
 }
 
 fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {

@@ -426,8 +426,7 @@ impl Outer {
 
     /// The same in a subquery of those that have the keys.
     fn of_outside(&self, field: &FieldRef, key: Column) -> Expr {
-        let look = looks::look_type(field.data_type()).filter(|_| self.is_look);
-        let key_type = look.unwrap_or_else(|| field.data_type().clone());
+        let key_type = looks::look_type(field.data_type()).unwrap_or_else(|| field.data_type().clone());
         let field = Arc::new(field.as_ref().clone().with_data_type(key_type));
         self.of(Expr::OuterReferenceColumn(field, key))
     }
@@ -791,8 +790,8 @@ impl<'a> Domain<'a> {
         if is_safe {
             on.extend(left.key_exprs().into_iter().zip(right.key_exprs()));
         } else {
-            let both = left.keys.len().min(right.keys.len());
-            conditions.splice(0..0, pairs(self.equals, left.key_exprs().into_iter().take(both), right.key_exprs()));
+            // Of none, if only one side has keys.
+            conditions.splice(0..0, pairs(self.equals, left.key_exprs(), right.key_exprs()));
         }
         let (keys, mut exprs) = match join.join_type {
             JoinType::Full => {

@@ -279,7 +279,7 @@ impl BuiltWrite {
         let len = bytes.len() as u64;
         // SAFETY: as in `add`.
         unsafe {
-            // Of a sixth more chunks in the same time: an OSD that expects no change needs fewer and larger pieces and checksums.
+            // Makes for a sixth more chunks in the same time: of what does not change, an OSD keeps larger pieces with fewer checksums.
             (rados.rados_write_op_set_alloc_hint2)(built.handle, len, len, WRITTEN_ONCE);
             (rados.rados_write_op_write_full)(built.handle, bytes.as_ptr().cast(), bytes.len());
         }
