@@ -6,7 +6,7 @@ use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, Cast, InL
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use crate::catalog::names::sql_name;
-use crate::planner::{self, Operation};
+use crate::planner::{self, ONE_NAN, Operation};
 
 /// How tightly an expression holds together, loosest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,6 +134,8 @@ impl<'a> Printer<'a> {
 
     fn call(&self, call: &ScalarFunction, depth: usize) -> Part {
         match (planner::operation_of(&call.func), call.args.as_slice()) {
+            // Nobody has written that.
+            (None, [inner]) if call.name() == ONE_NAN => self.part(inner, depth),
             (Some((Operation::Negate, _)), [inner]) => {
                 (format!("-{}", self.within(inner, Binding::Atom, depth)), Binding::Sign)
             }

@@ -20,9 +20,8 @@ use crate::snapshot::Table;
 
 /// The tree of a plan. `refused` says what of it is not fused, and why.
 pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], moment: Moment) -> Node {
-    // It does nothing to rows.
-    let only_lets_others_run = plan.is::<CooperativeExec>() || planner::is_yielding(plan);
-    if let ([below], true) = (plan.children().as_slice(), only_lets_others_run) {
+    let does_nothing_to_rows = plan.is::<CooperativeExec>() || planner::is_yielding(plan) || planner::is_owning(plan);
+    if let ([below], true) = (plan.children().as_slice(), does_nothing_to_rows) {
         return node_of(below, refused, moment);
     }
     if let Some(exec) = plan.downcast_ref::<FusedExec>() {

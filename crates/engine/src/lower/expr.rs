@@ -21,7 +21,7 @@ use super::sql::Names;
 use super::text::{TextFunction, canonical};
 use super::{Lowered, because};
 use crate::catalog::names::sql_name;
-use crate::planner::{MORE_ROOM, Operation, operation_of};
+use crate::planner::{MORE_ROOM, ONE_NAN, Operation, operation_of};
 
 /// Translates expressions over the columns that have a register.
 pub(super) struct Translator<'a> {
@@ -308,6 +308,8 @@ impl Translator<'_> {
             return Ok(self.labelled(computed, expr, room_for(data_type)));
         }
         match (call.func.name(), call.args.as_slice()) {
+            // Pipelines compute no other.
+            (ONE_NAN, [value]) => self.translate(value),
             ("coalesce", args) => {
                 Ok(Pipeline::Coalesce(args.iter().map(|arg| self.translate(arg)).collect::<Lowered<Vec<_>>>()?))
             }

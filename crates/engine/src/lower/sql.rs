@@ -13,7 +13,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 use super::graph::relation_of;
 use super::relation::{Relation, named, original};
 use crate::catalog::names::sql_name;
-use crate::planner::{Operation, operation_of};
+use crate::planner::{ONE_NAN, Operation, operation_of};
 
 /// Longer texts are cut: the operator that matters is named by the first of it.
 const MOST_CHARS: usize = 160;
@@ -83,6 +83,10 @@ impl Names<'_> {
     fn operand(self, expr: &Expr, precedence: u8) -> String {
         let own = match expr {
             Expr::BinaryExpr(binary) => Some(binary.op),
+            Expr::ScalarFunction(call) if call.name() == ONE_NAN => match call.args.first() {
+                Some(inner) => return self.operand(inner, precedence),
+                None => None,
+            },
             Expr::ScalarFunction(call) => operation_of(&call.func).and_then(|(operation, _)| operator(operation)),
             Expr::Cast(Cast { expr: inner, field }) if self.is_widening(inner, field.data_type()) => {
                 return self.operand(inner, precedence);
@@ -99,6 +103,7 @@ impl Names<'_> {
         let operation = operation_of(&call.func).map(|(operation, _)| operation);
         match (operation.and_then(operator), operation, call.args.as_slice()) {
             (Some(op), _, [left, right]) => self.binary(left, op, right),
+            (None, None, [value]) if call.name() == ONE_NAN => self.write(value),
             (None, Some(Operation::Negate), [value]) => format!("-{}", self.operand(value, u8::MAX)),
             _ => {
                 let args: Vec<String> = call.args.iter().map(|arg| self.write(arg)).collect();

@@ -39,10 +39,12 @@ mod nesting;
 mod nothing_to_optimize;
 mod null_in_subqueries;
 mod null_safe_joins;
+mod one_nan;
 mod only_values;
 mod ordered_aggregates;
 mod outer_constants;
 mod output_names;
+mod own_memory;
 mod postgres_catalogs;
 mod quantified;
 mod refused;
@@ -93,6 +95,8 @@ pub(crate) use self::cooperation::is_yielding;
 use self::dialect::Dialect;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
+pub(crate) use self::one_nan::ONE_NAN;
+pub(crate) use self::own_memory::is_owning;
 pub(crate) use self::row_values::row;
 use crate::lower::Optimized;
 use crate::{Error, ErrorKind, Place, Result, learn, lower, query};
@@ -169,6 +173,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(value_texts::ValueTexts));
     rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
     rules.push(Arc::new(in_lists::InLists));
+    rules.push(Arc::new(one_nan::OneNans));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
     rules.push(Arc::new(equal_values::EqualValues));
     rules
@@ -338,14 +343,14 @@ async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult
     state.create_physical_plan(plan).await.map_err(|e| subquery_errors::explained(e, plan))
 }
 
-/// Operators as they may run: not too deep, and cancelled with `query`.
+/// Operators as they may run: not too deep, cancelled with `query`, with sorts that count what they keep.
 pub(crate) fn runnable(
     plan: Arc<dyn ExecutionPlan>,
     query: &Arc<query::Query>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let plan = balanced_conditions::balance_filters(plan)?;
     nesting::check_operators(&plan)?;
-    let plan = cooperation::cancellable(plan, query)?;
+    let plan = own_memory::of_sorts(cooperation::cancellable(plan, query)?)?;
     query.runs(&plan);
     Ok(plan)
 }

@@ -74,6 +74,43 @@ impl Cluster {
         Ok(Arc::new(cluster))
     }
 
+    /// What a monitor says of a pool's settings, as JSON.
+    pub(super) fn settings_of(&self, pool: &str) -> Result<String> {
+        let what = || format!("ask a monitor for the settings of pool {pool}");
+        if pool.contains(|letter: char| matches!(letter, '"' | '\\') || letter.is_control()) {
+            return Err(Error::Cluster { what: what(), code: Code(libc::EINVAL) });
+        }
+        let command =
+            text(&format!(r#"{{"prefix": "osd pool get", "pool": "{pool}", "var": "all", "format": "json"}}"#))?;
+        let command = [command.as_ptr()];
+        let (mut said, mut said_bytes, mut status, mut status_bytes) = (ptr::null_mut(), 0, ptr::null_mut(), 0);
+        // SAFETY: a connected handle, one string that ends, no input; what the library has allocated is freed by it, once.
+        unsafe {
+            let returned = (self.rados.rados_mon_command)(
+                self.handle,
+                command.as_ptr(),
+                command.len(),
+                ptr::null(),
+                0,
+                &raw mut said,
+                &raw mut said_bytes,
+                &raw mut status,
+                &raw mut status_bytes,
+            );
+            let settings = match said.is_null() {
+                true => String::new(),
+                false => String::from_utf8_lossy(std::slice::from_raw_parts(said.cast(), said_bytes)).into_owned(),
+            };
+            for allocated in [said, status] {
+                if !allocated.is_null() {
+                    (self.rados.rados_buffer_free)(allocated);
+                }
+            }
+            check(returned, what)?;
+            Ok(settings)
+        }
+    }
+
     fn configure(&self, options: &ClusterOptions) -> Result<()> {
         let conf = options.conf.as_ref().map(|path| text(&path.to_string_lossy())).transpose()?;
         let conf_ptr: *const c_char = conf.as_ref().map_or(ptr::null(), |path| path.as_ptr());

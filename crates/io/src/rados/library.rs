@@ -61,6 +61,8 @@ functions! {
     rados_conf_set(Handle, *const c_char, *const c_char) -> c_int;
     rados_connect(Handle) -> c_int;
     rados_shutdown(Handle);
+    rados_mon_command(Handle, *const *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize, *mut *mut c_char, *mut usize) -> c_int;
+    rados_buffer_free(*mut c_char);
     rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
     rados_ioctx_destroy(Handle);
     rados_ioctx_set_namespace(Handle, *const c_char);
@@ -78,6 +80,8 @@ functions! {
     rados_write_op_setxattr(Handle, *const c_char, *const c_char, usize);
     rados_write_op_create(Handle, c_int, *const c_char);
     rados_write_op_set_alloc_hint2(Handle, u64, u64, u32);
+    rados_write_op_write(Handle, *const c_char, usize, u64);
+    rados_write_op_truncate(Handle, u64);
     rados_write_op_write_full(Handle, *const c_char, usize);
     rados_write_op_remove(Handle);
     rados_write_op_omap_set2(Handle, *const *const c_char, *const *const c_char, *const usize, *const usize, usize);

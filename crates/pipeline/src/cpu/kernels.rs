@@ -104,6 +104,12 @@ macro_rules! arithmetic {
 arithmetic!(arithmetic_i32, i32);
 arithmetic!(arithmetic_i64, i64);
 
+/// Of the NaNs the one that comes last in IEEE 754's total order: which of them an operation makes, processors disagree about.
+#[inline(always)]
+fn one_nan(value: f64) -> f64 {
+    if value.is_nan() { f64::NAN } else { value }
+}
+
 per_isa! {
     pub(crate) fn arithmetic_f64(op: ArithmeticOp, left: &[f64], right: &[f64], out: &mut [f64]) {
         macro_rules! each {
@@ -114,11 +120,11 @@ per_isa! {
             };
         }
         match op {
-            ArithmeticOp::Add => each!(|a: f64, b: f64| a + b),
-            ArithmeticOp::Sub => each!(|a: f64, b: f64| a - b),
-            ArithmeticOp::Mul => each!(|a: f64, b: f64| a * b),
-            ArithmeticOp::Div => each!(|a: f64, b: f64| a / b),
-            ArithmeticOp::Rem => each!(|a: f64, b: f64| a % b),
+            ArithmeticOp::Add => each!(|a: f64, b: f64| one_nan(a + b)),
+            ArithmeticOp::Sub => each!(|a: f64, b: f64| one_nan(a - b)),
+            ArithmeticOp::Mul => each!(|a: f64, b: f64| one_nan(a * b)),
+            ArithmeticOp::Div => each!(|a: f64, b: f64| one_nan(a / b)),
+            ArithmeticOp::Rem => each!(|a: f64, b: f64| one_nan(a % b)),
         }
     }
 }

@@ -1,0 +1,272 @@
+//! There is one NaN, which equals itself and is greater than all numbers, as in PostgreSQL and DuckDB.
+//!
+//! Arrow compares floats in their total order, in which NaNs have a place by their sign: one below all numbers, one above. And
+//! what computes a NaN says nothing of its sign: x86 sets it (`inf - inf`), a GPU clears it, `-x` turns it over. So
+//! whatever is computed goes through a function that makes one NaN of both, before it is compared or becomes a column: at the end
+//! of an expression, and not at each of its operators, which do with either what they do with the other. Columns have
+//! no other then; pipelines compute no other, and leave the function out.
+//!
+//! Not seen are files and objects of other programs that hold a NaN with its sign set, and sums of infinities of both signs.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::{ArrayRef, AsArray};
+use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
+use datafusion::common::{DFSchema, Result, internal_err};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
+
+use super::expressions;
+
+/// The function's name, which is in plans that EXPLAIN shows.
+pub(crate) const ONE_NAN: &str = "one_nan";
+
+static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(ScalarUDF::from(OneNan::new())));
+
+#[derive(Debug)]
+pub(super) struct OneNans;
+
+impl AnalyzerRule for OneNans {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|node| {
+            if matches!(node, LogicalPlan::Limit(_)) {
+                return Ok(Transformed::no(node));
+            }
+            let schema = expressions::readable(&node)?;
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                if !expr.exists(|expr| Ok(may_compute(expr)))? {
+                    return Ok(Transformed::no(expr));
+                }
+                let name = names.save(&expr);
+                let mut wrapping = Wrapping { schema: &schema, around: Vec::new() };
+                Ok(expr.rewrite(&mut wrapping)?.update_data(|expr| name.restore(expr)))
+            })
+        });
+        Ok(rewritten?.data)
+    }
+
+    fn name(&self) -> &str {
+        "one_nan"
+    }
+}
+
+/// Whether a NaN may come of it that is not that of a column: to ask for its type costs more.
+fn may_compute(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => is_arithmetic(*op),
+        Expr::Negative(_) | Expr::Cast(_) | Expr::TryCast(_) => true,
+        Expr::ScalarFunction(call) => call.name() != ONE_NAN,
+        Expr::Literal(value, _) => is_other_nan(value),
+        _ => false,
+    }
+}
+
+fn is_arithmetic(op: Operator) -> bool {
+    matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide | Operator::Modulo)
+}
+
+fn is_other_nan(value: &ScalarValue) -> bool {
+    match value {
+        ScalarValue::Float64(Some(value)) => value.is_nan() && value.is_sign_negative(),
+        ScalarValue::Float32(Some(value)) => value.is_nan() && value.is_sign_negative(),
+        _ => false,
+    }
+}
+
+fn is_float(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Float32 | DataType::Float64)
+}
+
+/// Whether a float is computed there.
+fn computes(expr: &Expr, schema: &DFSchema) -> bool {
+    let is_float = |expr: &Expr| expr.get_type(schema).is_ok_and(|data_type| is_float(&data_type));
+    match expr {
+        Expr::Cast(_) | Expr::TryCast(_) => match expressions::as_cast(expr, schema) {
+            Some((Expr::Literal(value, _), to, _)) => value.cast_to(&to).is_ok_and(|value| is_other_nan(&value)),
+            // Of numbers that are no floats no NaN comes.
+            Some((value, to, _)) => {
+                self::is_float(&to)
+                    && value.get_type(schema).is_ok_and(|from| from.is_string() || self::is_float(&from))
+            }
+            None => false,
+        },
+        expr => may_compute(expr) && is_float(expr),
+    }
+}
+
+/// Goes down to what is computed, and wraps it on the way up.
+struct Wrapping<'s> {
+    schema: &'s DFSchema,
+    /// For each expression that it is in, whether it compares or keeps the values of those below, and does not compute with them;
+    /// and whether it is to be wrapped.
+    around: Vec<(bool, bool)>,
+}
+
+impl TreeNodeRewriter for Wrapping<'_> {
+    type Node = Expr;
+
+    fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        let is_seen = self.around.last().is_none_or(|(sees, _)| *sees);
+        // Types are asked for once in a chain of operators: each looks at all that is below.
+        let wraps = is_seen && computes(&expr, self.schema);
+        let sees = match &expr {
+            Expr::ScalarFunction(call) => COMPARING.contains(&call.name()) || is_seen && !wraps,
+            Expr::AggregateFunction(call) => call.params.distinct || ["min", "max"].contains(&call.func.name()),
+            Expr::BinaryExpr(BinaryExpr { op, .. }) => !is_arithmetic(*op),
+            Expr::Cast(_) | Expr::TryCast(_) | Expr::Negative(_) => is_seen && !wraps,
+            Expr::Alias(_) => is_seen,
+            _ => true,
+        };
+        self.around.push((sees, wraps));
+        Ok(Transformed::no(expr))
+    }
+
+    fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        match self.around.pop() {
+            Some((_, true)) => Ok(Transformed::yes(FUNCTION.call(vec![expr]))),
+            _ => Ok(Transformed::no(expr)),
+        }
+    }
+}
+
+/// Functions of floats that compare them.
+const COMPARING: [&str; 3] = ["greatest", "least", "nullif"];
+
+/// One NaN for all, everything else as it is.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OneNan {
+    signature: Signature,
+}
+
+impl OneNan {
+    fn new() -> Self {
+        Self { signature: Signature::uniform(1, vec![DataType::Float32, DataType::Float64], Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for OneNan {
+    fn name(&self) -> &str {
+        ONE_NAN
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        expressions::type_of_only(self.name(), types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        match args.arg_fields {
+            [value] => Ok(Arc::clone(value)),
+            _ => internal_err!("{ONE_NAN} takes one argument"),
+        }
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        expressions::map_only(self.name(), call, one_nan)
+    }
+}
+
+fn one_nan(values: &ArrayRef) -> Result<ArrayRef> {
+    macro_rules! of {
+        ($type:ty, $nan:expr) => {{
+            let floats = values.as_primitive::<$type>();
+            // There is none, nearly always.
+            match floats.values().iter().fold(false, |any, value| any | value.is_nan()) {
+                false => Arc::clone(values),
+                true => Arc::new(floats.unary::<_, $type>(|value| if value.is_nan() { $nan } else { value })),
+            }
+        }};
+    }
+    Ok(match values.data_type() {
+        DataType::Float32 => of!(Float32Type, f32::NAN),
+        DataType::Float64 => of!(Float64Type, f64::NAN),
+        other => return internal_err!("{ONE_NAN} of {other}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn nan_is_above_all_numbers_however_it_was_made() {
+        // By PostgreSQL, which has an error for some of them, and says this of CAST('NaN' AS DOUBLE PRECISION).
+        const INF: &str = "CAST('inf' AS DOUBLE)";
+        let table = format!("(VALUES (1, 1e0, 0e0, {INF}), (2, 3e0, 0e0, {INF})) AS t(i, one, zero, inf)");
+        for nan in [
+            "zero / zero",
+            "inf - inf",
+            "-inf + inf",
+            "inf * zero",
+            "inf % one",
+            "log10(-one)",
+            "ln(-one)",
+            "acos(one + 7)",
+            "-CAST('NaN' AS DOUBLE)",
+            "-(zero / zero)",
+            "CAST('-nan' AS DOUBLE)",
+            "CAST(zero / zero AS REAL)",
+            "CASE WHEN one > 0 THEN zero / zero ELSE one END",
+            "coalesce(zero / zero, one)",
+            "0e0 / 0e0",
+        ] {
+            for (condition, holds) in [
+                ("{} > 1", true),
+                ("{} >= 0e0", true),
+                ("{} < 1", false),
+                ("{} <= 0e0", false),
+                ("{} = 1", false),
+                ("{} <> 1", true),
+                ("{} = CAST('NaN' AS DOUBLE)", true),
+                ("{} = zero / zero", true),
+                ("{} IS DISTINCT FROM CAST('NaN' AS DOUBLE)", false),
+                ("{} > inf", true),
+                ("{} BETWEEN 0e0 AND 5e0", false),
+                ("{} BETWEEN 0e0 AND CAST('NaN' AS DOUBLE)", true),
+                ("{} IN (1e0, CAST('NaN' AS DOUBLE))", true),
+                ("{} IN (SELECT 0e0 / 0e0)", true),
+                ("greatest({}, one) > inf", true),
+                ("least({}, 9e0) = 9e0", true),
+                ("nullif({}, zero / zero) IS NULL", true),
+                ("abs({}) > 1", true),
+            ] {
+                let condition = condition.replace("{}", nan);
+                let expected = if holds { "1 2" } else { "" };
+                for query in [
+                    format!("SELECT i FROM {table} WHERE {condition} ORDER BY i"),
+                    format!("SELECT i FROM (SELECT *, {condition} AS c FROM {table}) WHERE c ORDER BY i"),
+                ] {
+                    assert_eq!(rows(&query).await.join(" "), expected, "{query}");
+                }
+            }
+            for (query, expected) in [
+                ("SELECT max(x), min(x) FROM (SELECT {} AS x FROM t UNION ALL SELECT one FROM t)", "NaN 1.0"),
+                ("SELECT max({}) > 5, min({}) > 5 FROM t", "true true"),
+                ("SELECT i FROM (SELECT i, {} AS x FROM t) WHERE x > 1 ORDER BY i", "1,2"),
+                ("SELECT count(*) FROM (SELECT {} AS x FROM t UNION SELECT CAST('NaN' AS DOUBLE))", "1"),
+                ("SELECT count(DISTINCT x) FROM (SELECT {} AS x FROM t UNION ALL VALUES (CAST('NaN' AS DOUBLE)))", "1"),
+                ("SELECT x FROM (SELECT {} AS x FROM t UNION ALL SELECT inf FROM t) ORDER BY x DESC LIMIT 1", "NaN"),
+                ("SELECT max(x) OVER () > 5 FROM (SELECT {} AS x, i FROM t) WHERE i = 1", "true"),
+            ] {
+                let query = format!("WITH t AS (SELECT * FROM {table}) {}", query.replace("{}", nan));
+                assert_eq!(rows(&query).await.join(","), expected, "{query}");
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Sorts get batches that have memory of their own.
+//!
+//! A sort counts each batch that it keeps as all of the buffers in which it lies. What UNNEST makes of a long list, and a grouping of
+//! many groups, comes in slices of one batch, each of which would count as the whole: within a limit of memory a sort would write
+//! some thousand rows to a file, each time, and run out of open files. So what lies in much larger buffers is copied, once.
+//!
+//! Done to a plan that is about to run, so that EXPLAIN shows what was planned.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, RecordBatch, make_array};
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt;
+
+/// The plan, with sorts that count what they keep.
+pub(super) fn of_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let counted = plan.transform_up(|node| {
+        if !node.is::<SortExec>() {
+            return Ok(Transformed::no(node));
+        }
+        let inputs = node.children().into_iter().map(|input| Arc::new(Owning(Arc::clone(input))) as _).collect();
+        Ok(Transformed::yes(replace_children_if_necessary(node, inputs)?))
+    });
+    Ok(counted?.data)
+}
+
+/// Whether an operator is only there for memory.
+pub(crate) fn is_owning(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<Owning>()
+}
+
+/// The input's batches, in memory of their own.
+#[derive(Debug)]
+struct Owning(Arc<dyn ExecutionPlan>);
+
+impl DisplayAs for Owning {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Owning")
+    }
+}
+
+impl ExecutionPlan for Owning {
+    fn name(&self) -> &'static str {
+        "Owning"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.0.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.0]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match children.pop() {
+            Some(child) => Ok(Arc::new(Self(child))),
+            None => internal_err!("nothing to own"),
+        }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let batches = self.0.execute(partition, context)?;
+        let schema = batches.schema();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches.map(|batch| batch.and_then(owned)))))
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        match inputs {
+            [input] => Ok(Arc::clone(input)),
+            _ => internal_err!("one input has {} statistics", inputs.len()),
+        }
+    }
+}
+
+fn owned(batch: RecordBatch) -> Result<RecordBatch> {
+    if !batch.columns().iter().any(is_small_part) {
+        return Ok(batch);
+    }
+    let columns = batch.columns().iter().map(|column| match is_small_part(column) {
+        true => copied(column),
+        false => Ok(Arc::clone(column)),
+    });
+    Ok(RecordBatch::try_new(batch.schema(), columns.collect::<Result<_>>()?)?)
+}
+
+/// Whether an array's buffers hold so much more that it is worth a copy.
+fn is_small_part(array: &ArrayRef) -> bool {
+    const TIMES: usize = 4;
+    array.get_buffer_memory_size() > values_bytes(array.as_ref()).saturating_mul(TIMES).saturating_add(4096)
+}
+
+/// What its values take, and those within them.
+fn values_bytes(array: &dyn Array) -> usize {
+    let within = |values: &ArrayRef, start: usize, end: usize| values_bytes(values.slice(start, end - start).as_ref());
+    match array.data_type() {
+        DataType::Utf8View => array.len() * size_of::<u128>() + array.as_string_view().total_buffer_bytes_used(),
+        DataType::BinaryView => array.len() * size_of::<u128>() + array.as_binary_view().total_buffer_bytes_used(),
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            let (start, end) = (list.value_offsets()[0], list.value_offsets()[list.len()]);
+            list.len() * size_of::<i32>() + within(list.values(), start as usize, end as usize)
+        }
+        DataType::Struct(_) => array.as_struct().columns().iter().map(|column| values_bytes(column.as_ref())).sum(),
+        // Who does not say how much it needs keeps what it has.
+        _ => array.to_data().get_slice_memory_size().unwrap_or(usize::MAX),
+    }
+}
+
+fn copied(array: &ArrayRef) -> Result<ArrayRef> {
+    Ok(match array.data_type() {
+        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+        _ => {
+            let values = array.to_data();
+            let mut copy = MutableArrayData::new(vec![&values], false, array.len());
+            copy.try_extend(0, 0, array.len())?;
+            make_array(copy.freeze())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{BooleanArray, Int64Array, ListArray, StringArray, StringViewArray};
+    use arrow::datatypes::Int64Type;
+
+    use super::*;
+
+    #[test]
+    fn a_slice_is_copied_and_a_whole_is_not() {
+        const ROWS: i64 = 100_000;
+        let texts = || (0..ROWS).map(|row| (row % 5 > 0).then(|| format!("a text of some length, {row}")));
+        let columns: [(&str, ArrayRef); 5] = [
+            ("integers", Arc::new((0..ROWS).map(|row| (row % 7 > 0).then_some(row)).collect::<Int64Array>())),
+            ("truths", Arc::new((0..ROWS).map(|row| Some(row % 3 == 0)).collect::<BooleanArray>())),
+            ("texts", Arc::new(texts().collect::<StringArray>())),
+            ("views", Arc::new(texts().collect::<StringViewArray>())),
+            (
+                "lists",
+                Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(
+                    (0..ROWS).map(|row| (row % 4 > 0).then(|| (0..row % 4).map(Some))),
+                )),
+            ),
+        ];
+        let whole = RecordBatch::try_from_iter(columns).unwrap();
+        let bytes = |batch: &RecordBatch| batch.columns().iter().map(|c| c.get_buffer_memory_size()).sum::<usize>();
+        assert_eq!(bytes(&owned(whole.clone()).unwrap()), bytes(&whole));
+        for (start, rows) in [(0, 8192), (50_000, 8192), (99_000, 1000), (7, 1)] {
+            let slice = whole.slice(start, rows);
+            let owned = owned(slice.clone()).unwrap();
+            assert_eq!(owned, slice);
+            // Two texts of 30 bytes, two integers, and what they need around them.
+            assert!(bytes(&owned) < rows * 250 + 5 * 4096, "{rows} rows in {} bytes", bytes(&owned));
+        }
+    }
+}
