@@ -146,6 +146,7 @@ fn copied(array: &ArrayRef) -> Result<ArrayRef> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use arrow::array::{BooleanArray, Int64Array, ListArray, StringArray, StringViewArray};
     use arrow::datatypes::Int64Type;
