@@ -290,6 +290,9 @@ fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
 }
 
+/// The name of the function that does so for floats.
+pub(super) const POSITIVE_ZERO: &str = "positive_zero";
+
 /// 0.0 for -0.0, everything else as it is.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct PositiveZero {
@@ -304,7 +307,7 @@ impl PositiveZero {
 
 impl ScalarUDFImpl for PositiveZero {
     fn name(&self) -> &str {
-        "positive_zero"
+        POSITIVE_ZERO
     }
 
     fn signature(&self) -> &Signature {

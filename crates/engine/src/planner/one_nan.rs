@@ -24,6 +24,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
+use super::equal_values::POSITIVE_ZERO;
 use super::expressions;
 
 /// The function's name, which is in plans that EXPLAIN shows.
@@ -64,7 +65,8 @@ fn may_compute(expr: &Expr) -> bool {
     match expr {
         Expr::BinaryExpr(BinaryExpr { op, .. }) => is_arithmetic(*op),
         Expr::Negative(_) | Expr::Cast(_) | Expr::TryCast(_) => true,
-        Expr::ScalarFunction(call) => call.name() != ONE_NAN,
+        // A plan may be analysed twice.
+        Expr::ScalarFunction(call) => ![ONE_NAN, POSITIVE_ZERO].contains(&call.name()),
         Expr::Literal(value, _) => is_other_nan(value),
         _ => false,
     }
