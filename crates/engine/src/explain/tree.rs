@@ -20,7 +20,7 @@ use crate::snapshot::Table;
 
 /// The tree of a plan. `refused` says what of it is not fused, and why.
 pub(crate) fn node_of(plan: &Arc<dyn ExecutionPlan>, refused: &[Refusal], moment: Moment) -> Node {
-    let does_nothing_to_rows = plan.is::<CooperativeExec>() || planner::is_yielding(plan) || planner::is_owning(plan);
+    let does_nothing_to_rows = plan.is::<CooperativeExec>() || planner::is_unseen(plan);
     if let ([below], true) = (plan.children().as_slice(), does_nothing_to_rows) {
         return node_of(below, refused, moment);
     }

@@ -17,7 +17,7 @@ use onehop_pipeline::{Expr as Pipeline, Type, Value};
 use super::expr::{Translator, bounds, type_of};
 use super::{Lowered, because};
 use crate::catalog::names::sql_name;
-use crate::planner::MORE_ROOM;
+use crate::planner::{MORE_ROOM, POSITIVE_ZERO};
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// How a column of the answer is made of the pipeline's.
@@ -114,7 +114,7 @@ pub(super) fn translate(
 
 /// Whether it is a double that counts once: by now it has no negative zeros.
 fn is_positive_zero(arg: &Expr) -> bool {
-    matches!(arg, Expr::ScalarFunction(call) if call.func.name() == "positive_zero")
+    matches!(arg, Expr::ScalarFunction(call) if call.func.name() == POSITIVE_ZERO)
 }
 
 /// What is ordered by without that: pipelines order both zeros as one.

@@ -22,8 +22,8 @@ use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
@@ -31,12 +31,12 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, RecordBatchStream};
+use datafusion::physical_plan::{ExecutionPlan, RecordBatchStream};
 use futures::Stream;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
+use super::unseen;
 use crate::query::Query;
 use crate::{Error, ErrorKind};
 
@@ -55,72 +55,18 @@ pub(super) fn cancellable(plan: Arc<dyn ExecutionPlan>, query: &Arc<Query>) -> R
         } else {
             return Ok(Transformed::no(node));
         };
-        Ok(Transformed::yes(Arc::new(Yielding(node)) as _))
+        Ok(Transformed::yes(unseen::over("Yielding", node, yielding)))
     });
     Ok(watched?.data)
 }
 
-/// Whether an operator is only there to let go of its thread now and then.
-pub(crate) fn is_yielding(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<Yielding>()
-}
-
-/// An operator that lets go of its thread now and then.
-#[derive(Debug)]
-struct Yielding(Arc<dyn ExecutionPlan>);
-
-impl DisplayAs for Yielding {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Yielding")
-    }
-}
-
-impl ExecutionPlan for Yielding {
-    fn name(&self) -> &'static str {
-        "Yielding"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.0.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.0]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match children.pop() {
-            Some(child) => Ok(Arc::new(Self(child))),
-            None => internal_err!("nothing to yield for"),
-        }
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let inner = with_stack(|| self.0.execute(partition, context))?;
-        Ok(Box::pin(YieldingStream { inner, batches_left: BATCHES_AT_A_TIME }))
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        match inputs {
-            [input] => Ok(Arc::clone(input)),
-            _ => internal_err!("one input has {} statistics", inputs.len()),
-        }
-    }
+fn yielding(
+    join: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+) -> Result<SendableRecordBatchStream> {
+    let inner = with_stack(|| join.execute(partition, context))?;
+    Ok(Box::pin(YieldingStream { inner, batches_left: BATCHES_AT_A_TIME }))
 }
 
 /// Stack that a join and what is below it takes, to the next join.

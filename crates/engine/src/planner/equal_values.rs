@@ -234,7 +234,7 @@ fn literal(expr: &Expr) -> Option<ScalarValue> {
     }
 }
 
-fn is_float(data_type: &DataType) -> bool {
+pub(super) fn is_float(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Float32 | DataType::Float64)
 }
 
@@ -290,8 +290,8 @@ fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
 }
 
-/// The name of the function that does so for floats.
-pub(super) const POSITIVE_ZERO: &str = "positive_zero";
+/// The name of the function that makes one of both zeros.
+pub(crate) const POSITIVE_ZERO: &str = "positive_zero";
 
 /// 0.0 for -0.0, everything else as it is.
 #[derive(Debug, PartialEq, Eq, Hash)]

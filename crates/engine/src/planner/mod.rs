@@ -62,6 +62,7 @@ mod subqueries_in_values;
 mod subquery_errors;
 mod timestamps;
 mod unnesting;
+mod unseen;
 mod using_joins;
 mod value_texts;
 mod zoned_moments;
@@ -91,13 +92,13 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 pub(crate) use self::checked_arithmetic::{MORE_ROOM, Operation, operation_of};
-pub(crate) use self::cooperation::is_yielding;
 use self::dialect::Dialect;
+pub(crate) use self::equal_values::POSITIVE_ZERO;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
 pub(crate) use self::one_nan::ONE_NAN;
-pub(crate) use self::own_memory::is_owning;
 pub(crate) use self::row_values::row;
+pub(crate) use self::unseen::is_unseen;
 use crate::lower::Optimized;
 use crate::{Error, ErrorKind, Place, Result, learn, lower, query};
 

@@ -24,10 +24,10 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
-use super::equal_values::POSITIVE_ZERO;
+use super::equal_values::{POSITIVE_ZERO, is_float};
 use super::expressions;
 
-/// The function's name, which is in plans that EXPLAIN shows.
+/// The function's name. Who shows expressions leaves it out.
 pub(crate) const ONE_NAN: &str = "one_nan";
 
 static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(ScalarUDF::from(OneNan::new())));
@@ -38,6 +38,7 @@ pub(super) struct OneNans;
 impl AnalyzerRule for OneNans {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|node| {
+            // Its numbers must be literals.
             if matches!(node, LogicalPlan::Limit(_)) {
                 return Ok(Transformed::no(node));
             }
@@ -56,7 +57,7 @@ impl AnalyzerRule for OneNans {
     }
 
     fn name(&self) -> &str {
-        "one_nan"
+        ONE_NAN
     }
 }
 
@@ -84,24 +85,18 @@ fn is_other_nan(value: &ScalarValue) -> bool {
     }
 }
 
-fn is_float(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Float32 | DataType::Float64)
-}
-
 /// Whether a float is computed there.
 fn computes(expr: &Expr, schema: &DFSchema) -> bool {
-    let is_float = |expr: &Expr| expr.get_type(schema).is_ok_and(|data_type| is_float(&data_type));
     match expr {
         Expr::Cast(_) | Expr::TryCast(_) => match expressions::as_cast(expr, schema) {
             Some((Expr::Literal(value, _), to, _)) => value.cast_to(&to).is_ok_and(|value| is_other_nan(&value)),
             // Of numbers that are no floats no NaN comes.
             Some((value, to, _)) => {
-                self::is_float(&to)
-                    && value.get_type(schema).is_ok_and(|from| from.is_string() || self::is_float(&from))
+                is_float(&to) && value.get_type(schema).is_ok_and(|from| from.is_string() || is_float(&from))
             }
             None => false,
         },
-        expr => may_compute(expr) && is_float(expr),
+        expr => may_compute(expr) && expr.get_type(schema).is_ok_and(|data_type| is_float(&data_type)),
     }
 }
 

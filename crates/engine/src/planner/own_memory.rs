@@ -6,21 +6,20 @@
 //!
 //! Done to a plan that is about to run, so that EXPLAIN shows what was planned.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, RecordBatch, make_array};
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
+
+use super::unseen;
 
 /// The plan, with sorts that count what they keep.
 pub(super) fn of_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -28,74 +27,21 @@ pub(super) fn of_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execution
         if !node.is::<SortExec>() {
             return Ok(Transformed::no(node));
         }
-        let inputs = node.children().into_iter().map(|input| Arc::new(Owning(Arc::clone(input))) as _).collect();
+        let owning = |input: &Arc<dyn ExecutionPlan>| unseen::over("Owning", Arc::clone(input), owning);
+        let inputs = node.children().into_iter().map(owning).collect();
         Ok(Transformed::yes(replace_children_if_necessary(node, inputs)?))
     });
     Ok(counted?.data)
 }
 
-/// Whether an operator is only there for memory.
-pub(crate) fn is_owning(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<Owning>()
-}
-
-/// The input's batches, in memory of their own.
-#[derive(Debug)]
-struct Owning(Arc<dyn ExecutionPlan>);
-
-impl DisplayAs for Owning {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Owning")
-    }
-}
-
-impl ExecutionPlan for Owning {
-    fn name(&self) -> &'static str {
-        "Owning"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.0.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.0]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match children.pop() {
-            Some(child) => Ok(Arc::new(Self(child))),
-            None => internal_err!("nothing to own"),
-        }
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let batches = self.0.execute(partition, context)?;
-        let schema = batches.schema();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches.map(|batch| batch.and_then(owned)))))
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        match inputs {
-            [input] => Ok(Arc::clone(input)),
-            _ => internal_err!("one input has {} statistics", inputs.len()),
-        }
-    }
+fn owning(
+    input: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+) -> Result<SendableRecordBatchStream> {
+    let batches = input.execute(partition, context)?;
+    let schema = batches.schema();
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches.map(|batch| batch.and_then(owned)))))
 }
 
 fn owned(batch: RecordBatch) -> Result<RecordBatch> {

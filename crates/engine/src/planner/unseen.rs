@@ -1,0 +1,84 @@
+//! Operators that do nothing to rows. They are put into a plan that is about to run, and explanations leave them out.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+/// Runs a partition of the input: the same rows in the same order.
+type Run = fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<SendableRecordBatchStream>;
+
+#[derive(Debug)]
+struct Unseen {
+    name: &'static str,
+    input: Arc<dyn ExecutionPlan>,
+    run: Run,
+}
+
+/// An operator that has the rows of `input`, as `run` runs it.
+pub(super) fn over(name: &'static str, input: Arc<dyn ExecutionPlan>, run: Run) -> Arc<dyn ExecutionPlan> {
+    Arc::new(Unseen { name, input, run })
+}
+
+/// Whether an operator is one of these.
+pub(crate) fn is_unseen(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<Unseen>()
+}
+
+impl DisplayAs for Unseen {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl ExecutionPlan for Unseen {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match children.pop() {
+            Some(input) => Ok(over(self.name, input, self.run)),
+            None => internal_err!("{} has no input", self.name),
+        }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        (self.run)(&self.input, partition, context)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        match inputs {
+            [input] => Ok(Arc::clone(input)),
+            _ => internal_err!("one input has {} statistics", inputs.len()),
+        }
+    }
+}
