@@ -29,9 +29,14 @@ demo: build ## Build, generate SSB SF 1, run its 13 queries, show answers and fi
 build: ## Build the release binary
 	cargo build --release --locked -p onehop
 
-test: test-rust test-crash-images test-sanitize test-nvrtc test-answers test-tbl test-differential test-learn test-server test-suites test-python test-jvm ## Everything that CI tests
+# Two at a time: each of them waits, for others or for the last of its tests, more than it computes. What one says is shown when it
+# has ended. The first is as long as all others; of kernels that it compiles, sanitized tests need the same.
+LANES := test-rust test-answers test-tbl test-differential test-learn test-server test-suites test-python test-jvm \
+    test-crash-images test-nvrtc test-sanitize
+test: ## Everything that CI tests (JOBS=2: as many lanes beside each other)
+	@$(MAKE) --no-print-directory --jobs=$(or $(JOBS),2) $(if $(filter 1,$(JOBS)),,--output-sync=target) $(LANES)
 
-test-rust: ## Unit, property, corruption, crash and golden SQL tests
+test-rust: $(DEBUG) ## Unit, property, corruption, crash and golden SQL tests
 	cargo test --locked --workspace
 
 test-crash: ## Long: a process killed while it commits, 500 times; readers beside 10,000 transactions; all crash tests

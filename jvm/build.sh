@@ -19,11 +19,8 @@ mvn=${MVN:-mvn}
 
 install_tools() {
     command -v "$mvn" > /dev/null && command -v javac > /dev/null && return
-    [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null || {
-        echo "build.sh: a JDK of Java 17 or newer and Maven are needed (Debian: openjdk-17-jdk-headless, maven)" >&2
-        exit 1
-    }
-    { apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-headless maven; } >&2
+    # A JDK of Java 17, or newer.
+    tests/packages.sh openjdk-17-jdk-headless maven
 }
 
 # Without the network if it can be, with it if something is missing.

@@ -34,9 +34,7 @@ usage() {
 
 install_packages() {
     command -v ceph-mon ceph-osd ceph monmaptool rados > /dev/null && return
-    [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null || fail "missing: ${packages[*]}; install them, or run this as root"
-    echo "installing ${packages[*]}" >&2
-    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"; } >&2
+    "$(dirname "$0")/../packages.sh" "${packages[@]}"
 }
 
 # The monitor and its tools answer within the time or fail.

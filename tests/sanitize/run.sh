@@ -10,7 +10,10 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 target="$(rustc -vV | sed -n 's/^host: //p')"
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitize"
+built="${CARGO_TARGET_DIR:-$PWD/target}"
+export CARGO_TARGET_DIR="$built/sanitize"
+# Kernels for the emulated device are compiled without it: what the tests before this compiled is as good.
+export ONEHOP_EMULATED_KERNELS="${ONEHOP_EMULATED_KERNELS:-$built/debug/deps/emulated-kernels}"
 export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg asan"
 export ASAN_OPTIONS=detect_leaks=1
 

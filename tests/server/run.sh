@@ -18,16 +18,13 @@ command -v psql > /dev/null || missing="postgresql-client"
 ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 || missing="$missing postgresql"
 command -v chromium > /dev/null && command -v chromedriver > /dev/null || missing="$missing chromium chromium-driver"
 if [ -n "$missing" ]; then
-    if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
-        echo "run.sh: these packages of Debian are needed: $missing" >&2
-        exit 1
-    fi
     # The server is for tests to start: none is made, or started, by its package.
-    mkdir -p /etc/postgresql-common
-    [ -e /etc/postgresql-common/createcluster.conf ] ||
+    if [ "$(id -u)" = 0 ] && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+        mkdir -p /etc/postgresql-common
         echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.conf
+    fi
     # shellcheck disable=SC2086 # They are several words.
-    { apt-get update && apt-get install -y --no-install-recommends $missing; } >&2
+    "$here/../packages.sh" $missing
 fi
 
 log=$(mktemp)

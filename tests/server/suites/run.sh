@@ -16,12 +16,6 @@ missing=
 command -v pg_config > /dev/null || missing="libpq-dev"
 command -v javac > /dev/null || missing="$missing openjdk-17-jdk-headless"
 command -v mvn > /dev/null || missing="$missing maven"
-if [ -n "$missing" ]; then
-    if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
-        echo "run.sh: these packages of Debian are needed: $missing" >&2
-        exit 1
-    fi
-    # shellcheck disable=SC2086 # They are several words.
-    { apt-get update && apt-get install -y --no-install-recommends $missing; } >&2
-fi
+# shellcheck disable=SC2086 # They are several words.
+[ -z "$missing" ] || "$here/../../packages.sh" $missing
 exec "$here/.venv/bin/python" "$here/suites.py" ${WRITE:+--write} "$onehop" "$@"

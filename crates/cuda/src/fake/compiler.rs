@@ -1,6 +1,15 @@
 //! The compiler: the system's, for C++. Kernels become shared libraries, and a launch is a call.
+//!
+//! Most of what tests of kernels take is this compiler's time, and several lanes of tests compile the same texts. So images
+//! are kept between processes, where `ONEHOP_EMULATED_KERNELS` says, or beside the tests' executables. They are found by a
+//! hash of all that they are made of: the compiler's version, its options, the header and the text.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{OsStr, OsString, c_char, c_int, c_uint, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,13 +30,14 @@ struct Program {
     image: Vec<u8>,
 }
 
-/// Where images are: until the process ends.
-fn folder() -> &'static std::path::Path {
+/// Where the process has the images that it loads, until it ends. Each is loaded once: two programs of one text must not
+/// share their variables.
+fn folder() -> &'static Path {
     /// What is static is never dropped.
     extern "C" fn remove() {
         let _ = std::fs::remove_dir_all(folder());
     }
-    static FOLDER: std::sync::LazyLock<std::path::PathBuf> = std::sync::LazyLock::new(|| {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         // SAFETY: the function is there for as long as the process.
         unsafe { libc::atexit(remove) };
         tempfile::tempdir().unwrap().keep()
@@ -35,34 +45,87 @@ fn folder() -> &'static std::path::Path {
     &FOLDER
 }
 
+/// Where images are kept, for other processes as well.
+fn kept() -> &'static Path {
+    static KEPT: LazyLock<PathBuf> = LazyLock::new(|| {
+        let beside = || std::env::current_exe().unwrap().with_file_name("emulated-kernels");
+        let kept = std::env::var_os("ONEHOP_EMULATED_KERNELS").map_or_else(beside, PathBuf::from);
+        std::fs::create_dir_all(&kept).unwrap();
+        kept
+    });
+    &KEPT
+}
+
+fn cxx() -> OsString {
+    std::env::var_os("CXX").unwrap_or("c++".into())
+}
+
+fn run(command: &mut Command) -> std::process::Output {
+    command.output().expect("the system has a C++ compiler (CXX, or c++)")
+}
+
+/// The name of what is made of these.
+fn name(options: &[OsString], header: &str, text: &[u8]) -> String {
+    static VERSION: LazyLock<Vec<u8>> = LazyLock::new(|| run(Command::new(cxx()).arg("--version")).stdout);
+    // 64 bits may meet; 128 do not.
+    let hash = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        (salt, &*VERSION, options, header, text).hash(&mut hasher);
+        hasher.finish()
+    };
+    format!("{:016x}{:016x}.so", hash(0), hash(1))
+}
+
 fn compile(program: &mut Program, options: &[String]) -> bool {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let path = |suffix: &str, n: u64| folder().join(format!("k{n}{suffix}"));
-    let n = NUMBER.fetch_add(1, Relaxed);
-    let (header, text, image) = (path(".h", n), path(".cpp", n), path(".so", n));
     // Generated kernels have threads that wait for each other, and take longer to start.
     let is_generated = options.iter().any(|option| option == "--define-macro=ONEHOP_GENERATED=1");
-    let host = if is_generated { include_str!("../fused/host.h") } else { include_str!("../kernels/host.h") };
-    std::fs::write(&header, host).unwrap();
-    std::fs::write(&text, &program.text).unwrap();
+    let header = if is_generated { include_str!("../fused/host.h") } else { include_str!("../kernels/host.h") };
+    let mut words = ["-std=c++17", "-fPIC", "-shared", "-Wall", "-Wno-unknown-pragmas"].map(OsString::from).to_vec();
+    // C's <math.h> is all that they need: reading C++'s takes as long as compiling a kernel.
+    words.push("-nostdinc++".into());
+    // What is undefined ends the test, without a library for it. Reads of fewer bytes than their type has are such.
+    words.extend(["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"].map(OsString::from));
+    // What a compiler finds odd about a text that nobody wrote is no fault of it.
+    words.extend(if is_generated { ["-Og", "-Wno-error"] } else { ["-O1", "-Werror"] }.map(OsString::from));
     let macros = options.iter().filter_map(|option| option.strip_prefix("--define-macro="));
-    let outcome = std::process::Command::new(std::env::var_os("CXX").unwrap_or("c++".into()))
-        .args(["-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Werror", "-Wno-unknown-pragmas"])
-        // What is undefined ends the test, without a library for it. Reads of fewer bytes than their type has are such.
-        .args(["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error", "-include"])
-        .arg(&header)
-        // What a compiler finds odd about a text that nobody wrote is no fault of it.
-        .args(is_generated.then_some("-Wno-error"))
-        .args(macros.map(|text| format!("-D{text}")))
-        .arg("-o")
-        .arg(&image)
-        .arg(&text)
-        .output()
-        .expect("the system has a C++ compiler (CXX, or c++)");
-    program.log = outcome.stderr;
-    program.log.push(0);
+    words.extend(macros.map(|text| format!("-D{text}").into()));
+
+    let name = name(&words, header, &program.text);
+    let image = match image(&kept().join(name), &words, header, &program.text) {
+        Ok(image) => image,
+        Err(log) => {
+            program.log = log;
+            program.log.push(0);
+            return false;
+        }
+    };
+    program.log = vec![0];
     program.image = [image.as_os_str().as_encoded_bytes(), &[0]].concat();
-    outcome.status.success()
+    true
+}
+
+/// An image of the process's own, compiled if there is none yet; or what the compiler says.
+fn image(kept: &Path, options: &[OsString], header: &str, text: &[u8]) -> Result<PathBuf, Vec<u8>> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let n = NUMBER.fetch_add(1, Relaxed);
+    let path = |suffix: &str| folder().join(format!("k{n}{suffix}"));
+    let (header_path, text_path, own) = (path(".h"), path(".cpp"), path(".so"));
+    match std::fs::copy(kept, &own) {
+        Ok(_) => return Ok(own),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => panic!("{}: {e}", kept.display()),
+    }
+    std::fs::write(&header_path, header).unwrap();
+    std::fs::write(&text_path, text).unwrap();
+    let words = [OsStr::new("-include"), header_path.as_ref(), "-o".as_ref(), own.as_ref(), text_path.as_ref()];
+    let outcome = run(Command::new(cxx()).args(options).args(words));
+    if !outcome.status.success() {
+        return Err(outcome.stderr);
+    }
+    // There at once or not at all: others look for it, and may be making it.
+    let new = kept.with_extension(format!("{}-{n}", std::process::id()));
+    std::fs::copy(&own, &new).and_then(|_| std::fs::rename(&new, kept)).unwrap();
+    Ok(own)
 }
 
 pub fn api() -> Api {

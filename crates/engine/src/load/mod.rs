@@ -26,7 +26,7 @@ use datafusion::physical_plan::{
 };
 use futures::StreamExt;
 use onehop_segment::{SegmentOptions, SegmentWriter};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 
 use self::partition::Router;
 use crate::catalog::row::{self, EncodedRows};
@@ -53,12 +53,17 @@ pub(crate) struct Target {
     files: Arc<NewFiles>,
 }
 
+/// A full segment that is being written.
+type Writing = JoinHandle<Result<Vec<SegmentEntry>>>;
+
 /// Files of a load that no catalog mentions yet. Dropping it removes them, unless they were kept, or a commit failed
 /// half-way: then the durable catalog may mention them, and the next open knows.
 #[derive(Debug)]
 struct NewFiles {
     database: Database,
     names: Mutex<Vec<String>>,
+    /// Writes of streams that ended before them.
+    abandoned: Mutex<Vec<Writing>>,
 }
 
 impl Drop for NewFiles {
@@ -90,7 +95,11 @@ impl Target {
             block_rows: settings.block_rows(),
             segment_rows: settings.segment_rows(),
             query: Arc::clone(query),
-            files: Arc::new(NewFiles { database: database.clone(), names: Mutex::default() }),
+            files: Arc::new(NewFiles {
+                database: database.clone(),
+                names: Mutex::default(),
+                abandoned: Mutex::default(),
+            }),
         }
     }
 
@@ -102,6 +111,15 @@ impl Target {
     /// The load is committed: its files stay.
     pub fn keep_files(&self) {
         self.files.names.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Waits for the writes of streams that are no more: nobody else has the files then, and they go with this.
+    async fn settle(&self) {
+        let abandoned = std::mem::take(&mut *self.files.abandoned.lock().unwrap_or_else(PoisonError::into_inner));
+        for writing in abandoned {
+            // Whatever came of it, the load has failed.
+            let _ = writing.await;
+        }
     }
 }
 
@@ -230,8 +248,29 @@ pub(crate) async fn go_through(
     Ok(())
 }
 
-/// Writes all rows of a plan into segments, unless there are no more than `most_rows`, which are handed back.
+/// Writes all rows of a plan into segments, unless there are no more than `most_rows`, which are handed back. When this
+/// has failed, nothing is being written any more.
 pub(crate) async fn load(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    target: &Target,
+    most_rows: u64,
+    beside: &Beside,
+) -> Result<Loaded> {
+    let mut tasks = JoinSet::new();
+    let loaded = load_in(&mut tasks, plan, context, target, most_rows, beside).await;
+    if loaded.is_err() {
+        tasks.shutdown().await;
+        target.settle().await;
+    }
+    loaded
+}
+
+/// What a stream came to: its segments or, if they are few, its rows.
+type OfStream = (Vec<SegmentEntry>, Vec<RecordBatch>);
+
+async fn load_in(
+    tasks: &mut JoinSet<(usize, Result<OfStream>)>,
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
     target: &Target,
@@ -246,7 +285,6 @@ pub(crate) async fn load(
     }
     let streams = execute_stream_partitioned(spread(plan, &context)?, context)?;
     let few = Arc::new(Few { most_rows, ..Few::default() });
-    let mut tasks = JoinSet::new();
     for (index, stream) in streams.into_iter().enumerate() {
         let (target, few, beside) = (target.clone(), Arc::clone(&few), beside.clone());
         tasks.spawn(async move { (index, load_stream(stream, target, &few, &beside).await) });
@@ -254,7 +292,7 @@ pub(crate) async fn load(
     let mut loaded = Vec::new();
     while let Some(done) = tasks.join_next().await {
         let (index, part) = done.map_err(|e| Error::new(ErrorKind::Internal, format!("a load task died: {e}")))?;
-        // The first error ends the load: dropping the set stops the other tasks.
+        // The first error ends the load.
         loaded.push((index, part?));
     }
     loaded.sort_by_key(|(index, _)| *index);
@@ -320,13 +358,12 @@ fn is_flow(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
 }
 
-/// The segments of a stream, or, if they are few, its rows.
 async fn load_stream(
     mut stream: SendableRecordBatchStream,
     target: Target,
     few: &Few,
     beside: &Beside,
-) -> Result<(Vec<SegmentEntry>, Vec<RecordBatch>)> {
+) -> Result<OfStream> {
     let mut rows = Vec::new();
     let mut set: Option<SegmentSet> = None;
     while let Some(batch) = stream.next().await {
@@ -355,8 +392,16 @@ pub(crate) struct SegmentSet {
     target: Target,
     router: Option<Router>,
     open: BTreeMap<u32, SegmentWriter>,
-    writing: Option<tokio::task::JoinHandle<Result<Vec<SegmentEntry>>>>,
+    writing: Option<Writing>,
     written: Vec<SegmentEntry>,
+}
+
+impl Drop for SegmentSet {
+    fn drop(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            self.target.files.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(writing);
+        }
+    }
 }
 
 type Full = Vec<(u32, SegmentWriter)>;
@@ -415,13 +460,14 @@ impl SegmentSet {
     async fn write_later(&mut self, full: Full) -> Result<()> {
         self.join().await?;
         let target = self.target.clone();
-        self.writing = Some(tokio::task::spawn_blocking(move || write_all(full, &target)));
+        self.writing = Some(spawn_blocking(move || write_all(full, &target)));
         Ok(())
     }
 
     async fn join(&mut self) -> Result<()> {
-        if let Some(writing) = self.writing.take() {
+        if let Some(writing) = &mut self.writing {
             let written = writing.await;
+            self.writing = None;
             let written = written.map_err(|e| Error::new(ErrorKind::Internal, format!("a writing task died: {e}")))?;
             self.written.extend(written?);
         }
@@ -435,14 +481,14 @@ impl SegmentSet {
             self.write_later(rest).await?;
         }
         self.join().await?;
-        Ok(self.written)
+        Ok(std::mem::take(&mut self.written))
     }
 
     /// As [`SegmentSet::finish`], for loaders that have threads of their own.
     pub fn finish_blocking(mut self) -> Result<Vec<SegmentEntry>> {
         let rest: Full = std::mem::take(&mut self.open).into_iter().collect();
         self.written.extend(write_all(rest, &self.target)?);
-        Ok(self.written)
+        Ok(std::mem::take(&mut self.written))
     }
 
     /// Writes full segments now, for loaders that have threads of their own.

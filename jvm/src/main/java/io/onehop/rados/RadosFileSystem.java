@@ -352,8 +352,7 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         RadosOutputStream stream = new RadosOutputStream(mount().where(path), handle, bufferBytes, mount().chunkBytes(), statistics,
                 IOStatisticsBinding.iostatisticsStore().withCounters(RadosOutputStream.COUNTERS).build(), collector(),
                 onCommit);
-        // It counts by itself: see there.
-        return new FSDataOutputStream(stream, null);
+        return new RadosDataOutputStream(stream);
     }
 
     /** Never: chunks are written once. */

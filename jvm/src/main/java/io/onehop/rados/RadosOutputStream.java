@@ -93,7 +93,7 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
         }
         buffer.put((byte) value);
         countGathered();
-        bytesWritten.incrementAndGet();
+        countWritten(1);
     }
 
     @Override
@@ -111,7 +111,17 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
             at += now;
             countGathered();
         }
-        bytesWritten.addAndGet(length);
+        countWritten(length);
+    }
+
+    /** One thread at a time counts: there is no need for an atomic operation, of which rows of text would notice two each. */
+    private void countWritten(int bytes) {
+        bytesWritten.lazySet(bytesWritten.getPlain() + bytes);
+    }
+
+    /** Bytes that have been written to it, handed over or not. */
+    long position() {
+        return bytesWritten.get();
     }
 
     /** The buffer is full: the first time it becomes one for a chunk, if there is any. Before that nothing has been handed over. */

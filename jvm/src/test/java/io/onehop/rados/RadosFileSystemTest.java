@@ -332,6 +332,36 @@ public final class RadosFileSystemTest {
     }
 
     @Test
+    public void a_position_is_of_all_that_was_written_in_whatever_way() throws Exception {
+        Path path = new Path(folder, "f");
+        try (FSDataOutputStream out = fs.create(path)) {
+            out.write(7);
+            out.write(new byte[] {1, 2, 3});
+            out.write(new byte[] {0, 4, 5, 0}, 1, 2);
+            out.writeInt(0x08090a0b);
+            out.writeLong(-1);
+            out.writeUTF("é");
+            out.writeChars("ab");
+            assertThat(out.getPos()).isEqualTo(26);
+            assertThat(out.size()).isEqualTo(26);
+            intercept(IndexOutOfBoundsException.class, () -> out.write(new byte[3], 2, 2));
+            assertThat(out.getPos()).isEqualTo(26);
+            assertThat(out.getIOStatistics().counters()).containsEntry(StreamStatisticNames.STREAM_WRITE_BYTES, 26L);
+        }
+        try (FSDataInputStream in = fs.open(path)) {
+            byte[] head = new byte[6];
+            in.readFully(head);
+            assertThat(head).containsExactly(7, 1, 2, 3, 4, 5);
+            assertThat(in.readInt()).isEqualTo(0x08090a0b);
+            assertThat(in.readLong()).isEqualTo(-1);
+            assertThat(in.readUTF()).isEqualTo("é");
+            assertThat(in.readChar()).isEqualTo('a');
+            assertThat(in.readChar()).isEqualTo('b');
+            assertThat(in.read()).isEqualTo(-1);
+        }
+    }
+
+    @Test
     public void many_threads_read_one_stream_while_it_is_closed() throws Exception {
         byte[] bytes = random(2_000_000);
         Path path = write(new Path(folder, "f"), bytes);
