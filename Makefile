@@ -33,7 +33,7 @@ build: ## Build the release binary
 # has ended. The first is as long as all others; of kernels that it compiles, sanitized tests need the same.
 LANES := test-rust test-answers test-tbl test-differential test-learn test-server test-suites test-python test-jvm \
     test-crash-images test-nvrtc test-sanitize
-test: ## Everything that CI tests (JOBS=2: as many lanes beside each other)
+test: $(DEBUG) ## Everything that CI tests (JOBS=2: as many lanes beside each other)
 	@$(MAKE) --no-print-directory --jobs=$(or $(JOBS),2) $(if $(filter 1,$(JOBS)),,--output-sync=target) $(LANES)
 
 test-rust: $(DEBUG) ## Unit, property, corruption, crash and golden SQL tests

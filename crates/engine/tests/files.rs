@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use arrow::array::{ArrayRef, Float32Array, Float64Array, Int64Array, RecordBatch};
 use onehop_engine::{Database, DatabaseOptions, Error, ErrorKind, Session};
 use support::{eventually, fails, rows, run, runtime, tiny};
 use tempfile::TempDir;
@@ -488,4 +489,109 @@ fn a_directory_of_files_is_made_as_a_whole() {
         assert_eq!(place.run("SELECT count(*) FROM '@parts/*'"), ["20"], "{format}");
         fs::remove_dir_all(place.at("parts")).unwrap();
     }
+}
+
+/// Row groups of a file: with NaN and without, of NaN alone, of both zeros.
+const FLOATS: [&[Option<f64>]; 7] = [
+    &[Some(1.0), Some(2.0), Some(f64::NAN), Some(3.0)],
+    &[Some(10.0), Some(20.0), Some(30.0)],
+    &[Some(f64::NAN), Some(f64::NAN)],
+    &[Some(0.0), None, Some(5.0)],
+    &[Some(-0.0), Some(0.0), Some(f64::NAN), None],
+    &[Some(f64::NEG_INFINITY), Some(f64::INFINITY)],
+    &[None, None],
+];
+
+/// Writers leave NaN out of what they say of a row group, and it is greater than all numbers.
+#[test]
+fn statistics_of_parquet_know_nothing_of_nan() {
+    use std::cmp::Ordering::{self, Equal, Greater, Less};
+    type Wanted = fn(Option<f64>) -> bool;
+    /// As SQL has it: both zeros are equal, NaN is greater than all others.
+    fn order(a: f64, b: f64) -> Ordering {
+        a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+    }
+    fn is(x: Option<f64>, orders: &[Ordering], y: f64) -> bool {
+        x.is_some_and(|x| orders.contains(&order(x, y)))
+    }
+    let conditions: [(&str, Wanted); 26] = [
+        ("x > 10", |x| is(x, &[Greater], 10.0)),
+        ("x > 1000", |x| is(x, &[Greater], 1000.0)),
+        ("1000 < x", |x| is(x, &[Greater], 1000.0)),
+        ("x >= 1000", |x| is(x, &[Greater, Equal], 1000.0)),
+        ("x < 5", |x| is(x, &[Less], 5.0)),
+        ("x <= 3", |x| is(x, &[Less, Equal], 3.0)),
+        ("x = 2", |x| is(x, &[Equal], 2.0)),
+        ("x = 0", |x| is(x, &[Equal], 0.0)),
+        ("x <> 2", |x| is(x, &[Less, Greater], 2.0)),
+        ("x > 0", |x| is(x, &[Greater], 0.0)),
+        ("x BETWEEN 2 AND 20", |x| is(x, &[Greater, Equal], 2.0) && is(x, &[Less, Equal], 20.0)),
+        ("x NOT BETWEEN 2 AND 20", |x| is(x, &[Less], 2.0) || is(x, &[Greater], 20.0)),
+        ("x > 100 AND x < 1000", |_| false),
+        ("x > 0 AND x < 4", |x| is(x, &[Greater], 0.0) && is(x, &[Less], 4.0)),
+        ("NOT (x < 5)", |x| is(x, &[Greater, Equal], 5.0)),
+        ("NOT (x > 5)", |x| is(x, &[Less, Equal], 5.0)),
+        ("x IN (2, 30)", |x| is(x, &[Equal], 2.0) || is(x, &[Equal], 30.0)),
+        ("x NOT IN (2, 30)", |x| is(x, &[Less, Greater], 2.0) && is(x, &[Less, Greater], 30.0)),
+        ("x = 'NaN'", |x| is(x, &[Equal], f64::NAN)),
+        ("x < 'NaN'", |x| is(x, &[Less], f64::NAN)),
+        ("x > 'Infinity'", |x| is(x, &[Greater], f64::INFINITY)),
+        ("x IS NULL OR x < 2", |x| x.is_none() || is(x, &[Less], 2.0)),
+        ("x IS NOT NULL", |x| x.is_some()),
+        ("x IS NULL", |x| x.is_none()),
+        ("x < 2 OR x > 25", |x| is(x, &[Less], 2.0) || is(x, &[Greater], 25.0)),
+        ("x + 1 > 31", |x| is(x.map(|x| x + 1.0), &[Greater], 31.0)),
+    ];
+    let place = Place::new();
+    for (data_type, narrow) in [("double", false), ("real", true)] {
+        let array = |values: &[Option<f64>]| -> ArrayRef {
+            match narrow {
+                true => std::sync::Arc::new(values.iter().map(|v| v.map(|v| v as f32)).collect::<Float32Array>()),
+                false => std::sync::Arc::new(values.iter().copied().collect::<Float64Array>()),
+            }
+        };
+        let path = place.at(&format!("{data_type}.parquet"));
+        let mut writer = None;
+        for (group, values) in FLOATS.iter().enumerate() {
+            let groups: ArrayRef = std::sync::Arc::new(Int64Array::from(vec![group as i64; values.len()]));
+            let batch =
+                RecordBatch::try_from_iter_with_nullable([("x", array(values), true), ("g", groups, false)]).unwrap();
+            let writer = writer.get_or_insert_with(|| {
+                parquet::arrow::ArrowWriter::try_new(fs::File::create(&path).unwrap(), batch.schema(), None).unwrap()
+            });
+            writer.write(&batch).unwrap();
+            writer.flush().unwrap();
+        }
+        writer.unwrap().close().unwrap();
+        let from = format!("FROM '@{data_type}.parquet'");
+        let all = || FLOATS.iter().flat_map(|values| values.iter().copied());
+        for (condition, wanted) in &conditions {
+            let count = all().filter(|x| wanted(*x)).count();
+            assert_eq!(
+                place.run(&format!("SELECT count(*) {from} WHERE {condition}")),
+                [count.to_string()],
+                "{condition}"
+            );
+            // Whole row groups are taken for a limit.
+            for limit in [1, 3, 6] {
+                let rows = place.run(&format!("SELECT x {from} WHERE {condition} LIMIT {limit}"));
+                assert_eq!(rows.len(), count.min(limit), "{condition} LIMIT {limit}");
+                let rows = rows.iter().map(|x| if x == "NULL" { None } else { Some(x.parse::<f64>().unwrap()) });
+                assert_eq!(rows.filter(|x| !wanted(*x)).collect::<Vec<_>>(), [], "{condition} LIMIT {limit}");
+            }
+        }
+        assert_eq!(place.run(&format!("SELECT max(x), min(x), count(x) {from}")), ["NaN|-inf|16"]);
+        assert_eq!(place.run(&format!("SELECT max(x), min(x) {from} WHERE g = 1")), ["30.0|10.0"]);
+        assert_eq!(
+            place.run(&format!("SELECT x {from} ORDER BY x DESC NULLS LAST LIMIT 5")),
+            ["NaN", "NaN", "NaN", "NaN", "inf"]
+        );
+        assert_eq!(place.run(&format!("SELECT x {from} WHERE g = 3 ORDER BY x LIMIT 1")), ["0.0"]);
+    }
+    place.run("COPY (SELECT 0e0 AS x) TO '@zero.parquet'");
+    assert_eq!(place.run("SELECT min(x), max(x) FROM '@zero.parquet'"), ["0.0|0.0"]);
+    // A range leaves row groups out by both its ends: one has both less and more, and nothing is said of that of NaN alone.
+    let plan = place.run("EXPLAIN ANALYZE SELECT count(*) FROM '@double.parquet' WHERE x BETWEEN 6 AND 9").join("\n");
+    let scan = plan.split("DataSourceExec").nth(1).and_then(|scan| scan.lines().nth(1)).unwrap_or_default();
+    assert!(scan.contains(" rows 4,"), "{plan}");
 }

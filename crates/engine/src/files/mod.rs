@@ -13,6 +13,7 @@ mod csv;
 pub(crate) mod export;
 mod glob;
 mod named;
+mod nan_statistics;
 mod site;
 mod store;
 

@@ -4,6 +4,8 @@
 //! a few panic. All of that is the file's fault: [`NamedFormat`] wraps what reads it, at planning and at run time, and
 //! makes it an error of kind [`ErrorKind::Data`]. What the system refuses stays an I/O error, and what an expression
 //! fails on (scans compute projections) stays as it is: the file has no part in it.
+//!
+//! It is also where statistics of Parquet are told what they do not know: [`nan_statistics`].
 
 use std::any::Any;
 use std::fmt;
@@ -36,9 +38,9 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 
-use super::Names;
 use super::site::{of_cluster, refused_by_cluster};
 use super::store::Changed;
+use super::{Names, nan_statistics};
 use crate::error::{causes, within};
 use crate::{Error, ErrorKind};
 
@@ -80,7 +82,8 @@ impl FileFormat for NamedFormat {
         object: &ObjectMeta,
     ) -> Result<Statistics> {
         let name = self.names.of(&object.location).0;
-        caught(&name, self.inner.infer_stats(state, store, table_schema, object)).await
+        let statistics = caught(&name, self.inner.infer_stats(state, store, Arc::clone(&table_schema), object)).await?;
+        Ok(nan_statistics::known(statistics, &table_schema))
     }
 
     async fn infer_ordering(
@@ -102,7 +105,10 @@ impl FileFormat for NamedFormat {
         object: &ObjectMeta,
     ) -> Result<FileMeta> {
         let name = self.names.of(&object.location).0;
-        caught(&name, self.inner.infer_stats_and_ordering(state, store, table_schema, object)).await
+        let inferred = self.inner.infer_stats_and_ordering(state, store, Arc::clone(&table_schema), object);
+        let mut meta = caught(&name, inferred).await?;
+        meta.statistics = nan_statistics::known(meta.statistics, &table_schema);
+        Ok(meta)
     }
 
     async fn create_physical_plan(
@@ -206,6 +212,7 @@ impl FileSource for NamedSource {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
+        let filters = nan_statistics::conditions(&filters, self.table_schema().table_schema());
         let pushed = self.inner.try_pushdown_filters(filters, config)?;
         let updated_node = pushed.updated_node.map(|inner| self.again(inner));
         Ok(FilterPushdownPropagation { filters: pushed.filters, updated_node })

@@ -1,0 +1,211 @@
+//! What the statistics of a Parquet file do not know of a column of floats: whether it has NaN, and which of both zeros.
+//!
+//! Writers leave NaN out of the least and the greatest value, and write -0.0 for a least value that is either zero, as the format
+//! wants it. Here NaN is greater than all numbers, so that the greatest value of a column may be NaN whatever its statistics say:
+//! 1. As statistics of a table, by which aggregates are answered and files are put in order: a greatest value is unknown, and
+//!    so is a least one that is zero or NaN.
+//! 2. Within a scan, which leaves out row groups and pages in which a condition holds for no value between both, and
+//!    takes it as met by all rows where it holds for all such values. So what a condition is for NaN decides what is kept of this: of
+//!    `x < 5`, which NaN does not meet, only the former, of `x > 5` only the latter, and of one of which it is not known,
+//!    nothing. Beside a condition that NaN does not meet, one that it does meet may leave out as well: a range is
+//!    looked at from both its sides. What is not to be decided is said by [`Undecided`], which is the same for every row.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::stats::Precision;
+use datafusion::common::{Result, Statistics};
+use datafusion::logical_expr::{ColumnarValue, Operator};
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal, NotExpr,
+};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::scalar::ScalarValue;
+
+/// What is left of a file's statistics: see 1.
+pub(super) fn known(mut statistics: Statistics, schema: &Schema) -> Statistics {
+    for (column, field) in statistics.column_statistics.iter_mut().zip(schema.fields()) {
+        if !is_float(field.data_type()) {
+            continue;
+        }
+        column.max_value = Precision::Absent;
+        let is_exact = |value: &ScalarValue| as_float(value).is_some_and(|value| value != 0.0 && !value.is_nan());
+        if !column.min_value.get_value().is_some_and(is_exact) {
+            column.min_value = Precision::Absent;
+        }
+    }
+    statistics
+}
+
+/// Conditions for a scan, which are for every row what they were: see 2.
+pub(super) fn conditions(filters: &[Arc<dyn PhysicalExpr>], schema: &Schema) -> Vec<Arc<dyn PhysicalExpr>> {
+    let judged = |part: &Arc<dyn PhysicalExpr>| {
+        let columns: HashSet<Column> = collect_columns(part).into_iter().filter(|c| may_be_nan(c, schema)).collect();
+        let at_nan = only(&columns).and_then(|column| at_nan(part, column));
+        (!columns.is_empty()).then_some((columns, at_nan))
+    };
+    let mut never_nan = HashSet::new();
+    for part in filters.iter().flat_map(split_conjunction) {
+        if let Some((columns, Some(false))) = judged(part) {
+            never_nan.extend(columns);
+        }
+    }
+    let rewritten = |part: &Arc<dyn PhysicalExpr>| -> Arc<dyn PhysicalExpr> {
+        let part = Arc::clone(part);
+        let Some((columns, at_nan)) = judged(&part) else { return part };
+        let column = only(&columns);
+        let shown = match (at_nan, column) {
+            (Some(true), _) if columns.is_subset(&never_nan) => return part,
+            (Some(holds), Some(column)) => format!("{column} is {}NaN", if holds { "" } else { "not " }),
+            _ => part.to_string(),
+        };
+        let undecided = Arc::new(Undecided { condition: Arc::clone(&part), shown });
+        match at_nan {
+            Some(false) => Arc::new(BinaryExpr::new(part, Operator::And, undecided)),
+            Some(true) => Arc::new(BinaryExpr::new(part, Operator::Or, undecided)),
+            None => undecided,
+        }
+    };
+    filters.iter().map(|filter| conjunction(split_conjunction(filter).into_iter().map(rewritten))).collect()
+}
+
+/// Whether a column has floats, or there are some in it.
+fn may_be_nan(column: &Column, schema: &Schema) -> bool {
+    match schema.fields().get(column.index()) {
+        Some(field) if field.name() == column.name() => is_float(field.data_type()) || field.data_type().is_nested(),
+        _ => true,
+    }
+}
+
+fn is_float(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => values.is_floating(),
+        other => other.is_floating(),
+    }
+}
+
+fn only(columns: &HashSet<Column>) -> Option<&Column> {
+    let mut all = columns.iter();
+    all.next().filter(|_| all.next().is_none())
+}
+
+fn as_float(value: &ScalarValue) -> Option<f64> {
+    match value {
+        ScalarValue::Float16(Some(value)) => Some(value.to_f64()),
+        ScalarValue::Float32(Some(value)) => Some((*value).into()),
+        ScalarValue::Float64(Some(value)) => Some(*value),
+        _ => None,
+    }
+}
+
+/// Whether a condition holds where a column is NaN; `None` if that is not known, or depends on something else.
+fn at_nan(expr: &Arc<dyn PhysicalExpr>, column: &Column) -> Option<bool> {
+    if let Some(not) = expr.downcast_ref::<NotExpr>() {
+        return at_nan(not.arg(), column).map(|holds| !holds);
+    }
+    if let Some(test) = expr.downcast_ref::<IsNullExpr>() {
+        return is_of(test.arg(), column).then_some(false);
+    }
+    if let Some(test) = expr.downcast_ref::<IsNotNullExpr>() {
+        return is_of(test.arg(), column).then_some(true);
+    }
+    if let Some(list) = expr.downcast_ref::<InListExpr>() {
+        let are_numbers = list.list().iter().all(|value| literal(value).is_some_and(|value| !value.is_nan()));
+        return (is_of(list.expr(), column) && are_numbers).then_some(list.negated());
+    }
+    let binary = expr.downcast_ref::<BinaryExpr>()?;
+    let (left, op, right) = (binary.left(), *binary.op(), binary.right());
+    match op {
+        Operator::And => return Some(at_nan(left, column)? && at_nan(right, column)?),
+        Operator::Or => return Some(at_nan(left, column)? || at_nan(right, column)?),
+        _ => {}
+    }
+    let (op, number) = match (literal(left), literal(right)) {
+        (None, Some(number)) if is_of(left, column) => (op, number),
+        (Some(number), None) if is_of(right, column) => (op.swap()?, number),
+        _ => return None,
+    };
+    // It is greater than all numbers, and equals itself.
+    match op {
+        Operator::Lt => Some(false),
+        Operator::LtEq | Operator::Eq => Some(number.is_nan()),
+        Operator::Gt | Operator::NotEq => Some(!number.is_nan()),
+        Operator::GtEq => Some(true),
+        _ => None,
+    }
+}
+
+/// The column, or the same number in another type of floats.
+fn is_of(expr: &Arc<dyn PhysicalExpr>, column: &Column) -> bool {
+    match expr.downcast_ref::<CastExpr>() {
+        Some(cast) => cast.cast_type().is_floating() && is_of(cast.expr(), column),
+        None => expr.downcast_ref::<Column>() == Some(column),
+    }
+}
+
+fn literal(expr: &Arc<dyn PhysicalExpr>) -> Option<f64> {
+    as_float(expr.downcast_ref::<Literal>()?.value())
+}
+
+/// A condition that statistics do not decide, whatever they are: it is for the rows.
+#[derive(Debug)]
+struct Undecided {
+    condition: Arc<dyn PhysicalExpr>,
+    /// What it is there for.
+    shown: String,
+}
+
+// By hand: a derived comparison would move the condition.
+impl PartialEq for Undecided {
+    fn eq(&self, other: &Self) -> bool {
+        self.condition.eq(&other.condition)
+    }
+}
+
+impl Eq for Undecided {}
+
+impl Hash for Undecided {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.condition.hash(state);
+    }
+}
+
+impl fmt::Display for Undecided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl PhysicalExpr for Undecided {
+    fn data_type(&self, schema: &Schema) -> Result<DataType> {
+        self.condition.data_type(schema)
+    }
+
+    fn nullable(&self, schema: &Schema) -> Result<bool> {
+        self.condition.nullable(schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        self.condition.evaluate(batch)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.condition]
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn PhysicalExpr>>) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(match children.pop() {
+            Some(condition) => Arc::new(Self { condition, shown: self.shown.clone() }),
+            None => self,
+        })
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.condition.fmt_sql(f)
+    }
+}
