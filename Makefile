@@ -30,11 +30,11 @@ build: ## Build the release binary
 	cargo build --release --locked -p onehop
 
 # Two at a time: each of them waits, for others or for the last of its tests, more than it computes. What one says is shown when it
-# has ended. The first is as long as all others; of kernels that it compiles, sanitized tests need the same.
-LANES := test-rust test-answers test-tbl test-differential test-learn test-server test-suites test-python test-jvm \
-    test-crash-images test-nvrtc test-sanitize
+# has ended. Long ones come first; of kernels that the first compiles, the last needs the same.
+LANES := test-rust test-nvrtc test-crash-images test-answers test-tbl test-differential test-learn test-server test-suites \
+    test-python test-jvm test-sanitize
 test: $(DEBUG) ## Everything that CI tests (JOBS=2: as many lanes beside each other)
-	@$(MAKE) --no-print-directory --jobs=$(or $(JOBS),2) $(if $(filter 1,$(JOBS)),,--output-sync=target) $(LANES)
+	@$(MAKE) --no-print-directory BUILT=1 --jobs=$(or $(JOBS),2) $(if $(filter 1,$(JOBS)),,--output-sync=target) $(LANES)
 
 test-rust: $(DEBUG) ## Unit, property, corruption, crash and golden SQL tests
 	cargo test --locked --workspace
@@ -71,9 +71,9 @@ test-nvrtc: $(PYTHON) ## Every kernel, compiled by NVIDIA's compiler for sm_90 a
 	    cargo test --locked --workspace --test nvrtc -- --ignored --nocapture
 
 # The binary is built along with the tests: another selection of packages would mean other features, and a second build
-# of every dependency.
-$(DEBUG): FORCE
-	cargo test --locked --workspace --no-run
+# of every dependency. Where it has just been built (BUILT), nothing waits for another look.
+$(DEBUG): $(if $(BUILT),,FORCE)
+	$(if $(BUILT),,cargo test --locked --workspace --no-run)
 FORCE:
 
 # Looks whether the environment is whole, each time: a moment if it is.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::super::{Code, Error, Problem, Result, SimClient, SimCluster, SimFault};
@@ -55,8 +55,12 @@ impl World {
     }
 }
 
+/// Bytes that no other name and length have. They are made once: scenarios are run thousands of times.
 pub(super) fn content(name: &str, len: usize) -> Vec<u8> {
-    name.bytes().cycle().zip(0u32..).map(|(byte, n)| byte ^ (n / 7) as u8).take(len).collect()
+    static MADE: Mutex<BTreeMap<(String, usize), Arc<[u8]>>> = Mutex::new(BTreeMap::new());
+    let make = || name.bytes().cycle().zip(0u32..).map(|(byte, n)| byte ^ (n / 7) as u8).take(len).collect();
+    let made = Arc::clone(MADE.lock().unwrap().entry((name.to_string(), len)).or_insert_with(make));
+    made.to_vec()
 }
 
 pub(super) fn put(fs: &FileSystem, path: &str, bytes: &[u8]) -> Result<()> {
@@ -508,7 +512,7 @@ pub(super) struct Told {
 
 /// A random change by a new client, in the middle of which another one may come, and which may die or get no answer. Nothing
 /// is ever taken away by name, so what was written must be there in the end.
-fn random_change(world: &World, random: &mut Random, depth: u32, told: &Arc<std::sync::Mutex<Told>>) {
+fn random_change(world: &World, random: &mut Random, depth: u32, told: &Arc<Mutex<Told>>) {
     let (client, fs) = world.client();
     if depth > 0 && random.below(4) > 0 {
         let (world, told, seed) = (world.clone(), Arc::clone(told), random.below(u64::MAX >> 1) | 1);
