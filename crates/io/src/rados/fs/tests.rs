@@ -55,12 +55,15 @@ impl World {
     }
 }
 
-/// Bytes that no other name and length have. They are made once: scenarios are run thousands of times.
+/// Bytes that go with a name: the first so many. They are made once, as scenarios are run thousands of times.
 pub(super) fn content(name: &str, len: usize) -> Vec<u8> {
-    static MADE: Mutex<BTreeMap<(String, usize), Arc<[u8]>>> = Mutex::new(BTreeMap::new());
-    let make = || name.bytes().cycle().zip(0u32..).map(|(byte, n)| byte ^ (n / 7) as u8).take(len).collect();
-    let made = Arc::clone(MADE.lock().unwrap().entry((name.to_string(), len)).or_insert_with(make));
-    made.to_vec()
+    static MADE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap();
+    let bytes = made.entry(name.to_string()).or_default();
+    if bytes.len() < len {
+        *bytes = name.bytes().cycle().zip(0u32..).map(|(byte, n)| byte ^ (n / 7) as u8).take(len).collect();
+    }
+    bytes[..len].to_vec()
 }
 
 pub(super) fn put(fs: &FileSystem, path: &str, bytes: &[u8]) -> Result<()> {
