@@ -19,8 +19,10 @@ mvn=${MVN:-mvn}
 
 install_tools() {
     command -v "$mvn" > /dev/null && command -v javac > /dev/null && return
-    # A JDK of Java 17, or newer.
-    tests/packages.sh openjdk-17-jdk-headless maven
+    tests/packages.sh openjdk-17-jdk-headless maven || {
+        echo "build.sh: any JDK of Java 17 or newer and Maven will do" >&2
+        exit 1
+    }
 }
 
 # Without the network if it can be, with it if something is missing.

@@ -10,7 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 target="$(rustc -vV | sed -n 's/^host: //p')"
-built="${CARGO_TARGET_DIR:-$PWD/target}"
+# From the root: tests run in the folders of their crates.
+built=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export CARGO_TARGET_DIR="$built/sanitize"
 # Kernels for the emulated device are compiled without it: what the tests before this compiled is as good.
 export ONEHOP_EMULATED_KERNELS="${ONEHOP_EMULATED_KERNELS:-$built/debug/deps/emulated-kernels}"
