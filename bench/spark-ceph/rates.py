@@ -29,8 +29,8 @@ from session import COMMITTERS, Files, Where, start, use
 # What a job's rate is compared with.
 OTHERS = ("rados_bench", "local_disk", "local_disk_flushed", "both")
 CHUNK = 4 << 20
-# What a writer has in flight: 32 MiB.
-CHUNKS_IN_FLIGHT = 8
+# What a writer has in flight: 64 MiB.
+CHUNKS_IN_FLIGHT = 16
 UNITS = {"KiB": 10, "MiB": 20, "GiB": 30}
 
 

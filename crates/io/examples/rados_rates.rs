@@ -43,8 +43,9 @@ fn main() -> Result<()> {
     let cluster = Cluster::connect(&ClusterOptions { conf: Some(settings.conf.clone()), ..Default::default() })?;
     let space = format!("rates-{}", std::process::id());
     let chunk_bytes = FsOptions::default().chunk_bytes;
+    let window_bytes = IN_FLIGHT * chunk_bytes as usize;
     let options =
-        FsOptions { grace: Duration::ZERO, window_bytes: IN_FLIGHT * chunk_bytes as usize, ..FsOptions::default() };
+        FsOptions { grace: Duration::ZERO, window_bytes, read_ahead_bytes: window_bytes, ..FsOptions::default() };
     let fs = FileSystem::create(&cluster, &settings.meta, &settings.data, &space, options)?;
     println!(
         "files of {} MiB, {} a round; chunks of {} MiB, {IN_FLIGHT} in flight",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onehop_io::rados::fs::{Depth, Replace};
-use onehop_io::rados::{Cluster, ClusterOptions, Code, FileSystem, Objects, Problem, ReadOp, WriteOnce, WriteOp};
+use onehop_io::rados::{Cluster, ClusterOptions, Code, FileSystem, Objects, Problem, ReadOp, WriteOp};
 use onehop_io::{Hop, Ledger, ReadAt};
 
 #[path = "support/ceph.rs"]
@@ -52,8 +52,11 @@ fn what_is_written_once_is_all_that_there_is() {
     // Over nothing, what is smaller, what is larger, and itself: who got no answer may ask again.
     for (seed, len) in [(1, 1), (2, 4096), (3, 4 << 20), (4, 100_001), (4, 100_001)] {
         let bytes = bytes(len, seed);
-        let chunk = WriteOnce { operation: "write", bytes: &bytes, attribute: ("crc", &seed.to_le_bytes()) };
-        pool.submit_write_once("o", chunk, Box::new(())).wait().unwrap();
+        let mut whole = pool.gather("write", 4 << 20);
+        for piece in bytes.chunks(1 << 20) {
+            whole.add(piece);
+        }
+        pool.submit_write_once("o", whole, ("crc", &seed.to_le_bytes()), Box::new(())).wait().unwrap();
         let reply = pool.read("o", ReadOp::new("read").size().attributes().bytes(0, 8 << 20)).unwrap();
         assert_eq!((reply.size, reply.bytes.len()), (len as u64, len));
         assert!(reply.bytes == bytes);

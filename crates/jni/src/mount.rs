@@ -56,6 +56,7 @@ impl MountOptions {
             "timeout_ms" => self.cluster.timeout = Duration::from_millis(number()?),
             "window_bytes" => self.files.window_bytes = bytes()?,
             "in_flight_bytes" => self.files.in_flight_bytes = bytes()?,
+            "read_ahead_bytes" => self.files.read_ahead_bytes = bytes()?,
             "chunk_bytes" => {
                 self.files.chunk_bytes =
                     u32::try_from(number()?).map_err(|_| Failure::Misuse(format!("{name} is too large: {value}")))?;
@@ -136,7 +137,8 @@ pub mod tests {
     pub fn in_memory() -> Mount {
         let client = SimCluster::default().client();
         let (names, bytes) = (client.replicated("names"), client.erasure_coded("bytes"));
-        let options = FsOptions { chunk_bytes: 64 << 10, window_bytes: 1 << 20, ..FsOptions::default() };
+        let (window_bytes, read_ahead_bytes) = (1 << 20, 1 << 20);
+        let options = FsOptions { chunk_bytes: 64 << 10, window_bytes, read_ahead_bytes, ..FsOptions::default() };
         let fs = FileSystem::create_on(names, bytes, "bytes", Arc::new(SystemClock), options).unwrap();
         Mount { fs, ledger: Arc::default() }
     }

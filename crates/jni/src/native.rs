@@ -159,9 +159,9 @@ native! {
 }
 
 native! {
-    /// How long chunks of files are that are written.
-    fn Java_io_onehop_rados_Native_chunkBytes(_env, handle: jlong) -> jint {
-        Ok(jint::try_from(mount(handle)?.fs.chunk_bytes()).unwrap_or(jint::MAX))
+    /// What to write at once: it is passed on from where it is.
+    fn Java_io_onehop_rados_Native_pieceBytes(_env, handle: jlong) -> jint {
+        Ok(jint::try_from(mount(handle)?.fs.piece_bytes()).unwrap_or(jint::MAX))
     }
 }
 

@@ -156,7 +156,7 @@ pub struct RadosBenchArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = parallel)]
     pub streams: usize,
     /// Bytes of each file that are in flight
-    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = window_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = window_bytes)]
     pub window: usize,
     /// Time that files are begun in, once for writing and once for reading: 500ms, 3s, 2min
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time)]

@@ -45,6 +45,7 @@ pub fn run(
     let window_bytes = args.window;
     let options = FsOptions {
         window_bytes,
+        read_ahead_bytes: window_bytes,
         in_flight_bytes: FsOptions::default().in_flight_bytes.max(window_bytes.saturating_mul(args.streams)),
         ..FsOptions::default()
     };

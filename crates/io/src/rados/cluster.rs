@@ -7,6 +7,7 @@
 //! | `client_mount_timeout` 300 s | connecting to a cluster that is down takes five minutes | all of it |
 //! | `objecter_timeout` 10 s | operations that end before that never make the client ask where the OSDs are now: after an OSD has been restarted it would go on asking the old address | a quarter of the time of an operation |
 //! | `objecter_tick_interval` 5 s | the same: it looks only that often | one second |
+//! | `objecter_inflight_op_bytes` 100 MiB | whoever starts an operation beyond them waits, in the library, without a limit of time | 1 GiB: writers and readers have budgets of their own ([`FsOptions`](super::FsOptions)) |
 //! | no `FULL_TRY` | a write to a full pool never ends | set for every write ([`Pool`]) |
 //!
 //! Half: who got no answer to a change asks once whether it has happened, and that takes as long again.
@@ -128,6 +129,7 @@ impl Cluster {
             ("rados_osd_op_timeout", operation.to_string()),
             ("objecter_timeout", (operation / 4).max(1).to_string()),
             ("objecter_tick_interval", "1".into()),
+            ("objecter_inflight_op_bytes", (1_u64 << 30).to_string()),
             ("log_to_stderr", "false".into()),
             ("err_to_stderr", "false".into()),
         ];

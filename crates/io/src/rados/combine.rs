@@ -95,8 +95,12 @@ impl Objects for Combined {
         self.objects.start_write(object, op, done);
     }
 
-    fn start_write_once(&self, object: &str, chunk: WriteOnce<'_>, done: Done<()>) {
-        self.objects.start_write_once(object, chunk, done);
+    fn gather(&self, operation: &'static str, most_bytes: usize) -> WriteOnce {
+        self.objects.gather(operation, most_bytes)
+    }
+
+    fn start_write_once(&self, object: &str, whole: WriteOnce, attribute: (&'static str, &[u8]), done: Done<()>) {
+        self.objects.start_write_once(object, whole, attribute, done);
     }
 
     fn start_read(&self, object: &str, op: ReadOp, done: Done<Reply>) {

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::mpsc;
 
+use super::pool::BuiltWrite;
 use super::{Code, Error, Result};
 
 /// A step of a [`WriteOp`].
@@ -119,15 +120,43 @@ impl WriteOp {
     }
 }
 
-/// A whole object that never changes afterwards: a chunk of a file. Many bytes, so they are borrowed.
-#[derive(Clone, Copy, Debug)]
-pub struct WriteOnce<'a> {
+/// The bytes of an object that never changes once it is there: a chunk of a file. They are gathered where they are sent from, each
+/// piece while the processor still has it at hand, and not all of them at the end. Made by [`Objects::gather`].
+#[derive(Debug)]
+pub struct WriteOnce {
     /// What errors say was attempted.
-    pub operation: &'static str,
-    /// All bytes that the object will ever have.
-    pub bytes: &'a [u8],
-    /// An attribute that it has from the beginning, and its value.
-    pub attribute: (&'static str, &'a [u8]),
+    pub(super) operation: &'static str,
+    pub(super) len: usize,
+    pub(super) held: Held,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+pub(super) enum Held {
+    Bytes(Vec<u8>),
+    /// The library has them.
+    Operation(BuiltWrite),
+}
+
+impl WriteOnce {
+    /// Adds what comes next, which is copied.
+    pub fn add(&mut self, bytes: &[u8]) {
+        match &mut self.held {
+            Held::Bytes(held) => held.extend_from_slice(bytes),
+            Held::Operation(built) => built.write(self.len, bytes),
+        }
+        self.len += bytes.len();
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 }
 
 /// What to read of entries.
@@ -228,10 +257,19 @@ pub trait Objects: Send + Sync + fmt::Debug {
     /// Starts to read.
     fn start_read(&self, object: &str, op: ReadOp, done: Done<Reply>);
 
-    /// Starts to write an object that never changes. The bytes are not needed any more when this returns.
-    fn start_write_once(&self, object: &str, chunk: WriteOnce<'_>, done: Done<()>) {
-        let (name, value) = chunk.attribute;
-        let op = WriteOp::new(chunk.operation).write_full(chunk.bytes.to_vec()).set_attribute(name, value);
+    /// Begins to gather an object that never changes, of at most so many bytes, for this pool. Pieces that begin at a multiple of
+    /// a page are cheapest.
+    fn gather(&self, operation: &'static str, most_bytes: usize) -> WriteOnce {
+        WriteOnce { operation, len: 0, held: Held::Bytes(Vec::with_capacity(most_bytes)) }
+    }
+
+    /// Starts to write an object that never changes, of bytes gathered for this pool, with an attribute and its value.
+    fn start_write_once(&self, object: &str, whole: WriteOnce, attribute: (&'static str, &[u8]), done: Done<()>) {
+        let Held::Bytes(bytes) = whole.held else {
+            let (pool, object) = (self.name().into(), object.into());
+            return done(Err(Error::Object { pool, object, operation: whole.operation, code: Code(libc::EXDEV) }));
+        };
+        let op = WriteOp::new(whole.operation).write_full(bytes).set_attribute(attribute.0, attribute.1);
         self.start_write(object, op, done);
     }
 
@@ -255,13 +293,19 @@ pub trait Objects: Send + Sync + fmt::Debug {
 
     /// Starts to write an object that never changes, which can be waited for, and drops something when it has ended, whether anybody
     /// waits or not.
-    fn submit_write_once(&self, object: &str, chunk: WriteOnce<'_>, held: Box<dyn Send>) -> Pending<()> {
-        let (pending, done) = Pending::new(self.name(), object, chunk.operation);
+    fn submit_write_once(
+        &self,
+        object: &str,
+        whole: WriteOnce,
+        attribute: (&'static str, &[u8]),
+        held: Box<dyn Send>,
+    ) -> Pending<()> {
+        let (pending, done) = Pending::new(self.name(), object, whole.operation);
         let release = move |result| {
             drop(held);
             done(result);
         };
-        self.start_write_once(object, chunk, Box::new(release));
+        self.start_write_once(object, whole, attribute, Box::new(release));
         pending
     }
 

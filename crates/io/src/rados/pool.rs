@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::cluster::{check, text};
 use super::library::{EQUAL, EXCLUSIVE, FULL_TRY, Handle, Rados, WRITTEN_ONCE};
-use super::objects::{EntriesWanted, WriteStep};
+use super::objects::{EntriesWanted, Held, WriteStep};
 use super::{Cluster, Code, Done, Error, Objects, ReadOp, Reply, Result, WriteOnce, WriteOp};
 
 /// One namespace of one pool.
@@ -113,9 +113,22 @@ impl Objects for Pool {
         self.start_built(object, op.operation, BuiltWrite::new(&self.cluster.rados, op), done);
     }
 
-    fn start_write_once(&self, object: &str, chunk: WriteOnce<'_>, done: Done<()>) {
-        let built = BuiltWrite::once(&self.cluster.rados, &chunk, self.is_replicated());
-        self.start_built(object, chunk.operation, built, done);
+    /// Erasure-coded pools take whole objects only.
+    fn gather(&self, operation: &'static str, most_bytes: usize) -> WriteOnce {
+        let held = match self.is_replicated() {
+            true => Held::Operation(BuiltWrite::begin(&self.cluster.rados, most_bytes as u64)),
+            false => Held::Bytes(Vec::with_capacity(most_bytes)),
+        };
+        WriteOnce { operation, len: 0, held }
+    }
+
+    fn start_write_once(&self, object: &str, whole: WriteOnce, attribute: (&'static str, &[u8]), done: Done<()>) {
+        let built = match whole.held {
+            Held::Operation(built) => built.end(whole.len as u64),
+            Held::Bytes(bytes) => BuiltWrite::whole(&self.cluster.rados, &bytes),
+        };
+        let set = built.add(WriteStep::SetAttribute(attribute.0, attribute.1.to_vec()));
+        self.start_built(object, whole.operation, set.map(|()| built), done);
     }
 
     fn start_read(&self, object: &str, op: ReadOp, done: Done<Reply>) {
@@ -264,7 +277,10 @@ unsafe extern "C" fn landed(completion: Handle, flight: *mut c_void) {
 }
 
 /// An operation of the library that changes an object. It copies all that it is given.
-struct BuiltWrite {
+///
+/// An object that never changes is begun, written, and ended, or written whole.
+#[derive(Debug)]
+pub(super) struct BuiltWrite {
     rados: Arc<Rados>,
     handle: Handle,
 }
@@ -286,30 +302,43 @@ impl BuiltWrite {
         Ok(built)
     }
 
-    /// The bytes come first: what an operation begins with lies on a page in the OSD's memory, and goes to its disk from there.
-    /// Behind an attribute they would be copied before that, which costs an OSD as much as all else that it does.
-    ///
     /// Of an object that is written whole an OSD computes a digest, beside the checksums of the message and of its disk: a tenth
     /// of what the object costs it, for what the attribute has, too. It does without if there is a byte behind what is written, for
-    /// as long as that takes. Erasure-coded pools take whole objects only.
-    fn once(rados: &Arc<Rados>, chunk: &WriteOnce<'_>, is_replicated: bool) -> Result<Self> {
+    /// as long as that takes.
+    fn begin(rados: &Arc<Rados>, most_bytes: u64) -> Self {
         let built = Self::empty(rados);
-        let (bytes, (name, value)) = (chunk.bytes, chunk.attribute);
-        let (start, len) = (bytes.as_ptr().cast(), bytes.len() as u64);
+        built.hint(most_bytes);
         // SAFETY: as in `add`.
-        unsafe {
-            // Makes for a sixth more chunks in the same time: of what does not change, an OSD keeps larger pieces with fewer checksums.
-            (rados.rados_write_op_set_alloc_hint2)(built.handle, len, len, WRITTEN_ONCE);
-            if is_replicated {
-                (rados.rados_write_op_truncate)(built.handle, len + 1);
-                (rados.rados_write_op_write)(built.handle, start, bytes.len(), 0);
-                (rados.rados_write_op_truncate)(built.handle, len);
-            } else {
-                (rados.rados_write_op_write_full)(built.handle, start, bytes.len());
-            }
-        }
-        built.add(WriteStep::SetAttribute(name, value.to_vec()))?;
-        Ok(built)
+        unsafe { (rados.rados_write_op_truncate)(built.handle, most_bytes + 1) }
+        built
+    }
+
+    /// Of what does not change, an OSD keeps larger pieces with fewer checksums: a sixth more chunks in the same time.
+    fn hint(&self, bytes: u64) {
+        // SAFETY: as in `add`.
+        unsafe { (self.rados.rados_write_op_set_alloc_hint2)(self.handle, bytes, bytes, WRITTEN_ONCE) }
+    }
+
+    /// The bytes come first: what an operation begins with lies on a page in the OSD's memory, and goes to its disk from there.
+    /// Behind an attribute they would be copied before that, which costs an OSD as much as all else that it does.
+    pub(super) fn write(&self, at: usize, bytes: &[u8]) {
+        // SAFETY: as in `add`.
+        unsafe { (self.rados.rados_write_op_write)(self.handle, bytes.as_ptr().cast(), bytes.len(), at as u64) }
+    }
+
+    fn whole(rados: &Arc<Rados>, bytes: &[u8]) -> Self {
+        let built = Self::empty(rados);
+        built.hint(bytes.len() as u64);
+        // SAFETY: as in `add`.
+        unsafe { (rados.rados_write_op_write_full)(built.handle, bytes.as_ptr().cast(), bytes.len()) }
+        built
+    }
+
+    /// Nothing is behind what is written.
+    fn end(self, len: u64) -> Self {
+        // SAFETY: as in `add`.
+        unsafe { (self.rados.rados_write_op_truncate)(self.handle, len) }
+        self
     }
 
     fn add(&self, step: WriteStep) -> Result<()> {

@@ -115,10 +115,12 @@ pub struct FsOptions {
     /// Bytes of a chunk, 64 KiB to 64 MiB, a multiple of 64 KiB. 4 to 8 MiB keep OSDs busiest, which have memory
     /// of 8 MiB from the system for each, and of 4 MiB at hand.
     pub chunk_bytes: u32,
-    /// Bytes that one writer has in flight, and that one reader reads ahead.
+    /// Bytes that one writer has in flight.
     pub window_bytes: usize,
-    /// Bytes that all writers of a file system have in flight. librados holds up who goes beyond 100 MiB.
+    /// Bytes that all writers of a file system have in flight.
     pub in_flight_bytes: usize,
+    /// Bytes that one reader reads ahead.
+    pub read_ahead_bytes: usize,
     /// How long a writer may be silent.
     pub lease: Duration,
     /// How long readers can go on with a file that was removed.
@@ -135,8 +137,9 @@ impl Default for FsOptions {
     fn default() -> Self {
         Self {
             chunk_bytes: 4 << 20,
-            window_bytes: 32 << 20,
-            in_flight_bytes: 96 << 20,
+            window_bytes: 64 << 20,
+            in_flight_bytes: 192 << 20,
+            read_ahead_bytes: 32 << 20,
             lease: Duration::from_secs(24 * 3600),
             grace: Duration::from_secs(3600),
             move_lease: Duration::from_secs(60),

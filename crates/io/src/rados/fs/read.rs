@@ -249,7 +249,7 @@ impl File {
         ledger: &Ledger,
         mut take: impl FnMut(u64, &[u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let window = self.fs.inner.options.window_bytes as u64;
+        let window = self.fs.inner.options.read_ahead_bytes as u64;
         let mut waiting: VecDeque<Request> = ranges.into_iter().flat_map(|range| self.requests(range)).collect();
         let mut in_flight: VecDeque<(Request, Pending<Reply>)> = VecDeque::new();
         let mut bytes = 0;
@@ -268,7 +268,7 @@ impl File {
 
     /// Reads a range from its beginning to its end, ahead of who reads. What is beyond the end of the file is left out.
     pub fn reader(&self, range: Range<u64>, ledger: Arc<Ledger>) -> Reader {
-        self.cautious_reader(range, self.fs.inner.options.window_bytes as u64, ledger)
+        self.cautious_reader(range, self.fs.inner.options.read_ahead_bytes as u64, ledger)
     }
 
     /// The same for one who may soon go elsewhere: asks for so many bytes at first, then for twice as many each time.
@@ -297,7 +297,7 @@ impl ReadAt for File {
             path: crate::Path::Remote,
             alignment: 1,
             concurrency: 16,
-            in_flight_bytes: self.fs.inner.options.window_bytes,
+            in_flight_bytes: self.fs.inner.options.read_ahead_bytes,
             coalesce_gap_bytes: usize::try_from(GAP_BYTES).unwrap_or(usize::MAX),
             max_request_bytes: usize::try_from(REQUEST_BYTES).unwrap_or(usize::MAX),
         }
@@ -312,7 +312,7 @@ impl ReadAt for File {
     }
 }
 
-/// A range of a file from its beginning to its end, read ahead by the window of [`super::FsOptions`].
+/// A range of a file from its beginning to its end, read ahead by as much as [`super::FsOptions`] say.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
@@ -340,7 +340,7 @@ impl Reader {
 
     fn refill(&mut self) -> Result<()> {
         let window = self.window;
-        self.window = (window * 2).min(self.file.fs.inner.options.window_bytes as u64);
+        self.window = (window * 2).min(self.file.fs.inner.options.read_ahead_bytes as u64);
         let asked = self.ahead.front().map_or(self.next, |(request, _)| request.wanted.start);
         while self.next < self.end && (self.ahead.is_empty() || self.next - asked < window) {
             for request in

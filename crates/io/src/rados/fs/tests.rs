@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::super::{Code, Error, Problem, Result, SimClient, SimCluster, SimFault};
 use super::{Clock, Depth, FileSystem, FsOptions, Kind, Replace, SimClock, TreeWriter};
+use crate::{Hop, Ledger};
 
 pub(super) const CHUNK: usize = 64 << 10;
 
@@ -23,7 +24,13 @@ pub(super) struct World {
 
 /// One operation after the other, so that they have numbers.
 fn options() -> FsOptions {
-    FsOptions { chunk_bytes: CHUNK as u32, window_bytes: 2 * CHUNK, at_once: 1, ..FsOptions::default() }
+    FsOptions {
+        chunk_bytes: CHUNK as u32,
+        window_bytes: 2 * CHUNK,
+        read_ahead_bytes: 2 * CHUNK,
+        at_once: 1,
+        ..FsOptions::default()
+    }
 }
 
 impl World {
@@ -699,4 +706,44 @@ fn times_can_be_set() {
     }
     assert_eq!(fs.set_modified("gone", 1).unwrap_err().problem(), Some(Problem::NotFound));
     assert_eq!(fs.set_modified("/", 1).unwrap_err().problem(), Some(Problem::Impossible));
+}
+
+/// Chunks of one piece, of several, and of several and a smaller one; bytes that come as pieces, in less, in more, and by chance.
+#[test]
+fn files_are_what_was_written_however_it_came() {
+    let mut random = Random(7);
+    for chunk_bytes in [CHUNK, 4 * CHUNK, 8 * CHUNK, 9 * CHUNK] {
+        let client = SimCluster::default().client();
+        let clock: Arc<SimClock> = Arc::default();
+        let options = FsOptions { chunk_bytes: chunk_bytes as u32, ..options() };
+        let pools = (client.replicated("meta"), client.erasure_coded("data"));
+        let fs = FileSystem::create_on(pools.0, pools.1, "data", clock, options).unwrap();
+        let piece = fs.piece_bytes() as u64;
+        assert_eq!(piece, chunk_bytes.min(256 << 10) as u64);
+        for steps in [piece, piece / 4, piece / 4 + 1, piece * 3, 0] {
+            let bytes = content("steps", 2 * chunk_bytes + random.below(2 * piece) as usize);
+            let ledger: Arc<Ledger> = Arc::default();
+            let mut writer = fs.create_file("f", Replace::File, Arc::clone(&ledger)).unwrap();
+            let mut left = bytes.as_slice();
+            while !left.is_empty() {
+                let step = if steps == 0 { 1 + random.below(3 * piece) } else { steps } as usize;
+                let (now, later) = left.split_at(step.min(left.len()));
+                writer.append(now).unwrap();
+                left = later;
+            }
+            let entry = writer.close().unwrap();
+            assert_eq!(entry.len, bytes.len() as u64);
+            let mut read = Vec::new();
+            fs.open_file("f").unwrap().reader(0..u64::MAX, Arc::default()).read_to_end(&mut read).unwrap();
+            assert!(read == bytes, "chunks of {chunk_bytes}, steps of {steps}");
+            let found = fs.check(Depth::Bytes).unwrap();
+            assert!(found.damage.is_empty(), "chunks of {chunk_bytes}, steps of {steps}: {found:?}");
+            let moved = ledger.snapshot();
+            assert_eq!(moved.hop(Hop::HostToStorage), bytes.len() as u64);
+            // Whole pieces are copied once, by the library; the last one may be less.
+            let again = moved.hop(Hop::HostToHost) - bytes.len() as u64;
+            let are_pieces = steps == piece && (chunk_bytes as u64).is_multiple_of(piece);
+            assert!(!are_pieces || again == bytes.len() as u64 % piece, "chunks of {chunk_bytes}: {again} twice");
+        }
+    }
 }

@@ -3,8 +3,9 @@
 //! 1. Before the first chunk the directory has an intent, with a lease and the number of chunks that there may be. It is
 //!    renewed, with more chunks, before a chunk beyond them is sent, and when half of the lease is over. That of a file of a task
 //!    attempt is renewed when half of the grace time is over as well, if the attempt goes on.
-//! 2. Full chunks are sent as they come, from where they lie: the library copies them before it returns. A writer waits when its
-//!    window is full, or all writers' budget; whichever chunk is answered first makes room for the next.
+//! 2. What comes is given to the library in pieces, which it copies at once, and when it has a whole chunk of them, that is sent:
+//!    checksums and copies are made of bytes that the processor's cache still has. A writer waits when its window is full, or all
+//!    writers' budget; whichever chunk is answered first makes room for the next.
 //! 3. [`Writer::close`] waits for all of them, then one operation takes the intent away and puts the name in its place.
 //!
 //! A writer that is dropped without being closed leaves its intent: nothing of it is visible, and the collector finds it.
@@ -26,6 +27,9 @@ use super::{Entry, FileSystem, FsOptions, Id};
 use crate::{Hop, Ledger};
 
 const OPERATION: &str = "write";
+/// What is given to the library at once, a multiple of [`BLOCK_BYTES`]. A processor's second cache has it beside other things; an OSD
+/// does not notice that a chunk came in so many pieces.
+const PIECE_BYTES: usize = 256 << 10;
 /// Chunks that an intent is good for at first; then twice as many each time.
 pub(super) const FIRST_CHUNKS: u64 = 32;
 
@@ -57,8 +61,11 @@ pub struct Writer {
     intent: Option<Vec<u8>>,
     reserved: u64,
     renew_at_ms: u64,
-    /// What is not a chunk yet.
+    /// What is not a piece yet.
     buffer: Vec<u8>,
+    /// The pieces of a chunk so far, and the CRC-32C of each of their blocks.
+    gathered: Option<WriteOnce>,
+    crcs: Vec<u8>,
     chunk_bytes: usize,
     chunks: u64,
     len: u64,
@@ -74,6 +81,11 @@ pub struct Writer {
 }
 
 impl FileSystem {
+    /// What a [`Writer`] passes on without a copy of its own, if it gets that much at once, always.
+    pub fn piece_bytes(&self) -> usize {
+        PIECE_BYTES.min(self.inner.superblock.chunk_bytes as usize)
+    }
+
     /// Begins a file, in a directory that is there. What is moved is counted in `ledger`.
     pub fn create_file(&self, path: &str, replace: Replace, ledger: Arc<Ledger>) -> Result<Writer> {
         let parsed = Path::parse(OPERATION, path)?;
@@ -132,6 +144,8 @@ impl Writer {
             reserved: 0,
             renew_at_ms: 0,
             buffer: Vec::new(),
+            gathered: None,
+            crcs: Vec::new(),
             chunk_bytes,
             chunks: 0,
             len: 0,
@@ -175,45 +189,64 @@ pub(super) fn promised(id: Id, chunks: u64, chunk_bytes: u32) -> Node {
     Node::File(FileNode { id, extents: vec![Extent { id, len, chunk_bytes }] })
 }
 
-/// The CRC-32C of each block of a chunk, one after the other.
-fn crcs_of(chunk: &[u8]) -> Vec<u8> {
-    chunk.chunks(BLOCK_BYTES).flat_map(|block| crc32c::crc32c(block).to_le_bytes()).collect()
-}
-
 impl Writer {
     /// Bytes written so far.
     pub fn written_bytes(&self) -> u64 {
         self.len
     }
 
-    /// Adds bytes; whole chunks, where a chunk begins, without a copy here. After an error nothing more can be added.
+    /// Adds bytes; pieces of [`PIECE_BYTES`], where a piece begins, without a copy here. After an error nothing more can be added.
     pub fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         while !bytes.is_empty() {
-            if self.buffer.is_empty() && bytes.len() >= self.chunk_bytes {
-                let (chunk, later) = bytes.split_at(self.chunk_bytes);
-                self.len += chunk.len() as u64;
-                self.send_chunk(chunk)?;
-                bytes = later;
-                continue;
-            }
-            if self.buffer.capacity() < self.chunk_bytes {
-                // A small file takes as much as it has.
-                let want = (self.buffer.len() + bytes.len()).next_power_of_two().min(self.chunk_bytes);
-                self.buffer.reserve_exact(want.max(BLOCK_BYTES).saturating_sub(self.buffer.len()));
-            }
-            let (now, later) = bytes.split_at(bytes.len().min(self.chunk_bytes - self.buffer.len()));
-            self.buffer.extend_from_slice(now);
-            self.ledger.moved(Hop::HostToHost, now.len());
-            self.len += now.len() as u64;
+            let gathered = self.gathered.as_ref().map_or(0, WriteOnce::len);
+            let piece = PIECE_BYTES.min(self.chunk_bytes - gathered);
+            let (now, later) = bytes.split_at(bytes.len().min(piece - self.buffer.len()));
             bytes = later;
-            if self.buffer.len() == self.chunk_bytes {
-                self.flush_chunk()?;
+            self.len += now.len() as u64;
+            if now.len() == piece {
+                self.gather(now, self.chunk_bytes);
+            } else {
+                self.keep(now, piece);
+            }
+            if self.gathered.as_ref().is_some_and(|gathered| gathered.len() == self.chunk_bytes) {
+                self.send_chunk()?;
             }
         }
         Ok(())
+    }
+
+    /// Copies what is less than a piece, until it is one.
+    fn keep(&mut self, bytes: &[u8], piece: usize) {
+        if self.buffer.capacity() < piece {
+            // A small file takes as much as it has.
+            let want = (self.buffer.len() + bytes.len()).next_power_of_two().min(piece);
+            self.buffer.reserve_exact(want.max(BLOCK_BYTES).saturating_sub(self.buffer.len()));
+        }
+        self.buffer.extend_from_slice(bytes);
+        self.ledger.moved(Hop::HostToHost, bytes.len());
+        if self.buffer.len() == piece {
+            self.gather_kept(self.chunk_bytes);
+        }
+    }
+
+    /// What was kept is a piece. The buffer keeps its memory: what was used is there already.
+    fn gather_kept(&mut self, most_bytes: usize) {
+        let mut piece = std::mem::take(&mut self.buffer);
+        self.gather(&piece, most_bytes);
+        piece.clear();
+        self.buffer = piece;
+    }
+
+    /// Gives a piece, of whole blocks unless it is the file's last one, to the library, which copies it.
+    fn gather(&mut self, piece: &[u8], most_bytes: usize) {
+        let gathered = self.gathered.get_or_insert_with(|| self.fs.inner.data.gather(OPERATION, most_bytes));
+        // First: the copy writes to memory that the cache does not have, and takes the place of what it has.
+        self.crcs.extend(piece.chunks(BLOCK_BYTES).flat_map(|block| crc32c::crc32c(block).to_le_bytes()));
+        gathered.add(piece);
+        self.ledger.moved(Hop::HostToHost, piece.len());
     }
 
     /// Gives the file its name, once all of it is in the cluster.
@@ -242,11 +275,14 @@ impl Writer {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        if self.buffer.is_empty() {
+        if !self.buffer.is_empty() {
+            self.gather_kept(self.buffer.len());
+        }
+        if self.gathered.is_some() {
+            self.send_chunk()?;
+        } else {
             // An empty file has an intent as well: the name takes its place.
             self.promise()?;
-        } else {
-            self.flush_chunk()?;
         }
         for pending in std::mem::take(&mut self.in_flight) {
             let answer = pending.wait();
@@ -264,16 +300,11 @@ impl Writer {
         Err(error)
     }
 
-    /// Sends what is in the buffer, which keeps its memory: what was used is there already.
-    fn flush_chunk(&mut self) -> Result<()> {
-        let mut chunk = std::mem::take(&mut self.buffer);
-        let sent = self.send_chunk(&chunk);
-        chunk.clear();
-        self.buffer = chunk;
-        sent
-    }
-
-    fn send_chunk(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Sends what is gathered.
+    fn send_chunk(&mut self) -> Result<()> {
+        let (gathered, crcs) = (self.gathered.take(), std::mem::take(&mut self.crcs));
+        let Some(chunk) = gathered else { return Ok(()) };
+        let bytes = chunk.len();
         let room = self.window.take(1);
         // What has failed meanwhile is known now.
         let in_flight = std::mem::take(&mut self.in_flight);
@@ -287,15 +318,12 @@ impl Writer {
             return Err(error.clone());
         }
         self.promise()?;
-        let permit = self.fs.inner.budget.take(bytes.len());
-        let chunk = WriteOnce { operation: OPERATION, bytes, attribute: (CRCS, &crcs_of(bytes)) };
-        let held = Box::new((room, permit));
-        self.in_flight.push(self.fs.inner.data.submit_write_once(&chunk_name(self.id, self.chunks), chunk, held));
+        let permit = self.fs.inner.budget.take(bytes);
+        let (name, held) = (chunk_name(self.id, self.chunks), Box::new((room, permit)));
+        self.in_flight.push(self.fs.inner.data.submit_write_once(&name, chunk, (CRCS, &crcs), held));
         self.chunks += 1;
         self.ledger.write_op();
-        // The library makes a copy.
-        self.ledger.moved(Hop::HostToHost, bytes.len());
-        self.ledger.moved(Hop::HostToStorage, bytes.len());
+        self.ledger.moved(Hop::HostToStorage, bytes);
         Ok(())
     }
 

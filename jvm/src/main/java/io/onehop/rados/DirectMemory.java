@@ -10,16 +10,14 @@ import org.apache.hadoop.util.DirectBufferPool;
 
 /**
  * Memory that the native library reads and writes where it lies: a small buffer of each stream, and, for files that are being written
- * and have more than that, buffers of whole chunks, so that bytes are copied once less on their way.
+ * and have more than that, buffers of what is passed on at once, so that bytes are copied once less on their way.
  *
  * <p>The virtual machine has a limit for such memory, which others need as well, and it collects garbage for half a second before it
- * says that it is reached. So chunks' buffers are lent only while there is plenty, and no stream depends on them.
+ * says that it is reached. So the larger buffers are lent only while there is plenty, and no stream depends on them.
  */
 final class DirectMemory {
-    /** What may be lent to all streams of the process: 32 chunks of 4 MiB. Executors have fewer tasks, and these one file open at a time. */
-    static final long MOST_LENT = 128 << 20;
-    /** Larger chunks are not gathered: they would be too few, and most files have less. */
-    private static final int LARGEST = 16 << 20;
+    /** What may be lent to all streams of the process: 128 pieces of 256 KiB. Executors have fewer tasks, and most of these one file open. */
+    static final long MOST_LENT = 32 << 20;
     private static final long LIMIT = limit();
     private static final BufferPoolMXBean DIRECT = direct();
     /** It keeps what was given back until the garbage collector wants it. */
@@ -70,14 +68,14 @@ final class DirectMemory {
         return DIRECT == null || DIRECT.getMemoryUsed() + bytes <= LIMIT / 2;
     }
 
-    /** One stream's buffer of a chunk: none, one, then none for good. */
+    /** One stream's larger buffer: none, one, then none for good. */
     static final class Loan {
         private ByteBuffer lent;
         private boolean ended;
 
         /** An empty buffer, or null: there is none. */
         synchronized ByteBuffer take(int bytes) {
-            if (ended || lent != null || bytes > LARGEST || !isPlenty(bytes)) {
+            if (ended || lent != null || !isPlenty(bytes)) {
                 return null;
             }
             if (LENT.addAndGet(bytes) > Math.min(MOST_LENT, LIMIT / 4)) {

@@ -14,7 +14,7 @@ final class Mount implements Closeable {
     private final Where root;
     private final long handle;
     private final Leaks.Guard guard;
-    private final int chunkBytes;
+    private final int pieceBytes;
 
     Mount(URI uri, Settings settings) throws IOException {
         this.cluster = settings.cluster();
@@ -23,12 +23,12 @@ final class Mount implements Closeable {
         long mounted = Failures.of(root, () -> Native.mount(uri.getRawAuthority(), options));
         this.handle = mounted;
         this.guard = Leaks.follow(this, "the file system " + uri, () -> Native.unmount(mounted));
-        this.chunkBytes = Failures.of(root, () -> Native.chunkBytes(mounted));
+        this.pieceBytes = Failures.of(root, () -> Native.pieceBytes(mounted));
     }
 
-    /** How long chunks of files are that are written. */
-    int chunkBytes() {
-        return chunkBytes;
+    /** What to write at once: it is passed on from where it is. */
+    int pieceBytes() {
+        return pieceBytes;
     }
 
     /** What errors about a path are about. */

@@ -47,7 +47,7 @@ final class Native {
 
     static native void unmount(long mount) throws NativeException;
 
-    static native int chunkBytes(long mount) throws NativeException;
+    static native int pieceBytes(long mount) throws NativeException;
 
     /** Bytes read and written, operations that read and wrote, bytes copied by renames. */
     static native long[] moved(long mount) throws NativeException;

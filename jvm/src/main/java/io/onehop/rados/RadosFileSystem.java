@@ -349,7 +349,7 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
     }
 
     private FSDataOutputStream written(Path path, long handle, Consumer<Entry> onCommit) throws IOException {
-        RadosOutputStream stream = new RadosOutputStream(mount().where(path), handle, bufferBytes, mount().chunkBytes(), statistics,
+        RadosOutputStream stream = new RadosOutputStream(mount().where(path), handle, bufferBytes, mount().pieceBytes(), statistics,
                 IOStatisticsBinding.iostatisticsStore().withCounters(RadosOutputStream.COUNTERS).build(), collector(),
                 onCommit);
         return new RadosDataOutputStream(stream);

@@ -41,10 +41,10 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
     private final AtomicLong bytesWritten;
     private final Consumer<IOStatistics> onClose;
     private final Consumer<Entry> onCommit;
-    private final int chunkBytes;
+    private final int pieceBytes;
     private final int bufferBytes;
     private final DirectMemory.Loan loan;
-    /** What the native library has not got yet: a small buffer, or a chunk's, if it got one when it had filled the small one. */
+    /** What the native library has not got yet: a small buffer, or a piece's, if it got one when it had filled the small one. */
     private ByteBuffer buffer;
     private boolean grown;
     /** Up to where what is in the buffer has been counted. */
@@ -54,7 +54,7 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
 
     /** {@code onCommit} gets to know what the file is once it is whole. */
     RadosOutputStream(
-            Where path, long handle, int bufferBytes, int chunkBytes, FileSystem.Statistics counted, IOStatisticsStore statistics,
+            Where path, long handle, int bufferBytes, int pieceBytes, FileSystem.Statistics counted, IOStatisticsStore statistics,
             Consumer<IOStatistics> onClose, Consumer<Entry> onCommit) throws IOException {
         this.path = path;
         this.handle = handle;
@@ -64,7 +64,7 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
             lent.end();
             Native.closeOutput(handle);
         });
-        this.chunkBytes = chunkBytes;
+        this.pieceBytes = pieceBytes;
         this.counted = counted;
         this.statistics = statistics;
         this.bytesWritten = statistics.getCounterReference(StreamStatisticNames.STREAM_WRITE_BYTES);
@@ -124,20 +124,20 @@ final class RadosOutputStream extends OutputStream implements Abortable, StreamC
         return bytesWritten.get();
     }
 
-    /** The buffer is full: the first time it becomes one for a chunk, if there is any. Before that nothing has been handed over. */
+    /** The buffer is full: the first time it becomes one for a piece, if there is any. Before that nothing has been handed over. */
     private void makeRoom() throws IOException {
         if (!grown) {
             grown = true;
-            ByteBuffer chunk = buffer.capacity() < chunkBytes ? loan.take(chunkBytes) : null;
-            if (chunk != null) {
-                buffer = chunk.put(buffer.flip());
+            ByteBuffer piece = buffer.capacity() < pieceBytes ? loan.take(pieceBytes) : null;
+            if (piece != null) {
+                buffer = piece.put(buffer.flip());
                 return;
             }
         }
         send();
     }
 
-    /** What a chunk gathers is counted as often as if a small buffer had been handed over. */
+    /** What a piece gathers is counted as often as if a small buffer had been handed over. */
     private void countGathered() {
         int gathered = buffer.position() - countedTo;
         if (gathered >= bufferBytes && buffer.capacity() > bufferBytes) {

@@ -34,10 +34,12 @@ final class Settings {
     static final String TIMEOUT = "timeout";
     /** Before the names of Ceph's own options. */
     static final String OPTION = "option.";
-    /** Bytes that a stream has in flight. */
+    /** Bytes that a stream that writes has in flight. */
     static final String WINDOW = "window.bytes";
     /** Bytes that all streams of a file system have in flight, that write. */
     static final String IN_FLIGHT = "in-flight.bytes";
+    /** Bytes that a stream that reads has asked for before they are read. */
+    static final String READ_AHEAD = "read-ahead.bytes";
     /** Bytes that a stream gathers before the native library gets them, or has it hand over at once. */
     static final String BUFFER = "buffer.bytes";
     /** What is said to be the size of a block: Spark and MapReduce cut files into splits by it. */
@@ -162,6 +164,7 @@ final class Settings {
         add(options, "timeout_ms", Long.toString(millis(TIMEOUT, 60_000)));
         copyBytes(options, WINDOW, "window_bytes", 64 << 10);
         copyBytes(options, IN_FLIGHT, "in_flight_bytes", 64 << 10);
+        copyBytes(options, READ_AHEAD, "read_ahead_bytes", 64 << 10);
         copyBytes(options, CHUNK, "chunk_bytes", 64 << 10);
         // What is set last counts.
         String keyring = get(KEYRING) != null ? get(KEYRING) : System.getenv("CEPH_KEYRING");

@@ -33,6 +33,7 @@ public final class SettingsTest {
         conf.set("fs.rados.pool.hot_pool.user", "one");
         conf.set("fs.rados.pool.hot_pool.option.ms_mode", "secure");
         conf.set("fs.rados.pool.hot_pool.window.bytes", "16M");
+        conf.set("fs.rados.read-ahead.bytes", "8M");
         Settings hot = new Settings(conf, "hot_pool");
         Settings cold = new Settings(conf, "cold");
         assertThat(option(hot, "user")).isEqualTo("one");
@@ -42,6 +43,8 @@ public final class SettingsTest {
         assertThat(option(cold, "ceph.ms_mode")).isEqualTo("crc");
         assertThat(option(hot, "window_bytes")).isEqualTo(Long.toString(16 << 20));
         assertThat(option(cold, "window_bytes")).isNull();
+        assertThat(option(hot, "read_ahead_bytes")).isEqualTo(Long.toString(8 << 20));
+        assertThat(option(hot, "in_flight_bytes")).isNull();
     }
 
     @Test
