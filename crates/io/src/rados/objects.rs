@@ -128,6 +128,8 @@ pub struct WriteOnce {
     pub(super) operation: &'static str,
     pub(super) len: usize,
     pub(super) held: Held,
+    /// Whether the pool copies the bytes once more when they are sent.
+    pub(super) is_copied: bool,
 }
 
 /// Where the bytes are.
@@ -139,6 +141,16 @@ pub(super) enum Held {
 }
 
 impl WriteOnce {
+    /// In memory, where there is room for so many bytes.
+    pub(super) fn in_memory(operation: &'static str, most_bytes: usize, is_copied: bool) -> Self {
+        Self { operation, len: 0, held: Held::Bytes(Vec::with_capacity(most_bytes)), is_copied }
+    }
+
+    /// Bytes that will be copied once more when this is sent.
+    pub(super) fn copied_when_sent(&self) -> usize {
+        if self.is_copied { self.len } else { 0 }
+    }
+
     /// Adds what comes next, which is copied.
     pub fn add(&mut self, bytes: &[u8]) {
         match &mut self.held {
@@ -260,7 +272,7 @@ pub trait Objects: Send + Sync + fmt::Debug {
     /// Begins to gather an object that never changes, of at most so many bytes, for this pool. Pieces that begin at a multiple of
     /// a page are cheapest.
     fn gather(&self, operation: &'static str, most_bytes: usize) -> WriteOnce {
-        WriteOnce { operation, len: 0, held: Held::Bytes(Vec::with_capacity(most_bytes)) }
+        WriteOnce::in_memory(operation, most_bytes, false)
     }
 
     /// Starts to write an object that never changes, of bytes gathered for this pool, with an attribute and its value.

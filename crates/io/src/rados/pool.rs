@@ -113,13 +113,13 @@ impl Objects for Pool {
         self.start_built(object, op.operation, BuiltWrite::new(&self.cluster.rados, op), done);
     }
 
-    /// Erasure-coded pools take whole objects only.
+    /// Erasure-coded pools take whole objects only, which the library copies when it has all of them.
     fn gather(&self, operation: &'static str, most_bytes: usize) -> WriteOnce {
-        let held = match self.is_replicated() {
-            true => Held::Operation(BuiltWrite::begin(&self.cluster.rados, most_bytes as u64)),
-            false => Held::Bytes(Vec::with_capacity(most_bytes)),
-        };
-        WriteOnce { operation, len: 0, held }
+        if !self.is_replicated() {
+            return WriteOnce::in_memory(operation, most_bytes, true);
+        }
+        let built = BuiltWrite::begin(&self.cluster.rados, most_bytes as u64);
+        WriteOnce { operation, len: 0, held: Held::Operation(built), is_copied: false }
     }
 
     fn start_write_once(&self, object: &str, whole: WriteOnce, attribute: (&'static str, &[u8]), done: Done<()>) {

@@ -319,6 +319,7 @@ impl Writer {
         }
         self.promise()?;
         let permit = self.fs.inner.budget.take(bytes);
+        self.ledger.moved(Hop::HostToHost, chunk.copied_when_sent());
         let (name, held) = (chunk_name(self.id, self.chunks), Box::new((room, permit)));
         self.in_flight.push(self.fs.inner.data.submit_write_once(&name, chunk, (CRCS, &crcs), held));
         self.chunks += 1;
