@@ -1,4 +1,4 @@
-"""Jobs of Spark's that write files of a given size each, two at a time, and what each of them must have written: of small files so
+"""Jobs of Spark's that write files of a given size each, some at a time, and what each of them must have written: of small files so
 many that it is the writing that is measured, and not the beginning of a job.
 
 Records are of 1 KiB, a number of 16 digits and what is the same in all: nothing is read, and little is computed, so that it is the
@@ -8,8 +8,6 @@ file's size is what is asked for, and dictionaries are off.
 
 from pyspark.sql import functions as F
 
-# At a time.
-TASKS = 2
 # Of a job, whatever it has to write.
 MOST_FILES = 32
 RECORD = 1024
@@ -20,11 +18,11 @@ REST = "".join(chr(97 + number * 7 % 26) if number % 3 else chr(48 + number % 10
 
 
 class Job:
-    """One of a format; `rows` of 1 KiB in `files` files."""
+    """One of a format; `rows` of 1 KiB in `files` files, of which `tasks` are written at a time."""
 
-    def __init__(self, spark, form, file_bytes, job_bytes):
+    def __init__(self, spark, form, file_bytes, job_bytes, tasks):
         self.spark, self.form = spark, form
-        self.files = max(TASKS, min(MOST_FILES, job_bytes // file_bytes))
+        self.files = max(tasks, min(MOST_FILES, job_bytes // file_bytes))
         self.rows = self.files * (file_bytes // RECORD)
         self.frame = spark.range(0, self.rows, 1, self.files).select(
             F.expr(f"concat(CAST(id + {FIRST}L AS string), '{REST}')").alias("value"))

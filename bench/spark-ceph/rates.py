@@ -1,6 +1,6 @@
 """How fast Spark writes, by format, committer and size of file, beside `rados bench` and the local disk.
 
-By turns, in each round, for each size and format: `rados bench` of objects as large as the file's chunks, as many in flight as both
+By turns, in each round, for each size and format: `rados bench` of objects as large as the file's chunks, as many in flight as all
 writers have; the job, by each committer; the job to the local disk. The first jobs of each kind are not counted: the virtual machine
 compiles meanwhile, and what it compiles last is what all of them wait for. What was written is read, and its bytes are compared with what the file system says has crossed the network.
 A rate is the bytes that lie there by the time of the whole job, commit included.
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import plot
 from cluster import Cluster
-from jobs import FORMATS, TASKS, Job
+from jobs import FORMATS, Job
 from session import COMMITTERS, Files, Where, start, use
 
 # What a job's rate is compared with.
@@ -47,7 +47,7 @@ class Rates:
         """MiB/s, and how busy the processors were."""
         settled()
         with Busy() as busy:
-            rate = self.cluster.write_rate(min(file_bytes, CHUNK), TASKS * CHUNKS_IN_FLIGHT, self.options.bench_seconds)
+            rate = self.cluster.write_rate(min(file_bytes, CHUNK), self.options.tasks * CHUNKS_IN_FLIGHT, self.options.bench_seconds)
         return rate, busy.share
 
     def to_cluster(self, job, committer):
@@ -88,7 +88,7 @@ class Rates:
         return (data / took / (1 << 20), busy.share), data / flushed / (1 << 20)
 
     def cell(self, form, file_bytes):
-        job = Job(self.spark, form, file_bytes, self.options.job_bytes)
+        job = Job(self.spark, form, file_bytes, self.options.job_bytes, self.options.tasks)
         cells = {"rados_bench": self.bench(file_bytes)}
         for committer in self.options.committers:
             cells[committer] = self.to_cluster(job, committer)
@@ -102,7 +102,7 @@ class Rates:
         """Jobs of all kinds, of files of the greatest size, but of no more than 256 MiB."""
         file_bytes = min(max(self.options.sizes), 256 << 20)
         for form in self.options.formats:
-            job = Job(self.spark, form, file_bytes, self.options.job_bytes)
+            job = Job(self.spark, form, file_bytes, self.options.job_bytes, self.options.tasks)
             for _ in range(max(2, self.options.warm_bytes // (job.files * file_bytes))):
                 for committer in self.options.committers:
                     self.to_cluster(job, committer)
@@ -193,6 +193,7 @@ def main():
     options.add_argument("--formats", default=",".join(FORMATS), type=lambda text: text.split(","))
     options.add_argument("--committers", default=",".join(COMMITTERS), type=lambda text: text.split(","))
     options.add_argument("--rounds", default=3, type=int)
+    options.add_argument("--tasks", default=2, type=int, help="at a time, each of which writes a file")
     options.add_argument("--bench-seconds", default=3, type=int)
     options.add_argument("--job-bytes", default=1 << 30, type=size, help="how much a job writes, of small files at most 16")
     options.add_argument("--warm-bytes", default=1 << 30, type=size,
@@ -203,7 +204,7 @@ def main():
     cluster = Cluster(options.conf)
     environment = cluster.environment()
     print(json.dumps(environment), flush=True)
-    spark = start(Where.of(options), f"local[{TASKS}]", spark__driver__memory="4g")
+    spark = start(Where.of(options), f"local[{options.tasks}]", spark__driver__memory="4g")
     try:
         found = Rates(spark, cluster, options).run()
     finally:

@@ -259,7 +259,15 @@ fn bytes_lie_in_an_erasure_coded_pool_as_well() {
     let fs = FileSystem::create(&cluster(), "meta", &data, &space("ec"), options()).unwrap();
     put(&fs, "/f", &bytes(3_333_333, 1));
     assert!(get(&fs, "/f") == bytes(3_333_333, 1));
+    // Such a pool takes whole objects only: a chunk is gathered in memory, and copied once more by the library.
+    let ledger: Arc<Ledger> = Arc::default();
+    let mut writer = fs.create_file("/g", Replace::Never, Arc::clone(&ledger)).unwrap();
+    writer.append(&bytes(1 << 20, 2)).unwrap();
+    writer.close().unwrap();
+    assert_eq!(ledger.snapshot().hop(Hop::HostToHost), 2 << 20);
+    assert!(get(&fs, "/g") == bytes(1 << 20, 2));
     fs.remove_file("/f").unwrap();
+    fs.remove_file("/g").unwrap();
     fs.collect().unwrap();
     clean(&fs);
     // Names cannot, and that is said.
