@@ -23,7 +23,7 @@ from pathlib import Path
 
 import plot
 from cluster import Cluster
-from jobs import FORMATS, Job
+from jobs import FORMATS, MOST_FILES, Job
 from session import COMMITTERS, Files, Where, start, use
 
 # What a job's rate is compared with.
@@ -42,6 +42,9 @@ class Rates:
     def __init__(self, spark, cluster, options):
         self.spark, self.cluster, self.options = spark, cluster, options
         self.cells = 0
+
+    def job(self, form, file_bytes):
+        return Job(self.spark, form, file_bytes, self.options.job_bytes, self.options.tasks)
 
     def bench(self, file_bytes):
         """MiB/s, and how busy the processors were."""
@@ -88,7 +91,7 @@ class Rates:
         return (data / took / (1 << 20), busy.share), data / flushed / (1 << 20)
 
     def cell(self, form, file_bytes):
-        job = Job(self.spark, form, file_bytes, self.options.job_bytes, self.options.tasks)
+        job = self.job(form, file_bytes)
         cells = {"rados_bench": self.bench(file_bytes)}
         for committer in self.options.committers:
             cells[committer] = self.to_cluster(job, committer)
@@ -102,7 +105,7 @@ class Rates:
         """Jobs of all kinds, of files of the greatest size, but of no more than 256 MiB."""
         file_bytes = min(max(self.options.sizes), 256 << 20)
         for form in self.options.formats:
-            job = Job(self.spark, form, file_bytes, self.options.job_bytes, self.options.tasks)
+            job = self.job(form, file_bytes)
             for _ in range(max(2, self.options.warm_bytes // (job.files * file_bytes))):
                 for committer in self.options.committers:
                     self.to_cluster(job, committer)
@@ -195,7 +198,7 @@ def main():
     options.add_argument("--rounds", default=3, type=int)
     options.add_argument("--tasks", default=2, type=int, help="at a time, each of which writes a file")
     options.add_argument("--bench-seconds", default=3, type=int)
-    options.add_argument("--job-bytes", default=1 << 30, type=size, help="how much a job writes, of small files at most 16")
+    options.add_argument("--job-bytes", default=1 << 30, type=size, help=f"how much a job writes, of small files at most {MOST_FILES}")
     options.add_argument("--warm-bytes", default=1 << 30, type=size,
                          help="how much is written of each kind before anything counts, at least by two jobs")
     options.add_argument("--json")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Spark's writes to a Ceph cluster that is made for it, beside `rados bench` and the local disk: `run.sh PROGRAM [OPTION...]`.
 #
-#   run.sh rates  [--sizes 16MiB,128MiB] [--formats ...] [--committers v1,v2,onehop] [--rounds 3] [--json F] [--svg F]
+#   run.sh rates  [--sizes 16MiB,128MiB] [--formats ...] [--committers v1,v2,onehop] [--tasks 2] [--rounds 3] [--json F] [--svg F]
 #   run.sh commits [--files 10000] [--directories 100] [--tasks 100] [--committers v1,v2,onehop] [--json F]
 #
 #   JAR=FILE ONEHOP=FILE      the jar of `make jar`, the release build of the command; target/jvm/..., target/release/onehop
