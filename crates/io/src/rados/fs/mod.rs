@@ -80,6 +80,7 @@ mod superblock;
 mod times;
 mod transaction;
 mod tree;
+mod turns;
 mod write;
 
 #[cfg(test)]
@@ -108,6 +109,7 @@ use budget::Budget;
 use clock::millis;
 use path::Path;
 use superblock::{Feature, Superblock};
+use turns::Turns;
 
 /// How a client works; nothing here is stored, but for `chunk_bytes` when a file system is made.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +117,8 @@ pub struct FsOptions {
     /// Bytes of a chunk, 64 KiB to 64 MiB, a multiple of 64 KiB. 4 to 8 MiB keep OSDs busiest, which have memory
     /// of 8 MiB from the system for each, and of 4 MiB at hand.
     pub chunk_bytes: u32,
-    /// Bytes that one writer has in flight.
+    /// Bytes that a file, or a task attempt with all its files, has in flight when it is its turn; others have two chunks while
+    /// somebody is before them.
     pub window_bytes: usize,
     /// Bytes that all writers of a file system have in flight.
     pub in_flight_bytes: usize,
@@ -161,6 +164,7 @@ struct Inner {
     data: Arc<dyn Objects>,
     clock: Arc<dyn Clock>,
     budget: Budget,
+    turns: Turns,
     options: FsOptions,
     superblock: Superblock,
     /// Those of the superblock, and those that were added since.
@@ -231,9 +235,10 @@ impl FileSystem {
         superblock: Superblock,
     ) -> Self {
         let budget = Budget::new(options.in_flight_bytes);
+        let turns = Turns::new(options.window_bytes / superblock.chunk_bytes as usize);
         let (features, committed) = (Mutex::new(superblock.features.clone()), Mutex::default());
         let meta = Combined::new(meta);
-        Self { inner: Arc::new(Inner { meta, data, clock, budget, options, superblock, features, committed }) }
+        Self { inner: Arc::new(Inner { meta, data, clock, budget, turns, options, superblock, features, committed }) }
     }
 
     /// Has the superblock say that something is used that not every version knows.

@@ -4,8 +4,8 @@
 //!    renewed, with more chunks, before a chunk beyond them is sent, and when half of the lease is over. That of a file of a task
 //!    attempt is renewed when half of the grace time is over as well, if the attempt goes on.
 //! 2. What comes is given to the library in pieces, which it copies at once, and when it has a whole chunk of them, that is sent:
-//!    checksums and copies are made of bytes that the processor's cache still has. A writer waits when its window is full, or all
-//!    writers' budget; whichever chunk is answered first makes room for the next.
+//!    checksums and copies are made of bytes that the processor's cache still has. A writer waits when as much of it is in flight
+//!    as its [turn](super::turns) allows, or all writers' budget; whichever chunk is answered first makes room for the next.
 //! 3. [`Writer::close`] waits for all of them, then one operation takes the intent away and puts the name in its place.
 //!
 //! A writer that is dropped without being closed leaves its intent: nothing of it is visible, and the collector finds it.
@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use super::super::objects::{Pending, WriteOnce, WriteOp};
 use super::super::{Code, Error, Problem, Result};
-use super::budget::Budget;
 use super::directory::{OF_TRANSACTION, Outcome, Settled, object_of};
 use super::path::Path;
 use super::read::{BLOCK_BYTES, CRCS, chunk_name};
 use super::record::{Dentry, Extent, FileNode, GARBAGE, Garbage, INTENTS, Intent, Node, Record, id_key, name_key};
 use super::reserve::{Reserve, Reserved, Since};
+use super::turns::Turn;
 use super::{Entry, FileSystem, FsOptions, Id};
 use crate::{Hop, Ledger};
 
@@ -70,8 +70,8 @@ pub struct Writer {
     chunks: u64,
     len: u64,
     in_flight: Vec<Pending<()>>,
-    /// Chunks that may be in flight.
-    window: Budget,
+    /// Its own, or its task attempt's.
+    turn: Arc<Turn>,
     /// Where the intent comes from, if not from an operation of its own.
     reserve: Option<Arc<Reserve>>,
     /// No answer to something: it may still happen.
@@ -150,7 +150,7 @@ impl Writer {
             chunks: 0,
             len: 0,
             in_flight: Vec::new(),
-            window: Budget::new((fs.inner.options.window_bytes / chunk_bytes).max(1)),
+            turn: Arc::new(fs.inner.turns.join()),
             reserve: None,
             unanswered: false,
             failed: None,
@@ -160,9 +160,9 @@ impl Writer {
 }
 
 impl Writer {
-    /// Takes its intent from there.
-    pub(super) fn reserved_by(self, reserve: &Arc<Reserve>) -> Self {
-        Self { reserve: Some(Arc::clone(reserve)), ..self }
+    /// A task attempt's: takes its intent from there, and it is its turn when it is the attempt's.
+    pub(super) fn of_attempt(self, reserve: &Arc<Reserve>, turn: &Arc<Turn>) -> Self {
+        Self { reserve: Some(Arc::clone(reserve)), turn: Arc::clone(turn), ..self }
     }
 }
 
@@ -275,6 +275,8 @@ impl Writer {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        let turn = Arc::clone(&self.turn);
+        let _hold = turn.hold();
         if !self.buffer.is_empty() {
             self.gather_kept(self.buffer.len());
         }
@@ -305,7 +307,7 @@ impl Writer {
         let (gathered, crcs) = (self.gathered.take(), std::mem::take(&mut self.crcs));
         let Some(chunk) = gathered else { return Ok(()) };
         let bytes = chunk.len();
-        let room = self.window.take(1);
+        let room = self.turn.room();
         // What has failed meanwhile is known now.
         let in_flight = std::mem::take(&mut self.in_flight);
         for pending in in_flight {

@@ -19,6 +19,7 @@ use super::super::directory::{OF_TRANSACTION, Outcome, State as DirectoryState, 
 use super::super::path::Path;
 use super::super::record::Record;
 use super::super::reserve::Reserve;
+use super::super::turns::Turn;
 use super::super::write::{Replace, Writer};
 use super::super::{FileSystem, Id};
 use super::object::{self, Attempt, Condition, DUE, State, Winner, attempt_key, winner_key};
@@ -43,6 +44,8 @@ pub struct TaskAttempt {
     record: Arc<[u8]>,
     /// Intents for the files to come.
     reserve: Arc<Reserve>,
+    /// All its files' turn.
+    turn: Arc<Turn>,
 }
 
 /// The name of a staged file in its attempt's directory.
@@ -102,6 +105,7 @@ impl Transaction {
             directory: record.directory,
             record: raw.into(),
             reserve: Arc::default(),
+            turn: Arc::new(self.fs.inner.turns.join()),
         })
     }
 
@@ -152,7 +156,7 @@ impl TaskAttempt {
         let (fs, name) = (&self.transaction.fs, staged_name(&parsed, replace));
         let hint = hint_of(self.transaction.id);
         let writer = Writer::begin(fs, path, self.directory, name, Replace::File, hint, None, ledger)?;
-        Ok(writer.reserved_by(&self.reserve))
+        Ok(writer.of_attempt(&self.reserve, &self.turn))
     }
 
     /// Makes this the attempt of its task that counts. May be called more than once. Files that are not closed are discarded,
@@ -161,6 +165,7 @@ impl TaskAttempt {
     /// # Errors
     /// If another attempt of the task counts: the first one that is committed wins.
     pub fn commit(&self) -> Result<()> {
+        let _hold = self.turn.hold();
         let (transaction, fs) = (&self.transaction, &self.transaction.fs);
         let key = winner_key(&self.task);
         let winner =

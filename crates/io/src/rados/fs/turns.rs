@@ -1,0 +1,303 @@
+//! Turns: of several writers the one that came first has the cluster, and the others send what keeps it busy beside.
+//!
+//! Writers that share the cluster's time evenly fall into step. All of them make their bytes at the same time, while the cluster has
+//! nothing to do; then all of them wait for it, and the processor has nothing to do. That is how it stays, since all are answered at
+//! the same time. If one of them goes first, it is done while the others have hardly begun, and makes its next bytes while they send.
+//!
+//! A member of the line is a file, or a task attempt with all its files. Its place is where it was when it first sent something.
+//! It is in the way of those behind it while it has half of its window in flight or more: with less it is not the cluster that it waits
+//! for. It is also in the way while it *holds* its place: to close a file and to commit an attempt takes operations on names, one after
+//! the other, and each of them is as late as the chunks before it. Who has nobody in the way may have a whole window in flight, others
+//! [`BEHIND`]. After [`QUANTUM`] windows a member goes to the end of the line.
+//!
+//! Nobody waits for anything but answers: who has less in flight than [`BEHIND`] sends, whatever others do.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Chunks in flight of those whose turn it is not. With two of 4 MiB a cluster is nearly as busy as with sixteen.
+const BEHIND: usize = 2;
+/// Windows that a turn lasts.
+const QUANTUM: usize = 4;
+
+#[derive(Debug, Default)]
+struct Member {
+    /// `None`: it has not sent anything.
+    place: Option<u64>,
+    in_flight: usize,
+    /// How many are holding its place.
+    held: usize,
+    /// Since it came to its place.
+    sent: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    members: BTreeMap<u64, Member>,
+    next_member: u64,
+    next_place: u64,
+}
+
+#[derive(Debug)]
+struct Line {
+    window: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The line of all writers of a file system.
+#[derive(Clone, Debug)]
+pub(super) struct Turns(Arc<Line>);
+
+/// A member of the line, as long as this is there.
+#[derive(Debug)]
+pub(super) struct Turn {
+    line: Arc<Line>,
+    member: u64,
+}
+
+/// Room for a chunk, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Room {
+    line: Arc<Line>,
+    member: u64,
+}
+
+/// Has a member hold its place, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Hold<'a>(&'a Turn);
+
+impl State {
+    /// Whether one more chunk may be sent.
+    fn has_room(&self, member: u64, window: usize) -> bool {
+        let Some(own) = self.members.get(&member) else { return true };
+        let in_the_way = |other: &Member| {
+            other.place.is_some()
+                && other.place < own.place
+                && (other.in_flight >= window.div_ceil(2) || other.held > 0)
+        };
+        let most = if self.members.values().any(in_the_way) { BEHIND.min(window) } else { window };
+        own.in_flight < most
+    }
+}
+
+impl Line {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, member: u64, change: impl FnOnce(&mut Member)) {
+        if let Some(member) = self.lock().members.get_mut(&member) {
+            change(member);
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl Turns {
+    /// Whose turn it is may have so many chunks in flight.
+    pub fn new(window: usize) -> Self {
+        Self(Arc::new(Line { window: window.max(1), state: Mutex::default(), changed: Condvar::new() }))
+    }
+
+    /// A new member.
+    pub fn join(&self) -> Turn {
+        let mut state = self.0.lock();
+        state.next_member += 1;
+        let member = state.next_member;
+        state.members.insert(member, Member::default());
+        Turn { line: Arc::clone(&self.0), member }
+    }
+}
+
+impl Turn {
+    /// Waits for room for a chunk.
+    pub fn room(&self) -> Room {
+        let window = self.line.window;
+        let mut state = self.line.lock();
+        state.next_place += 1;
+        let last = state.next_place;
+        if let Some(own) = state.members.get_mut(&self.member)
+            && (own.place.is_none() || own.sent >= QUANTUM * window)
+        {
+            (own.place, own.sent) = (Some(last), 0);
+        }
+        while !state.has_room(self.member, window) {
+            state = self.line.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Some(own) = state.members.get_mut(&self.member) {
+            own.in_flight += 1;
+            own.sent += 1;
+        }
+        Room { line: Arc::clone(&self.line), member: self.member }
+    }
+
+    /// Holds the place, whatever is in flight.
+    pub fn hold(&self) -> Hold<'_> {
+        self.line.change(self.member, |own| own.held += 1);
+        Hold(self)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.line.lock().members.remove(&self.member);
+        self.line.changed.notify_all();
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.line.change(self.member, |own| own.in_flight -= 1);
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.line.change(self.0.member, |own| own.held -= 1);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use super::super::super::{Done, Objects, ReadOp, Reply, Result, SimCluster, SimPool, WriteOp};
+    use super::super::{FileSystem, FsOptions, Replace, SimClock, TransactionOptions};
+    use super::*;
+
+    /// Names, and whether anybody held a place when they were changed.
+    #[derive(Debug)]
+    struct Watched {
+        pool: Arc<SimPool>,
+        turns: OnceLock<Turns>,
+        seen: Mutex<Vec<(&'static str, usize)>>,
+    }
+
+    impl Objects for Watched {
+        fn name(&self) -> &str {
+            self.pool.name()
+        }
+
+        fn start_write(&self, object: &str, op: WriteOp, done: Done<()>) {
+            if let Some(turns) = self.turns.get() {
+                let held = turns.0.lock().members.values().map(|member| member.held).sum();
+                self.seen.lock().unwrap().push((op.operation, held));
+            }
+            self.pool.start_write(object, op, done);
+        }
+
+        fn start_read(&self, object: &str, op: ReadOp, done: Done<Reply>) {
+            self.pool.start_read(object, op, done);
+        }
+
+        fn list(&self) -> Result<Vec<String>> {
+            self.pool.list()
+        }
+    }
+
+    #[test]
+    fn who_closes_and_commits_holds_its_place() {
+        let client = SimCluster::default().client();
+        let watched = Watched { pool: client.replicated("meta"), turns: OnceLock::new(), seen: Mutex::default() };
+        let (names, bytes) = (Arc::new(watched), client.replicated("data"));
+        let options = FsOptions { chunk_bytes: 64 << 10, ..FsOptions::default() };
+        let fs = FileSystem::create_on(names.clone(), bytes, "data", Arc::<SimClock>::default(), options).unwrap();
+        names.turns.set(fs.inner.turns.clone()).unwrap();
+        let chunks = vec![1; 3 * (64 << 10)];
+        let mut file = fs.create_file("/a", Replace::Never, Arc::default()).unwrap();
+        file.append(&chunks).unwrap();
+        file.close().unwrap();
+        // The intent, before anything is sent; and the name.
+        assert!(names.seen.lock().unwrap().ends_with(&[("write", 0), ("write", 1)]));
+
+        let transaction = fs.begin(TransactionOptions::default()).unwrap();
+        let attempt = transaction.attempt("task", "0").unwrap();
+        names.seen.lock().unwrap().clear();
+        let mut file = attempt.create("/b", Replace::Never, Arc::default()).unwrap();
+        file.append(&chunks).unwrap();
+        file.close().unwrap();
+        attempt.commit().unwrap();
+        let commit = [("write", 0), ("write", 1), ("seal", 1), ("commit a task attempt of", 1)];
+        assert_eq!(*names.seen.lock().unwrap(), commit);
+        assert!(fs.inner.turns.0.lock().members.values().all(|member| member.held == 0 && member.in_flight == 0));
+        drop(attempt);
+        assert!(fs.inner.turns.0.lock().members.is_empty());
+    }
+
+    fn has_room(turn: &Turn) -> bool {
+        turn.line.lock().has_room(turn.member, turn.line.window)
+    }
+
+    fn rooms(turn: &Turn, count: usize) -> Vec<Room> {
+        (0..count).map(|_| turn.room()).collect()
+    }
+
+    #[test]
+    fn the_first_one_has_a_window_and_others_a_little() {
+        let turns = Turns::new(6);
+        let (first, second) = (turns.join(), turns.join());
+        let mut its = rooms(&first, 6);
+        assert!(!has_room(&first));
+        let theirs = rooms(&second, BEHIND);
+        assert!(!has_room(&second));
+        // Less than half of a window: it does not wait for the cluster.
+        its.truncate(2);
+        assert!(has_room(&second));
+        its.extend(rooms(&first, 1));
+        assert!(!has_room(&second));
+        // Who comes later is in nobody's way, even if it joined the line before.
+        drop(theirs);
+        assert!(has_room(&first) && has_room(&second));
+        drop((first, its));
+        let _theirs = rooms(&second, 6);
+        assert!(!has_room(&second));
+    }
+
+    #[test]
+    fn a_place_is_held_with_nothing_in_flight() {
+        let turns = Turns::new(6);
+        let (idle, first, second) = (turns.join(), turns.join(), turns.join());
+        drop(first.room());
+        let _theirs = rooms(&second, BEHIND);
+        assert!(has_room(&second));
+        // It has no place yet.
+        let _idle = idle.hold();
+        assert!(has_room(&second));
+        let hold = first.hold();
+        assert!(!has_room(&second));
+        drop(hold);
+        assert!(has_room(&second));
+    }
+
+    #[test]
+    fn a_turn_ends() {
+        // More than twice as much as the first one has in flight.
+        const WINDOW: usize = 3 * BEHIND;
+        let turns = Turns::new(WINDOW);
+        let (first, second) = (turns.join(), turns.join());
+        for _ in BEHIND..QUANTUM * WINDOW {
+            drop(first.room());
+        }
+        let its = rooms(&first, BEHIND);
+        let _theirs = rooms(&second, WINDOW);
+        assert!(has_room(&first));
+        drop(its);
+        let _its = rooms(&first, BEHIND);
+        assert!(!has_room(&first));
+    }
+
+    #[test]
+    fn who_waits_goes_on_when_the_first_is_done() {
+        let turns = Turns::new(4);
+        let (first, second) = (turns.join(), turns.join());
+        let its = rooms(&first, 4);
+        let theirs = rooms(&second, BEHIND);
+        let waits = std::thread::spawn(move || second.room());
+        // Rooms outlive their turn: what a writer has sent goes on without it.
+        drop(first);
+        assert!(waits.join().is_ok());
+        drop((its, theirs));
+    }
+}
