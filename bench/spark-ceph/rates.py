@@ -1,7 +1,7 @@
 """How fast Spark writes, by format, committer and size of file, beside `rados bench` and the local disk.
 
 By turns, in each round, for each size and format: `rados bench` of objects as large as the file's chunks, as many in flight as all
-writers have; the job, by each committer; the job to the local disk. The first jobs of each kind are not counted: the virtual machine
+writers would have with a whole window each, though they take turns; the job, by each committer; the job to the local disk. The first jobs of each kind are not counted: the virtual machine
 compiles meanwhile, and what it compiles last is what all of them wait for. What was written is read, and its bytes are compared with what the file system says has crossed the network.
 A rate is the bytes that lie there by the time of the whole job, commit included.
 

@@ -4,7 +4,7 @@
 //! nothing to do; then all of them wait for it, and the processor has nothing to do. That is how it stays, since all are answered at
 //! the same time. If one of them goes first, it is done while the others have hardly begun, and makes its next bytes while they send.
 //!
-//! A member of the line is a file, or a task attempt with all its files. Its place is where it was when it first sent something.
+//! A member of the line is a file, or a task attempt with all its files. It has its place since it first sent something.
 //! It is in the way of those behind it while it has half of its window in flight or more: with less it is not the cluster that it waits
 //! for. It is also in the way while it *holds* its place: to close a file and to commit an attempt takes operations on names, one after
 //! the other, and each of them is as late as the chunks before it. Who has nobody in the way may have a whole window in flight, others

@@ -112,7 +112,8 @@ impl FileSystem {
         if let Some(problem) = refused(there.as_ref(), replace) {
             return Err(parsed.error(OPERATION, problem));
         }
-        Writer::begin(self, path, directory, name.into(), replace, look.hint, seen, ledger)
+        let turn = Arc::new(self.inner.turns.join());
+        Writer::begin(self, path, directory, name.into(), replace, look.hint, seen, turn, ledger)
     }
 }
 
@@ -127,6 +128,7 @@ impl Writer {
         replace: Replace,
         hint: Vec<u8>,
         seen: Option<(Vec<u8>, Dentry)>,
+        turn: Arc<Turn>,
         ledger: Arc<Ledger>,
     ) -> Result<Self> {
         let chunk_bytes = fs.inner.superblock.chunk_bytes as usize;
@@ -150,7 +152,7 @@ impl Writer {
             chunks: 0,
             len: 0,
             in_flight: Vec::new(),
-            turn: Arc::new(fs.inner.turns.join()),
+            turn,
             reserve: None,
             unanswered: false,
             failed: None,
@@ -160,9 +162,9 @@ impl Writer {
 }
 
 impl Writer {
-    /// A task attempt's: takes its intent from there, and it is its turn when it is the attempt's.
-    pub(super) fn of_attempt(self, reserve: &Arc<Reserve>, turn: &Arc<Turn>) -> Self {
-        Self { reserve: Some(Arc::clone(reserve)), turn: Arc::clone(turn), ..self }
+    /// Takes its intent from there.
+    pub(super) fn reserved_by(self, reserve: &Arc<Reserve>) -> Self {
+        Self { reserve: Some(Arc::clone(reserve)), ..self }
     }
 }
 

@@ -155,8 +155,9 @@ impl TaskAttempt {
         parsed.split(WRITE)?;
         let (fs, name) = (&self.transaction.fs, staged_name(&parsed, replace));
         let hint = hint_of(self.transaction.id);
-        let writer = Writer::begin(fs, path, self.directory, name, Replace::File, hint, None, ledger)?;
-        Ok(writer.of_attempt(&self.reserve, &self.turn))
+        let turn = Arc::clone(&self.turn);
+        let writer = Writer::begin(fs, path, self.directory, name, Replace::File, hint, None, turn, ledger)?;
+        Ok(writer.reserved_by(&self.reserve))
     }
 
     /// Makes this the attempt of its task that counts. May be called more than once. Files that are not closed are discarded,
