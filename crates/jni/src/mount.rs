@@ -55,6 +55,7 @@ impl MountOptions {
             "user" => self.cluster.user = value.into(),
             "timeout_ms" => self.cluster.timeout = Duration::from_millis(number()?),
             "window_bytes" => self.files.window_bytes = bytes()?,
+            "waiting_bytes" => self.files.waiting_bytes = bytes()?,
             "in_flight_bytes" => self.files.in_flight_bytes = bytes()?,
             "read_ahead_bytes" => self.files.read_ahead_bytes = bytes()?,
             "chunk_bytes" => {
@@ -151,13 +152,15 @@ pub mod tests {
             ("timeout_ms", "2500"),
             ("ceph.keyring", "/k"),
             ("window_bytes", "1"),
+            ("waiting_bytes", "0"),
             ("create", "data"),
         ])
         .unwrap();
         assert_eq!(options.cluster.conf, Some("/etc/ceph/other.conf".into()));
         assert_eq!((&*options.cluster.user, options.cluster.timeout), ("spark", Duration::from_millis(2500)));
         assert_eq!(options.cluster.settings, [("keyring".into(), "/k".into())]);
-        assert_eq!((options.files.window_bytes, options.create.as_deref()), (1, Some("data")));
+        assert_eq!((options.files.window_bytes, options.files.waiting_bytes), (1, 0));
+        assert_eq!(options.create.as_deref(), Some("data"));
         for bad in [("timeout_ms", "soon"), ("chunk_bytes", "99999999999"), ("kind", "fast")] {
             assert!(matches!(MountOptions::parse([bad]), Err(Failure::Misuse(_))), "{bad:?}");
         }

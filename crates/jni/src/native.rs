@@ -465,12 +465,12 @@ native! {
 }
 
 native! {
-    /// A handle of an attempt at a task.
+    /// A handle of an attempt at a task, which begins beside what the caller does next.
     fn Java_io_onehop_rados_Native_attempt(
         env, handle: jlong, id: JString<'local>, task: JString<'local>, attempt: JString<'local>
     ) -> jlong {
         let (task, attempt) = (task.try_to_string(env)?, attempt.try_to_string(env)?);
-        Ok(HANDLES.issue(transaction(env, handle, &id)?.attempt(&task, &attempt)?))
+        Ok(HANDLES.issue(transaction(env, handle, &id)?.start_attempt(&task, &attempt)?))
     }
 }
 

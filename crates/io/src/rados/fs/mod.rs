@@ -69,12 +69,14 @@ mod concat;
 mod directory;
 mod id;
 mod list;
+mod outbox;
 mod path;
 mod read;
 mod record;
 mod remove;
 mod rename;
 mod reserve;
+mod send;
 mod side_by_side;
 mod superblock;
 mod times;
@@ -122,6 +124,9 @@ pub struct FsOptions {
     pub window_bytes: usize,
     /// Bytes that all writers of a file system have in flight.
     pub in_flight_bytes: usize,
+    /// Bytes that wait for their turn beside those, all writers' together, while the next ones are made. 0: who has made a chunk sends it,
+    /// and waits itself.
+    pub waiting_bytes: usize,
     /// Bytes that one reader reads ahead.
     pub read_ahead_bytes: usize,
     /// How long a writer may be silent.
@@ -142,6 +147,7 @@ impl Default for FsOptions {
             chunk_bytes: 4 << 20,
             window_bytes: 64 << 20,
             in_flight_bytes: 192 << 20,
+            waiting_bytes: 64 << 20,
             read_ahead_bytes: 32 << 20,
             lease: Duration::from_secs(24 * 3600),
             grace: Duration::from_secs(3600),
@@ -235,7 +241,8 @@ impl FileSystem {
         superblock: Superblock,
     ) -> Self {
         let budget = Budget::new(options.in_flight_bytes);
-        let turns = Turns::new(options.window_bytes / superblock.chunk_bytes as usize);
+        let chunks = |bytes: usize| bytes / superblock.chunk_bytes as usize;
+        let turns = Turns::new(chunks(options.window_bytes), chunks(options.waiting_bytes));
         let (features, committed) = (Mutex::new(superblock.features.clone()), Mutex::default());
         let meta = Combined::new(meta);
         Self { inner: Arc::new(Inner { meta, data, clock, budget, turns, options, superblock, features, committed }) }

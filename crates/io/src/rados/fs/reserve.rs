@@ -16,10 +16,9 @@ use super::clock::millis;
 use super::directory::{Outcome, object_of};
 use super::path::Path;
 use super::record::{INTENTS, Intent, Record, id_key};
-use super::write::{FIRST_CHUNKS, good_for_in_attempts, promised};
+use super::send::{FIRST_CHUNKS, OPERATION, good_for_in_attempts, promised};
 use super::{FileSystem, Id};
 
-const OPERATION: &str = "write";
 /// Intents of one operation. Few in tests, so that they have more than one.
 const MOST: usize = if cfg!(test) { 2 } else { 64 };
 

@@ -27,6 +27,7 @@ fn options() -> FsOptions {
     FsOptions {
         chunk_bytes: CHUNK as u32,
         window_bytes: 2 * CHUNK,
+        waiting_bytes: 0,
         read_ahead_bytes: 2 * CHUNK,
         at_once: 1,
         ..FsOptions::default()
@@ -44,9 +45,13 @@ impl World {
 
     /// Somebody else with the same file system.
     pub fn client(&self) -> (SimClient, FileSystem) {
+        self.client_with(options())
+    }
+
+    pub fn client_with(&self, options: FsOptions) -> (SimClient, FileSystem) {
         let client = self.cluster.client();
         let (meta, data) = (client.replicated("meta"), client.erasure_coded("data"));
-        let fs = FileSystem::open_on(meta, data, self.clock.clone(), options()).unwrap();
+        let fs = FileSystem::open_on(meta, data, self.clock.clone(), options).unwrap();
         (client, fs)
     }
 

@@ -10,6 +10,9 @@
 //! the other, and each of them is as late as the chunks before it. Who has nobody in the way may have a whole window in flight, others
 //! [`BEHIND`]. After [`QUANTUM`] windows a member goes to the end of the line.
 //!
+//! Who waits for its turn can make its next bytes meanwhile: there are *seats* for chunks that wait, all members' together. One that makes
+//! half a file at a time, as files of columns are made, has the other half made when its turn comes.
+//!
 //! Nobody waits for anything but answers: who has less in flight than [`BEHIND`] sends, whatever others do.
 
 use std::collections::BTreeMap;
@@ -25,6 +28,8 @@ struct Member {
     /// `None`: it has not sent anything.
     place: Option<u64>,
     in_flight: usize,
+    /// Seats that it has.
+    waiting: usize,
     /// How many are holding its place.
     held: usize,
     /// Since it came to its place.
@@ -41,6 +46,7 @@ struct State {
 #[derive(Debug)]
 struct Line {
     window: usize,
+    seats: usize,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -63,6 +69,13 @@ pub(super) struct Room {
     member: u64,
 }
 
+/// A place for a chunk that waits for room, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    line: Arc<Line>,
+    member: u64,
+}
+
 /// Has a member hold its place, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Hold<'a>(&'a Turn);
@@ -78,6 +91,12 @@ impl State {
         };
         let most = if self.members.values().any(in_the_way) { BEHIND.min(window) } else { window };
         own.in_flight < most
+    }
+
+    /// Whether one more chunk may wait. What a member has in flight and what waits are no more than a window.
+    fn has_seat(&self, own: &Member, line: &Line) -> bool {
+        let taken: usize = self.members.values().map(|member| member.waiting).sum();
+        taken < line.seats && own.waiting + own.in_flight < line.window
     }
 }
 
@@ -95,9 +114,9 @@ impl Line {
 }
 
 impl Turns {
-    /// Whose turn it is may have so many chunks in flight.
-    pub fn new(window: usize) -> Self {
-        Self(Arc::new(Line { window: window.max(1), state: Mutex::default(), changed: Condvar::new() }))
+    /// Whose turn it is may have so many chunks in flight, and so many may wait.
+    pub fn new(window: usize, seats: usize) -> Self {
+        Self(Arc::new(Line { window: window.max(1), seats, state: Mutex::default(), changed: Condvar::new() }))
     }
 
     /// A new member.
@@ -113,23 +132,55 @@ impl Turns {
 impl Turn {
     /// Waits for room for a chunk.
     pub fn room(&self) -> Room {
-        let window = self.line.window;
         let mut state = self.line.lock();
+        self.line_up(&mut state);
+        while !state.has_room(self.member, self.line.window) {
+            state = self.line.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.enter(&mut state)
+    }
+
+    /// Room for a chunk, if there is any.
+    pub fn try_room(&self) -> Option<Room> {
+        let mut state = self.line.lock();
+        self.line_up(&mut state);
+        state.has_room(self.member, self.line.window).then(|| self.enter(&mut state))
+    }
+
+    /// Gets its place, or a new one when its turn is over.
+    fn line_up(&self, state: &mut State) {
         state.next_place += 1;
         let last = state.next_place;
         if let Some(own) = state.members.get_mut(&self.member)
-            && (own.place.is_none() || own.sent >= QUANTUM * window)
+            && (own.place.is_none() || own.sent >= QUANTUM * self.line.window)
         {
             (own.place, own.sent) = (Some(last), 0);
         }
-        while !state.has_room(self.member, window) {
-            state = self.line.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+    }
+
+    fn enter(&self, state: &mut State) -> Room {
         if let Some(own) = state.members.get_mut(&self.member) {
             own.in_flight += 1;
             own.sent += 1;
         }
         Room { line: Arc::clone(&self.line), member: self.member }
+    }
+
+    /// A seat for a chunk. If all are taken, waits until one of its own is free; `None`: it has none.
+    pub fn seat(&self) -> Option<Seat> {
+        let mut state = self.line.lock();
+        loop {
+            let own = state.members.get(&self.member)?;
+            if state.has_seat(own, &self.line) {
+                break;
+            }
+            if own.waiting == 0 {
+                return None;
+            }
+            state = self.line.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.members.get_mut(&self.member)?.waiting += 1;
+        Some(Seat { line: Arc::clone(&self.line), member: self.member })
     }
 
     /// Holds the place, whatever is in flight.
@@ -149,6 +200,12 @@ impl Drop for Turn {
 impl Drop for Room {
     fn drop(&mut self) {
         self.line.change(self.member, |own| own.in_flight -= 1);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.line.change(self.member, |own| own.waiting -= 1);
     }
 }
 
@@ -202,7 +259,7 @@ mod tests {
         let client = SimCluster::default().client();
         let watched = Watched { pool: client.replicated("meta"), turns: OnceLock::new(), seen: Mutex::default() };
         let (names, bytes) = (Arc::new(watched), client.replicated("data"));
-        let options = FsOptions { chunk_bytes: 64 << 10, ..FsOptions::default() };
+        let options = FsOptions { chunk_bytes: 64 << 10, waiting_bytes: 0, ..FsOptions::default() };
         let fs = FileSystem::create_on(names.clone(), bytes, "data", Arc::<SimClock>::default(), options).unwrap();
         names.turns.set(fs.inner.turns.clone()).unwrap();
         let chunks = vec![1; 3 * (64 << 10)];
@@ -236,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_first_one_has_a_window_and_others_a_little() {
-        let turns = Turns::new(6);
+        let turns = Turns::new(6, 6);
         let (first, second) = (turns.join(), turns.join());
         let mut its = rooms(&first, 6);
         assert!(!has_room(&first));
@@ -257,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_place_is_held_with_nothing_in_flight() {
-        let turns = Turns::new(6);
+        let turns = Turns::new(6, 6);
         let (idle, first, second) = (turns.join(), turns.join(), turns.join());
         drop(first.room());
         let _theirs = rooms(&second, BEHIND);
@@ -272,10 +329,32 @@ mod tests {
     }
 
     #[test]
+    fn as_much_waits_as_a_window_has() {
+        let turns = Turns::new(6, 6);
+        let (first, second, third) = (turns.join(), turns.join(), turns.join());
+        let its = rooms(&first, 6);
+        // It has a window in flight.
+        assert!(first.try_room().is_none() && first.seat().is_none());
+        let _theirs = rooms(&second, BEHIND);
+        assert!(second.try_room().is_none());
+        let mut seats: Vec<Seat> = (BEHIND..6).filter_map(|_| second.seat()).collect();
+        assert_eq!(seats.len(), 6 - BEHIND);
+        seats.extend((0..BEHIND).filter_map(|_| third.seat()));
+        assert_eq!(seats.len(), 6);
+        // All are taken. Who has some waits for one of them, others have nothing to wait for.
+        assert!(first.seat().is_none());
+        drop(its);
+        assert!(first.seat().is_none());
+        let waits = std::thread::spawn(move || third.seat().is_some());
+        drop(seats);
+        assert!(waits.join().unwrap());
+    }
+
+    #[test]
     fn a_turn_ends() {
         // More than twice as much as the first one has in flight.
         const WINDOW: usize = 3 * BEHIND;
-        let turns = Turns::new(WINDOW);
+        let turns = Turns::new(WINDOW, 0);
         let (first, second) = (turns.join(), turns.join());
         for _ in BEHIND..QUANTUM * WINDOW {
             drop(first.room());
@@ -290,7 +369,7 @@ mod tests {
 
     #[test]
     fn who_waits_goes_on_when_the_first_is_done() {
-        let turns = Turns::new(4);
+        let turns = Turns::new(4, 0);
         let (first, second) = (turns.join(), turns.join());
         let its = rooms(&first, 4);
         let theirs = rooms(&second, BEHIND);

@@ -11,19 +11,26 @@
 //! An attempt is begun in this order: T gets its record; then its directory is made. Who finds the record finds the directory
 //! or makes it, so one that is begun twice is the same. Once the directory is made, T is looked at again: who has
 //! ended T before has not seen the directory.
+//!
+//! These are four operations in a row, each of them as late as the chunks that the cluster has before it. So an attempt may begin
+//! while its first bytes are made: the first chunk of its files waits for it, and its commit.
 
-use std::sync::Arc;
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::{Arc, LazyLock};
+use std::thread;
 
 use super::super::super::{Problem, Result, TransactionProblem, WriteOp};
 use super::super::directory::{OF_TRANSACTION, Outcome, State as DirectoryState, make_object, object_of};
 use super::super::path::Path;
 use super::super::record::Record;
 use super::super::reserve::Reserve;
+use super::super::send::{Place, Staging, Target};
 use super::super::turns::Turn;
 use super::super::write::{Replace, Writer};
 use super::super::{FileSystem, Id};
 use super::object::{self, Attempt, Condition, DUE, State, Winner, attempt_key, winner_key};
-use super::{Transaction, error};
+use super::{Error, Transaction, error};
 use crate::Ledger;
 
 const BEGIN: &str = "begin a task attempt of";
@@ -39,13 +46,61 @@ pub struct TaskAttempt {
     transaction: Transaction,
     task: Arc<str>,
     attempt: Arc<str>,
-    directory: Id,
-    /// Its record in the transaction, as it was when it was begun.
-    record: Arc<[u8]>,
+    beginning: Arc<Beginning>,
     /// Intents for the files to come.
     reserve: Arc<Reserve>,
     /// All its files' turn.
     turn: Arc<Turn>,
+}
+
+/// What there is once an attempt has begun.
+#[derive(Clone, Debug)]
+struct Begun {
+    directory: Id,
+    /// Its record in the transaction, as it was then.
+    record: Arc<[u8]>,
+}
+
+/// How an attempt begins, once: who asks what has come of it waits for that.
+pub(in super::super) struct Beginning(LazyLock<Result<Begun>, Box<dyn FnOnce() -> Result<Begun> + Send>>);
+
+impl Beginning {
+    /// It begins when somebody asks.
+    fn later(transaction: Transaction, key: Vec<u8>) -> Self {
+        Self(LazyLock::new(Box::new(move || transaction.begin_attempt(&key))))
+    }
+
+    /// It begins on a thread of its own; if there is none to be had, when somebody asks.
+    fn beside(transaction: Transaction, key: Vec<u8>) -> Self {
+        let begin = {
+            let (transaction, key) = (transaction.clone(), key.clone());
+            move || transaction.begin_attempt(&key)
+        };
+        match thread::Builder::new().name("onehop-attempt".into()).spawn(begin) {
+            // A panic goes on where somebody sees it.
+            Ok(begins) => Self(LazyLock::new(Box::new(|| begins.join().unwrap_or_else(|why| resume_unwind(why))))),
+            Err(_) => Self::later(transaction, key),
+        }
+    }
+
+    fn begun(&self) -> Result<&Begun> {
+        self.0.as_ref().map_err(Clone::clone)
+    }
+
+    /// The attempt's directory.
+    ///
+    /// # Errors
+    /// Why the attempt has not begun.
+    pub fn directory(&self) -> Result<Id> {
+        self.begun().map(|begun| begun.directory)
+    }
+}
+
+impl fmt::Debug for Beginning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What has come of it would have to be waited for.
+        f.write_str("Beginning")
+    }
 }
 
 /// The name of a staged file in its attempt's directory.
@@ -80,33 +135,51 @@ impl Transaction {
     /// # Errors
     /// If the transaction is not pending, or the attempt was aborted.
     pub fn attempt(&self, task: &str, attempt: &str) -> Result<TaskAttempt> {
+        let attempt = self.attempt_by(Beginning::later, task, attempt)?;
+        attempt.beginning.begun()?;
+        Ok(attempt)
+    }
+
+    /// The same, without waiting for the cluster: the attempt begins beside whatever the caller does. What [`Self::attempt`] fails
+    /// with is then the error of the files' first chunks, of [`Writer::close`] and of [`TaskAttempt::commit`].
+    ///
+    /// # Errors
+    /// If these are no names of a task and an attempt.
+    pub fn start_attempt(&self, task: &str, attempt: &str) -> Result<TaskAttempt> {
+        self.attempt_by(Beginning::beside, task, attempt)
+    }
+
+    fn attempt_by(&self, begin: fn(Self, Vec<u8>) -> Beginning, task: &str, attempt: &str) -> Result<TaskAttempt> {
         let bad = |name: &str| name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(['/', '\0']);
         if bad(task) || bad(attempt) {
             return Err(error(BEGIN, self.id, TransactionProblem::BadName));
-        }
-        let key = attempt_key(task, attempt);
-        let (record, raw) = self.record_attempt(&key)?;
-        make_object(&*self.fs.inner.meta, record.directory, &hint_of(self.id))?;
-        match self.fs.look_transaction(self.id, vec![key.clone()])? {
-            Some(look) if look.state == State::Pending && look.raw(&key).as_ref() == Some(&raw) => {}
-            // As long as it is there it knows of the directory, and sees to it.
-            Some(look) if look.state != State::Pending => return Err(self.ended(BEGIN, look.state)),
-            Some(_) => return Err(error(BEGIN, self.id, TransactionProblem::AttemptAborted)),
-            None => {
-                let remove = WriteOp::new("remove").remove();
-                let _ = self.fs.inner.meta.write(&object_of(record.directory), remove);
-                return Err(error(BEGIN, self.id, TransactionProblem::NotThere));
-            }
         }
         Ok(TaskAttempt {
             transaction: self.clone(),
             task: task.into(),
             attempt: attempt.into(),
-            directory: record.directory,
-            record: raw.into(),
+            beginning: Arc::new(begin(self.clone(), attempt_key(task, attempt))),
             reserve: Arc::default(),
             turn: Arc::new(self.fs.inner.turns.join()),
         })
+    }
+
+    fn begin_attempt(&self, key: &[u8]) -> Result<Begun> {
+        let (record, raw) = self.record_attempt(key)?;
+        make_object(&*self.fs.inner.meta, record.directory, &hint_of(self.id))?;
+        match self.fs.look_transaction(self.id, vec![key.to_vec()])? {
+            Some(look) if look.state == State::Pending && look.raw(key).as_ref() == Some(&raw) => {
+                Ok(Begun { directory: record.directory, record: raw.into() })
+            }
+            // As long as it is there it knows of the directory, and sees to it.
+            Some(look) if look.state != State::Pending => Err(self.ended(BEGIN, look.state)),
+            Some(_) => Err(error(BEGIN, self.id, TransactionProblem::AttemptAborted)),
+            None => {
+                let remove = WriteOp::new("remove").remove();
+                let _ = self.fs.inner.meta.write(&object_of(record.directory), remove);
+                Err(error(BEGIN, self.id, TransactionProblem::NotThere))
+            }
+        }
     }
 
     /// The record of an attempt, whoever has stored it.
@@ -153,11 +226,16 @@ impl TaskAttempt {
     pub fn create(&self, path: &str, replace: Replace, ledger: Arc<Ledger>) -> Result<Writer> {
         let parsed = Path::parse(WRITE, path)?;
         parsed.split(WRITE)?;
-        let (fs, name) = (&self.transaction.fs, staged_name(&parsed, replace));
-        let hint = hint_of(self.transaction.id);
-        let turn = Arc::clone(&self.turn);
-        let writer = Writer::begin(fs, path, self.directory, name, Replace::File, hint, None, turn, ledger)?;
-        Ok(writer.reserved_by(&self.reserve))
+        let staging = Staging { beginning: Arc::clone(&self.beginning), reserve: Arc::clone(&self.reserve) };
+        let target = Target {
+            path: path.into(),
+            place: Place::Staged(staging),
+            name: staged_name(&parsed, replace),
+            replace: Replace::File,
+            hint: hint_of(self.transaction.id),
+            seen: None,
+        };
+        Writer::begin(&self.transaction.fs, target, Arc::clone(&self.turn), ledger)
     }
 
     /// Makes this the attempt of its task that counts. May be called more than once. Files that are not closed are discarded,
@@ -168,15 +246,15 @@ impl TaskAttempt {
     pub fn commit(&self) -> Result<()> {
         let _hold = self.turn.hold();
         let (transaction, fs) = (&self.transaction, &self.transaction.fs);
+        let &Begun { directory, ref record } = self.beginning.begun()?;
         let key = winner_key(&self.task);
-        let winner =
-            Winner { stamp: fs.new_id()?, directory: self.directory, attempt: self.attempt.to_string() }.encode();
+        let winner = Winner { stamp: fs.new_id()?, directory, attempt: self.attempt.to_string() }.encode();
         let attempt = attempt_key(&self.task, &self.attempt);
         let (mut unknown, mut sealed) = (None, false);
         for _ in 0..8 {
             let look = transaction.look(COMMIT, vec![key.clone(), attempt.clone()])?;
             if let Some(there) = look.record::<Winner>(&key)? {
-                return match there.directory == self.directory {
+                return match there.directory == directory {
                     true if !matches!(look.state, State::Aborted { .. }) => Ok(()),
                     true => Err(transaction.ended(COMMIT, look.state)),
                     false => Err(error(COMMIT, transaction.id, TransactionProblem::OtherAttempt(there.attempt))),
@@ -185,17 +263,17 @@ impl TaskAttempt {
             if look.state != State::Pending {
                 return Err(transaction.ended(COMMIT, look.state));
             }
-            if look.raw(&attempt).as_deref() != Some(&*self.record) {
+            if look.raw(&attempt).as_deref() != Some(&**record) {
                 return Err(error(COMMIT, transaction.id, TransactionProblem::AttemptAborted));
             }
             if !sealed {
-                self.seal()?;
+                self.seal(directory)?;
                 sealed = true;
             }
             // Who wins is never taken back, so this may be asked for more than once.
             let op = transaction
                 .in_pending(COMMIT)
-                .entry_is(attempt.clone(), Some(self.record.to_vec()))
+                .entry_is(attempt.clone(), Some(record.to_vec()))
                 .entry_is(key.clone(), None)
                 .set_entry(key.clone(), winner.clone())
                 .set_attribute(DUE, transaction.renewed(&look).encode());
@@ -209,14 +287,14 @@ impl TaskAttempt {
     }
 
     /// Sees to it that nothing is added to the directory any more, so that the commit finds all that there ever will be.
-    fn seal(&self) -> Result<()> {
+    fn seal(&self, directory: Id) -> Result<()> {
         let (fs, (live, sealed)) = (&self.transaction.fs, (DirectoryState::Live, DirectoryState::Sealed));
         for _ in 0..8 {
             let seal = self.reserve.give_back(WriteOp::new("seal"));
-            if fs.change_state_by(seal, self.directory, &live, &sealed)? {
+            if fs.change_state_by(seal, directory, &live, &sealed)? {
                 return Ok(());
             }
-            match fs.look(self.directory, Vec::new())?.map(|look| look.state) {
+            match fs.look(directory, Vec::new())?.map(|look| look.state) {
                 Some(DirectoryState::Live) => {}
                 Some(DirectoryState::Sealed) => return Ok(()),
                 _ => break,
@@ -236,26 +314,32 @@ impl TaskAttempt {
     /// If the attempt is the one of its task that counts, and the transaction can still be committed.
     pub fn abort(&self) -> Result<()> {
         let (transaction, fs) = (&self.transaction, &self.transaction.fs);
+        let &Begun { directory, ref record } = match self.beginning.begun() {
+            Ok(begun) => begun,
+            // It has not begun because it, or the transaction, had ended.
+            Err(Error::Transaction { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
         let (key, winner) = (attempt_key(&self.task, &self.attempt), winner_key(&self.task));
         loop {
             let Some(look) = fs.look_transaction(transaction.id, vec![key.clone(), winner.clone()])? else {
                 return Ok(());
             };
-            if look.record::<Winner>(&winner)?.is_some_and(|winner| winner.directory == self.directory) {
+            if look.record::<Winner>(&winner)?.is_some_and(|winner| winner.directory == directory) {
                 return match look.state {
                     State::Aborted { .. } => Ok(()),
                     _ => Err(error(ABORT, transaction.id, TransactionProblem::AttemptCommitted)),
                 };
             }
             // It is discarded with the transaction, or without the others that count.
-            if look.state != State::Pending || look.raw(&key).as_deref() != Some(&*self.record) {
+            if look.state != State::Pending || look.raw(&key).as_deref() != Some(&**record) {
                 break;
             }
             let condition = Condition::Aborted { since_ms: fs.now_ms() };
-            let aborted = Attempt { stamp: fs.new_id()?, directory: self.directory, condition };
+            let aborted = Attempt { stamp: fs.new_id()?, directory, condition };
             let op = transaction
                 .in_pending(ABORT)
-                .entry_is(key.clone(), Some(self.record.to_vec()))
+                .entry_is(key.clone(), Some(record.to_vec()))
                 .entry_is(winner.clone(), look.raw(&winner))
                 .set_entry(key.clone(), aborted.encode());
             match fs.attempt(&object::object_of(transaction.id), op)? {
@@ -266,9 +350,9 @@ impl TaskAttempt {
         }
         // Nothing was written under these. If they stay, they go with the directory.
         let give_back = self.reserve.give_back(WriteOp::new("give back").assert_exists());
-        let _ = fs.attempt(&object_of(self.directory), give_back);
+        let _ = fs.attempt(&object_of(directory), give_back);
         // Who goes on writing gets to know soon.
-        fs.kill(self.directory)
+        fs.kill(directory)
     }
 }
 

@@ -85,6 +85,7 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
+pub(super) use attempt::Beginning;
 pub use attempt::TaskAttempt;
 pub(super) use finish::Settling;
 pub(super) use object::{Fate, Fates};

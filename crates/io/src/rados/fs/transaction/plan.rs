@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::super::super::{Problem, Result};
+use super::super::Replace;
 use super::super::record::{Dentry, Node, Record, Tag, name_key};
-use super::super::write::{Replace, refused};
+use super::super::send::refused;
 use super::super::{FileSystem, Id};
 use super::attempt::StagedFile;
 

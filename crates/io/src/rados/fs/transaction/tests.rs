@@ -2,6 +2,7 @@
 //! [`fs::tests`](super::super::tests), whose worlds and scenarios these are.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ fn task(transaction: &Transaction, name: &str, paths: &[&str]) -> Result<()> {
 
 /// New files in directories that are there, one that is replaced, new directories, an attempt that fails, one that is left.
 fn fill(transaction: &Transaction) -> Result<()> {
-    let first = transaction.attempt("0", "0")?;
+    let first = transaction.start_attempt("0", "0")?;
     stage(&first, "/a/new", Replace::Never, &content("new", 2 * CHUNK + 1))?;
     stage(&first, "/a/b/two", Replace::File, &content("replaces two", CHUNK))?;
     first.commit()?;
@@ -45,7 +46,7 @@ fn fill(transaction: &Transaction) -> Result<()> {
     stage(&failed, "/z/part", Replace::Never, &content("of the attempt that failed", CHUNK))?;
     failed.abort()?;
     stage(&transaction.attempt("1", "2")?, "/z/part", Replace::Never, &content("left", CHUNK))?;
-    let second = transaction.attempt("1", "1")?;
+    let second = transaction.start_attempt("1", "1")?;
     stage(&second, "/z/part", Replace::Never, &content("part", 10))?;
     stage(&second, "/a/deep/er/x", Replace::Never, &content("x", 20))?;
     stage(&second, "/a/deep/y", Replace::File, &content("y", 30))?;
@@ -637,6 +638,55 @@ fn zombies_are_fenced() {
     assert!(fs.transactions().unwrap().is_empty());
 }
 
+/// What an attempt begins with may take as long as it likes, until something of it is to be sent.
+#[test]
+fn an_attempt_begins_beside_its_first_bytes() {
+    let (world, fs) = World::new();
+    let transaction = begin(&fs).unwrap();
+    let (client, fs) = world.client();
+    let (go_on, waits) = std::sync::mpsc::channel();
+    let at_once = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&at_once);
+    client.pause_at(0, move || seen.store(waits.recv_timeout(Duration::from_secs(60)).is_ok(), Relaxed));
+    let attempt = fs.transaction(transaction.id()).start_attempt("t", "0").unwrap();
+    let mut file = attempt.create("/f", Replace::Never, Arc::default()).unwrap();
+    file.append(&content("f", CHUNK - 1)).unwrap();
+    go_on.send(()).unwrap();
+    file.append(&content("f", CHUNK)).unwrap();
+    file.close().unwrap();
+    assert!(at_once.load(Relaxed), "somebody waited for the attempt to begin");
+    attempt.commit().unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(fs.stat("/f").unwrap().len, 2 * CHUNK as u64 - 1);
+    clean(&world, &world.recover(), "begun beside");
+}
+
+#[test]
+fn an_attempt_that_could_not_begin_says_why_as_soon_as_something_is_to_be_sent() {
+    let (world, fs) = World::new();
+    let transaction = begin(&fs).unwrap();
+    transaction.attempt("t", "aborted").unwrap().abort().unwrap();
+    let ends = |attempt: &str, problem: &TransactionProblem| {
+        let attempt = transaction.start_attempt("t", attempt).unwrap();
+        let mut file = attempt.create("/f", Replace::Never, Arc::default()).unwrap();
+        file.append(&content("f", CHUNK - 1)).unwrap();
+        let errors = [
+            file.append(&content("f", CHUNK)).unwrap_err(),
+            file.close().unwrap_err(),
+            stage(&attempt, "/g", Replace::Never, b"").unwrap_err(),
+            attempt.commit().unwrap_err(),
+        ];
+        assert!(errors.iter().all(|error| error.transaction_problem() == Some(problem)), "{errors:?}");
+        // There is nothing of it.
+        attempt.abort().unwrap();
+    };
+    ends("aborted", &TransactionProblem::AttemptAborted);
+    transaction.commit().unwrap();
+    ends("late", &TransactionProblem::Committed);
+    assert!(transaction.start_attempt("a/b", "0").is_err());
+    clean(&world, &world.recover(), "not begun");
+}
+
 #[test]
 fn what_may_not_be_where_it_is_to_be_fails_the_commit_and_nothing_is_seen() {
     let problem = |world: &World, fs: &FileSystem, fill: &dyn Fn(&Transaction)| {
@@ -984,7 +1034,7 @@ fn random_transaction(fs: &FileSystem, random: &mut Random, told: &Arc<Mutex<Tol
         let transaction = begin(fs)?;
         for task in 0..=random.below(2) {
             for attempt in 0..=random.below(2) {
-                let attempt = transaction.attempt(&task.to_string(), &attempt.to_string())?;
+                let attempt = transaction.start_attempt(&task.to_string(), &attempt.to_string())?;
                 let mut staged = BTreeMap::new();
                 for _ in 0..=random.below(3) {
                     let bytes = next_content(told, random);

@@ -144,7 +144,10 @@ final class Native {
 
     static native void abortTransaction(long mount, String transaction) throws NativeException;
 
-    /** A handle of an attempt at a task of a transaction: of a new one, or of the one with these names. */
+    /**
+     * A handle of an attempt at a task of a transaction: of a new one, or of the one with these names. It begins beside what the
+     * caller does; if it cannot, the first chunks of its files say so, their ends, and {@link #commitAttempt}.
+     */
     static native long attempt(long mount, String transaction, String task, String attempt) throws NativeException;
 
     /** A handle of an output stream, of a file that is visible when the attempt and the transaction are committed. */

@@ -36,6 +36,7 @@ final class Settings {
     static final String OPTION = "option.";
     /** Bytes that a stream that writes has in flight. */
     static final String WINDOW = "window.bytes";
+    static final String WAITING = "waiting.bytes";
     /** Bytes that all streams of a file system have in flight, that write. */
     static final String IN_FLIGHT = "in-flight.bytes";
     /** Bytes that a stream that reads has asked for before they are read. */
@@ -164,6 +165,7 @@ final class Settings {
         add(options, "timeout_ms", Long.toString(millis(TIMEOUT, 60_000)));
         copyBytes(options, WINDOW, "window_bytes", 64 << 10);
         copyBytes(options, IN_FLIGHT, "in_flight_bytes", 64 << 10);
+        copyBytes(options, WAITING, "waiting_bytes", 0);
         copyBytes(options, READ_AHEAD, "read_ahead_bytes", 64 << 10);
         copyBytes(options, CHUNK, "chunk_bytes", 64 << 10);
         // What is set last counts.

@@ -29,7 +29,7 @@ final class StagedAttempts {
             this.where = where;
         }
 
-        /** Begins it, the first time. */
+        /** Begins it, the first time, without waiting for the cluster: if that fails, its first file to be sent does. */
         private synchronized Attempt begin(Mount mount, StagedPath of) throws IOException {
             if (guard == null) {
                 long begun = mount.attempt(where, of.transaction(), of.task(), of.attempt());

@@ -115,7 +115,12 @@ public final class NativeTest {
         assertThat(names(mount, "/out/k=1")).containsExactly("old");
         Native.commitTransaction(mount, id);
         assertThat(names(mount, "/out/k=1")).containsExactly("new");
-        refused(Problem.ENDED, () -> Native.attempt(mount, id, "task", "2"));
+        long late = Native.attempt(mount, id, "task", "2");
+        long unseen = Native.createStaged(mount, late, path("/out/k=1/late"), false);
+        refused(Problem.ENDED, () -> Native.commit(unseen));
+        Native.closeOutput(unseen);
+        refused(Problem.ENDED, () -> Native.commitAttempt(late));
+        Native.abortAttempt(late);
         refused(Problem.MISUSE, () -> Native.renew(mount, "no identity"));
 
         String other = Native.begin(mount, 60_000);
@@ -125,7 +130,7 @@ public final class NativeTest {
         Native.abortTransaction(mount, other);
         refused(Problem.ENDED, () -> Native.commitTransaction(mount, other));
         assertThat(names(mount, "/out")).containsExactly("k=1");
-        for (long attempt : new long[] {first, second, lost}) {
+        for (long attempt : new long[] {first, second, late, lost}) {
             Native.closeAttempt(attempt);
             refused(Problem.CLOSED, () -> Native.commitAttempt(attempt));
         }
