@@ -2,7 +2,7 @@
 //!
 //! Whoever has made a chunk sends it, if that need not wait. If it must, the chunk gets a [seat](super::turns::Turn::seat) and a thread
 //! waits with it, as long as there is any. So a file has one thread at most, a small one none, and chunks are sent in their order.
-//! Where no seat is free, who has made the chunk waits.
+//! Where no seat is free, who has made the chunk waits. Of a file that is given up a chunk that is being sent still goes.
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;

@@ -139,6 +139,11 @@ impl Sender {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
+    /// Waits until the file's directory is there.
+    pub fn wait_for_directory(&self) -> Result<()> {
+        self.target.place.directory().map(drop)
+    }
+
     /// Sends a chunk, and waits for what that takes.
     pub fn send(&mut self, chunk: Chunk) -> Result<()> {
         let room = self.turn.room();
@@ -162,9 +167,10 @@ impl Sender {
 
     fn send_to(&mut self, room: Room, chunk: Chunk) {
         let Chunk { bytes: whole, crcs, seat } = chunk;
-        drop(seat);
         let bytes = whole.len();
         let permit = self.fs.inner.budget.take(bytes);
+        // Not before: whoever gets it next has another chunk.
+        drop(seat);
         self.ledger.moved(Hop::HostToHost, whole.copied_when_sent());
         let (name, held) = (chunk_name(self.id, self.chunks), Box::new((room, permit)));
         self.in_flight.push(self.fs.inner.data.submit_write_once(&name, whole, (CRCS, &crcs), held));
@@ -394,7 +400,9 @@ impl Sender {
     /// What cannot be cleaned up now, the collector finds; after an operation without an answer all of it.
     pub fn clean_up(&mut self) {
         self.wait_for_answers();
-        let (Some(intent), Ok(directory)) = (self.intent.take(), self.target.place.directory()) else { return };
+        // Without an intent there is nothing, and no attempt need begin for that.
+        let Some(intent) = self.intent.take() else { return };
+        let Ok(directory) = self.target.place.directory() else { return };
         // Whatever fails from here on, the collector does later.
         if self.unanswered {
             // A chunk or the name may still come. The name must find no intent; chunks have the grace time to come in.

@@ -203,13 +203,14 @@ impl Writer {
 
     fn finish(&mut self) -> Result<Entry> {
         self.outbox.failed()?;
-        let turn = Arc::clone(&self.turn);
-        let _hold = turn.hold();
         if !self.buffer.is_empty() {
             self.gather_kept(self.buffer.len());
         }
         let last = self.chunk();
         let mut sender = self.outbox.sender();
+        // Others need not wait for what comes before the names.
+        sender.wait_for_directory()?;
+        let _hold = self.turn.hold();
         if let Some(last) = last {
             sender.send(last)?;
         }

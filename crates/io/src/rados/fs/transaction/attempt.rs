@@ -141,7 +141,8 @@ impl Transaction {
     }
 
     /// The same, without waiting for the cluster: the attempt begins beside whatever the caller does. What [`Self::attempt`] fails
-    /// with is then the error of the files' first chunks, of [`Writer::close`] and of [`TaskAttempt::commit`].
+    /// with is then the error of the files' first chunks, of [`Writer::close`] and of [`TaskAttempt::commit`]; it stays so, and the
+    /// attempt is good for nothing but [`TaskAttempt::abort`].
     ///
     /// # Errors
     /// If these are no names of a task and an attempt.
@@ -244,9 +245,10 @@ impl TaskAttempt {
     /// # Errors
     /// If another attempt of the task counts: the first one that is committed wins.
     pub fn commit(&self) -> Result<()> {
-        let _hold = self.turn.hold();
         let (transaction, fs) = (&self.transaction, &self.transaction.fs);
         let &Begun { directory, ref record } = self.beginning.begun()?;
+        // From here on: nobody else need wait for it to begin.
+        let _hold = self.turn.hold();
         let key = winner_key(&self.task);
         let winner = Winner { stamp: fs.new_id()?, directory, attempt: self.attempt.to_string() }.encode();
         let attempt = attempt_key(&self.task, &self.attempt);
@@ -314,13 +316,18 @@ impl TaskAttempt {
     /// If the attempt is the one of its task that counts, and the transaction can still be committed.
     pub fn abort(&self) -> Result<()> {
         let (transaction, fs) = (&self.transaction, &self.transaction.fs);
-        let &Begun { directory, ref record } = match self.beginning.begun() {
+        let (key, winner) = (attempt_key(&self.task, &self.attempt), winner_key(&self.task));
+        // If it could not begin, half of that may have happened.
+        let begun = self.beginning.begun().cloned().or_else(|error| match error {
+            Error::Transaction { .. } => Err(error),
+            _ => transaction.begin_attempt(&key),
+        });
+        let Begun { directory, record } = match begun {
             Ok(begun) => begun,
-            // It has not begun because it, or the transaction, had ended.
+            // It, or the transaction, had ended before.
             Err(Error::Transaction { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let (key, winner) = (attempt_key(&self.task, &self.attempt), winner_key(&self.task));
         loop {
             let Some(look) = fs.look_transaction(transaction.id, vec![key.clone(), winner.clone()])? else {
                 return Ok(());
@@ -332,7 +339,7 @@ impl TaskAttempt {
                 };
             }
             // It is discarded with the transaction, or without the others that count.
-            if look.state != State::Pending || look.raw(&key).as_deref() != Some(&**record) {
+            if look.state != State::Pending || look.raw(&key).as_deref() != Some(&*record) {
                 break;
             }
             let condition = Condition::Aborted { since_ms: fs.now_ms() };

@@ -687,6 +687,26 @@ fn an_attempt_that_could_not_begin_says_why_as_soon_as_something_is_to_be_sent()
     clean(&world, &world.recover(), "not begun");
 }
 
+/// Half of what an attempt begins with may have happened.
+#[test]
+fn an_attempt_that_could_not_begin_can_be_aborted() {
+    let mut failed = 0;
+    for (number, fault) in (0..6).flat_map(|number| [(number, SimFault::LoseReply), (number, SimFault::LoseRequest)]) {
+        let (world, fs) = World::new();
+        let transaction = begin(&fs).unwrap();
+        let (client, fs) = world.client();
+        client.fail_at(number, fault);
+        let attempt = fs.transaction(transaction.id()).start_attempt("t", "0").unwrap();
+        failed += usize::from(stage(&attempt, "/f", Replace::Never, b"f").is_err());
+        attempt.abort().unwrap();
+        assert_eq!(transaction.status().unwrap().attempts, 0, "{number} {fault:?}");
+        transaction.commit().unwrap();
+        assert!(tree(&fs).is_empty());
+        clean(&world, &world.recover(), &format!("{number} {fault:?}"));
+    }
+    assert!(failed >= 4, "{failed}");
+}
+
 #[test]
 fn what_may_not_be_where_it_is_to_be_fails_the_commit_and_nothing_is_seen() {
     let problem = |world: &World, fs: &FileSystem, fill: &dyn Fn(&Transaction)| {
