@@ -151,7 +151,7 @@ mod tests {
 
     use super::super::super::{Code, Done, Objects, ReadOp, Reply, SimCluster, SimFault, SimPool, WriteOp};
     use super::super::send::{Place, Target};
-    use super::super::tests::{CHUNK, World, clean, content};
+    use super::super::tests::{CHUNK, World, clean, content, tree};
     use super::super::{FileSystem, FsOptions, Id, Replace, SimClock};
     use super::*;
 
@@ -225,13 +225,6 @@ mod tests {
         FsOptions { chunk_bytes: CHUNK as u32, window_bytes, waiting_bytes: window_bytes, ..FsOptions::default() }
     }
 
-    fn read(fs: &FileSystem, path: &str) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut reader = fs.open_file(path).unwrap().reader(0..u64::MAX, Arc::default());
-        std::io::Read::read_to_end(&mut reader, &mut bytes).unwrap();
-        bytes
-    }
-
     #[test]
     fn who_waits_for_its_turn_makes_its_next_chunks() {
         let client = SimCluster::default().client();
@@ -257,8 +250,8 @@ mod tests {
         assert!(is_made && holds);
         first.close().unwrap();
         second.join().unwrap().unwrap();
-        assert_eq!(read(&fs, "/first"), content("first", 4 * CHUNK));
-        assert_eq!(read(&fs, "/second"), content("second", 9 * CHUNK + 1));
+        assert_eq!(tree(&fs)["/first"], Some(content("first", 4 * CHUNK)));
+        assert_eq!(tree(&fs)["/second"], Some(content("second", 9 * CHUNK + 1)));
     }
 
     #[test]
@@ -268,7 +261,7 @@ mod tests {
         let (replace, hint, seen) = (Replace::Never, Vec::new(), None);
         let target = Target { path: "/f".into(), place, name: "f".into(), replace, hint, seen };
         let mut sender = Sender::new(&fs, target, Arc::new(fs.inner.turns.join()), Arc::default()).unwrap();
-        assert!(sender.finish(1).unwrap_err().to_string().contains("was not sent"));
+        assert!(sender.finish(None, 1).unwrap_err().to_string().contains("was not sent"));
         sender.clean_up();
         assert!(fs.stat("/f").is_err());
         clean(&world, &world.recover(), "a chunk is missing");
@@ -295,7 +288,7 @@ mod tests {
                 assert_eq!(is_there, is_closed && outcome.is_ok(), "{number}");
                 assert_eq!(is_there, is_closed && number == OPERATIONS, "{number}");
                 if is_there {
-                    assert_eq!(read(&fs, "/f"), content("f", 9 * CHUNK - 1));
+                    assert_eq!(tree(&fs)["/f"], Some(content("f", 9 * CHUNK - 1)));
                 }
                 clean(&world, &fs, &format!("{number}"));
             }

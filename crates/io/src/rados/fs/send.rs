@@ -139,11 +139,6 @@ impl Sender {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Waits until the file's directory is there.
-    pub fn wait_for_directory(&self) -> Result<()> {
-        self.target.place.directory().map(drop)
-    }
-
     /// Sends a chunk, and waits for what that takes.
     pub fn send(&mut self, chunk: Chunk) -> Result<()> {
         let room = self.turn.room();
@@ -179,12 +174,19 @@ impl Sender {
         self.ledger.moved(Hop::HostToStorage, bytes);
     }
 
-    /// Gives the file its name, once all that was sent is in the cluster.
+    /// Sends a file's last chunk, and gives it its name once all of it is in the cluster.
     ///
     /// # Errors
     /// If anything could not be written, or the name is taken. Nothing is visible then, except perhaps after
     /// [`Problem::OutcomeUnknown`].
-    pub fn finish(&mut self, len: u64) -> Result<Entry> {
+    pub fn finish(&mut self, last: Option<Chunk>, len: u64) -> Result<Entry> {
+        // Others need not wait for what comes before the names.
+        self.target.place.directory()?;
+        let turn = Arc::clone(&self.turn);
+        let _hold = turn.hold();
+        if let Some(last) = last {
+            self.send(last)?;
+        }
         self.failed()?;
         if self.chunks == 0 {
             // An empty file has an intent as well: the name takes its place.

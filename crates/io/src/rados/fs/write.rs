@@ -52,8 +52,6 @@ pub struct Writer {
     gathered: Option<WriteOnce>,
     crcs: Vec<u8>,
     len: u64,
-    /// Its own, or its task attempt's.
-    turn: Arc<Turn>,
     outbox: Outbox,
     ledger: Arc<Ledger>,
 }
@@ -97,7 +95,7 @@ impl FileSystem {
 }
 
 impl Writer {
-    /// A file that is to become this. What is moved is counted in `ledger`.
+    /// A file that is to become this, whose turn is its own or its task attempt's. What is moved is counted in `ledger`.
     pub(super) fn begin(fs: &FileSystem, target: Target, turn: Arc<Turn>, ledger: Arc<Ledger>) -> Result<Self> {
         let sender = Sender::new(fs, target, Arc::clone(&turn), Arc::clone(&ledger))?;
         Ok(Self {
@@ -107,8 +105,7 @@ impl Writer {
             gathered: None,
             crcs: Vec::new(),
             len: 0,
-            outbox: Outbox::new(sender, Arc::clone(&turn)),
-            turn,
+            outbox: Outbox::new(sender, turn),
             ledger,
         })
     }
@@ -207,16 +204,10 @@ impl Writer {
             self.gather_kept(self.buffer.len());
         }
         let last = self.chunk();
-        let mut sender = self.outbox.sender();
-        // Others need not wait for what comes before the names.
-        sender.wait_for_directory()?;
-        let _hold = self.turn.hold();
-        if let Some(last) = last {
-            sender.send(last)?;
-        }
-        sender.finish(self.len)
+        self.outbox.sender().finish(last, self.len)
     }
 }
+
 impl io::Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.append(bytes)?;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::super::super::{Problem, Result};
-use super::super::Replace;
 use super::super::record::{Dentry, Node, Record, Tag, name_key};
 use super::super::send::refused;
-use super::super::{FileSystem, Id};
+use super::super::{FileSystem, Id, Replace};
 use super::attempt::StagedFile;
 
 /// A directory as it is to be: what is put into it and below it.

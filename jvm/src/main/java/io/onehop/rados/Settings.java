@@ -36,9 +36,10 @@ final class Settings {
     static final String OPTION = "option.";
     /** Bytes that a stream that writes has in flight. */
     static final String WINDOW = "window.bytes";
-    static final String WAITING = "waiting.bytes";
     /** Bytes that all streams of a file system have in flight, that write. */
     static final String IN_FLIGHT = "in-flight.bytes";
+    /** Bytes that wait for their stream's turn beside those, of all of them. */
+    static final String WAITING = "waiting.bytes";
     /** Bytes that a stream that reads has asked for before they are read. */
     static final String READ_AHEAD = "read-ahead.bytes";
     /** Bytes that a stream gathers before the native library gets them, or has it hand over at once. */
