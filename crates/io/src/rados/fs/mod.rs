@@ -89,7 +89,7 @@ mod write;
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -111,6 +111,7 @@ use budget::Budget;
 use clock::millis;
 use path::Path;
 use superblock::{Feature, Superblock};
+use transaction::Known;
 use turns::Turns;
 
 /// How a client works; nothing here is stored, but for `chunk_bytes` when a file system is made.
@@ -175,8 +176,8 @@ struct Inner {
     superblock: Superblock,
     /// Those of the superblock, and those that were added since.
     features: Mutex<BTreeSet<Feature>>,
-    /// Transactions that are committed, and will not be anything else.
-    committed: Mutex<BTreeSet<Id>>,
+    /// What was learned of transactions and need not be asked for again.
+    known: Mutex<BTreeMap<Id, Known>>,
 }
 
 impl FileSystem {
@@ -243,9 +244,9 @@ impl FileSystem {
         let budget = Budget::new(options.in_flight_bytes);
         let chunks = |bytes: usize| bytes / superblock.chunk_bytes as usize;
         let turns = Turns::new(chunks(options.window_bytes), chunks(options.waiting_bytes));
-        let (features, committed) = (Mutex::new(superblock.features.clone()), Mutex::default());
+        let (features, known) = (Mutex::new(superblock.features.clone()), Mutex::default());
         let meta = Combined::new(meta);
-        Self { inner: Arc::new(Inner { meta, data, clock, budget, turns, options, superblock, features, committed }) }
+        Self { inner: Arc::new(Inner { meta, data, clock, budget, turns, options, superblock, features, known }) }
     }
 
     /// Has the superblock say that something is used that not every version knows.

@@ -19,8 +19,9 @@ use super::{Entry, FileSystem, FsOptions, Id, Replace};
 use crate::{Hop, Ledger};
 
 pub(super) const OPERATION: &str = "write";
-/// Chunks that an intent is good for at first; then twice as many each time.
-pub(super) const FIRST_CHUNKS: u64 = 32;
+/// Chunks that an intent is good for at first; then twice as many each time. Files are mostly as long as a power of two, or a
+/// little longer: these need not wait for another intent with their last chunk.
+pub(super) const FIRST_CHUNKS: u64 = 48;
 
 /// The directory that a file is to have its name in.
 #[derive(Debug)]
@@ -198,7 +199,11 @@ impl Sender {
             let (pool, object) = (self.fs.inner.data.name().into(), chunk_name(self.id, self.chunks));
             return self.fail(Error::Corrupt { pool, object, what: format!("it was not sent, of {len} bytes") });
         }
-        self.link(len)
+        let entry = self.link(len)?;
+        if self.is_staged() {
+            self.turn.linger();
+        }
+        Ok(entry)
     }
 
     fn fail<T>(&mut self, error: Error) -> Result<T> {

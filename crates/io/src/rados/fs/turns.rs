@@ -7,8 +7,9 @@
 //! A member of the line is a file, or a task attempt with all its files. It has its place since it first sent something.
 //! It is in the way of those behind it while it has half of its window in flight or more: with less it is not the cluster that it waits
 //! for. It is also in the way while it *holds* its place: to close a file and to commit an attempt takes operations on names, one after
-//! the other, and each of them is as late as the chunks before it. Who has nobody in the way may have a whole window in flight, others
-//! [`BEHIND`]. After [`QUANTUM`] windows a member goes to the end of the line.
+//! the other, and each of them is as late as the chunks before it. Who has closed a file of an attempt *lingers*: mostly the attempt is
+//! committed next, and others would fill the cluster just before that. Who has nobody in the way may have a whole window in flight,
+//! others [`BEHIND`]. After [`QUANTUM`] windows a member goes to the end of the line.
 //!
 //! Who waits for its turn can make its next bytes meanwhile: there are *seats* for chunks that wait, all members' together. One that makes
 //! half a file at a time, as files of columns are made, has the other half made when its turn comes.
@@ -17,11 +18,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Chunks in flight of those whose turn it is not. With two of 4 MiB a cluster is nearly as busy as with sixteen.
 const BEHIND: usize = 2;
 /// Windows that a turn lasts.
 const QUANTUM: usize = 4;
+/// For how long who lingers is in the way. Spark's tasks commit 10 to 20 ms after they have closed their last file.
+const LINGER: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 struct Member {
@@ -32,6 +36,8 @@ struct Member {
     waiting: usize,
     /// How many are holding its place.
     held: usize,
+    /// It holds its place until then, too.
+    lingers_until: Option<Instant>,
     /// Since it came to its place.
     sent: usize,
 }
@@ -81,22 +87,34 @@ pub(super) struct Seat {
 pub(super) struct Hold<'a>(&'a Turn);
 
 impl State {
-    /// Whether one more chunk may be sent.
-    fn has_room(&self, member: u64, window: usize) -> bool {
+    /// Whether one more chunk may be sent at this time.
+    fn has_room(&self, member: u64, window: usize, now: Instant) -> bool {
         let Some(own) = self.members.get(&member) else { return true };
         let in_the_way = |other: &Member| {
-            other.place.is_some()
-                && other.place < own.place
-                && (other.in_flight >= window.div_ceil(2) || other.held > 0)
+            other.is_before(own)
+                && (other.in_flight >= window.div_ceil(2) || other.held > 0 || other.lingers_until > Some(now))
         };
         let most = if self.members.values().any(in_the_way) { BEHIND.min(window) } else { window };
         own.in_flight < most
+    }
+
+    /// When the next of those before it lingers no more, if any does.
+    fn changes_at(&self, member: u64, now: Instant) -> Option<Instant> {
+        let own = self.members.get(&member)?;
+        let others = self.members.values().filter(|other| other.is_before(own));
+        others.filter_map(|other| other.lingers_until).filter(|until| *until > now).min()
     }
 
     /// Whether one more chunk may wait. What a member has in flight and what waits are no more than a window.
     fn has_seat(&self, own: &Member, line: &Line) -> bool {
         let taken: usize = self.members.values().map(|member| member.waiting).sum();
         taken < line.seats && own.waiting + own.in_flight < line.window
+    }
+}
+
+impl Member {
+    fn is_before(&self, other: &Self) -> bool {
+        self.place.is_some() && self.place < other.place
     }
 }
 
@@ -134,17 +152,27 @@ impl Turn {
     pub fn room(&self) -> Room {
         let mut state = self.line.lock();
         self.line_up(&mut state);
-        while !state.has_room(self.member, self.line.window) {
-            state = self.line.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let now = Instant::now();
+            if state.has_room(self.member, self.line.window, now) {
+                return self.enter(&mut state);
+            }
+            let changed = &self.line.changed;
+            state = match state.changes_at(self.member, now) {
+                // All wait at once: it is looked at again, whatever has ended the wait.
+                Some(until) => {
+                    changed.wait_timeout(state, until - now).map_or_else(|e| e.into_inner().0, |(state, _)| state)
+                }
+                None => changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
         }
-        self.enter(&mut state)
     }
 
     /// Room for a chunk, if there is any.
     pub fn try_room(&self) -> Option<Room> {
         let mut state = self.line.lock();
         self.line_up(&mut state);
-        state.has_room(self.member, self.line.window).then(|| self.enter(&mut state))
+        state.has_room(self.member, self.line.window, Instant::now()).then(|| self.enter(&mut state))
     }
 
     /// Gets its place, or a new one when its turn is over.
@@ -185,8 +213,13 @@ impl Turn {
 
     /// Holds the place, whatever is in flight.
     pub fn hold(&self) -> Hold<'_> {
-        self.line.change(self.member, |own| own.held += 1);
+        self.line.change(self.member, |own| (own.held, own.lingers_until) = (own.held + 1, None));
         Hold(self)
+    }
+
+    /// Holds the place for a moment, or until it has been held again.
+    pub fn linger(&self) {
+        self.line.change(self.member, |own| own.lingers_until = Some(Instant::now() + LINGER));
     }
 }
 
@@ -224,12 +257,21 @@ mod tests {
     use super::super::{FileSystem, FsOptions, Replace, SimClock, TransactionOptions};
     use super::*;
 
-    /// Names, and whether anybody held a place when they were changed.
+    /// Names, and whether anybody held a place when they were looked at or changed.
     #[derive(Debug)]
     struct Watched {
         pool: Arc<SimPool>,
         turns: OnceLock<Turns>,
         seen: Mutex<Vec<(&'static str, usize)>>,
+    }
+
+    impl Watched {
+        fn note(&self, operation: &'static str) {
+            if let Some(turns) = self.turns.get() {
+                let held = turns.0.lock().members.values().map(|member| member.held).sum();
+                self.seen.lock().unwrap().push((operation, held));
+            }
+        }
     }
 
     impl Objects for Watched {
@@ -238,14 +280,12 @@ mod tests {
         }
 
         fn start_write(&self, object: &str, op: WriteOp, done: Done<()>) {
-            if let Some(turns) = self.turns.get() {
-                let held = turns.0.lock().members.values().map(|member| member.held).sum();
-                self.seen.lock().unwrap().push((op.operation, held));
-            }
+            self.note(op.operation);
             self.pool.start_write(object, op, done);
         }
 
         fn start_read(&self, object: &str, op: ReadOp, done: Done<Reply>) {
+            self.note(op.operation);
             self.pool.start_read(object, op, done);
         }
 
@@ -270,21 +310,23 @@ mod tests {
         assert!(names.seen.lock().unwrap().ends_with(&[("write", 0), ("write", 1)]));
 
         let transaction = fs.begin(TransactionOptions::default()).unwrap();
-        let attempt = transaction.attempt("task", "0").unwrap();
         names.seen.lock().unwrap().clear();
+        let attempt = transaction.attempt("task", "0").unwrap();
         let mut file = attempt.create("/b", Replace::Never, Arc::default()).unwrap();
         file.append(&chunks).unwrap();
         file.close().unwrap();
         attempt.commit().unwrap();
+        // It is known to be pending, so that is only looked at once the attempt has a directory.
+        let begin = [("begin a task attempt of", 0), ("make", 0), ("look at", 0)];
         let commit = [("write", 0), ("write", 1), ("seal", 1), ("commit a task attempt of", 1)];
-        assert_eq!(*names.seen.lock().unwrap(), commit);
+        assert_eq!(*names.seen.lock().unwrap(), [&begin[..], &commit[..]].concat());
         assert!(fs.inner.turns.0.lock().members.values().all(|member| member.held == 0 && member.in_flight == 0));
         drop(attempt);
         assert!(fs.inner.turns.0.lock().members.is_empty());
     }
 
     fn has_room(turn: &Turn) -> bool {
-        turn.line.lock().has_room(turn.member, turn.line.window)
+        turn.line.lock().has_room(turn.member, turn.line.window, Instant::now())
     }
 
     fn rooms(turn: &Turn, count: usize) -> Vec<Room> {
@@ -326,6 +368,27 @@ mod tests {
         assert!(!has_room(&second));
         drop(hold);
         assert!(has_room(&second));
+    }
+
+    #[test]
+    fn who_has_closed_a_file_lingers_until_it_has_committed() {
+        let turns = Turns::new(6, 6);
+        let (first, second) = (turns.join(), turns.join());
+        drop(first.room());
+        let theirs = rooms(&second, BEHIND);
+        first.linger();
+        let until = turns.0.lock().members[&first.member].lingers_until.unwrap();
+        let room_at = |now: Instant| turns.0.lock().has_room(second.member, 6, now);
+        assert!(!room_at(until - Duration::from_millis(1)) && room_at(until));
+        assert_eq!(turns.0.lock().changes_at(second.member, until - LINGER), Some(until));
+        assert_eq!(turns.0.lock().changes_at(second.member, until), None);
+        // Nobody says that it is over.
+        drop(second.room());
+        assert!(Instant::now() >= until);
+        first.linger();
+        drop(first.hold());
+        assert!(has_room(&second));
+        drop(theirs);
     }
 
     #[test]

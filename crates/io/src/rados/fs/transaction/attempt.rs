@@ -12,8 +12,8 @@
 //! or makes it, so one that is begun twice is the same. Once the directory is made, T is looked at again: who has
 //! ended T before has not seen the directory.
 //!
-//! These are four operations in a row, each of them as late as the chunks that the cluster has before it. So an attempt may begin
-//! while its first bytes are made: the first chunk of its files waits for it, and its commit.
+//! These are three operations in a row, four for the first attempt that a client begins, each of them as late as the chunks that the
+//! cluster has before it. So an attempt may begin while its first bytes are made: the first chunk of its files waits for it, and its commit.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -186,20 +186,28 @@ impl Transaction {
     /// The record of an attempt, whoever has stored it.
     fn record_attempt(&self, key: &[u8]) -> Result<(Attempt, Vec<u8>)> {
         let mut unknown = false;
+        // First as if it were still pending and there were no record, without looking: that would take as long as what comes of it.
+        let mut known = self.fs.known_lease_ms(self.id);
         loop {
-            let look = self.look(BEGIN, vec![key.to_vec()])?;
-            if look.state != State::Pending {
-                return Err(self.ended(BEGIN, look.state));
-            }
-            if let Some((record, raw)) = look.record::<Attempt>(key)?.zip(look.raw(key)) {
-                return match record.condition {
-                    Condition::Open => Ok((record, raw)),
-                    _ => Err(error(BEGIN, self.id, TransactionProblem::AttemptAborted)),
-                };
-            }
+            let lease_ms = match known.take() {
+                Some(lease_ms) => lease_ms,
+                None => {
+                    let look = self.look(BEGIN, vec![key.to_vec()])?;
+                    if look.state != State::Pending {
+                        return Err(self.ended(BEGIN, look.state));
+                    }
+                    if let Some((record, raw)) = look.record::<Attempt>(key)?.zip(look.raw(key)) {
+                        return match record.condition {
+                            Condition::Open => Ok((record, raw)),
+                            _ => Err(error(BEGIN, self.id, TransactionProblem::AttemptAborted)),
+                        };
+                    }
+                    look.lease_ms
+                }
+            };
             // A record is never removed, so nothing is there but once.
             let record = Attempt { stamp: self.fs.new_id()?, directory: self.fs.new_id()?, condition: Condition::Open };
-            let op = self.in_pending(BEGIN).entry_is(key, None).set_attribute(DUE, self.renewed(&look).encode());
+            let op = self.in_pending(BEGIN).entry_is(key, None).set_attribute(DUE, self.renewed(lease_ms).encode());
             match self.fs.attempt(&object::object_of(self.id), op.set_entry(key, record.encode()))? {
                 Outcome::Done => return Ok((record, record.encode())),
                 Outcome::Unknown(error) if unknown => return Err(error),
@@ -246,39 +254,33 @@ impl TaskAttempt {
     /// If another attempt of the task counts: the first one that is committed wins.
     pub fn commit(&self) -> Result<()> {
         let (transaction, fs) = (&self.transaction, &self.transaction.fs);
-        let &Begun { directory, ref record } = self.beginning.begun()?;
+        let begun = self.beginning.begun()?;
         // From here on: nobody else need wait for it to begin.
         let _hold = self.turn.hold();
-        let key = winner_key(&self.task);
+        let (key, attempt) = (winner_key(&self.task), attempt_key(&self.task, &self.attempt));
+        let directory = begun.directory;
         let winner = Winner { stamp: fs.new_id()?, directory, attempt: self.attempt.to_string() }.encode();
-        let attempt = attempt_key(&self.task, &self.attempt);
-        let (mut unknown, mut sealed) = (None, false);
+        // First as it was when the attempt began, without looking.
+        let mut known = match self.seal(directory)? {
+            true => fs.known_lease_ms(transaction.id),
+            false => None,
+        };
+        let mut unknown = None;
         for _ in 0..8 {
-            let look = transaction.look(COMMIT, vec![key.clone(), attempt.clone()])?;
-            if let Some(there) = look.record::<Winner>(&key)? {
-                return match there.directory == directory {
-                    true if !matches!(look.state, State::Aborted { .. }) => Ok(()),
-                    true => Err(transaction.ended(COMMIT, look.state)),
-                    false => Err(error(COMMIT, transaction.id, TransactionProblem::OtherAttempt(there.attempt))),
-                };
-            }
-            if look.state != State::Pending {
-                return Err(transaction.ended(COMMIT, look.state));
-            }
-            if look.raw(&attempt).as_deref() != Some(&**record) {
-                return Err(error(COMMIT, transaction.id, TransactionProblem::AttemptAborted));
-            }
-            if !sealed {
-                self.seal(directory)?;
-                sealed = true;
-            }
+            let lease_ms = match known.take() {
+                Some(lease_ms) => lease_ms,
+                None => match self.look_before_commit(begun, &key, &attempt)? {
+                    Some(lease_ms) => lease_ms,
+                    None => return Ok(()),
+                },
+            };
             // Who wins is never taken back, so this may be asked for more than once.
             let op = transaction
                 .in_pending(COMMIT)
-                .entry_is(attempt.clone(), Some(record.to_vec()))
+                .entry_is(attempt.clone(), Some(begun.record.to_vec()))
                 .entry_is(key.clone(), None)
                 .set_entry(key.clone(), winner.clone())
-                .set_attribute(DUE, transaction.renewed(&look).encode());
+                .set_attribute(DUE, transaction.renewed(lease_ms).encode());
             match fs.attempt(&object::object_of(transaction.id), op)? {
                 Outcome::Done => return Ok(()),
                 Outcome::Conflict => {}
@@ -288,26 +290,42 @@ impl TaskAttempt {
         Err(unknown.unwrap_or_else(|| transaction.not_pending(COMMIT)))
     }
 
-    /// Sees to it that nothing is added to the directory any more, so that the commit finds all that there ever will be.
-    fn seal(&self, directory: Id) -> Result<()> {
+    /// The transaction's lease, if this attempt may still become the one that counts; `None`: it is.
+    fn look_before_commit(&self, begun: &Begun, winner: &[u8], attempt: &[u8]) -> Result<Option<u64>> {
+        let transaction = &self.transaction;
+        let look = transaction.look(COMMIT, vec![winner.to_vec(), attempt.to_vec()])?;
+        if let Some(there) = look.record::<Winner>(winner)? {
+            return match there.directory == begun.directory {
+                true if !matches!(look.state, State::Aborted { .. }) => Ok(None),
+                true => Err(transaction.ended(COMMIT, look.state)),
+                false => Err(error(COMMIT, transaction.id, TransactionProblem::OtherAttempt(there.attempt))),
+            };
+        }
+        if look.state != State::Pending {
+            return Err(transaction.ended(COMMIT, look.state));
+        }
+        if look.raw(attempt).as_deref() != Some(&*begun.record) || !self.seal(begun.directory)? {
+            return Err(error(COMMIT, transaction.id, TransactionProblem::AttemptAborted));
+        }
+        Ok(Some(look.lease_ms))
+    }
+
+    /// Sees to it that nothing is added to the directory any more, so that the commit finds all that there ever will be; false: the
+    /// directory is dead or gone, and the transaction says why. It may be asked for in vain: who has not won is done with as well.
+    fn seal(&self, directory: Id) -> Result<bool> {
         let (fs, (live, sealed)) = (&self.transaction.fs, (DirectoryState::Live, DirectoryState::Sealed));
         for _ in 0..8 {
             let seal = self.reserve.give_back(WriteOp::new("seal"));
             if fs.change_state_by(seal, directory, &live, &sealed)? {
-                return Ok(());
+                return Ok(true);
             }
             match fs.look(directory, Vec::new())?.map(|look| look.state) {
                 Some(DirectoryState::Live) => {}
-                Some(DirectoryState::Sealed) => return Ok(()),
+                Some(DirectoryState::Sealed) => return Ok(true),
                 _ => break,
             }
         }
-        // It is dead or gone, and the transaction says why.
-        let look = self.transaction.look(COMMIT, Vec::new())?;
-        if look.state == State::Pending {
-            return Err(error(COMMIT, self.transaction.id, TransactionProblem::AttemptAborted));
-        }
-        Err(self.transaction.ended(COMMIT, look.state))
+        Ok(false)
     }
 
     /// Discards what this attempt has written. May be called more than once, and after the transaction has ended.

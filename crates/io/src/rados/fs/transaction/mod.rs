@@ -88,7 +88,7 @@ use std::time::Duration;
 pub(super) use attempt::Beginning;
 pub use attempt::TaskAttempt;
 pub(super) use finish::Settling;
-pub(super) use object::{Fate, Fates};
+pub(super) use object::{Fate, Fates, Known};
 pub use staged::{Staged, StagedFiles};
 
 use super::super::objects::{ReadOp, WriteOp};
@@ -185,7 +185,8 @@ impl FileSystem {
         const OPERATION: &str = "begin";
         self.use_feature(Feature::Transactions)?;
         let id = self.new_id()?;
-        let lease = Lease { due_ms: self.due_ms(options.lease), lease_ms: millis(options.lease) }.encode();
+        let lease_ms = millis(options.lease);
+        let lease = Lease { due_ms: self.due_ms(options.lease), lease_ms }.encode();
         let (meta, key) = (&self.inner.meta, object_of(id));
         meta.write(&shard_of(id), WriteOp::new("list a transaction in").set_entry(key.clone(), lease.clone()))?;
         let make = WriteOp::new(OPERATION).create_new();
@@ -196,6 +197,7 @@ impl FileSystem {
             let _ = meta.write(&key, WriteOp::new("remove").remove());
             return Err(error(OPERATION, id, TransactionProblem::Aborted));
         }
+        self.remember(id, Known::Pending { lease_ms });
         Ok(Transaction { fs: self.clone(), id })
     }
 
@@ -259,7 +261,7 @@ impl Transaction {
                 return Err(self.ended(OPERATION, look.state));
             }
             let op = WriteOp::new(OPERATION).assert_exists().attribute_is(STATE, look.state.encode());
-            let op = op.set_attribute(DUE, self.renewed(&look).encode());
+            let op = op.set_attribute(DUE, self.renewed(look.lease_ms).encode());
             match self.fs.attempt(&object_of(self.id), op)? {
                 Outcome::Done => return Ok(()),
                 Outcome::Conflict => {}
@@ -354,9 +356,8 @@ impl Transaction {
     }
 
     /// The lease of one that is being worked on.
-    fn renewed(&self, look: &Look) -> Lease {
-        let due_ms = self.fs.now_ms().saturating_add(look.lease_ms);
-        Lease { due_ms, lease_ms: look.lease_ms }
+    fn renewed(&self, lease_ms: u64) -> Lease {
+        Lease { due_ms: self.fs.now_ms().saturating_add(lease_ms), lease_ms }
     }
 
     /// A change of a transaction that must be pending.

@@ -19,6 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::str::from_utf8;
+use std::sync::PoisonError;
 
 use super::super::super::objects::{ReadOp, Reply, WriteOp};
 use super::super::super::{Code, Error, Result};
@@ -36,7 +37,7 @@ pub(in super::super) const WAITS: &[u8] = b"w/";
 pub(super) const STATE: &str = "state";
 pub(super) const DUE: &str = "due";
 
-/// Committed transactions that a client remembers.
+/// Transactions of which a client remembers something.
 const REMEMBERED: usize = 4096;
 
 pub(in super::super) fn object_of(transaction: Id) -> String {
@@ -191,6 +192,15 @@ pub(in super::super) enum Fate {
     Gone,
 }
 
+/// What a client remembers of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Known {
+    /// It was pending, and for so long it is renewed while it is.
+    Pending { lease_ms: u64 },
+    /// It is committed, and will not be anything else.
+    Committed,
+}
+
 /// Transactions that were asked about, for as long as one answer is put together.
 #[derive(Debug, Default)]
 pub(in super::super) struct Fates(BTreeMap<Id, Fate>);
@@ -269,11 +279,14 @@ impl FileSystem {
             object: object_of(transaction),
             what: format!("its {what} makes no sense"),
         };
-        let state = reply.attributes.get(STATE).and_then(|state| State::decode(state));
+        let state = reply.attributes.get(STATE).and_then(|state| State::decode(state)).ok_or_else(|| corrupt(STATE))?;
         let lease = reply.attributes.get(DUE).and_then(|due| Lease::decode(due)).ok_or_else(|| corrupt(DUE))?;
+        if state == State::Pending {
+            self.remember(transaction, Known::Pending { lease_ms: lease.lease_ms });
+        }
         Ok(Some(Look {
             transaction,
-            state: state.ok_or_else(|| corrupt(STATE))?,
+            state,
             due_ms: lease.due_ms,
             lease_ms: lease.lease_ms,
             reply,
@@ -305,19 +318,35 @@ impl FileSystem {
 
     /// How a transaction stands. That one is committed is remembered.
     pub(in super::super) fn fate(&self, transaction: Id) -> Result<Fate> {
-        let known = || self.inner.committed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if known().contains(&transaction) {
+        if self.known(transaction) == Some(Known::Committed) {
             return Ok(Fate::Committed);
         }
         let fate = self.look_transaction(transaction, Vec::new())?.map_or(Fate::Gone, |look| look.fate());
         if fate == Fate::Committed {
-            let mut known = known();
-            if known.len() >= REMEMBERED {
-                known.clear();
-            }
-            known.insert(transaction);
+            self.remember(transaction, Known::Committed);
         }
         Ok(fate)
+    }
+
+    fn known(&self, transaction: Id) -> Option<Known> {
+        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner).get(&transaction).copied()
+    }
+
+    pub(super) fn remember(&self, transaction: Id, what: Known) {
+        let mut known = self.inner.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(transaction, what);
+    }
+
+    /// For how long a transaction is renewed, if it was pending when it was last heard of. Whoever takes that for granted compares
+    /// with it.
+    pub(super) fn known_lease_ms(&self, transaction: Id) -> Option<u64> {
+        match self.known(transaction)? {
+            Known::Pending { lease_ms } => Some(lease_ms),
+            Known::Committed => None,
+        }
     }
 
     /// Brings a transaction from one state to another, with another lease if one is given; false: it was not in that state, or
