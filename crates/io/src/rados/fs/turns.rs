@@ -183,6 +183,7 @@ impl Turn {
             && (own.place.is_none() || own.sent >= QUANTUM * self.line.window)
         {
             (own.place, own.sent) = (Some(last), 0);
+            self.line.changed.notify_all();
         }
     }
 

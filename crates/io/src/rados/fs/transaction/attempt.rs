@@ -12,8 +12,9 @@
 //! or makes it, so one that is begun twice is the same. Once the directory is made, T is looked at again: who has
 //! ended T before has not seen the directory.
 //!
-//! These are three operations in a row, four for the first attempt that a client begins, each of them as late as the chunks that the
-//! cluster has before it. So an attempt may begin while its first bytes are made: the first chunk of its files waits for it, and its commit.
+//! These are three operations in a row, a look before them where a client has not heard of T, and each of them is as late as the
+//! chunks that the cluster has before it. So an attempt may begin while its first bytes are made: the first chunk of its files waits
+//! for it, and its commit.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -248,7 +249,7 @@ impl TaskAttempt {
     }
 
     /// Makes this the attempt of its task that counts. May be called more than once. Files that are not closed are discarded,
-    /// and nothing can be added any more.
+    /// and nothing can be added any more, whatever comes of it.
     ///
     /// # Errors
     /// If another attempt of the task counts: the first one that is committed wins.
@@ -260,18 +261,21 @@ impl TaskAttempt {
         let (key, attempt) = (winner_key(&self.task), attempt_key(&self.task, &self.attempt));
         let directory = begun.directory;
         let winner = Winner { stamp: fs.new_id()?, directory, attempt: self.attempt.to_string() }.encode();
+        // Whatever comes of that: if the attempt counts already, the transaction says so.
+        let sealed = self.seal(directory);
         // First as it was when the attempt began, without looking.
-        let mut known = match self.seal(directory)? {
-            true => fs.known_lease_ms(transaction.id),
-            false => None,
-        };
+        let mut known = fs.known_lease_ms(transaction.id).filter(|_| matches!(sealed, Ok(true)));
         let mut unknown = None;
         for _ in 0..8 {
             let lease_ms = match known.take() {
                 Some(lease_ms) => lease_ms,
-                None => match self.look_before_commit(begun, &key, &attempt)? {
-                    Some(lease_ms) => lease_ms,
-                    None => return Ok(()),
+                None => match (self.look_before_commit(begun, &key, &attempt)?, &sealed) {
+                    (None, _) => return Ok(()),
+                    (Some(lease_ms), Ok(true)) => lease_ms,
+                    (Some(_), Ok(false)) => {
+                        return Err(error(COMMIT, transaction.id, TransactionProblem::AttemptAborted));
+                    }
+                    (Some(_), Err(error)) => return Err(error.clone()),
                 },
             };
             // Who wins is never taken back, so this may be asked for more than once.
@@ -304,7 +308,7 @@ impl TaskAttempt {
         if look.state != State::Pending {
             return Err(transaction.ended(COMMIT, look.state));
         }
-        if look.raw(attempt).as_deref() != Some(&*begun.record) || !self.seal(begun.directory)? {
+        if look.raw(attempt).as_deref() != Some(&*begun.record) {
             return Err(error(COMMIT, transaction.id, TransactionProblem::AttemptAborted));
         }
         Ok(Some(look.lease_ms))

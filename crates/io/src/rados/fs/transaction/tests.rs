@@ -434,8 +434,11 @@ fn the_first_attempt_that_is_committed_wins_and_says_so_again() {
     assert_eq!(error.transaction_problem(), Some(&TransactionProblem::AttemptCommitted));
     first.abort().unwrap();
     // In another process.
-    let (_, other) = world.client();
+    let (client, other) = world.client();
     let joined = other.transaction(transaction.id()).attempt("t", "1").unwrap();
+    joined.commit().unwrap();
+    // Though its directory takes nothing.
+    client.fail_at(0, SimFault::Refuse(Code::NO_SPACE));
     joined.commit().unwrap();
     let status = other.transactions().unwrap();
     assert_eq!(status[0].committed, [("t".to_owned(), "1".to_owned())]);
