@@ -182,6 +182,18 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         return uri;
     }
 
+    /** Hadoop, and its cache of file systems, take pools for the same whose names differ in case alone. Ceph does not. */
+    @Override
+    protected void checkPath(Path path) {
+        super.checkPath(path);
+        String authority = path.toUri().getAuthority();
+        if (authority != null && !authority.equals(uri.getAuthority())) {
+            throw new IllegalArgumentException("Wrong FS: " + path + " is not on " + uri + ". Hadoop takes the two for the same,"
+                    + " and this process has used the other one before; with fs." + SCHEME
+                    + ".impl.disable.cache=true it can use both");
+        }
+    }
+
     /** None: there are no tokens to get; whoever may read a keyring is whom the cluster trusts. */
     @Override
     public String getCanonicalServiceName() {

@@ -61,6 +61,9 @@ final class Settings {
     /** No cluster: files in this process's memory. For tests. */
     static final String MEMORY = "memory";
 
+    private static final int MOST_THREADS = 4096;
+    private static final long MOST_BYTES = 64L << 30;
+
     private final Configuration conf;
     private final String pool;
 
@@ -80,8 +83,15 @@ final class Settings {
         return value == null || value.isEmpty() ? null : value;
     }
 
-    boolean isSet(String name) {
-        return conf.getBoolean(key(name), false);
+    private boolean isInMemory() {
+        String value = get(MEMORY);
+        if (value == null || value.equalsIgnoreCase("false")) {
+            return false;
+        }
+        if (value.equalsIgnoreCase("true")) {
+            return true;
+        }
+        throw new IllegalArgumentException(key(MEMORY) + " is '" + value + "': it must be true or false");
     }
 
     long bytes(String name, long otherwise, long least, long most) {
@@ -108,10 +118,18 @@ final class Settings {
 
     int threads() {
         int threads = parsed(THREADS, "a number", () -> conf.getInt(key(THREADS), 16));
-        if (threads < 1) {
-            throw new IllegalArgumentException(key(THREADS) + " is " + threads + ": it must be 1 or more");
+        if (threads < 1 || threads > MOST_THREADS) {
+            throw new IllegalArgumentException(key(THREADS) + " is " + threads + ": it must be from 1 to " + MOST_THREADS);
         }
         return threads;
+    }
+
+    private long timeoutMillis() {
+        long millis = millis(TIMEOUT, 60_000);
+        if (millis < 1000 || millis > TimeUnit.DAYS.toMillis(1)) {
+            throw new IllegalArgumentException(key(TIMEOUT) + " is " + millis + " ms: it must be from a second to a day");
+        }
+        return millis;
     }
 
     int bufferBytes() {
@@ -147,7 +165,7 @@ final class Settings {
 
     /** What to call the cluster in messages. */
     String cluster() {
-        if (isSet(MEMORY)) {
+        if (isInMemory()) {
             return "memory of this process";
         }
         String file = get(CONF);
@@ -162,13 +180,13 @@ final class Settings {
         copy(options, CONF, "conf");
         copy(options, USER, "user");
         copy(options, CREATE, "create");
-        add(options, "memory", Boolean.toString(isSet(MEMORY)));
-        add(options, "timeout_ms", Long.toString(millis(TIMEOUT, 60_000)));
-        copyBytes(options, WINDOW, "window_bytes", 64 << 10);
-        copyBytes(options, IN_FLIGHT, "in_flight_bytes", 64 << 10);
-        copyBytes(options, WAITING, "waiting_bytes", 0);
-        copyBytes(options, READ_AHEAD, "read_ahead_bytes", 64 << 10);
-        copyBytes(options, CHUNK, "chunk_bytes", 64 << 10);
+        add(options, "memory", Boolean.toString(isInMemory()));
+        add(options, "timeout_ms", Long.toString(timeoutMillis()));
+        copyBytes(options, WINDOW, "window_bytes", 64 << 10, MOST_BYTES);
+        copyBytes(options, IN_FLIGHT, "in_flight_bytes", 64 << 10, MOST_BYTES);
+        copyBytes(options, WAITING, "waiting_bytes", 0, MOST_BYTES);
+        copyBytes(options, READ_AHEAD, "read_ahead_bytes", 64 << 10, MOST_BYTES);
+        copyBytes(options, CHUNK, "chunk_bytes", 64 << 10, 64 << 20);
         // What is set last counts.
         String keyring = get(KEYRING) != null ? get(KEYRING) : System.getenv("CEPH_KEYRING");
         if (keyring != null) {
@@ -199,9 +217,9 @@ final class Settings {
         }
     }
 
-    private void copyBytes(List<String> to, String name, String as, long least) {
+    private void copyBytes(List<String> to, String name, String as, long least, long most) {
         if (get(name) != null) {
-            add(to, as, Long.toString(bytes(name, least, least, 64L << 30)));
+            add(to, as, Long.toString(bytes(name, least, least, most)));
         }
     }
 

@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
@@ -109,6 +110,19 @@ public final class RadosFileSystemTest {
             fs.delete(path.getParent().equals(folder) ? renamed : path.getParent(), true);
         }
         assertThat(fs.listStatus(folder)).isEmpty();
+    }
+
+    @Test
+    public void a_pool_is_not_another_one_whose_name_differs_in_case() throws Exception {
+        String authority = fs.getUri().getAuthority();
+        assertThat(authority).isNotEqualTo(authority.toUpperCase(Locale.ROOT));
+        String other = fs.getUri().getScheme() + "://" + authority.toUpperCase(Locale.ROOT) + "/f";
+        write(new Path(folder, "f"), SMALL);
+        intercept(IllegalArgumentException.class, "disable.cache", () -> fs.create(new Path(other)));
+        intercept(IllegalArgumentException.class, "disable.cache", () -> fs.getFileStatus(new Path(other)));
+        intercept(IllegalArgumentException.class, "disable.cache", () -> fs.rename(new Path(folder, "f"), new Path(other)));
+        intercept(IllegalArgumentException.class, "disable.cache", () -> fs.listStatus(new Path(other).getParent()));
+        intercept(IllegalArgumentException.class, "disable.cache", () -> fs.delete(new Path(other), true));
     }
 
     @Test

@@ -82,6 +82,14 @@ public final class SettingsTest {
                     () -> FileSystem.newInstance(URI.create("rados://even"), conf));
             conf.unset("fs.rados." + name);
         }
+        for (String setting : List.of("timeout=-5s", "timeout=0", "timeout=999999999999d", "threads=1000000000",
+                "create.chunk.bytes=7", "create.chunk.bytes=128M", "memory=maybe")) {
+            String[] pair = setting.split("=");
+            Configuration odd = new Configuration(conf);
+            odd.set("fs.rados." + pair[0], pair[1]);
+            intercept(IllegalArgumentException.class, "fs.rados." + pair[0],
+                    () -> FileSystem.newInstance(URI.create("rados://even"), odd));
+        }
         conf.set("fs.rados.committer.lease", "10min");
         intercept(IllegalArgumentException.class, "fs.rados.committer.lease",
                 () -> new Settings(conf, "even").committerLeaseMillis());
