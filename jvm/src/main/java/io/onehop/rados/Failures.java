@@ -49,6 +49,8 @@ final class Failures {
             case NOT_EMPTY -> new PathIsNotEmptyDirectoryException(path);
             case DENIED -> new AccessDeniedException(path, null, said);
             case CLOSED -> new PathIOException(path, said);
+            case NO_FILE_SYSTEM -> new RadosException(path, said + ": are the pool and a file system in it there? `onehop rados mkfs`"
+                    + " makes a file system, and so does " + Settings.PREFIX + Settings.CREATE, cause.problem());
             default -> new RadosException(path, said, cause.problem());
         };
     }

@@ -134,8 +134,10 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         readPolicy = settings.readPolicy();
         bufferBytes = settings.bufferBytes();
         blockBytes = settings.blockBytes();
+        int threads = settings.threads();
+        // Last of all that can fail.
         mount = new Mount(uri, settings);
-        executor = executor(settings.threads());
+        executor = executor(threads);
     }
 
     /**
