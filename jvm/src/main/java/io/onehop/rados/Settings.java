@@ -96,10 +96,14 @@ final class Settings {
 
     long bytes(String name, long otherwise, long least, long most) {
         long bytes = parsed(name, "a number of bytes, as 64K or 8M", () -> conf.getLongBytes(key(name), otherwise));
-        if (bytes < least || bytes > most) {
-            throw new IllegalArgumentException(key(name) + " is " + bytes + ": it must be from " + least + " to " + most);
+        return within(name, bytes, least, most);
+    }
+
+    private long within(String name, long value, long least, long most) {
+        if (value < least || value > most) {
+            throw new IllegalArgumentException(key(name) + " is " + value + ": it must be from " + least + " to " + most);
         }
-        return bytes;
+        return value;
     }
 
     private long millis(String name, long otherwise) {
@@ -118,10 +122,7 @@ final class Settings {
 
     int threads() {
         int threads = parsed(THREADS, "a number", () -> conf.getInt(key(THREADS), 16));
-        if (threads < 1 || threads > MOST_THREADS) {
-            throw new IllegalArgumentException(key(THREADS) + " is " + threads + ": it must be from 1 to " + MOST_THREADS);
-        }
-        return threads;
+        return Math.toIntExact(within(THREADS, threads, 1, MOST_THREADS));
     }
 
     private long timeoutMillis() {
