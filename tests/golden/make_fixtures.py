@@ -346,6 +346,17 @@ def text_files() -> None:
     # As TPC's and SSB's reference generators write: no header, a pipe after every field.
     lines = [f"{i}|name {i:03}|{i * 25}.{i % 100:02}|1995-03-{i % 28 + 1:02}|\n" for i in range(1, 51)]
     (FIXTURES / "pipes.tbl").write_text("".join(lines))
+    # Directories named by keys and values, as Spark and Hive write them.
+    visits = [
+        ("day=2024-02-29/room=7/city=Paris%2FNord", [(1, 2.5), (2, 3.25)]),
+        ("day=2024-02-29/room=11/city=Lyon", [(3, 1.0)]),
+        ("day=2024-03-01/room=7/city=__HIVE_DEFAULT_PARTITION__", [(4, 0.5), (5, 8.0)]),
+        ("day=2024-03-01/room=-2/city=Aix en Provence", [(6, 4.0)]),
+    ]
+    for directory, rows in visits:
+        (FIXTURES / "visits" / directory).mkdir(parents=True, exist_ok=True)
+        with (FIXTURES / "visits" / directory / "part-0.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows([("id", "hours"), *rows])
 
 
 def main() -> None:

@@ -101,6 +101,18 @@ class Tpch:
             spark = self.spark.table(name).count()
             assert self.onehop.done(self.database, "--format", "csv", "-c", f"SELECT count(*) FROM {name}").split()[1] == str(spark)
 
+    def test_directories_of_partitions_are_columns_and_those_that_cannot_match_are_not_read(self):
+        for name, day in PARTITIONS.items():
+            target = f"{self.fs}/tpch/{name}"
+            spark = self.spark.read.parquet(target).groupBy("year").count().orderBy("year").collect()
+            ours = self.onehop.sql(f"SELECT year, count(*) FROM '{target}' GROUP BY year ORDER BY year")
+            assert ours == [[str(value) for value in row] for row in spark] and len(ours) == 7, (ours, spark)
+            plan = self.onehop.done("-c", f"EXPLAIN SELECT sum(extract(doy FROM {day})) FROM '{target}' WHERE year = 1995")
+            assert "year=1995/" in plan and "year=1994/" not in plan, plan
+            ours, theirs = (self.onehop.sql(f"SELECT sum(extract(doy FROM {day})), count(*) FROM '{target}' WHERE {condition}")
+                            for condition in ("year = 1995", f"extract(year FROM {day}) = 1995"))
+            assert ours == theirs and ours[0][1] != "0", (ours, theirs)
+
     def test_of_files_on_the_cluster_no_more_is_read_than_of_local_ones(self):
         """The same file in both places: columns that nobody wants, and groups of rows that cannot match, are left where they are."""
         local = Path(self.where.scratch) / "tpch" / "lineitem.parquet"

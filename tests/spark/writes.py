@@ -114,8 +114,12 @@ class Writes:
         self.same(self.spark.read.parquet(target), self.frame.where("k < 2"))
         self.write(target, lambda: self.frame.where("k >= 2").write.mode("append").partitionBy("k").parquet(target))
         self.same(self.spark.read.parquet(target))
-        others = "count(*), sum(id), min(text), sum(x)"
-        assert self.asked_of_onehop(f"{target}/*/*.parquet", others) == self.asked_of_spark(target, others)
+        wanted = "count(*), sum(id), min(text), sum(x), sum(k), count(DISTINCT k)"
+        for place in (target, f"{target}/*/*.parquet"):
+            assert self.asked_of_onehop(place, wanted) == self.asked_of_spark(target, wanted)
+        counts = back.where("k > 4").groupBy("k").count().orderBy("k").collect()
+        ours = self.onehop.sql(f"SELECT k, count(*) FROM '{target}' WHERE k > 4 GROUP BY k ORDER BY k")
+        assert ours == [[str(value) for value in row] for row in counts] and len(ours) == 2, ours
 
     def test_partitions_of_strange_values(self):
         target = self.at("strange")
@@ -126,6 +130,8 @@ class Writes:
         # What is empty is null, wherever partitions are written.
         expected = {(n, value or None) for n, value in enumerate(values)}
         assert {tuple(row) for row in back.collect()} == expected, back.collect()
+        ours = self.onehop.done("--format", "json", "-c", f"SELECT n, value FROM '{target}/*/*.json'")
+        assert {(row["n"], row["value"]) for row in json.loads(ours)} == expected, ours
 
     def test_dynamic_partition_overwrite(self):
         target = self.at("dynamic")

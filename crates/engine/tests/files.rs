@@ -595,3 +595,93 @@ fn statistics_of_parquet_know_nothing_of_nan() {
     let scan = plan.split("DataSourceExec").nth(1).and_then(|scan| scan.lines().nth(1)).unwrap_or_default();
     assert!(scan.contains(" rows 4,"), "{plan}");
 }
+
+#[test]
+fn directories_named_by_keys_are_columns() {
+    for format in ["parquet", "arrow", "csv", "json"] {
+        let place = Place::new();
+        let of = |directory: &str, rows: &str| {
+            fs::create_dir_all(place.at(directory)).unwrap();
+            place.run(&format!("COPY (SELECT * FROM (VALUES {rows}) AS v(x, z)) TO '@{directory}/a.{format}'"));
+        };
+        of("t/year=2023/day=2023-05-01", "(1, 'a'), (2, 'b')");
+        of("t/year=2024/day=2024-02-29", "(3, 'c'), (4, 'd'), (5, 'e')");
+        of("t/year=2024/day=__HIVE_DEFAULT_PARTITION__", "(6, 'f')");
+        let from = format!("FROM '@t/*/*/*.{format}'");
+        // Every answer by hand.
+        for (sql, expected) in [
+            (
+                format!("SELECT * {from} ORDER BY x"),
+                &[
+                    "1|a|2023|2023-05-01",
+                    "2|b|2023|2023-05-01",
+                    "3|c|2024|2024-02-29",
+                    "4|d|2024|2024-02-29",
+                    "5|e|2024|2024-02-29",
+                    "6|f|2024|NULL",
+                ][..],
+            ),
+            (format!("SELECT * FROM '@t' WHERE x = 2"), &["2|b|2023|2023-05-01"]),
+            (format!("SELECT year, day {from} WHERE x = 6"), &["2024|NULL"]),
+            (format!("SELECT count(*) {from}"), &["6"]),
+            (
+                format!("SELECT count(day), min(day), max(day), min(year), sum(year) {from}"),
+                &["5|2023-05-01|2024-02-29|2023|12142"],
+            ),
+            (format!("SELECT count(*) {from} WHERE day IS NULL"), &["1"]),
+            (format!("SELECT count(*) {from} WHERE day IS NOT NULL AND year = 2024"), &["3"]),
+            (format!("SELECT sum(x) {from} WHERE year = 2024"), &["18"]),
+            (format!("SELECT sum(x) {from} WHERE year = '2024'"), &["18"]),
+            (format!("SELECT sum(x) {from} WHERE year = 2024 OR x = 1"), &["19"]),
+            (format!("SELECT count(*) {from} WHERE year = 1999"), &["0"]),
+            (format!("SELECT x {from} WHERE year = 1999"), &[]),
+            // Of an `AND` the first decides whether the second is evaluated.
+            (format!("SELECT count(*) {from} WHERE year <> 2023 AND 10 / (year - 2023) > 3"), &["4"]),
+            (format!("SELECT year, count(*) {from} GROUP BY year ORDER BY year"), &["2023|2", "2024|4"]),
+            (
+                format!("SELECT a.x {from} AS a JOIN t ON t.x + 2005 = a.year AND a.day = '2024-02-29' ORDER BY 1"),
+                &["3", "4", "5"],
+            ),
+            (format!("SELECT x {from} WHERE year = (SELECT max(x) + 2004 FROM t) LIMIT 1"), &["1"]),
+            (format!("SELECT count(*) FROM (SELECT year {from} WHERE year > 2023 LIMIT 2)"), &["2"]),
+            // One directory that the statement names is a column like one that it does not.
+            (format!("SELECT year, x FROM '@t/year=2023/*/a.{format}' ORDER BY x"), &["2023|1", "2023|2"]),
+        ] {
+            assert_eq!(place.run(&sql), expected, "{format}: {sql}");
+        }
+        let by_zero = format!("SELECT 10 / (year - 2023) {from} WHERE x < 3");
+        assert!(place.fails(&by_zero).to_string().contains("ivision"), "{format}");
+        // Only files in which there can be rows are read.
+        let plan =
+            place.run(&format!("EXPLAIN SELECT x, day {from} WHERE year = 2024 AND day > '2024-01-01'")).join("\n");
+        assert!(plan.contains("day=2024-02-29/a"), "{plan}");
+        assert!(!plan.contains("year=2023") && !plan.contains("HIVE"), "{plan}");
+        // By name with the directories' columns, by position without them.
+        place.run("CREATE TABLE named (day DATE, year INT, x BIGINT)");
+        place.run("CREATE TABLE placed (one BIGINT, other VARCHAR)");
+        if format != "csv" {
+            place.run(&format!("COPY named FROM '@t/*/*/*.{format}'"));
+            assert_eq!(place.run("SELECT count(day), sum(year), sum(x) FROM named"), ["5|12142|21"]);
+        }
+        let header = if format == "csv" { "(HEADER true)" } else { "" };
+        place.run(&format!("COPY placed FROM '@t/*/*/*.{format}' {header}"));
+        assert_eq!(place.run("SELECT sum(one), max(other) FROM placed"), ["21|f"]);
+        // Where the files have such a column, the directory's value is in its place; an underscore is Spark's only without a key.
+        of("own/z=9/_k=1", "(1, 'a'), (2, 'b')");
+        assert_eq!(place.run("SELECT * FROM '@own' ORDER BY x"), ["1|9|1", "2|9|1"]);
+        assert_eq!(place.run("SELECT x FROM '@own' WHERE z = 9 AND x > 1"), ["2"]);
+        assert_eq!(place.run("SELECT count(*) FROM '@own' WHERE z = 8"), ["0"]);
+        // Files without rows have no values.
+        of("none/k=1", "(1, 'a')");
+        fs::create_dir_all(place.at("none/k=9")).unwrap();
+        place.run(&format!("COPY (SELECT CAST(1 AS BIGINT) AS x, 'a' AS z WHERE false) TO '@none/k=9/a.{format}'"));
+        assert_eq!(place.run(&format!("SELECT max(k), min(k), count(k) FROM '@none/*/a.{format}'")), ["1|1|1"]);
+        // A directory beside one that is not named so is a directory.
+        of("mixed/k=1", "(1, 'a')");
+        of("mixed/k", "(2, 'b')");
+        assert_eq!(place.run("SELECT * FROM '@mixed' ORDER BY x"), ["1|a", "2|b"]);
+        // One file cannot be in two.
+        std::os::unix::fs::symlink("k=1", place.at("none/k=2")).unwrap();
+        place.says(&format!("FROM '@none/*/a.{format}'"), ErrorKind::Data, &["twice, by links", "none/k=1/a"]);
+    }
+}

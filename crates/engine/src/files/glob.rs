@@ -3,7 +3,7 @@
 //! 1. What is there under exactly this name is meant, whatever characters the name has.
 //! 2. Otherwise a pattern is walked one component at a time, from the first one with a wildcard: `*`, `?` and `[a-z]`
 //!    match within a name, `**` is any number of directories. No directory is listed that the pattern does not reach.
-//! 3. A directory is all the files in it and below it, but for names that begin with `_` (Spark's marks).
+//! 3. A directory is all the files in it and below it, but for names that begin with `_` and have no `=` (Spark's marks).
 //!
 //! `**` and directories do not follow symbolic links to directories: those may lead back up. As in a shell, names that
 //! begin with a dot match only where the pattern says the dot. Files come in the order of their names.
@@ -79,9 +79,9 @@ pub(super) fn find(site: &Site, path: &str) -> Result<Match> {
     Ok(Match { files: found, is_directory })
 }
 
-/// Whether a component of a path begins as Spark's marks and unfinished files do.
+/// Whether a component of a path begins as Spark's marks and unfinished files do, and is no key and value.
 fn has_mark(path: &str) -> bool {
-    path.split('/').any(|part| part.starts_with('_'))
+    path.split('/').any(|part| part.starts_with('_') && !part.contains('='))
 }
 
 fn expand(site: &Site, pattern: &str, found: &mut Vec<Found>) -> Result<()> {

@@ -2,14 +2,15 @@
 //!
 //! The format follows from the name: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`, `x.tbl`, `x.json`, `x.jsonl`, the text
 //! ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says which files a path stands for, [`agree`] that they are of
-//! one table. Text is read by [`csv`], the rest by DataFusion under [`named`]. [`export`] writes files. All of them lie at a
-//! [`site`]: the local file system, or a cluster.
+//! one table; what their directories are named by is columns as well: [`directory_columns`]. Text is read by [`csv`], the rest
+//! by DataFusion under [`named`]. [`export`] writes files. All of them lie at a [`site`]: the local file system, or a cluster.
 //!
 //! Invariant: an error that a file is to blame for names the file as the statement did.
 
 mod agree;
 mod arrow_schema;
 mod csv;
+mod directory_columns;
 pub(crate) mod export;
 mod glob;
 mod named;
@@ -31,7 +32,7 @@ use datafusion::datasource::file_format::arrow::ArrowFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
-use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
@@ -43,6 +44,7 @@ use onehop_io::Operation;
 
 use self::csv::{CsvFormat, Types};
 pub(crate) use self::csv::{Dialect, TRAILING};
+use self::directory_columns::{DirectoryColumns, DirectoryTable};
 use self::glob::{Found, Match};
 use self::named::NamedFormat;
 use self::site::{Site, refused};
@@ -231,7 +233,7 @@ impl Source {
         blocking(read).await?
     }
 
-    /// The files as a table. `schema` is what text files hold, where that is known.
+    /// The files as a table. `schema` is what text files hold, where that is known; then there are no other columns.
     pub async fn table(
         &self,
         state: &dyn DataFusionSession,
@@ -252,13 +254,20 @@ impl Source {
         let names = Names(Arc::new(names));
         let types = if schema.is_some() { Types::Declared } else { Types::Guessed };
         let format = self.file_format(state, csv, types, names).await?;
-        let schema = match schema {
-            Some(schema) => schema,
-            None => loosened(&*self.schema(state, &*format, &urls).await?),
+        if let Some(schema) = schema {
+            return Ok(Arc::new(directory_columns::listed(format, urls, schema)?));
+        }
+        let schema = loosened(&*self.schema(state, &*format, &urls).await?);
+        let Some(columns) = DirectoryColumns::of(self.files.iter().map(|file| file.path.as_str())) else {
+            return Ok(Arc::new(directory_columns::listed(format, urls, schema)?));
         };
-        let options = ListingOptions::new(format).with_file_extension("");
-        let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(schema);
-        Ok(Arc::new(ListingTable::try_new(config)?))
+        let by_position = matches!(self.format, Format::Csv | Format::Arrow);
+        let table = DirectoryTable::new(format, urls, &schema, columns, by_position).map_err(|file| {
+            let message =
+                format!("'{}' has /{file} twice, by links, in directories that say different things", self.name);
+            Error::new(ErrorKind::Data, message).with_hint("name the directories one by one")
+        })?;
+        Ok(Arc::new(table))
     }
 
     fn csv_format(&self, csv: &CsvOptions, types: Types, names: Names, query: Option<Arc<Query>>) -> CsvFormat {
@@ -373,6 +382,12 @@ impl Source {
 pub(crate) async fn open(state: &dyn DataFusionSession, path: &str) -> Result<Arc<dyn TableProvider>> {
     let source = Source::find(path, None, None, Sites::of(state)?).await?;
     source.table(state, &CsvOptions::default(), None).await
+}
+
+/// How many columns of a table of files have names and places that the files give them; those of their directories come after them.
+pub(crate) fn own_columns(table: &dyn TableProvider) -> usize {
+    let directories = table.downcast_ref::<DirectoryTable>();
+    directories.map_or_else(|| table.schema().fields().len(), DirectoryTable::own_columns)
 }
 
 /// Work that waits for storage, on a thread that may.

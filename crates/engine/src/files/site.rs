@@ -132,20 +132,29 @@ impl Sites {
 
     fn refuse(&self, e: onehop_ceph::NotMounted) -> Error {
         let hint = match (&e.source, &self.options.conf) {
-            (rados::Error::Corrupt { .. }, _) => "see `ceph health detail`".into(),
-            (rados::Error::Unknown { .. }, _) => "use a newer version".into(),
+            (rados::Error::Corrupt { .. }, _) => Some("see `ceph health detail`".into()),
+            (rados::Error::Unknown { .. }, _) => Some("use a newer version".into()),
             (rados::Error::Object { code: Code::NOT_FOUND, .. }, _) => {
-                format!("`onehop rados mkfs {} --data POOL` makes a file system", e.authority)
+                Some(format!("`onehop rados mkfs {} --data POOL` makes a file system", e.authority))
             }
-            (_, Some(conf)) => format!("ceph.conf is {}", conf.display()),
-            (_, None) => "SET \"ceph.conf\" says where the cluster's configuration is".into(),
+            // The cluster is found, and has said what is wrong with it.
+            (rados::Error::Object { .. }, _) => None,
+            (_, Some(conf)) => Some(format!("ceph.conf is {}", conf.display())),
+            (_, None) => Some(match std::env::var_os("CEPH_CONF").filter(|conf| !conf.is_empty()) {
+                Some(conf) => format!("CEPH_CONF is {}; SET \"ceph.conf\" overrides it", conf.display()),
+                None => "SET \"ceph.conf\" says where the cluster's configuration is".into(),
+            }),
         };
         let kind = match &e.source {
             // The superblock: there is no file system.
             rados::Error::Object { code: Code::NOT_FOUND, .. } => ErrorKind::NotFound,
             other => Error::from(other.clone()).kind(),
         };
-        Error::new(kind, e.to_string()).with_hint(hint).with_source(e)
+        let error = Error::new(kind, e.to_string()).with_source(e);
+        match hint {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        }
     }
 }
 

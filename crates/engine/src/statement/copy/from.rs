@@ -17,7 +17,7 @@ use datafusion::scalar::ScalarValue;
 
 use super::Options;
 use crate::error::nearest;
-use crate::files::{Format, Sites, Source, TRAILING, parse_name};
+use crate::files::{Format, Sites, Source, TRAILING, own_columns, parse_name};
 use crate::query::Done;
 use crate::snapshot::Table;
 use crate::statement::{Context, done, insert};
@@ -61,8 +61,9 @@ impl CopyFrom {
             Format::Csv => self.open_csv(&source, &wanted, context).await?,
             _ => source.table(&**context.state()?, &self.options.csv, None).await?,
         };
+        let own = own_columns(&*rows);
         let plan = LogicalPlanBuilder::scan(TableReference::bare("file"), provider_as_source(rows), None)?.build()?;
-        let plan = fit(plan, &wanted, &table, &self.path)?;
+        let plan = fit(plan, own, &wanted, &table, &self.path)?;
         let rows = insert::append(plan, &table, context).await?;
         Ok(done("COPY", Some(rows)))
     }
@@ -160,12 +161,19 @@ fn differ(first: &str, shape: &Shape, name: &str, other: &Shape) -> Error {
     Error::new(ErrorKind::Data, message).with_hint("load files that differ one by one")
 }
 
-/// Columns of a file as columns of the table: by name if the file has the wanted names, else by position if it has as
-/// many; NULL for columns that the file is not asked for.
-fn fit(plan: LogicalPlan, wanted: &[Field], table: &Table, path: &str) -> Result<LogicalPlan> {
-    let have: Vec<String> =
-        plan.schema().fields().iter().map(|f| f.name().clone()).filter(|name| name != TRAILING).collect();
-    let by_name = wanted.iter().all(|field| have.iter().any(|name| name == field.name()));
+/// Columns of a file as columns of the table: by name if the file has the wanted names, else by position if it has as many, else by
+/// name with its directories'; NULL for columns that the file is not asked for. The file's `own` come first.
+fn fit(plan: LogicalPlan, own: usize, wanted: &[Field], table: &Table, path: &str) -> Result<LogicalPlan> {
+    let names = |count: usize| {
+        let names = plan.schema().fields().iter().take(count).map(|field| field.name().clone());
+        names.filter(|name| name != TRAILING).collect::<Vec<String>>()
+    };
+    let has_all = |names: &[String]| wanted.iter().all(|field| names.contains(field.name()));
+    let (mut have, with_directories) = (names(own), names(usize::MAX));
+    if have.len() != wanted.len() && has_all(&with_directories) {
+        have = with_directories;
+    }
+    let by_name = has_all(&have);
     if !by_name && have.len() != wanted.len() {
         let message = format!(
             "'{path}' has {} columns, and {} takes {}{}",

@@ -1,0 +1,374 @@
+//! Columns that are written in the names of directories, as Hive, Spark and DuckDB write them: `year=2024/month=5/x.parquet`.
+//!
+//! 1. The path is taken as the statement writes it, but for the file's own name. All files have the same keys in the same
+//!    order, or there are no such columns: a directory `a=b` beside one `c` is a name like any other.
+//! 2. A key that the files have a column for takes that column's place: the directory is what files are left out by, so it has to
+//!    be what the rows say. Other keys come after the files' columns.
+//! 3. The type is the first of BIGINT, DATE, TIMESTAMP and VARCHAR that all values of the key are written as: `01` is text, since
+//!    a number would not say the same. Keys and values are percent-decoded; what Hive writes for NULL is NULL, of any type.
+//! 4. A scan leaves a file out if a condition on these columns alone does not hold for its values. A condition that fails when
+//!    it is evaluated here (a division by zero that another one would have prevented) leaves nothing out. All of them are tested
+//!    again above the scan, on every row.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
+use async_trait::async_trait;
+use datafusion::catalog::{Session as DataFusionSession, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, DFSchema, Result as DataFusionResult, project_schema};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::listing::helpers::expr_applicable_for_cols;
+use datafusion::datasource::listing::{
+    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl, PartitionedFile,
+};
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::logical_expr::{TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
+use datafusion_datasource::compute_all_files_statistics;
+use object_store::path::Path as StorePath;
+use percent_encoding::percent_decode_str;
+
+use crate::{Error, ErrorKind};
+
+/// What Hive and Spark write for NULL, and for the empty text.
+const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// The keys and values that the directories of a statement's files are named by.
+#[derive(Debug)]
+pub(super) struct DirectoryColumns {
+    fields: Vec<FieldRef>,
+    /// For each file, a value for each field.
+    values: Vec<Vec<ScalarValue>>,
+}
+
+impl DirectoryColumns {
+    /// Those that files at these paths have; `None` if there are none.
+    pub fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        let files: Vec<Vec<(String, Option<String>)>> = paths.into_iter().map(pairs).collect();
+        let keys: Vec<&String> = files.first()?.iter().map(|(key, _)| key).collect();
+        let is_same = |file: &Vec<(String, Option<String>)>| file.iter().map(|(key, _)| key).eq(keys.iter().copied());
+        let repeats = |(at, key): (usize, &&String)| keys[..at].contains(key);
+        if !files.iter().all(is_same) || keys.iter().enumerate().any(repeats) {
+            return None;
+        }
+        let (mut fields, mut values) = (Vec::new(), vec![Vec::new(); files.len()]);
+        for (at, key) in keys.iter().enumerate() {
+            let texts: Vec<Option<&str>> = files.iter().map(|file| file[at].1.as_deref()).collect();
+            let (data_type, column) = typed(&texts);
+            fields.push(Arc::new(Field::new(*key, data_type, true)));
+            for (file, value) in values.iter_mut().zip(column) {
+                file.push(value);
+            }
+        }
+        (!fields.is_empty()).then_some(Self { fields, values })
+    }
+
+    /// For each file whether there can be rows in it for which all conditions hold.
+    fn can_match(&self, conditions: &[Expr], state: &dyn DataFusionSession) -> DataFusionResult<Vec<bool>> {
+        let columns = (0..self.fields.len()).map(|at| {
+            let column = self.values.iter().map(|file| file[at].clone());
+            ScalarValue::iter_to_array(column)
+        });
+        let columns: Vec<ArrayRef> = columns.collect::<DataFusionResult<_>>()?;
+        let schema = Schema::new(self.fields.clone());
+        let batch = RecordBatch::try_new(Arc::new(schema.clone()), columns)?;
+        let schema = DFSchema::try_from(schema)?;
+        let names: Vec<&str> = self.fields.iter().map(|field| field.name().as_str()).collect();
+        let mut can_match = vec![true; self.values.len()];
+        for condition in conditions.iter().filter(|condition| expr_applicable_for_cols(&names, condition)) {
+            let evaluated = state
+                .create_physical_expr(condition.clone(), &schema)
+                .and_then(|condition| condition.evaluate(&batch)?.into_array(batch.num_rows()));
+            let Ok(evaluated) = evaluated else { continue };
+            let Some(holds) = evaluated.as_boolean_opt() else { continue };
+            for (can_match, holds) in can_match.iter_mut().zip(holds) {
+                *can_match &= holds == Some(true);
+            }
+        }
+        Ok(can_match)
+    }
+}
+
+/// The keys and values of the directories that a file is in. `None` is NULL.
+fn pairs(path: &str) -> Vec<(String, Option<String>)> {
+    let directories = path.rsplit_once('/').map_or("", |(directories, _)| directories).split('/');
+    let pairs = directories.filter_map(|directory| directory.split_once('=')).filter(|(key, _)| !key.is_empty());
+    pairs.map(|(key, value)| (decoded(key), (value != NULL).then(|| decoded(value)))).collect()
+}
+
+fn decoded(text: &str) -> String {
+    // What would be no text is left as it is written.
+    percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_string(), Into::into)
+}
+
+/// The values of a key, of the type that holds them all.
+fn typed(texts: &[Option<&str>]) -> (DataType, Vec<ScalarValue>) {
+    let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
+    // Of NULL alone nothing is known, and text can be anything.
+    let is_known = texts.iter().any(Option::is_some);
+    for data_type in [DataType::Int64, DataType::Date32, timestamp].into_iter().filter(|_| is_known) {
+        let value = |text: &Option<&str>| match text {
+            Some(text) => read(text, &data_type),
+            None => ScalarValue::try_from(&data_type).ok(),
+        };
+        if let Some(values) = texts.iter().map(value).collect() {
+            return (data_type, values);
+        }
+    }
+    let text = |text: &Option<&str>| ScalarValue::Utf8View(text.map(str::to_string));
+    (DataType::Utf8View, texts.iter().map(text).collect())
+}
+
+/// The value that a text is, if it is written as values of this type are.
+fn read(text: &str, data_type: &DataType) -> Option<ScalarValue> {
+    let value = ScalarValue::try_from_string(text.to_string(), data_type).ok().filter(|value| !value.is_null())?;
+    let is_written_so = match data_type {
+        // With whatever fraction of a second, but without a time zone.
+        DataType::Timestamp(..) => {
+            let time = text.get("2024-01-01".len()..);
+            time.is_some_and(|time| time.bytes().all(|c| c.is_ascii_digit() || b" T:.".contains(&c)))
+        }
+        _ => value.to_string() == text,
+    };
+    is_written_so.then_some(value)
+}
+
+/// Files as a table, by their own columns alone.
+pub(super) fn listed(
+    format: Arc<dyn FileFormat>,
+    urls: Vec<ListingTableUrl>,
+    schema: SchemaRef,
+) -> DataFusionResult<ListingTable> {
+    let options = ListingOptions::new(format).with_file_extension("");
+    ListingTable::try_new(
+        ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(schema),
+    )
+}
+
+/// Which of the scanned files' columns, or of the keys, a column of the table is.
+enum Place {
+    InFiles(usize),
+    InDirectories(usize),
+}
+
+/// Files as a table with the columns of their directories.
+#[derive(Debug)]
+pub(super) struct DirectoryTable {
+    format: Arc<dyn FileFormat>,
+    urls: Vec<ListingTableUrl>,
+    columns: DirectoryColumns,
+    /// Where each file's values are in `columns`.
+    places: HashMap<StorePath, usize>,
+    /// The files' columns that are read, or counted, and then those of the directories.
+    scanned: TableSchema,
+    /// The table's columns, and where each of them is in `scanned`.
+    schema: SchemaRef,
+    order: Vec<usize>,
+    own_columns: usize,
+}
+
+impl DirectoryTable {
+    /// `columns` are those of the files at `urls`, in the same order; `by_position`: how columns of this format are found.
+    ///
+    /// # Errors
+    /// If two of the files are one, by links, and their directories say different things of it. The file is given.
+    pub fn new(
+        format: Arc<dyn FileFormat>,
+        urls: Vec<ListingTableUrl>,
+        file_schema: &Schema,
+        columns: DirectoryColumns,
+        by_position: bool,
+    ) -> std::result::Result<Self, StorePath> {
+        let mut places: HashMap<StorePath, usize> = HashMap::with_capacity(urls.len());
+        for (at, url) in urls.iter().enumerate() {
+            let first = *places.entry(url.prefix().clone()).or_insert(at);
+            if columns.values[first] != columns.values[at] {
+                return Err(url.prefix().clone());
+            }
+        }
+        let key_of = |name: &str| columns.fields.iter().position(|key| key.name() == name);
+        let (mut own, mut fields, mut order) = (Vec::new(), Vec::new(), Vec::new());
+        for field in file_schema.fields() {
+            match key_of(field.name()) {
+                None => {
+                    order.push(Place::InFiles(own.len()));
+                    fields.push(Arc::clone(field));
+                    own.push(Arc::clone(field));
+                }
+                Some(key) => {
+                    order.push(Place::InDirectories(key));
+                    fields.push(Arc::clone(&columns.fields[key]));
+                    if by_position {
+                        // It is counted, and nobody can ask for it by name.
+                        own.push(Arc::new(field.as_ref().clone().with_name(format!("\0{}", field.name()))));
+                    }
+                }
+            }
+        }
+        for (key, field) in columns.fields.iter().enumerate() {
+            if file_schema.column_with_name(field.name()).is_none() {
+                order.push(Place::InDirectories(key));
+                fields.push(Arc::clone(field));
+            }
+        }
+        let scanned_at = |place| match place {
+            Place::InFiles(at) => at,
+            Place::InDirectories(key) => own.len() + key,
+        };
+        let order = order.into_iter().map(scanned_at).collect();
+        let with_metadata =
+            |fields: Vec<FieldRef>| Arc::new(Schema::new_with_metadata(fields, file_schema.metadata().clone()));
+        let scanned =
+            TableSchema::builder(with_metadata(own)).with_table_partition_cols(columns.fields.clone()).build();
+        let (schema, own_columns) = (with_metadata(fields), file_schema.fields().len());
+        Ok(Self { format, urls, columns, places, scanned, schema, order, own_columns })
+    }
+
+    /// How many columns the files have of their own; they come first.
+    pub fn own_columns(&self) -> usize {
+        self.own_columns
+    }
+
+    /// A file with its directories' values, and with statistics that know them.
+    fn with_values(&self, mut file: PartitionedFile) -> DataFusionResult<PartitionedFile> {
+        let location = &file.object_meta.location;
+        let Some(place) = self.places.get(location) else {
+            return Err(
+                Error::new(ErrorKind::Internal, format!("/{location} is none of the files of its table")).into()
+            );
+        };
+        file.partition_values = self.columns.values[*place].clone();
+        if let Some(statistics) = file.statistics.take() {
+            let mut statistics = Arc::unwrap_or_clone(statistics);
+            let rows = statistics.num_rows;
+            statistics.column_statistics.extend(file.partition_values.iter().map(|value| known(value, rows)));
+            file.statistics = Some(Arc::new(statistics));
+        }
+        Ok(file)
+    }
+}
+
+/// What is known of a column that has one value in all rows. In a file without rows no row has it.
+fn known(value: &ScalarValue, rows: Precision<usize>) -> ColumnStatistics {
+    if value.is_null() {
+        return ColumnStatistics { null_count: rows, ..ColumnStatistics::new_unknown() };
+    }
+    if !matches!(rows, Precision::Exact(1..)) {
+        return ColumnStatistics::new_unknown();
+    }
+    ColumnStatistics {
+        null_count: Precision::Exact(0),
+        min_value: Precision::Exact(value.clone()),
+        max_value: Precision::Exact(value.clone()),
+        ..ColumnStatistics::new_unknown()
+    }
+}
+
+#[async_trait]
+impl TableProvider for DirectoryTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn DataFusionSession,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let can_match = self.columns.can_match(filters, state)?;
+        let urls = self.urls.iter().zip(can_match).filter(|(_, can_match)| *can_match).map(|(url, _)| url.clone());
+        let urls: Vec<ListingTableUrl> = urls.collect();
+        let empty =
+            || Ok(Arc::new(EmptyExec::new(project_schema(&self.schema, projection)?)) as Arc<dyn ExecutionPlan>);
+        let Some(store) = urls.first().map(ListingTableUrl::object_store) else { return empty() };
+        let asked = urls.len();
+        let files = listed(Arc::clone(&self.format), urls, Arc::clone(self.scanned.file_schema()))?;
+        let most = limit.filter(|_| filters.is_empty());
+        let groups = files.list_files_for_scan(state, &[], most).await?.file_groups;
+        let ordering = files.try_create_output_ordering(state.execution_props(), &groups)?;
+        let with_values = |group: FileGroup| {
+            let files = group.into_inner().into_iter().map(|file| self.with_values(file));
+            files.collect::<DataFusionResult<_>>().map(FileGroup::new)
+        };
+        let groups: Vec<FileGroup> = groups.into_iter().map(with_values).collect::<DataFusionResult<_>>()?;
+        if groups.is_empty() {
+            return empty();
+        }
+        // A limit may have ended the listing.
+        let is_part = most.is_some() && groups.iter().map(FileGroup::len).sum::<usize>() < asked;
+        let collects = state.config().collect_statistics();
+        let schema = Arc::clone(self.scanned.table_schema());
+        let (groups, statistics) = compute_all_files_statistics(groups, schema, collects, is_part)?;
+        let projection =
+            projection.map_or_else(|| self.order.clone(), |p| p.iter().map(|at| self.order[*at]).collect());
+        let config = FileScanConfigBuilder::new(store, self.format.file_source(self.scanned.clone()))
+            .with_file_groups(groups)
+            .with_statistics(statistics)
+            .with_projection_indices(Some(projection))?
+            .with_limit(limit)
+            .with_output_ordering(ordering)
+            .build();
+        self.format.create_physical_plan(state, config).await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn shown(paths: &[&str]) -> Option<String> {
+        let found = DirectoryColumns::of(paths.iter().copied())?;
+        let fields: Vec<String> =
+            found.fields.iter().map(|field| format!("{} {}", field.name(), field.data_type())).collect();
+        let values = found.values.iter().map(|file| file.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+        Some(format!("{}: {}", fields.join(", "), values.collect::<Vec<_>>().join(" ")))
+    }
+
+    #[test]
+    fn columns_are_what_all_directories_say() {
+        for (paths, expected) in [
+            (&["t/k=1/a", "t/k=-2/b"][..], Some("k Int64: 1 -2")),
+            (&["/p/k=01/a", "/p/k=1/a"], Some("k Utf8View: 01 1")),
+            (&["k=+1/a"], Some("k Utf8View: +1")),
+            (&["k=1/a", "k=x/a"], Some("k Utf8View: 1 x")),
+            (&["k=1/a", "k=99999999999999999999/a"], Some("k Utf8View: 1 99999999999999999999")),
+            (&["k=/a", "k=1/a"], Some("k Utf8View:  1")),
+            (&["d=2024-02-29/a"], Some("d Date32: 2024-02-29")),
+            (&["d=2023-02-29/a"], Some("d Utf8View: 2023-02-29")),
+            (&["k=1/a", "k=__HIVE_DEFAULT_PARTITION__/a"], Some("k Int64: 1 NULL")),
+            (&["k=__HIVE_DEFAULT_PARTITION__/a"], Some("k Utf8View: NULL")),
+            (&["a%3Db=c%2Fd %25/x"], Some("a=b Utf8View: c/d %")),
+            (&["k=%ff/x"], Some("k Utf8View: %ff")),
+            // No columns: keys in another order, none in a place, one twice, without a name, a file's own name.
+            (&["y=1/m=2/a", "m=1/y=3/a"], None),
+            (&["y=1/a", "b"], None),
+            (&["y=1/y=2/a"], None),
+            (&["=1/a"], None),
+            (&["x/k=1"], None),
+            (&[], None),
+        ] {
+            assert_eq!(shown(paths).as_deref(), expected, "{paths:?}");
+        }
+        let moment = |text: &str| shown(&[&format!("t={text}/a"), "t=2024-01-02/b"]).unwrap();
+        assert!(moment("2024-01-01 12%3A30%3A00").starts_with("t Timestamp"), "{}", moment("2024-01-01 12%3A30%3A00"));
+        assert_eq!(moment("2024-01-01 12:30:00%2B02"), "t Utf8View: 2024-01-01 12:30:00+02 2024-01-02");
+    }
+}
