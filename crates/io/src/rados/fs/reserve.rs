@@ -62,9 +62,17 @@ impl Reserve {
             return Ok((ready, Since::Before));
         }
         let count = (state.last * 2).clamp(1, MOST);
-        let (next, others) = store(fs, directory, path, hint, count)?;
-        (state.last, state.ready) = (count, others);
-        Ok((next, Since::Now))
+        let options = &fs.inner.options;
+        let renew_at_ms = fs.now_ms().saturating_add(millis(good_for_in_attempts(options)));
+        let new = || {
+            let (id, due_ms) = (fs.new_id()?, fs.due_ms(options.lease));
+            let node = promised(id, FIRST_CHUNKS, fs.inner.superblock.chunk_bytes);
+            Ok((id, Intent { stamp: fs.new_id()?, due_ms, node }.encode()))
+        };
+        let (next, others) = store(fs, directory, path, &mut hint.to_vec(), count, new)?;
+        let reserved = |(id, intent)| Reserved { id, intent, renew_at_ms };
+        (state.last, state.ready) = (count, others.into_iter().map(reserved).collect());
+        Ok((reserved(next), Since::Now))
     }
 
     /// Has an operation take away those that are left.
@@ -75,35 +83,38 @@ impl Reserve {
     }
 }
 
-/// Stores so many intents at once: the first one, and the others.
-fn store(fs: &FileSystem, directory: Id, path: &str, hint: &[u8], count: usize) -> Result<(Reserved, Vec<Reserved>)> {
+/// A file's identity and its intent.
+type Stored = (Id, Vec<u8>);
+
+/// Stores so many `new` intents at once: the first one, and the others.
+pub(super) fn store(
+    fs: &FileSystem,
+    directory: Id,
+    path: &str,
+    hint: &mut Vec<u8>,
+    count: usize,
+    new: impl Fn() -> Result<Stored>,
+) -> Result<(Stored, Vec<Stored>)> {
     let path = Path::parse(OPERATION, path)?;
-    let (mut retry, mut hint) = (fs.retry(OPERATION, &path), hint.to_vec());
-    let options = &fs.inner.options;
+    let mut retry = fs.retry(OPERATION, &path);
     let mut unknown = false;
     loop {
-        let renew_at_ms = fs.now_ms().saturating_add(millis(good_for_in_attempts(options)));
-        let due_ms = fs.due_ms(options.lease);
-        // Other files each time: intents that get no answer may come when these have names.
-        let new = || {
-            let id = fs.new_id()?;
-            let node = promised(id, FIRST_CHUNKS, fs.inner.superblock.chunk_bytes);
-            Ok(Reserved { id, intent: Intent { stamp: fs.new_id()?, due_ms, node }.encode(), renew_at_ms })
-        };
+        // Other files each time. An intent that gets no answer may come when its file has a name, and would have it collected:
+        // that nothing is there is no comparison that holds only once.
         let (first, others) = (new()?, (1..count).map(|_| new()).collect::<Result<Vec<_>>>()?);
-        let Some(op) = fs.in_listed(directory, &mut hint, OPERATION)? else {
+        let Some(op) = fs.in_listed(directory, hint, OPERATION)? else {
             retry.again()?;
-            hint = fs.look_live(directory, Vec::new(), &mut retry)?.hint;
+            *hint = fs.look_live(directory, Vec::new(), &mut retry)?.hint;
             continue;
         };
         let all = || others.iter().chain([&first]);
-        let op = all().fold(op, |op, new| op.entry_is(id_key(INTENTS, new.id), None));
-        let op = all().fold(op, |op, new| op.set_entry(id_key(INTENTS, new.id), new.intent.clone()));
+        let op = all().fold(op, |op, (id, _)| op.entry_is(id_key(INTENTS, *id), None));
+        let op = all().fold(op, |op, (id, intent)| op.set_entry(id_key(INTENTS, *id), intent.clone()));
         match fs.attempt(&object_of(directory), op)? {
             Outcome::Done => return Ok((first, others)),
             Outcome::Conflict => {
                 retry.again()?;
-                hint = fs.look_live(directory, Vec::new(), &mut retry)?.hint;
+                *hint = fs.look_live(directory, Vec::new(), &mut retry)?.hint;
             }
             Outcome::Unknown(error) if unknown => return Err(error),
             Outcome::Unknown(_) => unknown = true,

@@ -12,7 +12,7 @@ use super::directory::{Outcome, Settled, object_of};
 use super::path::Path;
 use super::read::{CRCS, chunk_name};
 use super::record::{Dentry, Extent, FileNode, GARBAGE, Garbage, INTENTS, Intent, Node, Record, id_key, name_key};
-use super::reserve::{Reserve, Reserved, Since};
+use super::reserve::{self, Reserve, Reserved, Since};
 use super::transaction::Beginning;
 use super::turns::{Room, Seat, Turn};
 use super::{Entry, FileSystem, FsOptions, Id, Replace};
@@ -308,32 +308,14 @@ impl Sender {
                 false => Err(self.error(problem)),
             };
         }
-        let (fs, path_text) = (self.fs.clone(), self.target.path.clone());
-        let path = Path::parse(OPERATION, &path_text)?;
-        let mut retry = fs.retry(OPERATION, &path);
-        let mut unknown = false;
-        loop {
-            // Another file each time. An intent that gets no answer may come when its file has a name, and would have it
-            // collected: that nothing is there is no comparison that holds only once.
-            self.id = fs.new_id()?;
-            let intent = Intent { stamp: fs.new_id()?, due_ms, node: self.node(reserved) }.encode();
-            let Some(op) = fs.in_listed(directory, &mut self.target.hint, OPERATION)? else {
-                retry.again()?;
-                self.target.hint = fs.look_live(directory, Vec::new(), &mut retry)?.hint;
-                continue;
-            };
-            let key = id_key(INTENTS, self.id);
-            let op = op.entry_is(key.clone(), None).set_entry(key, intent.clone());
-            match fs.attempt(&object_of(directory), op)? {
-                Outcome::Done => return Ok(intent),
-                Outcome::Conflict => {
-                    retry.again()?;
-                    self.target.hint = fs.look_live(directory, Vec::new(), &mut retry)?.hint;
-                }
-                Outcome::Unknown(error) if unknown => return Err(error),
-                Outcome::Unknown(_) => unknown = true,
-            }
-        }
+        let (fs, chunk_bytes) = (&self.fs, self.fs.inner.superblock.chunk_bytes);
+        let new = || {
+            let (id, stamp) = (fs.new_id()?, fs.new_id()?);
+            Ok((id, Intent { stamp, due_ms, node: promised(id, reserved, chunk_bytes) }.encode()))
+        };
+        let ((id, intent), _) = reserve::store(fs, directory, &self.target.path, &mut self.target.hint, 1, new)?;
+        self.id = id;
+        Ok(intent)
     }
 
     /// The moment when the file becomes visible.
