@@ -16,6 +16,7 @@ import java.util.NoSuchElementException;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -75,6 +76,8 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
     public static final String SCHEME = "rados";
 
     private static final Logger LOG = LoggerFactory.getLogger(RadosFileSystem.class);
+    /** Names that are no settings, once each. */
+    private static final Set<String> WARNED_OF = ConcurrentHashMap.newKeySet();
     /** As {@code fs.option.openfile} of {@code Options}, which Hadoop 3.3.4 does not have. */
     private static final String OPTION_READ_POLICY = "fs.option.openfile.read.policy";
     /** All of these are hints that may be left aside, so that demanding one of them is no error. */
@@ -129,6 +132,11 @@ public final class RadosFileSystem extends FileSystem implements IOStatisticsSou
         // "_" makes getHost null: the authority is what there is to go by.
         uri = URI.create(SCHEME + "://" + name.getRawAuthority());
         settings = new Settings(conf, Mount.pool(name));
+        for (String unknown : settings.unknown()) {
+            if (WARNED_OF.add(unknown)) {
+                LOG.warn("There is no setting {}: it does nothing", unknown);
+            }
+        }
         owner = UserGroupInformation.getCurrentUser().getShortUserName();
         workingDirectory = getHomeDirectory();
         readPolicy = settings.readPolicy();

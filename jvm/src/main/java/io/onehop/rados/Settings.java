@@ -6,7 +6,10 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
+import java.util.SortedSet;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
@@ -61,6 +64,12 @@ final class Settings {
     /** No cluster: files in this process's memory. For tests. */
     static final String MEMORY = "memory";
 
+    private static final Set<String> NAMES = Set.of(CONF, USER, KEY, KEYRING, TIMEOUT, WINDOW, IN_FLIGHT, WAITING, READ_AHEAD, BUFFER,
+            BLOCK_SIZE, THREADS, READ_POLICY, CREATE, CHUNK, COMMITTER_CONFLICT, COMMITTER_LEASE, MEMORY);
+    /** What begins as they do and is no pool's setting: Hadoop's, and ours of all pools. */
+    private static final Set<String> OF_ALL = Set.of(PREFIX + "impl", PREFIX + "impl.disable.cache", NativeLibrary.KEY,
+            RadosOutputCommitter.TRANSACTION);
+
     private static final int MOST_THREADS = 4096;
     private static final long MOST_BYTES = 64L << 30;
 
@@ -81,6 +90,32 @@ final class Settings {
     String get(String name) {
         String value = conf.getTrimmed(key(name));
         return value == null || value.isEmpty() ? null : value;
+    }
+
+    /** Full names that begin as settings of this pool do and are none: misspelt, as a rule. They do nothing. */
+    SortedSet<String> unknown() {
+        SortedSet<String> unknown = new TreeSet<>();
+        String own = POOL_PREFIX + pool + ".";
+        // Names alone: values may be secrets, or refer to what is not there.
+        for (Map.Entry<String, String> entry : conf) {
+            String full = entry.getKey();
+            if (full.startsWith(own)) {
+                String name = full.substring(own.length());
+                // "b.user" is the user of a pool whose name goes on with "b".
+                boolean isAnothers = NAMES.stream().anyMatch(known -> name.endsWith("." + known)) || name.contains("." + OPTION);
+                if (!isSetting(name) && !isAnothers) {
+                    unknown.add(full);
+                }
+            } else if (full.startsWith(PREFIX) && !full.startsWith(POOL_PREFIX) && !OF_ALL.contains(full)
+                    && !isSetting(full.substring(PREFIX.length()))) {
+                unknown.add(full);
+            }
+        }
+        return unknown;
+    }
+
+    private static boolean isSetting(String name) {
+        return NAMES.contains(name) || name.startsWith(OPTION);
     }
 
     private boolean isInMemory() {
@@ -169,7 +204,7 @@ final class Settings {
         if (isInMemory()) {
             return "memory of this process";
         }
-        String file = get(CONF);
+        String file = get(CONF) != null ? get(CONF) : System.getenv("CEPH_CONF");
         String user = get(USER);
         return "cluster of " + (file == null ? "Ceph's default configuration" : file) + " as client."
                 + (user == null ? "admin" : user);

@@ -48,6 +48,20 @@ public final class SettingsTest {
     }
 
     @Test
+    public void names_that_no_setting_has_are_found() {
+        Configuration conf = new Configuration(false);
+        for (String name : List.of("user", "timeuot", "impl", "impl.disable.cache", "native.library", "option.ms_mode",
+                "committer.transaction", "committer.confilct", "pool.hot.user", "pool.hot.usr", "pool.hot.option.x", "pool.hot.b.user",
+                "pool.hot.b.option.x", "pool.cold.usr")) {
+            conf.set("fs.rados." + name, "1");
+        }
+        assertThat(new Settings(conf, "hot").unknown())
+                .containsExactly("fs.rados.committer.confilct", "fs.rados.pool.hot.usr", "fs.rados.timeuot");
+        assertThat(new Settings(conf, "cold").unknown())
+                .containsExactly("fs.rados.committer.confilct", "fs.rados.pool.cold.usr", "fs.rados.timeuot");
+    }
+
+    @Test
     public void keys_come_from_credential_providers() throws Exception {
         File store = File.createTempFile("onehop", ".jceks");
         assertThat(store.delete()).isTrue();
