@@ -117,7 +117,7 @@ class Writes:
         wanted = "count(*), sum(id), min(text), sum(x), sum(k), count(DISTINCT k)"
         for place in (target, f"{target}/*/*.parquet"):
             assert self.asked_of_onehop(place, wanted) == self.asked_of_spark(target, wanted)
-        counts = back.where("k > 4").groupBy("k").count().orderBy("k").collect()
+        counts = self.spark.read.parquet(target).where("k > 4").groupBy("k").count().orderBy("k").collect()
         ours = self.onehop.sql(f"SELECT k, count(*) FROM '{target}' WHERE k > 4 GROUP BY k ORDER BY k")
         assert ours == [[str(value) for value in row] for row in counts] and len(ours) == 2, ours
 

@@ -621,7 +621,7 @@ fn directories_named_by_keys_are_columns() {
                     "6|f|2024|NULL",
                 ][..],
             ),
-            (format!("SELECT * FROM '@t' WHERE x = 2"), &["2|b|2023|2023-05-01"]),
+            ("SELECT * FROM '@t' WHERE x = 2".to_string(), &["2|b|2023|2023-05-01"]),
             (format!("SELECT year, day {from} WHERE x = 6"), &["2024|NULL"]),
             (format!("SELECT count(*) {from}"), &["6"]),
             (
