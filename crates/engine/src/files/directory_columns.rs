@@ -2,8 +2,8 @@
 //!
 //! 1. The path is taken as the statement writes it, but for the file's own name. All files have the same keys in the same
 //!    order, or there are no such columns: a directory `a=b` beside one `c` is a name like any other.
-//! 2. A key that the files have a column for takes that column's place: the directory is what files are left out by, so it has to
-//!    be what the rows say. Other keys come after the files' columns.
+//! 2. A key that the files have a column for, in whatever case, takes that column's place: the directory is what files are left out
+//!    by, so it has to be what the rows say. Other keys come after the files' columns.
 //! 3. The type is the first of BIGINT, DATE, TIMESTAMP and VARCHAR that all values of the key are written as: `01` is text, since
 //!    a number would not say the same. Keys and values are percent-decoded; what Hive writes for NULL is NULL, of any type.
 //! 4. A scan leaves a file out if a condition on these columns alone does not hold for its values. A condition that fails when
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch};
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use datafusion::catalog::{Session as DataFusionSession, TableProvider};
 use datafusion::common::stats::Precision;
@@ -24,7 +24,9 @@ use datafusion::datasource::listing::helpers::expr_applicable_for_cols;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl, PartitionedFile,
 };
-use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder};
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileOpenFuture, FileOpener, FileScanConfig, FileScanConfigBuilder,
+};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::logical_expr::{TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -32,6 +34,7 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 use datafusion_datasource::compute_all_files_statistics;
+use futures::StreamExt;
 use object_store::path::Path as StorePath;
 use percent_encoding::percent_decode_str;
 
@@ -152,6 +155,56 @@ pub(super) fn listed(
     )
 }
 
+/// Rows of one file with columns that may be NULL where `declared` says so. A key's value is a constant in a file, and DataFusion
+/// declares it by that file alone: rows of two files, in one of which it is NULL, would be of different schemas.
+pub(super) fn as_declared(batch: RecordBatch, declared: &Schema) -> DataFusionResult<RecordBatch> {
+    let schema = batch.schema();
+    let may_be_null = |field: &FieldRef, declared: &FieldRef| declared.is_nullable() && !field.is_nullable();
+    let mut pairs = schema.fields().iter().zip(declared.fields());
+    if !pairs.any(|(field, declared)| may_be_null(field, declared)) {
+        return Ok(batch);
+    }
+    let fields =
+        schema.fields().iter().zip(declared.fields()).map(|(field, declared)| match may_be_null(field, declared) {
+            true => Arc::new(field.as_ref().clone().with_nullable(true)),
+            false => Arc::clone(field),
+        });
+    let schema = Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone());
+    Ok(batch.with_schema(Arc::new(schema))?)
+}
+
+/// What rows of a scan are declared as, if there are directories' columns among them.
+pub(super) fn declared(config: &FileScanConfig) -> DataFusionResult<Option<SchemaRef>> {
+    match config.file_source().table_schema().table_partition_cols().is_empty() {
+        true => Ok(None),
+        false => config.projected_schema().map(Some),
+    }
+}
+
+/// Opens files whose rows are [`as_declared`].
+struct DeclaredOpener {
+    inner: Arc<dyn FileOpener>,
+    declared: SchemaRef,
+}
+
+impl FileOpener for DeclaredOpener {
+    fn open(&self, file: PartitionedFile) -> DataFusionResult<FileOpenFuture> {
+        let (opened, declared) = (self.inner.open(file)?, Arc::clone(&self.declared));
+        Ok(Box::pin(async move {
+            let rows = opened.await?;
+            Ok(rows.map(move |batch| as_declared(batch?, &declared)).boxed())
+        }))
+    }
+}
+
+/// An opener of a scan's files, whose rows are of one schema.
+pub(super) fn opener(inner: Arc<dyn FileOpener>, config: &FileScanConfig) -> DataFusionResult<Arc<dyn FileOpener>> {
+    Ok(match declared(config)? {
+        Some(declared) => Arc::new(DeclaredOpener { inner, declared }),
+        None => inner,
+    })
+}
+
 /// Which of the scanned files' columns, or of the keys, a column of the table is.
 enum Place {
     InFiles(usize),
@@ -183,7 +236,7 @@ impl DirectoryTable {
         format: Arc<dyn FileFormat>,
         urls: Vec<ListingTableUrl>,
         file_schema: &Schema,
-        columns: DirectoryColumns,
+        mut columns: DirectoryColumns,
         by_position: bool,
     ) -> std::result::Result<Self, StorePath> {
         let mut places: HashMap<StorePath, usize> = HashMap::with_capacity(urls.len());
@@ -191,6 +244,14 @@ impl DirectoryTable {
             let first = *places.entry(url.prefix().clone()).or_insert(at);
             if columns.values[first] != columns.values[at] {
                 return Err(url.prefix().clone());
+            }
+        }
+        // As for Spark and DuckDB, `K=1` is a column `k` that the files have. It keeps their name.
+        for key in &mut columns.fields {
+            let is_same = |own: &&FieldRef| own.name().to_lowercase() == key.name().to_lowercase();
+            let exact = file_schema.column_with_name(key.name()).is_some();
+            if let Some(own) = file_schema.fields().iter().find(is_same).filter(|_| !exact) {
+                *key = Arc::new(key.as_ref().clone().with_name(own.name()));
             }
         }
         let key_of = |name: &str| columns.fields.iter().position(|key| key.name() == name);

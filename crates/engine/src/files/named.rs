@@ -40,7 +40,7 @@ use object_store::{ObjectMeta, ObjectStore};
 
 use super::site::{of_cluster, refused_by_cluster};
 use super::store::Changed;
-use super::{Names, nan_statistics};
+use super::{Names, directory_columns, nan_statistics};
 use crate::error::{causes, within};
 use crate::{Error, ErrorKind};
 
@@ -162,7 +162,8 @@ impl FileSource for NamedSource {
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
         let inner = self.inner.create_morselizer(store, config, partition)?;
-        Ok(Box::new(NamedMorselizer { inner, names: self.names.clone() }))
+        let declared = directory_columns::declared(config)?;
+        Ok(Box::new(NamedMorselizer { inner, names: self.names.clone(), declared }))
     }
 
     fn table_schema(&self) -> &TableSchema {
@@ -247,13 +248,15 @@ impl FileSource for NamedSource {
 struct NamedMorselizer {
     inner: Box<dyn Morselizer>,
     names: Names,
+    /// What rows are declared as, where a file's own rows may be declared otherwise.
+    declared: Option<SchemaRef>,
 }
 
 impl Morselizer for NamedMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
         let name: Arc<str> = self.names.of(&file.object_meta.location).0.into();
         let inner = caught_now(&name, || self.inner.plan_file(file))?;
-        Ok(Box::new(NamedPlanner { inner, name }))
+        Ok(Box::new(NamedPlanner { inner, name, declared: self.declared.clone() }))
     }
 }
 
@@ -261,26 +264,27 @@ impl Morselizer for NamedMorselizer {
 struct NamedPlanner {
     inner: Box<dyn MorselPlanner>,
     name: Arc<str>,
+    declared: Option<SchemaRef>,
 }
 
 impl NamedPlanner {
-    fn boxed(inner: Box<dyn MorselPlanner>, name: &Arc<str>) -> Box<dyn MorselPlanner> {
-        Box::new(Self { inner, name: Arc::clone(name) })
+    fn boxed(inner: Box<dyn MorselPlanner>, name: &Arc<str>, declared: &Option<SchemaRef>) -> Box<dyn MorselPlanner> {
+        Box::new(Self { inner, name: Arc::clone(name), declared: declared.clone() })
     }
 }
 
 impl MorselPlanner for NamedPlanner {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
-        let Self { inner, name } = *self;
+        let Self { inner, name, declared } = *self;
         let Some(mut plan) = caught_now(&name, || inner.plan())? else { return Ok(None) };
-        let morsels = plan.take_morsels().into_iter();
-        let morsels = morsels.map(|inner| Box::new(NamedMorsel { inner, name: Arc::clone(&name) }) as Box<dyn Morsel>);
-        let planners = plan.take_ready_planners().into_iter().map(|inner| Self::boxed(inner, &name));
+        let morsel = |inner| NamedMorsel { inner, name: Arc::clone(&name), declared: declared.clone() };
+        let morsels = plan.take_morsels().into_iter().map(|inner| Box::new(morsel(inner)) as Box<dyn Morsel>);
+        let planners = plan.take_ready_planners().into_iter().map(|inner| Self::boxed(inner, &name, &declared));
         let mut named = MorselPlan::new().with_morsels(morsels.collect()).with_planners(planners.collect());
         if let Some(pending) = plan.take_pending_planner() {
             named.set_pending_planner(async move {
                 let inner = caught(&name, pending.into_future()).await?;
-                Ok(Self::boxed(inner, &name))
+                Ok(Self::boxed(inner, &name, &declared))
             });
         }
         Ok(Some(named))
@@ -291,13 +295,21 @@ impl MorselPlanner for NamedPlanner {
 struct NamedMorsel {
     inner: Box<dyn Morsel>,
     name: Arc<str>,
+    declared: Option<SchemaRef>,
 }
 
 impl Morsel for NamedMorsel {
     fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
-        let Self { inner, name } = *self;
+        let Self { inner, name, declared } = *self;
+        let as_declared = move |batch| match &declared {
+            Some(declared) => directory_columns::as_declared(batch, declared),
+            None => Ok(batch),
+        };
         match catch_unwind(AssertUnwindSafe(|| inner.into_stream())) {
-            Ok(stream) => AssertUnwindSafe(stream).catch_unwind().map(move |step| settle(&name, step)).boxed(),
+            Ok(stream) => {
+                let steps = AssertUnwindSafe(stream).catch_unwind();
+                steps.map(move |step| settle(&name, step).and_then(&as_declared)).boxed()
+            }
             Err(panic) => futures::stream::iter([settle(&name, Err(panic))]).boxed(),
         }
     }

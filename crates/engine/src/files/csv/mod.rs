@@ -46,7 +46,7 @@ use self::fault::Fault;
 use self::records::{CHUNK_BYTES, Chunk, Chunks};
 use super::glob::Found;
 use super::site::Site;
-use super::{Names, blocking, parse_name};
+use super::{Names, blocking, directory_columns, parse_name};
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
@@ -343,14 +343,15 @@ impl FileSource for CsvSource {
     fn create_file_opener(
         &self,
         _store: Arc<dyn ObjectStore>,
-        _config: &FileScanConfig,
+        config: &FileScanConfig,
         _partition: usize,
     ) -> DataFusionResult<Arc<dyn FileOpener>> {
         let schema = self.table_schema.file_schema();
         let columns = self.projection.file_indices.clone();
         let parse = Arc::new(self.format.parse(Arc::clone(schema), columns, self.batch_rows)?);
         let opener = Opener { format: Arc::clone(&self.format), parse, parsers: self.parsers };
-        ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), schema)
+        let opener = ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), schema)?;
+        directory_columns::opener(opener, config)
     }
 
     fn table_schema(&self) -> &TableSchema {

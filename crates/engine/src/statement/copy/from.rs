@@ -161,19 +161,16 @@ fn differ(first: &str, shape: &Shape, name: &str, other: &Shape) -> Error {
     Error::new(ErrorKind::Data, message).with_hint("load files that differ one by one")
 }
 
-/// Columns of a file as columns of the table: by name if the file has the wanted names, else by position if it has as many, else by
-/// name with its directories'; NULL for columns that the file is not asked for. The file's `own` come first.
+/// Columns of a file as columns of the table: by name if the file and its directories have the wanted names, else by position if the
+/// file has as many of its `own`, which come first; NULL for columns that the file is not asked for.
 fn fit(plan: LogicalPlan, own: usize, wanted: &[Field], table: &Table, path: &str) -> Result<LogicalPlan> {
     let names = |count: usize| {
         let names = plan.schema().fields().iter().take(count).map(|field| field.name().clone());
         names.filter(|name| name != TRAILING).collect::<Vec<String>>()
     };
-    let has_all = |names: &[String]| wanted.iter().all(|field| names.contains(field.name()));
-    let (mut have, with_directories) = (names(own), names(usize::MAX));
-    if have.len() != wanted.len() && has_all(&with_directories) {
-        have = with_directories;
-    }
-    let by_name = has_all(&have);
+    let all = names(usize::MAX);
+    let by_name = wanted.iter().all(|field| all.contains(field.name()));
+    let have = if by_name { all } else { names(own) };
     if !by_name && have.len() != wanted.len() {
         let message = format!(
             "'{path}' has {} columns, and {} takes {}{}",
