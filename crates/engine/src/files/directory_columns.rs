@@ -51,12 +51,15 @@ pub(super) struct DirectoryColumns {
     values: Vec<Vec<ScalarValue>>,
 }
 
+/// Keys, and their values as they are written; `None` is NULL.
+type Pairs = Vec<(String, Option<String>)>;
+
 impl DirectoryColumns {
     /// Those that files at these paths have; `None` if there are none.
     pub fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Option<Self> {
-        let files: Vec<Vec<(String, Option<String>)>> = paths.into_iter().map(pairs).collect();
+        let files: Vec<Pairs> = paths.into_iter().map(pairs).collect();
         let keys: Vec<&String> = files.first()?.iter().map(|(key, _)| key).collect();
-        let is_same = |file: &Vec<(String, Option<String>)>| file.iter().map(|(key, _)| key).eq(keys.iter().copied());
+        let is_same = |file: &Pairs| file.iter().map(|(key, _)| key).eq(keys.iter().copied());
         let repeats = |(at, key): (usize, &&String)| keys[..at].contains(key);
         if !files.iter().all(is_same) || keys.iter().enumerate().any(repeats) {
             return None;
@@ -75,6 +78,12 @@ impl DirectoryColumns {
 
     /// For each file whether there can be rows in it for which all conditions hold.
     fn can_match(&self, conditions: &[Expr], state: &dyn DataFusionSession) -> DataFusionResult<Vec<bool>> {
+        let names: Vec<&str> = self.fields.iter().map(|field| field.name().as_str()).collect();
+        let conditions = conditions.iter().filter(|condition| expr_applicable_for_cols(&names, condition));
+        let (conditions, mut can_match) = (conditions.collect::<Vec<_>>(), vec![true; self.values.len()]);
+        if conditions.is_empty() {
+            return Ok(can_match);
+        }
         let columns = (0..self.fields.len()).map(|at| {
             let column = self.values.iter().map(|file| file[at].clone());
             ScalarValue::iter_to_array(column)
@@ -83,9 +92,7 @@ impl DirectoryColumns {
         let schema = Schema::new(self.fields.clone());
         let batch = RecordBatch::try_new(Arc::new(schema.clone()), columns)?;
         let schema = DFSchema::try_from(schema)?;
-        let names: Vec<&str> = self.fields.iter().map(|field| field.name().as_str()).collect();
-        let mut can_match = vec![true; self.values.len()];
-        for condition in conditions.iter().filter(|condition| expr_applicable_for_cols(&names, condition)) {
+        for condition in conditions {
             let evaluated = state
                 .create_physical_expr(condition.clone(), &schema)
                 .and_then(|condition| condition.evaluate(&batch)?.into_array(batch.num_rows()));
@@ -99,8 +106,8 @@ impl DirectoryColumns {
     }
 }
 
-/// The keys and values of the directories that a file is in. `None` is NULL.
-fn pairs(path: &str) -> Vec<(String, Option<String>)> {
+/// What the directories say that a file is in.
+fn pairs(path: &str) -> Pairs {
     let directories = path.rsplit_once('/').map_or("", |(directories, _)| directories).split('/');
     let pairs = directories.filter_map(|directory| directory.split_once('=')).filter(|(key, _)| !key.is_empty());
     pairs.map(|(key, value)| (decoded(key), (value != NULL).then(|| decoded(value)))).collect()
@@ -159,16 +166,9 @@ pub(super) fn listed(
 /// declares it by that file alone: rows of two files, in one of which it is NULL, would be of different schemas.
 pub(super) fn as_declared(batch: RecordBatch, declared: &Schema) -> DataFusionResult<RecordBatch> {
     let schema = batch.schema();
-    let may_be_null = |field: &FieldRef, declared: &FieldRef| declared.is_nullable() && !field.is_nullable();
-    let mut pairs = schema.fields().iter().zip(declared.fields());
-    if !pairs.any(|(field, declared)| may_be_null(field, declared)) {
-        return Ok(batch);
-    }
-    let fields =
-        schema.fields().iter().zip(declared.fields()).map(|(field, declared)| match may_be_null(field, declared) {
-            true => Arc::new(field.as_ref().clone().with_nullable(true)),
-            false => Arc::clone(field),
-        });
+    let fields = schema.fields().iter().zip(declared.fields());
+    let fields = fields
+        .map(|(field, declared)| field.as_ref().clone().with_nullable(field.is_nullable() || declared.is_nullable()));
     let schema = Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone());
     Ok(batch.with_schema(Arc::new(schema))?)
 }
@@ -203,12 +203,6 @@ pub(super) fn opener(inner: Arc<dyn FileOpener>, config: &FileScanConfig) -> Dat
         Some(declared) => Arc::new(DeclaredOpener { inner, declared }),
         None => inner,
     })
-}
-
-/// Which of the scanned files' columns, or of the keys, a column of the table is.
-enum Place {
-    InFiles(usize),
-    InDirectories(usize),
 }
 
 /// Files as a table with the columns of their directories.
@@ -254,41 +248,25 @@ impl DirectoryTable {
                 *key = Arc::new(key.as_ref().clone().with_name(own.name()));
             }
         }
-        let key_of = |name: &str| columns.fields.iter().position(|key| key.name() == name);
-        let (mut own, mut fields, mut order) = (Vec::new(), Vec::new(), Vec::new());
-        for field in file_schema.fields() {
-            match key_of(field.name()) {
-                None => {
-                    order.push(Place::InFiles(own.len()));
-                    fields.push(Arc::clone(field));
-                    own.push(Arc::clone(field));
-                }
-                Some(key) => {
-                    order.push(Place::InDirectories(key));
-                    fields.push(Arc::clone(&columns.fields[key]));
-                    if by_position {
-                        // It is counted, and nobody can ask for it by name.
-                        own.push(Arc::new(field.as_ref().clone().with_name(format!("\0{}", field.name()))));
-                    }
-                }
+        let key_of = |name: &str| columns.fields.iter().find(|key| key.name() == name);
+        let own = file_schema.fields().iter().filter_map(|field| match key_of(field.name()) {
+            None => Some(Arc::clone(field)),
+            // It is counted, and nobody can ask for it by name.
+            Some(_) => {
+                by_position.then(|| Arc::new(field.as_ref().clone().with_name(format!("\0own {}", field.name()))))
             }
-        }
-        for (key, field) in columns.fields.iter().enumerate() {
-            if file_schema.column_with_name(field.name()).is_none() {
-                order.push(Place::InDirectories(key));
-                fields.push(Arc::clone(field));
-            }
-        }
-        let scanned_at = |place| match place {
-            Place::InFiles(at) => at,
-            Place::InDirectories(key) => own.len() + key,
-        };
-        let order = order.into_iter().map(scanned_at).collect();
+        });
+        let in_files = file_schema.fields().iter().map(|field| key_of(field.name()).unwrap_or(field));
+        let added = columns.fields.iter().filter(|key| file_schema.column_with_name(key.name()).is_none());
         let with_metadata =
-            |fields: Vec<FieldRef>| Arc::new(Schema::new_with_metadata(fields, file_schema.metadata().clone()));
-        let scanned =
-            TableSchema::builder(with_metadata(own)).with_table_partition_cols(columns.fields.clone()).build();
-        let (schema, own_columns) = (with_metadata(fields), file_schema.fields().len());
+            |fields: Fields| Arc::new(Schema::new_with_metadata(fields, file_schema.metadata().clone()));
+        let schema = with_metadata(in_files.chain(added).cloned().collect());
+        let scanned = TableSchema::builder(with_metadata(own.collect()))
+            .with_table_partition_cols(columns.fields.clone())
+            .build();
+        let place = |field: &FieldRef| scanned.table_schema().column_with_name(field.name()).map(|(place, _)| place);
+        let order = schema.fields().iter().filter_map(place).collect();
+        let own_columns = file_schema.fields().len();
         Ok(Self { format, urls, columns, places, scanned, schema, order, own_columns })
     }
 

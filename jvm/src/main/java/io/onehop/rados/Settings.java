@@ -204,7 +204,8 @@ final class Settings {
         if (isInMemory()) {
             return "memory of this process";
         }
-        String file = get(CONF) != null ? get(CONF) : System.getenv("CEPH_CONF");
+        String own = get(CONF);
+        String file = own != null ? own : System.getenv("CEPH_CONF");
         String user = get(USER);
         return "cluster of " + (file == null ? "Ceph's default configuration" : file) + " as client."
                 + (user == null ? "admin" : user);
