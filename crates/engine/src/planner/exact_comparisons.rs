@@ -2,7 +2,8 @@
 //!
 //! DataFusion makes one type of both sides, and values of it:
 //!
-//! - of a text beside a decimal column, a decimal of that column: `n = '1.001'` finds 1.00. It becomes the decimal that it is;
+//! - of a text beside a decimal, a decimal of the other's digits: `n = '1.001'` finds 1.00, and `text > 0.75` does not find '0.754'.
+//!   A literal becomes the decimal that it is; with any other text, both become decimals that have room for either;
 //! - of an integer beside a REAL, a REAL: 16777217 equals 16777216. Both become DOUBLE, unless the integer is a literal that a REAL
 //!   holds;
 //! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes a TIMESTAMP of microseconds.
@@ -11,9 +12,10 @@
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, cast};
+use datafusion::logical_expr::expr::InSubquery;
+use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
@@ -32,7 +34,7 @@ impl AnalyzerRule for ExactComparisons {
         }
         let rewritten = plan.transform_up_with_subqueries(|node| {
             let schema = expressions::readable(&node)?;
-            let mut rewritten = expressions::rewritten(node, |expr| Ok(rewrite(expr, &schema)))?;
+            let mut rewritten = expressions::rewritten(node, |expr| rewrite(expr, &schema))?;
             if let LogicalPlan::Join(join) = &mut rewritten.data {
                 for (left, right) in &mut join.on {
                     rewritten.transformed |= settle(&mut [left, right], &schema);
@@ -51,11 +53,12 @@ impl AnalyzerRule for ExactComparisons {
 fn compares(expr: &Expr) -> bool {
     match expr {
         Expr::BinaryExpr(BinaryExpr { op, .. }) => COMPARISONS.contains(op),
-        other => matches!(other, Expr::Between(_) | Expr::InList(_) | Expr::Case(_)),
+        Expr::ScalarFunction(call) => call.name() == "nullif",
+        other => matches!(other, Expr::Between(_) | Expr::InList(_) | Expr::InSubquery(_) | Expr::Case(_)),
     }
 }
 
-fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let changed = match &mut expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if COMPARISONS.contains(op) => {
             settle(&mut [left, right], schema)
@@ -74,28 +77,67 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             }
             None => false,
         },
+        Expr::InSubquery(found) => settle_subquery(found, schema)?,
+        Expr::ScalarFunction(call) if call.name() == "nullif" => {
+            settle(&mut call.args.iter_mut().collect::<Vec<_>>(), schema)
+        }
         _ => false,
     };
-    if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
+    Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+}
+
+/// A value beside the column of the query that it is looked for in.
+fn settle_subquery(found: &mut InSubquery, schema: &DFSchema) -> Result<bool> {
+    let (table, field) = found.subquery.subquery.schema().qualified_field(0);
+    let name = field.name().clone();
+    let types = [type_of(&found.expr, schema), field.data_type().clone()];
+    let as_it_is = Expr::Column(Column::new(table.cloned(), &name));
+    let mut column = as_it_is.clone();
+    let changed = settle_types(&mut [&mut found.expr, &mut column], &types);
+    if column != as_it_is {
+        let plan = LogicalPlanBuilder::new_from_arc(found.subquery.subquery.clone());
+        found.subquery.subquery = plan.project([column.alias(name)])?.build()?.into();
+    }
+    Ok(changed)
 }
 
 /// Makes of what is compared what loses nothing; whether something was to be done.
 fn settle(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
-    let types: Vec<DataType> = exprs.iter().map(|expr| expr.get_type(schema).unwrap_or(DataType::Null)).collect();
+    let types: Vec<DataType> = exprs.iter().map(|expr| type_of(expr, schema)).collect();
+    settle_types(exprs, &types)
+}
+
+fn type_of(expr: &Expr, schema: &DFSchema) -> DataType {
+    expr.get_type(schema).unwrap_or(DataType::Null)
+}
+
+fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     let has = |is: fn(&DataType) -> bool| types.iter().any(is);
     let mut changed = false;
-    if has(DataType::is_decimal) {
-        for expr in exprs.iter_mut() {
+    if has(DataType::is_decimal) && has(is_text) {
+        let mut is_wide = false;
+        for (expr, _) in exprs.iter_mut().zip(types).filter(|(_, data_type)| is_text(data_type)) {
             if let Some(decimal) = decimal(expr) {
                 **expr = decimal;
-                changed = true;
+            } else if let Expr::Literal(value, _) = &**expr {
+                // Of more digits than a DECIMAL has. Of what is no number it is told elsewhere.
+                is_wide |= !value.is_null() && value.cast_to(&ANY_DECIMAL).is_ok();
+            } else {
+                is_wide = true;
             }
         }
+        if is_wide {
+            for (expr, _) in exprs.iter_mut().zip(types).filter(|(_, t)| is_text(t) || t.is_decimal()) {
+                let value = std::mem::take(&mut **expr);
+                **expr = cast(value, ANY_DECIMAL);
+            }
+        }
+        changed = true;
     }
     if has(|t| *t == DataType::Float32) && has(is_wide_integer) {
         let is_held = |(expr, data_type): (&&mut Expr, &DataType)| !is_wide_integer(data_type) || fits_real(expr);
-        if !exprs.iter().zip(&types).all(is_held) {
-            for (expr, data_type) in exprs.iter_mut().zip(&types) {
+        if !exprs.iter().zip(types).all(is_held) {
+            for (expr, data_type) in exprs.iter_mut().zip(types) {
                 if *data_type == DataType::Float32 {
                     let real = std::mem::take(&mut **expr);
                     **expr = cast(real, DataType::Float64);
@@ -106,7 +148,7 @@ fn settle(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
     }
     let is_moment = |t: &DataType| matches!(t, DataType::Timestamp(unit, None) if *unit != TimeUnit::Nanosecond);
     if types.iter().any(is_moment) {
-        for (expr, data_type) in exprs.iter_mut().zip(&types) {
+        for (expr, data_type) in exprs.iter_mut().zip(types) {
             if *data_type == DataType::Date32 {
                 let date = std::mem::take(&mut **expr);
                 **expr = cast(date, DataType::Timestamp(TimeUnit::Microsecond, None));
@@ -115,6 +157,16 @@ fn settle(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
         }
     }
     changed
+}
+
+/// Holds every decimal of up to 38 digits, whatever its scale, and what a text may be that equals one.
+const ANY_DECIMAL: DataType = DataType::Decimal256(76, DECIMAL_DIGITS as i8);
+
+fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => values.is_string(),
+        other => other.is_string(),
+    }
 }
 
 fn is_wide_integer(data_type: &DataType) -> bool {
@@ -161,13 +213,14 @@ pub(super) fn common(value: &DataType, item: &DataType) -> Option<DataType> {
             let places = (DECIMAL_DIGITS as u8).saturating_sub(whole);
             Some(DataType::Decimal128(DECIMAL_DIGITS as u8, places as i8))
         }
+        (text, decimal) if is_text(text) && decimal.is_decimal() => Some(ANY_DECIMAL),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::planner::tests::rows;
+    use crate::planner::tests::{fails, rows};
 
     #[tokio::test]
     async fn nothing_is_lost() {
@@ -176,6 +229,8 @@ mod tests {
         for (condition, expected) in [
             ("n = '1.001'", "0"),
             ("n = '1.00'", "1"),
+            ("n < '12345678901234567890123456789012345678.5'", "2"),
+            ("n = '12345678901234567890123456789012345678.5'", "0"),
             ("n > '1.005'", "1"),
             ("n IN ('1.001', '2.55')", "1"),
             ("n BETWEEN '1.001' AND '1.009'", "0"),
@@ -196,5 +251,45 @@ mod tests {
             let query = format!("SELECT count(*) FROM {table} WHERE {condition}");
             assert_eq!(rows(&query).await, [expected], "{condition}");
         }
+    }
+
+    #[tokio::test]
+    async fn texts_beside_decimals_are_the_numbers_that_they_are() {
+        let table = "(VALUES ('0.754', 0.75), ('10.5', 9.5), ('0.00001', 0.00001), (NULL, 1.0), \
+                     ('123456789012345678901234567.1', 123456789012345678901234567.2)) AS t(p, d)";
+        let few = "(VALUES ('0.7500', 0.754), (NULL, 10.5)) AS s(p, d)";
+        for (condition, expected) in [
+            ("p > 0.75", "3"),
+            ("p > 9.5", "2"),
+            ("p = 0.75", "0"),
+            ("p <> 0.75", "4"),
+            ("0.754 = p", "1"),
+            ("p = 0.00001", "1"),
+            ("p IS NOT DISTINCT FROM 0.75", "0"),
+            ("p BETWEEN 0.753 AND 0.755", "1"),
+            ("p IN (0.75, 10.5)", "1"),
+            ("p NOT IN (0.75, 10.5)", "3"),
+            ("p = d", "1"),
+            ("p > d", "2"),
+            ("p < d", "1"),
+            ("d IN (p, '0.75')", "2"),
+            ("CASE p WHEN 0.75 THEN FALSE WHEN 10.5 THEN TRUE ELSE FALSE END", "1"),
+            ("p = ANY(ARRAY[d, 0.75])", "1"),
+            ("p > ANY(ARRAY[d, 100.0])", "3"),
+            ("nullif(p, 0.75) IS NULL", "1"),
+            ("nullif(p, d) IS NULL", "2"),
+            ("p > (SELECT 0.75)", "3"),
+            (format!("p IN (SELECT d FROM {few})").as_str(), "2"),
+            (format!("p NOT IN (SELECT d FROM {few})").as_str(), "2"),
+            (format!("d IN (SELECT p FROM {few} WHERE p IS NOT NULL)").as_str(), "1"),
+            (format!("EXISTS (SELECT 1 FROM {few} WHERE s.d = t.p)").as_str(), "2"),
+        ] {
+            let query = format!("SELECT count(*) FROM {table} WHERE {condition}");
+            assert_eq!(rows(&query).await, [expected], "{condition}");
+        }
+        let join = format!("SELECT t.p, s.d FROM {table} JOIN {few} ON t.p = s.d ORDER BY s.d");
+        assert_eq!(rows(&join).await, ["0.754 0.754", "10.5 10.500"]);
+        let error = fails(&format!("SELECT count(*) FROM {table} WHERE p || 'x' > 0.5")).await;
+        assert!(error.message().contains("'0.754x'"), "{error}");
     }
 }
