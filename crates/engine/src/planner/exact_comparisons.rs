@@ -245,6 +245,8 @@ mod tests {
             ("r = 16777216", "1"),
             ("i IN (r, 5)", "0"),
             ("i = ANY(ARRAY[r])", "0"),
+            ("i IN (SELECT CAST(16777216 AS REAL))", "0"),
+            ("d IN (SELECT TIMESTAMP '2020-01-01 00:00:00')", "1"),
             ("d > TIMESTAMP '2020-01-01 00:00:01'", "1"),
             ("d = TIMESTAMP '2020-01-01 00:00:00'", "1"),
         ] {
