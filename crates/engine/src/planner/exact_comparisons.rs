@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::expr::InSubquery;
+use datafusion::logical_expr::expr::{Case, InSubquery};
 use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
@@ -40,7 +40,8 @@ impl AnalyzerRule for ExactComparisons {
                     rewritten.transformed |= settle(&mut [left, right], &schema);
                 }
             }
-            Ok(rewritten)
+            // Changed or not: an input may have changed its types.
+            rewritten.map_data(LogicalPlan::recompute_schema)
         });
         Ok(rewritten?.data)
     }
@@ -78,12 +79,28 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             None => false,
         },
         Expr::InSubquery(found) => settle_subquery(found, schema)?,
-        Expr::ScalarFunction(call) if call.name() == "nullif" => {
-            settle(&mut call.args.iter_mut().collect::<Vec<_>>(), schema)
-        }
+        Expr::ScalarFunction(call) if call.name() == "nullif" => match compared_apart(&call.args, schema) {
+            Some(case) => {
+                expr = case;
+                true
+            }
+            None => false,
+        },
         _ => false,
     };
     Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+}
+
+/// `nullif(a, b)` as `CASE WHEN a = b THEN NULL ELSE a END`, if there is something to settle: what is made of `a` for the comparison
+/// is not its value.
+fn compared_apart(arguments: &[Expr], schema: &DFSchema) -> Option<Expr> {
+    let [value, other] = arguments else { return None };
+    let (mut left, mut right) = (value.clone(), other.clone());
+    if value.is_volatile() || !settle(&mut [&mut left, &mut right], schema) {
+        return None;
+    }
+    let is_equal = (Box::new(left.eq(right)), Box::new(Expr::Literal(ScalarValue::Null, None)));
+    Some(Expr::Case(Case::new(None, vec![is_equal], Some(Box::new(value.clone())))))
 }
 
 /// A value beside the column of the query that it is looked for in.
@@ -115,6 +132,7 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     let has = |is: fn(&DataType) -> bool| types.iter().any(is);
     let mut changed = false;
     if has(DataType::is_decimal) && has(is_text) {
+        let all_fit = types.iter().filter(|t| t.is_decimal()).all(fits_any_decimal);
         let mut is_wide = false;
         for (expr, _) in exprs.iter_mut().zip(types).filter(|(_, data_type)| is_text(data_type)) {
             if let Some(decimal) = decimal(expr) {
@@ -126,7 +144,7 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
                 is_wide = true;
             }
         }
-        if is_wide {
+        if is_wide && all_fit {
             for (expr, _) in exprs.iter_mut().zip(types).filter(|(_, t)| is_text(t) || t.is_decimal()) {
                 let value = std::mem::take(&mut **expr);
                 **expr = cast(value, ANY_DECIMAL);
@@ -159,8 +177,18 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
     changed
 }
 
-/// Holds every decimal of up to 38 digits, whatever its scale, and what a text may be that equals one.
+/// Holds every decimal of up to 38 digits, whatever its scale, and texts that are such ones.
 const ANY_DECIMAL: DataType = DataType::Decimal256(76, DECIMAL_DIGITS as i8);
+
+fn fits_any_decimal(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Decimal256(precision, scale) => {
+            let digits = DECIMAL_DIGITS as i16;
+            i16::from(*scale) <= digits && i16::from(*precision) - i16::from(*scale) <= digits
+        }
+        other => other.is_decimal(),
+    }
+}
 
 fn is_text(data_type: &DataType) -> bool {
     match data_type {
@@ -207,13 +235,7 @@ fn decimal(expr: &Expr) -> Option<Expr> {
 pub(super) fn common(value: &DataType, item: &DataType) -> Option<DataType> {
     match (value, item) {
         (DataType::Float32, other) | (other, DataType::Float32) if is_wide_integer(other) => Some(DataType::Float64),
-        // As many places as there is room for.
-        (DataType::Decimal128(precision, scale), text) if text.is_string() => {
-            let whole = precision.saturating_sub(scale.unsigned_abs());
-            let places = (DECIMAL_DIGITS as u8).saturating_sub(whole);
-            Some(DataType::Decimal128(DECIMAL_DIGITS as u8, places as i8))
-        }
-        (text, decimal) if is_text(text) && decimal.is_decimal() => Some(ANY_DECIMAL),
+        (text, decimal) | (decimal, text) if is_text(text) && fits_any_decimal(decimal) => Some(ANY_DECIMAL),
         _ => None,
     }
 }
@@ -288,6 +310,21 @@ mod tests {
         ] {
             let query = format!("SELECT count(*) FROM {table} WHERE {condition}");
             assert_eq!(rows(&query).await, [expected], "{condition}");
+        }
+        // What is compared is not what comes of it; and a list of another type on either side.
+        for (query, expected) in [
+            ("SELECT nullif(p, 0.75) FROM (VALUES ('0.754'), ('0.750')) AS t(p)", "0.754,NULL"),
+            ("SELECT arrow_typeof(nullif(d, '0.250')) FROM (VALUES (1.50)) AS t(d)", "Decimal128(3, 2)"),
+            ("SELECT x = 0.75 FROM (SELECT nullif(p, 0.5) AS x FROM (VALUES ('0.754')) AS t(p)) AS s", "false"),
+            ("SELECT d = ANY(a) FROM (VALUES (CAST(2 AS DECIMAL(38, 0)), ARRAY['1.5', '3'])) AS t(d, a)", "false"),
+            ("SELECT d < ALL(a) FROM (VALUES (CAST(2 AS DECIMAL(38, 0)), ARRAY['2.4', '3'])) AS t(d, a)", "true"),
+            ("SELECT d < ALL('{2.4,3}') FROM (VALUES (CAST(2 AS DECIMAL(38, 0)))) AS t(d)", "true"),
+            (
+                "SELECT p < CAST('12345678901234567890123456789012345678901' AS DECIMAL(50, 0)) FROM (VALUES ('5')) AS t(p)",
+                "true",
+            ),
+        ] {
+            assert_eq!(rows(query).await.join(","), expected, "{query}");
         }
         let join = format!("SELECT t.p, s.d FROM {table} JOIN {few} ON t.p = s.d ORDER BY s.d");
         assert_eq!(rows(&join).await, ["0.754 0.754", "10.5 10.500"]);
