@@ -12,10 +12,10 @@
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DFSchema, Result, ScalarValue};
+use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::expr::{Case, InSubquery};
-use datafusion::logical_expr::{BinaryExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::logical_expr::expr::Case;
+use datafusion::logical_expr::{BinaryExpr, LogicalPlan, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
@@ -78,7 +78,7 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             None => false,
         },
-        Expr::InSubquery(found) => settle_subquery(found, schema)?,
+        Expr::InSubquery(found) => expressions::settle_subquery(found, schema, settle_types)?,
         Expr::ScalarFunction(call) if call.name() == "nullif" => match compared_apart(&call.args, schema) {
             Some(case) => {
                 expr = case;
@@ -103,29 +103,10 @@ fn compared_apart(arguments: &[Expr], schema: &DFSchema) -> Option<Expr> {
     Some(Expr::Case(Case::new(None, vec![is_equal], Some(Box::new(value.clone())))))
 }
 
-/// A value beside the column of the query that it is looked for in.
-fn settle_subquery(found: &mut InSubquery, schema: &DFSchema) -> Result<bool> {
-    let (table, field) = found.subquery.subquery.schema().qualified_field(0);
-    let name = field.name().clone();
-    let types = [type_of(&found.expr, schema), field.data_type().clone()];
-    let as_it_is = Expr::Column(Column::new(table.cloned(), &name));
-    let mut column = as_it_is.clone();
-    let changed = settle_types(&mut [&mut found.expr, &mut column], &types);
-    if column != as_it_is {
-        let plan = LogicalPlanBuilder::new_from_arc(found.subquery.subquery.clone());
-        found.subquery.subquery = plan.project([column.alias(name)])?.build()?.into();
-    }
-    Ok(changed)
-}
-
 /// Makes of what is compared what loses nothing; whether something was to be done.
 fn settle(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
-    let types: Vec<DataType> = exprs.iter().map(|expr| type_of(expr, schema)).collect();
+    let types: Vec<DataType> = exprs.iter().map(|expr| expressions::type_of(expr, schema)).collect();
     settle_types(exprs, &types)
-}
-
-fn type_of(expr: &Expr, schema: &DFSchema) -> DataType {
-    expr.get_type(schema).unwrap_or(DataType::Null)
 }
 
 fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {

@@ -1,12 +1,17 @@
 //! What rules that rewrite expressions share: the expressions of a plan's nodes, a node at a time, and calls of functions.
 
+use std::sync::Arc;
+
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, Result, internal_err};
+use datafusion::common::{Column, DFSchema, Result, internal_err};
+use datafusion::logical_expr::expr::InSubquery;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Cast, ColumnarValue, ExprSchemable, LogicalPlan, ScalarFunctionArgs, TryCast};
+use datafusion::logical_expr::{
+    Cast, ColumnarValue, ExprSchemable, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, TryCast,
+};
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
@@ -111,6 +116,31 @@ pub(super) fn rewritten_everywhere(
         rewritten.map_data(LogicalPlan::recompute_schema)
     });
     Ok(plan?.data)
+}
+
+/// Settles a value and the column of the query that it is looked for in, by what `settle` makes of the two, knowing their types; whether
+/// something was to be done, which is what `settle` says.
+pub(super) fn settle_subquery(
+    found: &mut InSubquery,
+    schema: &DFSchema,
+    settle: impl FnOnce(&mut [&mut Expr], &[DataType]) -> bool,
+) -> Result<bool> {
+    let (table, field) = found.subquery.subquery.schema().qualified_field(0);
+    let name = field.name().clone();
+    let types = [type_of(&found.expr, schema), field.data_type().clone()];
+    let as_it_is = Expr::Column(Column::new(table.cloned(), &name));
+    let mut column = as_it_is.clone();
+    let changed = settle(&mut [&mut found.expr, &mut column], &types);
+    if column != as_it_is {
+        let plan = LogicalPlanBuilder::new_from_arc(Arc::clone(&found.subquery.subquery));
+        found.subquery.subquery = plan.project([column.alias(name)])?.build()?.into();
+    }
+    Ok(changed)
+}
+
+/// The type of an expression; of one that has none, such as a parameter, that of NULL.
+pub(super) fn type_of(expr: &Expr, schema: &DFSchema) -> DataType {
+    expr.get_type(schema).unwrap_or(DataType::Null)
 }
 
 /// Rewrites the expressions of a node, inner ones before outer ones. Columns that they make keep their names.

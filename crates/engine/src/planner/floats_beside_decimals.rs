@@ -10,7 +10,6 @@ use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::expr::InSubquery;
 use datafusion::logical_expr::{
     BinaryExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Union, Values, cast,
 };
@@ -67,7 +66,7 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             all.push(&mut list.expr);
             settle(&mut all, schema)
         }
-        Expr::InSubquery(found) => settle_subquery(found, schema)?,
+        Expr::InSubquery(found) => expressions::settle_subquery(found, schema, settle_types)?,
         Expr::Case(case) => {
             let (conditions, results): (Vec<_>, Vec<_>) =
                 case.when_then_expr.iter_mut().map(|(when, then)| (when.as_mut(), then.as_mut())).unzip();
@@ -106,13 +105,15 @@ const MAKES_FIELDS: [&str; 2] = ["struct", "named_struct"];
 
 /// Makes floats of decimals if there are floats among the expressions; whether it did.
 fn settle(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
-    let types: Vec<Option<DataType>> = exprs.iter().map(|expr| expr.get_type(schema).ok()).collect();
-    let Some(float) = common_float(types.iter().flatten()) else { return false };
-    for (expr, data_type) in exprs.iter_mut().zip(&types) {
-        if data_type.as_ref().is_some_and(DataType::is_decimal) {
-            let decimal = std::mem::take(&mut **expr);
-            **expr = as_float(decimal, &float);
-        }
+    let types: Vec<DataType> = exprs.iter().map(|expr| expressions::type_of(expr, schema)).collect();
+    settle_types(exprs, &types)
+}
+
+fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
+    let Some(float) = common_float(types.iter()) else { return false };
+    for (expr, _) in exprs.iter_mut().zip(types).filter(|(_, data_type)| data_type.is_decimal()) {
+        let decimal = std::mem::take(&mut **expr);
+        **expr = as_float(decimal, &float);
     }
     true
 }
@@ -144,21 +145,6 @@ fn as_float(decimal: Expr, float: &DataType) -> Expr {
         Some(value) => Expr::Literal(value, None),
         None => cast(decimal, float.clone()),
     }
-}
-
-fn settle_subquery(found: &mut InSubquery, schema: &DFSchema) -> Result<bool> {
-    let Ok(left) = found.expr.get_type(schema) else { return Ok(false) };
-    let (table, field) = found.subquery.subquery.schema().qualified_field(0);
-    let Some(float) = common_float([&left, field.data_type()].into_iter()) else { return Ok(false) };
-    if left.is_decimal() {
-        *found.expr = as_float(std::mem::take(&mut *found.expr), &float);
-    } else {
-        let column = Expr::Column(Column::new(table.cloned(), field.name()));
-        let name = field.name().clone();
-        let plan = LogicalPlanBuilder::new_from_arc(found.subquery.subquery.clone());
-        found.subquery.subquery = plan.project([as_float(column, &float).alias(name)])?.build()?.into();
-    }
-    Ok(true)
 }
 
 /// Gives values in a tree the casts that [`settle_values`] leaves: those to decimals it would take for DataFusion's.
