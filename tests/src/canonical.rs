@@ -25,7 +25,7 @@ pub enum Kind {
     Timestamp,
     /// `T`
     Text,
-    /// `?`: has no canonical form.
+    /// `?`: has no canonical form, and is shown as Arrow shows it.
     Other,
 }
 
@@ -39,6 +39,7 @@ impl ColumnType for Kind {
             'D' => Self::Date,
             'P' => Self::Timestamp,
             'T' => Self::Text,
+            '?' => Self::Other,
             _ => return None,
         })
     }
