@@ -91,6 +91,20 @@ pub(super) struct Resume {
     pub place: Place,
 }
 
+/// Bytes outside strings that mean something for where records end, where they may end.
+static STOPS: [bool; 256] = stops(b"\"{}[],\n");
+/// The same within a record.
+static DEEP_STOPS: [bool; 256] = stops(b"\"{}[]");
+
+const fn stops(bytes: &[u8]) -> [bool; 256] {
+    let (mut stops, mut at) = ([false; 256], 0);
+    while at < bytes.len() {
+        stops[bytes[at] as usize] = true;
+        at += 1;
+    }
+    stops
+}
+
 /// Finds the ends of records by brackets. Keeps its place, so that bytes may be added at the end.
 #[derive(Debug)]
 struct Brackets {
@@ -136,8 +150,12 @@ impl Brackets {
 
     /// Up to the beginning of a string.
     fn scan_structure(&mut self, rest: &[u8]) {
-        for (at, byte) in rest.iter().enumerate() {
-            match byte {
+        let mut at = 0;
+        loop {
+            let stops = if self.depth > 1 { &DEEP_STOPS } else { &STOPS };
+            let Some(next) = rest[at..].iter().position(|byte| stops[usize::from(*byte)]) else { break };
+            at += next;
+            match rest[at] {
                 b'"' => {
                     self.is_in_string = true;
                     self.position += at + 1;
@@ -155,6 +173,7 @@ impl Brackets {
                 b'\n' if self.depth == 0 => (self.end, self.place) = (self.position + at + 1, Place::Between),
                 _ => {}
             }
+            at += 1;
         }
         self.position += rest.len();
     }
@@ -273,11 +292,6 @@ impl Chunks {
             [b'P', b'A', b'R', b'1', ..] => not_text("Parquet", "parquet"),
             _ => Ok(()),
         }
-    }
-
-    /// Whether the elements of the file's arrays are records.
-    pub fn arrays(&self) -> Arrays {
-        self.arrays
     }
 
     /// The next chunk, until there is none. The last one holds what is left, however it ends.
