@@ -1,8 +1,9 @@
 //! Clauses of a call that its function does not take: an error names both.
 //!
-//! DataFusion reads the arguments of a scalar function and nothing else: `abs(x) FILTER (WHERE x > 0)` and `abs(x) OVER ()` are
-//! `abs(x)`. Of a window function it leaves FILTER and DISTINCT out, and IGNORE NULLS of those that read no values (seen in
-//! 55.2.0). Expected is an error, as in PostgreSQL and DuckDB.
+//! DataFusion reads the arguments of a scalar function and nothing else: `abs(x) FILTER (WHERE x >
+//! 0)` and `abs(x) OVER ()` are `abs(x)`. Of a window function it leaves FILTER and DISTINCT out,
+//! and IGNORE NULLS of those that read no values (seen in 55.2.0). Expected is an error, as in
+//! PostgreSQL and DuckDB.
 
 use std::ops::ControlFlow;
 

@@ -1,12 +1,13 @@
 //! GROUP BY in SQL's terms: columns in brackets, positions, and products of grouping sets.
 //!
-//! DataFusion takes `GROUP BY (a, b)` for one struct, and numbers in ROLLUP, CUBE and GROUPING SETS for constants: `SELECT id,
-//! sum(v) .. GROUP BY ROLLUP (1)` is an error, expected sums by id and their total. It refuses several columns in one step of a
-//! ROLLUP, and `GROUP BY GROUPING SETS (a, b), (a, b)` groups by structs (seen in 55.2.0).
+//! DataFusion takes `GROUP BY (a, b)` for one struct, and numbers in ROLLUP, CUBE and GROUPING SETS
+//! for constants: `SELECT id, sum(v) .. GROUP BY ROLLUP (1)` is an error, expected sums by id and
+//! their total. It refuses several columns in one step of a ROLLUP, and `GROUP BY GROUPING SETS (a,
+//! b), (a, b)` groups by structs (seen in 55.2.0).
 //!
-//! Columns in brackets become keys of their own, and positions what stands there in the SELECT list. Where more is meant
-//! than DataFusion reads, all sets are multiplied out: `GROUP BY a, ROLLUP (b, (c, d))` is `GROUP BY GROUPING SETS ((a, b, c, d),
-//! (a, b), (a))`.
+//! Columns in brackets become keys of their own, and positions what stands there in the SELECT
+//! list. Where more is meant than DataFusion reads, all sets are multiplied out: `GROUP BY a,
+//! ROLLUP (b, (c, d))` is `GROUP BY GROUPING SETS ((a, b, c, d), (a, b), (a))`.
 
 use std::collections::HashSet;
 

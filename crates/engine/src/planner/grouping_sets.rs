@@ -1,12 +1,13 @@
 //! Of the keys of grouping sets nothing is known but their values.
 //!
-//! A filter `a = b` below makes `a` and `b` equal in all that follows, and `a = 2` makes `a` constant; DataFusion keeps that
-//! through GROUPING SETS, ROLLUP and CUBE, which put NULL in the place of keys. `SELECT a, b .. WHERE a = b GROUP BY GROUPING SETS
-//! ((a), (b)) ORDER BY a, b` is sorted by `a` alone, and a window that is partitioned by a constant `a` has one partition for both
-//! 2 and NULL. Keys also are taken for unique (seen in 55.2.0).
+//! A filter `a = b` below makes `a` and `b` equal in all that follows, and `a = 2` makes `a`
+//! constant; DataFusion keeps that through GROUPING SETS, ROLLUP and CUBE, which put NULL in the
+//! place of keys. `SELECT a, b .. WHERE a = b GROUP BY GROUPING SETS ((a), (b)) ORDER BY a, b` is
+//! sorted by `a` alone, and a window that is partitioned by a constant `a` has one partition for
+//! both 2 and NULL. Keys also are taken for unique (seen in 55.2.0).
 //!
-//! An operator above each such aggregation says nothing of its rows. It stays in the plan, for a sort asks its input again when
-//! it runs.
+//! An operator above each such aggregation says nothing of its rows. It stays in the plan, for a
+//! sort asks its input again when it runs.
 
 use std::sync::Arc;
 

@@ -38,6 +38,7 @@ mod long_texts;
 mod looks;
 mod moment_formats;
 mod moment_medians;
+mod monotone_functions;
 mod named_arguments;
 mod named_windows;
 mod nesting;
@@ -139,6 +140,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     functions.extend(quantified::functions());
     functions.extend(zoned_moments::functions());
     functions.extend(long_texts::functions());
+    functions.extend(monotone_functions::functions());
     let planners = builder.expr_planners().get_or_insert_default();
     planners.push(Arc::new(decimal_division::DecimalDivision));
     planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));

@@ -1,8 +1,9 @@
 //! `median()` of dates and times.
 //!
-//! DataFusion's takes numbers alone, and says "Internal error: Function 'median' failed to match any signature" of a DATE (seen in
-//! 55.2.0). Expected is the moment in the middle, as in DuckDB: of dates a TIMESTAMP, for it may lie between two days. Moments are
-//! numbers to DataFusion's accumulators, and what comes out is a moment again. All other types are left to it.
+//! DataFusion's takes numbers alone, and says "Internal error: Function 'median' failed to match
+//! any signature" of a DATE (seen in 55.2.0). Expected is the moment in the middle, as in DuckDB:
+//! of dates a TIMESTAMP, for it may lie between two days. Moments are numbers to DataFusion's
+//! accumulators, and what comes out is a moment again. All other types are left to it.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -1,12 +1,14 @@
 //! Windows by name: `OVER w`, `OVER (w ORDER BY v)`, `WINDOW w AS (base ORDER BY v)`.
 //!
-//! DataFusion reads the name of a window only where it stands alone after OVER, and only in the SELECT list.
-//! `sum(v) OVER (w ORDER BY v) .. WINDOW w AS (PARTITION BY id)` loses PARTITION BY: the sum of all rows, expected the sum
-//! of the rows of an `id` (seen in 55.2.0). So each name is replaced by what it stands for, in the SELECT list, QUALIFY,
-//! DISTINCT ON and ORDER BY, before DataFusion plans the statement.
+//! DataFusion reads the name of a window only where it stands alone after OVER, and only in the
+//! SELECT list. `sum(v) OVER (w ORDER BY v) .. WINDOW w AS (PARTITION BY id)` loses PARTITION BY:
+//! the sum of all rows, expected the sum of the rows of an `id` (seen in 55.2.0). So each name is
+//! replaced by what it stands for, in the SELECT list, QUALIFY, DISTINCT ON and ORDER BY, before
+//! DataFusion plans the statement.
 //!
-//! The rules are SQL's, as PostgreSQL has them. A definition may copy those before it. A copy keeps PARTITION BY, and adds
-//! ORDER BY only if the original has none. A window with a frame is used by its name alone: `OVER w`, without brackets.
+//! The rules are SQL's, as PostgreSQL has them. A definition may copy those before it. A copy keeps
+//! PARTITION BY, and adds ORDER BY only if the original has none. A window with a frame is used by
+//! its name alone: `OVER w`, without brackets.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -1,21 +1,24 @@
 //! Aggregates of frames whose start moves, without taking away what has left.
 //!
-//! DataFusion updates one accumulator: it adds rows that enter a frame and subtracts those that leave it. One large value
-//! spoils all sums after it: `sum(x)` of 1, 2, 1e20, 3, 4 over two rows at a time ends with 0, expected 7; Infinity and NaN
-//! never leave, and a variance becomes negative. `bit_xor` of a frame of NULLs is 0, expected NULL. `bool_and` and
-//! `string_agg` are refused, for their accumulators cannot subtract (seen in 55.2.0).
+//! DataFusion updates one accumulator: it adds rows that enter a frame and subtracts those that
+//! leave it. One large value spoils all sums after it: `sum(x)` of 1, 2, 1e20, 3, 4 over two rows
+//! at a time ends with 0, expected 7; Infinity and NaN never leave, and a variance becomes
+//! negative. `bit_xor` of a frame of NULLs is 0, expected NULL. `bool_and` and `string_agg` are
+//! refused, for their accumulators cannot subtract (seen in 55.2.0).
 //!
-//! [`SlidingAggregates`] puts a function in place of each aggregate over a window, which differs in the accumulator of
-//! moving frames alone. Counts, extremes, and sums of integers and decimals keep DataFusion's: they subtract exactly. Others are
-//! computed from the rows of the frame, in one of three ways:
+//! [`SlidingAggregates`] puts a function in place of each aggregate over a window, which differs in
+//! the accumulator of moving frames alone. Counts, extremes, and sums of integers and decimals keep
+//! DataFusion's: they subtract exactly. Others are computed from the rows of the frame, in one of
+//! three ways:
 //!
 //! - `sum` and `avg` of doubles by [two stacks](TwoStacks) of compensated sums;
 //! - aggregates whose state is a few numbers by two stacks of states, merged as between threads;
-//! - aggregates whose state grows with the rows, `string_agg` and `median`, [anew](Recomputed) for each frame.
+//! - aggregates whose state grows with the rows, `string_agg` and `median`, [anew](Recomputed) for
+//!   each frame.
 //!
-//! Two stacks make a queue: rows enter the one, and leave the other, in which each entry holds the aggregate of itself and
-//! all rows behind it. A row moves from one to the other once, so that it costs a constant number of merges. Earlier rows are
-//! merged first.
+//! Two stacks make a queue: rows enter the one, and leave the other, in which each entry holds the
+//! aggregate of itself and all rows behind it. A row moves from one to the other once, so that it
+//! costs a constant number of merges. Earlier rows are merged first.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -136,10 +139,14 @@ impl AggregateUDFImpl for Sliding {
         })
     }
 
+    /// Rows of a window that is evaluated backwards come in the other order.
     fn reverse_expr(&self) -> ReversedUDAF {
-        match self.inner.reverse_udf() {
-            ReversedUDAF::Reversed(other) => ReversedUDAF::Reversed(sliding(&other)),
-            other => other,
+        match (self.inner.order_sensitivity(), self.inner.reverse_udf()) {
+            (AggregateOrderSensitivity::Insensitive, ReversedUDAF::Reversed(other)) => {
+                ReversedUDAF::Reversed(sliding(&other))
+            }
+            (AggregateOrderSensitivity::Insensitive, other) => other,
+            _ => ReversedUDAF::NotSupported,
         }
     }
 
@@ -335,7 +342,8 @@ struct TwoStacks<P> {
     entered: Vec<P>,
     /// The aggregate of all that have entered.
     of_entered: Option<P>,
-    /// Aggregates of what leaves next and all behind it up to where the other stack begins, the next one at the end.
+    /// Aggregates of what leaves next and all behind it up to where the other stack begins, the
+    /// next one at the end.
     leaving: Vec<P>,
 }
 

@@ -1,8 +1,8 @@
 //! `SELECT * REPLACE (x + 1 AS x)`: the column that is replaced must be there.
 //!
-//! DataFusion takes all columns as they are where there is none of that name: `* REPLACE (x + 1 AS nosuch)` replaces nothing,
-//! expected is an error (seen in 55.2.0). So the value refers to the column that it replaces, in a condition that is always
-//! true and that the simplifier takes out.
+//! DataFusion takes all columns as they are where there is none of that name: `* REPLACE (x + 1 AS
+//! nosuch)` replaces nothing, expected is an error (seen in 55.2.0). So the value refers to the
+//! column that it replaces, in a condition that is always true and that the simplifier takes out.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{

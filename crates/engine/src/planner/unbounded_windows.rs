@@ -1,13 +1,14 @@
-//! `lead`, `lag`, `first_value`, `last_value` and `nth_value` with IGNORE NULLS, over the whole partition.
+//! `lead`, `lag`, `first_value`, `last_value` and `nth_value` with IGNORE NULLS, over the whole
+//! partition.
 //!
-//! DataFusion evaluates them as rows arrive. `lead(v, 2) IGNORE NULLS` over 30, 40, NULL, NULL, 70 is NULL beside 30, expected
-//! 70 (apache/datafusion #25471); before a LIMIT it sees no row behind the last one that is asked for, and so does
-//! `lag(v, -1)`. `last_value(v) IGNORE NULLS` reads its whole frame for each row: 80,000 rows take 2.6 s, four times as much
-//! as 40,000 (seen in 55.2.0).
+//! DataFusion evaluates them as rows arrive. `lead(v, 2) IGNORE NULLS` over 30, 40, NULL, NULL, 70
+//! is NULL beside 30, expected 70 (apache/datafusion #25471); before a LIMIT it sees no row behind
+//! the last one that is asked for, and so does `lag(v, -1)`. `last_value(v) IGNORE NULLS` reads its
+//! whole frame for each row: 80,000 rows take 2.6 s, four times as much as 40,000 (seen in 55.2.0).
 //!
-//! [`UnboundedWindows`] puts functions in their place that see a partition at once and say so. `lead` and `lag` are
-//! DataFusion's own over all rows, in one pass. The others look up the values of the partition that are not NULL: a row takes
-//! a binary search.
+//! [`UnboundedWindows`] puts functions in their place that see a partition at once and say so.
+//! `lead` and `lag` are DataFusion's own over all rows, in one pass. The others look up the values
+//! of the partition that are not NULL: a row takes a binary search.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -163,7 +164,8 @@ impl PartitionEvaluator for Shifted {
     }
 }
 
-/// The value at a place among those of a frame that are not NULL: counted from 1, or from the end by negative numbers.
+/// The value at a place among those of a frame that are not NULL: counted from 1, or from the end
+/// by negative numbers.
 #[derive(Debug)]
 struct NthValid {
     place: i64,

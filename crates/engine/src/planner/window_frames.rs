@@ -1,9 +1,11 @@
 //! Frames of windows: offsets that SQL forbids are refused, and any key may order rows.
 //!
-//! `RANGE BETWEEN INTERVAL '-1 day' PRECEDING AND CURRENT ROW` has no row in DataFusion, or others than are meant; expected is an
-//! error, as in PostgreSQL and DuckDB (apache/datafusion #24902). `row_number() OVER (ORDER BY i)` of intervals is the internal
-//! error "Cannot run range queries on datatype: Interval", for the frame that is not written is a RANGE (seen in 55.2.0). Where
-//! a RANGE has no offset, it ends at peers, and GROUPS ends there too: it is what DataFusion gets for such keys.
+//! `RANGE BETWEEN INTERVAL '-1 day' PRECEDING AND CURRENT ROW` has no row in DataFusion, or others
+//! than are meant; expected is an error, as in PostgreSQL and DuckDB (apache/datafusion #24902).
+//! `row_number() OVER (ORDER BY i)` of intervals is the internal error "Cannot run range queries on
+//! datatype: Interval", for the frame that is not written is a RANGE (seen in 55.2.0). Where a
+//! RANGE has no offset, it ends at peers, and GROUPS ends there too: it is what DataFusion gets for
+//! such keys.
 
 use arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::tree_node::Transformed;

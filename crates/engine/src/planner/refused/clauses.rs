@@ -1,4 +1,5 @@
-//! Clauses that the parser takes and nothing reads, each with what to write in its place and a statement that has it.
+//! Clauses that the parser takes and nothing reads, each with what to write in its place and a
+//! statement that has it.
 //!
 //! [`tree`](super::tree) refuses them. The tests run each example.
 
@@ -215,7 +216,8 @@ mod tests {
     use crate::planner::parse_statement;
     use crate::planner::tests::fails;
 
-    /// Examples that the parser refuses already: they would be refused by name if a later parser took them.
+    /// Examples that the parser refuses already: they would be refused by name if a later parser
+    /// took them.
     const NOT_PARSED: &[&str] = &[];
 
     #[tokio::test]

@@ -1,8 +1,9 @@
 //! The syntax tree, node by node: each field is read by the planner, or [refused](super::clauses).
 //!
-//! Every field and every variant has a name here, and no pattern ends in `..` or `_ =>`. A field that a later parser adds does
-//! not compile until it is placed. A field that is named with `: _` is read by DataFusion's planner or by ours, which `// `
-//! says where it is not plain, or cannot change an answer.
+//! The parser's structures have a field for each dialect's clauses. Every field and every variant
+//! has a name here: one that a later parser adds does not compile until it is placed. `_` marks a
+//! field that DataFusion's planner or ours reads, or that cannot change an answer; a comment says
+//! so where it is not obvious. All others are refused.
 
 use std::ops::ControlFlow;
 
@@ -365,7 +366,8 @@ pub(super) fn expr(expr: &Expr) -> ControlFlow<Error> {
     }
 }
 
-/// Whether texts compare by a collation as they do without one. `pg_catalog.default` is what psql writes.
+/// Whether texts compare by a collation as they do without one. `pg_catalog.default` is what psql
+/// writes.
 fn is_bytewise(collation: &ObjectName) -> bool {
     let name = collation.0.last().and_then(|part| part.as_ident()).map(|name| name.value.to_lowercase());
     matches!(name.as_deref(), Some("c" | "posix" | "ucs_basic" | "binary" | "default"))
