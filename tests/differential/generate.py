@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from windows import Windows
+
 INTEGER, BIGINT, EXTREME, DECIMAL, FLOAT, BOOLEAN, DATE, TIMESTAMP, TEXT = (
     "integer", "bigint", "extreme", "decimal", "float", "boolean", "date", "timestamp", "text",
 )  # fmt: skip
@@ -114,7 +116,7 @@ class Field:
     values: tuple = ()  # some that it has
 
 
-class Queries:
+class Queries(Windows):
     """Builds queries over some tables."""
 
     def __init__(self, rng: random.Random, tables: list[Table]) -> None:
@@ -128,6 +130,7 @@ class Queries:
             self.plain, self.plain, self.aggregate, self.aggregate, self.aggregate, self.distinct, self.ordered,
             self.ordered, self.set_operation, self.derived, self.window, self.pipeline, self.pipeline, self.pipeline,
             self.outer, self.outer, self.outer, self.reduction, self.reduction, self.first, self.first,
+            self.windows, self.windows, self.windows, self.grouping_sets, self.grouping_sets,
         ]  # fmt: skip
         return self.rng.choice(forms)()
 

@@ -106,6 +106,11 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().chain(&DATE_PARTS).map(|(name, _)| *name).chain([MODULO]).chain(IFS)
 }
 
+/// Whether it is a part of a date or time by its own name.
+pub(super) fn is_of_dates(name: &str) -> bool {
+    DATE_PARTS.iter().any(|(part, _)| *part == name)
+}
+
 /// DataFusion's name for a function.
 pub(super) fn meant(name: &str) -> &str {
     NAMES.iter().find(|(other, _)| *other == name).map_or(name, |(_, meant)| meant)

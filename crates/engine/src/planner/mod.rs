@@ -6,6 +6,7 @@
 //! longer fails.
 
 mod balanced_conditions;
+mod call_clauses;
 mod cast_texts;
 mod checked_arithmetic;
 mod checked_sum;
@@ -24,6 +25,8 @@ mod float_extremes;
 mod floats_beside_decimals;
 mod from_first;
 mod functions;
+mod grouping;
+mod grouping_sets;
 mod in_lists;
 mod interval_arithmetic;
 mod interval_days;
@@ -34,7 +37,10 @@ mod literals;
 mod long_texts;
 mod looks;
 mod moment_formats;
+mod moment_medians;
+mod monotone_functions;
 mod named_arguments;
+mod named_windows;
 mod nesting;
 mod nothing_to_optimize;
 mod null_in_subqueries;
@@ -49,6 +55,7 @@ mod postgres_catalogs;
 mod quantified;
 mod refused;
 mod refused_casts;
+mod regressions;
 mod rounding_casts;
 mod row_values;
 mod rows_of_functions;
@@ -57,14 +64,19 @@ mod scalar_subqueries;
 mod set_operations;
 pub(crate) mod similar_to;
 mod single_distinct;
+mod sliding_aggregates;
+mod star_replace;
 mod subqueries_as_values;
 mod subqueries_in_values;
 mod subquery_errors;
 mod timestamps;
+mod unbounded_windows;
 mod unnesting;
 mod unseen;
 mod using_joins;
 mod value_texts;
+mod window_frames;
+mod window_limits;
 mod zoned_moments;
 
 use std::collections::HashMap;
@@ -85,7 +97,7 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Fetch, LimitClause, Query, Select, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
+    Expr, Fetch, LimitClause, OrderBy, Query, Select, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -97,6 +109,7 @@ pub(crate) use self::equal_values::POSITIVE_ZERO;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
 pub(crate) use self::one_nan::ONE_NAN;
+pub(crate) use self::refused::check_table;
 pub(crate) use self::row_values::row;
 pub(crate) use self::unseen::is_unseen;
 use crate::lower::Optimized;
@@ -121,11 +134,13 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
     let functions = builder.aggregate_functions().get_or_insert_default();
     functions.push(Arc::new(sum));
+    functions.push(Arc::new(AggregateUDF::from(moment_medians::MomentMedian::default())));
     functions.extend(float_extremes::functions());
     let functions = builder.scalar_functions().get_or_insert_default();
     functions.extend(quantified::functions());
     functions.extend(zoned_moments::functions());
     functions.extend(long_texts::functions());
+    functions.extend(monotone_functions::functions());
     let planners = builder.expr_planners().get_or_insert_default();
     planners.push(Arc::new(decimal_division::DecimalDivision));
     planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));
@@ -135,7 +150,10 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
 }
 
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    nothing_to_optimize::left_out(outer_constants::hidden_from(filter_pushdown::physical_rules()))
+    let rules = window_limits::checked(filter_pushdown::physical_rules());
+    let rules = nothing_to_optimize::left_out(outer_constants::hidden_from(rules));
+    let first: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(grouping_sets::GroupingSets);
+    [first].into_iter().chain(rules).collect()
 }
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
@@ -165,6 +183,8 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
         Arc::new(exact_comparisons::ExactComparisons),
+        // Offsets are texts until types are settled.
+        Arc::new(window_frames::WindowFrames),
     ];
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
@@ -177,6 +197,9 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(one_nan::OneNans));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
     rules.push(Arc::new(equal_values::EqualValues));
+    // After all that replace functions.
+    rules.push(Arc::new(unbounded_windows::UnboundedWindows));
+    rules.push(Arc::new(sliding_aggregates::SlidingAggregates));
     rules
 }
 
@@ -279,8 +302,9 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
     refused::check(&statement)?;
+    call_clauses::check(&statement, state)?;
     rows_of_functions::rewrite(&mut statement, state)?;
-    rewrite_statement(&mut statement);
+    rewrite_statement(&mut statement)?;
     let unknown = functions::unknown(&statement, state);
     let plan = state.statement_to_plan(statement).await;
     let plan = plan.map_err(|e| unknown.map_or(e, |name| functions::not_found(&name, state).into()))?;
@@ -297,7 +321,7 @@ pub(crate) async fn parameters(
     mut statement: Statement,
 ) -> DataFusionResult<HashMap<String, Option<DataType>>> {
     rows_of_functions::rewrite(&mut statement, state)?;
-    rewrite_statement(&mut statement);
+    rewrite_statement(&mut statement)?;
     state.statement_to_plan(statement).await?.get_parameter_types()
 }
 
@@ -375,9 +399,11 @@ impl QueryPlanner for Planner {
     }
 }
 
-fn rewrite_statement(statement: &mut Statement) {
-    // Nothing breaks off the walk.
-    let _ = visit_statement(statement, &mut Rewriter);
+fn rewrite_statement(statement: &mut Statement) -> Result<()> {
+    match visit_statement(statement, &mut Rewriter) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
 }
 
 fn visit_statement<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlow<V::Break> {
@@ -413,17 +439,28 @@ fn fetch_first(query: &mut Query) {
     }
 }
 
+/// Replaces what a SELECT refers to by name or position: its windows, and the keys of its groups.
+fn resolve(select: &mut Select, order: Option<&mut OrderBy>) -> ControlFlow<Error> {
+    match named_windows::rewrite(select, order).and_then(|()| grouping::rewrite(select)) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
 struct Rewriter;
 
 impl VisitorMut for Rewriter {
-    type Break = std::convert::Infallible;
+    type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_query(query);
         subqueries_in_values::rewrite(query);
         fetch_first(query);
         match query.body.as_mut() {
-            SetExpr::Select(select) => name_columns(select),
+            SetExpr::Select(select) => {
+                name_columns(select);
+                resolve(select, query.order_by.as_mut())?;
+            }
             SetExpr::Values(values) => floats_beside_decimals::rewrite_values(values),
             _ => {}
         }
@@ -436,7 +473,9 @@ impl VisitorMut for Rewriter {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_select(select);
         rows_of_functions::first_is_alone(select);
+        star_replace::rewrite(select);
         name_columns(select);
+        resolve(select, None)?;
         same_names::rewrite(select);
         using_joins::rewrite(select);
         row_values::rewrite_conditions(select);
@@ -460,6 +499,8 @@ impl VisitorMut for Rewriter {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite(expr);
         literals::rewrite(expr);
+        ordered_aggregates::rewrite(expr);
+        regressions::rewrite(expr);
         // Before the names of functions change.
         moment_formats::rewrite(expr);
         functions::rewrite(expr);
@@ -489,7 +530,7 @@ mod tests {
     /// The statement in the words that DataFusion gets.
     pub fn rewritten(text: &str) -> String {
         let mut statement = parse_statement(text).unwrap();
-        rewrite_statement(&mut statement);
+        rewrite_statement(&mut statement).unwrap();
         statement.to_string()
     }
 

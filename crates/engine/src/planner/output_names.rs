@@ -114,6 +114,22 @@ pub(super) fn rewrite_order(query: &mut Query) {
     }
 }
 
+/// An expression in words that do not depend on the case of its names.
+pub(super) fn normalized(expr: &Expr) -> String {
+    let mut expr = expr.clone();
+    let _ = visit_expressions_mut(&mut expr, |expr| {
+        match expr {
+            Expr::Identifier(name) => *name = Ident::with_quote('"', normal(name)),
+            Expr::CompoundIdentifier(names) => {
+                names.iter_mut().for_each(|name| *name = Ident::with_quote('"', normal(name)));
+            }
+            _ => {}
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    label(&expr)
+}
+
 /// Without the names of tables and the case of letters.
 fn bare(expr: &Expr) -> String {
     let mut expr = expr.clone();
