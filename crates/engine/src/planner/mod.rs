@@ -7,7 +7,6 @@
 
 mod balanced_conditions;
 mod call_clauses;
-mod cast_texts;
 mod checked_arithmetic;
 mod checked_sum;
 mod cooperation;
@@ -30,6 +29,7 @@ mod grouping_sets;
 mod in_lists;
 mod interval_arithmetic;
 mod interval_days;
+mod interval_units;
 pub(crate) mod like_escapes;
 mod list_lengths;
 mod literal_casts;
@@ -55,6 +55,7 @@ mod postgres_catalogs;
 mod quantified;
 mod refused;
 mod refused_casts;
+mod regexp_replacement;
 mod regressions;
 mod rounding_casts;
 mod row_values;
@@ -66,9 +67,12 @@ pub(crate) mod similar_to;
 mod single_distinct;
 mod sliding_aggregates;
 mod star_replace;
+mod string_casts;
 mod subqueries_as_values;
 mod subqueries_in_values;
 mod subquery_errors;
+mod temporal;
+mod temporal_types;
 mod timestamps;
 mod unbounded_windows;
 mod unnesting;
@@ -136,9 +140,13 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     functions.push(Arc::new(sum));
     functions.push(Arc::new(AggregateUDF::from(moment_medians::MomentMedian::default())));
     functions.extend(float_extremes::functions());
+    for function in functions.iter_mut() {
+        *function = temporal::with_intervals(Arc::clone(function));
+    }
     let functions = builder.scalar_functions().get_or_insert_default();
     functions.extend(quantified::functions());
-    functions.extend(zoned_moments::functions());
+    functions.extend(temporal::functions());
+    functions.push(regexp_replacement::regexp_replace());
     functions.extend(long_texts::functions());
     functions.extend(monotone_functions::functions());
     let planners = builder.expr_planners().get_or_insert_default();
@@ -180,6 +188,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(refused_casts::RefusedCasts),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(finite_casts::FiniteCasts),
+        Arc::new(temporal_types::TemporalTypes),
         Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
         Arc::new(exact_comparisons::ExactComparisons),
@@ -189,7 +198,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
     rules.push(Arc::new(zoned_moments::ZonedMoments));
-    rules.push(Arc::new(cast_texts::CastTexts));
+    rules.push(Arc::new(string_casts::StringCasts));
     rules.push(Arc::new(literal_casts::LiteralCasts));
     rules.push(Arc::new(value_texts::ValueTexts));
     rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
@@ -208,7 +217,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(&Dialect::for_tokens(0), text).tokenize_with_location();
     let tokens = tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?;
     refuse_junk(&tokens)?;
-    Ok(tokens)
+    interval_units::complete(tokens)
 }
 
 /// A number with letters behind it, `0b11` or `1st`, is none: they would be taken for the name of a column.
