@@ -1,13 +1,15 @@
 //! `CAST(x AS VARCHAR)` is written as PostgreSQL writes it: a timestamp `2020-01-02 03:04:05.6`, and one with a zone with its offset behind
-//! it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`.
+//! it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`. Lists, structs and maps are written as DuckDB writes
+//! lists, `[1, NULL, 2]`.
 //!
-//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`.
+//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`, and nothing for a NULL: `[1, , 2]`.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Float64Type, IntervalMonthDayNanoType, IntervalUnit};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
@@ -52,6 +54,7 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 fn is_written(data_type: &DataType) -> bool {
     match data_type {
         DataType::Timestamp(..) | DataType::Duration(_) | DataType::Interval(_) => true,
+        nested if nested.is_nested() => true,
         data_type => matches!(data_type, DataType::Float32 | DataType::Float64),
     }
 }
@@ -103,6 +106,11 @@ fn texts(values: &ArrayRef) -> Result<ArrayRef> {
             let values = values.as_primitive::<IntervalMonthDayNanoType>();
             values.iter().map(|value| value.map(|value| written(|out| text::interval(value, out)))).collect()
         }
+        nested if nested.is_nested() => {
+            let formatter = ArrayFormatter::try_new(values, &NESTED)?;
+            let text = |row: usize| values.is_valid(row).then(|| formatter.value(row).try_to_string()).transpose();
+            (0..values.len()).map(text).collect::<std::result::Result<_, _>>()?
+        }
         _ => {
             let texts = cast(values, &DataType::Utf8)?;
             texts.as_string::<i32>().iter().map(|text| text.map(in_sql)).collect()
@@ -110,6 +118,13 @@ fn texts(values: &ArrayRef) -> Result<ArrayRef> {
     };
     Ok(Arc::new(texts))
 }
+
+/// How what is in lists, structs and maps is written.
+const NESTED: FormatOptions<'static> = FormatOptions::new()
+    .with_display_error(false)
+    .with_null("NULL")
+    .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
+    .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
 
 fn written(write: impl FnOnce(&mut String)) -> String {
     let mut out = String::new();
@@ -150,6 +165,10 @@ mod tests {
             ("CAST(CAST(0.1 AS REAL) AS VARCHAR) || 'x'", "0.1x"),
             ("CAST(CAST(2 AS DOUBLE) AS VARCHAR)", "2"),
             ("CAST(CAST(1e-5 AS VARCHAR) AS DOUBLE)", "0.00001"),
+            ("CAST([1, NULL, 2] AS VARCHAR)", "[1, NULL, 2]"),
+            ("CAST(['', NULL] AS VARCHAR)", "[, NULL]"),
+            ("CAST({'x': NULL, 'y': ''} AS VARCHAR)", "{x: NULL, y: }"),
+            ("CAST([TIMESTAMP '2020-01-02 03:04:05'] AS VARCHAR)", "[2020-01-02 03:04:05]"),
         ] {
             assert_eq!(rows(&format!("SELECT {expr}")).await, [expected], "{expr}");
         }
