@@ -21,21 +21,30 @@ mod expressions;
 mod filter_pushdown;
 mod finite_casts;
 mod float_extremes;
+mod float_types;
 mod floats_beside_decimals;
 mod from_first;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod function_types;
 mod functions;
 mod grouping;
 mod grouping_sets;
+mod guards;
 mod in_lists;
 mod interval_arithmetic;
 mod interval_days;
 mod interval_units;
 pub(crate) mod like_escapes;
+mod list_concatenation;
 mod list_lengths;
+mod list_order;
 mod literal_casts;
 mod literals;
 mod long_texts;
 mod looks;
+mod lossy_casts;
+mod map_lookups;
 mod moment_formats;
 mod moment_medians;
 mod monotone_functions;
@@ -57,6 +66,9 @@ mod refused;
 mod refused_casts;
 mod regexp_replacement;
 mod regressions;
+mod regular_expressions;
+mod rounded_averages;
+mod rounding;
 mod rounding_casts;
 mod row_values;
 mod rows_of_functions;
@@ -65,6 +77,7 @@ mod scalar_subqueries;
 mod set_operations;
 pub(crate) mod similar_to;
 mod single_distinct;
+mod single_precision;
 mod sliding_aggregates;
 mod star_replace;
 mod string_casts;
@@ -81,6 +94,7 @@ mod using_joins;
 mod value_texts;
 mod window_frames;
 mod window_limits;
+mod year_ranges;
 mod zoned_moments;
 
 use std::collections::HashMap;
@@ -107,13 +121,16 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
-pub(crate) use self::checked_arithmetic::{MORE_ROOM, Operation, operation_of};
+pub(crate) use self::checked_arithmetic::{Operation, operation_of, room_for};
 use self::dialect::Dialect;
 pub(crate) use self::equal_values::POSITIVE_ZERO;
 pub(crate) use self::functions::names as function_names;
+pub(crate) use self::guards::guarded_expression;
+pub(crate) use self::lossy_casts::{as_any_cast, as_lossy_cast, recast};
 pub(crate) use self::nesting::{MAX_NESTED, settle};
 pub(crate) use self::one_nan::ONE_NAN;
 pub(crate) use self::refused::check_table;
+pub(crate) use self::rounded_averages::average;
 pub(crate) use self::row_values::row;
 pub(crate) use self::unseen::is_unseen;
 use crate::lower::Optimized;
@@ -133,12 +150,14 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
         .with_optimizer_rules(optimizer_rules())
         .with_physical_optimizer_rules(physical_rules())
         .with_query_planner(Arc::new(Planner))
+        .with_type_planner(Arc::new(float_types::FloatTypes))
         .with_default_features();
     // Behind DataFusion's own of that name.
     let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
     let functions = builder.aggregate_functions().get_or_insert_default();
     functions.push(Arc::new(sum));
     functions.push(Arc::new(AggregateUDF::from(moment_medians::MomentMedian::default())));
+    functions.push(Arc::new(AggregateUDF::from(rounded_averages::RoundedAverage::default())));
     functions.extend(float_extremes::functions());
     for function in functions.iter_mut() {
         *function = temporal::with_intervals(Arc::clone(function));
@@ -149,10 +168,13 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     functions.push(regexp_replacement::regexp_replace());
     functions.extend(long_texts::functions());
     functions.extend(monotone_functions::functions());
+    functions.extend(rounding::functions());
     let planners = builder.expr_planners().get_or_insert_default();
     planners.push(Arc::new(decimal_division::DecimalDivision));
     planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));
     planners.push(Arc::new(using_joins::MergedColumns));
+    // Before the one that DataFusion has for lists.
+    planners.insert(0, Arc::new(list_concatenation::ListOperators));
     builder.relation_planners().get_or_insert_default().push(Arc::new(using_joins::UsingJoins));
     learn::configure(builder)
 }
@@ -185,6 +207,10 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(set_operations::SetOperations),
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(list_lengths::ListLengths),
+        Arc::new(list_concatenation::ListConcatenation),
+        Arc::new(map_lookups::MapLookups),
+        Arc::new(rounding::SettledRounding),
+        Arc::new(single_precision::SinglePrecision),
         Arc::new(refused_casts::RefusedCasts),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(finite_casts::FiniteCasts),
@@ -206,6 +232,13 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(one_nan::OneNans));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
     rules.push(Arc::new(equal_values::EqualValues));
+    rules.push(Arc::new(regular_expressions::RegularExpressions));
+    rules.push(Arc::new(year_ranges::YearRanges));
+    rules.push(Arc::new(list_order::ListOrder));
+    // After all that look at casts.
+    rules.push(Arc::new(lossy_casts::LossyCasts));
+    // After what can fail is a function.
+    rules.push(Arc::new(guards::GuardedCases));
     // After all that replace functions.
     rules.push(Arc::new(unbounded_windows::UnboundedWindows));
     rules.push(Arc::new(sliding_aggregates::SlidingAggregates));
@@ -370,7 +403,7 @@ async fn operators_of_optimized(
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     nesting::check_plan(&optimized.plan)?;
     let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(lower::FusedPlanner)]);
-    planner.create_physical_plan(&lower::lower(optimized, state)?, state.as_ref()).await
+    planner.create_physical_plan(&guards::guarded(lower::lower(optimized, state)?)?, state.as_ref()).await
 }
 
 async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {

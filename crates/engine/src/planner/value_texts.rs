@@ -1,10 +1,14 @@
 //! `CAST(x AS VARCHAR)` is written as PostgreSQL writes it: a timestamp `2020-01-02 03:04:05.6`, and one with a zone as clocks of the
-//! session show it, with their offset behind it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`.
+//! session show it, with their offset behind it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`. Lists,
+//! structs and maps are written as DuckDB writes lists, `[1, NULL, 2]`.
 //!
-//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`.
+//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`, and nothing for a NULL: `[1, , 2]`.
 
-use arrow::array::ArrayRef;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, StringArray};
 use arrow::datatypes::DataType;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_datafusion_err, internal_err};
 use datafusion::config::ConfigOptions;
@@ -36,7 +40,8 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = &mut expr else {
         return Transformed::no(expr);
     };
-    if !field.data_type().is_string() || !inner.get_type(schema).is_ok_and(|from| is_written(&from)) {
+    if !field.data_type().is_string() || !inner.get_type(schema).is_ok_and(|from| from.is_nested() || is_written(&from))
+    {
         return Transformed::no(expr);
     }
     let value = std::mem::take(inner.as_mut());
@@ -58,9 +63,26 @@ impl Kernel for TextOfValue {
 
     fn run(&self, columns: &[ArrayRef], zone: Zone) -> Result<ArrayRef> {
         let [values] = columns else { return internal_err!("text_of_value takes one argument") };
+        if values.data_type().is_nested() {
+            return nested_texts(values);
+        }
         texts(values, zone)?.ok_or_else(|| internal_datafusion_err!("text_of_value of {}", values.data_type()))
     }
 }
+
+fn nested_texts(values: &ArrayRef) -> Result<ArrayRef> {
+    let formatter = ArrayFormatter::try_new(values, &NESTED)?;
+    let text = |row: usize| values.is_valid(row).then(|| formatter.value(row).try_to_string()).transpose();
+    let texts: StringArray = (0..values.len()).map(text).collect::<std::result::Result<_, _>>()?;
+    Ok(Arc::new(texts))
+}
+
+/// How the items of lists, structs and maps are written.
+const NESTED: FormatOptions<'static> = FormatOptions::new()
+    .with_display_error(false)
+    .with_null("NULL")
+    .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
+    .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
 
 #[cfg(test)]
 mod tests {
