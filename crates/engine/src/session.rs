@@ -20,7 +20,7 @@ use crate::attached::Attached;
 use crate::catalog::{Definition, definition};
 use crate::database::Database;
 use crate::explain::{ExplainMode, Explanation};
-use crate::files::{CountingRegistry, Sites};
+use crate::files::{self, CountingRegistry, Sites};
 use crate::functions;
 use crate::learn::Learning;
 use crate::lower::Fusing;
@@ -643,7 +643,7 @@ impl Base {
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(resolve::CATALOG, resolve::SCHEMA);
         let builder = SessionStateBuilder::new().with_runtime_env(runtimes.of(settings)?);
-        let state = planner::configure(config, builder).build();
+        let state = files::json::configure(planner::configure(config, builder)).build();
         let mut planning = state.clone();
         postgres::functions::register(&mut planning)?;
         Ok(Self { made_for: Self::key(settings), state, planning })

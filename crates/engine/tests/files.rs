@@ -345,8 +345,15 @@ fn broken_files_are_faults_of_the_data_and_named() {
         }
     }
     // Also where planning sees nothing of it, and the error is shared by those who wait for the rows.
-    place.write("mixed.json", "{\"a\": 1}\n{\"a\": \"x\"}\n");
-    place.says("SELECT count(*), max(a) FROM '@mixed.json'", ErrorKind::Data, &["mixed.json"]);
+    place.write("late.json", "{\"a\": 1}\n".repeat(1 << 20) + "{\"a\": \"x\"}\n");
+    let words = ["late.json' line 1048577, column 7: cannot read \"x\" as BIGINT for \"a\"", "COPY into it"];
+    place.says("SELECT count(*), max(a) FROM '@late.json'", ErrorKind::Data, &words);
+    place.write("late.json", "{\"a\": 1}\n".repeat(1 << 20) + "{\"a\": 2, \"b\": \"x\"}\n");
+    let words = ["late.json' line 1048577, column 10: the key \"b\" is in none of the first rows", "COPY into it"];
+    place.says("SELECT count(*), max(a) FROM '@late.json'", ErrorKind::Data, &words);
+    place.run("CREATE TABLE late (a BIGINT, b VARCHAR)");
+    place.run("COPY late FROM '@late.json'");
+    assert_eq!(place.run("SELECT count(*), max(a), max(b) FROM late"), ["1048577|2|x"]);
     place.run("COPY (SELECT a.x * b.x AS x, 'text ' || a.x AS y FROM t a, t b) TO '@late.parquet'");
     let mut bytes = fs::read(place.at("late.parquet")).unwrap();
     bytes[8..60].iter_mut().for_each(|byte| *byte ^= 0x5a);

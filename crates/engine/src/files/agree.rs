@@ -45,7 +45,14 @@ pub(super) fn agree(files: &[(String, SchemaRef)], format: Format) -> Result<Sch
     Ok(Arc::new(Schema::new_with_metadata(fields.into_iter().collect::<Fields>(), schema.metadata().clone())))
 }
 
-fn same_columns(first: &str, fields: &[FieldRef], name: &str, schema: &Schema, format: Format) -> Result<()> {
+/// Refuses a file that has other columns than those before it.
+pub(super) fn same_columns(
+    first: &str,
+    fields: &[FieldRef],
+    name: &str,
+    schema: &Schema,
+    format: Format,
+) -> Result<()> {
     let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
     let theirs: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let missing: Vec<&str> = names.iter().copied().filter(|column| !theirs.contains(column)).collect();

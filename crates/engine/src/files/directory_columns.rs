@@ -77,6 +77,11 @@ impl DirectoryColumns {
         (!fields.is_empty()).then_some(Self { fields, values })
     }
 
+    /// Their keys.
+    pub fn names(&self) -> Vec<String> {
+        self.fields.iter().map(|field| field.name().clone()).collect()
+    }
+
     /// For each file whether there can be rows in it for which all conditions hold.
     fn can_match(&self, conditions: &[Expr], state: &dyn DataFusionSession) -> DataFusionResult<Vec<bool>> {
         let names: Vec<&str> = self.fields.iter().map(|field| field.name().as_str()).collect();

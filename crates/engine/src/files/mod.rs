@@ -2,8 +2,8 @@
 //!
 //! The format follows from the name: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`, `x.tbl`, `x.json`, `x.jsonl`, the text
 //! ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says which files a path stands for, [`agree`] that they are of
-//! one table; what their directories are named by is columns as well: [`directory_columns`]. Text is read by [`csv`], the rest
-//! by DataFusion under [`named`]. [`export`] writes files. All of them lie at a [`site`]: the local file system, or a cluster.
+//! one table; what their directories are named by is columns as well: [`directory_columns`]. Text is read by [`csv`] and [`json`],
+//! the rest by DataFusion under [`named`]. [`export`] writes files. All of them lie at a [`site`]: the local file system, or a cluster.
 //!
 //! Invariant: an error that a file is to blame for names the file as the statement did.
 
@@ -13,13 +13,13 @@ mod csv;
 mod directory_columns;
 pub(crate) mod export;
 mod glob;
+pub(crate) mod json;
 mod named;
 mod nan_statistics;
 mod site;
 mod store;
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,7 +30,6 @@ use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::arrow::ArrowFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
-use datafusion::datasource::file_format::json::JsonFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -40,14 +39,14 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitio
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt};
-use onehop_io::Operation;
 
 use self::csv::{CsvFormat, Types};
 pub(crate) use self::csv::{Dialect, TRAILING};
 use self::directory_columns::{DirectoryColumns, DirectoryTable};
 use self::glob::{Found, Match};
+use self::json::{JsonFormat, JsonPlan, Opened};
 use self::named::NamedFormat;
-use self::site::{Site, refused};
+use self::site::Site;
 pub(crate) use self::site::{Sites, refused_by_cluster};
 pub(crate) use self::store::{CountingRegistry, gone};
 use crate::query::Query;
@@ -240,6 +239,22 @@ impl Source {
         csv: &CsvOptions,
         schema: Option<SchemaRef>,
     ) -> Result<Arc<dyn TableProvider>> {
+        if self.format == Format::Json {
+            let plan = self.json_plan(state).await?;
+            return self.json_table(state, plan);
+        }
+        let (urls, names) = self.found(state)?;
+        let types = if schema.is_some() { Types::Declared } else { Types::Guessed };
+        let format = self.file_format(state, csv, types, names)?;
+        if let Some(schema) = schema {
+            return Ok(Arc::new(directory_columns::listed(format, urls, schema)?));
+        }
+        let schema = loosened(&*self.schema(state, &*format, &urls).await?);
+        self.with_directories(format, urls, schema)
+    }
+
+    /// Has scans find the files: their URLs, and what the statement calls them.
+    fn found(&self, state: &dyn DataFusionSession) -> Result<(Vec<ListingTableUrl>, Names)> {
         if let Some(query) = state.config().get_extension::<Query>() {
             query.reads_file(&self.name);
             self.site.register(state, Arc::clone(query.shared_ledger()));
@@ -251,13 +266,41 @@ impl Source {
             names.insert(url.prefix().clone(), file.name.clone());
             urls.push(url);
         }
-        let names = Names(Arc::new(names));
-        let types = if schema.is_some() { Types::Declared } else { Types::Guessed };
-        let format = self.file_format(state, csv, types, names).await?;
-        if let Some(schema) = schema {
-            return Ok(Arc::new(directory_columns::listed(format, urls, schema)?));
-        }
-        let schema = loosened(&*self.schema(state, &*format, &urls).await?);
+        Ok((urls, Names(Arc::new(names))))
+    }
+
+    /// The columns of JSON files.
+    pub async fn json_plan(&self, state: &dyn DataFusionSession) -> Result<JsonPlan> {
+        let (opened, files) = (self.opened(state), self.files.clone());
+        blocking(move || json::plan(&opened, &files)).await?
+    }
+
+    /// JSON files as a table of these columns.
+    pub fn json_table(&self, state: &dyn DataFusionSession, plan: JsonPlan) -> Result<Arc<dyn TableProvider>> {
+        let (urls, names) = self.found(state)?;
+        let schema = plan.schema();
+        let format = JsonFormat { opened: self.opened(state), plan: Arc::new(plan), names };
+        self.with_directories(Arc::new(format), urls, schema)
+    }
+
+    fn opened(&self, state: &dyn DataFusionSession) -> Opened {
+        let threads = state.config().target_partitions();
+        Opened { site: self.site.clone(), query: state.config().get_extension::<Query>(), threads }
+    }
+
+    /// The names of the columns that the files' directories are named by.
+    pub fn directory_names(&self) -> Vec<String> {
+        let columns = DirectoryColumns::of(self.files.iter().map(|file| file.path.as_str()));
+        columns.map_or_else(Vec::new, |columns| columns.names())
+    }
+
+    /// The files as a table, with the columns of their directories.
+    fn with_directories(
+        &self,
+        format: Arc<dyn FileFormat>,
+        urls: Vec<ListingTableUrl>,
+        schema: SchemaRef,
+    ) -> Result<Arc<dyn TableProvider>> {
         let Some(columns) = DirectoryColumns::of(self.files.iter().map(|file| file.path.as_str())) else {
             return Ok(Arc::new(directory_columns::listed(format, urls, schema)?));
         };
@@ -282,7 +325,7 @@ impl Source {
         }
     }
 
-    async fn file_format(
+    fn file_format(
         &self,
         state: &dyn DataFusionSession,
         csv: &CsvOptions,
@@ -296,34 +339,9 @@ impl Source {
             }
             Format::Parquet => Arc::new(ParquetFormat::default().with_options(state.default_table_options().parquet)),
             Format::Arrow => Arc::new(ArrowFormat),
-            Format::Json => {
-                let source = self.clone();
-                let lines = !blocking(move || source.is_array()).await??;
-                let format = JsonFormat::default().with_newline_delimited(lines);
-                Arc::new(format.with_file_compression_type(self.compression()?))
-            }
+            Format::Json => return Err(Error::new(ErrorKind::Internal, "JSON has a plan of its columns")),
         };
         Ok(Arc::new(NamedFormat { inner, names }))
-    }
-
-    /// Whether JSON begins as one array of all objects, and not with the first of them.
-    fn is_array(&self) -> Result<bool> {
-        let Some(first) = self.files.first() else { return Ok(false) };
-        let file = self.site.open(&first.path, None).map_err(|e| refused(Operation::Read, &first.name, e))?;
-        let text = BufReader::new(parse_name(&first.name).compression.convert_read(file)?);
-        // What cannot be read is an error of those who read it all.
-        let byte = text.bytes().map_while(std::io::Result::ok).find(|byte| !byte.is_ascii_whitespace());
-        Ok(byte == Some(b'['))
-    }
-
-    fn compression(&self) -> Result<FileCompressionType> {
-        let mut all = self.files.iter().map(|file| parse_name(&file.name).compression);
-        let first = all.next().unwrap_or(FileCompressionType::UNCOMPRESSED);
-        if all.all(|compression| compression == first) {
-            return Ok(first);
-        }
-        let message = format!("'{}' has files that are compressed, and others that are not", self.name);
-        Err(Error::new(ErrorKind::Invalid, message).with_hint("name them by two patterns"))
     }
 
     /// The columns of all files. Empty text files have nothing to say about them.
@@ -413,7 +431,7 @@ fn text_bytes(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     }
     let scan = plan.downcast_ref::<DataSourceExec>();
     let scan = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
-    let scan = scan.filter(|scan| scan.file_source().file_type() == "csv");
+    let scan = scan.filter(|scan| matches!(scan.file_source().file_type(), "csv" | "json"));
     let files = scan.into_iter().flat_map(|scan| &scan.file_groups).flat_map(|group| group.files());
     files.map(|file| file.object_meta.size).sum()
 }

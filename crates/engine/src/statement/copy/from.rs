@@ -15,7 +15,7 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, cast, lit};
 use datafusion::prelude::Expr;
 use datafusion::scalar::ScalarValue;
 
-use super::Options;
+use super::{Options, json};
 use crate::error::nearest;
 use crate::files::{Format, Sites, Source, TRAILING, own_columns, parse_name};
 use crate::query::Done;
@@ -59,6 +59,7 @@ impl CopyFrom {
         self.options.check(source.format)?;
         let rows = match source.format {
             Format::Csv => self.open_csv(&source, &wanted, context).await?,
+            Format::Json => json::open(&source, &wanted, &table.name, &self.path, context).await?,
             _ => source.table(&**context.state()?, &self.options.csv, None).await?,
         };
         let own = own_columns(&*rows);

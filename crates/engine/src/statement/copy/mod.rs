@@ -5,6 +5,7 @@
 
 mod client;
 mod from;
+mod json;
 mod to;
 
 use datafusion::sql::parser::CopyToSource;

@@ -1,0 +1,68 @@
+//! Types of JSON values: of columns, and of what is nested in them.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
+
+/// The digits of the largest DECIMAL.
+pub(super) const MOST_DIGITS: u8 = 38;
+
+/// How values of a column are read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    Boolean,
+    Integer,
+    /// Integers beyond BIGINT.
+    LongInteger,
+    Double,
+    Date,
+    /// Of strings; those with an offset from UTC are moments.
+    Timestamp {
+        unit: TimeUnit,
+        has_zone: bool,
+    },
+    /// Strings, and anything else as its JSON text.
+    Text,
+    /// The JSON text of values of several types: strings have their quotes.
+    Json,
+    List(Box<Kind>),
+    Struct(Vec<(String, Kind)>),
+    /// Objects whose keys are values.
+    Map(Box<Kind>),
+    /// Of a type that the statement says.
+    Declared(DataType),
+}
+
+impl Kind {
+    /// The type of its columns.
+    pub fn data_type(&self) -> DataType {
+        match self {
+            Self::Boolean => DataType::Boolean,
+            Self::Integer => DataType::Int64,
+            Self::LongInteger => DataType::Decimal128(MOST_DIGITS, 0),
+            Self::Double => DataType::Float64,
+            Self::Date => DataType::Date32,
+            Self::Timestamp { unit, has_zone } => DataType::Timestamp(*unit, has_zone.then(|| "UTC".into())),
+            Self::Text | Self::Json => DataType::Utf8,
+            Self::List(element) => DataType::List(element_field(element)),
+            Self::Struct(fields) => DataType::Struct(struct_fields(fields)),
+            Self::Map(value) => DataType::Map(entries_field(value), false),
+            Self::Declared(data_type) => data_type.clone(),
+        }
+    }
+}
+
+pub(super) fn element_field(element: &Kind) -> Arc<Field> {
+    Arc::new(Field::new_list_field(element.data_type(), true))
+}
+
+pub(super) fn struct_fields(fields: &[(String, Kind)]) -> Fields {
+    fields.iter().map(|(name, kind)| Field::new(name, kind.data_type(), true)).collect()
+}
+
+/// The entries of a map, by the names that Arrow's builders give them.
+pub(super) fn entries_field(value: &Kind) -> Arc<Field> {
+    let fields =
+        Fields::from(vec![Field::new("keys", DataType::Utf8, false), Field::new("values", value.data_type(), true)]);
+    Arc::new(Field::new("entries", DataType::Struct(fields), false))
+}

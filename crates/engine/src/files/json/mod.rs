@@ -1,0 +1,333 @@
+//! JSON as a format of DataFusion's, read by ourselves: [`records`] cuts, [`walk`] and jiter parse, [`columns`] build,
+//! [`fault`] explains. [`write`] is the other way.
+//!
+//! Arrow's reader is one of lines: it refuses objects over several lines and what follows an array's end, reads every number
+//! through a DOUBLE, and cuts, drops or mixes up what its first 1,000 rows do not show. Here:
+//!
+//! 1. One stream reads a file front to back, in chunks that end with a record, and so keeps the order of its rows.
+//! 2. Chunks are parsed by as many tasks as the scan has threads for the file, a few chunks ahead.
+//! 3. Columns are those of the first records of all files: see [`sample`] and [`shape`]. What does not fit them without loss
+//!    is an error that names line and column.
+
+mod columns;
+mod declared;
+mod fault;
+mod kind;
+mod moment;
+mod plan;
+mod records;
+mod sample;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod text;
+mod walk;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::Session as DataFusionSession;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result as DataFusionResult, Statistics};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{
+    FileOpenFuture, FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource,
+};
+use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+
+use self::fault::Fault;
+pub(crate) use self::plan::JsonPlan;
+use self::plan::{Reader, Unread};
+use self::records::{Arrays, CHUNK_BYTES, Chunk, Chunks, Resume};
+pub(crate) use self::write::configure;
+use super::glob::Found;
+use super::site::Site;
+use super::{Names, blocking, directory_columns, named, parse_name};
+use crate::query::Query;
+use crate::{Error, ErrorKind, Result};
+
+/// Rows of a batch, until DataFusion says how many.
+const BATCH_ROWS: usize = 8192;
+
+/// Where files lie, and who counts what is read of them.
+#[derive(Clone, Debug)]
+pub(super) struct Opened {
+    pub site: Site,
+    /// Counts what is read.
+    pub query: Option<Arc<Query>>,
+    /// That look at a file at a time.
+    pub threads: usize,
+}
+
+impl Opened {
+    fn file(&self, path: &str) -> std::result::Result<Box<dyn std::io::Read + Send>, Fault> {
+        let ledger = self.query.as_ref().map(|query| Arc::clone(query.shared_ledger()));
+        self.site.open(path, ledger).map_err(Fault::Io)
+    }
+
+    fn chunks(&self, name: &str, path: &str) -> std::result::Result<Chunks, Fault> {
+        Chunks::of(self.file(path)?, parse_name(name).compression, CHUNK_BYTES)
+    }
+
+    fn resumed(&self, name: &str, path: &str, from: Resume, arrays: Arrays) -> std::result::Result<Chunks, Fault> {
+        Chunks::resume(self.file(path)?, parse_name(name).compression, CHUNK_BYTES, from, arrays)
+    }
+}
+
+/// The columns of files that lie at a site. Blocks.
+pub(super) fn plan(opened: &Opened, files: &[Found]) -> Result<JsonPlan> {
+    sample::plan(opened, files)
+}
+
+/// How files of one statement are read.
+#[derive(Clone, Debug)]
+pub(super) struct JsonFormat {
+    pub opened: Opened,
+    pub plan: Arc<JsonPlan>,
+    pub names: Names,
+}
+
+#[async_trait]
+impl FileFormat for JsonFormat {
+    fn get_ext(&self) -> String {
+        "json".into()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> DataFusionResult<String> {
+        use datafusion::common::GetExt;
+        Ok(format!("{}{}", self.get_ext(), compression.get_ext()))
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        None
+    }
+
+    async fn infer_schema(
+        &self,
+        _state: &dyn DataFusionSession,
+        _store: &Arc<dyn ObjectStore>,
+        _objects: &[ObjectMeta],
+    ) -> DataFusionResult<SchemaRef> {
+        Ok(self.plan.schema())
+    }
+
+    async fn infer_stats(
+        &self,
+        _state: &dyn DataFusionSession,
+        _store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> DataFusionResult<Statistics> {
+        let mut statistics = Statistics::new_unknown(&table_schema);
+        statistics.total_byte_size = Precision::Inexact(object.size as usize);
+        Ok(statistics)
+    }
+
+    async fn create_physical_plan(
+        &self,
+        state: &dyn DataFusionSession,
+        config: FileScanConfig,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let Some(source) = config.file_source().downcast_ref::<JsonSource>() else {
+            return Err(Error::new(ErrorKind::Internal, "a scan of JSON by another format's source").into());
+        };
+        let parsers = state.config().target_partitions().div_ceil(config.file_groups.len().max(1));
+        let source = Arc::new(JsonSource { parsers, ..source.clone() });
+        Ok(DataSourceExec::from_data_source(FileScanConfigBuilder::from(config).with_source(source).build()))
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        Arc::new(JsonSource {
+            format: Arc::new(self.clone()),
+            projection: SplitProjection::unprojected(&table_schema),
+            table_schema,
+            batch_rows: BATCH_ROWS,
+            parsers: 1,
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+}
+
+/// A scan of JSON files.
+#[derive(Clone)]
+struct JsonSource {
+    format: Arc<JsonFormat>,
+    table_schema: TableSchema,
+    projection: SplitProjection,
+    batch_rows: usize,
+    /// Chunks of a file that are parsed at a time.
+    parsers: usize,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl FileSource for JsonSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        _partition: usize,
+    ) -> DataFusionResult<Arc<dyn FileOpener>> {
+        let schema = self.table_schema.file_schema();
+        let reader = self.format.plan.reader(schema, &self.projection.file_indices, self.batch_rows);
+        let opener =
+            Opener { format: Arc::clone(&self.format), reader: Arc::new(reader), parsers: self.parsers, store };
+        let opener = ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), schema)?;
+        directory_columns::opener(opener, config)
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        &self.table_schema
+    }
+
+    fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
+        Arc::new(Self { batch_rows, ..self.clone() })
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> DataFusionResult<Option<Arc<dyn FileSource>>> {
+        let merged = self.projection.source.try_merge(projection)?;
+        let projection = SplitProjection::new(self.table_schema.file_schema(), &merged);
+        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        Some(&self.projection.source)
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    fn file_type(&self) -> &str {
+        "json"
+    }
+
+    fn fmt_extra(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", parsers={}", self.parsers)
+    }
+
+    /// Where a record ends is known only from the start of the file.
+    fn supports_repartitioning(&self) -> bool {
+        false
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
+    ) -> DataFusionResult<TreeNodeRecursion> {
+        datafusion::physical_plan::apply_expression_roots(self.projection.source.iter(), f)
+    }
+}
+
+struct Opener {
+    format: Arc<JsonFormat>,
+    reader: Arc<Reader>,
+    parsers: usize,
+    store: Arc<dyn ObjectStore>,
+}
+
+impl FileOpener for Opener {
+    fn open(&self, file: PartitionedFile) -> DataFusionResult<FileOpenFuture> {
+        let location = file.object_meta.location;
+        let (name, path) = self.format.names.of(&location);
+        let (format, reader, parsers) = (Arc::clone(&self.format), Arc::clone(&self.reader), self.parsers);
+        let store = Arc::clone(&self.store);
+        Ok(Box::pin(async move {
+            // That it is the file whose records the columns are of.
+            let seen = store.head(&location).await.map_err(DataFusionError::from);
+            seen.map_err(|e| named::named(&name, e))?;
+            let scan = Arc::new(FileScan { format, reader, parsers, name, path });
+            let opened = Arc::clone(&scan);
+            let chunks = blocking(move || opened.chunks()).await??;
+            Ok(scan.rows(chunks))
+        }))
+    }
+}
+
+/// The scan of one file.
+struct FileScan {
+    format: Arc<JsonFormat>,
+    reader: Arc<Reader>,
+    parsers: usize,
+    name: String,
+    path: String,
+}
+
+/// What a chunk came to.
+struct Parsed {
+    batches: Vec<RecordBatch>,
+    resume: Option<(Resume, Arrays)>,
+}
+
+impl FileScan {
+    fn chunks(&self) -> DataFusionResult<Chunks> {
+        self.format.opened.chunks(&self.name, &self.path).map_err(|fault| self.explain(fault))
+    }
+
+    fn explain(&self, fault: Fault) -> DataFusionError {
+        fault.into_error(&self.name, self.reader.types).into()
+    }
+
+    /// All rows. Where a cut by lines turns out to be a mistake they go on by brackets.
+    fn rows(self: Arc<Self>, chunks: Chunks) -> BoxStream<'static, DataFusionResult<RecordBatch>> {
+        let parsed = Arc::clone(&self).parsed(chunks);
+        let batches = futures::stream::try_unfold((self, parsed), |(scan, mut parsed)| async move {
+            let Some(Parsed { batches, resume }) = parsed.try_next().await? else { return Ok(None) };
+            if let Some((from, arrays)) = resume {
+                let resumed = Arc::clone(&scan);
+                let opened = move || {
+                    let chunks = resumed.format.opened.resumed(&resumed.name, &resumed.path, from, arrays);
+                    chunks.map_err(|fault| resumed.explain(fault))
+                };
+                parsed = Arc::clone(&scan).parsed(blocking(opened).await??);
+            }
+            let batches = futures::stream::iter(batches.into_iter().map(Ok));
+            Ok::<_, DataFusionError>(Some((batches, (scan, parsed))))
+        });
+        batches.try_flatten().boxed()
+    }
+
+    /// Chunks, some of which are parsed at a time, in their order.
+    fn parsed(self: Arc<Self>, chunks: Chunks) -> BoxStream<'static, DataFusionResult<Parsed>> {
+        let parsers = self.parsers;
+        let reading = Arc::clone(&self);
+        let chunks = futures::stream::try_unfold((reading, chunks), |(scan, mut chunks)| async move {
+            let (next, chunks) = blocking(move || (chunks.next(), chunks)).await?;
+            let next = next.map_err(|fault| scan.explain(fault))?;
+            Ok::<_, DataFusionError>(next.map(|chunk| (chunk, (scan, chunks))))
+        });
+        let parsed = chunks.map(move |chunk| {
+            let scan = Arc::clone(&self);
+            async move {
+                let chunk: Chunk = chunk?;
+                let parse = move || {
+                    scan.reader
+                        .chunk(&chunk)
+                        .map_err(|e| match e {
+                            Unread::Fault(fault) => scan.explain(fault),
+                            Unread::Internal(e) => e,
+                        })
+                        .map(|(batches, resume)| Parsed { batches, resume: resume.map(|from| (from, chunk.arrays)) })
+                };
+                let parsed = SpawnedTask::spawn(async move { parse() }).join_unwind().await;
+                parsed.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?
+            }
+        });
+        parsed.buffered(parsers).boxed()
+    }
+}

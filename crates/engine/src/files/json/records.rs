@@ -1,0 +1,437 @@
+//! A JSON file in pieces that end where a record ends.
+//!
+//! A record is a top-level value, or an element of a top-level array. One thread cuts the file into [`Chunk`]s, many parse
+//! them. Every chunk knows where in the file it begins, and whether it begins within an array.
+//!
+//! 1. A file whose first line holds whole values is cut at line ends ([`Cut::Lines`]): a string has no raw line end in it,
+//!    so nothing but the last line end of a buffer is looked for.
+//! 2. Every other file is cut by its brackets ([`Cut::Brackets`]), with strings skipped.
+//!
+//! Invariant: a cut by lines that was a mistake is seen by the parser, whose record ends early. It says where that record
+//! begins, and [`Chunks::resume`] goes on from there by brackets. No guess about the file's layout decides what is read.
+
+use std::io::{self, BufReader, Read};
+
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use jiter::{Jiter, Peek};
+
+use super::fault::{Fault, is_end};
+
+/// Large enough that handing chunks around costs nothing, small enough that a short file makes work for many threads.
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
+/// A bracket that is never closed makes a record of the rest of the file, which may not fit in memory.
+const MAX_RECORD_BYTES: usize = 256 << 20;
+
+/// Enough to see what a file begins with.
+const MARK_BYTES: usize = 8;
+
+/// Where in the grammar of a file a chunk begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Between two top-level values.
+    Between,
+    /// Behind an element of a top-level array whose elements are records.
+    BehindElement,
+}
+
+/// Whether the elements of top-level arrays are records, or the arrays themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrays {
+    OfRecords,
+    AreRecords,
+}
+
+/// How the ends of records are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    Lines,
+    Brackets,
+}
+
+/// A place in the file: bytes before it, and its line and column as an editor counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    pub bytes: u64,
+    pub line: u64,
+    pub column: u64,
+}
+
+impl Position {
+    const START: Self = Self { bytes: 0, line: 1, column: 1 };
+
+    /// The position behind some text that begins here.
+    pub fn behind(self, text: &[u8]) -> Self {
+        let letters = |text: &[u8]| text.iter().filter(|byte| (**byte & 0xC0) != 0x80).count() as u64;
+        let bytes = self.bytes + text.len() as u64;
+        match memchr::memrchr(b'\n', text) {
+            Some(last) => {
+                let line = self.line + memchr::memchr_iter(b'\n', text).count() as u64;
+                Self { bytes, line, column: 1 + letters(&text[last + 1..]) }
+            }
+            None => Self { bytes, line: self.line, column: self.column + letters(text) },
+        }
+    }
+}
+
+/// Whole records.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub bytes: Vec<u8>,
+    pub position: Position,
+    pub place: Place,
+    pub arrays: Arrays,
+    pub cut: Cut,
+    pub is_last: bool,
+}
+
+/// Where a record begins that a chunk does not hold all of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resume {
+    pub position: Position,
+    pub place: Place,
+}
+
+/// Finds the ends of records by brackets. Keeps its place, so that bytes may be added at the end.
+#[derive(Debug)]
+struct Brackets {
+    arrays: Arrays,
+    /// The first byte that was not looked at.
+    position: usize,
+    is_in_string: bool,
+    depth: usize,
+    /// The array that is open outermost is one of records.
+    is_in_array: bool,
+    /// Behind the last whole record, and what its place is.
+    end: usize,
+    place: Place,
+}
+
+impl Brackets {
+    fn new(arrays: Arrays, place: Place) -> Self {
+        let is_in_array = place == Place::BehindElement;
+        Self { arrays, position: 0, is_in_string: false, depth: usize::from(is_in_array), is_in_array, end: 0, place }
+    }
+
+    fn scan(&mut self, bytes: &[u8]) {
+        while let Some(rest) = bytes.get(self.position..).filter(|rest| !rest.is_empty()) {
+            match self.is_in_string {
+                true => self.scan_string(rest),
+                false => self.scan_structure(rest),
+            }
+        }
+    }
+
+    /// Up to the end of a string, or of the bytes before an escape that is not complete.
+    fn scan_string(&mut self, rest: &[u8]) {
+        match memchr::memchr2(b'"', b'\\', rest) {
+            Some(at) if rest[at] == b'"' => {
+                self.is_in_string = false;
+                self.position += at + 1;
+            }
+            // May be behind the end of the bytes: then the next one to come is passed over.
+            Some(at) => self.position += at + 2,
+            None => self.position += rest.len(),
+        }
+    }
+
+    /// Up to the beginning of a string.
+    fn scan_structure(&mut self, rest: &[u8]) {
+        for (at, byte) in rest.iter().enumerate() {
+            match byte {
+                b'"' => {
+                    self.is_in_string = true;
+                    self.position += at + 1;
+                    return;
+                }
+                b'{' => self.depth += 1,
+                b'[' => {
+                    self.is_in_array |= self.depth == 0 && self.arrays == Arrays::OfRecords;
+                    self.depth += 1;
+                }
+                b'}' | b']' => self.close(self.position + at + 1),
+                b',' if self.depth == 1 && self.is_in_array => {
+                    (self.end, self.place) = (self.position + at, Place::BehindElement);
+                }
+                b'\n' if self.depth == 0 => (self.end, self.place) = (self.position + at + 1, Place::Between),
+                _ => {}
+            }
+        }
+        self.position += rest.len();
+    }
+
+    fn close(&mut self, end: usize) {
+        self.depth = self.depth.saturating_sub(1);
+        match self.depth {
+            0 => {
+                self.is_in_array = false;
+                (self.end, self.place) = (end, Place::Between);
+            }
+            1 if self.is_in_array => (self.end, self.place) = (end, Place::BehindElement),
+            _ => {}
+        }
+    }
+
+    /// The first `bytes` bytes are gone.
+    fn cut(&mut self, bytes: usize) {
+        self.position = self.position.saturating_sub(bytes);
+        self.end = 0;
+    }
+}
+
+/// Reads a file chunk by chunk. Blocks.
+pub(super) struct Chunks {
+    reader: Box<dyn Read + Send>,
+    buffer: Vec<u8>,
+    /// How much to read before looking for a record's end.
+    chunk_bytes: usize,
+    position: Position,
+    place: Place,
+    arrays: Arrays,
+    cut: Cut,
+    brackets: Brackets,
+    is_at_end: bool,
+    is_done: bool,
+}
+
+impl Chunks {
+    /// Reads from the beginning.
+    pub fn of(file: Box<dyn Read + Send>, compression: FileCompressionType, chunk_bytes: usize) -> Result<Self, Fault> {
+        let mut chunks = Self::at(file, compression, chunk_bytes, Position::START)?;
+        chunks.skip_mark()?;
+        chunks.arrays = arrays(&chunks.buffer);
+        chunks.cut = cut(&chunks.buffer, chunks.is_at_end);
+        chunks.brackets = Brackets::new(chunks.arrays, Place::Between);
+        Ok(chunks)
+    }
+
+    /// Reads by brackets from where a record begins.
+    pub fn resume(
+        mut file: Box<dyn Read + Send>,
+        compression: FileCompressionType,
+        chunk_bytes: usize,
+        from: Resume,
+        arrays: Arrays,
+    ) -> Result<Self, Fault> {
+        if !compression.is_compressed() {
+            io::copy(&mut file.by_ref().take(from.position.bytes), &mut io::sink()).map_err(Fault::Io)?;
+        }
+        let mut chunks = Self::at(file, compression, chunk_bytes, from.position)?;
+        if compression.is_compressed() {
+            io::copy(&mut chunks.reader.by_ref().take(from.position.bytes), &mut io::sink()).map_err(Fault::Io)?;
+        }
+        chunks.place = from.place;
+        chunks.arrays = arrays;
+        chunks.brackets = Brackets::new(arrays, from.place);
+        Ok(chunks)
+    }
+
+    fn at(
+        file: Box<dyn Read + Send>,
+        compression: FileCompressionType,
+        chunk_bytes: usize,
+        position: Position,
+    ) -> Result<Self, Fault> {
+        let reader: Box<dyn Read + Send> = match compression.is_compressed() {
+            true => {
+                let file = BufReader::with_capacity(chunk_bytes / 4, file);
+                compression.convert_read(file).map_err(|e| Fault::Io(io::Error::other(e)))?
+            }
+            false => file,
+        };
+        Ok(Self {
+            reader,
+            buffer: Vec::new(),
+            chunk_bytes,
+            position,
+            place: Place::Between,
+            arrays: Arrays::OfRecords,
+            cut: Cut::Brackets,
+            brackets: Brackets::new(Arrays::OfRecords, Place::Between),
+            is_at_end: false,
+            is_done: false,
+        })
+    }
+
+    /// A byte order mark is no part of the first value. What is no UTF-8 text is called what it is.
+    fn skip_mark(&mut self) -> Result<(), Fault> {
+        self.fill(self.chunk_bytes.max(MARK_BYTES))?;
+        let not_text = |is, extension| Err(Fault::NotText { is, extension });
+        match self.buffer.as_slice() {
+            [0xEF, 0xBB, 0xBF, ..] => {
+                self.buffer.drain(..3);
+                self.position.bytes += 3;
+                Ok(())
+            }
+            [0xFF, 0xFE, 0, 0, ..] | [0, 0, 0xFE, 0xFF, ..] | [0, 0, 0, 1..=255, ..] | [1..=255, 0, 0, 0, ..] => {
+                Err(Fault::Encoding("UTF-32"))
+            }
+            [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [0, 1..=255, ..] | [1..=255, 0, ..] => Err(Fault::Encoding("UTF-16")),
+            [0x1F, 0x8B, ..] => not_text("compressed by gzip", "gz"),
+            [0x28, 0xB5, 0x2F, 0xFD, ..] => not_text("compressed by zstd", "zst"),
+            [0xFD, b'7', b'z', b'X', b'Z', ..] => not_text("compressed by xz", "xz"),
+            [b'B', b'Z', b'h', b'1'..=b'9', b'1', b'A', b'Y', ..] => not_text("compressed by bzip2", "bz2"),
+            [b'P', b'A', b'R', b'1', ..] => not_text("Parquet", "parquet"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the elements of the file's arrays are records.
+    pub fn arrays(&self) -> Arrays {
+        self.arrays
+    }
+
+    /// The next chunk, until there is none. The last one holds what is left, however it ends.
+    pub fn next(&mut self) -> Result<Option<Chunk>, Fault> {
+        let mut wanted = self.chunk_bytes;
+        loop {
+            self.fill(wanted)?;
+            if self.is_at_end {
+                let all = self.buffer.len();
+                let is_first = !std::mem::replace(&mut self.is_done, true);
+                return Ok((is_first && (all > 0 || self.place != Place::Between)).then(|| self.take(all, self.place)));
+            }
+            let (end, place) = self.end();
+            if end > 0 {
+                return Ok(Some(self.take(end, place)));
+            }
+            if self.buffer.len() >= MAX_RECORD_BYTES {
+                return Err(Fault::LongRecord { position: self.position, limit_bytes: MAX_RECORD_BYTES });
+            }
+            wanted = self.buffer.len() * 2;
+        }
+    }
+
+    /// Where the last whole record of the buffer ends.
+    fn end(&mut self) -> (usize, Place) {
+        match self.cut {
+            Cut::Lines => (memchr::memrchr(b'\n', &self.buffer).map_or(0, |at| at + 1), Place::Between),
+            Cut::Brackets => {
+                self.brackets.scan(&self.buffer);
+                (self.brackets.end, self.brackets.place)
+            }
+        }
+    }
+
+    fn fill(&mut self, wanted: usize) -> Result<(), Fault> {
+        while !self.is_at_end && self.buffer.len() < wanted {
+            let missing = (wanted - self.buffer.len()) as u64;
+            self.buffer.reserve_exact(missing as usize);
+            // Stops early only at the end of the file.
+            let read = self.reader.by_ref().take(missing).read_to_end(&mut self.buffer).map_err(Fault::Io)?;
+            self.is_at_end = (read as u64) < missing;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: usize, behind: Place) -> Chunk {
+        let rest = self.buffer.split_off(bytes);
+        let bytes = std::mem::replace(&mut self.buffer, rest);
+        self.brackets.cut(bytes.len());
+        let (position, place) = (self.position, self.place);
+        (self.position, self.place) = (position.behind(&bytes), behind);
+        Chunk { bytes, position, place, arrays: self.arrays, cut: self.cut, is_last: self.is_done }
+    }
+}
+
+/// Whether the elements of arrays are records. They are if the file begins with an array, unless its elements are no objects
+/// and other values follow it: then each array is a record.
+fn arrays(text: &[u8]) -> Arrays {
+    let mut json = Jiter::new(text).with_allow_inf_nan();
+    if json.peek() != Ok(Peek::Array) {
+        return Arrays::AreRecords;
+    }
+    let mut elements = json.clone();
+    let is_of_objects = matches!(elements.known_array(), Ok(Some(Peek::Object) | None));
+    let is_followed = json.next_skip().is_ok() && json.peek().is_ok();
+    if is_followed && !is_of_objects { Arrays::AreRecords } else { Arrays::OfRecords }
+}
+
+/// How a file is cut that begins with this text. `is_all`: the text is all of it.
+fn cut(text: &[u8], is_all: bool) -> Cut {
+    let blank = text.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+    let text = &text[blank..];
+    let line = match memchr::memchr(b'\n', text) {
+        Some(end) => &text[..end],
+        None if is_all => text,
+        None => return Cut::Brackets,
+    };
+    let mut json = Jiter::new(line).with_allow_inf_nan();
+    loop {
+        let begins = json.peek();
+        match begins.map(|peek| json.known_skip(peek)) {
+            // Nothing follows on this line.
+            Err(_) => return Cut::Lines,
+            Ok(Ok(())) => {}
+            Ok(Err(e)) if is_end(&e) => return Cut::Brackets,
+            Ok(Err(_)) => return Cut::Lines,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn chunks(text: &[u8], chunk_bytes: usize) -> Vec<Chunk> {
+        let file = Box::new(io::Cursor::new(text.to_vec()));
+        let mut chunks = Chunks::of(file, FileCompressionType::UNCOMPRESSED, chunk_bytes).unwrap();
+        let mut all = Vec::new();
+        while let Some(chunk) = chunks.next().unwrap() {
+            all.push(chunk);
+        }
+        all
+    }
+
+    #[test]
+    fn every_chunk_ends_with_a_record_wherever_the_buffer_ends() {
+        let text = "[{\"a\": \"]\\\\\\\"}{\"},\n {\"b\": [1, {\"c\": 2}]}, 3, \"x,\",\n[4], {}] {\"d\":\n5} \"[\"\n7\n";
+        for chunk_bytes in 1..text.len() + 4 {
+            let found = chunks(text.as_bytes(), chunk_bytes);
+            let mut position = Position::START;
+            for chunk in &found {
+                assert_eq!(chunk.position, position, "{chunk_bytes}");
+                position = position.behind(&chunk.bytes);
+                // Within the array a chunk begins behind an element.
+                let is_in_array = (1..text.find("{}]").unwrap() + 3).contains(&(chunk.position.bytes as usize));
+                assert_eq!(chunk.place == Place::BehindElement, is_in_array, "{chunk_bytes}: {chunk:?}");
+            }
+            let whole: Vec<u8> = found.iter().flat_map(|chunk| chunk.bytes.clone()).collect();
+            assert_eq!(whole, text.as_bytes(), "{chunk_bytes}");
+        }
+    }
+
+    #[test]
+    fn the_first_line_says_how_a_file_is_cut() {
+        for (text, expected) in [
+            ("{\"a\":1}\n{\"a\":2}\n", Cut::Lines),
+            ("\n \n{\"a\":1} {\"a\":2}\n", Cut::Lines),
+            ("{\"a\":1}", Cut::Lines),
+            ("1\n", Cut::Lines),
+            ("{bad}\n{\"a\":2}\n", Cut::Lines),
+            ("{\n\"a\":1}\n", Cut::Brackets),
+            ("[\n{\"a\":1}]\n", Cut::Brackets),
+            ("[{\"a\":1},\n{\"a\":1}]\n", Cut::Brackets),
+            ("{\"a\":\"x\n", Cut::Brackets),
+        ] {
+            assert_eq!(cut(text.as_bytes(), true), expected, "{text}");
+        }
+        assert_eq!(cut(b"{\"a\":1} ", false), Cut::Brackets);
+    }
+
+    #[test]
+    fn arrays_are_of_records_or_are_records() {
+        for (text, expected) in [
+            ("[{\"a\":1}]", Arrays::OfRecords),
+            ("[{\"a\":1}]\n[{\"a\":2}]", Arrays::OfRecords),
+            ("[1, 2]", Arrays::OfRecords),
+            ("[[1], 2]\n", Arrays::OfRecords),
+            ("[1]\n[2]", Arrays::AreRecords),
+            ("[[1]] {}", Arrays::AreRecords),
+            ("[]\n[]", Arrays::OfRecords),
+            ("{\"a\":1}\n[{\"a\":1}]", Arrays::AreRecords),
+        ] {
+            assert_eq!(arrays(text.as_bytes()), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The columns of files by their first records.
+//!
+//! 1. Of each file so many bytes are looked at that small files are looked at as a whole: for them nothing comes late.
+//!    Many files share the bytes.
+//! 2. What later records of a large file do not fit is an error of the scan, which names the place.
+//! 3. Files are pieces of one table: their records have a key in common, and a column holds the values of all of them.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
+
+use super::Opened;
+use super::fault::{Fault, Types};
+use super::plan::JsonPlan;
+use super::records::{Chunk, Resume};
+use super::shape::Shape;
+use super::walk::walk;
+use crate::files::Format;
+use crate::files::agree;
+use crate::files::glob::Found;
+use crate::{Error, ErrorKind, Result};
+
+/// Bytes of a file that are looked at, without its compression.
+const SAMPLE_BYTES: u64 = 8 << 20;
+/// At least of each of many files.
+const LEAST_BYTES: u64 = 1 << 20;
+/// Rows that are looked at unless they are very long.
+const SAMPLE_ROWS: u64 = 20_480;
+/// So many times as many bytes for the sake of rows.
+const LONG_ROWS: u64 = 4;
+
+/// What was seen of a file.
+struct Seen {
+    shape: Shape,
+    /// There is text in it.
+    has_text: bool,
+}
+
+/// The columns of files. Blocks.
+pub(super) fn plan(opened: &Opened, files: &[Found]) -> Result<JsonPlan> {
+    let bytes = (SAMPLE_BYTES / files.len().max(1) as u64).max(LEAST_BYTES);
+    let (mut shape, mut has_text) = (Shape::default(), false);
+    let mut first: Option<(&str, Vec<FieldRef>)> = None;
+    for file in files {
+        let seen = look(opened, file, bytes).map_err(|fault| fault.into_error(&file.name, Types::Guessed))?;
+        has_text |= seen.has_text;
+        if seen.shape.is_empty() {
+            continue;
+        }
+        if let Some(columns) = seen.shape.columns() {
+            let field = |(name, _): (String, _)| Arc::new(Field::new(name, DataType::Null, true));
+            let fields: Vec<FieldRef> = columns.into_iter().map(field).collect();
+            match &mut first {
+                Some((name, known)) => {
+                    let schema = Schema::new(fields.iter().cloned().collect::<Fields>());
+                    agree::same_columns(name, known, &file.name, &schema, Format::Json)?;
+                    let added: Vec<FieldRef> = fields.into_iter().filter(|field| !known.contains(field)).collect();
+                    known.extend(added);
+                }
+                None => first = Some((&file.name, fields)),
+            }
+        }
+        shape.merge(seen.shape);
+    }
+    if shape.is_empty() && !has_text {
+        let name = files.first().map_or("", |file| file.name.as_str());
+        return Err(Error::new(ErrorKind::Data, format!("'{name}' has no columns: there is nothing in it")));
+    }
+    Ok(JsonPlan::of(&shape))
+}
+
+/// Looks at the first records of a file, some chunks at a time.
+fn look(opened: &Opened, file: &Found, bytes: u64) -> std::result::Result<Seen, Fault> {
+    let mut seen = Seen { shape: Shape::default(), has_text: false };
+    let mut chunks = opened.chunks(&file.name, &file.path)?;
+    let mut looked = 0;
+    while looked < bytes || (seen.shape.records() < SAMPLE_ROWS && looked < bytes * LONG_ROWS) {
+        let mut round = Vec::with_capacity(opened.threads);
+        while round.len() < opened.threads.max(1)
+            && let Some(chunk) = chunks.next()?
+        {
+            looked += chunk.bytes.len() as u64;
+            seen.has_text |= chunk.bytes.iter().any(|byte| !byte.is_ascii_whitespace());
+            round.push(chunk);
+        }
+        if round.is_empty() {
+            break;
+        }
+        for (chunk, shape) in round.iter().zip(shapes(&round)) {
+            let (shape, resume) = shape?;
+            seen.shape.merge(shape);
+            if let Some(from) = resume {
+                chunks = opened.resumed(&file.name, &file.path, from, chunk.arrays)?;
+                break;
+            }
+        }
+    }
+    Ok(seen)
+}
+
+type Looked = std::result::Result<(Shape, Option<Resume>), Fault>;
+
+/// The shapes of chunks, a thread for each.
+fn shapes(round: &[Chunk]) -> Vec<Looked> {
+    let look = |chunk: &Chunk| -> Looked {
+        let mut shape = Shape::default();
+        let resume = walk(chunk, &mut shape)?;
+        Ok((shape, resume))
+    };
+    let [only] = round else {
+        return std::thread::scope(|scope| {
+            let threads: Vec<_> = round.iter().map(|chunk| scope.spawn(move || look(chunk))).collect();
+            let died = |_| Fault::Io(std::io::Error::other("its reader gave up"));
+            threads.into_iter().map(|thread| thread.join().map_err(died)?).collect()
+        });
+    };
+    vec![look(only)]
+}

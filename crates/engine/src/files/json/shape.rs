@@ -1,0 +1,340 @@
+//! The types of a file's values, by what its first records hold.
+//!
+//! 1. A [`Shape`] counts what was seen at a place of a document: it never forgets, and merges with that of other records.
+//! 2. [`Shape::kind`] is the narrowest type that holds all of it without loss: integers are BIGINT, then DECIMAL(38,0), then
+//!    their text; with fractions among them DOUBLE; strings that are all dates or timestamps are those. Values of several
+//!    types are JSON text. Arrays are lists, objects are structs, in the order in which their keys came first.
+//! 3. Objects whose keys are values rather than names are maps: those without any key, those of which most lack most keys,
+//!    and those of many keys with values of one type.
+
+use std::collections::HashMap;
+
+use arrow::datatypes::TimeUnit;
+use jiter::{Jiter, Peek};
+
+use super::fault::Problem;
+use super::kind::{Kind, MOST_DIGITS};
+use super::moment::Moment;
+use super::walk::Records;
+
+/// Values that are nested deeper than this are JSON text.
+const MAX_TYPE_DEPTH: usize = 32;
+/// Arrays and objects within each other that are followed.
+pub(super) const MAX_DEPTH: usize = 200;
+/// The share of objects that have a key, on average, below which keys are values.
+const LEAST_SHARE: f64 = 0.1;
+/// So many keys with values of one type are values.
+const MANY_KEYS: usize = 200;
+
+/// What was seen at a place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shape {
+    /// Values, NULL among them.
+    values: u64,
+    nulls: u64,
+    booleans: bool,
+    numbers: Numbers,
+    strings: Strings,
+    list: Option<Box<Shape>>,
+    object: Option<Box<Keys>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbers {
+    are_there: bool,
+    has_fraction: bool,
+    is_beyond_bigint: bool,
+    is_beyond_decimal: bool,
+    is_beyond_double: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Strings {
+    are_there: bool,
+    has_text: bool,
+    has_date: bool,
+    has_local: bool,
+    has_moment: bool,
+    has_nanos: bool,
+}
+
+/// The keys of objects, as they came first.
+#[derive(Clone, Debug, Default)]
+struct Keys {
+    names: Vec<String>,
+    shapes: Vec<Shape>,
+    places: HashMap<String, usize>,
+}
+
+impl Shape {
+    /// Takes a value.
+    pub fn see(&mut self, json: &mut Jiter<'_>, peek: Peek, depth: usize) -> Result<(), Problem> {
+        self.values += 1;
+        match peek {
+            Peek::Null => {
+                json.known_null()?;
+                self.nulls += 1;
+            }
+            Peek::True | Peek::False => {
+                json.known_bool(peek)?;
+                self.booleans = true;
+            }
+            Peek::String => self.strings.see(json.known_str()?),
+            Peek::Array | Peek::Object if depth >= MAX_DEPTH => return Err(Problem::Deep { at: json.current_index() }),
+            Peek::Array => {
+                let element = self.list.get_or_insert_default();
+                let mut next = json.known_array()?;
+                while let Some(peek) = next {
+                    element.see(json, peek, depth + 1)?;
+                    next = json.array_step()?;
+                }
+            }
+            Peek::Object => self.object.get_or_insert_default().see(json, depth + 1)?,
+            number => self.numbers.see(json.known_number_bytes(number)?),
+        }
+        Ok(())
+    }
+
+    /// Takes what another has seen.
+    pub fn merge(&mut self, other: Self) {
+        self.values += other.values;
+        self.nulls += other.nulls;
+        self.booleans |= other.booleans;
+        self.numbers.merge(other.numbers);
+        self.strings.merge(other.strings);
+        match (&mut self.list, other.list) {
+            (Some(list), Some(other)) => list.merge(*other),
+            (list @ None, other) => *list = other,
+            (Some(_), None) => {}
+        }
+        match (&mut self.object, other.object) {
+            (Some(keys), Some(other)) => keys.merge(*other),
+            (keys @ None, other) => *keys = other,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// Whether there were no values.
+    pub fn is_empty(&self) -> bool {
+        self.values == 0
+    }
+
+    /// How many records there were.
+    pub fn records(&self) -> u64 {
+        self.values
+    }
+
+    /// The names and types of columns, if all records are objects with columns for keys.
+    pub fn columns(&self) -> Option<Vec<(String, Kind)>> {
+        let keys = self.object.as_ref().filter(|_| self.types() == 1)?;
+        let is_one = self.values - self.nulls == 1;
+        // Of many records a table of many columns of one type is more likely than a map.
+        let is_map =
+            keys.is_map(self.values - self.nulls, 1) && (is_one || keys.is_scattered(self.values - self.nulls));
+        (!is_map).then(|| keys.kinds(1))
+    }
+
+    /// The type that holds every value.
+    pub fn kind(&self) -> Kind {
+        self.kind_at(0)
+    }
+
+    fn types(&self) -> usize {
+        let of =
+            [self.booleans, self.numbers.are_there, self.strings.are_there, self.list.is_some(), self.object.is_some()];
+        of.into_iter().filter(|is_there| *is_there).count()
+    }
+
+    fn kind_at(&self, depth: usize) -> Kind {
+        match self {
+            _ if self.types() == 0 => Kind::Text,
+            _ if self.types() > 1 => Kind::Json,
+            Self { booleans: true, .. } => Kind::Boolean,
+            Self { numbers, .. } if numbers.are_there => numbers.kind(),
+            Self { strings, .. } if strings.are_there => strings.kind(),
+            _ if depth >= MAX_TYPE_DEPTH => Kind::Json,
+            // Of empty lists nothing is known.
+            Self { list: Some(element), .. } => Kind::List(Box::new(element.element_kind(depth + 1))),
+            Self { object: Some(keys), .. } => match keys.is_map(self.values - self.nulls, depth + 1) {
+                true => Kind::Map(Box::new(keys.merged().element_kind(depth + 1))),
+                false => Kind::Struct(keys.kinds(depth + 1)),
+            },
+            Self { list: None, object: None, .. } => Kind::Text,
+        }
+    }
+
+    fn element_kind(&self, depth: usize) -> Kind {
+        if self.types() == 0 { Kind::Json } else { self.kind_at(depth) }
+    }
+}
+
+impl Records for Shape {
+    fn record(&mut self, json: &mut Jiter<'_>, peek: Peek) -> Result<(), Problem> {
+        self.see(json, peek, 0)
+    }
+
+    /// Half a record has shown what the whole one will show again.
+    fn forget(&mut self) {}
+}
+
+impl Numbers {
+    fn see(&mut self, text: &[u8]) {
+        self.are_there = true;
+        let digits = text.strip_prefix(b"-").unwrap_or(text);
+        if !digits.iter().all(u8::is_ascii_digit) {
+            self.has_fraction = true;
+            // NaN and infinities are written as such.
+            self.is_beyond_double |= digits.iter().any(|byte| matches!(byte, b'e' | b'E'))
+                && std::str::from_utf8(text).is_ok_and(|text| text.parse::<f64>().is_ok_and(f64::is_infinite));
+            return;
+        }
+        if digits.len() > 18 {
+            let is_bigint = std::str::from_utf8(text).is_ok_and(|text| text.parse::<i64>().is_ok());
+            self.is_beyond_bigint |= !is_bigint;
+            self.is_beyond_decimal |= digits.len() > usize::from(MOST_DIGITS);
+            self.is_beyond_double |= digits.len() > 308;
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.are_there |= other.are_there;
+        self.has_fraction |= other.has_fraction;
+        self.is_beyond_bigint |= other.is_beyond_bigint;
+        self.is_beyond_decimal |= other.is_beyond_decimal;
+        self.is_beyond_double |= other.is_beyond_double;
+    }
+
+    fn kind(self) -> Kind {
+        match self {
+            Self { is_beyond_double: true, .. } => Kind::Json,
+            Self { has_fraction: true, .. } => Kind::Double,
+            Self { is_beyond_decimal: true, .. } => Kind::Json,
+            Self { is_beyond_bigint: true, .. } => Kind::LongInteger,
+            _ => Kind::Integer,
+        }
+    }
+}
+
+impl Strings {
+    fn see(&mut self, text: &str) {
+        self.are_there = true;
+        if self.has_text {
+            return;
+        }
+        match Moment::parse(text) {
+            None => self.has_text = true,
+            Some(Moment::Date(_)) => self.has_date = true,
+            Some(moment @ Moment::Timestamp { fraction_digits, offset_seconds, .. }) => {
+                self.has_moment |= offset_seconds.is_some();
+                self.has_local |= offset_seconds.is_none();
+                self.has_nanos |= fraction_digits > 6;
+                // Nanoseconds reach from 1677 to 2262.
+                self.has_text |= fraction_digits > 6 && moment.units(TimeUnit::Nanosecond).is_none();
+            }
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.are_there |= other.are_there;
+        self.has_text |= other.has_text;
+        self.has_date |= other.has_date;
+        self.has_local |= other.has_local;
+        self.has_moment |= other.has_moment;
+        self.has_nanos |= other.has_nanos;
+    }
+
+    fn kind(self) -> Kind {
+        let unit = if self.has_nanos { TimeUnit::Nanosecond } else { TimeUnit::Microsecond };
+        match self {
+            Self { has_text: true, .. } => Kind::Text,
+            // A date beside moments would be one in a zone that nothing says.
+            Self { has_moment: true, has_date: false, has_local: false, .. } => {
+                Kind::Timestamp { unit, has_zone: true }
+            }
+            Self { has_moment: true, .. } => Kind::Text,
+            Self { has_local: true, .. } => Kind::Timestamp { unit, has_zone: false },
+            _ => Kind::Date,
+        }
+    }
+}
+
+impl Keys {
+    fn see(&mut self, json: &mut Jiter<'_>, depth: usize) -> Result<(), Problem> {
+        let mut expected = 0;
+        let mut place =
+            json.known_object()?.map(|key| place(&mut self.names, &mut self.shapes, &mut self.places, key, expected));
+        while let Some(at) = place {
+            let peek = json.peek()?;
+            if let Some(shape) = self.shapes.get_mut(at) {
+                shape.see(json, peek, depth)?;
+            }
+            expected = at + 1;
+            place = json
+                .next_key()?
+                .map(|key| self::place(&mut self.names, &mut self.shapes, &mut self.places, key, expected));
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        for (expected, (name, shape)) in other.names.into_iter().zip(other.shapes).enumerate() {
+            let at = place(&mut self.names, &mut self.shapes, &mut self.places, &name, expected);
+            if let Some(known) = self.shapes.get_mut(at) {
+                known.merge(shape);
+            }
+        }
+    }
+
+    fn kinds(&self, depth: usize) -> Vec<(String, Kind)> {
+        self.names.iter().zip(&self.shapes).map(|(name, shape)| (name.clone(), shape.kind_at(depth))).collect()
+    }
+
+    /// The values of all keys as if they were one's.
+    fn merged(&self) -> Shape {
+        let mut merged = Shape::default();
+        self.shapes.iter().for_each(|shape| merged.merge(shape.clone()));
+        merged
+    }
+
+    /// Whether most of so many objects lack most keys.
+    fn is_scattered(&self, objects: u64) -> bool {
+        let share = |shape: &Shape| shape.values as f64 / objects.max(1) as f64;
+        let shares: f64 = self.shapes.iter().map(share).sum();
+        self.names.is_empty() || shares / (self.names.len() as f64) < LEAST_SHARE
+    }
+
+    fn is_map(&self, objects: u64, depth: usize) -> bool {
+        self.is_scattered(objects) || (self.names.len() >= MANY_KEYS && self.is_of_one_type(depth))
+    }
+
+    /// Whether all values could be one's, and objects among them have most of each other's keys.
+    fn is_of_one_type(&self, depth: usize) -> bool {
+        let merged = self.merged();
+        if merged.types() > 1 || merged.kind_at(depth) == Kind::Json {
+            return false;
+        }
+        let Some(all) = merged.object.as_ref().map(|keys| keys.names.len()).filter(|all| *all > 0) else { return true };
+        let share = |shape: &Shape| shape.object.as_ref().map_or(1.0, |keys| keys.names.len() as f64 / all as f64);
+        self.shapes.iter().map(share).sum::<f64>() / self.shapes.len() as f64 >= 0.8
+    }
+}
+
+/// Where a key is; it is most often the one that is expected.
+fn place(
+    names: &mut Vec<String>,
+    shapes: &mut Vec<Shape>,
+    places: &mut HashMap<String, usize>,
+    key: &str,
+    expected: usize,
+) -> usize {
+    if names.get(expected).is_some_and(|name| name == key) {
+        return expected;
+    }
+    if let Some(at) = places.get(key) {
+        return *at;
+    }
+    places.insert(key.to_string(), names.len());
+    names.push(key.to_string());
+    shapes.push(Shape::default());
+    names.len() - 1
+}
