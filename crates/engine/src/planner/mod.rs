@@ -18,6 +18,7 @@ mod dialect;
 mod equal_values;
 mod exact_comparisons;
 mod expressions;
+mod file_functions;
 mod filter_pushdown;
 mod finite_casts;
 mod float_extremes;
@@ -357,6 +358,12 @@ pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Data
     }
 }
 
+/// A statement in words that DataFusion understands.
+pub(crate) fn rewritten(mut statement: Statement) -> Statement {
+    rewrite_statement(&mut statement);
+    statement
+}
+
 /// Types that a statement's parameters have for what they stand beside, by their names; `None` where that says nothing.
 pub(crate) async fn parameters(
     state: &SessionState,
@@ -527,6 +534,7 @@ impl VisitorMut for Rewriter {
 
     fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_table(table);
+        file_functions::rewrite_table(table);
         named_arguments::rewrite_table(table);
         output_names::rewrite_lateral(table);
         timestamps::rewrite_table(table);
