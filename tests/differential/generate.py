@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from windows import Windows
+
 INTEGER, BIGINT, EXTREME, DECIMAL, FLOAT, BOOLEAN, DATE, TIMESTAMP, TEXT = (
     "integer", "bigint", "extreme", "decimal", "float", "boolean", "date", "timestamp", "text",
 )  # fmt: skip
@@ -114,7 +116,7 @@ class Field:
     values: tuple = ()  # some that it has
 
 
-class Queries:
+class Queries(Windows):
     """Builds queries over some tables."""
 
     def __init__(self, rng: random.Random, tables: list[Table]) -> None:
@@ -128,6 +130,7 @@ class Queries:
             self.plain, self.plain, self.aggregate, self.aggregate, self.aggregate, self.distinct, self.ordered,
             self.ordered, self.set_operation, self.derived, self.window, self.pipeline, self.pipeline, self.pipeline,
             self.outer, self.outer, self.outer, self.reduction, self.reduction, self.first, self.first,
+            self.windows, self.windows, self.windows, self.grouping_sets, self.grouping_sets,
         ]  # fmt: skip
         return self.rng.choice(forms)()
 
@@ -429,6 +432,10 @@ class Queries:
             return f"{field.sql} IS {self.rng.choice(['', 'NOT '])}NULL"
         if field.kind == BOOLEAN:
             return self.rng.choice([field.sql, f"NOT {field.sql}", f"{field.sql} IS TRUE", f"{field.sql} IS NOT FALSE"])
+        if field.kind == DECIMAL and shape < 0.4:
+            return self.rounded(field)
+        if field.kind == INTEGER and shape < 0.2:
+            return self.guarded(field)
         if field.kind == TEXT and shape < 0.35:
             pattern = self.rng.choice(["a%", "%a", "%b%", "_", "a_c", "a rather long%", "%", "", "%text, t%"])
             return f"{field.sql} {self.rng.choice(['', 'NOT '])}LIKE '{pattern}'"
@@ -455,6 +462,39 @@ class Queries:
         if shape < 0.75 and field.kind in (INTEGER, FLOAT):
             return f"({self.scalar(fields, field.kind)} {operator} {self.scalar(fields, field.kind)})"
         return f"({field.sql} {operator} {self.literal(field)})"
+
+    def digits(self, field: Field) -> str:
+        """A decimal with fewer digits after the point than the field has, or as an integer."""
+        precision, scale = (int(number) for number in field.sql_type[len("DECIMAL("):-1].split(","))
+        places = self.rng.randint(0, scale)
+        return self.rng.choice([
+            f"round({field.sql}, {places})", f"floor({field.sql})", f"ceil({field.sql})",
+            f"CAST({field.sql} AS DECIMAL({precision},{places}))", f"CAST({field.sql} AS BIGINT)",
+        ])  # fmt: skip
+
+    def rounded(self, field: Field) -> str:
+        """What loses digits, beside constants: of values that the field has, rounded or not."""
+        lossy, operator = self.digits(field), self.rng.choice(["=", "<>", "<", "<=", ">", ">="])
+        value = self.rng.choice(field.values) if field.values else None
+        value = value if isinstance(value, Decimal) else Decimal(self.rng.randint(-400, 400)) / 4
+        constants = [f"{value:f}", f"{round(value, 1):f}", f"{round(value, 2):f}", f"{round(value, 0):f}"]
+        constant = self.rng.choice(constants)
+        return self.rng.choice([
+            f"({lossy} {operator} {constant})",
+            f"({lossy} {operator} {field.sql})",
+            f"{lossy} {self.rng.choice(['', 'NOT '])}IN ({', '.join(self.rng.sample(constants, self.rng.randint(1, 4)))})",
+            f"{lossy} BETWEEN {constant} AND {self.rng.choice(constants)}",
+        ])  # fmt: skip
+
+    def guarded(self, field: Field) -> str:
+        """A remainder that fails where its guard does not hold. DuckDB evaluates both sides of an AND or OR."""
+        fallible = f"{self.rng.randint(20, 120)} % CAST({field.sql} AS BIGINT) {self.rng.choice(['>', '=', '<'])} {self.rng.randint(0, 9)}"
+        otherwise = self.rng.choice(["TRUE", "FALSE", "NULL"])
+        return self.rng.choice([
+            f"CASE WHEN {field.sql} = 0 THEN {otherwise} ELSE {fallible} END",
+            f"CASE WHEN {field.sql} <> 0 THEN {fallible} END",
+            f"coalesce(CASE WHEN {field.sql} = 0 THEN {otherwise} ELSE {fallible} END, FALSE)",
+        ])  # fmt: skip
 
     def peers(self, fields: list[Field], field: Field) -> list[Field]:
         """The fields of the same type; itself at least."""
@@ -515,6 +555,8 @@ class Queries:
                 lambda: f"abs({field.sql})",
                 lambda: f"coalesce({field.sql}, {self.rng.randint(-200, 200) / 4})",
                 lambda: f"CAST({field.sql} / {self.rng.randint(1, 40) / 4} AS DOUBLE)",
+                lambda: self.digits(field),
+                lambda: f"CAST({field.sql} AS DOUBLE)",
             ],
             FLOAT: [
                 lambda: f"({deeper()} + {deeper()})",

@@ -21,6 +21,8 @@ pub enum Exit {
     Unmet = 4,
     /// Interrupted by Ctrl-C, as shells count it: 128 + SIGINT.
     Interrupted = 130,
+    /// Ended by SIGTERM: 128 + SIGTERM.
+    Terminated = 143,
 }
 
 /// Why work stopped before its end.

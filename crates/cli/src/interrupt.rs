@@ -1,10 +1,13 @@
 //! Ctrl-C. The first press cancels the statement that runs; a second one, before the first has been acted upon, or a
 //! press while nothing runs, ends the process. The shell never ends by it: at its prompt Ctrl-C is a key, not a signal,
 //! and a press just before the prompt, or while a cancelled statement lets go, is ignored.
+//!
+//! SIGTERM cancels the statement that runs, so that it removes what it has begun to write, and then ends the process.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -51,6 +54,13 @@ impl Interrupts {
                 }
             }
         });
+        let mut terminations = signal(SignalKind::terminate())?;
+        let theirs = Arc::clone(&shared);
+        tokio::spawn(async move {
+            if terminations.recv().await.is_some() {
+                theirs.terminate().await;
+            }
+        });
         Ok(Self { shared })
     }
 
@@ -63,6 +73,22 @@ impl Interrupts {
     pub fn busy(&self) -> Busy<'_> {
         self.shared.state.store(BUSY, SeqCst);
         Busy(&self.shared)
+    }
+}
+
+impl Shared {
+    /// Ends the process, once the statement that runs has let go.
+    async fn terminate(&self) {
+        const PAUSE: Duration = Duration::from_millis(10);
+        if self.state.compare_exchange(BUSY, ASKED, SeqCst, SeqCst).is_ok() {
+            self.pressed.notify_one();
+        }
+        while self.state.load(SeqCst) != IDLE {
+            tokio::time::sleep(PAUSE).await;
+        }
+        // What a statement held is dropped right behind it.
+        tokio::time::sleep(PAUSE).await;
+        crate::leave(Exit::Terminated as u8);
     }
 }
 

@@ -31,7 +31,7 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type, Schema};
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::StreamExt;
-use onehop_engine::{Error, LedgerSnapshot, Output, Script, Session};
+use onehop_engine::{Error, LedgerSnapshot, Output, Script, Session, Zone, column_texts, rows_in_zone, schema_in_zone};
 use serde_json::{Value, json};
 
 use crate::exit::Stop;
@@ -144,13 +144,14 @@ async fn answer(session: &Session, request: &Request) -> Result<String, Failure>
     let result = match session.sql(statement).await? {
         Output::Rows(mut rows) => {
             let columns = columns_json(rows.schema());
+            let shown = schema_in_zone(rows.schema(), session.zone().as_deref());
             let mut printed = String::new();
             let mut row_count = 0;
             while let Some(batch) = rows.next().await {
                 let batch = batch?;
                 row_count += batch.num_rows();
                 if request.rows == WantRows::Printed {
-                    write_rows(&batch, &mut printed)?;
+                    write_rows(&rows_in_zone(&batch, &shown)?, &mut printed)?;
                 }
             }
             format!("\"columns\":{columns},\"rows\":[{printed}],\"row_count\":{row_count}")
@@ -186,7 +187,8 @@ fn ledger_json(ledger: &LedgerSnapshot) -> Value {
 
 /// Appends the batch's rows as JSON arrays, with a comma before each but the very first of `out`.
 fn write_rows(batch: &RecordBatch, out: &mut String) -> Result<(), ArrowError> {
-    let options = FormatOptions::new().with_display_error(false);
+    // A column's own NULLs are written as JSON has them.
+    let options = FormatOptions::new().with_display_error(false).with_null("NULL");
     let columns: Vec<Column> =
         batch.columns().iter().map(|array| Column::new(array, &options)).collect::<Result<_, _>>()?;
     for row in 0..batch.num_rows() {
@@ -213,6 +215,8 @@ enum Values<'a> {
     Plain(ArrayFormatter<'a>),
     /// Arrow's text becomes a JSON string.
     Quoted(ArrayFormatter<'a>),
+    /// Intervals, as SQL writes them.
+    Texts(ArrayRef),
     Float32(&'a Float32Array),
     Float64(&'a Float64Array),
     List(&'a OffsetBuffer<i32>, Box<Column<'a>>),
@@ -230,6 +234,7 @@ impl<'a> Column<'a> {
             plain if plain.is_integer() || *plain == DataType::Boolean => {
                 Values::Plain(ArrayFormatter::try_new(array, options)?)
             }
+            DataType::Interval(_) | DataType::Duration(_) => Values::Texts(interval_texts(array)?),
             _ => Values::Quoted(ArrayFormatter::try_new(array, options)?),
         };
         Ok(Self { nulls: array.logical_nulls(), values })
@@ -243,6 +248,7 @@ impl<'a> Column<'a> {
         match &self.values {
             Values::Plain(text) => text.value(row).write(out)?,
             Values::Quoted(text) => write_string(&text.value(row).try_to_string()?, out),
+            Values::Texts(texts) => write_string(texts.as_string::<i32>().value(row), out),
             Values::Float32(values) => {
                 let value = values.value(row);
                 write_float(value.is_finite(), value, out);
@@ -265,6 +271,11 @@ impl<'a> Column<'a> {
         }
         Ok(())
     }
+}
+
+fn interval_texts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let texts = column_texts(array, Zone::Utc).map_err(|e| ArrowError::ExternalError(Box::new(e)))?;
+    texts.ok_or_else(|| ArrowError::InvalidArgumentError("intervals have no text".into()))
 }
 
 /// Rust's debug form of a float is the shortest text that reads back the same, and JSON when it is finite.

@@ -136,7 +136,7 @@ async fn write_all(
             piece = pieces.recv() => piece,
         };
         match (piece, &mut sink) {
-            (Some(Piece::Schema(schema)), _) => sink = Some(Sink::new(&schema, view)?),
+            (Some(Piece::Schema(schema)), _) => sink = Some(Sink::new(&schema, session.zone().as_deref(), view)?),
             (Some(Piece::Batch(batch)), Some(sink)) => meter.aside(|| sink.write(&batch))?,
             (Some(Piece::Batch(_)), None) => {}
             (None, _) => return Ok(sink),

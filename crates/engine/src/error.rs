@@ -144,6 +144,13 @@ pub struct Place {
 /// What to do about what a newer version has stored.
 pub(crate) const NEWER: &str = "use the newer onehop that wrote it, or a later one";
 
+/// A string in quotes, as much of it as a message shows.
+pub(crate) fn shown(text: &str) -> String {
+    const LETTERS: usize = 60;
+    let short: String = text.chars().take(LETTERS).collect();
+    if short.len() < text.len() { format!("'{short}...'") } else { format!("'{text}'") }
+}
+
 /// How the system says it, whoever it has said it to.
 const TOO_MANY_OPEN_FILES: &str = "(os error 24)";
 const MORE_OPEN_FILES: &str = "the process may have more open files after `ulimit -n 65536`, or Python's \

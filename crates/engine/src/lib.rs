@@ -24,6 +24,7 @@ mod attached;
 mod bulk;
 mod catalog;
 pub mod check;
+mod convert;
 mod database;
 mod directory;
 mod edit;
@@ -68,6 +69,7 @@ pub use activity::{Activity, Connected, Observer};
 pub use bulk::{BulkLoad, BulkWriter};
 pub use catalog::Definition;
 pub use catalog::names::sql_name;
+pub use convert::{ColumnParser, ConversionError, Misfit, OnError, Zone, parse_column, parse_value};
 pub use database::{Access, Database, DatabaseOptions};
 pub use error::{Error, ErrorKind, Object, Place, Result, Rule};
 pub use explain::{
@@ -78,6 +80,7 @@ pub use explain::{
 pub use postgres::ClientFacts;
 pub use postgres::array_text::items as array_items;
 pub use postgres::bytea::bytes as bytea_bytes;
+pub use postgres::column_text::{rows_in_zone, schema_in_zone, texts as column_texts};
 pub use postgres::interval_text::of_duration as interval_of_duration;
 pub use postgres::text as postgres_text;
 pub use postgres::types::{PgType, by_oid as postgres_type, of as postgres_type_of};

@@ -7,8 +7,8 @@
 //! without its quotes: `FROM sales.csv`.
 
 use std::any::Any;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::catalog::information_schema::{INFORMATION_SCHEMA, InformationSchemaProvider};
@@ -22,6 +22,7 @@ use onehop_segment::BlockCache;
 use crate::attached::{self, Attached, AttachedCatalog};
 use crate::catalog::CatalogStore;
 use crate::database::Database;
+use crate::files::functions::FileCall;
 use crate::history::History;
 use crate::place::Known;
 use crate::postgres::{self, Scope, catalogs};
@@ -75,6 +76,8 @@ pub(crate) struct Names {
     target: Option<TargetRows>,
     /// They are listed: what cannot be opened is left out.
     is_list: bool,
+    /// Files that were opened: every mention of one is of the same table.
+    opened: Arc<Mutex<HashMap<String, Arc<dyn TableProvider>>>>,
 }
 
 impl std::fmt::Debug for Names {
@@ -109,6 +112,7 @@ impl Names {
             depth: 0,
             target: None,
             is_list: false,
+            opened: Arc::default(),
         };
         state.register_catalog_list(Arc::new(List(Arc::new(names))));
         state
@@ -191,12 +195,27 @@ impl Names {
         if let Some(table) = self.postgres_catalog(name).await? {
             return Ok(table);
         }
-        if files::is_path(name) {
-            return files::open(&self.state, name).await;
+        let call = FileCall::of_name(name);
+        if call.is_some() || files::is_path(name) {
+            return self.file(name, call).await;
         }
         let catalog = &self.snapshot.catalog;
         let names = catalog.tables.keys().chain(catalog.views.keys()).chain(self.relations.keys()).map(String::as_str);
         Err(Error::unknown_table(name, names.chain(system::NAMES.iter().copied())))
+    }
+
+    /// A file, by its path or by a call that reads it.
+    async fn file(&self, name: &str, call: Option<FileCall>) -> crate::Result<Arc<dyn TableProvider>> {
+        let opened = || self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = opened().get(name) {
+            return Ok(Arc::clone(table));
+        }
+        let table = match call {
+            Some(call) => call.open(&self.state).await?,
+            None => files::open(&self.state, name).await?,
+        };
+        opened().insert(name.to_string(), Arc::clone(&table));
+        Ok(table)
     }
 
     /// One of PostgreSQL's catalogs.

@@ -505,6 +505,7 @@ impl Session {
             settings: Settings::clone(&settings),
             client: self.client(),
             parameters: self.parameters.clone(),
+            transaction_since: self.transaction_slot().as_ref().map(|transaction| transaction.since),
         });
         postgres::functions::about(&mut state, Arc::clone(&scope));
         let mut state = self.of_statement(state, query, &settings);

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use chrono::{DateTime, Utc};
 use onehop_io::Ledger;
 
 use crate::catalog::Catalog;
@@ -34,6 +35,8 @@ const SHORT_STEPS: usize = 64;
 pub(crate) struct Transaction {
     /// What it sees apart from its own changes.
     begun: Arc<Snapshot>,
+    /// When it began, which is what `now()` is in all of its statements.
+    pub since: DateTime<Utc>,
     /// No statement has looked at `begun` yet.
     is_untouched: bool,
     /// Whether `begun` was in order, and perhaps not durable, when it began: it stands and falls with that.
@@ -74,7 +77,20 @@ impl Transaction {
         let work = Work { view: Arc::clone(&begun), steps: Vec::new() };
         let (savepoints, files, gone) = (Vec::new(), Vec::new(), Vec::new());
         let (is_untouched, is_failed, is_read_only) = (true, false, None);
-        Self { begun, is_untouched, stands_on_head, writing, work, savepoints, files, gone, is_failed, is_read_only }
+        let since = Utc::now();
+        Self {
+            begun,
+            since,
+            is_untouched,
+            stands_on_head,
+            writing,
+            work,
+            savepoints,
+            files,
+            gone,
+            is_failed,
+            is_read_only,
+        }
     }
 
     /// What its next statement sees.

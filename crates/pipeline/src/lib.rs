@@ -12,6 +12,7 @@ pub mod bind;
 mod block;
 mod budget;
 pub mod cpu;
+pub mod decimal;
 mod dictionary;
 mod domain;
 mod error;

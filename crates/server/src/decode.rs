@@ -4,8 +4,10 @@
 //! is checked here is what the engine would take for something else.
 
 use bytes::{Buf, BytesMut};
-use onehop_engine::arrow::datatypes::IntervalMonthDayNano;
-use onehop_engine::{Temporal, Value, array_items, bytea_bytes};
+use onehop_engine::arrow::array::{ArrayRef, AsArray};
+use onehop_engine::arrow::compute::cast;
+use onehop_engine::arrow::datatypes::{DataType, Float64Type, Int64Type, IntervalMonthDayNano};
+use onehop_engine::{ColumnParser, Temporal, Value, array_items, bytea_bytes};
 use pgwire::api::Type;
 
 use crate::binary::{EPOCH_DAYS, EPOCH_MICROS, read_numeric};
@@ -36,12 +38,14 @@ pub fn value(number: usize, oid: u32, format: Format, bytes: Option<&[u8]>) -> R
 fn of_text(pg_type: &Type, text: &str) -> Option<Value> {
     let trimmed = text.trim();
     Some(match *pg_type {
-        Type::BOOL => Value::Boolean(truth(trimmed)?),
-        Type::INT2 => Value::Integer(trimmed.parse::<i16>().ok()?.into()),
-        Type::INT4 => Value::Integer(trimmed.parse::<i32>().ok()?.into()),
-        Type::INT8 => Value::Integer(trimmed.parse().ok()?),
-        Type::OID => Value::Integer(trimmed.parse::<u32>().ok()?.into()),
-        Type::FLOAT4 | Type::FLOAT8 => Value::Double(float(trimmed)?),
+        Type::BOOL => Value::Boolean(converted(trimmed, &DataType::Boolean)?.as_boolean().value(0)),
+        Type::INT2 => integer(trimmed, &DataType::Int16)?,
+        Type::INT4 => integer(trimmed, &DataType::Int32)?,
+        Type::INT8 => integer(trimmed, &DataType::Int64)?,
+        Type::OID => integer(trimmed, &DataType::UInt32)?,
+        Type::FLOAT4 | Type::FLOAT8 => {
+            Value::Double(converted(trimmed, &DataType::Float64)?.as_primitive::<Float64Type>().value(0))
+        }
         Type::NUMERIC => number(trimmed)?,
         Type::DATE => Value::Temporal(Temporal::Date, date_of(trimmed).into()),
         Type::TIME => Value::Temporal(Temporal::Time, without_zone(trimmed).into()),
@@ -77,23 +81,16 @@ fn timestamp_of(text: &str) -> &str {
     }
 }
 
-fn truth(text: &str) -> Option<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "t" | "true" | "y" | "yes" | "on" | "1" => Some(true),
-        "f" | "false" | "n" | "no" | "off" | "0" => Some(false),
-        _ => None,
-    }
+/// The value that a text is, by the engine's conversion.
+fn converted(text: &str, data_type: &DataType) -> Option<ArrayRef> {
+    let mut parser = ColumnParser::new(data_type, Zone::Utc, 1)?;
+    parser.push(text.as_bytes()).ok()?;
+    Some(parser.finish())
 }
 
-fn float(text: &str) -> Option<f64> {
-    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
-    match text.to_ascii_lowercase().as_str() {
-        "nan" => Some(f64::NAN),
-        "infinity" | "inf" | "+infinity" => Some(f64::INFINITY),
-        "-infinity" | "-inf" => Some(f64::NEG_INFINITY),
-        text if plain(text) => text.parse().ok(),
-        _ => None,
-    }
+fn integer(text: &str, data_type: &DataType) -> Option<Value> {
+    let value = cast(&converted(text, data_type)?, &DataType::Int64).ok()?;
+    Some(Value::Integer(value.as_primitive::<Int64Type>().value(0)))
 }
 
 /// Digits as they are; with an exponent, the digits that this comes to.

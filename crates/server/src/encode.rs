@@ -307,7 +307,7 @@ pub fn item_oid(items: &dyn Array) -> u32 {
     pg_type(items.data_type()).oid()
 }
 
-const FORMAT: FormatOptions<'static> = FormatOptions::new();
+const FORMAT: FormatOptions<'static> = FormatOptions::new().with_null("NULL");
 
 fn too_long() -> Error {
     Error::new(ErrorKind::Resources, "a row is longer than the 2 GiB that PostgreSQL's protocol has room for")

@@ -16,6 +16,7 @@ use std::io::{self, BufWriter, Stdout, Write};
 use clap::ValueEnum;
 use onehop_engine::arrow::datatypes::SchemaRef;
 use onehop_engine::arrow::record_batch::RecordBatch;
+use onehop_engine::{rows_in_zone, schema_in_zone};
 
 use crate::exit::Stop;
 use crate::view::View;
@@ -85,6 +86,8 @@ fn writer(schema: &SchemaRef, view: &View) -> Result<Box<dyn RowWriter>, Stop> {
 /// Standard output, with the writer that the view asks for.
 pub struct Sink {
     writer: Box<dyn RowWriter>,
+    /// With timestamps in the session's zone.
+    schema: SchemaRef,
     out: BufWriter<Stdout>,
     rows: u64,
     /// Nothing is written before the first rows are there: a query that fails at once leaves no header behind.
@@ -92,17 +95,18 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// A sink for one result.
-    pub fn new(schema: &SchemaRef, view: &View) -> Result<Self, Stop> {
+    /// A sink for one result, in a session of this zone.
+    pub fn new(schema: &SchemaRef, zone: Option<&str>, view: &View) -> Result<Self, Stop> {
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
-        Ok(Self { writer: writer(schema, view)?, out, rows: 0, has_begun: false })
+        let schema = schema_in_zone(schema, zone);
+        Ok(Self { writer: writer(&schema, view)?, schema, out, rows: 0, has_begun: false })
     }
 
     /// Writes some rows, through to the reader.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
         self.begin()?;
         self.rows += batch.num_rows() as u64;
-        self.writer.batch(batch, &mut self.out)?;
+        self.writer.batch(&rows_in_zone(batch, &self.schema)?, &mut self.out)?;
         Ok(self.out.flush()?)
     }
 

@@ -3,10 +3,11 @@
 
 use std::fmt::Write;
 
-use onehop_engine::arrow::array::{Array, RecordBatch};
+use onehop_engine::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use onehop_engine::arrow::buffer::NullBuffer;
 use onehop_engine::arrow::datatypes::{DataType, Field, TimeUnit};
 use onehop_engine::arrow::util::display::{ArrayFormatter, DurationFormat, FormatOptions};
+use onehop_engine::{Zone, column_texts};
 
 use crate::exit::Stop;
 
@@ -21,17 +22,32 @@ const OPTIONS: FormatOptions<'static> = FormatOptions::new()
 /// One column of a batch.
 pub struct Column<'a> {
     nulls: Option<NullBuffer>,
-    formatter: ArrayFormatter<'a>,
+    values: Values<'a>,
+}
+
+enum Values<'a> {
+    /// Dates, times and intervals, as a cast to VARCHAR writes them.
+    Texts(ArrayRef),
+    Others(ArrayFormatter<'a>),
 }
 
 /// The columns of a batch.
 pub fn columns(batch: &RecordBatch) -> Result<Vec<Column<'_>>, Stop> {
-    batch.columns().iter().map(|array| Column::new(array)).collect()
+    batch.columns().iter().map(Column::new).collect()
 }
 
 impl<'a> Column<'a> {
-    fn new(array: &'a dyn Array) -> Result<Self, Stop> {
-        Ok(Self { nulls: array.logical_nulls(), formatter: ArrayFormatter::try_new(array, &OPTIONS)? })
+    fn new(array: &'a ArrayRef) -> Result<Self, Stop> {
+        let zone = match array.data_type() {
+            DataType::Timestamp(_, Some(zone)) => Zone::of_arrow(zone).unwrap_or_default(),
+            _ => Zone::Utc,
+        };
+        let texts = if array.data_type().is_temporal() { column_texts(array, zone)? } else { None };
+        let values = match texts {
+            Some(texts) => Values::Texts(texts),
+            None => Values::Others(ArrayFormatter::try_new(array.as_ref(), &OPTIONS)?),
+        };
+        Ok(Self { nulls: array.logical_nulls(), values })
     }
 
     /// Puts the value's text into `text` in place of what it held; `false` if it is NULL.
@@ -40,8 +56,13 @@ impl<'a> Column<'a> {
         if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
             return false;
         }
-        // Errors of a value are part of its text (`with_display_error`), and a String takes everything.
-        let _ = write!(text, "{}", self.formatter.value(row));
+        match &self.values {
+            Values::Texts(texts) => text.push_str(texts.as_string::<i32>().value(row)),
+            // Errors of a value are part of its text (`with_display_error`), and a String takes everything.
+            Values::Others(formatter) => {
+                let _ = write!(text, "{}", formatter.value(row));
+            }
+        }
         true
     }
 }

@@ -133,6 +133,9 @@ impl<'a> Printer<'a> {
     }
 
     fn call(&self, call: &ScalarFunction, depth: usize) -> Part {
+        if let Some((value, to)) = planner::as_lossy_cast(call) {
+            return (format!("CAST({} AS {})", self.part(value, depth).0, sql_name(to)), Binding::Atom);
+        }
         match (planner::operation_of(&call.func), call.args.as_slice()) {
             // Nobody has written that.
             (None, [inner]) if call.name() == ONE_NAN => self.part(inner, depth),

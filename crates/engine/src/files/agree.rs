@@ -3,33 +3,42 @@
 //! Files of one pattern are meant to be pieces of one table. Where they are not, filling up with NULL would make rows
 //! that nobody wrote. So:
 //!
-//! 1. Every file has the columns of the first. Parquet and JSON find columns by name; text and Arrow files are read by
-//!    position, and have them in the same order. Keys of JSON objects may be missing, in a file as in an object, as long
-//!    as the files have one in common.
-//! 2. A column has one type. Guessed types, and integers and text of different widths, become a type that holds both;
-//!    everything else is an error.
+//! 1. Every file has the columns of the first. Columns are found by name; those of Arrow files are read by position, and
+//!    have to be in the same order. Keys of JSON objects may be missing, in a file as in an object, as long as the files
+//!    have one in common. With `union_by_name` any file may lack any column.
+//! 2. A column has one type. Guessed types, a type and NULL alone, and integers and text of different widths, become a
+//!    type that holds both; everything else is an error.
+//!
+//! Invariant: the time is linear in columns.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 
-use super::Format;
+use super::{Format, Union};
 use crate::catalog::names::sql_name;
 use crate::{Error, ErrorKind, Result};
 
 const HINT: &str = "files of different tables cannot be read as one: name them one by one, or join their queries with \
                     UNION ALL BY NAME";
+/// Where columns that are missing can be NULL.
+const UNION_HINT: &str = "read_csv and read_parquet with union_by_name = true read columns that are missing as NULL";
 
 /// The schema that all files have; `files` are their names and their own.
-pub(super) fn agree(files: &[(String, SchemaRef)], format: Format) -> Result<SchemaRef> {
+pub(super) fn agree(files: &[(String, SchemaRef)], format: Format, union: Union) -> Result<SchemaRef> {
     let Some(((first, schema), others)) = files.split_first() else {
         return Err(Error::new(ErrorKind::Internal, "no files to agree on columns"));
     };
     let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+    let mut places: HashMap<String, usize> =
+        fields.iter().enumerate().map(|(place, field)| (field.name().clone(), place)).collect();
     for (name, schema) in others {
-        same_columns(first, &fields, name, schema, format)?;
+        if union == Union::Same {
+            same_columns(first, &fields, name, schema, format)?;
+        }
         for field in schema.fields() {
-            match fields.iter_mut().find(|known| known.name() == field.name()) {
+            match places.get(field.name()).and_then(|place| fields.get_mut(*place)) {
                 Some(known) => {
                     let joined = join(known, field, format).ok_or_else(|| {
                         let (a, b) = (sql_name(known.data_type()), sql_name(field.data_type()));
@@ -38,7 +47,10 @@ pub(super) fn agree(files: &[(String, SchemaRef)], format: Format) -> Result<Sch
                     })?;
                     *known = Arc::new(joined);
                 }
-                None => fields.push(Arc::clone(field)),
+                None => {
+                    places.insert(field.name().clone(), fields.len());
+                    fields.push(Arc::clone(field));
+                }
             }
         }
     }
@@ -55,24 +67,30 @@ pub(super) fn same_columns(
 ) -> Result<()> {
     let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
     let theirs: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let missing: Vec<&str> = names.iter().copied().filter(|column| !theirs.contains(column)).collect();
-    let added: Vec<&str> = theirs.iter().copied().filter(|column| !names.contains(column)).collect();
-    let differ = |what: String| Err(Error::new(ErrorKind::Data, what).with_hint(HINT));
+    let (known, found): (HashSet<&str>, HashSet<&str>) =
+        (names.iter().copied().collect(), theirs.iter().copied().collect());
+    let missing: Vec<&str> = names.iter().copied().filter(|column| !found.contains(column)).collect();
+    let added: Vec<&str> = theirs.iter().copied().filter(|column| !known.contains(column)).collect();
+    let differ = |what: String, hint| Err(Error::new(ErrorKind::Data, what).with_hint(hint));
     match format {
         Format::Json if missing.len() < names.len() => Ok(()),
         _ if missing.is_empty() && added.is_empty() => match format {
-            Format::Csv | Format::Arrow if names != theirs => differ(format!(
-                "'{name}' has its columns in another order than '{first}': {}, and not {}",
-                list(&theirs),
-                list(&names)
-            )),
+            Format::Arrow if names != theirs => differ(
+                format!(
+                    "'{name}' has its columns in another order than '{first}': {}, and not {}",
+                    list(&theirs),
+                    list(&names)
+                ),
+                HINT,
+            ),
             _ => Ok(()),
         },
         _ => {
+            let hint = if matches!(format, Format::Csv | Format::Parquet) { UNION_HINT } else { HINT };
             let parts = [("lacks", missing), ("has also", added)];
             let parts = parts.iter().filter(|(_, columns)| !columns.is_empty());
             let parts: Vec<String> = parts.map(|(verb, columns)| format!("{verb} {}", list(columns))).collect();
-            differ(format!("'{name}' has other columns than '{first}': it {}", parts.join(", and ")))
+            differ(format!("'{name}' has other columns than '{first}': it {}", parts.join(", and ")), hint)
         }
     }
 }
@@ -106,6 +124,7 @@ fn stored(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{Float32, Float64, LargeUtf8, Utf8, Utf8View};
     let is_text = |kind: &DataType| matches!(kind, Utf8 | LargeUtf8 | Utf8View);
     match (a, b) {
+        (DataType::Null, other) | (other, DataType::Null) => Some(other.clone()),
         (a, b) if is_text(a) && is_text(b) => Some(Utf8View),
         (Float32, Float64) | (Float64, Float32) => Some(Float64),
         (a, b) if a.is_signed_integer() && b.is_signed_integer() => wider(a, b),
@@ -127,12 +146,13 @@ fn finer<'a>(a: &'a TimeUnit, b: &'a TimeUnit) -> &'a TimeUnit {
 
 /// Types that one file's first rows suggest, and another's.
 fn guessed(a: &DataType, b: &DataType) -> Option<DataType> {
-    use DataType::{Date32, Float64, Int64, Null, Timestamp};
+    use DataType::{Date32, Decimal128, Float64, Int64, Null, Timestamp};
     match (a, b) {
         (Null, other) | (other, Null) => Some(other.clone()),
-        (Int64, Float64) | (Float64, Int64) => Some(Float64),
+        (Int64 | Decimal128(_, 0), Float64) | (Float64, Int64 | Decimal128(_, 0)) => Some(Float64),
+        (Int64, huge @ Decimal128(_, 0)) | (huge @ Decimal128(_, 0), Int64) => Some(huge.clone()),
         (Timestamp(x, p), Timestamp(y, q)) if p == q => Some(Timestamp(*finer(x, y), p.clone())),
-        (Date32, time @ Timestamp(..)) | (time @ Timestamp(..), Date32) => Some(time.clone()),
+        (Date32, time @ Timestamp(_, None)) | (time @ Timestamp(_, None), Date32) => Some(time.clone()),
         _ => None,
     }
 }
@@ -152,26 +172,29 @@ mod tests {
         use DataType::{Boolean, Float64, Int32, Int64, Utf8};
         let a = file("a", &[("x", Int64), ("y", Utf8)]);
         let types = |files: &[(String, SchemaRef)], format| {
-            agree(files, format).map(|schema| schema.fields().iter().map(|f| f.data_type().clone()).collect::<Vec<_>>())
+            agree(files, format, Union::Same)
+                .map(|schema| schema.fields().iter().map(|f| f.data_type().clone()).collect::<Vec<_>>())
         };
         let swapped = file("b", &[("y", Utf8), ("x", Int64)]);
         assert_eq!(types(&[a.clone(), swapped.clone()], Format::Parquet).unwrap(), [Int64, Utf8]);
-        for format in [Format::Csv, Format::Arrow] {
-            let e = agree(&[a.clone(), swapped.clone()], format).unwrap_err();
-            assert!(e.message().contains("another order"), "{e}");
-        }
+        assert_eq!(types(&[a.clone(), swapped.clone()], Format::Csv).unwrap(), [Int64, Utf8]);
+        let e = agree(&[a.clone(), swapped.clone()], Format::Arrow, Union::Same).unwrap_err();
+        assert!(e.message().contains("another order"), "{e}");
         let other = file("b", &[("x", Int64), ("z", Utf8)]);
         for format in [Format::Csv, Format::Arrow, Format::Parquet] {
-            let e = agree(&[a.clone(), other.clone()], format).unwrap_err();
+            let e = agree(&[a.clone(), other.clone()], format, Union::Same).unwrap_err();
             assert!(e.message().contains("'b' has other columns than 'a': it lacks y, and has also z"), "{e}");
         }
         assert_eq!(types(&[a.clone(), other], Format::Json).unwrap(), [Int64, Utf8, Utf8]);
-        assert!(agree(&[a.clone(), file("b", &[("z", Utf8)])], Format::Json).is_err());
+        assert!(agree(&[a.clone(), file("b", &[("z", Utf8)])], Format::Json, Union::Same).is_err());
 
         let wider = [file("a", &[("x", Int32), ("y", Utf8)]), a.clone()];
         assert_eq!(types(&wider, Format::Parquet).unwrap(), [Int64, Utf8]);
-        assert!(agree(&wider, Format::Arrow).is_err());
-        let e = agree(&[a.clone(), file("b", &[("x", Boolean), ("y", Utf8)])], Format::Parquet).unwrap_err();
+        assert!(agree(&wider, Format::Arrow, Union::Same).is_err());
+        let union = agree(&[a.clone(), file("b", &[("z", Utf8)])], Format::Parquet, Union::ByName).unwrap();
+        assert_eq!(union.fields().len(), 3);
+        let e =
+            agree(&[a.clone(), file("b", &[("x", Boolean), ("y", Utf8)])], Format::Parquet, Union::Same).unwrap_err();
         assert!(e.message().contains("column \"x\" is BIGINT in 'a', and BOOLEAN in 'b'"), "{e}");
         assert_eq!(
             types(&[a.clone(), file("b", &[("x", Float64), ("y", Utf8)])], Format::Csv).unwrap(),

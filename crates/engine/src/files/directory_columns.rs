@@ -38,6 +38,7 @@ use futures::StreamExt;
 use object_store::path::Path as StorePath;
 use percent_encoding::percent_decode_str;
 
+use crate::convert::{Zone, parse_value};
 use crate::{Error, ErrorKind};
 
 /// What Hive and Spark write for NULL, and for the empty text.
@@ -143,7 +144,7 @@ fn typed(texts: &[Option<&str>]) -> (DataType, Vec<ScalarValue>) {
 
 /// The value that a text is, if it is written as values of this type are.
 fn read(text: &str, data_type: &DataType) -> Option<ScalarValue> {
-    let value = ScalarValue::try_from_string(text.to_string(), data_type).ok().filter(|value| !value.is_null())?;
+    let value = parse_value(text, data_type, Zone::Utc).ok()?;
     let is_written_so = match data_type {
         // With whatever fraction of a second, but without a time zone.
         DataType::Timestamp(..) => {

@@ -1,7 +1,7 @@
 //! Other people's files as tables: Parquet, Arrow IPC, CSV, JSON, by path or pattern.
 //!
-//! The format follows from the name: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`, `x.tbl`, `x.json`, `x.jsonl`, the text
-//! ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says which files a path stands for, [`agree`] that they are of
+//! The format follows from the name, in whatever case: `x.parquet`, `x.arrow`, `x.csv`, `x.tsv`, `x.tbl`, `x.json`, `x.jsonl`, the
+//! text ones also as `.gz`, `.bz2`, `.xz`, `.zst`. [`glob`] says which files a path stands for, [`agree`] that they are of
 //! one table; what their directories are named by is columns as well: [`directory_columns`]. Text is read by [`csv`] and [`json`],
 //! the rest by DataFusion under [`named`]. [`export`] writes files. All of them lie at a [`site`]: the local file system, or a cluster.
 //!
@@ -12,10 +12,13 @@ mod arrow_schema;
 mod csv;
 mod directory_columns;
 pub(crate) mod export;
+pub(crate) mod functions;
 mod glob;
 pub(crate) mod json;
 mod named;
 mod nan_statistics;
+pub(crate) mod options;
+mod positional;
 mod site;
 mod store;
 
@@ -40,15 +43,19 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt};
 
+use self::csv::DeclaredShape;
 use self::csv::{CsvFormat, Types};
-pub(crate) use self::csv::{Dialect, TRAILING};
+pub(crate) use self::csv::{Encoding, WriteOptions};
 use self::directory_columns::{DirectoryColumns, DirectoryTable};
 use self::glob::{Found, Match};
 use self::json::{JsonFormat, JsonPlan, Opened};
 use self::named::NamedFormat;
+pub(crate) use self::options::CsvOptions;
+use self::positional::PositionalFormat;
 use self::site::Site;
 pub(crate) use self::site::{Sites, refused_by_cluster};
 pub(crate) use self::store::{CountingRegistry, gone};
+use crate::convert::Zone;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
@@ -70,9 +77,9 @@ impl Format {
     /// A format by the name people give it.
     pub fn parse(name: &str) -> Result<Self> {
         Ok(match name.to_ascii_lowercase().as_str() {
-            "parquet" => Self::Parquet,
-            "arrow" | "feather" | "ipc" => Self::Arrow,
-            "csv" | "tsv" | "tbl" | "text" => Self::Csv,
+            "parquet" | "parq" | "pq" => Self::Parquet,
+            "arrow" | "arrows" | "feather" | "ipc" => Self::Arrow,
+            "csv" | "tsv" | "tbl" | "txt" | "text" => Self::Csv,
             "json" | "jsonl" | "ndjson" => Self::Json,
             _ => {
                 let error = Error::new(ErrorKind::Invalid, format!("there is no file format \"{name}\""));
@@ -92,59 +99,50 @@ impl Format {
     }
 }
 
-/// How text files are written. `None` is what the file's name and first line say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CsvOptions {
-    pub delimiter: Option<u8>,
-    pub has_header: Option<bool>,
-    pub quote: Option<u8>,
-    pub escape: Option<u8>,
-    /// The text that stands for NULL; empty by default.
-    pub null: Option<String>,
+/// How the columns of several files are those of one table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Union {
+    /// All files have the same ones.
+    #[default]
+    Same,
+    /// A column that a file lacks is NULL.
+    ByName,
 }
 
-impl CsvOptions {
-    /// The bytes that mean something in files of an extension.
-    pub fn dialect(&self, extension: &str) -> Dialect {
-        let delimiter = self.delimiter.unwrap_or(match extension {
-            "tsv" => b'\t',
-            "tbl" => b'|',
-            _ => b',',
-        });
-        let quote = self.quote.unwrap_or(b'"');
-        // A quote is escaped by another in any case.
-        Dialect { delimiter, quote, escape: self.escape.filter(|escape| *escape != quote) }
-    }
+/// A declared table: what text files hold.
+pub(crate) struct Declared {
+    /// The columns, in the order in which records have them.
+    pub schema: SchemaRef,
+    pub has_header: bool,
+    pub shapes: Vec<DeclaredShape>,
 }
 
 /// A file name taken apart.
-pub(crate) struct FileName<'a> {
-    /// The extension without that of a compression: `csv`.
-    pub extension: &'a str,
+pub(crate) struct FileName {
+    /// The extension without that of a compression, in lower case: `csv`.
+    pub extension: String,
     pub compression: FileCompressionType,
 }
 
 /// `dir/x.csv.gz` is csv, compressed.
-pub(crate) fn parse_name(path: &str) -> FileName<'_> {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let extension = |name: &'_ str| name.rfind('.').map(|dot| dot + 1);
-    let Some(start) = extension(name) else {
-        return FileName { extension: "", compression: FileCompressionType::UNCOMPRESSED };
-    };
-    let compression = match &name[start..] {
+pub(crate) fn parse_name(path: &str) -> FileName {
+    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    let extension = |name: &str| name.rsplit_once('.').map_or_else(String::new, |(_, extension)| extension.to_string());
+    let outer = extension(&name);
+    let compression = match outer.as_str() {
         "gz" => FileCompressionType::GZIP,
         "bz2" => FileCompressionType::BZIP2,
         "xz" => FileCompressionType::XZ,
         "zst" => FileCompressionType::ZSTD,
-        plain => return FileName { extension: plain, compression: FileCompressionType::UNCOMPRESSED },
+        _ => return FileName { extension: outer, compression: FileCompressionType::UNCOMPRESSED },
     };
-    let stem = &name[..start - 1];
-    FileName { extension: extension(stem).map_or("", |start| &stem[start..]), compression }
+    let stem = name.strip_suffix(&format!(".{outer}")).unwrap_or_default();
+    FileName { extension: extension(stem), compression }
 }
 
 /// Whether a table's name is meant as a path: it has a slash, a pattern, or the extension of a format.
 pub(crate) fn is_path(name: &str) -> bool {
-    name.contains('/') || name.contains('*') || Format::parse(parse_name(name).extension).is_ok()
+    name.contains('/') || name.contains('*') || Format::parse(&parse_name(name).extension).is_ok()
 }
 
 /// The files of a statement by where DataFusion finds them, as the statement calls them.
@@ -183,21 +181,35 @@ impl Source {
         blocking(find).await?
     }
 
+    /// The files of several paths, of one format.
+    pub fn joined(sources: Vec<Self>) -> Result<Self> {
+        let mut sources = sources.into_iter();
+        let mut all = sources.next().ok_or_else(|| Error::new(ErrorKind::Invalid, "a list of paths has none"))?;
+        for other in sources {
+            if !all.site.is_same(&other.site) {
+                let message = format!("'{}' and '{}' lie in different places", all.name, other.name);
+                return Err(Error::new(ErrorKind::Invalid, message).with_hint("join their queries with UNION ALL"));
+            }
+            all.name = format!("{}, {}", all.name, other.name);
+            all.files.extend(other.files);
+        }
+        Ok(all)
+    }
+
     fn find_at(site: Site, path: &str, format: Option<Format>, unnamed: Option<Format>) -> Result<Self> {
         let name = site.shown(path);
         let Match { mut files, is_directory } = glob::find(&site, path)?;
         let own = parse_name(path).extension;
-        if !is_directory && let Some(format) = format.or_else(|| Format::parse(own).ok()).or(unnamed) {
-            return Ok(Self { extension: own.to_string(), site, name, format, files });
+        if !is_directory && let Some(format) = format.or_else(|| Format::parse(&own).ok()).or(unnamed) {
+            return Ok(Self { extension: own, site, name, format, files });
         }
         // A directory, or a pattern that says nothing: the files do, and have to agree.
         let is_wanted = |file: &Found| {
-            let known = Format::parse(parse_name(&file.name).extension).ok();
+            let known = Format::parse(&parse_name(&file.name).extension).ok();
             known.is_some() && (format.is_none() || known == format)
         };
         files.retain(is_wanted);
-        let extensions: BTreeSet<String> =
-            files.iter().map(|file| parse_name(&file.name).extension.to_string()).collect();
+        let extensions: BTreeSet<String> = files.iter().map(|file| parse_name(&file.name).extension).collect();
         let mut extensions = extensions.into_iter();
         match (extensions.next(), extensions.next()) {
             (Some(extension), None) => Ok(Self { format: Format::parse(&extension)?, extension, site, name, files }),
@@ -216,41 +228,64 @@ impl Source {
         }
     }
 
-    /// The first line of each text file that has one, with the file's name.
-    pub async fn first_records(&self, csv: &CsvOptions, query: &Arc<Query>) -> Result<Vec<(String, Vec<String>)>> {
-        let format = self.csv_format(csv, Types::Declared, Names::default(), Some(Arc::clone(query)));
+    /// How each text file that has records is cut, if they have so many fields.
+    pub async fn declared_shapes(
+        &self,
+        csv: &CsvOptions,
+        columns: usize,
+        query: &Arc<Query>,
+    ) -> Result<Vec<DeclaredShape>> {
+        let query = Some(Arc::clone(query));
+        let format = self.csv_format(csv, Types::Declared, Names::default(), query, Zone::default());
         let files = self.files.clone();
         let read = move || {
-            let mut records = Vec::new();
+            let mut shapes = Vec::new();
             for file in files {
-                if let Some(record) = format.first_record(&file)? {
-                    records.push((file.name, record));
-                }
+                shapes.extend(format.declared(&file, columns)?);
             }
-            Ok(records)
+            Ok(shapes)
         };
         blocking(read).await?
     }
 
-    /// The files as a table. `schema` is what text files hold, where that is known; then there are no other columns.
+    /// The files as a table. `declared` is what text files hold, where that is known; then there are no other columns.
     pub async fn table(
         &self,
         state: &dyn DataFusionSession,
         csv: &CsvOptions,
-        schema: Option<SchemaRef>,
+        union: Union,
+        declared: Option<Declared>,
     ) -> Result<Arc<dyn TableProvider>> {
         if self.format == Format::Json {
             let plan = self.json_plan(state).await?;
             return self.json_table(state, plan);
         }
         let (urls, names) = self.found(state)?;
-        let types = if schema.is_some() { Types::Declared } else { Types::Guessed };
-        let format = self.file_format(state, csv, types, names)?;
-        if let Some(schema) = schema {
-            return Ok(Arc::new(directory_columns::listed(format, urls, schema)?));
+        if let Some(Declared { schema, has_header, shapes }) = declared {
+            let query = state.config().get_extension::<Query>();
+            let format = self.csv_format(csv, Types::Declared, names, query, Zone::of_session(state.config_options()));
+            let columns = schema.fields().iter().map(|field| field.name().clone()).collect();
+            // A scan knows files by their locations.
+            let locations: HashMap<&str, String> = (self.files.iter().zip(&urls))
+                .map(|(file, url)| (file.path.as_str(), format!("/{}", url.prefix())))
+                .collect();
+            for shape in &shapes {
+                let path = locations.get(shape.path.as_str()).unwrap_or(&shape.path);
+                format.keep_declared(path, shape, &columns, has_header);
+            }
+            return Ok(Arc::new(directory_columns::listed(Arc::new(format), urls, schema)?));
         }
-        let schema = loosened(&*self.schema(state, &*format, &urls).await?);
-        self.with_directories(format, urls, schema)
+        let format = self.file_format(state, csv, names.clone())?;
+        let Columns { schema, reading } = self.schema(state, &*format, &urls, union).await?;
+        let schema = loosened(&schema);
+        let (format, by_position) = match reading {
+            Reading::Plain => (format, self.format == Format::Arrow),
+            Reading::Positional => {
+                let (site, names) = (self.site.clone(), names.clone());
+                (Arc::new(PositionalFormat { site, format: self.format, names }) as Arc<dyn FileFormat>, false)
+            }
+        };
+        self.with_directories(format, urls, schema, by_position)
     }
 
     /// Has scans find the files: their URLs, and what the statement calls them.
@@ -280,7 +315,7 @@ impl Source {
         let (urls, names) = self.found(state)?;
         let schema = plan.schema();
         let format = JsonFormat { opened: self.opened(state), plan: Arc::new(plan), names };
-        self.with_directories(Arc::new(format), urls, schema)
+        self.with_directories(Arc::new(format), urls, schema, false)
     }
 
     fn opened(&self, state: &dyn DataFusionSession) -> Opened {
@@ -300,11 +335,11 @@ impl Source {
         format: Arc<dyn FileFormat>,
         urls: Vec<ListingTableUrl>,
         schema: SchemaRef,
+        by_position: bool,
     ) -> Result<Arc<dyn TableProvider>> {
         let Some(columns) = DirectoryColumns::of(self.files.iter().map(|file| file.path.as_str())) else {
             return Ok(Arc::new(directory_columns::listed(format, urls, schema)?));
         };
-        let by_position = matches!(self.format, Format::Csv | Format::Arrow);
         let table = DirectoryTable::new(format, urls, &schema, columns, by_position).map_err(|file| {
             let message =
                 format!("'{}' has /{file} twice, by links, in directories that say different things", self.name);
@@ -313,15 +348,23 @@ impl Source {
         Ok(Arc::new(table))
     }
 
-    fn csv_format(&self, csv: &CsvOptions, types: Types, names: Names, query: Option<Arc<Query>>) -> CsvFormat {
+    fn csv_format(
+        &self,
+        csv: &CsvOptions,
+        types: Types,
+        names: Names,
+        query: Option<Arc<Query>>,
+        zone: Zone,
+    ) -> CsvFormat {
         CsvFormat {
             site: self.site.clone(),
-            dialect: csv.dialect(&self.extension),
-            has_header: csv.has_header.unwrap_or(self.extension != "tbl"),
-            null: csv.null.clone(),
+            extension: self.extension.clone(),
+            options: csv.clone(),
             types,
             names,
             query,
+            zone,
+            shapes: Arc::default(),
         }
     }
 
@@ -329,13 +372,13 @@ impl Source {
         &self,
         state: &dyn DataFusionSession,
         csv: &CsvOptions,
-        types: Types,
         names: Names,
     ) -> Result<Arc<dyn FileFormat>> {
         let inner: Arc<dyn FileFormat> = match self.format {
             Format::Csv => {
                 let query = state.config().get_extension::<Query>();
-                return Ok(Arc::new(self.csv_format(csv, types, names, query)));
+                let zone = Zone::of_session(state.config_options());
+                return Ok(Arc::new(self.csv_format(csv, Types::Guessed, names, query, zone)));
             }
             Format::Parquet => Arc::new(ParquetFormat::default().with_options(state.default_table_options().parquet)),
             Format::Arrow => Arc::new(ArrowFormat),
@@ -350,7 +393,8 @@ impl Source {
         state: &dyn DataFusionSession,
         format: &dyn FileFormat,
         urls: &[ListingTableUrl],
-    ) -> Result<SchemaRef> {
+        union: Union,
+    ) -> Result<Columns> {
         let Some(first) = urls.first() else {
             return Err(Error::new(ErrorKind::Internal, "a table of no files"));
         };
@@ -359,8 +403,12 @@ impl Source {
         for (file, url) in self.files.iter().zip(urls) {
             files.push(self.schema_of(file, url, state, store, format));
         }
-        let mut files: Vec<(String, SchemaRef)> =
+        let found: Vec<(String, Columns)> =
             futures::stream::iter(files).buffered(SCHEMAS_AT_A_TIME).try_collect().await?;
+        let is_plain = found.iter().all(|(_, columns)| columns.reading == Reading::Plain);
+        let schema = |columns: Columns| if is_plain { columns.schema } else { positional::renamed(&columns.schema) };
+        let mut files: Vec<(String, SchemaRef)> =
+            found.into_iter().map(|(name, columns)| (name, schema(columns))).collect();
         if let Some((name, _)) = files.iter().find(|(_, schema)| schema.fields().is_empty())
             && (files.iter().all(|(_, schema)| schema.fields().is_empty())
                 || matches!(self.format, Format::Parquet | Format::Arrow))
@@ -368,7 +416,8 @@ impl Source {
             return Err(Error::new(ErrorKind::Data, format!("'{name}' has no columns: there is nothing in it")));
         }
         files.retain(|(_, schema)| !schema.fields().is_empty());
-        agree::agree(&files, self.format)
+        let reading = if is_plain { Reading::Plain } else { Reading::Positional };
+        Ok(Columns { schema: agree::agree(&files, self.format, union)?, reading })
     }
 
     /// The columns of a file; none of an empty one.
@@ -379,27 +428,56 @@ impl Source {
         state: &dyn DataFusionSession,
         store: &Arc<dyn ObjectStore>,
         format: &dyn FileFormat,
-    ) -> Result<(String, SchemaRef)> {
+    ) -> Result<(String, Columns)> {
+        let mut is_odd = false;
         let schema = match self.format {
             _ if file.bytes == 0 => Arc::new(Schema::empty()),
             Format::Arrow => {
                 let (site, file) = (self.site.clone(), file.clone());
-                blocking(move || arrow_schema::of(&site, &file)).await??
+                let (schema, is_old) = blocking(move || arrow_schema::of(&site, &file)).await??;
+                is_odd = is_old;
+                schema
             }
             _ => {
                 let object = store.head(url.prefix()).await.map_err(DataFusionError::from);
                 let object = object.map_err(|e| named::named(&file.name, e))?;
-                format.infer_schema(state, store, std::slice::from_ref(&object)).await?
+                match format.infer_schema(state, store, std::slice::from_ref(&object)).await {
+                    Ok(schema) => schema,
+                    Err(e) if self.format == Format::Parquet => {
+                        let (site, file) = (self.site.clone(), file.clone());
+                        let empty = blocking(move || positional::without_row_groups(&site, &file)).await?;
+                        is_odd = true;
+                        empty.ok().flatten().ok_or(e)?
+                    }
+                    Err(e) => return Err(e.into()),
+                }
             }
         };
-        Ok((file.name.clone(), schema))
+        let is_plain = positional::is_plain(&schema, self.format) && !is_odd;
+        let reading = if is_plain { Reading::Plain } else { Reading::Positional };
+        Ok((file.name.clone(), Columns { schema, reading }))
     }
+}
+
+/// The columns of a file, or of all.
+struct Columns {
+    schema: SchemaRef,
+    reading: Reading,
+}
+
+/// What reads files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// Their format's own source.
+    Plain,
+    /// See [`positional`].
+    Positional,
 }
 
 /// The files that a path stands for as a table.
 pub(crate) async fn open(state: &dyn DataFusionSession, path: &str) -> Result<Arc<dyn TableProvider>> {
     let source = Source::find(path, None, None, Sites::of(state)?).await?;
-    source.table(state, &CsvOptions::default(), None).await
+    source.table(state, &CsvOptions::default(), Union::Same, None).await
 }
 
 /// How many columns of a table of files have names and places that the files give them; those of their directories come after them.
@@ -473,6 +551,8 @@ mod tests {
             ("a.tbl.zst", "tbl", true),
             ("noextension", "", false),
             ("x.gz", "", true),
+            ("A.TSV", "tsv", false),
+            ("a.Csv.GZ", "csv", true),
         ] {
             let name = parse_name(path);
             assert_eq!(name.extension, extension, "{path}");

@@ -159,6 +159,15 @@ impl Sites {
 }
 
 impl Site {
+    /// Whether both are the same file system.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Local, Self::Local) => true,
+            (Self::Cluster { url, .. }, Self::Cluster { url: other, .. }) => url == other,
+            _ => false,
+        }
+    }
+
     /// A path as the statement would write it.
     pub fn shown(&self, path: &str) -> String {
         match self {

@@ -7,8 +7,8 @@ use arrow::array::{
     new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options, take};
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field};
-use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, Cast};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, i256};
+use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion::logical_expr::{Expr, ExprSchemable};
 use onehop_pipeline::cpu::{ResultColumn, ResultValues};
 use onehop_pipeline::ir::Aggregate;
@@ -17,7 +17,7 @@ use onehop_pipeline::{Expr as Pipeline, Type, Value};
 use super::expr::{Translator, bounds, type_of};
 use super::{Lowered, because};
 use crate::catalog::names::sql_name;
-use crate::planner::{MORE_ROOM, POSITIVE_ZERO};
+use crate::planner::{POSITIVE_ZERO, as_any_cast, average, room_for};
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// How a column of the answer is made of the pipeline's.
@@ -29,7 +29,7 @@ pub(super) enum Finish {
     Average { sum: usize, count: usize, scale: u8 },
     /// The square root of one, which is a double.
     Root(usize),
-    /// A quotient of a sum and a count as a decimal of `digits` more digits, cut off.
+    /// A quotient of a sum and a count as a decimal of `digits` more digits, rounded half away from zero.
     DecimalAverage { sum: usize, count: usize, digits: u32 },
 }
 
@@ -76,8 +76,9 @@ pub(super) fn translate(
         ("sum", [arg]) => Ok(Finish::Column(add(sum(value(numbers(name, arg, translator)?))))),
         ("min" | "bool_and", [arg]) => Ok(Finish::Column(add(Aggregate::Min(value(translator.translate(arg)?))))),
         ("max" | "bool_or", [arg]) => Ok(Finish::Column(add(Aggregate::Max(value(translator.translate(arg)?))))),
-        ("avg", [Expr::Cast(Cast { expr: inner, field })])
-            if *field.data_type() == DataType::Float64 && is_exact(&of(inner)?) =>
+        ("avg", [cast])
+            if let Some((inner, DataType::Float64)) = as_any_cast(cast)
+                && is_exact(&of(inner)?) =>
         {
             let scale = match of(inner)? {
                 DataType::Decimal128(_, scale) => scale.unsigned_abs(),
@@ -129,7 +130,10 @@ pub(super) fn within_positive_zero(key: &Expr) -> &Expr {
 fn without_zeros<'e>(arg: &'e Expr, translator: &Translator<'_>) -> Lowered<&'e Expr> {
     match arg {
         Expr::ScalarFunction(call) if is_positive_zero(arg) => match call.args.as_slice() {
-            [cast @ Expr::Cast(Cast { expr, .. })] if is_exact(&expr.get_type(&translator.schema)?) => Ok(cast),
+            [cast] => match as_any_cast(cast) {
+                Some((expr, _)) if is_exact(&expr.get_type(&translator.schema)?) => Ok(cast),
+                _ => Ok(arg),
+            },
             _ => Ok(arg),
         },
         _ => Ok(arg),
@@ -171,8 +175,8 @@ impl Finish {
                 for (sum, count) in integers_of(&columns[sum]).zip(integers_of(&columns[count])) {
                     averages.push(match (sum, count) {
                         (Some(sum), Some(count @ 1..)) => {
-                            let scaled = sum.checked_mul(10i128.pow(digits)).ok_or_else(|| out_of_range(field))?;
-                            Some(scaled / count)
+                            let quotient = average(i256::from_i128(sum), i256::from_i128(count), digits);
+                            Some(quotient.and_then(i256::to_i128).ok_or_else(|| out_of_range(field))?)
                         }
                         _ => None,
                     });
@@ -186,7 +190,7 @@ impl Finish {
 fn out_of_range(field: &Field) -> Error {
     let name = sql_name(field.data_type());
     let error = Error::new(ErrorKind::Data, format!("{name} out of range in {}", field.name()));
-    error.breaking(Rule::Range).with_hint(MORE_ROOM)
+    error.breaking(Rule::Range).with_hint(room_for(field.data_type()))
 }
 
 fn integers_of(column: &ResultColumn) -> impl Iterator<Item = Option<i128>> {

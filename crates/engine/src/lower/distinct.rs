@@ -13,6 +13,7 @@ use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
 
 use super::graph::{Outputs, substituted};
 use super::{Lowered, because};
+use crate::planner;
 
 /// The one aggregate that does what two do; `None` if there are not two, or one does not do.
 pub(super) fn flattened(outer: &Aggregate) -> Option<Aggregate> {
@@ -74,21 +75,15 @@ fn flatten(outer: &Aggregate, inner: &Aggregate, outputs: &Outputs) -> Lowered<A
         let ([arg], None, []) = (params.args.as_slice(), &params.filter, params.order_by.as_slice()) else {
             return because("an aggregate of another kind");
         };
-        let (arg, is_cast) = match arg {
-            Expr::Cast(cast) if func.name() == "avg" => (&*cast.expr, Some(cast)),
-            other => (other, None),
+        let (arg, cast) = match planner::as_any_cast(arg) {
+            Some((inner, _)) if func.name() == "avg" => (inner, Some(arg)),
+            _ => (arg, None),
         };
         let Expr::Column(column) = substituted(arg.clone(), outputs)? else { return because("a result of results") };
         let Some(below) = made.get(&column) else { return because("a result of nothing") };
         let below = (*below).clone().unalias();
         let call = |arg: Expr, distinct: bool| {
-            let arg = match is_cast {
-                Some(cast) => Expr::Cast(datafusion::logical_expr::expr::Cast {
-                    expr: Box::new(arg),
-                    field: Arc::clone(&cast.field),
-                }),
-                None => arg,
-            };
+            let arg = cast.and_then(|cast| planner::recast(cast, arg.clone())).unwrap_or(arg);
             let params = AggregateFunctionParams { args: vec![arg], distinct, ..params.clone() };
             Expr::AggregateFunction(AggregateFunction { func: Arc::clone(&func), params })
         };

@@ -21,7 +21,7 @@ use super::sql::Names;
 use super::text::{TextFunction, canonical};
 use super::{Lowered, because};
 use crate::catalog::names::sql_name;
-use crate::planner::{MORE_ROOM, ONE_NAN, Operation, operation_of};
+use crate::planner::{ONE_NAN, Operation, as_lossy_cast, operation_of, room_for};
 
 /// Translates expressions over the columns that have a register.
 pub(super) struct Translator<'a> {
@@ -201,15 +201,22 @@ impl Translator<'_> {
         let result = expr.get_type(&self.schema)?;
         let (a, b) = (left.get_type(&self.schema)?, right.get_type(&self.schema)?);
         let (x, y) = (self.translate(left)?, self.translate(right)?);
-        if let (DataType::Decimal128(_, s), DataType::Decimal128(_, t), DataType::Decimal128(_, scale)) =
+        if let (DataType::Decimal128(p, s), DataType::Decimal128(q, t), DataType::Decimal128(precision, scale)) =
             (&a, &b, &result)
         {
-            // Arrow computes in 128 bits and holds nothing against a digit too many.
-            let bounds = Bounds { type_name: "DECIMAL", ..Bounds::NONE };
+            let unbounded = Bounds { type_name: "DECIMAL", ..Bounds::NONE };
+            // A type of fewer digits has room for whatever is computed.
+            let digits = match op {
+                ArithmeticOp::Mul => u16::from(*p) + u16::from(*q) + 1,
+                _ => {
+                    ((i16::from(*p) - i16::from(*s)).max(i16::from(*q) - i16::from(*t)) + i16::from(*scale) + 1) as u16
+                }
+            };
+            let bounds = if digits > u16::from(*precision) { bounds(&result) } else { unbounded };
             let label = |computed: Pipeline| self.labelled(computed, expr, room_for(&result));
             let at_scale = |value: Pipeline, from: i8| match scale - from {
                 0 => value,
-                digits => label(Pipeline::Rescale { expr: Box::new(value), digits, bounds }),
+                digits => label(Pipeline::Rescale { expr: Box::new(value), digits, bounds: unbounded }),
             };
             return match op {
                 ArithmeticOp::Add | ArithmeticOp::Sub if *scale == (*s).max(*t) => {
@@ -251,6 +258,10 @@ impl Translator<'_> {
         let mut branches = Vec::with_capacity(case.when_then_expr.len());
         for (when, then) in &case.when_then_expr {
             let condition = match &case.expr {
+                // As the planner writes a CASE of booleans in which something can fail.
+                Some(of) if matches!(**of, Expr::Literal(ScalarValue::Boolean(Some(true)), _)) => {
+                    self.translate(when)?
+                }
                 Some(of) => self.compare(CompareOp::Equal, of, when)?,
                 None => self.translate(when)?,
             };
@@ -298,6 +309,9 @@ impl Translator<'_> {
                 Operation::Subtract | Operation::Negate => ArithmeticOp::Sub,
                 Operation::Multiply => ArithmeticOp::Mul,
             };
+            if let (DataType::Decimal128(..), [left, right]) = (data_type, call.args.as_slice()) {
+                return self.arithmetic(expr, op, left, right);
+            }
             let mut args = call.args.iter().map(|arg| self.translate(arg)).collect::<Lowered<Vec<_>>>()?;
             let (left, right) = match (args.pop(), args.pop()) {
                 (Some(right), Some(left)) => (left, right),
@@ -306,6 +320,9 @@ impl Translator<'_> {
             };
             let computed = Pipeline::arithmetic(op, left, right, bounds(data_type));
             return Ok(self.labelled(computed, expr, room_for(data_type)));
+        }
+        if let Some((value, to)) = as_lossy_cast(call) {
+            return self.cast(value, to);
         }
         match (call.func.name(), call.args.as_slice()) {
             // Pipelines compute no other.
@@ -330,14 +347,6 @@ impl Translator<'_> {
             }
             (name, _) => because(format!("the function {name}()")),
         }
-    }
-}
-
-/// What to do where the result of arithmetic is out of range.
-fn room_for(data_type: &DataType) -> &'static str {
-    match data_type {
-        DataType::Decimal128(..) => "CAST(x AS DOUBLE) has room for more, at less precision",
-        _ => MORE_ROOM,
     }
 }
 

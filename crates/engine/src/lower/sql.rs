@@ -13,7 +13,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 use super::graph::relation_of;
 use super::relation::{Relation, named, original};
 use crate::catalog::names::sql_name;
-use crate::planner::{ONE_NAN, Operation, operation_of};
+use crate::planner::{ONE_NAN, Operation, as_lossy_cast, operation_of};
 
 /// Longer texts are cut: the operator that matters is named by the first of it.
 const MOST_CHARS: usize = 160;
@@ -100,6 +100,9 @@ impl Names<'_> {
     }
 
     fn call(self, call: &ScalarFunction) -> String {
+        if let Some((value, to)) = as_lossy_cast(call) {
+            return self.cast(value, to);
+        }
         let operation = operation_of(&call.func).map(|(operation, _)| operation);
         match (operation.and_then(operator), operation, call.args.as_slice()) {
             (Some(op), _, [left, right]) => self.binary(left, op, right),

@@ -15,6 +15,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use onehop_pipeline::{Bounds, DictionaryFunction, Error as PipelineError, Interval, Result as PipelineResult};
 
 use super::expr::{bounds, cannot_fail};
+use crate::planner::guarded_expression;
 
 /// An expression over a text.
 #[derive(Debug)]
@@ -105,7 +106,7 @@ impl TextFunction {
             Some(relation) => DFSchema::try_from_qualified_schema(relation.clone(), &schema)?,
             None => DFSchema::try_from(Arc::clone(&schema))?,
         };
-        let physical = state.create_physical_expr(expr.clone(), &qualified)?;
+        let physical = state.create_physical_expr(guarded_expression(expr.clone(), &qualified)?, &qualified)?;
         let name = expr.human_display().to_string().replace(&column.to_string(), "$");
         let Bounds { min, max, .. } = match data_type {
             DataType::Date32 => bounds(&DataType::Int32),

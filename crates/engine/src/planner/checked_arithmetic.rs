@@ -4,19 +4,27 @@
 //! have an error. Its physical expressions can check, but nothing between SQL and them can ask for it, and constants are
 //! folded before. So the operators on integers become functions that check, as soon as types are settled. The check
 //! is a flag that is or-ed over a batch without a branch; which row it was is looked for when there was one.
+//!
+//! Decimals of more than 38 digits are an error as well: Arrow computes them in 128 bits, and whoever prints one cuts
+//! digits off. The type of `a * b` has room for every product until it would need 38 digits; from there on results are
+//! looked at.
 
 use std::fmt::{Display, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, PrimitiveArray};
 use arrow::buffer::NullBuffer;
+use arrow::compute::kernels::numeric;
 use arrow::datatypes::{
-    DataType, Field, FieldRef, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DecimalType, Field, FieldRef, Int8Type, Int16Type, Int32Type,
+    Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type, i256,
 };
+use arrow::error::ArrowError;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
@@ -24,6 +32,7 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::physical_expr_common::datum::apply;
 use datafusion::prelude::Expr;
 
 use super::expressions;
@@ -73,31 +82,48 @@ fn has_arithmetic(expr: &Expr) -> Result<bool> {
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (Operation::of(op), integer(&left, schema)) {
-            (Some(operation), Some(data_type)) if integer(&right, schema).as_ref() == Some(&data_type) => {
-                Transformed::yes(operation.call(data_type, vec![*left, *right]))
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let operation = Operation::of(op).zip(exact(&left, schema)).zip(exact(&right, schema));
+            match operation.and_then(|((operation, left), right)| Some((operation, result(&left, op, &right)?))) {
+                Some((operation, data_type)) => {
+                    let types = [exact(&left, schema), exact(&right, schema)].into_iter().flatten().collect();
+                    Transformed::yes(operation.call(data_type, types, vec![*left, *right]))
+                }
+                None => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
             }
-            _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
-        },
-        Expr::Negative(inner) => match integer(&inner, schema) {
-            Some(data_type) => Transformed::yes(Operation::Negate.call(data_type, vec![*inner])),
-            None => Transformed::no(Expr::Negative(inner)),
+        }
+        Expr::Negative(inner) => match exact(&inner, schema) {
+            Some(data_type) if data_type.is_integer() => {
+                Transformed::yes(Operation::Negate.call(data_type.clone(), vec![data_type], vec![*inner]))
+            }
+            _ => Transformed::no(Expr::Negative(inner)),
         },
         other => Transformed::no(other),
     }
 }
 
-/// The expression's type if it is an integer.
-fn integer(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
+/// The type of what is computed of these, if it is checked.
+fn result(left: &DataType, op: Operator, right: &DataType) -> Option<DataType> {
+    match (left, right) {
+        (DataType::Decimal128(..), DataType::Decimal128(..)) => {
+            let result = BinaryTypeCoercer::new(left, &op, right).get_result_type().ok()?;
+            matches!(result, DataType::Decimal128(..)).then_some(result)
+        }
+        _ => (left == right && left.is_integer()).then(|| left.clone()),
+    }
+}
+
+/// The expression's type if it is an integer or a decimal.
+fn exact(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     // What was rewritten before knows its type; asking it would look through all that is below, at every level.
     if let Some(checked) = Checked::of(expr) {
         return Some(checked.data_type.clone());
     }
     let data_type = expr.get_type(schema).ok()?;
-    data_type.is_integer().then_some(data_type)
+    (data_type.is_integer() || matches!(data_type, DataType::Decimal128(..))).then_some(data_type)
 }
 
-/// The checked operator that a function is, and the type of both its sides and its result.
+/// The checked operator that a function is, and the type of its result. Integers on both sides have that type.
 pub(crate) fn operation_of(function: &ScalarUDF) -> Option<(Operation, &DataType)> {
     let checked: &Checked = function.inner().downcast_ref()?;
     Some((checked.operation, &checked.data_type))
@@ -122,8 +148,8 @@ impl Operation {
         }
     }
 
-    fn call(self, data_type: DataType, args: Vec<Expr>) -> Expr {
-        let signature = Signature::exact(vec![data_type.clone(); args.len()], Volatility::Immutable);
+    fn call(self, data_type: DataType, types: Vec<DataType>, args: Vec<Expr>) -> Expr {
+        let signature = Signature::exact(types, Volatility::Immutable);
         let mut hasher = DefaultHasher::new();
         let mut operators = 1;
         self.hash(&mut hasher);
@@ -150,7 +176,7 @@ impl Operation {
     }
 }
 
-/// An operator on integers of one type.
+/// An operator on integers of one type, or on decimals.
 #[derive(Debug)]
 struct Checked {
     operation: Operation,
@@ -226,6 +252,7 @@ impl ScalarUDFImpl for Checked {
             DataType::UInt16 => self.invoke::<UInt16Type>(&call),
             DataType::UInt32 => self.invoke::<UInt32Type>(&call),
             DataType::UInt64 => self.invoke::<UInt64Type>(&call),
+            DataType::Decimal128(precision, scale) => self.invoke_decimals(&call.args, *precision, *scale),
             other => internal_err!("{} of {other}", self.name()),
         }
     }
@@ -332,6 +359,71 @@ impl Checked {
         Ok(ColumnarValue::Array(array))
     }
 
+    fn invoke_decimals(&self, args: &[ColumnarValue], precision: u8, scale: i8) -> Result<ColumnarValue> {
+        let [left, right] = args else { return internal_err!("{} of {} arguments", self.name(), args.len()) };
+        let kernel: fn(&dyn Datum, &dyn Datum) -> std::result::Result<ArrayRef, ArrowError> = match self.operation {
+            Operation::Add => numeric::add,
+            Operation::Subtract => numeric::sub,
+            Operation::Multiply => numeric::mul,
+            Operation::Negate => return internal_err!("{} of decimals", self.name()),
+        };
+        let computed = match apply(left, right, kernel) {
+            Err(DataFusionError::ArrowError(e, _)) if matches!(*e, ArrowError::ArithmeticOverflow(_)) => None,
+            computed => Some(computed?),
+        };
+        let fits = |computed: &ColumnarValue| match computed {
+            _ if precision < DECIMAL128_MAX_PRECISION => true,
+            ColumnarValue::Scalar(ScalarValue::Decimal128(Some(value), ..)) => is_valid(*value, precision),
+            ColumnarValue::Scalar(_) => true,
+            ColumnarValue::Array(values) => match values.as_primitive_opt::<Decimal128Type>() {
+                Some(values) if values.null_count() == 0 => {
+                    values.values().iter().fold(true, |fit, value| fit & is_valid(*value, precision))
+                }
+                Some(values) => values.iter().flatten().all(|value| is_valid(value, precision)),
+                None => false,
+            },
+        };
+        match computed {
+            Some(computed) if fits(&computed) => Ok(computed),
+            _ => Err(self.decimal_out_of_range(left, right, precision, scale)?),
+        }
+    }
+
+    /// The error for the first row whose result has too many digits.
+    fn decimal_out_of_range(
+        &self,
+        left: &ColumnarValue,
+        right: &ColumnarValue,
+        precision: u8,
+        scale: i8,
+    ) -> Result<DataFusionError> {
+        let most = i256::from_i128(10).checked_pow(u32::from(precision)).unwrap_or(i256::MAX);
+        let arrays = ColumnarValue::values_to_arrays(&[left.clone(), right.clone()])?;
+        let [left, right] = arrays.as_slice() else { return internal_err!("{} of two arguments", self.name()) };
+        let (left, right) = (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
+        let at_scale = |value: i128, from: i8| {
+            let more = u32::try_from(scale - from).unwrap_or(0);
+            i256::from_i128(value).wrapping_mul(i256::from_i128(10).wrapping_pow(more))
+        };
+        let exact = |a: i128, b: i128| match self.operation {
+            Operation::Add => at_scale(a, left.scale()).wrapping_add(at_scale(b, right.scale())),
+            Operation::Subtract | Operation::Negate => {
+                at_scale(a, left.scale()).wrapping_sub(at_scale(b, right.scale()))
+            }
+            Operation::Multiply => i256::from_i128(a).wrapping_mul(i256::from_i128(b)),
+        };
+        let mut rows = left.iter().zip(right.iter()).filter_map(|(a, b)| a.zip(b));
+        let wrong = rows.find(|(a, b)| {
+            let result = exact(*a, *b);
+            result >= most || result <= most.wrapping_neg()
+        });
+        let text = |value: i128, of: &PrimitiveArray<Decimal128Type>| {
+            Decimal128Type::format_decimal(value, of.precision(), of.scale())
+        };
+        let (a, b) = wrong.map_or_else(Default::default, |(a, b)| (text(a, left), text(b, right)));
+        Ok(out_of_range(&self.data_type, &format!("{a} {} {b}", self.operation.symbol())))
+    }
+
     fn out_of_range(&self, left: Option<&impl Display>, right: Option<&impl Display>) -> DataFusionError {
         let text = |value: Option<&dyn Display>| value.map_or_else(|| "NULL".to_string(), ToString::to_string);
         let right = text(right.map(|value| value as &dyn Display));
@@ -346,7 +438,19 @@ impl Checked {
 /// `BIGINT out of range in 9223372036854775807 + 1`
 pub(super) fn out_of_range(data_type: &DataType, what: &str) -> DataFusionError {
     let error = Error::new(ErrorKind::Data, format!("{} out of range in {what}", sql_name(data_type)));
-    error.breaking(Rule::Range).with_hint(MORE_ROOM).into()
+    error.breaking(Rule::Range).with_hint(room_for(data_type)).into()
+}
+
+fn is_valid(value: i128, precision: u8) -> bool {
+    Decimal128Type::is_valid_decimal_precision(value, precision)
+}
+
+/// What to do where the result of arithmetic is out of range.
+pub(crate) fn room_for(data_type: &DataType) -> &'static str {
+    match data_type {
+        DataType::Decimal128(..) | DataType::Decimal256(..) => "CAST(x AS DOUBLE) has room for more, at less precision",
+        _ => MORE_ROOM,
+    }
 }
 
 /// What to do where integers are out of range.
@@ -483,6 +587,30 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Data);
     }
 
+    #[tokio::test]
+    async fn decimals_of_more_than_38_digits_are_an_error() {
+        let table = "(VALUES (CAST(12345678.5 AS DECIMAL(38, 30)), CAST(0.5 AS DECIMAL(38, 38)), CAST(9e37 AS DECIMAL(38, 0)))) AS t(a, b, c)";
+        for (expression, expected) in [
+            ("a * 10", "DECIMAL(38,30) out of range in 12345678.500000000000000000000000000000 * 10"),
+            ("a + 99999999", "DECIMAL(38,30) out of range in 12345678.500000000000000000000000000000 + 99999999"),
+            ("c + c", "DECIMAL(38,0) out of range in"),
+            ("-c - c", "DECIMAL(38,0) out of range in"),
+            ("b + 1", "DECIMAL(38,38) out of range in"),
+            ("b + b", "DECIMAL(38,38) out of range in"),
+        ] {
+            let error = fails(&format!("SELECT {expression} FROM {table}")).await;
+            assert_eq!(error.kind(), ErrorKind::Data, "{expression}: {error}");
+            assert!(error.message().starts_with(expected), "{expression}: {error}");
+        }
+        let fits = "SELECT a * 2, b - b, c - 1 FROM";
+        assert_eq!(
+            rows(&format!("{fits} {table}")).await,
+            [
+                "24691357.000000000000000000000000000000 0.00000000000000000000000000000000000000 89999999999999999999999999999999999999"
+            ]
+        );
+    }
+
     #[test]
     fn all_values_of_a_byte() {
         for left in i8::MIN..=i8::MAX {
@@ -503,7 +631,8 @@ mod tests {
         let nulls = NullBuffer::from(vec![true, false]);
         let array: ArrayRef = Arc::new(PrimitiveArray::<Int64Type>::new(vec![1, i64::MAX].into(), Some(nulls)));
         let data_type = DataType::Int64;
-        let Expr::ScalarFunction(call) = Operation::Add.call(data_type.clone(), vec![]) else { panic!() };
+        let call = Operation::Add.call(data_type.clone(), vec![data_type.clone(); 2], vec![]);
+        let Expr::ScalarFunction(call) = call else { panic!() };
         let field = Arc::new(Field::new("", data_type, true));
         let sum = call.func.invoke_with_args(ScalarFunctionArgs {
             args: vec![ColumnarValue::Array(Arc::clone(&array)), ColumnarValue::Scalar(1i64.into())],

@@ -3,15 +3,21 @@
 //! DataFusion's wraps around. A sum over all rows is kept in 128 bits, and must fit when a thread hands its part on; a sum
 //! per group must fit all the time, for twice the memory per group is too much to pay for sums that come back from beyond. The type stays
 //! BIGINT, where DuckDB has HUGEINT and PostgreSQL NUMERIC: columns made of sums keep their type, and nobody has to
-//! convert. Everything but integers is left to DataFusion.
+//! convert.
+//!
+//! Sums of decimals are added up in 128 bits by DataFusion, modulo 2^128: two values of 38 nines are -1.4e37. Here a sum
+//! over all rows is kept in 256 bits, a sum per group in 128 that must not overflow, and both must have 38 digits at
+//! most in the end. Doubles and intervals are left to DataFusion. Seen in 55.2.0; see docs/internals/upstream.md.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use arrow::array::{Array, ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, AsArray, BooleanArray};
-use arrow::datatypes::{DataType, FieldRef, Int64Type, UInt64Type};
-use datafusion::common::{Result, ScalarValue};
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DecimalType, FieldRef, Int64Type, UInt64Type, i256,
+};
+use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
@@ -45,7 +51,8 @@ impl AggregateUDFImpl for CheckedSum {
         match (data_type, args.is_distinct) {
             (DataType::Int64, false) => Ok(Box::new(WideSum::<Int64Type>::new())),
             (DataType::UInt64, false) => Ok(Box::new(WideSum::<UInt64Type>::new())),
-            (data_type @ (DataType::Int64 | DataType::UInt64), true) => {
+            (data_type @ DataType::Decimal128(..), false) => Ok(Box::new(DecimalSum::new(data_type))),
+            (data_type @ (DataType::Int64 | DataType::UInt64 | DataType::Decimal128(..)), true) => {
                 Ok(Box::new(DistinctSum { inner: self.inner.accumulator(args)?, data_type }))
             }
             _ => self.inner.accumulator(args),
@@ -64,6 +71,7 @@ impl AggregateUDFImpl for CheckedSum {
         match args.return_field.data_type() {
             DataType::Int64 => Ok(groups::<Int64Type>(i64::overflowing_add)),
             DataType::UInt64 => Ok(groups::<UInt64Type>(u64::overflowing_add)),
+            data_type @ DataType::Decimal128(..) => Ok(groups_of::<Decimal128Type>(data_type, i128::overflowing_add)),
             _ => self.inner.create_groups_accumulator(args),
         }
     }
@@ -72,6 +80,7 @@ impl AggregateUDFImpl for CheckedSum {
         match (args.return_field.data_type(), args.is_distinct) {
             (DataType::Int64, false) => Ok(Box::new(WideSum::<Int64Type>::new())),
             (DataType::UInt64, false) => Ok(Box::new(WideSum::<UInt64Type>::new())),
+            (data_type @ DataType::Decimal128(..), false) => Ok(Box::new(DecimalSum::new(data_type.clone()))),
             _ => self.inner.create_sliding_accumulator(args),
         }
     }
@@ -217,6 +226,86 @@ impl<T: Number + Debug> Accumulator for WideSum<T> {
     }
 }
 
+/// The sum of all decimals, or of those of a window as it slides.
+#[derive(Debug)]
+struct DecimalSum {
+    sum: i256,
+    /// Rows that are not NULL.
+    rows: i64,
+    data_type: DataType,
+}
+
+impl DecimalSum {
+    fn new(data_type: DataType) -> Self {
+        Self { sum: i256::ZERO, rows: 0, data_type }
+    }
+
+    fn of(values: &[ArrayRef]) -> Result<(i256, i64)> {
+        let Some(values) = values.first().and_then(|values| values.as_primitive_opt::<Decimal128Type>()) else {
+            return internal_err!("a sum of other values than decimals");
+        };
+        // Of 2^63 rows at most: 191 bits.
+        let sum = values.iter().flatten().fold(i256::ZERO, |sum, value| sum.wrapping_add(i256::from_i128(value)));
+        Ok((sum, (values.len() - values.null_count()) as i64))
+    }
+
+    /// What 128 bits hold of it.
+    fn narrow(&self) -> Result<i128> {
+        self.sum.to_i128().ok_or_else(|| out_of_range(&self.data_type, "a sum of more than 128 bits"))
+    }
+
+    fn value(&self, sum: Option<i128>) -> Result<ScalarValue> {
+        ScalarValue::new_primitive::<Decimal128Type>(sum, &self.data_type)
+    }
+}
+
+impl Accumulator for DecimalSum {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let (sum, rows) = Self::of(values)?;
+        self.sum = self.sum.wrapping_add(sum);
+        self.rows += rows;
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let (sum, rows) = Self::of(values)?;
+        self.sum = self.sum.wrapping_sub(sum);
+        self.rows -= rows;
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.update_batch(states)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        let sum = if self.rows == 0 { None } else { Some(self.narrow()?) };
+        Ok(vec![self.value(sum)?])
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        if self.rows == 0 {
+            return self.value(None);
+        }
+        let (sum, DataType::Decimal128(precision, scale)) = (self.narrow()?, &self.data_type) else {
+            return internal_err!("a sum of decimals as {}", self.data_type);
+        };
+        if !Decimal128Type::is_valid_decimal_precision(sum, *precision) {
+            let sum = Decimal128Type::format_decimal(sum, DECIMAL128_MAX_PRECISION + 1, *scale);
+            return Err(out_of_range(&self.data_type, &format!("a sum of {sum}")));
+        }
+        self.value(Some(sum))
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self)
+    }
+}
+
 /// DataFusion keeps the values, and would add them up unchecked.
 #[derive(Debug)]
 struct DistinctSum {
@@ -242,6 +331,7 @@ impl Accumulator for DistinctSum {
         let [ScalarValue::List(values)] = state.as_slice() else { return self.inner.evaluate() };
         let mut sum: Box<dyn Accumulator> = match &self.data_type {
             DataType::UInt64 => Box::new(WideSum::<UInt64Type>::new()),
+            DataType::Decimal128(..) => Box::new(DecimalSum::new(self.data_type.clone())),
             _ => Box::new(WideSum::<Int64Type>::new()),
         };
         sum.update_batch(&[Arc::clone(values.values())])?;
@@ -268,19 +358,31 @@ fn groups<T: Number>(add: Add<T>) -> Box<dyn GroupsAccumulator>
 where
     T::Native: ArrowNativeTypeOp,
 {
+    groups_of::<T>(&T::DATA_TYPE, add)
+}
+
+fn groups_of<T: ArrowPrimitiveType + Send + Sync>(data_type: &DataType, add: Add<T>) -> Box<dyn GroupsAccumulator>
+where
+    T::Native: ArrowNativeTypeOp,
+{
     let is_out_of_range = Arc::new(AtomicBool::new(false));
     let found = Arc::clone(&is_out_of_range);
-    let inner = PrimitiveGroupsAccumulator::<T, _>::new(&T::DATA_TYPE, move |sum, value| {
+    let inner = PrimitiveGroupsAccumulator::<T, _>::new(data_type, move |sum, value| {
         let (next, is_wrong) = add(*sum, value);
         *sum = next;
         if is_wrong {
             found.store(true, Relaxed);
         }
     });
-    Box::new(GroupSums { inner, is_out_of_range, data_type: T::DATA_TYPE })
+    Box::new(GroupSums { inner, is_out_of_range, data_type: data_type.clone() })
 }
 
 impl<G> GroupSums<G> {
+    fn wide_sum(&self, sum: i128, scale: i8) -> DataFusionError {
+        let sum = Decimal128Type::format_decimal(sum, DECIMAL128_MAX_PRECISION + 1, scale);
+        out_of_range(&self.data_type, &format!("a sum of {sum}"))
+    }
+
     fn check(&self) -> Result<()> {
         if self.is_out_of_range.load(Relaxed) {
             return Err(out_of_range(&self.data_type, "the sum of a group"));
@@ -307,7 +409,14 @@ impl<G: GroupsAccumulator> GroupsAccumulator for GroupSums<G> {
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        self.inner.evaluate(emit_to)
+        let sums = self.inner.evaluate(emit_to)?;
+        if let Some(sums) = sums.as_primitive_opt::<Decimal128Type>() {
+            let is_wide = |sum: &i128| !Decimal128Type::is_valid_decimal_precision(*sum, sums.precision());
+            if let Some(sum) = sums.iter().flatten().find(is_wide) {
+                return Err(self.wide_sum(sum, sums.scale()));
+            }
+        }
+        Ok(sums)
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
@@ -350,6 +459,34 @@ mod tests {
             ("SELECT sum(DISTINCT x), count(*) FROM t WHERE x < 9", "4 2"),
             ("SELECT sum(x) OVER (ORDER BY g, x ROWS 1 PRECEDING) AS s FROM t WHERE g = 2 ORDER BY 1", "3,3"),
             ("SELECT sum(arrow_cast(x, 'UInt64')), arrow_typeof(sum(x)) FROM t WHERE x < 9", "4 Int64"),
+        ] {
+            let query = query.replace("FROM t", &format!("FROM {table}"));
+            assert_eq!(rows(&query).await.join(","), expected, "{query}");
+        }
+    }
+
+    #[tokio::test]
+    async fn sums_of_decimals_fit_or_fail() {
+        let table = "(VALUES (1, CAST(6e37 AS DECIMAL(38, 0))), (1, 6e37), (2, NULL), (2, 3)) AS t(g, x)";
+        for query in [
+            "SELECT sum(x) FROM t",
+            "SELECT g, sum(x) FROM t GROUP BY g",
+            "SELECT sum(DISTINCT x + g) FROM (SELECT x, row_number() OVER () AS g FROM t) AS t",
+            "SELECT sum(x) OVER () FROM t",
+            "SELECT sum(x) OVER (ORDER BY g ROWS 1 PRECEDING) FROM t",
+            "SELECT sum(-x) FROM t",
+        ] {
+            let error = fails(&query.replace("FROM t", &format!("FROM {table}"))).await;
+            assert_eq!(error.kind(), ErrorKind::Data, "{query}: {error}");
+            assert!(error.message().starts_with("DECIMAL(38,0) out of range in"), "{query}: {error}");
+        }
+        for (query, expected) in [
+            (
+                "SELECT sum(CASE x WHEN 3 THEN -6e37 ELSE x END::DECIMAL(38, 0)) FROM t",
+                "60000000000000000000000000000000000000",
+            ),
+            ("SELECT g, sum(x) FROM t WHERE x < 9 GROUP BY g", "2 3"),
+            ("SELECT sum(x) FROM t WHERE x IS NULL", "NULL"),
         ] {
             let query = query.replace("FROM t", &format!("FROM {table}"));
             assert_eq!(rows(&query).await.join(","), expected, "{query}");

@@ -6,7 +6,8 @@
 //!   A literal becomes the decimal that it is; with any other text, both become decimals that have room for either;
 //! - of an integer beside a REAL, a REAL: 16777217 equals 16777216. Both become DOUBLE, unless the integer is a literal that a REAL
 //!   holds;
-//! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes a TIMESTAMP of microseconds.
+//! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes a TIMESTAMP of microseconds, and so
+//!   does a TIMESTAMP(9) beside a literal that nanoseconds do not reach.
 //!
 //! Decimals beside floats have [rules of their own](super::floats_beside_decimals).
 
@@ -92,11 +93,12 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 }
 
 /// `nullif(a, b)` as `CASE WHEN a = b THEN NULL ELSE a END`, if there is something to settle: what is made of `a` for the comparison
-/// is not its value.
+/// is not its value. Of floats as well: DataFusion's own takes 0.0 and -0.0 for different.
 fn compared_apart(arguments: &[Expr], schema: &DFSchema) -> Option<Expr> {
     let [value, other] = arguments else { return None };
     let (mut left, mut right) = (value.clone(), other.clone());
-    if value.is_volatile() || !settle(&mut [&mut left, &mut right], schema) {
+    let is_float = |expr| expressions::type_of(expr, schema).is_floating();
+    if value.is_volatile() || !settle(&mut [&mut left, &mut right], schema) && !is_float(value) && !is_float(other) {
         return None;
     }
     let is_equal = (Box::new(left.eq(right)), Box::new(Expr::Literal(ScalarValue::Null, None)));
@@ -145,10 +147,12 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
             }
         }
     }
-    let is_moment = |t: &DataType| matches!(t, DataType::Timestamp(unit, None) if *unit != TimeUnit::Nanosecond);
-    if types.iter().any(is_moment) {
+    let is_nano = |t: &DataType| *t == DataType::Timestamp(TimeUnit::Nanosecond, None);
+    let is_moment = |t: &DataType| matches!(t, DataType::Timestamp(_, None)) && !is_nano(t);
+    let is_beyond = types.iter().any(is_nano) && exprs.iter().any(|expr| is_beyond_nanoseconds(expr));
+    if types.iter().any(is_moment) || is_beyond {
         for (expr, data_type) in exprs.iter_mut().zip(types) {
-            if *data_type == DataType::Date32 {
+            if *data_type == DataType::Date32 || is_beyond && is_nano(data_type) {
                 let date = std::mem::take(&mut **expr);
                 **expr = cast(date, DataType::Timestamp(TimeUnit::Microsecond, None));
                 changed = true;
@@ -156,6 +160,25 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
         }
     }
     changed
+}
+
+/// Whether it is a literal before 1678 or after 2261.
+fn is_beyond_nanoseconds(expr: &Expr) -> bool {
+    let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+    let value = match expr {
+        Expr::Literal(value @ (ScalarValue::Date32(_) | ScalarValue::TimestampMicrosecond(..)), _) => {
+            value.cast_to(&micros)
+        }
+        // As `DATE '3000-01-01'` is planned.
+        Expr::Cast(cast) => match (cast.expr.as_ref(), cast.field.data_type()) {
+            (Expr::Literal(value, _), DataType::Date32 | DataType::Timestamp(TimeUnit::Microsecond, None)) => {
+                value.cast_to(&DataType::Date32).and_then(|value| value.cast_to(&micros))
+            }
+            _ => return false,
+        },
+        _ => return false,
+    };
+    matches!(value, Ok(ScalarValue::TimestampMicrosecond(Some(micros), _)) if micros.checked_mul(1000).is_none())
 }
 
 /// Holds every decimal of up to 38 digits, whatever its scale, and texts that are such ones.

@@ -18,6 +18,8 @@ use datafusion::sql::sqlparser::ast::{
     self, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
 };
 
+pub(super) use crate::error::shown;
+
 /// A function's call in a statement's tree.
 pub(super) fn call(name: &str, arguments: Vec<ast::Expr>) -> ast::Expr {
     let args = arguments.into_iter().map(|expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))).collect();
@@ -62,13 +64,6 @@ pub(super) fn rewritten_if_any(
     Ok(rewritten?.data)
 }
 
-/// A text in quotes, as much of it as a message shows.
-pub(super) fn shown(text: &str) -> String {
-    const LETTERS: usize = 60;
-    let short: String = text.chars().take(LETTERS).collect();
-    if short.len() < text.len() { format!("'{short}...'") } else { format!("'{text}'") }
-}
-
 /// The type that a cast is to.
 pub(super) fn cast_to(expr: &Expr) -> Option<&DataType> {
     match expr {
@@ -109,9 +104,17 @@ pub(super) fn rewritten_everywhere(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Transformed<Expr>,
 ) -> Result<LogicalPlan> {
+    try_rewritten_everywhere(plan, |expr, schema| Ok(rewrite(expr, schema)))
+}
+
+/// As [`rewritten_everywhere`], where a rewrite can fail.
+pub(super) fn try_rewritten_everywhere(
+    plan: LogicalPlan,
+    rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|node| {
         let schema = readable(&node)?;
-        let rewritten = rewritten(node, |expr| Ok(rewrite(expr, &schema)))?;
+        let rewritten = rewritten(node, |expr| rewrite(expr, &schema))?;
         // Changed or not: an input may have changed its types.
         rewritten.map_data(LogicalPlan::recompute_schema)
     });

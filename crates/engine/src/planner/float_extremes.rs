@@ -2,8 +2,9 @@
 //!
 //! DataFusion begins each group with the largest finite value, or the least, which is then what comes of a group of infinities
 //! alone; and compares with `<`, which says nothing of NaN, so that the answer depends on the order of rows. In one group, and
-//! in windows, it is right. Everything but floats in groups is left to it.
+//! in windows, it is right. Lists have [an order of their own](super::list_order). Everything else is left to DataFusion.
 
+use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ use datafusion::logical_expr::{
     Signature, StatisticsArgs,
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
+
+use super::list_order::ListExtreme;
 
 /// Both, in place of DataFusion's.
 pub(super) fn functions() -> [Arc<AggregateUDF>; 2] {
@@ -34,6 +37,8 @@ trait Better: AggregateUDFImpl + Default + PartialEq + Eq + std::hash::Hash {
     fn is_better<T: PartialOrd + Copy>(value: T, than: T) -> bool;
     /// No value is worse.
     const WORST: f64;
+    /// How a better value compares with another.
+    const BETTER: Ordering;
 }
 
 impl Better for Min {
@@ -42,6 +47,7 @@ impl Better for Min {
     }
 
     const WORST: f64 = f64::NAN;
+    const BETTER: Ordering = Ordering::Less;
 }
 
 impl Better for Max {
@@ -50,6 +56,7 @@ impl Better for Max {
     }
 
     const WORST: f64 = f64::NEG_INFINITY;
+    const BETTER: Ordering = Ordering::Greater;
 }
 
 #[allow(clippy::eq_op)]
@@ -83,11 +90,15 @@ impl<F: Better + 'static> AggregateUDFImpl for Extreme<F> {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.inner.accumulator(args)
+        match args.return_field.data_type() {
+            data_type @ DataType::List(_) => Ok(Box::new(ListExtreme::new(data_type, F::BETTER))),
+            _ => self.inner.accumulator(args),
+        }
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
+        let is_list = matches!(args.return_field.data_type(), DataType::List(_));
+        !is_list && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {

@@ -11,7 +11,8 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Value, Visit, Visitor, visit_expressions,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, TimezoneInfo, Value, Visit, Visitor,
+    visit_expressions,
 };
 
 use super::expressions::call;
@@ -20,11 +21,10 @@ use crate::statement::normal;
 use crate::{Error, ErrorKind, Object};
 
 /// (name, DataFusion's name)
-const NAMES: [(&str, &str); 30] = [
+const NAMES: [(&str, &str); 26] = [
     ("approx_count_distinct", "approx_distinct"),
     ("array_upper", "array_length"),
     ("ceiling", "ceil"),
-    ("clock_timestamp", "now"),
     ("editdist3", "levenshtein"),
     ("every", "bool_and"),
     ("first", "first_value"),
@@ -41,13 +41,10 @@ const NAMES: [(&str, &str); 30] = [
     ("regexp_matches", "regexp_like"),
     ("sign", "signum"),
     ("split", "string_to_array"),
-    ("statement_timestamp", "now"),
     ("str_split", "string_to_array"),
     ("strftime", "to_char"),
     ("string_split", "string_to_array"),
-    ("strptime", "to_timestamp"),
     ("suffix", "ends_with"),
-    ("transaction_timestamp", "now"),
     ("ucase", "upper"),
     ("unicode", "ascii"),
     ("variance", "var_samp"),
@@ -106,6 +103,11 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().chain(&DATE_PARTS).map(|(name, _)| *name).chain([MODULO]).chain(IFS)
 }
 
+/// Whether it is a part of a date or time by its own name.
+pub(super) fn is_of_dates(name: &str) -> bool {
+    DATE_PARTS.iter().any(|(part, _)| *part == name)
+}
+
 /// DataFusion's name for a function.
 pub(super) fn meant(name: &str) -> &str {
     NAMES.iter().find(|(other, _)| *other == name).map_or(name, |(_, meant)| meant)
@@ -157,7 +159,59 @@ fn extracted(expr: &Expr) -> Option<Expr> {
     }
 }
 
+/// (function, the type that it is the transaction's time of)
+const CLOCKS: [(&str, Clock); 6] = [
+    ("current_date", Clock::Date),
+    ("current_time", Clock::Time),
+    ("current_timestamp", Clock::Moment),
+    ("localtime", Clock::Time),
+    ("localtimestamp", Clock::Timestamp),
+    ("today", Clock::Date),
+];
+
+#[derive(Clone, Copy)]
+enum Clock {
+    Date,
+    Time,
+    Moment,
+    Timestamp,
+}
+
+/// `current_date` is `CAST(now() AS DATE)`, which follows the session's zone; `localtimestamp(3)` has three digits.
+fn clock(expr: &Expr) -> Option<Expr> {
+    let Expr::Function(function) = expr else { return None };
+    let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
+    let name = normal(name);
+    let (_, clock) = CLOCKS.iter().find(|(known, _)| *known == name)?;
+    let precision = match &function.args {
+        FunctionArguments::None => None,
+        _ => match plain_arguments(function)? {
+            [] => None,
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(digits)))] => match &digits.value {
+                Value::Number(digits, _) => Some(digits.parse::<u64>().ok()?),
+                _ => return None,
+            },
+            _ => return None,
+        },
+    };
+    let moment = |precision, zone| DataType::Timestamp(precision, zone);
+    let data_type = match clock {
+        Clock::Date if precision.is_none() => DataType::Date,
+        Clock::Date => return None,
+        Clock::Time => DataType::Time(None, TimezoneInfo::None),
+        Clock::Moment if precision.is_none() => return Some(call("now", Vec::new())),
+        Clock::Moment => moment(precision, TimezoneInfo::Tz),
+        Clock::Timestamp => moment(precision, TimezoneInfo::None),
+    };
+    let now = Box::new(call("now", Vec::new()));
+    Some(Expr::Cast { kind: CastKind::Cast, expr: now, data_type, array: false, format: None })
+}
+
 pub(super) fn rewrite(expr: &mut Expr) {
+    if let Some(clock) = clock(expr) {
+        *expr = clock;
+        return;
+    }
     if let Some(extracted) = extracted(expr) {
         *expr = extracted;
         return;
@@ -328,6 +382,6 @@ mod tests {
         let text = "SELECT sign(-2.5), year(DATE '2024-02-03'), dayofweek(DATE '2024-01-07'), mod(-7, 3), len('abc'),
                            ceiling(1.2), list_value(1, 2), strftime(DATE '2024-02-03', '%d.%m.%Y'), regexp_matches('abc', 'b'),
                            strptime('03.02.2024', '%d.%m.%Y')";
-        assert_eq!(rows(text).await, ["-1.0 2024 0 -1 3 2.0 [1, 2] 03.02.2024 true 2024-02-03T00:00:00"]);
+        assert_eq!(rows(text).await, ["-1.0 2024 0 -1 3 2 [1, 2] 03.02.2024 true 2024-02-03T00:00:00"]);
     }
 }

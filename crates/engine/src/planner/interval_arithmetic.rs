@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::temporal::difference_of;
 use crate::{Error, ErrorKind, Rule};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
@@ -27,6 +28,16 @@ pub(super) struct IntervalArithmetic;
 impl ExprPlanner for IntervalArithmetic {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         let divides = match expr.op {
+            // Before a rule sees it: what is extracted of a difference has its type from here.
+            BinaryOperator::Minus => {
+                let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
+                    return Ok(PlannerResult::Original(expr));
+                };
+                return Ok(match difference_of(&expr.left, &expr.right, [&left, &right]) {
+                    Some(difference) => PlannerResult::Planned(difference),
+                    None => PlannerResult::Original(expr),
+                });
+            }
             BinaryOperator::Multiply => false,
             BinaryOperator::Divide => true,
             _ => return Ok(PlannerResult::Original(expr)),
@@ -89,7 +100,11 @@ impl ScalarUDFImpl for Scaled {
     }
 }
 
-fn scaled(interval: IntervalMonthDayNano, number: f64, divides: bool) -> Result<IntervalMonthDayNano, Error> {
+pub(super) fn scaled(
+    interval: IntervalMonthDayNano,
+    number: f64,
+    divides: bool,
+) -> Result<IntervalMonthDayNano, Error> {
     if divides && number == 0.0 {
         return Err(Error::new(ErrorKind::Data, "an interval is divided by zero").breaking(Rule::Divisor));
     }

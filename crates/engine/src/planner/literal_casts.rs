@@ -2,8 +2,7 @@
 //!
 //! Arrow says of it what array it could not make. Casts are looked at that are written, and those that stand for a literal beside a
 //! column; values of columns are left to Arrow.
-//!
-//! `'2020-12-31 23:59'` is a TIMESTAMP, as in PostgreSQL and DuckDB: Arrow wants the seconds.
+//! Literals that are strings are read, and refused, by [`string_casts`](super::string_casts).
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
@@ -13,9 +12,9 @@ use datafusion::logical_expr::{Cast, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
-use super::{expressions, timestamps};
-use crate::catalog::names::sql_name;
-use crate::{Error, ErrorKind, Rule};
+use super::expressions;
+use crate::Error;
+use crate::convert::{Misfit, misfit_error};
 
 #[derive(Debug)]
 pub(super) struct LiteralCasts;
@@ -43,38 +42,17 @@ fn rewrite(expr: Expr) -> Result<Transformed<Expr>> {
     if !is_told || value.is_null() || value.cast_to(to).is_ok() {
         return Ok(Transformed::no(expr));
     }
-    let with_seconds = value.try_as_str().flatten().filter(|_| is_moment(to)).and_then(timestamps::with_seconds);
-    if let Some(text) = with_seconds
-        && let Ok(moment) = ScalarValue::from(text).cast_to(to)
-    {
-        return Ok(Transformed::yes(Expr::Literal(moment, None)));
-    }
     Err(misfit(value, to).into())
 }
 
-/// What is said of a literal that is not of a type.
+/// The error about a literal that is not of a type.
 fn misfit(value: &ScalarValue, to: &DataType) -> Error {
-    let name = sql_name(to);
     let shown = match value.try_as_str() {
         Some(Some(text)) => expressions::shown(text),
         _ => value.to_string(),
     };
     let is_number = value.cast_to(&DataType::Float64).is_ok_and(|number| !number.is_null());
-    let error = if to.is_numeric() && is_number {
-        Error::new(ErrorKind::Data, format!("{shown} is out of range for {name}")).breaking(Rule::Range)
-    } else if is_moment(to) {
-        let form = match to {
-            DataType::Date32 | DataType::Date64 => "2020-12-31",
-            DataType::Time32(_) | DataType::Time64(_) => "23:59:59.5",
-            _ => "2020-12-31 23:59:59.5",
-        };
-        Error::new(ErrorKind::Data, format!("{shown} is no {name}"))
-            .breaking(Rule::Moment)
-            .with_hint(format!("one is written '{form}'"))
-    } else {
-        Error::new(ErrorKind::Data, format!("{shown} is no {name}")).breaking(Rule::Form)
-    };
-    if error.hint().is_some() { error } else { error.with_hint("TRY_CAST gives NULL for what does not fit") }
+    misfit_error(&shown, to, if to.is_numeric() && is_number { Misfit::Range } else { Misfit::Form })
 }
 
 fn is_moment(data_type: &DataType) -> bool {

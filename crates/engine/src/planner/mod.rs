@@ -6,7 +6,7 @@
 //! longer fails.
 
 mod balanced_conditions;
-mod cast_texts;
+mod call_clauses;
 mod checked_arithmetic;
 mod checked_sum;
 mod cooperation;
@@ -18,23 +18,39 @@ mod dialect;
 mod equal_values;
 mod exact_comparisons;
 mod expressions;
+mod file_functions;
 mod filter_pushdown;
 mod finite_casts;
 mod float_extremes;
+mod float_types;
 mod floats_beside_decimals;
 mod from_first;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod function_types;
 mod functions;
+mod grouping;
+mod grouping_sets;
+mod guards;
 mod in_lists;
 mod interval_arithmetic;
 mod interval_days;
+mod interval_units;
 pub(crate) mod like_escapes;
+mod list_concatenation;
 mod list_lengths;
+mod list_order;
 mod literal_casts;
 mod literals;
 mod long_texts;
 mod looks;
+mod lossy_casts;
+mod map_lookups;
 mod moment_formats;
+mod moment_medians;
+mod monotone_functions;
 mod named_arguments;
+mod named_windows;
 mod nesting;
 mod nothing_to_optimize;
 mod null_in_subqueries;
@@ -49,6 +65,11 @@ mod postgres_catalogs;
 mod quantified;
 mod refused;
 mod refused_casts;
+mod regexp_replacement;
+mod regressions;
+mod regular_expressions;
+mod rounded_averages;
+mod rounding;
 mod rounding_casts;
 mod row_values;
 mod rows_of_functions;
@@ -57,14 +78,24 @@ mod scalar_subqueries;
 mod set_operations;
 pub(crate) mod similar_to;
 mod single_distinct;
+mod single_precision;
+mod sliding_aggregates;
+mod star_replace;
+mod string_casts;
 mod subqueries_as_values;
 mod subqueries_in_values;
 mod subquery_errors;
+mod temporal;
+mod temporal_types;
 mod timestamps;
+mod unbounded_windows;
 mod unnesting;
 mod unseen;
 mod using_joins;
 mod value_texts;
+mod window_frames;
+mod window_limits;
+mod year_ranges;
 mod zoned_moments;
 
 use std::collections::HashMap;
@@ -85,18 +116,22 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{CopyToSource, DFParser, DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Fetch, LimitClause, Query, Select, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
+    Expr, Fetch, LimitClause, OrderBy, Query, Select, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
-pub(crate) use self::checked_arithmetic::{MORE_ROOM, Operation, operation_of};
+pub(crate) use self::checked_arithmetic::{Operation, operation_of, room_for};
 use self::dialect::Dialect;
 pub(crate) use self::equal_values::POSITIVE_ZERO;
 pub(crate) use self::functions::names as function_names;
+pub(crate) use self::guards::guarded_expression;
+pub(crate) use self::lossy_casts::{as_any_cast, as_lossy_cast, recast};
 pub(crate) use self::nesting::{MAX_NESTED, settle};
 pub(crate) use self::one_nan::ONE_NAN;
+pub(crate) use self::refused::check_table;
+pub(crate) use self::rounded_averages::average;
 pub(crate) use self::row_values::row;
 pub(crate) use self::unseen::is_unseen;
 use crate::lower::Optimized;
@@ -116,26 +151,40 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
         .with_optimizer_rules(optimizer_rules())
         .with_physical_optimizer_rules(physical_rules())
         .with_query_planner(Arc::new(Planner))
+        .with_type_planner(Arc::new(float_types::FloatTypes))
         .with_default_features();
     // Behind DataFusion's own of that name.
     let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
     let functions = builder.aggregate_functions().get_or_insert_default();
     functions.push(Arc::new(sum));
+    functions.push(Arc::new(AggregateUDF::from(moment_medians::MomentMedian::default())));
+    functions.push(Arc::new(AggregateUDF::from(rounded_averages::RoundedAverage::default())));
     functions.extend(float_extremes::functions());
+    for function in functions.iter_mut() {
+        *function = temporal::with_intervals(Arc::clone(function));
+    }
     let functions = builder.scalar_functions().get_or_insert_default();
     functions.extend(quantified::functions());
-    functions.extend(zoned_moments::functions());
+    functions.extend(temporal::functions());
+    functions.push(regexp_replacement::regexp_replace());
     functions.extend(long_texts::functions());
+    functions.extend(monotone_functions::functions());
+    functions.extend(rounding::functions());
     let planners = builder.expr_planners().get_or_insert_default();
     planners.push(Arc::new(decimal_division::DecimalDivision));
     planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));
     planners.push(Arc::new(using_joins::MergedColumns));
+    // Before the one that DataFusion has for lists.
+    planners.insert(0, Arc::new(list_concatenation::ListOperators));
     builder.relation_planners().get_or_insert_default().push(Arc::new(using_joins::UsingJoins));
     learn::configure(builder)
 }
 
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    nothing_to_optimize::left_out(outer_constants::hidden_from(filter_pushdown::physical_rules()))
+    let rules = window_limits::checked(filter_pushdown::physical_rules());
+    let rules = nothing_to_optimize::left_out(outer_constants::hidden_from(rules));
+    let first: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(grouping_sets::GroupingSets);
+    [first].into_iter().chain(rules).collect()
 }
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
@@ -159,17 +208,24 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(set_operations::SetOperations),
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(list_lengths::ListLengths),
+        Arc::new(list_concatenation::ListConcatenation),
+        Arc::new(map_lookups::MapLookups),
+        Arc::new(rounding::SettledRounding),
+        Arc::new(single_precision::SinglePrecision),
         Arc::new(refused_casts::RefusedCasts),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(finite_casts::FiniteCasts),
+        Arc::new(temporal_types::TemporalTypes),
         Arc::new(date_arithmetic::DateArithmetic),
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
         Arc::new(exact_comparisons::ExactComparisons),
+        // Offsets are texts until types are settled.
+        Arc::new(window_frames::WindowFrames),
     ];
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
     rules.push(Arc::new(zoned_moments::ZonedMoments));
-    rules.push(Arc::new(cast_texts::CastTexts));
+    rules.push(Arc::new(string_casts::StringCasts));
     rules.push(Arc::new(literal_casts::LiteralCasts));
     rules.push(Arc::new(value_texts::ValueTexts));
     rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
@@ -177,6 +233,16 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(one_nan::OneNans));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
     rules.push(Arc::new(equal_values::EqualValues));
+    rules.push(Arc::new(regular_expressions::RegularExpressions));
+    rules.push(Arc::new(year_ranges::YearRanges));
+    rules.push(Arc::new(list_order::ListOrder));
+    // After all that look at casts.
+    rules.push(Arc::new(lossy_casts::LossyCasts));
+    // After what can fail is a function.
+    rules.push(Arc::new(guards::GuardedCases));
+    // After all that replace functions.
+    rules.push(Arc::new(unbounded_windows::UnboundedWindows));
+    rules.push(Arc::new(sliding_aggregates::SlidingAggregates));
     rules
 }
 
@@ -185,7 +251,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(&Dialect::for_tokens(0), text).tokenize_with_location();
     let tokens = tokens.map_err(|e| DataFusionError::from(ParserError::from(e)))?;
     refuse_junk(&tokens)?;
-    Ok(tokens)
+    interval_units::complete(tokens)
 }
 
 /// A number with letters behind it, `0b11` or `1st`, is none: they would be taken for the name of a column.
@@ -279,8 +345,9 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
     refused::check(&statement)?;
+    call_clauses::check(&statement, state)?;
     rows_of_functions::rewrite(&mut statement, state)?;
-    rewrite_statement(&mut statement);
+    rewrite_statement(&mut statement)?;
     let unknown = functions::unknown(&statement, state);
     let plan = state.statement_to_plan(statement).await;
     let plan = plan.map_err(|e| unknown.map_or(e, |name| functions::not_found(&name, state).into()))?;
@@ -291,13 +358,19 @@ pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Data
     }
 }
 
+/// A statement in words that DataFusion understands.
+pub(crate) fn rewritten(mut statement: Statement) -> Statement {
+    rewrite_statement(&mut statement);
+    statement
+}
+
 /// Types that a statement's parameters have for what they stand beside, by their names; `None` where that says nothing.
 pub(crate) async fn parameters(
     state: &SessionState,
     mut statement: Statement,
 ) -> DataFusionResult<HashMap<String, Option<DataType>>> {
     rows_of_functions::rewrite(&mut statement, state)?;
-    rewrite_statement(&mut statement);
+    rewrite_statement(&mut statement)?;
     state.statement_to_plan(statement).await?.get_parameter_types()
 }
 
@@ -337,7 +410,7 @@ async fn operators_of_optimized(
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     nesting::check_plan(&optimized.plan)?;
     let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(lower::FusedPlanner)]);
-    planner.create_physical_plan(&lower::lower(optimized, state)?, state.as_ref()).await
+    planner.create_physical_plan(&guards::guarded(lower::lower(optimized, state)?)?, state.as_ref()).await
 }
 
 async fn operators(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
@@ -375,9 +448,11 @@ impl QueryPlanner for Planner {
     }
 }
 
-fn rewrite_statement(statement: &mut Statement) {
-    // Nothing breaks off the walk.
-    let _ = visit_statement(statement, &mut Rewriter);
+fn rewrite_statement(statement: &mut Statement) -> Result<()> {
+    match visit_statement(statement, &mut Rewriter) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
 }
 
 fn visit_statement<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlow<V::Break> {
@@ -413,17 +488,28 @@ fn fetch_first(query: &mut Query) {
     }
 }
 
+/// Replaces what a SELECT refers to by name or position: its windows, and the keys of its groups.
+fn resolve(select: &mut Select, order: Option<&mut OrderBy>) -> ControlFlow<Error> {
+    match named_windows::rewrite(select, order).and_then(|()| grouping::rewrite(select)) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
 struct Rewriter;
 
 impl VisitorMut for Rewriter {
-    type Break = std::convert::Infallible;
+    type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_query(query);
         subqueries_in_values::rewrite(query);
         fetch_first(query);
         match query.body.as_mut() {
-            SetExpr::Select(select) => name_columns(select),
+            SetExpr::Select(select) => {
+                name_columns(select);
+                resolve(select, query.order_by.as_mut())?;
+            }
             SetExpr::Values(values) => floats_beside_decimals::rewrite_values(values),
             _ => {}
         }
@@ -436,7 +522,9 @@ impl VisitorMut for Rewriter {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_select(select);
         rows_of_functions::first_is_alone(select);
+        star_replace::rewrite(select);
         name_columns(select);
+        resolve(select, None)?;
         same_names::rewrite(select);
         using_joins::rewrite(select);
         row_values::rewrite_conditions(select);
@@ -446,6 +534,7 @@ impl VisitorMut for Rewriter {
 
     fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_table(table);
+        file_functions::rewrite_table(table);
         named_arguments::rewrite_table(table);
         output_names::rewrite_lateral(table);
         timestamps::rewrite_table(table);
@@ -460,6 +549,8 @@ impl VisitorMut for Rewriter {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite(expr);
         literals::rewrite(expr);
+        ordered_aggregates::rewrite(expr);
+        regressions::rewrite(expr);
         // Before the names of functions change.
         moment_formats::rewrite(expr);
         functions::rewrite(expr);
@@ -489,7 +580,7 @@ mod tests {
     /// The statement in the words that DataFusion gets.
     pub fn rewritten(text: &str) -> String {
         let mut statement = parse_statement(text).unwrap();
-        rewrite_statement(&mut statement);
+        rewrite_statement(&mut statement).unwrap();
         statement.to_string()
     }
 

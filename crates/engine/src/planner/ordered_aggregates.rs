@@ -1,6 +1,10 @@
-//! `array_agg(DISTINCT x ORDER BY x)` beside an aggregate in another order is refused.
+//! ORDER BY within an aggregate.
 //!
-//! DataFusion gives an aggregate that is DISTINCT its rows in the order of the other, and keeps that.
+//! `array_agg(DISTINCT x ORDER BY x)` beside an aggregate in another order is refused: DataFusion gives an aggregate that is
+//! DISTINCT its rows in the order of the other, and keeps that.
+//!
+//! Of `any_value(k ORDER BY v)` it drops the ORDER BY, for any value will do: the first row's, expected the first in that order
+//! (seen in 55.2.0). It becomes `first_value(k ORDER BY v) IGNORE NULLS`.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result};
@@ -9,8 +13,26 @@ use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
+use datafusion::sql::sqlparser::ast::{
+    self, FunctionArgumentClause, FunctionArguments, Ident, NullTreatment, ObjectName,
+};
 
+use crate::statement::normal;
 use crate::{Error, ErrorKind};
+
+/// Gives `any_value` in an order the function that minds orders.
+pub(super) fn rewrite(expr: &mut ast::Expr) {
+    let ast::Expr::Function(call) = expr else { return };
+    let [ast::ObjectNamePart::Identifier(name)] = call.name.0.as_slice() else { return };
+    let FunctionArguments::List(list) = &mut call.args else { return };
+    let is_order = |clause: &FunctionArgumentClause| matches!(clause, FunctionArgumentClause::OrderBy(_));
+    if normal(name) != "any_value" || call.over.is_some() || !list.clauses.iter().any(is_order) {
+        return;
+    }
+    list.clauses.retain(is_order);
+    call.name = ObjectName::from(vec![Ident::new("first_value")]);
+    call.null_treatment = Some(NullTreatment::IgnoreNulls);
+}
 
 #[derive(Debug)]
 pub(super) struct OrderedAggregates;
@@ -68,5 +90,13 @@ mod tests {
         let ordered =
             format!("SELECT array_agg(i ORDER BY i DESC), array_agg(i ORDER BY i), count(DISTINCT i) {values}");
         assert_eq!(rows(&ordered).await, ["[2, 1, 1] [1, 1, 2] 2"]);
+    }
+
+    #[tokio::test]
+    async fn any_value_of_an_order_is_its_first() {
+        let values = "FROM (VALUES (1, 5), (2, 3), (3, 9), (NULL, 10)) AS t(k, v)";
+        let query =
+            format!("SELECT any_value(k ORDER BY v DESC), any_value(k ORDER BY v) FILTER (WHERE v > 4) {values}");
+        assert_eq!(rows(&query).await, ["3 1"]);
     }
 }

@@ -5,6 +5,8 @@
 //! people read `Int64(1)` and `sum(lineorder.revenue)` above their columns. Repeated columns get a number:
 //! `SELECT k, k` is `k`, `k_1`, as in DuckDB; `SELECT *, k` is all columns and `k_1`.
 //!
+//! A field of a struct is named by the field: `s.x` is `x`, and not `t.s[x]`, as in DuckDB.
+//!
 //! And in LATERAL, a column of the row around is `outer_ref(t.k)` to it, so that nobody finds it by its name.
 
 use std::collections::HashSet;
@@ -22,6 +24,7 @@ pub(super) fn rewrite(select: &mut Select) {
     let has_one_table = matches!(select.from.as_slice(), [table] if table.joins.is_empty());
     let is_all = |star: Vec<String>| if has_one_table { Vec::new() } else { star };
     let stars: Vec<Vec<String>> = select.projection.iter().filter_map(star).map(is_all).collect();
+    let tables = tables(select);
     let (mut columns, mut names) = (HashSet::new(), HashSet::new());
     for item in &mut select.projection {
         let expr = match item {
@@ -39,7 +42,8 @@ pub(super) fn rewrite(select: &mut Select) {
             Some(path) => {
                 let is_in_star = stars.iter().any(|star| star.is_empty() || path[..path.len() - 1] == star[..]);
                 let name = path.last().cloned().unwrap_or_default();
-                if columns.insert(path) && !is_in_star {
+                let is_field = is_field(&path, &tables);
+                if columns.insert(path) && !is_in_star && !is_field {
                     names.insert(name);
                     continue;
                 }
@@ -51,6 +55,31 @@ pub(super) fn rewrite(select: &mut Select) {
         };
         let alias = Ident::with_quote('"', free(name, &mut names));
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+    }
+}
+
+/// The names by which a query's columns can be told apart; none if they are not all known.
+fn tables(select: &Select) -> HashSet<String> {
+    let relations = select
+        .from
+        .iter()
+        .flat_map(|from| std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)));
+    let name = |table: &TableFactor| match table {
+        TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
+            Some(normal(&alias.name))
+        }
+        TableFactor::Table { name, args: None, .. } => name.0.last().and_then(ObjectNamePart::as_ident).map(normal),
+        _ => None,
+    };
+    relations.map(name).collect::<Option<HashSet<String>>>().unwrap_or_default()
+}
+
+/// Whether a path leads to a field of a column, with or without the column's table before it.
+fn is_field(path: &[String], tables: &HashSet<String>) -> bool {
+    match path {
+        [first, _, ..] if !tables.is_empty() && !tables.contains(first) => path.len() == 2,
+        [_, _, _] => tables.contains(&path[0]),
+        _ => false,
     }
 }
 
@@ -112,6 +141,22 @@ pub(super) fn rewrite_order(query: &mut Query) {
             key.expr = Expr::Value(Value::Number((index + 1).to_string(), false).into());
         }
     }
+}
+
+/// An expression in words that do not depend on the case of its names.
+pub(super) fn normalized(expr: &Expr) -> String {
+    let mut expr = expr.clone();
+    let _ = visit_expressions_mut(&mut expr, |expr| {
+        match expr {
+            Expr::Identifier(name) => *name = Ident::with_quote('"', normal(name)),
+            Expr::CompoundIdentifier(names) => {
+                names.iter_mut().for_each(|name| *name = Ident::with_quote('"', normal(name)));
+            }
+            _ => {}
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    label(&expr)
 }
 
 /// Without the names of tables and the case of letters.

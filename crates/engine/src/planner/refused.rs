@@ -1,16 +1,20 @@
 //! What DataFusion reads and answers wrong, and for which there is nothing better here: an error says what to write.
 //!
-//! Of TABLESAMPLE it takes all rows. `2 ^ 10` is an exclusive or, 8, where PostgreSQL and DuckDB have 1024; and the parser
+//! Of TABLESAMPLE it takes all rows, and of `GROUP BY a WITH ROLLUP` the groups alone: [`clauses`] lists all such syntax, and
+//! [`tree`] finds it. `2 ^ 10` is an exclusive or, 8, where PostgreSQL and DuckDB have 1024; and the parser
 //! binds it looser than `*`. An integer of more digits than a decimal holds, and 1e400, would be doubles: the one other
 //! than what was written, the other infinite.
 //!
 //! And what it refuses in words of its own code, which are of no use to those who read them.
 
+mod clauses;
+mod tree;
+
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, JoinOperator, Select, Set, Statement as Sql, TableFactor, Value, Visit, Visitor,
+    BinaryOperator, Expr, Query, Select, Set, Statement as Sql, TableFactor, Value, Visit, Visitor,
 };
 
 use super::literals::DECIMAL_DIGITS;
@@ -47,24 +51,26 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
     }
 }
 
+/// An error for a table, or what stands for one, with a clause that nothing reads.
+pub(crate) fn check_table(table: &TableFactor) -> Result<()> {
+    match tree::table(table) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
 struct Refused;
 
 impl Visitor for Refused {
     type Break = Error;
 
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
+        tree::query(query)
+    }
+
     fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Error> {
+        tree::table(table)?;
         match table {
-            TableFactor::Table { sample: Some(_), .. } => {
-                refuse("TABLESAMPLE is not supported", "WHERE random() < 0.1 keeps about a tenth of the rows")
-            }
-            TableFactor::Pivot { .. } => refuse(
-                "PIVOT is not supported",
-                "sum(x) FILTER (WHERE k = 1) for each value of k, with GROUP BY, makes the same columns",
-            ),
-            TableFactor::Table { with_ordinality: true, .. } | TableFactor::Function { with_ordinality: true, .. } => {
-                refuse("WITH ORDINALITY is not supported", "row_number() OVER () counts rows in a query around it")
-            }
-            TableFactor::Unpivot { .. } => refuse("UNPIVOT is not supported", "UNION ALL makes rows of columns"),
             TableFactor::Table { name, args: Some(_), .. } => match name.to_string().to_lowercase() {
                 name if READERS.contains(&name.as_str()) => {
                     refuse(format!("there is no function {name}()"), "files are named in quotes: FROM 'x.csv'")
@@ -76,34 +82,11 @@ impl Visitor for Refused {
     }
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
-        for join in select.from.iter().flat_map(|table| &table.joins) {
-            let name = match &join.join_operator {
-                JoinOperator::AsOf { .. } => "ASOF JOIN",
-                JoinOperator::CrossApply | JoinOperator::OuterApply => "APPLY",
-                JoinOperator::StraightJoin(_) => "STRAIGHT_JOIN",
-                JoinOperator::Semi(_) => {
-                    return refuse(
-                        "SEMI JOIN is not supported without its side",
-                        "LEFT SEMI JOIN keeps rows of the left side",
-                    );
-                }
-                JoinOperator::Anti(_) => {
-                    return refuse(
-                        "ANTI JOIN is not supported without its side",
-                        "LEFT ANTI JOIN keeps rows of the left side",
-                    );
-                }
-                _ => continue,
-            };
-            return refuse(
-                format!("{name} is not supported"),
-                "joins are INNER, LEFT, RIGHT, FULL, CROSS, LEFT SEMI and LEFT ANTI",
-            );
-        }
-        ControlFlow::Continue(())
+        tree::select(select)
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
+        tree::expr(expr)?;
         match expr {
             Expr::BinaryOp { op: BinaryOperator::BitwiseXor, .. } => {
                 refuse("the operator ^ is not supported", "power(2, 10) is 1024; (a | b) - (a & b) is an exclusive or")

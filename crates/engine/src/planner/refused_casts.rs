@@ -11,6 +11,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
 use super::expressions;
+use super::lossy_casts::as_any_cast;
 use crate::catalog::names::sql_name;
 use crate::{Error, ErrorKind};
 
@@ -45,7 +46,7 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
         _ => return Ok(()),
     };
     // Days are computed in casts of ours, which are there when a plan is looked at again.
-    if matches!(inner.as_ref(), Expr::Cast(Cast { expr, .. }) if !matches!(**expr, Expr::Literal(..))) {
+    if as_any_cast(inner).is_some_and(|(expr, _)| !matches!(expr, Expr::Literal(..))) {
         return Ok(());
     }
     Err(Error::new(ErrorKind::Invalid, format!("{from} is no {what}")).with_hint(instead).into())

@@ -9,15 +9,17 @@
 //! type is given in Arrow's words.
 
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, TableFactor, TableFunctionArgs, TimezoneInfo, TypedString, Value,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, SelectItem, SetExpr, TableAlias, TableFactor,
+    TableFunctionArgs, TimezoneInfo, TypedString, Value,
 };
 
 use super::expressions::call;
+use super::template;
 use super::zoned_moments::TIMEZONE;
+use crate::statement::normal;
 
 const MICROSECONDS: u64 = 6;
-const NANOSECONDS: u64 = 9;
 
 pub(super) fn rewrite(expr: &mut Expr) {
     if let Expr::AtTimeZone { timestamp, time_zone } = expr {
@@ -37,37 +39,77 @@ pub(super) fn rewrite(expr: &mut Expr) {
     }
 }
 
-/// `generate_series()` and the like take nanoseconds and nothing else.
+/// `FROM generate_series(t, u, i)` of timestamps is a query of the items of the function's array: DataFusion's table function takes
+/// nanoseconds, and literals alone.
 pub(super) fn rewrite_table(table: &mut TableFactor) {
-    let TableFactor::Table { args: Some(TableFunctionArgs { args, .. }), .. } = table else { return };
-    for arg in args {
-        let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { continue };
-        let data_type = match expr {
-            Expr::Cast { data_type, .. } => data_type,
-            Expr::TypedString(typed) => &mut typed.data_type,
-            _ => continue,
-        };
-        if let DataType::Timestamp(precision @ Some(MICROSECONDS), _) = data_type {
-            *precision = Some(NANOSECONDS);
+    let TableFactor::Table { name, alias, args: Some(TableFunctionArgs { args, .. }), .. } = table else { return };
+    let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else { return };
+    let function = normal(ident);
+    if !["generate_series", "range"].contains(&function.as_str()) || args.len() != 3 {
+        return;
+    }
+    let mut exprs = Vec::with_capacity(args.len());
+    for arg in args.iter() {
+        let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { return };
+        exprs.push(expr.clone());
+    }
+    let types: Vec<Option<DataType>> = exprs.iter().map(type_of).collect();
+    let is_text =
+        |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)));
+    let is_about_timestamps = types[..2].iter().flatten().any(|data_type| matches!(data_type, DataType::Timestamp(..)));
+    let is_by_intervals = is_text(&exprs[2]) || matches!(&exprs[2], Expr::Interval(_)) || types[2].is_some();
+    let is_of_dates = types[..2].iter().all(|data_type| matches!(data_type, Some(DataType::Date)));
+    if !is_about_timestamps && (!is_by_intervals || is_of_dates) {
+        return;
+    }
+    // A text beside a timestamp is one, and a step is an interval.
+    let moment = types[..2].iter().flatten().next().cloned();
+    let moment = moment.unwrap_or(DataType::Timestamp(Some(MICROSECONDS), TimezoneInfo::None));
+    for (expr, data_type) in exprs.iter_mut().zip([moment.clone(), moment, interval_type()]) {
+        if is_text(expr) {
+            let value = Box::new(expr.clone());
+            *expr = Expr::Cast { kind: CastKind::Cast, expr: value, data_type, array: false, format: None };
+            rewrite(expr);
         }
     }
+    let Ok(mut query) = template("SELECT unnest(x) AS value") else { return };
+    if let SetExpr::Select(select) = query.body.as_mut()
+        && let Some(SelectItem::ExprWithAlias { expr, .. }) = select.projection.first_mut()
+    {
+        *expr = call("unnest", vec![call(&function, exprs)]);
+    }
+    let own_name =
+        || TableAlias { explicit: true, name: Ident::with_quote('"', &function), columns: Vec::new(), at: None };
+    let alias = Some(alias.clone().unwrap_or_else(own_name));
+    *table = TableFactor::Derived { lateral: false, subquery: query, alias, sample: None };
 }
 
-/// `2020-12-31 23:59`, with what is behind it, with seconds; `None` for any other text.
-pub(super) fn with_seconds(text: &str) -> Option<String> {
-    const FORM: &[u8] = b"0000-00-00 00:00";
-    let head = text.as_bytes().get(..FORM.len())?;
-    let is_formed = head.iter().zip(FORM).all(|(byte, form)| match form {
-        b'0' => byte.is_ascii_digit(),
-        b' ' => matches!(byte, b' ' | b'T'),
-        form => byte == form,
-    });
-    let rest = text.get(FORM.len()..)?;
-    (is_formed && !rest.starts_with(':')).then(|| format!("{}:00{rest}", &text[..FORM.len()]))
+/// The type of dates and times that an expression is seen to be of; of an interval, that.
+fn type_of(expr: &Expr) -> Option<DataType> {
+    match expr {
+        Expr::Nested(inner) => type_of(inner),
+        Expr::Cast { data_type, .. } => Some(data_type.clone()),
+        Expr::TypedString(typed) => Some(typed.data_type.clone()),
+        Expr::Function(function) => {
+            // What TIMESTAMPTZ has become, and the clock.
+            let name = function.name.to_string();
+            let is_zoned = ["arrow_cast", "arrow_try_cast", "now"].contains(&name.as_str());
+            is_zoned.then_some(DataType::Timestamp(Some(MICROSECONDS), TimezoneInfo::Tz))
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Plus | BinaryOperator::Minus, right } => {
+            type_of(left).or_else(|| type_of(right))
+        }
+        _ => None,
+    }
+    .filter(|data_type| matches!(data_type, DataType::Timestamp(..) | DataType::Date | DataType::Interval { .. }))
+}
+
+fn interval_type() -> DataType {
+    DataType::Interval { fields: None, precision: None }
 }
 
 fn in_utc(expr: &Expr) -> Option<Expr> {
-    let (mut value, data_type, function) = match expr {
+    let (value, data_type, function) = match expr {
         Expr::Cast { expr, data_type, array: false, format: None, kind } => {
             let is_try = matches!(kind, CastKind::TryCast | CastKind::SafeCast);
             (expr.as_ref().clone(), data_type, if is_try { "arrow_try_cast" } else { "arrow_cast" })
@@ -80,12 +122,6 @@ fn in_utc(expr: &Expr) -> Option<Expr> {
     let DataType::Timestamp(Some(precision), TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) = data_type else {
         return None;
     };
-    if let Expr::Value(literal) = &mut value
-        && let Value::SingleQuotedString(text) = &mut literal.value
-        && let Some(with_seconds) = with_seconds(text)
-    {
-        *text = with_seconds;
-    }
     let unit = match precision {
         0 => "s",
         3 => "ms",

@@ -1,4 +1,4 @@
-//! Operators that do nothing to rows. They are put into a plan that is about to run, and explanations leave them out.
+//! Operators that do nothing to rows. Explanations leave them out.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,23 +6,50 @@ use std::sync::Arc;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 /// Runs a partition of the input: the same rows in the same order.
 type Run = fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<SendableRecordBatchStream>;
 
+/// What an operator says of its rows: of their order, and of columns that are constant or equal.
+#[derive(Clone, Copy, Debug)]
+enum Says {
+    WhatItsInputSays,
+    Nothing,
+}
+
 #[derive(Debug)]
 struct Unseen {
     name: &'static str,
     input: Arc<dyn ExecutionPlan>,
     run: Run,
+    says: Says,
+    properties: Arc<PlanProperties>,
+}
+
+impl Unseen {
+    fn over(name: &'static str, input: Arc<dyn ExecutionPlan>, run: Run, says: Says) -> Arc<dyn ExecutionPlan> {
+        let properties = match says {
+            Says::WhatItsInputSays => Arc::clone(input.properties()),
+            Says::Nothing => {
+                let known = PlanProperties::clone(input.properties());
+                Arc::new(known.with_eq_properties(EquivalenceProperties::new(input.schema())))
+            }
+        };
+        Arc::new(Self { name, input, run, says, properties })
+    }
 }
 
 /// An operator that has the rows of `input`, as `run` runs it.
 pub(super) fn over(name: &'static str, input: Arc<dyn ExecutionPlan>, run: Run) -> Arc<dyn ExecutionPlan> {
-    Arc::new(Unseen { name, input, run })
+    Unseen::over(name, input, run, Says::WhatItsInputSays)
+}
+
+/// An operator that has the rows of `input`, and says nothing of them.
+pub(super) fn silent(name: &'static str, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    Unseen::over(name, input, |input, partition, context| input.execute(partition, context), Says::Nothing)
 }
 
 /// Whether an operator is one of these.
@@ -42,7 +69,7 @@ impl ExecutionPlan for Unseen {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
+        &self.properties
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -51,6 +78,10 @@ impl ExecutionPlan for Unseen {
 
     fn maintains_input_order(&self) -> Vec<bool> {
         vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
     }
 
     fn apply_expressions(
@@ -62,7 +93,7 @@ impl ExecutionPlan for Unseen {
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match children.pop() {
-            Some(input) => Ok(over(self.name, input, self.run)),
+            Some(input) => Ok(Self::over(self.name, input, self.run, self.says)),
             None => internal_err!("{} has no input", self.name),
         }
     }

@@ -1,25 +1,25 @@
-//! `CAST(x AS VARCHAR)` is written as PostgreSQL writes it: a timestamp `2020-01-02 03:04:05.6`, and one with a zone with its offset behind
-//! it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`.
+//! `CAST(x AS VARCHAR)` is written as PostgreSQL writes it: a timestamp `2020-01-02 03:04:05.6`, and one with a zone as clocks of the
+//! session show it, with their offset behind it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`. Lists,
+//! structs and maps are written as DuckDB writes lists, `[1, NULL, 2]`.
 //!
-//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`.
+//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`, and nothing for a NULL: `[1, , 2]`.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float32Type, Float64Type, IntervalMonthDayNanoType, IntervalUnit};
+use arrow::array::{Array, ArrayRef, StringArray};
+use arrow::datatypes::DataType;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result};
+use datafusion::common::{DFSchema, Result, internal_datafusion_err, internal_err};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::{
-    Cast, ColumnarValue, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TryCast,
-    Volatility,
-};
+use datafusion::logical_expr::{Cast, ExprSchemable, LogicalPlan, TryCast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
 use super::expressions;
-use crate::postgres::{interval_text, text};
+use super::temporal::{Kernel, function};
+use crate::convert::Zone;
+use crate::postgres::column_text::{is_written, texts};
 
 /// After DataFusion has settled types: what is put together with a text is cast as well.
 #[derive(Debug)]
@@ -40,92 +40,49 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = &mut expr else {
         return Transformed::no(expr);
     };
-    if !field.data_type().is_string() || !inner.get_type(schema).is_ok_and(|from| is_written(&from)) {
+    if !field.data_type().is_string() || !inner.get_type(schema).is_ok_and(|from| from.is_nested() || is_written(&from))
+    {
         return Transformed::no(expr);
     }
     let value = std::mem::take(inner.as_mut());
-    **inner = ScalarUDF::from(TextOfValue::new()).call(vec![value]);
+    **inner = function(TextOfValue).call(vec![value]);
     Transformed::yes(expr)
 }
 
-/// Whether values of a type are written here.
-fn is_written(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Timestamp(..) | DataType::Duration(_) | DataType::Interval(_) => true,
-        data_type => matches!(data_type, DataType::Float32 | DataType::Float64),
-    }
-}
-
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct TextOfValue {
-    signature: Signature,
-}
+struct TextOfValue;
 
-impl TextOfValue {
-    fn new() -> Self {
-        Self { signature: Signature::any(1, Volatility::Immutable) }
-    }
-}
-
-impl ScalarUDFImpl for TextOfValue {
+impl Kernel for TextOfValue {
     fn name(&self) -> &str {
         "text_of_value"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(DataType::Utf8)
     }
 
-    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        expressions::map_only(self.name(), call, texts)
+    fn run(&self, columns: &[ArrayRef], zone: Zone) -> Result<ArrayRef> {
+        let [values] = columns else { return internal_err!("text_of_value takes one argument") };
+        if values.data_type().is_nested() {
+            return nested_texts(values);
+        }
+        texts(values, zone)?.ok_or_else(|| internal_datafusion_err!("text_of_value of {}", values.data_type()))
     }
 }
 
-fn texts(values: &ArrayRef) -> Result<ArrayRef> {
-    let texts: StringArray = match values.data_type() {
-        DataType::Float32 => values
-            .as_primitive::<Float32Type>()
-            .iter()
-            .map(|value| value.map(|value| written(|out| text::float32(value, out))))
-            .collect(),
-        DataType::Float64 => values
-            .as_primitive::<Float64Type>()
-            .iter()
-            .map(|value| value.map(|value| written(|out| text::float64(value, out))))
-            .collect(),
-        DataType::Duration(_) => return self::texts(&interval_text::of_duration(values)?),
-        DataType::Interval(_) => {
-            let values = cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?;
-            let values = values.as_primitive::<IntervalMonthDayNanoType>();
-            values.iter().map(|value| value.map(|value| written(|out| text::interval(value, out)))).collect()
-        }
-        _ => {
-            let texts = cast(values, &DataType::Utf8)?;
-            texts.as_string::<i32>().iter().map(|text| text.map(in_sql)).collect()
-        }
-    };
+fn nested_texts(values: &ArrayRef) -> Result<ArrayRef> {
+    let formatter = ArrayFormatter::try_new(values, &NESTED)?;
+    let text = |row: usize| values.is_valid(row).then(|| formatter.value(row).try_to_string()).transpose();
+    let texts: StringArray = (0..values.len()).map(text).collect::<std::result::Result<_, _>>()?;
     Ok(Arc::new(texts))
 }
 
-fn written(write: impl FnOnce(&mut String)) -> String {
-    let mut out = String::new();
-    write(&mut out);
-    out
-}
-
-/// What Arrow writes of a timestamp, as it is written in SQL.
-fn in_sql(text: &str) -> String {
-    let Some((date, time)) = text.split_once('T') else { return text.to_string() };
-    let zone = time.find(['Z', '+', '-']).unwrap_or(time.len());
-    let (time, zone) = time.split_at(zone);
-    let time = if time.contains('.') { time.trim_end_matches('0').trim_end_matches('.') } else { time };
-    let zone = if zone == "Z" { "+00" } else { zone.strip_suffix(":00").unwrap_or(zone) };
-    format!("{date} {time}{zone}")
-}
+/// How the items of lists, structs and maps are written.
+const NESTED: FormatOptions<'static> = FormatOptions::new()
+    .with_display_error(false)
+    .with_null("NULL")
+    .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
+    .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
 
 #[cfg(test)]
 mod tests {

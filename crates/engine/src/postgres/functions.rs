@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field};
+use chrono::{DateTime, Utc};
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::{DataFusionError, Result as DataFusionResult, ScalarValue};
 use datafusion::execution::{FunctionRegistry, SessionState};
@@ -148,6 +149,11 @@ pub(crate) fn about(state: &mut SessionState, scope: Arc<Scope>) {
 /// What a statement may have in memory, if that is known to its configuration.
 pub(crate) fn memory_limit_bytes(options: &ConfigOptions) -> Option<u64> {
     options.extensions.get::<OfStatement>().map(|OfStatement(scope)| scope.settings.memory_limit_bytes())
+}
+
+/// When the transaction of a statement began, if it is in one.
+pub(crate) fn transaction_since(options: &ConfigOptions) -> Option<DateTime<Utc>> {
+    options.extensions.get::<OfStatement>().and_then(|OfStatement(scope)| scope.transaction_since)
 }
 
 /// What a statement knows, on its way through its configuration.

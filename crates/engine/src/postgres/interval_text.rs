@@ -17,8 +17,10 @@ const MINUTE: i128 = 60 * SECOND;
 const HOUR: i128 = 60 * MINUTE;
 const DAY: i128 = 24 * HOUR;
 const MONTH_DAYS: i128 = 30;
-/// Of a fraction so many digits are looked at: those of nanoseconds.
-const DIGITS: usize = 9;
+/// Of a fraction so many digits are looked at.
+const DIGITS: usize = 18;
+/// What a fraction of so many digits is a part of.
+const WHOLE: i128 = 1_000_000_000_000_000_000;
 
 /// The interval that a text is; `None` if it is none.
 pub(crate) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
@@ -47,12 +49,12 @@ pub fn of_duration(values: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(intervals))
 }
 
-/// A number with a fraction: of -1.5 it is true, 1, and 500 million thousand-millionths.
+/// A number with a fraction, which is in parts of [`WHOLE`].
 #[derive(Clone, Copy)]
 struct Number {
     is_negative: bool,
     whole: i128,
-    nanos: i128,
+    fraction: i128,
 }
 
 impl Number {
@@ -67,15 +69,16 @@ impl Number {
         if (whole.is_empty() && fraction.is_empty()) || !is_digits(whole) || !is_digits(fraction) {
             return None;
         }
-        let whole = if whole.is_empty() { 0 } else { whole.parse::<u32>().ok()?.into() };
+        let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()?.into() };
         let first: String = fraction.chars().chain(std::iter::repeat('0')).take(DIGITS).collect();
-        Some(Self { is_negative, whole, nanos: first.parse().ok()? })
+        Some(Self { is_negative, whole, fraction: first.parse().ok()? })
     }
 
-    /// So many of something that is `each` of something smaller; what is left of that, in thousand-millionths of it.
+    /// So many of something that is `each` of something smaller; what is left of that, in parts of [`WHOLE`].
     fn times(self, each: i128) -> (i128, i128) {
-        let all = (self.whole * SECOND + self.nanos) * each * if self.is_negative { -1 } else { 1 };
-        (all / SECOND, all % SECOND)
+        let sign = if self.is_negative { -1 } else { 1 };
+        let parts = self.fraction * each;
+        (sign * (self.whole * each + parts / WHOLE), sign * (parts % WHOLE))
     }
 }
 
@@ -93,8 +96,10 @@ impl Sum {
         if !self.has_any {
             return None;
         }
-        // PostgreSQL's end at microseconds.
-        let nanos = self.nanos - self.nanos % 1000;
+        // PostgreSQL's end at microseconds, which it rounds half to even.
+        let (micros, left) = (self.nanos / 1000, self.nanos % 1000);
+        let rounds_up = left.abs() > 500 || (left.abs() == 500 && micros % 2 != 0);
+        let nanos = (micros + if rounds_up { left.signum() } else { 0 }) * 1000;
         Some(IntervalMonthDayNano::new(
             self.months.try_into().ok()?,
             self.days.try_into().ok()?,
@@ -107,23 +112,31 @@ impl Sum {
         match each {
             1 => self.add_days_left(left * MONTH_DAYS),
             // A year has no days of its own: it has the next whole month.
-            _ => months += (2 * left) / SECOND,
+            _ => months += (2 * left) / WHOLE,
         }
         self.months += months;
+        self.has_any = true;
+    }
+
+    /// PostgreSQL knows no quarters; DuckDB does, and has days of what is left.
+    fn add_quarters(&mut self, number: Number) {
+        let (months, left) = number.times(3);
+        self.months += months;
+        self.add_days_left(left * MONTH_DAYS);
         self.has_any = true;
     }
 
     fn add_days(&mut self, number: Number, each: i128) {
         let (days, left) = number.times(each);
         self.days += days;
-        self.nanos += left * (DAY / SECOND);
+        self.nanos += left * DAY / WHOLE;
         self.has_any = true;
     }
 
-    /// In thousand-millionths of one.
+    /// In parts of [`WHOLE`].
     fn add_days_left(&mut self, left: i128) {
-        self.days += left / SECOND;
-        self.nanos += left % SECOND * (DAY / SECOND);
+        self.days += left / WHOLE;
+        self.nanos += left % WHOLE * DAY / WHOLE;
     }
 
     fn add_time(&mut self, number: Number, each: i128) {
@@ -137,6 +150,7 @@ impl Sum {
             "century" | "centuries" | "cent" | "c" => self.add_months(number, 1200),
             "decade" | "decades" | "dec" | "decs" => self.add_months(number, 120),
             "year" | "years" | "yr" | "yrs" | "y" => self.add_months(number, 12),
+            "quarter" | "quarters" | "qtr" | "qtrs" => self.add_quarters(number),
             "month" | "months" | "mon" | "mons" => self.add_months(number, 1),
             "week" | "weeks" | "w" => self.add_days(number, 7),
             "day" | "days" | "d" => self.add_days(number, 1),
@@ -198,9 +212,9 @@ impl Sum {
         };
         let mut parts = digits.split(':');
         let (hours, minutes) = (Number::parse(parts.next()?)?, Number::parse(parts.next()?)?);
-        let seconds = parts.next().map_or(Some(Number { is_negative: false, whole: 0, nanos: 0 }), Number::parse)?;
+        let seconds = parts.next().map_or(Some(Number { is_negative: false, whole: 0, fraction: 0 }), Number::parse)?;
         let is_signed = [hours, minutes, seconds].iter().any(|number| number.is_negative);
-        let has_fraction = hours.nanos != 0 || minutes.nanos != 0;
+        let has_fraction = hours.fraction != 0 || minutes.fraction != 0;
         let is_over = minutes.whole > 59 || seconds.whole > 59;
         if parts.next().is_some() || is_signed || has_fraction || is_over {
             return None;
@@ -270,7 +284,7 @@ fn years_and_months(word: &str) -> Option<(Number, Number)> {
     };
     let (years, months) = digits.split_once('-')?;
     let whole = |text: &str| {
-        let number = Number::parse(text).filter(|number| !number.is_negative && number.nanos == 0)?;
+        let number = Number::parse(text).filter(|number| !number.is_negative && number.fraction == 0)?;
         Some(Number { is_negative, ..number })
     };
     Some((whole(years)?, whole(months).filter(|months| months.whole < 12)?))
@@ -309,6 +323,12 @@ mod tests {
             ("2 hrs 5 mins 1.234567 secs", "02:05:01.234567"),
             ("100:00", "100:00:00"),
             ("1 hour -15 min", "00:45:00"),
+            ("0.0000000005 day", "00:00:00.000043"),
+            ("1.23456789 s", "00:00:01.234568"),
+            ("0.0000005 s", "00:00:00"),
+            ("1.9999999 us", "00:00:00.000002"),
+            ("0.3 months", "9 days"),
+            ("999999999999 s", "277777777:46:39"),
         ] {
             let mut out = String::new();
             text::interval(parse(written).unwrap_or_else(|| panic!("{written}")), &mut out);

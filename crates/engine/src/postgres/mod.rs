@@ -5,7 +5,7 @@
 //!   the engine has none of, such as indexes, has its catalog all the same, without a row.
 //! - [`functions`]: `pg_table_is_visible`, `format_type`, `current_schema` ...
 //! - [`column_names`]: what a result's columns are called that the statement does not name.
-//! - [`array_text`], [`bytea`], [`interval_text`]: arrays, bytes and intervals as they are written; [`text`]: values as they are shown.
+//! - [`array_text`], [`bytea`], [`interval_text`]: arrays, bytes and intervals as they are written; [`text`], [`column_text`]: values as they are shown.
 //! - [`parameters`]: `server_version`, `client_encoding` ... beside the settings.
 //!
 //! Numbers of objects are the same for as long as the objects are there, whoever asks: a table's follows from its id, what has
@@ -15,6 +15,7 @@ pub(crate) mod array_text;
 pub(crate) mod bytea;
 pub(crate) mod catalogs;
 pub(crate) mod column_names;
+pub mod column_text;
 pub(crate) mod functions;
 pub(crate) mod interval_text;
 pub(crate) mod objects;
@@ -23,6 +24,8 @@ pub mod text;
 pub(crate) mod types;
 
 use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
 
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -56,4 +59,6 @@ pub(crate) struct Scope {
     pub settings: Settings,
     pub client: ClientFacts,
     pub parameters: parameters::Shared,
+    /// When the transaction began, if there is one.
+    pub transaction_since: Option<DateTime<Utc>>,
 }

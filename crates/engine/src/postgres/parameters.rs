@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::convert::Zone;
 use crate::{Error, ErrorKind, Result, Rule};
 
 /// Which PostgreSQL this is like.
@@ -211,28 +212,9 @@ impl Parameter {
     }
 }
 
-/// `GMT-03:00`, or `-03:00`, as an offset to the east, `+03:00`: by POSIX, the sign says how far behind UTC is. So Java's drivers call
-/// zones, and PostgreSQL takes them.
-fn of_posix(name: &str) -> Option<String> {
-    let offset = name.strip_prefix("GMT").or_else(|| name.strip_prefix("UTC")).unwrap_or(name);
-    let (sign, digits) = (offset.chars().next()?, offset.get(1..)?);
-    let (hours, minutes) = digits.split_once(':').unwrap_or((digits, "00"));
-    let (hours, minutes): (u8, u8) = (hours.parse().ok()?, minutes.parse().ok()?);
-    let east = match sign {
-        '+' => '-',
-        '-' => '+',
-        _ => return None,
-    };
-    (hours < 24 && minutes < 60).then(|| format!("{east}{hours:02}:{minutes:02}"))
-}
-
-/// What Arrow calls a zone: nothing if it is UTC. `None` if there is no such zone.
+/// Arrow's name for a zone: nothing if it is UTC. `None` if there is no such zone, or Arrow has no name for it.
 pub(crate) fn zone_in_arrow(name: &str) -> Option<Option<String>> {
-    let name = of_posix(name).unwrap_or_else(|| name.to_string());
-    if ["utc", "gmt", "z", "zulu", "etc/utc"].contains(&name.to_lowercase().as_str()) {
-        return Some(None);
-    }
-    name.parse::<arrow::array::timezone::Tz>().is_ok().then_some(Some(name))
+    Zone::parse(name)?.in_arrow()
 }
 
 #[cfg(test)]
@@ -247,9 +229,10 @@ mod tests {
         assert!(all.set("client_encoding", "'Utf-8'").unwrap() && all.get("client_encoding").unwrap() == "UTF8");
         assert!(all.set("timezone", "Europe/Berlin").unwrap());
         assert!(all.set("timezone", "GMT-03:00").unwrap() && all.get("timezone").unwrap() == "GMT-03:00");
-        assert_eq!(of_posix("GMT-03:00").unwrap(), "+03:00");
-        assert_eq!(of_posix("GMT+5").unwrap(), "-05:00");
-        assert_eq!(of_posix("-02:00").unwrap(), "+02:00");
+        assert_eq!(zone_in_arrow("GMT-03:00").unwrap().unwrap(), "+03:00");
+        assert_eq!(zone_in_arrow("GMT+5").unwrap().unwrap(), "-05:00");
+        assert_eq!(zone_in_arrow("-02:00").unwrap().unwrap(), "+02:00");
+        assert_eq!(zone_in_arrow("europe/berlin").unwrap().unwrap(), "Europe/Berlin");
         assert!(!all.set("threads", "3").unwrap());
         for (name, value) in [
             ("client_encoding", "LATIN1"),

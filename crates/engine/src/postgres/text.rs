@@ -1,37 +1,15 @@
 //! Values as text, as PostgreSQL writes them: ISO dates, intervals in its own style, the shortest digits that are the same number.
 
 use std::fmt::Write;
-use std::str::FromStr;
 
-use arrow::array::timezone::Tz;
 use arrow::datatypes::IntervalMonthDayNano;
-use chrono::{Offset, TimeZone};
 use onehop_pipeline::bind::civil;
 
-use super::parameters::zone_in_arrow;
-
-/// Where timestamps with a time zone are shown.
-#[derive(Clone, Debug, Default)]
-pub struct Zone(Option<Tz>);
-
-impl Zone {
-    /// By its name, `Europe/Berlin`, or its offset as POSIX has it, `-02:00`.
-    pub fn parse(name: &str) -> Option<Self> {
-        match zone_in_arrow(name)? {
-            None => Some(Self(None)),
-            Some(name) => Tz::from_str(&name).ok().map(|zone| Self(Some(zone))),
-        }
-    }
-
-    /// Seconds to the east of UTC at that moment.
-    fn offset_seconds(&self, micros: i64) -> i64 {
-        let Some(zone) = self.0 else { return 0 };
-        let at = chrono::DateTime::from_timestamp(micros.div_euclid(MICROS), 0);
-        at.map_or(0, |at| zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc().into())
-    }
-}
+pub use crate::convert::Zone;
+use crate::convert::{is_infinite_date, is_infinite_timestamp};
 
 const MICROS: i64 = 1_000_000;
+const NANOS: i64 = 1_000_000_000;
 const DAY_SECONDS: i64 = 86_400;
 
 /// Nothing can go wrong with bytes in memory.
@@ -141,8 +119,16 @@ fn put_era(is_before: bool, out: &mut impl Write) {
     }
 }
 
+/// `infinity`, which has no digits.
+fn put_infinity(is_later: bool, out: &mut impl Write) {
+    put_text(if is_later { "infinity" } else { "-infinity" }, out);
+}
+
 /// `2024-02-29`
 pub fn date(day: i32, out: &mut impl Write) {
+    if is_infinite_date(day) {
+        return put_infinity(day > 0, out);
+    }
     let is_before = put_date(day.into(), out);
     put_era(is_before, out);
 }
@@ -161,8 +147,37 @@ fn put_fraction(micros: i64, out: &mut impl Write) {
     }
 }
 
+/// `12:34:56.789`, with all digits that nanoseconds have.
+pub fn time_nanos(nanos: i64, out: &mut impl Write) {
+    let (seconds, nanos) = (nanos.div_euclid(NANOS), nanos.rem_euclid(NANOS));
+    put!(out, "{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    put_nanos(nanos, out);
+}
+
+fn put_nanos(nanos: i64, out: &mut impl Write) {
+    if nanos != 0 {
+        let digits = format!("{nanos:09}");
+        put!(out, ".{}", digits.trim_end_matches('0'));
+    }
+}
+
+/// As [`timestamp`] and [`timestamp_tz`], of nanoseconds.
+pub fn timestamp_nanos(nanos: i64, has_zone: bool, zone: &Zone, out: &mut impl Write) {
+    let seconds = nanos.div_euclid(NANOS) * MICROS;
+    let offset = if has_zone { zone.offset_seconds(seconds) } else { 0 };
+    let is_before = put_timestamp(seconds + offset * MICROS, out);
+    put_nanos(nanos.rem_euclid(NANOS), out);
+    if has_zone {
+        put_offset(offset, out);
+    }
+    put_era(is_before, out);
+}
+
 /// `2024-02-29 12:34:56.789`
 pub fn timestamp(micros: i64, out: &mut impl Write) {
+    if is_infinite_timestamp(micros) {
+        return put_infinity(micros > 0, out);
+    }
     let is_before = put_timestamp(micros, out);
     put_era(is_before, out);
 }
@@ -177,8 +192,16 @@ fn put_timestamp(micros: i64, out: &mut impl Write) -> bool {
 
 /// `2024-02-29 12:34:56.789+01`, as it is there.
 pub fn timestamp_tz(micros: i64, zone: &Zone, out: &mut impl Write) {
+    if is_infinite_timestamp(micros) {
+        return put_infinity(micros > 0, out);
+    }
     let offset = zone.offset_seconds(micros);
     let is_before = put_timestamp(micros.saturating_add(offset * MICROS), out);
+    put_offset(offset, out);
+    put_era(is_before, out);
+}
+
+fn put_offset(offset: i64, out: &mut impl Write) {
     let (sign, size) = (if offset < 0 { '-' } else { '+' }, offset.unsigned_abs());
     put!(out, "{sign}{:02}", size / 3600);
     if size % 3600 != 0 {
@@ -187,7 +210,6 @@ pub fn timestamp_tz(micros: i64, zone: &Zone, out: &mut impl Write) {
     if size % 60 != 0 {
         put!(out, ":{:02}", size % 60);
     }
-    put_era(is_before, out);
 }
 
 /// `1 year 2 mons -3 days +04:05:06.789`: after something negative, what is positive says so.

@@ -24,6 +24,7 @@ mod source;
 mod transaction;
 mod values;
 mod view;
+mod whole_file;
 mod write;
 
 use std::pin::{Pin, pin};

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, CastKind, DataType, Delete, Expr as SqlExpr, FromTable, Ident,
-    ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Truncate, Update,
-    Value as SqlValue,
+    ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Truncate, TruncateTableTarget,
+    Update, Value as SqlValue,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -51,7 +51,9 @@ enum Kind {
 }
 
 pub(super) fn delete(delete: Delete) -> Result<Modify> {
-    let Delete { tables, from, using, selection, returning, output, order_by, limit, optimizer_hints, .. } = delete;
+    // Every field has a name here: one that a later parser knows must be looked at.
+    let Delete { delete_token: _, optimizer_hints, tables, from, using, selection, returning, output, order_by, limit } =
+        delete;
     let has_more = [
         (!tables.is_empty(), "a list of tables"),
         (using.is_some(), "USING"),
@@ -61,7 +63,10 @@ pub(super) fn delete(delete: Delete) -> Result<Modify> {
         (!optimizer_hints.is_empty(), "hints"),
     ];
     refuse("DELETE", &has_more)?;
-    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = from;
+    let FromTable::WithFromKeyword(from) = from else {
+        return Err(Error::new(ErrorKind::Syntax, "DELETE without FROM is not supported")
+            .with_hint("DELETE FROM t WHERE ... deletes rows; TRUNCATE t deletes all of them"));
+    };
     let [target] = <[TableWithJoins; 1]>::try_from(from).map_err(|_| one_table("DELETE"))?;
     let (table, alias) = target_table(target, "DELETE")?;
     let returning = returning.map(|items| Returning::new(items, alias.clone()));
@@ -69,8 +74,19 @@ pub(super) fn delete(delete: Delete) -> Result<Modify> {
 }
 
 pub(super) fn update(update: Update) -> Result<Modify> {
-    let Update { table, assignments, from, selection, returning, output, or, order_by, limit, optimizer_hints, .. } =
-        update;
+    let Update {
+        update_token: _,
+        optimizer_hints,
+        table,
+        assignments,
+        from,
+        selection,
+        returning,
+        output,
+        or,
+        order_by,
+        limit,
+    } = update;
     let has_more = [
         (from.is_some(), "FROM"),
         (output.is_some(), "OUTPUT"),
@@ -132,6 +148,7 @@ fn target_table(target: TableWithJoins, statement: &str) -> Result<(String, Tabl
     if !target.joins.is_empty() {
         return Err(one_table(statement));
     }
+    planner::check_table(&target.relation)?;
     let TableFactor::Table { name, alias, args: None, .. } = target.relation else {
         return Err(one_table(statement));
     };
@@ -364,17 +381,20 @@ pub(super) struct TruncateTables {
 }
 
 pub(super) fn truncate(truncate: Truncate) -> Result<TruncateTables> {
+    let Truncate { table_names, partitions, table: _, if_exists, identity, cascade, on_cluster } = truncate;
     let has_more = [
-        (truncate.partitions.is_some(), "PARTITION"),
-        (truncate.if_exists, "IF EXISTS"),
-        (truncate.identity.is_some(), "IDENTITY"),
-        (truncate.cascade.is_some(), "CASCADE"),
-        (truncate.on_cluster.is_some(), "ON CLUSTER"),
+        (partitions.is_some(), "PARTITION"),
+        (if_exists, "IF EXISTS"),
+        (identity.is_some(), "IDENTITY"),
+        (cascade.is_some(), "CASCADE"),
+        (on_cluster.is_some(), "ON CLUSTER"),
     ];
     if let Some((_, clause)) = has_more.iter().find(|(is_there, _)| *is_there) {
         return Err(Error::new(ErrorKind::Invalid, format!("TRUNCATE with {clause} is not supported")));
     }
-    let mut tables = truncate.table_names.iter().map(|target| table_name(&target.name)).collect::<Result<Vec<_>>>()?;
+    // ONLY and * are about tables that inherit, and there are none.
+    let names = table_names.iter().map(|TruncateTableTarget { name, only: _, has_asterisk: _ }| table_name(name));
+    let mut tables = names.collect::<Result<Vec<_>>>()?;
     tables.sort();
     tables.dedup();
     Ok(TruncateTables { tables })

@@ -6,13 +6,16 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 
-use super::Context;
+use super::{Context, whole_file};
 use crate::lower::Optimized;
 use crate::query::{Output, Rows};
 use crate::{Error, ErrorKind, Result};
 
 /// `text` is the statement's, if it says all: then it may be asked again.
 pub(super) async fn run(statement: DataFusionStatement, text: Option<&str>, context: &Context<'_>) -> Result<Output> {
+    if let Some(physical) = whole_file::plan(&statement, context).await? {
+        return rows(physical, context).map(Output::Rows);
+    }
     let plan = context.plan(statement).await?;
     match plan {
         LogicalPlan::Dml(dml) => unsupported(&format!("this form of {}", dml.op)),

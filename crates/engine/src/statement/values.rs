@@ -10,8 +10,7 @@
 
 use std::sync::Arc;
 
-use arrow::compute::kernels::cast_utils::Parser;
-use arrow::datatypes::{DataType, Date32Type, Schema};
+use arrow::datatypes::{DataType, Schema};
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Insert, ObjectName, ObjectNamePart, Parens, Query, SetExpr, Statement as Sql, UnaryOperator, Value,
@@ -20,6 +19,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::source;
 use crate::catalog::row::{Cell, EncodedRows};
+use crate::convert::parse_date;
 use crate::prepared;
 use crate::snapshot::{Snapshot, Table};
 
@@ -266,7 +266,9 @@ impl<'a> Literal<'a> {
             }
             (Self::Double(number), DataType::Float64) => Cell::Double(number),
             (Self::Text(text), DataType::Utf8View) => Cell::Text(text),
-            (Self::Text(text), DataType::Date32) if is_date(text) => Cell::Signed(Date32Type::parse(text)?.into()),
+            (Self::Text(text), DataType::Date32) if is_date(text) => {
+                Cell::Signed(parse_date(text.as_bytes()).ok()?.into())
+            }
             (Self::Truth(truth), DataType::Boolean) => Cell::Byte(truth.into()),
             _ => return None,
         })

@@ -1,7 +1,7 @@
 //! `CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS query`: the text of the query is kept, and must work now.
 
 use datafusion::sql::parser::Statement as DataFusionStatement;
-use datafusion::sql::sqlparser::ast::{CreateView as SqlCreateView, Query, Statement as Sql};
+use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView as SqlCreateView, Query, Statement as Sql};
 
 use super::{Context, done, new_name};
 use crate::catalog::{Catalog, Change};
@@ -19,16 +19,46 @@ pub(super) struct CreateView {
 }
 
 pub(super) fn convert(create: SqlCreateView) -> Result<CreateView> {
-    if create.materialized || create.temporary || !create.columns.is_empty() {
+    // Every field has a name here: one that a later parser knows must be looked at.
+    let SqlCreateView {
+        or_alter,
+        or_replace,
+        materialized,
+        secure,
+        name,
+        name_before_not_exists: _,
+        columns,
+        query,
+        options,
+        cluster_by,
+        comment,
+        with_no_schema_binding,
+        if_not_exists,
+        temporary,
+        copy_grants,
+        to,
+        params,
+    } = create;
+    if materialized || temporary || !columns.is_empty() {
         let error = Error::new(ErrorKind::Invalid, "views cannot be materialized, temporary or rename their columns");
         return Err(error.with_hint("name the columns in the query with AS; CREATE TABLE AS keeps the rows"));
     }
-    Ok(CreateView {
-        name: new_name(&create.name)?,
-        or_replace: create.or_replace,
-        if_not_exists: create.if_not_exists,
-        query: create.query,
-    })
+    let has_more = [
+        (or_alter, "OR ALTER"),
+        (secure, "SECURE"),
+        (!matches!(options, CreateTableOptions::None), "options"),
+        (!cluster_by.is_empty(), "CLUSTER BY"),
+        (comment.is_some(), "COMMENT"),
+        (with_no_schema_binding, "WITH NO SCHEMA BINDING"),
+        (copy_grants, "COPY GRANTS"),
+        (to.is_some(), "TO"),
+        (params.is_some(), "ALGORITHM, DEFINER or SQL SECURITY"),
+    ];
+    if let Some((_, clause)) = has_more.iter().find(|(is_there, _)| *is_there) {
+        return Err(Error::new(ErrorKind::Invalid, format!("CREATE VIEW with {clause} is not supported"))
+            .with_hint("CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS query"));
+    }
+    Ok(CreateView { name: new_name(&name)?, or_replace, if_not_exists, query })
 }
 
 impl CreateView {

@@ -19,6 +19,7 @@ use super::kernels;
 use super::vector::{Data, Kind, Vector};
 use crate::VECTOR_ROWS;
 use crate::bind::{Bound, BoundKind, Check, LookupTable, LookupValues, civil, rounded};
+use crate::decimal::to_double;
 use crate::{ArithmeticOp, CompareOp, DatePart, DictionaryFunction, Error, Interval, LateTexts, Result, Type, Value};
 
 /// Operations, and the slot of their result.
@@ -115,7 +116,7 @@ enum OpKind {
     },
     ToDouble {
         a: usize,
-        divisor: f64,
+        scale: u8,
     },
     DivideRounded {
         a: usize,
@@ -321,7 +322,7 @@ impl Compiler {
             }
             BoundKind::ToDouble { inner, scale } => {
                 let a = self.emit(inner, guard, ops)?;
-                self.push(ops, kind, OpKind::ToDouble { a, divisor: 10f64.powi((*scale).into()) })
+                self.push(ops, kind, OpKind::ToDouble { a, scale: *scale })
             }
             BoundKind::DivideRounded { inner, divisor, check } => {
                 let a = self.emit(inner, guard, ops)?;
@@ -520,11 +521,11 @@ fn run(op: &OpKind, vectors: &[Vector], out: &mut Vector, n: usize) -> Result<()
                 select(|row| value.is_valid(row), value, out, n)?;
             }
         }
-        OpKind::ToDouble { a, divisor } => {
+        OpKind::ToDouble { a, scale } => {
             let a = &vectors[*a];
             let Data::F64(doubles) = &mut out.data else { return Err(mixed()) };
             for (row, double) in doubles.iter_mut().enumerate().take(n) {
-                *double = a.integer(row) as f64 / divisor;
+                *double = to_double(a.integer(row), *scale);
             }
             same_valid(a, out, n);
         }

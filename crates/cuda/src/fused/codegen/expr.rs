@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use onehop_pipeline::bind::{Bound, BoundKind, Check, LookupTable, LookupValues};
 use onehop_pipeline::cpu::Kind;
+use onehop_pipeline::decimal::{EXACT_DOUBLES, EXACT_SCALE};
 use onehop_pipeline::{ArithmeticOp, CompareOp, DatePart, Interval, Value};
 
 use super::{Args, Failure, type_of};
@@ -228,6 +229,10 @@ impl Writer {
             BoundKind::Case { branches, otherwise } => self.case(branches, otherwise, kind)?,
             BoundKind::Coalesce(all) => self.coalesce(all, kind)?,
             BoundKind::ToDouble { inner, scale } => {
+                let is_exact = inner.domain.interval.magnitude() <= EXACT_DOUBLES && *scale <= EXACT_SCALE;
+                if *scale > 0 && !is_exact {
+                    return Err(Error::refused("decimals of more than 53 bits as doubles"));
+                }
                 let inner = self.expr(inner)?;
                 let value = match scale {
                     0 => format!("(double){}", inner.text),

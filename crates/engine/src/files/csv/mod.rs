@@ -1,24 +1,32 @@
-//! Separated text as a format of DataFusion's, read by ourselves: [`records`] cuts, arrow parses, [`fault`] explains.
+//! Separated text as a format of DataFusion's, read by ourselves.
 //!
 //! DataFusion reads a text file in ranges of bytes and takes any line end near their bounds for the end of a record, so
-//! that values with line ends in large files come out wrong; its errors name neither file nor line; and a column that
-//! is empty in the first rows stays empty, whatever comes later. Here:
+//! that values with line ends in large files come out wrong; its errors name neither file nor line; its conversions cut
+//! what does not fit; and a type that a later row breaks is an error. Here:
 //!
-//! 1. One stream reads a file front to back, in chunks that end with a record, and so keeps the order of its rows.
-//! 2. Chunks are parsed by as many tasks as the scan has threads for the file, a few chunks ahead.
-//! 3. Names and types of a file that no table describes are those of its first chunk; see [`CsvFormat::guess`].
+//! 1. [`sniff`] finds dialect, header and types of a file that no table describes, over a sample. Of a file of up to
+//!    [`WIDENED_BYTES`] the whole is looked at, and its types hold every value: [`CsvFormat::widened`].
+//! 2. One stream reads a file front to back, in chunks that end with a record ([`records`]), and so keeps the order of its
+//!    rows.
+//! 3. Chunks are cut into fields and converted ([`values`]) by as many tasks as the scan has threads for the file, a few
+//!    chunks ahead. A value that its column's type does not hold is an error with its line: [`fault`].
+//!
+//! Each file of a table has a dialect of its own, and its columns are found by name.
 
 mod fault;
+mod fields;
+mod forms;
 mod records;
+mod sniff;
+mod values;
+mod write;
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{AsArray, RecordBatch};
-use arrow::csv::ReaderBuilder;
-use arrow::csv::reader::Format as Sample;
-use arrow::datatypes::{DataType, Field, Fields, Float32Type, Float64Type, Schema, SchemaRef};
-use arrow::error::ArrowError;
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use datafusion::catalog::Session as DataFusionSession;
 use datafusion::common::runtime::SpawnedTask;
@@ -40,30 +48,43 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
-use regex::Regex;
 
 use self::fault::Fault;
-use self::records::{CHUNK_BYTES, Chunk, Chunks};
+use self::forms::{Forms, Kind, Order};
+pub(crate) use self::records::Encoding;
+use self::records::{CHUNK_BYTES, Chunks, TableStart};
+use self::sniff::{Given, Sniffed};
+use self::values::{NullText, Reader, Wanted, Width};
+pub(crate) use self::write::WriteOptions;
 use super::glob::Found;
 use super::site::Site;
-use super::{Names, blocking, directory_columns, parse_name};
+use super::{CsvOptions, Names, blocking, directory_columns, parse_name};
+use crate::convert::Zone;
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
-/// Rows that types are guessed from.
-const SAMPLE_ROWS: usize = 1000;
-/// Enough for the first record of most files.
-const PEEK_BYTES: usize = 64 << 10;
-
-/// The name of the column without a value that a delimiter at the end of every line makes.
-pub(crate) const TRAILING: &str = "\u{0}trailing";
+/// The sample of a file, in bytes: a record of it is looked at, however long.
+const SAMPLE_BYTES: usize = 4 << 20;
+/// Of files of up to so many bytes all rows are looked at for their types.
+const WIDENED_BYTES: usize = 64 << 20;
 
 /// The bytes that mean something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dialect {
     pub delimiter: u8,
-    pub quote: u8,
+    /// No value is quoted without one.
+    pub quote: Option<u8>,
+    /// Before a quote within quotes, beside another quote.
     pub escape: Option<u8>,
+    /// Begins a line that is no record.
+    pub comment: Option<u8>,
+    pub line_end: u8,
+}
+
+impl Default for Dialect {
+    fn default() -> Self {
+        Self { delimiter: b',', quote: Some(b'"'), escape: None, comment: None, line_end: b'\n' }
+    }
 }
 
 /// Where the types of columns come from; errors say what to do about them.
@@ -73,191 +94,272 @@ pub(super) enum Types {
     Guessed,
 }
 
+/// What is known of a file before it is scanned.
+#[derive(Clone, Debug)]
+pub(super) struct FileShape {
+    sniffed: Sniffed,
+    /// The names of the fields of a record.
+    names: Arc<[String]>,
+}
+
+/// How the records of a declared table's file are cut.
+#[derive(Clone, Debug)]
+pub(crate) struct DeclaredShape {
+    /// The file as the statement calls it.
+    pub name: String,
+    /// The path that opens it.
+    pub path: String,
+    /// The first record, which may be a header, without the empty field of a delimiter that ends it.
+    pub first: Vec<String>,
+    sniffed: Sniffed,
+}
+
+impl DeclaredShape {
+    /// Whether a delimiter ends all records.
+    pub fn has_trailing(&self) -> bool {
+        self.sniffed.has_trailing
+    }
+}
+
 /// How files of one statement are read.
 #[derive(Clone, Debug)]
 pub(super) struct CsvFormat {
     pub site: Site,
-    pub dialect: Dialect,
-    pub has_header: bool,
-    /// Beside nothing at all, what stands for NULL.
-    pub null: Option<String>,
+    pub extension: String,
+    pub options: CsvOptions,
     pub types: Types,
     pub names: Names,
     /// Counts what is read.
     pub query: Option<Arc<Query>>,
+    pub zone: Zone,
+    /// Of the files, by their paths.
+    pub shapes: Arc<Mutex<HashMap<String, Arc<FileShape>>>>,
 }
 
 impl CsvFormat {
-    fn chunks(&self, name: &str, path: &str, chunk_bytes: usize) -> Result<Chunks> {
-        let compression = parse_name(name).compression;
+    fn failed(&self, name: &str, has_header: bool) -> impl Fn(Fault) -> Error + Send + Sync + use<> {
+        let (name, types) = (name.to_string(), self.types);
+        move |fault| fault.into_error(&name, types, has_header)
+    }
+
+    fn text(&self, name: &str, path: &str) -> std::result::Result<Box<dyn Read + Send>, Fault> {
         let ledger = self.query.as_ref().map(|query| Arc::clone(query.shared_ledger()));
-        let file = self.site.open(path, ledger).map_err(Fault::Io);
-        file.and_then(|file| Chunks::of(file, compression, self.dialect, chunk_bytes))
-            .map_err(|fault| fault.into_error(name, self.types, self.has_header))
+        let file = self.site.open(path, ledger).map_err(Fault::Io)?;
+        records::text(file, parse_name(name).compression, self.options.encoding)
     }
 
-    fn parse(&self, schema: SchemaRef, columns: Vec<usize>, batch_rows: usize) -> Result<Parse> {
-        // Empty stays NULL as well: a file cannot tell the empty text from nothing.
-        let null = self.null.as_deref().filter(|null| !null.is_empty());
-        let null = null.map(|null| Regex::new(&format!("^(?:{})?$", regex::escape(null)))).transpose();
-        let null = null.map_err(|e| Error::new(ErrorKind::Invalid, "the text for NULL is too long").with_source(e))?;
-        Ok(Parse { dialect: self.dialect, has_header: self.has_header, null, schema, columns, batch_rows })
+    fn chunks(&self, name: &str, path: &str, shape: &FileShape) -> std::result::Result<Chunks, Fault> {
+        let Sniffed { dialect, skipped_bytes, skipped_lines, .. } = shape.sniffed;
+        let start = TableStart { bytes: skipped_bytes, lines: skipped_lines };
+        Chunks::of(self.text(name, path)?, dialect, start, CHUNK_BYTES)
     }
 
-    /// Names and types by the header and the first rows; NULL is the type of a column without any value there.
-    fn guess(&self, name: &str, path: &str) -> Result<Schema> {
-        let failed = |fault: Fault| fault.into_error(name, self.types, self.has_header);
-        let Some(chunk) = self.chunks(name, path, CHUNK_BYTES)?.next().map_err(failed)? else {
+    /// What the statement and the file's name say.
+    fn given(&self) -> Given {
+        let options = &self.options;
+        let is_tbl = self.extension == "tbl";
+        Given {
+            delimiter: options.delimiter.or(is_tbl.then_some(b'|')),
+            likely_delimiter: (self.extension == "tsv").then_some(b'\t'),
+            quote: options.quote,
+            escape: options.escape,
+            comment: options.comment,
+            has_header: options.has_header.or(is_tbl.then_some(false)),
+            skipped_lines: options.skip,
+            pads: options.null_padding,
+            sample_records: options.sample_size.and_then(|rows| usize::try_from(rows).ok()),
+            all_text: options.all_varchar,
+            null: options.null.as_ref().map(|null| null.clone().into_bytes()),
+        }
+    }
+
+    /// Names and types of a file; NULL is the type of a column without any value.
+    fn guess(&self, name: &str, path: &str, threads: usize) -> Result<Schema> {
+        let failed = self.failed(name, true);
+        let mut text = self.text(name, path).map_err(&failed)?;
+        let (head, is_whole) = records::head(&mut text, SAMPLE_BYTES).map_err(&failed)?;
+        if head.is_empty() {
             return Ok(Schema::empty());
-        };
-        let Dialect { delimiter, quote, escape } = self.dialect;
-        let mut sample = Sample::default().with_header(self.has_header).with_delimiter(delimiter).with_quote(quote);
-        if let Some(escape) = escape {
-            sample = sample.with_escape(escape);
         }
-        match sample.infer_schema(chunk.bytes.as_slice(), Some(SAMPLE_ROWS)) {
-            Ok((schema, _)) => Ok(named(&schema)),
-            Err(reason) => {
-                let first = chunk.bytes.iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
-                let (fields, _) = fault::split(&chunk.bytes[first..], self.dialect);
-                let text = |(at, name): (usize, &Vec<u8>)| match std::str::from_utf8(name) {
-                    Ok(name) if self.has_header => Field::new(name, DataType::Utf8, true),
-                    _ => Field::new(format!("column_{}", at + 1), DataType::Utf8, true),
+        let sniffed = sniff::sniff(&head, is_whole, &self.given());
+        drop((text, head));
+        let columns = sniffed.forms.len();
+        let names = named(sniffed.header.as_deref().unwrap_or_default(), columns);
+        let mut shape = FileShape { sniffed, names: names.into() };
+        if !self.options.all_varchar && !shape.sniffed.is_all {
+            self.widen(name, path, &mut shape, threads).map_err(&failed)?;
+        }
+        let field = |(name, forms): (&String, &Forms)| Field::new(name, data_type(forms.kind()), true);
+        let schema = Schema::new(shape.names.iter().zip(&shape.sniffed.forms).map(field).collect::<Fields>());
+        self.keep(path, shape);
+        Ok(schema)
+    }
+
+    /// The types that hold all values, where the file is small enough, or that is asked for.
+    fn widen(&self, name: &str, path: &str, shape: &mut FileShape, threads: usize) -> std::result::Result<(), Fault> {
+        let most = match self.options.sample_size {
+            None => WIDENED_BYTES,
+            Some(..0) => usize::MAX,
+            Some(_) => return Ok(()),
+        };
+        if most < usize::MAX
+            && !parse_name(name).compression.is_compressed()
+            && self.site.stat(path).map_err(Fault::Io)?.bytes > most as u64
+        {
+            return Ok(());
+        }
+        let chunks = Mutex::new((self.chunks(name, path, shape)?, 0));
+        let found = Mutex::new(shape.sniffed.forms.clone());
+        let (first, null) = (shape.sniffed.header.is_some(), self.given().null);
+        let dialect = shape.sniffed.dialect;
+        let work = || {
+            let mut forms = found.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            loop {
+                let next = {
+                    let mut chunks = chunks.lock().unwrap_or_else(PoisonError::into_inner);
+                    // What cannot be read is an error of the scan.
+                    let next = if chunks.1 > most { None } else { chunks.0.next().ok().flatten() };
+                    chunks.1 += next.as_ref().map_or(0, |chunk| chunk.bytes.len());
+                    next
                 };
-                let schema = Arc::new(Schema::new(fields.iter().enumerate().map(text).collect::<Fields>()));
-                let columns = (0..fields.len()).collect();
-                Err(failed(fault::find(&chunk, &self.parse(schema, columns, SAMPLE_ROWS)?, Some(reason))))
+                let Some(chunk) = next else { break };
+                sniff::narrow(&mut forms, &chunk.bytes, &dialect, first && chunk.is_first, null.as_deref());
             }
-        }
-    }
-
-    /// The fields of the first line that is not empty, if there is one.
-    pub fn first_record(&self, file: &Found) -> Result<Option<Vec<String>>> {
-        let failed = |fault: Fault| fault.into_error(&file.name, self.types, self.has_header);
-        let Some(chunk) = self.chunks(&file.name, &file.path, PEEK_BYTES)?.next().map_err(failed)? else {
-            return Ok(None);
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.iter_mut().zip(forms).for_each(|(known, forms)| *known = *known & forms);
         };
-        let blank = chunk.bytes.iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
-        if blank == chunk.bytes.len() {
-            return Ok(None);
-        }
-        let (fields, _) = fault::split(&chunk.bytes[blank..], self.dialect);
-        Ok(Some(fields.iter().map(|field| String::from_utf8_lossy(field).into_owned()).collect()))
+        std::thread::scope(|scope| {
+            let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
+            work();
+            helpers.into_iter().for_each(|helper| _ = helper.join());
+        });
+        shape.sniffed.forms = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(())
     }
-}
 
-/// Columns that can be told apart: a name for those without, numbers for those that repeat one.
-fn named(schema: &Schema) -> Schema {
-    let mut taken: Vec<String> = Vec::new();
-    let fields = schema.fields().iter().enumerate().map(|(at, field)| {
-        let name = match field.name().trim() {
-            "" => format!("column_{}", at + 1),
-            name => name.to_string(),
+    fn keep(&self, path: &str, shape: FileShape) {
+        self.shapes.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_string(), Arc::new(shape));
+    }
+
+    fn shape(&self, path: &str) -> Option<Arc<FileShape>> {
+        self.shapes.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    }
+
+    /// How a file's records are cut that has so many columns, and its first one; nothing for a file without records. The
+    /// dialect that the statement and the file's name say is taken if it gives as many, and is found out otherwise.
+    pub fn declared(&self, file: &Found, columns: usize) -> Result<Option<DeclaredShape>> {
+        let failed = self.failed(&file.name, true);
+        let mut text = self.text(&file.name, &file.path).map_err(&failed)?;
+        let (head, is_whole) = records::head(&mut text, SAMPLE_BYTES).map_err(&failed)?;
+        let given = self.given();
+        let plain = Given {
+            delimiter: Some(given.delimiter.or(given.likely_delimiter).unwrap_or(b',')),
+            quote: Some(given.quote.unwrap_or(Some(b'"'))),
+            ..given.clone()
         };
-        let numbered = (1..).map(|n| format!("{name}_{n}"));
-        let name = std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or(name);
-        taken.push(name.clone());
-        Field::new(name, field.data_type().clone(), true)
-    });
-    Schema::new(fields.collect::<Fields>())
-}
-
-/// From bytes to columns.
-#[derive(Clone, Debug)]
-struct Parse {
-    dialect: Dialect,
-    has_header: bool,
-    null: Option<Regex>,
-    /// All columns of the file.
-    schema: SchemaRef,
-    /// Those that are wanted.
-    columns: Vec<usize>,
-    batch_rows: usize,
-}
-
-impl Parse {
-    fn chunk(&self, chunk: &Chunk) -> std::result::Result<Vec<RecordBatch>, Fault> {
-        let skips_header = self.has_header && chunk.is_first();
-        let refused = |reason| fault::find(chunk, self, Some(reason));
-        let mut batches = match self.trailing() {
-            Some(trailing) => {
-                let columns: Vec<usize> = self.columns.iter().copied().chain([trailing]).collect();
-                self.batches(&chunk.bytes, &columns, skips_header)
-            }
-            None => self.batches(&chunk.bytes, &self.columns, skips_header),
+        let Some(sniffed) = sniff::declared(&head, is_whole, &plain, &given, columns) else { return Ok(None) };
+        let mut first = Vec::new();
+        sniff::each_field(&head, sniffed.skipped_bytes, &sniffed.dialect, |_, value| {
+            first.push(String::from_utf8_lossy(value).into_owned());
+        });
+        if sniffed.has_trailing {
+            first.pop();
         }
-        .map_err(refused)?;
-        // A number that is too large for a DOUBLE is read as infinity.
-        if batches.iter().any(|batch| has_infinity(batch) || has_trailing_text(batch)) {
-            match fault::find(chunk, self, None) {
-                Fault::Other { reason: None, .. } => {}
-                fault => return Err(fault),
-            }
-        }
-        if self.trailing().is_some() {
-            let wanted: Vec<usize> = (0..self.columns.len()).collect();
-            batches = batches
-                .iter()
-                .map(|batch| batch.project(&wanted))
-                .collect::<std::result::Result<_, _>>()
-                .map_err(refused)?;
-        }
-        Ok(batches)
+        Ok(Some(DeclaredShape { name: file.name.clone(), first, path: file.path.clone(), sniffed }))
     }
 
-    /// Where the column is that has to be empty, if there is one.
-    fn trailing(&self) -> Option<usize> {
-        let last = self.schema.fields().len().checked_sub(1)?;
-        (self.schema.field(last).name() == TRAILING).then_some(last)
+    /// Keeps what [`declared`](Self::declared) gave, of which the names of columns are known now.
+    pub fn keep_declared(&self, path: &str, shape: &DeclaredShape, names: &Arc<[String]>, has_header: bool) {
+        let sniffed = Sniffed { header: has_header.then(Vec::new), ..shape.sniffed.clone() };
+        self.keep(path, FileShape { sniffed, names: Arc::clone(names) });
     }
 
-    fn batches(
-        &self,
-        bytes: &[u8],
-        columns: &[usize],
-        skips_header: bool,
-    ) -> std::result::Result<Vec<RecordBatch>, ArrowError> {
-        let mut builder = ReaderBuilder::new(Arc::clone(&self.schema))
-            .with_delimiter(self.dialect.delimiter)
-            .with_quote(self.dialect.quote)
-            .with_header(skips_header)
-            .with_batch_size(self.batch_rows)
-            .with_projection(columns.to_vec());
-        if let Some(escape) = self.dialect.escape {
-            builder = builder.with_escape(escape);
+    fn reader(&self, shape: &FileShape, table: &Schema, columns: &[usize], batch_rows: usize) -> Result<Reader> {
+        let places: HashMap<&str, usize> =
+            shape.names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
+        let (mut wanted, mut fields) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
+        for column in columns {
+            let field = table.fields().get(*column);
+            let field = field.ok_or_else(|| Error::new(ErrorKind::Internal, "a scan of a column that is not there"))?;
+            let place = places.get(field.name().as_str()).copied();
+            let kind = place.and_then(|place| shape.sniffed.forms.get(place)).map(|forms| forms.kind());
+            let order = match kind {
+                Some(Kind::Date(order) | Kind::Timestamp(order)) => order,
+                _ => Order::Iso,
+            };
+            wanted.push(Wanted { place, order });
+            fields.push(Arc::clone(field));
         }
-        if let Some(null) = &self.null {
-            builder = builder.with_null_regex(null.clone());
-        }
-        let mut decoder = builder.build_decoder();
-        let mut batches = Vec::new();
-        let mut rest = bytes;
-        loop {
-            // Called once more with nothing, it ends the last record.
-            let used = decoder.decode(rest)?;
-            let is_done = rest.is_empty();
-            rest = &rest[used..];
-            if is_done || decoder.capacity() == 0 {
-                batches.extend(decoder.flush()?);
-            }
-            if is_done {
-                return Ok(batches);
-            }
-        }
+        let width = match () {
+            () if shape.sniffed.has_trailing => Width::Trailing,
+            () if self.options.null_padding => Width::Padded,
+            () => Width::Exact,
+        };
+        Ok(Reader {
+            dialect: shape.sniffed.dialect,
+            has_header: shape.sniffed.header.is_some(),
+            width,
+            null: NullText {
+                text: self.options.null.as_ref().map(|null| null.clone().into_bytes()),
+                is_plain: self.types == Types::Declared,
+            },
+            names: Arc::clone(&shape.names),
+            wanted,
+            schema: Arc::new(Schema::new(fields)),
+            batch_rows,
+            types: self.types,
+            zone: self.zone,
+        })
     }
 }
 
-/// Whether something follows the delimiter that should end the line. Nothing at all is read as NULL.
-fn has_trailing_text(batch: &RecordBatch) -> bool {
-    batch.column_by_name(TRAILING).is_some_and(|column| column.null_count() < column.len())
+/// The type that holds values of a kind.
+fn data_type(kind: Kind) -> DataType {
+    let utc = || Some(Arc::from("UTC"));
+    match kind {
+        Kind::Empty => DataType::Null,
+        Kind::Boolean => DataType::Boolean,
+        Kind::Int => DataType::Int64,
+        Kind::Huge => DataType::Decimal128(38, 0),
+        Kind::Double => DataType::Float64,
+        Kind::Date(_) => DataType::Date32,
+        Kind::Timestamp(_) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        Kind::Nanoseconds => DataType::Timestamp(TimeUnit::Nanosecond, None),
+        Kind::Moment => DataType::Timestamp(TimeUnit::Microsecond, utc()),
+        Kind::MomentNanoseconds => DataType::Timestamp(TimeUnit::Nanosecond, utc()),
+        Kind::Text => DataType::Utf8,
+    }
 }
 
-fn has_infinity(batch: &RecordBatch) -> bool {
-    batch.columns().iter().any(|column| match column.data_type() {
-        DataType::Float32 => column.as_primitive::<Float32Type>().values().iter().any(|value| value.is_infinite()),
-        DataType::Float64 => column.as_primitive::<Float64Type>().values().iter().any(|value| value.is_infinite()),
-        _ => false,
-    })
+/// Names of so many columns that can be told apart in whatever case: a number for those without, and one behind those that
+/// repeat another's, as DuckDB has them.
+fn named(header: &[String], columns: usize) -> Vec<String> {
+    let digits = columns.saturating_sub(1).to_string().len();
+    let given: Vec<String> = (0..columns)
+        .map(|at| match header.get(at).map(|name| name.trim()) {
+            None | Some("") => format!("column{at:0digits$}"),
+            Some(name) => name.to_string(),
+        })
+        .collect();
+    distinct(given)
+}
+
+/// Names of which each one is followed by a number if it repeats one before it.
+pub(crate) fn distinct(names: Vec<String>) -> Vec<String> {
+    let mut taken: HashSet<String> = HashSet::with_capacity(names.len());
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    let mut told_apart = Vec::with_capacity(names.len());
+    for name in names {
+        let mut unique = name.clone();
+        while taken.contains(&unique.to_lowercase()) {
+            let count = counts.entry(name.to_lowercase()).or_insert(0);
+            *count += 1;
+            unique = format!("{name}_{count}");
+        }
+        taken.insert(unique.to_lowercase());
+        told_apart.push(unique);
+    }
+    told_apart
 }
 
 #[async_trait]
@@ -277,7 +379,7 @@ impl FileFormat for CsvFormat {
 
     async fn infer_schema(
         &self,
-        _state: &dyn DataFusionSession,
+        state: &dyn DataFusionSession,
         _store: &Arc<dyn ObjectStore>,
         objects: &[ObjectMeta],
     ) -> DataFusionResult<SchemaRef> {
@@ -285,8 +387,8 @@ impl FileFormat for CsvFormat {
             return Err(Error::new(ErrorKind::Internal, "the types of files are guessed one at a time").into());
         };
         let (name, path) = self.names.of(&object.location);
-        let format = self.clone();
-        let guess = SpawnedTask::spawn_blocking(move || format.guess(&name, &path)).join_unwind().await;
+        let (format, threads) = (self.clone(), state.config().target_partitions());
+        let guess = SpawnedTask::spawn_blocking(move || format.guess(&name, &path, threads)).join_unwind().await;
         Ok(Arc::new(guess.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??))
     }
 
@@ -320,7 +422,7 @@ impl FileFormat for CsvFormat {
             format: Arc::new(self.clone()),
             projection: SplitProjection::unprojected(&table_schema),
             table_schema,
-            batch_rows: SAMPLE_ROWS,
+            batch_rows: sniff::SAMPLE_RECORDS,
             parsers: 1,
             metrics: ExecutionPlanMetricsSet::new(),
         })
@@ -347,9 +449,13 @@ impl FileSource for CsvSource {
         _partition: usize,
     ) -> DataFusionResult<Arc<dyn FileOpener>> {
         let schema = self.table_schema.file_schema();
-        let columns = self.projection.file_indices.clone();
-        let parse = Arc::new(self.format.parse(Arc::clone(schema), columns, self.batch_rows)?);
-        let opener = Opener { format: Arc::clone(&self.format), parse, parsers: self.parsers };
+        let opener = Opener {
+            format: Arc::clone(&self.format),
+            table: Arc::clone(schema),
+            columns: self.projection.file_indices.clone(),
+            batch_rows: self.batch_rows,
+            parsers: self.parsers,
+        };
         let opener = ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), schema)?;
         directory_columns::opener(opener, config)
     }
@@ -381,7 +487,7 @@ impl FileSource for CsvSource {
     }
 
     fn fmt_extra(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, ", has_header={}, parsers={}", self.format.has_header, self.parsers)
+        write!(f, ", parsers={}", self.parsers)
     }
 
     /// Where a record ends is known only from the start of the file.
@@ -399,38 +505,42 @@ impl FileSource for CsvSource {
 
 struct Opener {
     format: Arc<CsvFormat>,
-    parse: Arc<Parse>,
+    table: SchemaRef,
+    /// Those that are wanted.
+    columns: Vec<usize>,
+    batch_rows: usize,
     parsers: usize,
 }
 
 impl FileOpener for Opener {
     fn open(&self, file: PartitionedFile) -> DataFusionResult<FileOpenFuture> {
         let (name, path) = self.format.names.of(&file.object_meta.location);
-        let (format, parse, parsers) = (Arc::clone(&self.format), Arc::clone(&self.parse), self.parsers);
-        let opened = {
-            let (format, name) = (Arc::clone(&format), name.clone());
-            move || format.chunks(&name, &path, CHUNK_BYTES)
+        // A file without records has none.
+        let Some(shape) = self.format.shape(&path) else {
+            return Ok(Box::pin(async { Ok(futures::stream::empty().boxed()) }));
         };
+        let reader = Arc::new(self.format.reader(&shape, &self.table, &self.columns, self.batch_rows)?);
+        let (format, parsers) = (Arc::clone(&self.format), self.parsers);
+        let explain = self.format.failed(&name, reader.has_header);
         Ok(Box::pin(async move {
-            let chunks = blocking(opened).await??;
-            let explain =
-                move |fault: Fault| DataFusionError::from(fault.into_error(&name, format.types, format.has_header));
+            let opened = blocking(move || format.chunks(&name, &path, &shape)).await?;
+            let chunks = opened.map_err(&explain)?;
             let chunks = futures::stream::try_unfold(chunks, |mut chunks| async move {
                 let (next, chunks) = blocking(move || (chunks.next(), chunks)).await?;
                 let next = next.map_err(Step::Fault)?;
                 Ok::<_, Step>(next.map(|chunk| (chunk, chunks)))
             });
             let batches = chunks.map(move |chunk| {
-                let parse = Arc::clone(&parse);
+                let reader = Arc::clone(&reader);
                 async move {
                     let chunk = chunk?;
-                    let parsed = SpawnedTask::spawn(async move { parse.chunk(&chunk) }).join_unwind().await;
+                    let parsed = SpawnedTask::spawn(async move { reader.read(&chunk) }).join_unwind().await;
                     parsed.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?.map_err(Step::Fault)
                 }
             });
             let batches = batches.buffered(parsers).map(move |batches| match batches {
                 Ok(batches) => Ok(futures::stream::iter(batches.into_iter().map(Ok))),
-                Err(Step::Fault(fault)) => Err(explain(fault)),
+                Err(Step::Fault(fault)) => Err(explain(fault).into()),
                 Err(Step::Died(e)) => Err(e),
             });
             Ok(batches.try_flatten().boxed())

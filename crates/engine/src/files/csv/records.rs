@@ -4,8 +4,8 @@
 //! [`Splitter`] finds out by looking at quotes and line ends alone, many times faster than values are parsed: one
 //! thread cuts the file into [`Chunk`]s, many parse them, and every chunk knows the number of its first line.
 //!
-//! Invariant: the splitter and arrow's reader (`csv_core`) agree on what is within quotes. A quote opens a value only at
-//! the start of a field, two quotes within are one, and whatever follows a closing quote up to the delimiter is text.
+//! Invariant: the splitter and [`fields`](super::fields) agree on what is within quotes. A quote opens a value only at
+//! the start of a field, behind blanks at most, and in no line that is a comment; two quotes within are one.
 
 use std::io::{self, BufReader, Read};
 
@@ -19,19 +19,13 @@ pub(super) const CHUNK_BYTES: usize = 1 << 20;
 /// One quote that is never closed makes a record of the rest of the file, which may not fit in memory.
 const MAX_RECORD_BYTES: usize = 256 << 20;
 
-const LINE_END: u8 = b'\n';
-
 /// Whole records.
 pub(super) struct Chunk {
     pub bytes: Vec<u8>,
     /// The number of its first line in the file, from 1.
     pub first_line: u64,
-}
-
-impl Chunk {
-    pub fn is_first(&self) -> bool {
-        self.first_line == 1
-    }
+    /// Whether the table begins with it.
+    pub is_first: bool,
 }
 
 /// Finds record ends. Keeps its place, so that bytes may be added at the end.
@@ -48,21 +42,27 @@ struct Splitter {
 impl Splitter {
     /// Looks at what was not looked at yet. `is_all`: nothing follows.
     fn scan(&mut self, bytes: &[u8], is_all: bool) {
-        let Dialect { quote, escape, delimiter, .. } = self.dialect;
+        let Dialect { escape, line_end, .. } = self.dialect;
+        let Some(quote) = self.dialect.quote else {
+            if let Some(at) = memchr::memrchr(line_end, &bytes[self.position..]) {
+                self.end = self.position + at + 1;
+            }
+            self.position = bytes.len();
+            return;
+        };
         while self.position < bytes.len() {
             let rest = &bytes[self.position..];
             if self.quoted_from.is_none() {
                 let quote_at = memchr::memchr(quote, rest);
                 let plain = &rest[..quote_at.unwrap_or(rest.len())];
-                if let Some(at) = memchr::memrchr(LINE_END, plain) {
+                if let Some(at) = memchr::memrchr(line_end, plain) {
                     self.end = self.position + at + 1;
                 }
                 let Some(at) = quote_at.map(|at| self.position + at) else {
                     self.position = bytes.len();
                     return;
                 };
-                let starts_field = at == 0 || [LINE_END, b'\r', delimiter].contains(&bytes[at - 1]);
-                self.quoted_from = starts_field.then_some(at);
+                self.quoted_from = self.opens(bytes, at).then_some(at);
                 self.position = at + 1;
                 continue;
             }
@@ -86,6 +86,19 @@ impl Splitter {
         }
     }
 
+    /// Whether the quote at a place opens a value.
+    fn opens(&self, bytes: &[u8], at: usize) -> bool {
+        let Dialect { delimiter, line_end, comment, .. } = self.dialect;
+        let blanks = bytes[..at].iter().rev().take_while(|byte| **byte == b' ' && delimiter != b' ').count();
+        let starts_field = match bytes[..at - blanks].last() {
+            None => true,
+            Some(before) => *before == line_end || *before == delimiter,
+        };
+        let Some(comment) = comment.filter(|_| starts_field) else { return starts_field };
+        let line = memchr::memrchr(line_end, &bytes[..at]).map_or(0, |end| end + 1);
+        bytes.get(line) != Some(&comment)
+    }
+
     /// The first `bytes` bytes are gone.
     fn cut(&mut self, bytes: usize) {
         self.position -= bytes;
@@ -102,49 +115,120 @@ pub(super) struct Chunks {
     /// How much to read before looking for a record's end.
     chunk_bytes: usize,
     next_line: u64,
+    is_first: bool,
     is_at_end: bool,
 }
 
+/// How the bytes of a file are text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    #[default]
+    Utf8,
+    Latin1,
+}
+
+/// Where in a file its table begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TableStart {
+    /// Behind the byte order mark.
+    pub bytes: usize,
+    pub lines: u64,
+}
+
+/// Text of ISO 8859-1 as UTF-8.
+struct Latin1<R>(R);
+
+impl<R: Read> Read for Latin1<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Every byte becomes two at most. A buffer of one byte has no room for that.
+        let mut bytes = vec![0; buffer.len().div_ceil(2).min(CHUNK_BYTES)];
+        if buffer.len() < 2 {
+            return Err(io::Error::other("a buffer is too small"));
+        }
+        let most = (buffer.len() / 2).min(bytes.len());
+        let read = self.0.read(&mut bytes[..most])?;
+        let mut at = 0;
+        for byte in &bytes[..read] {
+            at += char::from(*byte).encode_utf8(&mut buffer[at..]).len();
+        }
+        Ok(at)
+    }
+}
+
+/// The text of a file, decompressed, as UTF-8.
+pub(super) fn text(
+    file: Box<dyn Read + Send>,
+    compression: FileCompressionType,
+    encoding: Encoding,
+) -> Result<Box<dyn Read + Send>, Fault> {
+    let reader: Box<dyn Read + Send> = match compression.is_compressed() {
+        true => {
+            let file = BufReader::with_capacity(CHUNK_BYTES / 4, file);
+            compression.convert_read(file).map_err(|e| Fault::Io(io::Error::other(e)))?
+        }
+        false => file,
+    };
+    Ok(match encoding {
+        Encoding::Utf8 => reader,
+        Encoding::Latin1 => Box::new(BufReader::with_capacity(CHUNK_BYTES, Latin1(reader))),
+    })
+}
+
+/// The first bytes of a text without its byte order mark, and whether they are all of it.
+pub(super) fn head(reader: &mut dyn Read, bytes: usize) -> Result<(Vec<u8>, bool), Fault> {
+    let mut head = Vec::new();
+    reader.take(bytes as u64).read_to_end(&mut head).map_err(Fault::Io)?;
+    let is_whole = head.len() < bytes;
+    let mark = mark(&head)?;
+    head.drain(..mark);
+    Ok((head, is_whole))
+}
+
 impl Chunks {
+    /// `reader` is what [`text`] gives.
     pub fn of(
-        file: Box<dyn Read + Send>,
-        compression: FileCompressionType,
+        reader: Box<dyn Read + Send>,
         dialect: Dialect,
+        start: TableStart,
         chunk_bytes: usize,
     ) -> Result<Self, Fault> {
-        let reader: Box<dyn Read + Send> = match compression.is_compressed() {
-            true => {
-                let file = BufReader::with_capacity(chunk_bytes / 4, file);
-                compression.convert_read(file).map_err(|e| Fault::Io(io::Error::other(e)))?
-            }
-            false => file,
-        };
         let splitter = Splitter { dialect, position: 0, quoted_from: None, end: 0 };
-        let mut chunks = Self { reader, splitter, buffer: Vec::new(), chunk_bytes, next_line: 1, is_at_end: false };
-        chunks.skip_mark()?;
+        let (buffer, next_line) = (Vec::new(), start.lines + 1);
+        let mut chunks = Self { reader, splitter, buffer, chunk_bytes, next_line, is_first: true, is_at_end: false };
+        chunks.skip(start.bytes)?;
         Ok(chunks)
     }
 
-    /// A byte order mark is no part of the first value.
-    fn skip_mark(&mut self) -> Result<(), Fault> {
-        self.fill(self.chunk_bytes)?;
-        match self.buffer.as_slice() {
-            [0xEF, 0xBB, 0xBF, ..] => _ = self.buffer.drain(..3),
-            [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => return Err(Fault::Utf16),
-            [0x1F, 0x8B, ..] => return Err(Fault::NotText { is: "compressed by gzip", extension: "gz" }),
-            [0x28, 0xB5, 0x2F, 0xFD, ..] => return Err(Fault::NotText { is: "compressed by zstd", extension: "zst" }),
-            [0xFD, b'7', b'z', b'X', b'Z', ..] => {
-                return Err(Fault::NotText { is: "compressed by xz", extension: "xz" });
-            }
-            [b'B', b'Z', b'h', b'1'..=b'9', b'1', b'A', b'Y', ..] => {
-                return Err(Fault::NotText { is: "compressed by bzip2", extension: "bz2" });
-            }
-            [b'P', b'A', b'R', b'1', ..] => return Err(Fault::NotText { is: "Parquet", extension: "parquet" }),
-            _ => {}
-        }
+    /// Skips the byte order mark, and so many bytes.
+    fn skip(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.fill(self.chunk_bytes.max(8))?;
+        let skipped = mark(&self.buffer)? + bytes;
+        self.fill(skipped)?;
+        self.buffer.drain(..skipped.min(self.buffer.len()));
         Ok(())
     }
+}
 
+/// The length of a byte order mark; a text that is none is refused.
+fn mark(head: &[u8]) -> Result<usize, Fault> {
+    match head {
+        [0xEF, 0xBB, 0xBF, ..] => return Ok(3),
+        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => return Err(Fault::Utf16),
+        [0x1F, 0x8B, ..] => return Err(Fault::NotText { is: "compressed by gzip", extension: "gz" }),
+        [0x28, 0xB5, 0x2F, 0xFD, ..] => return Err(Fault::NotText { is: "compressed by zstd", extension: "zst" }),
+        [0xFD, b'7', b'z', b'X', b'Z', ..] => {
+            return Err(Fault::NotText { is: "compressed by xz", extension: "xz" });
+        }
+        [b'B', b'Z', b'h', b'1'..=b'9', b'1', b'A', b'Y', ..] => {
+            return Err(Fault::NotText { is: "compressed by bzip2", extension: "bz2" });
+        }
+        [b'P', b'A', b'R', b'1', ..] => return Err(Fault::NotText { is: "Parquet", extension: "parquet" }),
+        _ => {}
+    }
+    Ok(0)
+}
+
+impl Chunks {
     /// The next chunk, until there is none.
     pub fn next(&mut self) -> Result<Option<Chunk>, Fault> {
         let mut wanted = self.chunk_bytes;
@@ -153,7 +237,9 @@ impl Chunks {
             self.splitter.scan(&self.buffer, self.is_at_end);
             if self.is_at_end {
                 if let Some(from) = self.splitter.quoted_from {
-                    return Err(Fault::OpenQuote { line: self.next_line + lines(&self.buffer[..from]) });
+                    return Err(Fault::OpenQuote {
+                        line: self.next_line + lines(&self.buffer[..from], self.splitter.dialect.line_end),
+                    });
                 }
                 let all = self.buffer.len();
                 return Ok((all > 0).then(|| self.take(all)));
@@ -184,29 +270,29 @@ impl Chunks {
         let bytes = std::mem::replace(&mut self.buffer, rest);
         self.splitter.cut(bytes.len());
         let first_line = self.next_line;
-        self.next_line += lines(&bytes);
-        Chunk { bytes, first_line }
+        self.next_line += lines(&bytes, self.splitter.dialect.line_end);
+        Chunk { bytes, first_line, is_first: std::mem::replace(&mut self.is_first, false) }
     }
 }
 
 /// Line ends in some bytes.
-pub(super) fn lines(bytes: &[u8]) -> u64 {
-    memchr::memchr_iter(LINE_END, bytes).count() as u64
+pub(super) fn lines(bytes: &[u8], line_end: u8) -> u64 {
+    memchr::memchr_iter(line_end, bytes).count() as u64
 }
 
-/// A file whose bytes are counted as they are read, through the page cache.
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
-    const DIALECT: Dialect = Dialect { delimiter: b',', quote: b'"', escape: None };
+    const DIALECT: Dialect =
+        Dialect { delimiter: b',', quote: Some(b'"'), escape: None, comment: None, line_end: b'\n' };
 
     fn chunks(text: &[u8], chunk_bytes: usize, dialect: Dialect) -> Result<Vec<(u64, String)>, Fault> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let mut chunks =
-            Chunks::of(Box::new(file.reopen().unwrap()), FileCompressionType::UNCOMPRESSED, dialect, chunk_bytes)?;
+        let reader = super::text(Box::new(file.reopen().unwrap()), FileCompressionType::UNCOMPRESSED, Encoding::Utf8)?;
+        let mut chunks = Chunks::of(reader, dialect, TableStart::default(), chunk_bytes)?;
         let mut all = Vec::new();
         while let Some(chunk) = chunks.next()? {
             all.push((chunk.first_line, String::from_utf8(chunk.bytes).unwrap()));
@@ -223,7 +309,7 @@ mod tests {
             let mut line = 1;
             for (first_line, chunk) in &found {
                 assert_eq!(*first_line, line, "{chunk_bytes}");
-                line += lines(chunk.as_bytes());
+                line += lines(chunk.as_bytes(), b'\n');
                 // A run of whole records.
                 let start = records.iter().position(|record| chunk.starts_with(record)).unwrap();
                 let end = (start + 1..=records.len()).find(|end| records[start..*end].concat() == *chunk);

@@ -4,10 +4,10 @@
 //! of a pattern: a header, if the line holds the names of the wanted columns, which then says their order; and a
 //! delimiter at the end of every line, as TPC-H's and SSB's generators write it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{Field, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::common::{Column, TableReference};
 use datafusion::datasource::provider_as_source;
@@ -17,7 +17,7 @@ use datafusion::scalar::ScalarValue;
 
 use super::{Options, json};
 use crate::error::nearest;
-use crate::files::{Format, Sites, Source, TRAILING, own_columns, parse_name};
+use crate::files::{Declared, Format, Sites, Source, Union, own_columns, parse_name};
 use crate::query::Done;
 use crate::snapshot::Table;
 use crate::statement::{Context, done, insert};
@@ -52,7 +52,7 @@ impl CopyFrom {
             let error = Error::new(ErrorKind::Invalid, "COMPRESSION is an option of COPY TO");
             return Err(error.with_hint("files that are read are compressed as their names say: x.csv.gz"));
         }
-        let format = self.options.format.or_else(|| Format::parse(parse_name(&self.path).extension).ok());
+        let format = self.options.format.or_else(|| Format::parse(&parse_name(&self.path).extension).ok());
         // A name that says nothing is that of a text file; a directory's files have names of their own.
         let sites = Sites::of(&**context.state()?)?;
         let source = Source::find(&self.path, format, Some(Format::Csv), sites).await?;
@@ -60,7 +60,7 @@ impl CopyFrom {
         let rows = match source.format {
             Format::Csv => self.open_csv(&source, &wanted, context).await?,
             Format::Json => json::open(&source, &wanted, &table.name, &self.path, context).await?,
-            _ => source.table(&**context.state()?, &self.options.csv, None).await?,
+            _ => source.table(&**context.state()?, &self.options.csv, Union::Same, None).await?,
         };
         let own = own_columns(&*rows);
         let plan = LogicalPlanBuilder::scan(TableReference::bare("file"), provider_as_source(rows), None)?.build()?;
@@ -97,32 +97,26 @@ impl CopyFrom {
         wanted: &[Field],
         context: &Context<'_>,
     ) -> Result<Arc<dyn TableProvider>> {
-        let mut csv = self.options.csv.clone();
-        let records = source.first_records(&csv, &context.query).await?;
-        let mut shape: Option<(String, Shape)> = None;
-        for (name, record) in records {
-            let next = self.shape(&name, record, wanted)?;
+        let csv = &self.options.csv;
+        let shapes = source.declared_shapes(csv, wanted.len(), &context.query).await?;
+        let mut shape: Option<(&str, Shape)> = None;
+        for file in &shapes {
+            let next = self.shape(&file.name, &file.first, file.has_trailing(), wanted)?;
             match &shape {
-                Some((first, shape)) if *shape != next => return Err(differ(first, shape, &name, &next)),
+                Some((first, shape)) if *shape != next => return Err(differ(first, shape, &file.name, &next)),
                 Some(_) => {}
-                None => shape = Some((name, next)),
+                None => shape = Some((&file.name, next)),
             }
         }
         // Without a line there is nothing to be read, whatever it would be.
         let shape = shape.map_or_else(|| Shape::plain(wanted), |(_, shape)| shape);
-        csv.has_header = Some(shape.header.is_some());
-        let mut fields: Vec<Field> = shape.columns.into_iter().map(|field| field.with_nullable(true)).collect();
-        if shape.has_trailing_delimiter {
-            fields.push(Field::new(TRAILING, DataType::Utf8View, true));
-        }
-        source.table(&**context.state()?, &csv, Some(Arc::new(Schema::new(fields)))).await
+        let has_header = shape.header.is_some();
+        let fields: Vec<Field> = shape.columns.into_iter().map(|field| field.with_nullable(true)).collect();
+        let declared = Declared { schema: Arc::new(Schema::new(fields)), has_header, shapes };
+        source.table(&**context.state()?, csv, Union::Same, Some(declared)).await
     }
 
-    fn shape(&self, name: &str, mut record: Vec<String>, wanted: &[Field]) -> Result<Shape> {
-        let has_trailing_delimiter = record.len() == wanted.len() + 1 && record.last().is_some_and(String::is_empty);
-        if has_trailing_delimiter {
-            record.pop();
-        }
+    fn shape(&self, name: &str, record: &[String], has_trailing_delimiter: bool, wanted: &[Field]) -> Result<Shape> {
         let names: Vec<String> = record.iter().map(|name| name.trim().to_lowercase()).collect();
         let given = self.options.csv.has_header;
         let by_name = |name: &String| wanted.iter().find(|field| field.name().to_lowercase() == *name).cloned();
@@ -167,11 +161,15 @@ fn differ(first: &str, shape: &Shape, name: &str, other: &Shape) -> Error {
 fn fit(plan: LogicalPlan, own: usize, wanted: &[Field], table: &Table, path: &str) -> Result<LogicalPlan> {
     let names = |count: usize| {
         let names = plan.schema().fields().iter().take(count).map(|field| field.name().clone());
-        names.filter(|name| name != TRAILING).collect::<Vec<String>>()
+        names.collect::<Vec<String>>()
     };
     let all = names(usize::MAX);
-    let by_name = wanted.iter().all(|field| all.contains(field.name()));
-    let have = if by_name { all } else { names(own) };
+    let places: HashMap<String, usize> =
+        all.iter().enumerate().rev().map(|(place, name)| (name.to_lowercase(), place)).collect();
+    let exact: HashMap<&str, usize> = all.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
+    let place = |name: &str| exact.get(name).or_else(|| places.get(&name.to_lowercase())).copied();
+    let by_name = wanted.iter().all(|field| place(field.name()).is_some());
+    let have = names(own);
     if !by_name && have.len() != wanted.len() {
         let message = format!(
             "'{path}' has {} columns, and {} takes {}{}",
@@ -185,9 +183,11 @@ fn fit(plan: LogicalPlan, own: usize, wanted: &[Field], table: &Table, path: &st
             have.iter().take(12).cloned().collect::<Vec<_>>().join(", ")
         )));
     }
+    let positions: HashMap<&str, usize> =
+        wanted.iter().enumerate().map(|(position, field)| (field.name().as_str(), position)).collect();
     let source = |field: &Field| -> Option<&String> {
-        let position = wanted.iter().position(|w| w.name() == field.name())?;
-        if by_name { have.iter().find(|name| *name == field.name()) } else { have.get(position) }
+        let position = *positions.get(field.name().as_str())?;
+        all.get(if by_name { place(field.name())? } else { position })
     };
     let columns = table.schema.fields().iter().map(|field| {
         let value = match source(field) {

@@ -1,7 +1,7 @@
 //! `COPY table [(columns)] FROM 'path' [(options)]` and `COPY table | (query) TO 'path' [(options)]`.
 //!
-//! Options, after an optional WITH: `FORMAT csv`, `HEADER [true|false]`, `DELIMITER '|'`, `QUOTE '"'`, `ESCAPE '\'`,
-//! `NULL 'text'`, `COMPRESSION zstd`. What is not given follows from the file: see [`from`] and [`to`].
+//! Options, after an optional WITH: `FORMAT csv`, `COMPRESSION zstd`, and those of text files ([`options`]): `HEADER
+//! [true|false]`, `DELIMITER '|'`, `QUOTE '"'`, `ESCAPE '\'`, `NULL 'text'`. What is not given follows from the file: see [`from`] and [`to`].
 
 mod client;
 mod from;
@@ -20,13 +20,15 @@ pub(super) use self::from::CopyFrom;
 pub(super) use self::to::CopyTo;
 use super::{Statement, parse_name_list, syntax, table_name};
 use crate::error::nearest;
-use crate::files::{CsvOptions, Format};
+use crate::files::{CsvOptions, Format, options};
 use crate::{Error, ErrorKind, Result};
 
 #[derive(Debug, Default)]
 struct Options {
     format: Option<Format>,
     csv: CsvOptions,
+    /// The names of those of text.
+    given: Vec<String>,
     compression: Option<String>,
 }
 
@@ -92,6 +94,10 @@ fn parse_options(parser: &mut Parser<'_>) -> std::result::Result<Result<Options>
                 parser.next_token();
                 Some(word.value)
             }
+            Token::Minus => {
+                parser.next_token();
+                Some(format!("-{}", parser.parse_value()?.value))
+            }
             _ => Some(match parser.parse_value()?.value {
                 Value::Number(number, _) => number,
                 Value::Boolean(b) => b.to_string(),
@@ -113,31 +119,21 @@ impl Options {
             |wanted: &str| Err(Error::new(ErrorKind::Invalid, format!("{} takes {wanted}", name.to_uppercase())));
         match (name, value) {
             ("format", Some(format)) => self.format = Some(Format::parse(format)?),
-            ("header", value) => match value.map(str::to_lowercase).as_deref() {
-                None | Some("true" | "on" | "1") => self.csv.has_header = Some(true),
-                Some("false" | "off" | "0") => self.csv.has_header = Some(false),
-                Some(_) => return invalid("true or false"),
-            },
-            ("delimiter" | "delim" | "sep", Some(text)) => match text {
-                "\\t" => self.csv.delimiter = Some(b'\t'),
-                "\n" | "\r" => return invalid("another character than a line end"),
-                text if text.len() == 1 => self.csv.delimiter = Some(text.as_bytes()[0]),
-                _ => return invalid("a single ASCII character"),
-            },
-            ("quote", Some(text)) if text.len() == 1 => self.csv.quote = Some(text.as_bytes()[0]),
-            ("escape", Some(text)) if text.len() == 1 => self.csv.escape = Some(text.as_bytes()[0]),
-            ("quote" | "escape", _) => return invalid("a single ASCII character"),
-            ("null" | "nullstr", Some(text)) => self.csv.null = Some(text.to_string()),
             ("compression", Some(text)) => self.compression = Some(text.to_string()),
-            ("format" | "delimiter" | "delim" | "sep" | "null" | "nullstr" | "compression", None) => {
-                return invalid("a value");
-            }
-            (other, _) => {
-                let known = ["format", "header", "delimiter", "quote", "escape", "null", "compression"];
+            ("format" | "compression", None) => return invalid("a value"),
+            (other, value) => {
+                if self.csv.set(other, value)? {
+                    self.given.push(other.to_string());
+                    return Ok(());
+                }
+                let known = options::NAMES.into_iter().chain(["format", "compression"]);
                 let error = Error::new(ErrorKind::Invalid, format!("COPY has no option {}", other.to_uppercase()));
                 return Err(match nearest(other, known) {
                     Some(near) => error.with_hint(format!("did you mean {}?", near.to_uppercase())),
-                    None => error.with_hint("options: FORMAT, HEADER, DELIMITER, QUOTE, ESCAPE, NULL, COMPRESSION"),
+                    None => error.with_hint(format!(
+                        "options: FORMAT, {}, COMPRESSION",
+                        options::NAMES.map(str::to_uppercase).join(", ")
+                    )),
                 });
             }
         }
@@ -146,25 +142,13 @@ impl Options {
 
     /// Options that mean nothing for a format would be a misunderstanding.
     fn check(&self, format: Format) -> Result<()> {
-        let CsvOptions { delimiter, has_header, quote, escape, null } = &self.csv;
-        let of_text = [
-            ("HEADER", has_header.is_some()),
-            ("DELIMITER", delimiter.is_some()),
-            ("QUOTE", quote.is_some()),
-            ("ESCAPE", escape.is_some()),
-            ("NULL", null.is_some()),
-        ];
         if format == Format::Csv {
-            let dialect = self.csv.dialect("");
-            if dialect.delimiter == dialect.quote {
-                return Err(Error::new(ErrorKind::Invalid, "DELIMITER and QUOTE are the same character"));
-            }
-            return Ok(());
+            return self.csv.check();
         }
-        match of_text.iter().find(|(_, is_given)| *is_given) {
-            Some((name, _)) => {
-                let message = format!("{name} is an option of csv, and this is {}", format.copy_name().to_lowercase());
-                Err(Error::new(ErrorKind::Invalid, message))
+        match self.given.first() {
+            Some(name) => {
+                let (name, format) = (name.to_uppercase(), format.copy_name().to_lowercase());
+                Err(Error::new(ErrorKind::Invalid, format!("{name} is an option of csv, and this is {format}")))
             }
             None => Ok(()),
         }

@@ -1,18 +1,22 @@
 //! `COPY table | (query) TO 'path'`: rows into a file, which is there as a whole when the statement returns, or not.
 //!
-//! DataFusion plans and encodes, in parallel and as a stream; [`Export`] is where it writes to.
+//! DataFusion plans and encodes, in parallel and as a stream; [`Export`] is where it writes to. Text is encoded by our own
+//! [`WriteOptions`].
 
 use std::sync::Arc;
 
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, UInt64Type};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::format_as_file_type;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement as DataFusionStatement};
 use datafusion::sql::sqlparser::ast::Value;
 use futures::StreamExt;
 
 use super::Options;
 use crate::files::export::Export;
-use crate::files::{Format, Sites, parse_name};
+use crate::files::{Encoding, Format, Sites, WriteOptions, parse_name};
 use crate::planner;
 use crate::query::Done;
 use crate::statement::{Context, done, select};
@@ -39,9 +43,10 @@ impl CopyTo {
         let format = self.format()?;
         self.options.check(format)?;
         let options = self.format_options(format)?;
+        let text = (format == Format::Csv).then(|| self.text_options()).transpose()?;
         let (sites, ledger) = (Sites::of(&**context.state()?)?, Arc::clone(context.query.shared_ledger()));
         let export = Export::start(&self.path, context.database.path(), sites, ledger).await?;
-        match write(self.source, format, options, &export, context).await {
+        match write(self.source, format, options, text, &export, context).await {
             Ok(rows) => {
                 export.commit().await?;
                 Ok(done("COPY", Some(rows)))
@@ -53,7 +58,7 @@ impl CopyTo {
 
     fn format(&self) -> Result<Format> {
         let named = || {
-            Format::parse(parse_name(&self.path).extension).map_err(|_| {
+            Format::parse(&parse_name(&self.path).extension).map_err(|_| {
                 let message = format!("the name '{}' does not say which format to write", self.path);
                 let error = Error::new(ErrorKind::Invalid, message);
                 error.with_hint("end it in .parquet, .arrow, .csv or .json, or add (FORMAT ...)")
@@ -64,7 +69,8 @@ impl CopyTo {
 
     /// What was asked for; of text files, what their name promises.
     fn compression(&self, format: Format) -> Result<Option<String>> {
-        let promised = match self.path.rsplit('.').next() {
+        let extension = self.path.rsplit('.').next().map(str::to_ascii_lowercase);
+        let promised = match extension.as_deref() {
             Some("gz") => Some("gzip"),
             Some("bz2") => Some("bzip2"),
             Some("xz") => Some("xz"),
@@ -93,31 +99,45 @@ impl CopyTo {
         }
     }
 
+    /// How text is written.
+    fn text_options(&self) -> Result<WriteOptions> {
+        let csv = &self.options.csv;
+        let of_reading = [
+            ("SKIP", csv.skip.is_some()),
+            ("COMMENT", csv.comment.is_some()),
+            ("NULL_PADDING", csv.null_padding),
+            ("SAMPLE_SIZE", csv.sample_size.is_some()),
+            ("ALL_VARCHAR", csv.all_varchar),
+            ("ENCODING latin1", csv.encoding != Encoding::Utf8),
+        ];
+        if let Some((name, _)) = of_reading.iter().find(|(_, is_given)| *is_given) {
+            return Err(Error::new(ErrorKind::Invalid, format!("{name} is an option of COPY FROM")));
+        }
+        let quote = csv.quote.unwrap_or(Some(b'"'));
+        let quote = quote.ok_or_else(|| Error::new(ErrorKind::Invalid, "COPY TO needs a QUOTE"))?;
+        let default = if parse_name(&self.path).extension == "tsv" { b'\t' } else { b',' };
+        let compression = match self.compression(Format::Csv)? {
+            Some(name) => name.parse::<FileCompressionType>()?,
+            None => FileCompressionType::UNCOMPRESSED,
+        };
+        Ok(WriteOptions {
+            delimiter: csv.delimiter.unwrap_or(default),
+            quote,
+            escape: csv.escape.unwrap_or(quote),
+            null: csv.null.clone().unwrap_or_default(),
+            has_header: csv.has_header.unwrap_or(true),
+            compression,
+        })
+    }
+
     /// The options in DataFusion's words.
     fn format_options(&self, format: Format) -> Result<Vec<(String, Value)>> {
-        let mut options = Vec::new();
-        let mut set =
-            |name: &str, value: String| options.push((format!("format.{name}"), Value::SingleQuotedString(value)));
         if format == Format::Csv {
-            let csv = &self.options.csv;
-            let default = if parse_name(&self.path).extension == "tsv" { b'\t' } else { b',' };
-            set("has_header", csv.has_header.unwrap_or(true).to_string());
-            set("delimiter", char::from(csv.delimiter.unwrap_or(default)).to_string());
-            if let Some(quote) = csv.quote {
-                set("quote", char::from(quote).to_string());
-            }
-            if let Some(escape) = csv.escape.filter(|escape| Some(*escape) != csv.quote.or(Some(b'"'))) {
-                set("escape", char::from(escape).to_string());
-                set("double_quote", "false".into());
-            }
-            if let Some(null) = &csv.null {
-                set("null_value", null.clone());
-            }
+            return Ok(Vec::new());
         }
-        if let Some(compression) = self.compression(format)? {
-            set("compression", compression);
-        }
-        Ok(options)
+        let compression = self.compression(format)?;
+        let option = |value| ("format.compression".to_string(), Value::SingleQuotedString(value));
+        Ok(compression.map(option).into_iter().collect())
     }
 }
 
@@ -126,6 +146,7 @@ async fn write(
     source: CopyToSource,
     format: Format,
     options: Vec<(String, Value)>,
+    text: Option<WriteOptions>,
     export: &Export,
     context: &Context<'_>,
 ) -> Result<u64> {
@@ -138,7 +159,10 @@ async fn write(
         stored_as: Some(format.copy_name().into()),
         options,
     });
-    let plan = context.plan(statement).await?;
+    let mut plan = context.plan(statement).await?;
+    if let (LogicalPlan::Copy(copy), Some(text)) = (&mut plan, text) {
+        copy.file_type = format_as_file_type(Arc::new(text));
+    }
     let mut counts = select::query(plan, context).await?;
     let mut written = 0;
     while let Some(batch) = counts.next().await {

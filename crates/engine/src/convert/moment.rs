@@ -1,0 +1,289 @@
+//! Dates, times and timestamps as they are written: `2024-02-29`, `2024/2/9 1:02`, `20240229T101112.5+02`, `44-03-15 BC` is none.
+//!
+//! The year comes first, has three digits at least, and is followed by month and day with the same mark between them. A
+//! time has minutes; `24:00:00` and the second 60 belong to what comes next. Behind it stand, in any order and once each, AM
+//! or PM, a time zone, and AD or BC. A string that is a date alone means midnight.
+
+use super::Misfit;
+use super::Misfit::{Form, Range};
+use super::number::trimmed;
+use super::zone::{Zone, offset_seconds};
+
+pub(super) const MICROS: i64 = 1_000_000;
+pub(super) const DAY_MICROS: i64 = DAY_SECONDS * MICROS;
+const DAY_SECONDS: i64 = 86_400;
+const HOUR: i64 = 3600;
+/// 2000-01-01, from which PostgreSQL counts, and so rounds.
+const EPOCH_2000_MICROS: i64 = 10_957 * DAY_MICROS;
+
+/// Days from 1970-01-01 to a date of the calendar (Hinnant, "chrono-compatible low-level date algorithms").
+pub(crate) fn days_of_civil(year: i64, month: u32, day: u32) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let shifted_month = i64::from(if month > 2 { month - 3 } else { month + 9 });
+    let day_of_year = (153 * shifted_month + 2) / 5 + i64::from(day) - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// Whether a date is one of the two that PostgreSQL and DuckDB write for infinity.
+pub(crate) fn is_infinite_date(days: i32) -> bool {
+    days == i32::MAX || days <= -i32::MAX
+}
+
+/// Whether a timestamp is one of the two that PostgreSQL and DuckDB write for infinity.
+pub(crate) fn is_infinite_timestamp(micros: i64) -> bool {
+    micros == i64::MAX || micros <= -i64::MAX
+}
+
+/// What a string says of a moment.
+struct Moment {
+    /// Since 1970-01-01.
+    days: i64,
+    clock: Clock,
+    zone: Option<Zone>,
+}
+
+/// A time of day.
+#[derive(Clone, Copy, Default)]
+struct Clock {
+    seconds: i64,
+    /// As PostgreSQL rounds them; as many as a second has, too.
+    micros: i64,
+    /// All digits that nanoseconds have.
+    nanos: i64,
+}
+
+/// Days since 1970-01-01; a time and a zone behind the date are read, and count for nothing.
+pub(crate) fn date(text: &[u8]) -> Result<i32, Misfit> {
+    let days = moment(trimmed(text))?.days;
+    i32::try_from(days).ok().filter(|days| !is_infinite_date(*days)).ok_or(Range)
+}
+
+/// Microseconds of the day; a date before it and a zone behind it are read, and count for nothing.
+pub(super) fn time(text: &[u8]) -> Result<i64, Misfit> {
+    let text = trimmed(text);
+    let time = match (text.first(), calendar_date(text)) {
+        (Some(b'T' | b't'), _) => &text[1..],
+        (_, Ok((_, rest))) => time_behind_date(rest).ok_or(Form)?,
+        (_, Err(_)) => text,
+    };
+    let (clock, rest) = clock(time)?;
+    let tail = Tail::parse(rest)?;
+    let clock = tail.on(clock)?;
+    let micros = clock.seconds * MICROS + clock.micros;
+    if micros > DAY_MICROS { Err(Range) } else { Ok(micros) }
+}
+
+/// Microseconds since 1970 began, as clocks show them: the zone counts for nothing.
+pub(super) fn timestamp(text: &[u8]) -> Result<i64, Misfit> {
+    let found = moment(trimmed(text))?;
+    in_micros(&found)
+}
+
+/// Microseconds since 1970 began in UTC, of a time in its own zone, or in this one.
+pub(super) fn timestamp_in_zone(text: &[u8], zone: Zone) -> Result<i64, Misfit> {
+    let found = moment(trimmed(text))?;
+    found.zone.unwrap_or(zone).moment(in_micros(&found)?).ok_or(Range)
+}
+
+/// As [`timestamp`], in nanoseconds.
+pub(super) fn timestamp_nanos(text: &[u8]) -> Result<i64, Misfit> {
+    let found = moment(trimmed(text))?;
+    in_nanos(&found, found.days * DAY_SECONDS + found.clock.seconds)
+}
+
+/// As [`timestamp_in_zone`], in nanoseconds.
+pub(super) fn timestamp_nanos_in_zone(text: &[u8], zone: Zone) -> Result<i64, Misfit> {
+    let found = moment(trimmed(text))?;
+    let local = found.days * DAY_SECONDS + found.clock.seconds;
+    let moment = found.zone.unwrap_or(zone).moment(local.checked_mul(MICROS).ok_or(Range)?).ok_or(Range)?;
+    in_nanos(&found, moment.div_euclid(MICROS))
+}
+
+fn in_micros(found: &Moment) -> Result<i64, Misfit> {
+    let of_day = found.clock.seconds * MICROS + found.clock.micros;
+    let micros = found.days.checked_mul(DAY_MICROS).and_then(|days| days.checked_add(of_day));
+    micros.filter(|micros| !is_infinite_timestamp(*micros)).ok_or(Range)
+}
+
+fn in_nanos(found: &Moment, seconds: i64) -> Result<i64, Misfit> {
+    let nanos = seconds.checked_mul(1_000_000_000);
+    nanos.and_then(|nanos| nanos.checked_add(found.clock.nanos)).ok_or(Range)
+}
+
+/// So many microseconds in units of `each` of them, rounded as PostgreSQL does: away from 2000 where they are in the middle.
+pub(crate) fn rounded(micros: i64, each: i64) -> i64 {
+    let since = i128::from(micros) - i128::from(EPOCH_2000_MICROS);
+    let each = i128::from(each);
+    let units = (since.abs() + each / 2) / each * since.signum();
+    ((units * each + i128::from(EPOCH_2000_MICROS)) / each) as i64
+}
+
+fn moment(text: &[u8]) -> Result<Moment, Misfit> {
+    if text.eq_ignore_ascii_case(b"epoch") {
+        return Ok(Moment { days: 0, clock: Clock::default(), zone: Some(Zone::Utc) });
+    }
+    let ((year, month, day), rest) = calendar_date(text)?;
+    let (clock, rest) = match time_behind_date(rest) {
+        Some(time) => self::clock(time)?,
+        None => (Clock::default(), rest),
+    };
+    let tail = Tail::parse(rest)?;
+    let clock = tail.on(clock)?;
+    let year = if tail.is_before_era { 1 - year } else { year };
+    if !(1..=12).contains(&month) || day == 0 || day > days_in(year, month) {
+        return Err(Range);
+    }
+    Ok(Moment { days: days_of_civil(year, month, day), clock, zone: tail.zone })
+}
+
+fn days_in(year: i64, month: u32) -> u32 {
+    let next = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+    (days_of_civil(next.0, next.1, 1) - days_of_civil(year, month, 1)) as u32
+}
+
+type Date = (i64, u32, u32);
+
+/// Year, month and day, and what is behind them.
+fn calendar_date(text: &[u8]) -> Result<(Date, &[u8]), Misfit> {
+    let (year, digits, rest) = number(text, 7 + 1)?;
+    let date = match digits {
+        8 => ((i64::from(year / 10_000), year / 100 % 100, year % 100), rest),
+        3..=7 => {
+            let (mark, rest) = rest.split_first().ok_or(Form)?;
+            if !matches!(mark, b'-' | b'/' | b'.' | b'\\' | b' ') {
+                return Err(Form);
+            }
+            let (month, _, rest) = number(rest, 2)?;
+            let rest = rest.strip_prefix(&[*mark]).ok_or(Form)?;
+            let (day, _, rest) = number(rest, 2)?;
+            ((i64::from(year), month, day), rest)
+        }
+        _ => return Err(Form),
+    };
+    if date.0.0 == 0 { Err(Range) } else { Ok(date) }
+}
+
+/// The time that is behind a date.
+fn time_behind_date(rest: &[u8]) -> Option<&[u8]> {
+    let time = match rest.split_first()? {
+        (b'T' | b't', time) => time,
+        (b' ', _) => trimmed(rest),
+        _ => return None,
+    };
+    time.first().filter(|byte| byte.is_ascii_digit()).map(|_| time)
+}
+
+/// A time of day, and what is behind it.
+fn clock(text: &[u8]) -> Result<(Clock, &[u8]), Misfit> {
+    let (first, digits, rest) = number(text, 6)?;
+    let (hours, minutes, seconds, rest) = match (digits, rest.split_first()) {
+        (1 | 2, Some((b':', rest))) => {
+            let (minutes, _, rest) = number(rest, 2)?;
+            match rest.split_first() {
+                Some((b':', rest)) => {
+                    let (seconds, _, rest) = number(rest, 2)?;
+                    (first, minutes, Some(seconds), rest)
+                }
+                _ => (first, minutes, None, rest),
+            }
+        }
+        (4, _) => (first / 100, first % 100, None, rest),
+        (6, _) => (first / 10_000, first / 100 % 100, Some(first % 100), rest),
+        _ => return Err(Form),
+    };
+    let (micros, nanos, rest) = match (seconds, rest.split_first()) {
+        (Some(_), Some((b'.', digits))) => fraction(digits)?,
+        _ => (0, 0, rest),
+    };
+    let seconds = seconds.unwrap_or(0);
+    let all = i64::from(hours) * HOUR + i64::from(minutes) * 60 + i64::from(seconds);
+    let is_over = hours > 24 || (hours == 24 && (all > 24 * HOUR || micros > 0));
+    if is_over || minutes > 59 || seconds > 60 {
+        return Err(Range);
+    }
+    Ok((Clock { seconds: all, micros, nanos }, rest))
+}
+
+/// The digits behind a point: in microseconds, in nanoseconds, and what is behind them.
+fn fraction(text: &[u8]) -> Result<(i64, i64, &[u8]), Misfit> {
+    let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at(count);
+    let first = |count: usize| {
+        let digits = digits.iter().copied().chain(std::iter::repeat(b'0')).take(count);
+        digits.fold(0, |number: i64, digit| number * 10 + i64::from(digit - b'0'))
+    };
+    if count <= 6 {
+        let micros = first(6);
+        return Ok((micros, micros * 1000, rest));
+    }
+    // PostgreSQL reads a double, and rounds its microseconds half to even.
+    let text = std::str::from_utf8(digits).map_err(|_| Form)?;
+    let seconds: f64 = format!("0.{text}").parse().map_err(|_| Form)?;
+    let nanos = first(9) + i64::from(digits.get(9).is_some_and(|next| *next >= b'5'));
+    Ok(((seconds * 1e6).round_ties_even() as i64, nanos, rest))
+}
+
+/// The number at the start, how many digits it has, and what is behind it.
+fn number(text: &[u8], most: usize) -> Result<(u32, usize, &[u8]), Misfit> {
+    let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if count == 0 || count > most {
+        return Err(Form);
+    }
+    let number = text[..count].iter().fold(0, |number: u32, digit| number * 10 + u32::from(digit - b'0'));
+    Ok((number, count, &text[count..]))
+}
+
+/// What stands behind a date or a time.
+#[derive(Default)]
+struct Tail {
+    zone: Option<Zone>,
+    is_before_era: bool,
+    /// Whether it is after noon; of AM or PM.
+    is_afternoon: Option<bool>,
+}
+
+impl Tail {
+    fn parse(text: &[u8]) -> Result<Self, Misfit> {
+        let mut tail = Self::default();
+        let (mut rest, mut has_era) = (trimmed(text), false);
+        while let Some(first) = rest.first() {
+            let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+            let (mut word, mut behind) = rest.split_at(end);
+            if word.len() > 1 && matches!(first, b'Z' | b'z') && !word[1].is_ascii_alphabetic() {
+                (word, behind) = rest.split_at(1);
+            }
+            let era = [&b"BC"[..], b"(BC)", b"AD"].into_iter().position(|era| word.eq_ignore_ascii_case(era));
+            let noon = [&b"AM"[..], b"PM"].into_iter().position(|noon| word.eq_ignore_ascii_case(noon));
+            match (era, noon) {
+                (Some(era), _) if !has_era => (tail.is_before_era, has_era) = (era < 2, true),
+                (_, Some(noon)) if tail.is_afternoon.is_none() => tail.is_afternoon = Some(noon == 1),
+                (None, None) if tail.zone.is_none() => tail.zone = Some(zone(word)?),
+                _ => return Err(Form),
+            }
+            rest = trimmed(behind);
+        }
+        Ok(tail)
+    }
+
+    /// The time of day with AM or PM.
+    fn on(&self, clock: Clock) -> Result<Clock, Misfit> {
+        let hours = clock.seconds / HOUR;
+        let shift = match self.is_afternoon {
+            None => 0,
+            Some(_) if hours > 12 => return Err(Range),
+            Some(true) if hours < 12 => 12,
+            Some(false) if hours == 12 => -12,
+            Some(_) => 0,
+        };
+        Ok(Clock { seconds: clock.seconds + shift * HOUR, ..clock })
+    }
+}
+
+fn zone(word: &[u8]) -> Result<Zone, Misfit> {
+    if matches!(word.first(), Some(b'+' | b'-')) {
+        return offset_seconds(word).map(Zone::fixed).ok_or(Form);
+    }
+    std::str::from_utf8(word).ok().and_then(Zone::behind_time).ok_or(Form)
+}

@@ -1,0 +1,230 @@
+//! Time zones, and the clocks in them: what time it is there at a moment, and at which moment it is that time there.
+//!
+//! A time that clocks show twice, when they are put back, is the later moment. One that they never show, when they are put
+//! forward, goes by the offset before. PostgreSQL does the same.
+//!
+//! The zone tables end in this century. Later years have the offsets of a year before the end that has the same calendar.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use chrono::{DateTime, LocalResult, NaiveDateTime, Offset, TimeZone};
+use chrono_tz::{TZ_VARIANTS, Tz};
+use datafusion::config::ConfigOptions;
+use onehop_pipeline::bind::civil;
+
+use super::moment::days_of_civil;
+
+const DAY_SECONDS: i64 = 86_400;
+const MICROS: i64 = 1_000_000;
+/// All fourteen calendars of a year begin in the years after this one, up to the last.
+const LAST_YEAR: i64 = 2088;
+
+/// A time zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Zone {
+    /// UTC.
+    #[default]
+    Utc,
+    /// So many seconds to the east of UTC.
+    Fixed(i32),
+    /// One with a name, whose offset changes.
+    Named(Tz),
+}
+
+/// Zones by their names in small letters.
+static NAMES: LazyLock<HashMap<String, Tz>> =
+    LazyLock::new(|| TZ_VARIANTS.iter().map(|zone| (zone.name().to_ascii_lowercase(), *zone)).collect());
+
+/// Abbreviations that PostgreSQL knows by itself, and their hours to the east; more of them are names of zones.
+const ABBREVIATIONS: [(&str, i32); 34] = [
+    ("acst", 34_200),
+    ("aest", 36_000),
+    ("akdt", -28_800),
+    ("akst", -32_400),
+    ("art", -10_800),
+    ("ast", -14_400),
+    ("adt", -10_800),
+    ("bst", 3_600),
+    ("brt", -10_800),
+    ("cdt", -18_000),
+    ("cest", 7_200),
+    ("cet", 3_600),
+    ("cst", -21_600),
+    ("edt", -14_400),
+    ("eest", 10_800),
+    ("eet", 7_200),
+    ("est", -18_000),
+    ("hst", -36_000),
+    ("ist", 7_200),
+    ("jst", 32_400),
+    ("kst", 32_400),
+    ("mdt", -21_600),
+    ("mest", 7_200),
+    ("met", 3_600),
+    ("mez", 3_600),
+    ("msk", 10_800),
+    ("mst", -25_200),
+    ("ndt", -9_000),
+    ("nzdt", 46_800),
+    ("nzst", 43_200),
+    ("pdt", -25_200),
+    ("pst", -28_800),
+    ("west", 3_600),
+    ("wet", 0),
+];
+
+impl Zone {
+    /// By its name, `Europe/Berlin`, or its offset as POSIX has it, in which `-02:00` lies to the east.
+    pub fn parse(name: &str) -> Option<Self> {
+        let name = name.trim();
+        Self::of_posix(name).or_else(|| Self::named(name))
+    }
+
+    /// By what Arrow calls it: a name, or an offset whose minus lies to the west.
+    pub fn of_arrow(name: &str) -> Option<Self> {
+        match offset_seconds(name.as_bytes()) {
+            Some(seconds) => Some(Self::fixed(seconds)),
+            None => Self::named(name),
+        }
+    }
+
+    /// That of a session, by its options.
+    pub(crate) fn of_session(options: &ConfigOptions) -> Self {
+        options.execution.time_zone.as_deref().and_then(Self::of_arrow).unwrap_or_default()
+    }
+
+    /// Arrow's name for it: nothing if it is UTC. `None` if Arrow has no name for it.
+    pub(crate) fn in_arrow(self) -> Option<Option<String>> {
+        match self {
+            Self::Utc => Some(None),
+            Self::Named(zone) => Some(Some(zone.name().to_string())),
+            Self::Fixed(seconds) if seconds % 60 == 0 => {
+                let (sign, minutes) = (if seconds < 0 { '-' } else { '+' }, seconds.unsigned_abs() / 60);
+                Some(Some(format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60)))
+            }
+            Self::Fixed(_) => None,
+        }
+    }
+
+    /// By a name, in any case.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        if ["utc", "gmt", "z", "zulu", "etc/utc", "ut", "uct"].contains(&name.as_str()) {
+            return Some(Self::Utc);
+        }
+        NAMES.get(&name).copied().map(Self::Named)
+    }
+
+    /// By what stands behind a time: an abbreviation, or a name.
+    pub(crate) fn behind_time(name: &str) -> Option<Self> {
+        let is_it = |(abbreviation, _): &&(&str, i32)| abbreviation.eq_ignore_ascii_case(name);
+        match ABBREVIATIONS.iter().find(is_it) {
+            Some((_, seconds)) => Some(Self::fixed(*seconds)),
+            None => Self::parse(name),
+        }
+    }
+
+    pub(super) fn fixed(seconds: i32) -> Self {
+        if seconds == 0 { Self::Utc } else { Self::Fixed(seconds) }
+    }
+
+    /// `UTC+2`, `-05:30`: what is in front of the sign is only a name, and a plus lies to the west.
+    fn of_posix(name: &str) -> Option<Self> {
+        let at = name.find(['+', '-'])?;
+        let is_name = name[..at].bytes().all(|byte| byte.is_ascii_alphabetic());
+        if !is_name || (at > 0 && at < 3) {
+            return None;
+        }
+        offset_seconds(&name.as_bytes()[at..]).map(|seconds| Self::fixed(-seconds))
+    }
+
+    /// Seconds to the east of UTC at a moment.
+    pub fn offset_seconds(&self, micros: i64) -> i64 {
+        match self {
+            Self::Utc => 0,
+            Self::Fixed(seconds) => i64::from(*seconds),
+            Self::Named(zone) => zone.offset_from_utc_datetime(&calendar(micros)).fix().local_minus_utc().into(),
+        }
+    }
+
+    /// Seconds to the east of UTC where clocks show that time.
+    pub fn offset_seconds_at_local(&self, micros: i64) -> i64 {
+        let Self::Named(zone) = self else { return self.offset_seconds(micros) };
+        let offset = |offset: chrono_tz::TzOffset| i64::from(offset.fix().local_minus_utc());
+        match zone.offset_from_local_datetime(&calendar(micros)) {
+            LocalResult::Single(only) => offset(only),
+            LocalResult::Ambiguous(_, later) => offset(later),
+            LocalResult::None => self.offset_seconds(micros.saturating_sub(DAY_SECONDS * MICROS)),
+        }
+    }
+
+    /// The time that clocks show at a moment, both in microseconds; `None` if it is out of range.
+    pub fn local(&self, micros: i64) -> Option<i64> {
+        micros.checked_add(self.offset_seconds(micros) * MICROS)
+    }
+
+    /// The moment at which clocks show a time, both in microseconds; `None` if it is out of range.
+    pub fn moment(&self, local: i64) -> Option<i64> {
+        local.checked_sub(self.offset_seconds_at_local(local) * MICROS)
+    }
+}
+
+/// `+02`, `-05:30`, `+0230`, `+2`, `+02:30:15`: seconds to the east, less than sixteen hours of them.
+pub(super) fn offset_seconds(text: &[u8]) -> Option<i32> {
+    let (is_west, digits) = match text.split_first()? {
+        (b'+', digits) => (false, digits),
+        (b'-', digits) => (true, digits),
+        _ => return None,
+    };
+    let number = |digits: &[u8]| -> Option<i32> {
+        let is_digits = matches!(digits.len(), 1 | 2) && digits.iter().all(u8::is_ascii_digit);
+        is_digits.then(|| digits.iter().fold(0, |number, digit| number * 10 + i32::from(digit - b'0')))
+    };
+    let (hours, minutes, seconds) = match digits.contains(&b':') {
+        true => {
+            let mut parts = digits.split(|byte| *byte == b':');
+            let hours = number(parts.next()?)?;
+            let minutes = number(parts.next()?)?;
+            let seconds = parts.next().map_or(Some(0), number)?;
+            if parts.next().is_some() {
+                return None;
+            }
+            (hours, minutes, seconds)
+        }
+        false => match digits.len() {
+            1 | 2 => (number(digits)?, 0, 0),
+            3 => (number(&digits[..1])?, number(&digits[1..])?, 0),
+            4 => (number(&digits[..2])?, number(&digits[2..])?, 0),
+            6 => (number(&digits[..2])?, number(&digits[2..4])?, number(&digits[4..])?),
+            _ => return None,
+        },
+    };
+    let size = hours * 3600 + minutes * 60 + seconds;
+    let is_within = hours < 16 && minutes < 60 && seconds < 60;
+    is_within.then_some(if is_west { -size } else { size })
+}
+
+/// A time for the zone tables.
+fn calendar(micros: i64) -> NaiveDateTime {
+    let seconds = micros.div_euclid(MICROS);
+    let (day, second) = (seconds.div_euclid(DAY_SECONDS), seconds.rem_euclid(DAY_SECONDS));
+    let (year, month, day_of_month) = civil(day);
+    let day = match year {
+        year if year > LAST_YEAR => days_of_civil(alike(year), month, day_of_month),
+        // Before zones there is one offset.
+        year if year < 1 => days_of_civil(1, month, 1),
+        _ => day,
+    };
+    DateTime::from_timestamp(day * DAY_SECONDS + second, 0).unwrap_or_default().naive_utc()
+}
+
+/// A year of the tables whose days are the same days of the week.
+fn alike(year: i64) -> i64 {
+    let calendar = |year: i64| {
+        let first = days_of_civil(year, 1, 1);
+        (first.rem_euclid(7), days_of_civil(year + 1, 1, 1) - first)
+    };
+    let wanted = calendar(year);
+    (LAST_YEAR - 27..=LAST_YEAR).find(|year| calendar(*year) == wanted).unwrap_or(LAST_YEAR)
+}

@@ -1,0 +1,303 @@
+//! Rows as separated text, such that [`super`] reads them as they were.
+//!
+//! A value is in quotes if it has the delimiter, the quote, the escape or a line end in it, if it is empty, if it reads
+//! as NULL, or if a line that begins with it could be taken for a comment. Within quotes, quotes and escapes are escaped.
+//! NULL is the text for it, without quotes. Arrow's own writer escapes no escape, and quotes nothing that reads as NULL.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, SchemaRef};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::catalog::Session as DataFusionSession;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{GetExt, Result as DataFusionResult, Statistics, not_impl_err};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::LexRequirement;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use datafusion_datasource::file_sink_config::{FileSink, FileSinkConfig};
+use datafusion_datasource::sink::{DataSink, DataSinkExec};
+use datafusion_datasource::write::BatchSerializer;
+use datafusion_datasource::write::demux::DemuxedStreamReceiver;
+use datafusion_datasource::write::orchestration::spawn_writer_tasks_and_join;
+use object_store::{ObjectMeta, ObjectStore};
+
+/// How text is written.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteOptions {
+    pub delimiter: u8,
+    pub quote: u8,
+    pub escape: u8,
+    pub null: String,
+    pub has_header: bool,
+    pub compression: FileCompressionType,
+}
+
+impl WriteOptions {
+    /// A field, in quotes if it would not be read as it is without.
+    fn field(&self, text: &str, into: &mut Vec<u8>) {
+        let means = |byte: &u8| {
+            *byte == self.delimiter || *byte == self.quote || *byte == self.escape || matches!(*byte, b'\n' | b'\r')
+        };
+        let is_other = text.is_empty()
+            || text == self.null
+            || text == "\\."
+            || matches!(text.as_bytes().first(), Some(b'#' | b'\xEF'))
+            || text.bytes().any(|byte| means(&byte));
+        if !is_other {
+            into.extend_from_slice(text.as_bytes());
+            return;
+        }
+        into.push(self.quote);
+        for byte in text.bytes() {
+            if byte == self.quote || byte == self.escape {
+                into.push(self.escape);
+            }
+            into.push(byte);
+        }
+        into.push(self.quote);
+    }
+
+    fn header(&self, batch: &RecordBatch, into: &mut Vec<u8>) {
+        for (at, field) in batch.schema_ref().fields().iter().enumerate() {
+            if at > 0 {
+                into.push(self.delimiter);
+            }
+            self.field(field.name(), into);
+        }
+        into.push(b'\n');
+    }
+
+    fn rows(&self, batch: &RecordBatch, into: &mut Vec<u8>) -> DataFusionResult<()> {
+        let options = FormatOptions::new()
+            .with_display_error(false)
+            .with_null("NULL")
+            .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
+            .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
+        let columns: Vec<Column<'_>> =
+            batch.columns().iter().map(|column| Column::of(column, &options)).collect::<DataFusionResult<_>>()?;
+        for row in 0..batch.num_rows() {
+            for (at, column) in columns.iter().enumerate() {
+                if at > 0 {
+                    into.push(self.delimiter);
+                }
+                match column.is_null(row) {
+                    true => into.extend_from_slice(self.null.as_bytes()),
+                    false => column.with_text(row, |text| self.field(text, into))?,
+                }
+            }
+            into.push(b'\n');
+        }
+        Ok(())
+    }
+}
+
+/// A column whose values are written.
+enum Column<'a> {
+    Text(&'a arrow::array::StringArray),
+    View(&'a arrow::array::StringViewArray),
+    Other(&'a dyn Array, ArrayFormatter<'a>),
+}
+
+impl<'a> Column<'a> {
+    fn of(column: &'a Arc<dyn Array>, options: &FormatOptions<'a>) -> DataFusionResult<Self> {
+        Ok(match column.data_type() {
+            DataType::Utf8 => Self::Text(column.as_string()),
+            DataType::Utf8View => Self::View(column.as_string_view()),
+            _ => Self::Other(column, ArrayFormatter::try_new(column, options)?),
+        })
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        match self {
+            Self::Text(column) => column.is_null(row),
+            Self::View(column) => column.is_null(row),
+            Self::Other(column, _) => column.is_null(row),
+        }
+    }
+
+    fn with_text(&self, row: usize, mut with: impl FnMut(&str)) -> DataFusionResult<()> {
+        match self {
+            Self::Text(column) => with(column.value(row)),
+            Self::View(column) => with(column.value(row)),
+            Self::Other(_, formatter) => with(&formatter.value(row).try_to_string()?),
+        }
+        Ok(())
+    }
+}
+
+impl BatchSerializer for WriteOptions {
+    fn serialize(&self, batch: RecordBatch, initial: bool) -> DataFusionResult<Bytes> {
+        let mut text = Vec::with_capacity(batch.num_rows() * batch.num_columns() * 8);
+        if initial && self.has_header {
+            self.header(&batch, &mut text);
+        }
+        self.rows(&batch, &mut text)?;
+        Ok(text.into())
+    }
+}
+
+impl GetExt for WriteOptions {
+    fn get_ext(&self) -> String {
+        "csv".into()
+    }
+}
+
+impl FileFormatFactory for WriteOptions {
+    fn create(
+        &self,
+        _state: &dyn DataFusionSession,
+        _format_options: &HashMap<String, String>,
+    ) -> DataFusionResult<Arc<dyn FileFormat>> {
+        Ok(Arc::new(self.clone()))
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(self.clone())
+    }
+}
+
+#[async_trait]
+impl FileFormat for WriteOptions {
+    fn get_ext(&self) -> String {
+        "csv".into()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> DataFusionResult<String> {
+        Ok(format!("csv{}", compression.get_ext()))
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        Some(self.compression)
+    }
+
+    async fn infer_schema(
+        &self,
+        _state: &dyn DataFusionSession,
+        _store: &Arc<dyn ObjectStore>,
+        _objects: &[ObjectMeta],
+    ) -> DataFusionResult<SchemaRef> {
+        not_impl_err!("reading by what writes")
+    }
+
+    async fn infer_stats(
+        &self,
+        _state: &dyn DataFusionSession,
+        _store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        _object: &ObjectMeta,
+    ) -> DataFusionResult<Statistics> {
+        Ok(Statistics::new_unknown(&table_schema))
+    }
+
+    async fn create_physical_plan(
+        &self,
+        _state: &dyn DataFusionSession,
+        _config: FileScanConfig,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        not_impl_err!("reading by what writes")
+    }
+
+    async fn create_writer_physical_plan(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        _state: &dyn DataFusionSession,
+        config: FileSinkConfig,
+        order: Option<LexRequirement>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let sink = Arc::new(Sink { config, options: Arc::new(self.clone()) });
+        Ok(Arc::new(DataSinkExec::new(input, sink, order)))
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        // Asked of formats that are read, and this one is not.
+        datafusion::datasource::file_format::csv::CsvFormat::default().file_source(table_schema)
+    }
+}
+
+/// Where rows go.
+struct Sink {
+    config: FileSinkConfig,
+    options: Arc<WriteOptions>,
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CsvSink").finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for Sink {
+    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CsvSink")
+    }
+}
+
+#[async_trait]
+impl FileSink for Sink {
+    fn config(&self) -> &FileSinkConfig {
+        &self.config
+    }
+
+    async fn spawn_writer_tasks_and_join(
+        &self,
+        context: &Arc<TaskContext>,
+        demux_task: SpawnedTask<DataFusionResult<()>>,
+        file_stream_rx: DemuxedStreamReceiver,
+        object_store: Arc<dyn ObjectStore>,
+    ) -> DataFusionResult<u64> {
+        let serializer = Arc::clone(&self.options) as Arc<dyn BatchSerializer>;
+        let compression = self.options.compression;
+        spawn_writer_tasks_and_join(context, serializer, compression, None, object_store, demux_task, file_stream_rx)
+            .await
+    }
+}
+
+#[async_trait]
+impl DataSink for Sink {
+    fn schema(&self) -> &SchemaRef {
+        self.config.output_schema()
+    }
+
+    async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> DataFusionResult<u64> {
+        FileSink::write_all(self, data, context).await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use arrow::array::StringArray;
+    use arrow::datatypes::{Field, Schema};
+
+    fn written(values: &[Option<&str>], escape: u8, null: &str) -> String {
+        let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Utf8, true)]));
+        let batch = RecordBatch::try_new(schema, vec![Arc::new(StringArray::from(values.to_vec()))]).unwrap();
+        let options = WriteOptions {
+            delimiter: b',',
+            quote: b'"',
+            escape,
+            null: null.into(),
+            has_header: false,
+            compression: FileCompressionType::UNCOMPRESSED,
+        };
+        String::from_utf8(options.serialize(batch, true).unwrap().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn values_are_read_as_they_were() {
+        let plain = written(&[Some("a"), Some("a,b"), Some("say \"x\""), Some(""), None, Some("#c")], b'"', "");
+        assert_eq!(plain, "a\n\"a,b\"\n\"say \"\"x\"\"\"\n\"\"\n\n\"#c\"\n");
+        assert_eq!(written(&[Some("NULL"), None], b'"', "NULL"), "\"NULL\"\nNULL\n");
+        assert_eq!(written(&[Some("a,b\\"), Some("\"")], b'\\', ""), "\"a,b\\\\\"\n\"\\\"\"\n");
+    }
+}

@@ -1,0 +1,89 @@
+//! `read_csv('x.csv', delim = ';')` and `read_parquet(['a.parquet', 'b.parquet'], union_by_name = true)`: files as tables,
+//! with options.
+//!
+//! The planner puts a call in place of its table as a name that no statement can write ([`FileCall::name`]): like a path,
+//! it is opened where names are resolved.
+
+use std::sync::Arc;
+
+use datafusion::catalog::{Session as DataFusionSession, TableProvider};
+use serde::{Deserialize, Serialize};
+
+use super::{CsvOptions, Format, Sites, Source, Union, options};
+use crate::error::nearest;
+use crate::{Error, ErrorKind, Result};
+
+/// Begins the names of calls.
+const MARK: char = '\u{0}';
+
+/// A call of one of the functions.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct FileCall {
+    pub function: String,
+    pub paths: Vec<String>,
+    /// Names in lower case, and values.
+    pub options: Vec<(String, Option<String>)>,
+    /// Why it is none, if it is written in another way.
+    pub refused: Option<String>,
+}
+
+/// The format that a function reads.
+pub(crate) fn format(function: &str) -> Option<Format> {
+    Some(match function {
+        "read_csv" | "read_csv_auto" => Format::Csv,
+        "read_parquet" | "parquet_scan" => Format::Parquet,
+        "read_json" | "read_json_auto" | "read_ndjson" => Format::Json,
+        "read_arrow" => Format::Arrow,
+        _ => return None,
+    })
+}
+
+impl FileCall {
+    /// The name that stands for it.
+    pub fn name(&self) -> String {
+        format!("{MARK}{}", serde_json::to_string(self).unwrap_or_default())
+    }
+
+    /// The call that a name stands for.
+    pub fn of_name(name: &str) -> Option<Self> {
+        serde_json::from_str(name.strip_prefix(MARK)?).ok()
+    }
+
+    /// The files as a table.
+    pub async fn open(&self, state: &dyn DataFusionSession) -> Result<Arc<dyn TableProvider>> {
+        let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
+        if let Some(reason) = &self.refused {
+            return Err(invalid(format!("{}: {reason}", self.function))
+                .with_hint(format!("{}('path', option = value, ...)", self.function)));
+        }
+        let format = format(&self.function).ok_or_else(|| invalid(format!("no function {}", self.function)))?;
+        let (mut csv, mut union) = (CsvOptions::default(), Union::Same);
+        for (name, value) in &self.options {
+            match (name.as_str(), value.as_deref()) {
+                ("union_by_name", None | Some("true")) => union = Union::ByName,
+                ("union_by_name", Some("false")) => union = Union::Same,
+                ("union_by_name", _) => return Err(invalid("union_by_name takes true or false".into())),
+                (name, value) if format == Format::Csv && csv.set(name, value)? => {}
+                (name, _) => return Err(self.no_option(name, format)),
+            }
+        }
+        csv.check()?;
+        let sites = Sites::of(state)?;
+        let mut sources = Vec::with_capacity(self.paths.len());
+        for path in &self.paths {
+            sources.push(Source::find(path, Some(format), None, Arc::clone(&sites)).await?);
+        }
+        let source = Source::joined(sources)?;
+        source.table(state, &csv, union, None).await
+    }
+
+    fn no_option(&self, name: &str, format: Format) -> Error {
+        let error = Error::new(ErrorKind::Invalid, format!("{} has no option {name}", self.function));
+        let of_text = if format == Format::Csv { &options::NAMES[..] } else { &[] };
+        let known = || of_text.iter().copied().chain(["union_by_name"]);
+        match nearest(name, known()) {
+            Some(near) => error.with_hint(format!("did you mean {near}?")),
+            None => error.with_hint(format!("options: {}", known().collect::<Vec<_>>().join(", "))),
+        }
+    }
+}

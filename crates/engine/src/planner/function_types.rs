@@ -1,0 +1,456 @@
+//! Every function of a session, over every type that it takes: the type of a result is the one that was planned, a call
+//! of constants has the result of the same call of columns, and nothing panics.
+//!
+//! A call of columns is planned once for its types and evaluated for rows of ordinary values, extremes and NULL. For each
+//! of the rows the same call is planned once more with literals in place of the columns, so that the optimizer folds it.
+//! An aggregate has one result over all rows, as the only group of them, and over the window of all rows.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::datasource::MemTable;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::collect;
+use datafusion::prelude::{Expr, SessionContext};
+use futures::FutureExt;
+
+use super::tests::state;
+use super::{operators, parse_statement, rewrite_statement};
+
+/// Functions whose results differ from call to call, or that are about where they are called.
+const DIFFER: [&str; 16] = [
+    "arrow_metadata",
+    "arrow_field",
+    "current_date",
+    "current_time",
+    "file_row_index",
+    "gen_random_uuid",
+    "input_file_name",
+    "now",
+    "random",
+    "today",
+    "uuid",
+    "version",
+    "with_metadata",
+    "current_timestamp",
+    "grouping",
+    "rand",
+];
+
+/// Functions whose results are as large as an argument says: extremes would fill the memory.
+const AS_LARGE_AS_ASKED: [&str; 11] = [
+    "array_repeat",
+    "array_resize",
+    "generate_series",
+    "gen_series",
+    "list_repeat",
+    "list_resize",
+    "lpad",
+    "range",
+    "repeat",
+    "rpad",
+    "space",
+];
+
+/// Values of a type: as they are written in SQL, with a NULL added. The columns of every type are named after it.
+const TYPES: [(&str, &str, &[&str]); 22] = [
+    ("bool_v", "BOOLEAN", &["true", "false"]),
+    ("tiny_v", "TINYINT", &["1", "-128", "127", "0"]),
+    ("small_v", "SMALLINT", &["2", "-32768", "32767"]),
+    ("int_v", "INTEGER", &["3", "-2147483648", "2147483647", "0"]),
+    ("big_v", "BIGINT", &["4", "-9223372036854775808", "9223372036854775807", "0", "-7"]),
+    ("ubig_v", "BIGINT UNSIGNED", &["5", "18446744073709551615", "0"]),
+    ("real_v", "REAL", &["1.5", "-2.25", "0", "'NaN'", "'-inf'", "3e38"]),
+    ("double_v", "DOUBLE", &["1.5", "-2.25", "'-0'", "'NaN'", "'inf'", "1e308", "42.5"]),
+    ("dec_v", "DECIMAL(5, 2)", &["1.25", "-999.99", "999.99", "0"]),
+    (
+        "whole",
+        "DECIMAL(38, 0)",
+        &["7", "99999999999999999999999999999999999999", "-99999999999999999999999999999999999999"],
+    ),
+    ("part_v", "DECIMAL(38, 38)", &["0.5", "-0.99999999999999999999999999999999999999", "0"]),
+    ("digits_v", "DECIMAL(18, 4)", &["1.2345", "-99999999999999.9999", "0.5"]),
+    ("text_v", "VARCHAR", &["'abc'", "''", "'12'", "'2020-02-29'", "'a,b'", "'ä%_'"]),
+    ("bytes_v", "BYTEA", &["'abc'", "''"]),
+    ("day_v", "DATE", &["'2020-02-29'", "'1969-12-31'", "'0001-01-01'", "'9999-12-31'"]),
+    ("moment_v", "TIMESTAMP", &["'2020-02-29 12:34:56.789'", "'1969-12-31 23:59:59.999999'", "'0001-01-01'"]),
+    ("nano_v", "TIMESTAMP(9)", &["'2020-02-29 12:34:56.789'", "'1969-12-31 23:59:59.999999'"]),
+    ("zoned_v", "TIMESTAMPTZ", &["'2020-02-29 12:34:56+02'", "'1969-12-31 23:59:59.999999'"]),
+    ("clock_v", "TIME", &["'12:34:56.789'", "'00:00:00'"]),
+    ("span_v", "INTERVAL", &["'1 month 2 days 03:04:05'", "'-1 day'"]),
+    ("ints_v", "BIGINT[]", &["[1, 2, NULL]", "[]", "[9223372036854775807]"]),
+    ("texts_v", "VARCHAR[]", &["['a', NULL, 'b']", "[]"]),
+];
+
+/// The rows of a table that has a column of every type, and their number in `nr`.
+async fn table(state: &SessionState) -> RecordBatch {
+    let rows = TYPES.iter().map(|(_, _, values)| values.len()).max().unwrap() + 1;
+    let mut union = Vec::new();
+    for row in 0..rows {
+        let mut select = format!("SELECT {row} AS nr");
+        for (name, sql, values) in &TYPES {
+            // Rows without a value of their own go through them again; the last is NULL.
+            let value = if row + 1 == rows { "NULL" } else { values[row % values.len()] };
+            let _ = write!(select, ", CAST({value} AS {sql}) AS {name}");
+        }
+        union.push(select);
+    }
+    let mut batches = Vec::new();
+    for select in union {
+        batches.extend(run(state, plan(state, &select, None).await.unwrap()).await.unwrap());
+    }
+    let fields =
+        batches[0].schema().fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>();
+    let schema = Arc::new(Schema::new(fields));
+    let batches =
+        batches.iter().map(|batch| RecordBatch::try_new(Arc::clone(&schema), batch.columns().to_vec()).unwrap());
+    arrow::compute::concat_batches(&schema, &batches.collect::<Vec<_>>()).unwrap()
+}
+
+/// A statement's plan, with `row` in place of its columns if there is one.
+async fn plan(state: &SessionState, sql: &str, row: Option<&BTreeMap<String, ScalarValue>>) -> Result<LogicalPlan> {
+    let mut statement = parse_statement(sql)?;
+    rewrite_statement(&mut statement);
+    let mut plan = state.statement_to_plan(statement).await?;
+    if let Some(row) = row {
+        let literal = |expr: Expr| match &expr {
+            Expr::Column(column) => match row.get(&column.name) {
+                Some(value) => Ok(Transformed::yes(Expr::Literal(value.clone(), None))),
+                None => Ok(Transformed::no(expr)),
+            },
+            _ => Ok(Transformed::no(expr)),
+        };
+        plan = match plan {
+            LogicalPlan::Projection(projection) => {
+                let exprs = projection.expr.into_iter().map(|expr| Ok(expr.transform_up(literal)?.data));
+                LogicalPlanBuilder::empty(true).project(exprs.collect::<Result<Vec<_>>>()?)?.build()?
+            }
+            other => other,
+        };
+    }
+    state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})
+}
+
+async fn run(state: &SessionState, plan: LogicalPlan) -> Result<Vec<RecordBatch>> {
+    let operators = operators(state, &plan).await?;
+    collect(operators, SessionContext::new_with_state(state.clone()).task_ctx()).await
+}
+
+/// What a call of columns gives for a row, or that it fails.
+type Answer = std::result::Result<ScalarValue, String>;
+
+struct Suite {
+    state: SessionState,
+    rows: RecordBatch,
+    calls: usize,
+    differences: Vec<String>,
+}
+
+impl Suite {
+    async fn new() -> Self {
+        let mut state = state();
+        state.mark_start_execution();
+        let rows = table(&state).await;
+        let provider = Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows.clone()]]).unwrap());
+        let context = SessionContext::new_with_state(state);
+        context.register_table("t", provider).unwrap();
+        Self { state: context.state(), rows, calls: 0, differences: Vec::new() }
+    }
+
+    fn differs(&mut self, call: &str, what: impl std::fmt::Display) {
+        self.differences.push(format!("{call}: {what}"));
+    }
+
+    /// The expression that an optimized projection computes, and the type that was planned.
+    fn computed(&self, plan: &LogicalPlan) -> Result<(Expr, DataType)> {
+        let planned = plan.schema().field(0).data_type().clone();
+        let LogicalPlan::Projection(projection) = plan else {
+            return datafusion::common::internal_err!("no projection");
+        };
+        let simplified = self.state.optimize(&LogicalPlan::Projection(projection.clone()))?;
+        match simplified {
+            LogicalPlan::Projection(projection) => Ok((projection.expr[0].clone(), planned)),
+            other => datafusion::common::internal_err!("no projection: {other}"),
+        }
+    }
+
+    /// One column of results, with a row of columns for every result, or what went wrong.
+    fn evaluate(&self, expr: &Expr, rows: &RecordBatch) -> std::result::Result<ArrayRef, String> {
+        let evaluated = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let schema = DFSchema::try_from_qualified_schema("t", rows.schema().as_ref())?;
+            let physical =
+                datafusion::physical_expr::create_physical_expr(expr, &schema, self.state.execution_props())?;
+            physical.evaluate(rows)?.into_array(rows.num_rows())
+        }));
+        match evaluated {
+            Ok(Ok(array)) => Ok(array),
+            Ok(Err(e)) if e.to_string().contains("Internal error") => Err(format!("PANIC {e}")),
+            Ok(Err(e)) => Err(e.to_string()),
+            Err(_) => Err("PANIC".into()),
+        }
+    }
+
+    fn row(&self, row: usize, columns: &[&str]) -> BTreeMap<String, ScalarValue> {
+        let value = |name: &&str| ScalarValue::try_from_array(self.rows.column_by_name(name).unwrap(), row).unwrap();
+        columns.iter().map(|name| (name.to_string(), value(name))).collect()
+    }
+
+    /// A call of columns, and of literals in their place.
+    async fn call(&mut self, call: &str, columns: &[&str]) {
+        let sql = format!("SELECT {call} FROM t");
+        let Ok(analyzed) = plan(&self.state, &sql, None).await else { return };
+        let (expr, planned) = match self.computed(&analyzed) {
+            Ok(computed) => computed,
+            Err(e) => {
+                let text = e.to_string();
+                if text.contains("Internal error") {
+                    self.differs(call, text);
+                }
+                return;
+            }
+        };
+        self.calls += 1;
+        let answers: Vec<Answer> = match self.evaluate(&expr, &self.rows) {
+            Ok(array) => {
+                if *array.data_type() != planned {
+                    self.differs(call, format!("planned as {planned}, computed as {}", array.data_type()));
+                }
+                (0..array.len())
+                    .map(|row| ScalarValue::try_from_array(&array, row).map_err(|e| e.to_string()))
+                    .collect()
+            }
+            Err(_) => {
+                let one = |row| {
+                    let array = self.evaluate(&expr, &self.rows.slice(row, 1))?;
+                    ScalarValue::try_from_array(&array, 0).map_err(|e| e.to_string())
+                };
+                (0..self.rows.num_rows()).map(one).collect()
+            }
+        };
+        for (row, answer) in answers.into_iter().enumerate() {
+            if let Err(e) = &answer
+                && e.starts_with("PANIC")
+            {
+                self.differs(call, format!("row {row}: {e}"));
+                return;
+            }
+            let folded = self.folded(&sql, row, columns).await;
+            if let Some(difference) = difference(&answer, &folded) {
+                let values: Vec<String> = self.row(row, columns).values().map(|value| format!("{value:?}")).collect();
+                self.differs(call, format!("of {}: {difference}", values.join(", ")));
+                return;
+            }
+        }
+    }
+
+    async fn folded(&self, sql: &str, row: usize, columns: &[&str]) -> Answer {
+        let analyzed = plan(&self.state, sql, Some(&self.row(row, columns))).await.map_err(|e| e.to_string())?;
+        let (expr, planned) = self.computed(&analyzed).map_err(|e| e.to_string())?;
+        let options = RecordBatchOptions::new().with_row_count(Some(1));
+        let empty: SchemaRef = Arc::new(Schema::empty());
+        let one = RecordBatch::try_new_with_options(empty, vec![], &options).map_err(|e| e.to_string())?;
+        let array = self.evaluate(&expr, &one)?;
+        if *array.data_type() != planned {
+            return Err(format!("PANIC: planned as {planned}, computed as {}", array.data_type()));
+        }
+        ScalarValue::try_from_array(&array, 0).map_err(|e| e.to_string())
+    }
+
+    /// An aggregate over all rows, as a group, and as a window.
+    async fn aggregate(&mut self, call: &str) {
+        let mut answers: Vec<(String, Answer)> = Vec::new();
+        for sql in [
+            format!("SELECT {call} FROM t"),
+            format!("SELECT {call} FROM t GROUP BY nr < 100"),
+            format!(
+                "SELECT {call} OVER (ORDER BY nr ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) FROM t LIMIT 1"
+            ),
+        ] {
+            let Ok(analyzed) = plan(&self.state, &sql, None).await else { continue };
+            let planned = analyzed.schema().field(0).data_type().clone();
+            let ran = AssertUnwindSafe(run(&self.state, analyzed)).catch_unwind().await;
+            let answer = match ran {
+                Err(_) => Err("PANIC".to_string()),
+                Ok(Err(e)) if e.to_string().contains("Internal error") => Err(format!("PANIC {e}")),
+                Ok(Err(e)) => Err(e.to_string()),
+                Ok(Ok(batches)) => {
+                    let batch = batches.iter().find(|batch| batch.num_rows() > 0).unwrap();
+                    if *batch.column(0).data_type() != planned {
+                        self.differs(
+                            &sql,
+                            format!("planned as {planned}, computed as {}", batch.column(0).data_type()),
+                        );
+                    }
+                    ScalarValue::try_from_array(batch.column(0), 0).map_err(|e| e.to_string())
+                }
+            };
+            if let Err(e) = &answer
+                && (e.starts_with("PANIC") || e.contains("panicked"))
+            {
+                self.differs(&sql, e);
+            }
+            answers.push((sql, answer));
+        }
+        self.calls += answers.len();
+        let Some(((_, first), rest)) = answers.split_first() else { return };
+        let differing = rest.iter().find_map(|(sql, answer)| Some((sql, difference(first, answer)?)));
+        // A window may be of functions that have no such frame.
+        if let Some((sql, difference)) = differing
+            && !difference.contains("not implemented")
+        {
+            self.differs(sql, difference);
+        }
+    }
+}
+
+impl Suite {
+    /// A window function over frames of all kinds.
+    async fn window(&mut self, call: &str) {
+        for over in
+            ["ORDER BY nr", "PARTITION BY bool_v ORDER BY nr", "ORDER BY nr ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING"]
+        {
+            let sql = format!("SELECT {call} OVER ({over}) FROM t");
+            let Ok(analyzed) = plan(&self.state, &sql, None).await else { continue };
+            let planned = analyzed.schema().field(0).data_type().clone();
+            self.calls += 1;
+            match AssertUnwindSafe(run(&self.state, analyzed)).catch_unwind().await {
+                Err(_) => self.differs(&sql, "PANIC"),
+                Ok(Err(e)) if e.to_string().contains("Internal error") => self.differs(&sql, e),
+                Ok(Err(_)) => {}
+                Ok(Ok(batches)) => {
+                    let types = batches.iter().map(|batch| batch.column(0).data_type().clone());
+                    if let Some(other) = types.into_iter().find(|data_type| *data_type != planned) {
+                        self.differs(&sql, format!("planned as {planned}, computed as {other}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What two answers differ in, if they do.
+fn difference(one: &Answer, other: &Answer) -> Option<String> {
+    match (one, other) {
+        (Err(_), Err(e)) => e.starts_with("PANIC").then(|| e.clone()),
+        (Ok(one), Ok(other)) => {
+            let other_as = match one.data_type() == other.data_type() {
+                true => other.clone(),
+                false => {
+                    let array = cast(&other.to_array().ok()?, &one.data_type()).ok()?;
+                    ScalarValue::try_from_array(&array, 0).ok()?
+                }
+            };
+            let is_close = match (one, &other_as) {
+                (ScalarValue::Float64(Some(a)), ScalarValue::Float64(Some(b))) => {
+                    a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-12 * a.abs()
+                }
+                (ScalarValue::Float32(Some(a)), ScalarValue::Float32(Some(b))) => a == b || a.is_nan() && b.is_nan(),
+                (a, b) => a == b || a.to_string() == b.to_string(),
+            };
+            (!is_close).then(|| format!("{one:?} and {other:?}"))
+        }
+        (Ok(one), Err(e)) => Some(format!("{one:?} and the error {}", e.lines().next().unwrap_or_default())),
+        (Err(e), Ok(other)) => Some(format!("the error {} and {other:?}", e.lines().next().unwrap_or_default())),
+    }
+}
+
+/// Arguments of a function: of one type, and of a type beside numbers and texts.
+fn arguments() -> Vec<Vec<&'static str>> {
+    let mut all: Vec<Vec<&str>> = vec![vec![]];
+    for (name, ..) in TYPES {
+        all.push(vec![name]);
+    }
+    for (name, ..) in TYPES {
+        all.push(vec![name, name]);
+        for other in ["big_v", "text_v", "double_v", "dec_v"] {
+            if other != name {
+                all.push(vec![name, other]);
+                all.push(vec![other, name]);
+            }
+        }
+    }
+    for (name, ..) in TYPES {
+        all.push(vec![name, name, name]);
+        all.push(vec![name, "big_v", "big_v"]);
+        all.push(vec![name, "text_v", "text_v"]);
+        all.push(vec![name, "big_v", name]);
+    }
+    all.push(vec!["text_v", "text_v", "text_v", "text_v"]);
+    all.push(vec!["big_v", "big_v", "big_v", "big_v"]);
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_keep_their_types() {
+    let mut suite = Suite::new().await;
+    let only = std::env::var("ONEHOP_FUNCTIONS").unwrap_or_default();
+    let is_left_out =
+        |name: &str| DIFFER.contains(&name) || AS_LARGE_AS_ASKED.contains(&name) || name.starts_with("__");
+    let is_meant = |name: &str| name.contains(&only) && !is_left_out(name);
+    let mut scalars: Vec<String> =
+        suite.state.scalar_functions().keys().filter(|name| is_meant(name)).cloned().collect();
+    scalars.sort();
+    let mut functions = scalars.len();
+    for name in scalars {
+        for columns in arguments() {
+            let call = format!("{name}({})", columns.join(", "));
+            suite.call(&call, &columns).await;
+        }
+    }
+    if only.is_empty() || only == "operators" {
+        let operators = ["+", "-", "*", "/", "%", "=", "<>", "<", ">=", "||", "&", "|", "IS DISTINCT FROM"];
+        for operator in operators {
+            for (left, ..) in TYPES {
+                for (right, ..) in TYPES {
+                    suite.call(&format!("{left} {operator} {right}"), &[left, right]).await;
+                }
+            }
+        }
+        for (from, ..) in TYPES {
+            suite.call(&format!("-{from}"), &[from]).await;
+            for (_, to, _) in TYPES {
+                suite.call(&format!("CAST({from} AS {to})"), &[from]).await;
+                suite.call(&format!("TRY_CAST({from} AS {to})"), &[from]).await;
+            }
+        }
+    }
+    let mut aggregates: Vec<String> =
+        suite.state.aggregate_functions().keys().filter(|name| is_meant(name)).cloned().collect();
+    aggregates.sort();
+    functions += aggregates.len();
+    for name in aggregates {
+        for (argument, ..) in TYPES {
+            suite.aggregate(&format!("{name}({argument})")).await;
+            suite.aggregate(&format!("{name}({argument}, {argument})")).await;
+        }
+        suite.aggregate(&format!("{name}(text_v, text_v)")).await;
+        suite.aggregate(&format!("{name}(double_v, 0.5)")).await;
+    }
+    let mut windows: Vec<String> =
+        suite.state.window_functions().keys().filter(|name| is_meant(name)).cloned().collect();
+    windows.sort();
+    functions += windows.len();
+    for name in windows {
+        for arguments in ["".to_string(), "4".into()]
+            .into_iter()
+            .chain(TYPES.iter().flat_map(|(name, ..)| [name.to_string(), format!("{name}, 2")]))
+        {
+            suite.window(&format!("{name}({arguments})")).await;
+        }
+    }
+    let (calls, differences) = (suite.calls, suite.differences);
+    println!(
+        "functions: {functions} functions x {} types, {calls} calls, {} differences",
+        TYPES.len(),
+        differences.len()
+    );
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}

@@ -1,0 +1,289 @@
+//! What guards an expression that can fail is looked at first, and the expression only for the rows that it leaves.
+//!
+//! `CASE WHEN b = 0 THEN false ELSE a / b > 1 END` divides by zero in DataFusion, and so do `coalesce(v = 'x', v::INT = 3)`
+//! and `WHERE b <> 0 AND a / b > 1`. It makes ANDs and ORs of a CASE of booleans, sorts conjuncts by what they cost, and
+//! evaluates both sides of an AND for all rows, unless the left one leaves few ([#8927]). Seen in 55.2.0.
+//!
+//! So, before the optimizer, a CASE of booleans in which something can fail becomes `CASE TRUE WHEN ..`, which it leaves
+//! alone, and `coalesce()` of booleans becomes one. For DataFusion's operators an AND or OR of which a part can fail
+//! becomes a CASE in the end: first the parts that cannot fail, then the others as they are written. Pipelines have
+//! [that order](onehop_pipeline::Expr) by themselves.
+//!
+//! [#8927]: https://github.com/apache/datafusion/issues/8927
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::Case;
+use datafusion::logical_expr::utils::{split_binary_owned, split_conjunction_owned};
+use datafusion::logical_expr::{BinaryExpr, ExprSchemable, Filter, LogicalPlan, Operator, cast, lit};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+use datafusion::scalar::ScalarValue;
+
+use super::lossy_casts::{as_any_cast, is_exact};
+use super::{ONE_NAN, POSITIVE_ZERO, expressions};
+
+/// After types are settled.
+#[derive(Debug)]
+pub(super) struct GuardedCases;
+
+impl AnalyzerRule for GuardedCases {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        expressions::rewritten_if_any(plan, has_branches, |expr, schema| guard_case(expr, schema))
+    }
+
+    fn name(&self) -> &str {
+        "guarded_cases"
+    }
+}
+
+/// Functions whose first argument that is not NULL is the result, and which look at no other.
+const FIRST_OF: [&str; 3] = ["coalesce", "ifnull", "nvl"];
+
+fn has_branches(expr: &Expr) -> bool {
+    match expr {
+        Expr::Case(case) => case.expr.is_none(),
+        Expr::ScalarFunction(call) => FIRST_OF.contains(&call.name()) || call.name() == "nvl2",
+        _ => false,
+    }
+}
+
+fn guard_case(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_guard = has_branches(&expr) && matches!(expr.get_type(schema), Ok(DataType::Boolean));
+    if !is_guard || !can_fail(&expr, schema)? {
+        return Ok(Transformed::no(expr));
+    }
+    let case = match expr {
+        Expr::Case(case) => case,
+        Expr::ScalarFunction(mut call) if call.name() == "nvl2" && call.args.len() == 3 => {
+            let (otherwise, value) = (call.args.pop(), call.args.pop());
+            let tested = call.args.remove(0).is_not_null();
+            let branches = value.into_iter().map(|value| (Box::new(tested.clone()), Box::new(value))).collect();
+            Case::new(None, branches, otherwise.map(Box::new))
+        }
+        Expr::ScalarFunction(mut call) if FIRST_OF.contains(&call.name()) => {
+            let last = call.args.pop().map(boolean);
+            let first = call.args.into_iter().map(boolean);
+            let branches = first.map(|arg| (Box::new(arg.clone().is_not_null()), Box::new(arg))).collect::<Vec<_>>();
+            match (branches.is_empty(), last) {
+                (true, Some(last)) => return Ok(Transformed::yes(last)),
+                (_, last) => Case::new(None, branches, last.map(Box::new)),
+            }
+        }
+        other => return Ok(Transformed::no(other)),
+    };
+    Ok(Transformed::yes(Expr::Case(Case { expr: Some(Box::new(lit(true))), ..case })))
+}
+
+/// A NULL without a type is one of booleans.
+fn boolean(expr: Expr) -> Expr {
+    match &expr {
+        Expr::Literal(value, _) if *value == ScalarValue::Null => cast(expr, DataType::Boolean),
+        _ => expr,
+    }
+}
+
+/// A plan for DataFusion's operators: guards are evaluated before what they guard.
+pub(super) fn guarded(plan: LogicalPlan) -> Result<LogicalPlan> {
+    if !expressions::has(&plan, |expr| logic_of(expr).is_some())? {
+        return Ok(plan);
+    }
+    let guarded = plan.transform_up_with_subqueries(|node| {
+        let schema = expressions::readable(&node)?;
+        match node {
+            LogicalPlan::Filter(filter) if can_fail(&filter.predicate, &schema)? => {
+                let predicate = condition(filter.predicate, &schema)?;
+                Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
+            }
+            LogicalPlan::Join(mut join) if join.filter.is_some() => {
+                join.filter = join.filter.map(|filter| condition(filter, &schema)).transpose()?;
+                Ok(Transformed::yes(LogicalPlan::Join(join)))
+            }
+            // What is pushed into a scan is asked of zones and row groups alone.
+            LogicalPlan::Filter(_) | LogicalPlan::TableScan(_) => Ok(Transformed::no(node)),
+            node => expressions::rewritten(node, |expr| guard_logic(expr, &schema)),
+        }
+    });
+    Ok(guarded?.data)
+}
+
+/// An expression for DataFusion's evaluation: guards are evaluated before what they guard.
+pub(crate) fn guarded_expression(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    match expr.exists(|expr| Ok(logic_of(expr).is_some()))? {
+        true => Ok(expr.transform_up(|expr| guard_logic(expr, schema))?.data),
+        false => Ok(expr),
+    }
+}
+
+/// The operator of an AND or OR.
+fn logic_of(expr: &Expr) -> Option<Operator> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) => Some(*op),
+        _ => None,
+    }
+}
+
+/// A condition that is as good as false where it is NULL.
+fn condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
+    let (mut safe, mut fallible) = (Vec::new(), Vec::new());
+    for conjunct in split_conjunction_owned(condition) {
+        match can_fail(&conjunct, schema)? {
+            true => fallible.push(conjunct.transform_up(|expr| guard_logic(expr, schema))?.data),
+            false => safe.push(conjunct),
+        }
+    }
+    let guards = safe.into_iter().reduce(Expr::and).into_iter();
+    let mut guards = guards.chain(fallible).rev();
+    let Some(last) = guards.next() else { return Ok(lit(true)) };
+    Ok(guards.fold(last, |guarded, guard| {
+        Expr::Case(Case::new(None, vec![(Box::new(guard), Box::new(guarded))], Some(Box::new(lit(false)))))
+    }))
+}
+
+/// An AND or OR of which a part can fail, as a CASE.
+fn guard_logic(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Some(op) = logic_of(&expr) else { return Ok(Transformed::no(expr)) };
+    if expr.is_volatile() || !can_fail(&expr, schema)? {
+        return Ok(Transformed::no(expr));
+    }
+    let (mut safe, mut fallible) = (Vec::new(), Vec::new());
+    for part in split_binary_owned(expr, op) {
+        let parts = if can_fail(&part, schema)? { &mut fallible } else { &mut safe };
+        parts.push(part);
+    }
+    let joined = |left: Expr, right: Expr| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)));
+    let guards = safe.into_iter().reduce(joined).into_iter();
+    let guarded = guards.chain(fallible).reduce(|guard, part| {
+        // What decides the whole.
+        let decided = op == Operator::Or;
+        let unknown = joined(part.clone(), Expr::Literal(ScalarValue::Boolean(None), None));
+        let branches =
+            vec![(Box::new(lit(decided)), Box::new(lit(decided))), (Box::new(lit(!decided)), Box::new(part))];
+        Expr::Case(Case::new(Some(Box::new(guard)), branches, Some(Box::new(unknown))))
+    });
+    Ok(Transformed::yes(guarded.unwrap_or_else(|| lit(true))))
+}
+
+/// Functions that have a result for all arguments.
+const NEVER_FAIL: [&str; 47] = [
+    "TRY_CAST",
+    "array_has",
+    "array_length",
+    "ascii",
+    "bit_length",
+    "btrim",
+    "cardinality",
+    "ceil",
+    "character_length",
+    "coalesce",
+    "concat",
+    "concat_ws",
+    "contains",
+    "current_date",
+    "date_part",
+    "date_trunc",
+    "ends_with",
+    "floor",
+    "get_field",
+    "greatest",
+    "ifnull",
+    "initcap",
+    "isnan",
+    "iszero",
+    "least",
+    "left",
+    "levenshtein",
+    "lower",
+    "ltrim",
+    "make_array",
+    "md5",
+    "named_struct",
+    "now",
+    "nullif",
+    "nvl",
+    "nvl2",
+    "octet_length",
+    "replace",
+    "reverse",
+    "right",
+    "rtrim",
+    "signum",
+    "starts_with",
+    "strpos",
+    "struct",
+    "translate",
+    "upper",
+];
+
+/// Whether there are rows for which an expression fails; what is not known to have a result for all, may.
+fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+    expr.exists(|expr| {
+        Ok(match expr {
+            Expr::BinaryExpr(BinaryExpr { op, left, right }) => match op {
+                Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide | Operator::Modulo => {
+                    !matches!(left.get_type(schema), Ok(DataType::Float32 | DataType::Float64))
+                }
+                Operator::RegexMatch | Operator::RegexIMatch | Operator::RegexNotMatch | Operator::RegexNotIMatch => {
+                    !matches!(right.as_ref(), Expr::Literal(..))
+                }
+                _ => false,
+            },
+            Expr::Cast(_) => cast_can_fail(expr, schema),
+            Expr::ScalarFunction(call) => match as_any_cast(expr) {
+                Some((_, to)) => !to.is_floating(),
+                None => ![POSITIVE_ZERO, ONE_NAN].contains(&call.name()) && !NEVER_FAIL.contains(&call.name()),
+            },
+            Expr::HigherOrderFunction(_) => true,
+            _ => false,
+        })
+    })
+}
+
+fn cast_can_fail(expr: &Expr, schema: &DFSchema) -> bool {
+    let Some((value, to)) = as_any_cast(expr) else { return true };
+    let Ok(from) = value.get_type(schema) else { return true };
+    let is_total = from == *to
+        || from.is_null()
+        || to.is_string()
+        || from.is_numeric() && to.is_floating()
+        || from == DataType::Date32 && matches!(to, DataType::Int32 | DataType::Int64)
+        || is_exact(&from, to);
+    !is_total
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::rows;
+
+    #[tokio::test]
+    async fn guards_come_first() {
+        let numbers = "(VALUES (1, 0), (4, 2), (NULL, 0), (3, NULL)) AS t(a, b)";
+        let texts = "(VALUES (1, '1'), (2, 'x'), (3, NULL), (4, '3')) AS t(a, v)";
+        for (table, expression, expected) in [
+            (numbers, "CASE WHEN b = 0 THEN false ELSE a / b > 1 END", "false NULL true false"),
+            (numbers, "CASE WHEN b <> 0 THEN a / b > 1 END", "NULL NULL true NULL"),
+            (numbers, "b <> 0 AND a / b > 1", "false NULL true false"),
+            (numbers, "a / b > 1 AND b <> 0", "false NULL true false"),
+            (numbers, "b = 0 OR a / b > 1", "true NULL true true"),
+            (numbers, "NOT (b = 0 OR a / b > 1)", "false NULL false false"),
+            (texts, "CASE WHEN v = 'x' THEN false ELSE v::INT = 1 END", "true false NULL false"),
+            (texts, "coalesce(v = 'x', v::INT = 3)", "false true NULL false"),
+            (texts, "CASE WHEN v ~ '^[0-9]+$' THEN v::INT > 2 END", "false NULL NULL true"),
+            (texts, "v ~ '^[0-9]+$' AND v::INT > 2", "false false NULL true"),
+            (texts, "v <> 'x' AND v::INT IN (1, 2)", "true false NULL false"),
+        ] {
+            let query = format!("SELECT {expression} FROM {table} ORDER BY a");
+            assert_eq!(rows(&query).await.join(" "), expected, "{expression}");
+            rows(&format!("SELECT a FROM {table} WHERE {expression}")).await;
+        }
+        for query in [
+            "SELECT a FROM (SELECT * FROM t WHERE v <> 'x') AS s WHERE v::INT > 2",
+            "SELECT t.a FROM t JOIN (VALUES (1), (2)) AS o(k) ON v ~ '^[0-9]$' AND v::INT > 2 * k",
+            "SELECT a FROM t WHERE v ~ '^[0-9]+$' AND v::INT > 2 AND a > 1",
+        ] {
+            assert_eq!(rows(&query.replace("FROM t", &format!("FROM {texts}"))).await, ["4"], "{query}");
+        }
+    }
+}

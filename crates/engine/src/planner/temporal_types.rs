@@ -1,0 +1,172 @@
+//! Expressions about dates, times and intervals that DataFusion 55.2 gives another type than PostgreSQL, before it settles types.
+//!
+//! - `t - u` of timestamps is an INTERVAL; its `extract` and that of centuries and the like ([`temporal`](super::temporal)).
+//! - `generate_series` of timestamps counts microseconds, and steps where the session is.
+//! - `CAST(t AS TIMESTAMP(0))` rounds. Arrow's cast cuts `10:00:00.999` to `10:00:00`.
+//! - A window that is ordered by intervals is ordered by their length: DataFusion refuses it with an internal error.
+//! - `coalesce(t, '2030-01-01')`: a literal beside other types is of theirs (apache/datafusion#25175). DataFusion finds no
+//!   common type for the arguments of a function.
+
+use arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result};
+use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{BinaryExpr, Cast, LogicalPlan, Operator, TryCast, cast as cast_to, try_cast};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+
+use super::expressions::{self, type_of};
+use super::temporal::{
+    IntervalLength, RoundedTimestamp, STRFTIME_FORMAT, difference_of, part_of, series_of, strftime_format,
+};
+
+/// Functions whose arguments are of one type, which is that of the result.
+const OF_ONE_TYPE: [&str; 5] = ["coalesce", "greatest", "ifnull", "least", "nvl"];
+
+#[derive(Debug)]
+pub(super) struct TemporalTypes;
+
+impl AnalyzerRule for TemporalTypes {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        if !expressions::has(&plan, is_one)? {
+            return Ok(plan);
+        }
+        expressions::try_rewritten_everywhere(plan, |expr, schema| {
+            Ok(rewrite(&expr, schema)?.map_or(Transformed::no(expr), Transformed::yes))
+        })
+    }
+
+    fn name(&self) -> &str {
+        "temporal_types"
+    }
+}
+
+fn is_one(expr: &Expr) -> bool {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => *op == Operator::Minus,
+        Expr::ScalarFunction(call) => {
+            let name = call.name();
+            ["date_part", "generate_series", "range", "to_char"].contains(&name) || OF_ONE_TYPE.contains(&name)
+        }
+        Expr::WindowFunction(_) => true,
+        expr => matches!(expressions::cast_to(expr), Some(DataType::Timestamp(..))),
+    }
+}
+
+fn rewrite(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right }) => {
+            Ok(difference_of(left, right, [&type_of(left, schema), &type_of(right, schema)]))
+        }
+        Expr::ScalarFunction(call) => called(call, schema),
+        Expr::WindowFunction(window) => {
+            let is_interval = |expr: &Expr| matches!(type_of(expr, schema), DataType::Interval(_));
+            if !window.params.order_by.iter().any(|key| is_interval(&key.expr)) {
+                return Ok(None);
+            }
+            let mut window = window.clone();
+            for key in window.params.order_by.iter_mut().filter(|key| is_interval(&key.expr)) {
+                key.expr = IntervalLength::of(std::mem::take(&mut key.expr));
+            }
+            Ok(Some(Expr::WindowFunction(window)))
+        }
+        Expr::Cast(Cast { expr: value, field }) | Expr::TryCast(TryCast { expr: value, field }) => {
+            Ok(rounded(value, field.data_type(), schema).map(|value| match expr {
+                Expr::Cast(_) => cast_to(value, field.data_type().clone()),
+                _ => try_cast(value, field.data_type().clone()),
+            }))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn called(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
+    let types: Vec<DataType> = call.args.iter().map(|arg| type_of(arg, schema)).collect();
+    match (call.name(), call.args.as_slice()) {
+        ("date_part", [part, value]) => part_of(part, value, &types[1]),
+        ("to_char", [value, format]) if !is_formatted(format) => {
+            let mut call = call.clone();
+            call.args = vec![value.clone(), strftime_format().call(vec![format.clone()])];
+            Ok(Some(Expr::ScalarFunction(call)))
+        }
+        (name, args) if OF_ONE_TYPE.contains(&name) => Ok(of_one_type(call, args, &types)),
+        (name, args) => Ok(series_of(name, args, &types)),
+    }
+}
+
+fn is_formatted(format: &Expr) -> bool {
+    matches!(format, Expr::ScalarFunction(call) if call.name() == STRFTIME_FORMAT)
+}
+
+/// Literals as the first type that another argument has, if that is one of dates and times or of numbers.
+fn of_one_type(call: &ScalarFunction, args: &[Expr], types: &[DataType]) -> Option<Expr> {
+    let is_literal = |(arg, data_type): (&Expr, &DataType)| matches!(arg, Expr::Literal(..)) && data_type.is_string();
+    let wanted = types.iter().find(|data_type| !data_type.is_string() && !data_type.is_null())?;
+    if !wanted.is_temporal() || !args.iter().zip(types).any(is_literal) {
+        return None;
+    }
+    let settled = args.iter().zip(types).map(|(arg, data_type)| match is_literal((arg, data_type)) {
+        true => cast_to(arg.clone(), wanted.clone()),
+        false => arg.clone(),
+    });
+    let mut call = call.clone();
+    call.args = settled.collect();
+    Some(Expr::ScalarFunction(call))
+}
+
+/// A timestamp in whole units of a type that has longer ones.
+fn rounded(value: &Expr, to: &DataType, schema: &DFSchema) -> Option<Expr> {
+    let DataType::Timestamp(to, _) = to else { return None };
+    let DataType::Timestamp(from, _) = type_of(value, schema) else { return None };
+    let micros = |unit: &TimeUnit| match unit {
+        TimeUnit::Second => 1_000_000,
+        TimeUnit::Millisecond => 1000,
+        TimeUnit::Microsecond => 1,
+        TimeUnit::Nanosecond => 0,
+    };
+    let is_rounded = matches!(value, Expr::ScalarFunction(call) if call.name() == "rounded_timestamp");
+    (micros(to) > micros(&from) && !is_rounded)
+        .then(|| RoundedTimestamp::function(micros(to)).call(vec![value.clone()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::planner::tests::{fails, rows};
+
+    #[tokio::test]
+    async fn differences_are_intervals() {
+        let table =
+            "(VALUES (TIMESTAMP '2024-01-02 12:00:00', TIMESTAMP '2024-01-01', DATE '2024-01-31')) AS t(a, b, d)";
+        for (expr, expected) in [
+            ("CAST(a - b AS VARCHAR)", "1 day 12:00:00"),
+            ("CAST(-(a - b) AS VARCHAR)", "-1 days -12:00:00"),
+            ("extract(hour FROM a - b)", "12"),
+            ("extract(epoch FROM a - b)", "129600.0"),
+            ("d + (a - b)", "2024-02-01T12:00:00"),
+            ("CAST(sum(a - b) AS VARCHAR)", "1 day 12:00:00"),
+            ("CAST(avg(a - b) AS VARCHAR)", "1 day 12:00:00"),
+            ("coalesce(a, '2030-01-01')", "2024-01-02T12:00:00"),
+            ("CAST(TIME '10:00' - TIME '08:30' AS VARCHAR)", "01:30:00"),
+        ] {
+            assert_eq!(rows(&format!("SELECT {expr} FROM {table}")).await, [expected], "{expr}");
+        }
+        assert!(
+            fails("SELECT extract(week FROM INTERVAL '1 day')").await.message().contains("an interval has no 'week'")
+        );
+    }
+
+    #[tokio::test]
+    async fn timestamps_round() {
+        for (expr, expected) in [
+            ("TIMESTAMP '2024-01-01 10:00:00.999'::TIMESTAMP(0)", "2024-01-01T10:00:01"),
+            ("TIMESTAMP '2024-01-01 10:00:00.9999'::TIMESTAMP(3)", "2024-01-01T10:00:01"),
+            ("'2024-01-01 10:00:00.5'::TIMESTAMP(0)", "2024-01-01T10:00:01"),
+            ("date_trunc('month', DATE '9999-12-31')", "9999-12-01T00:00:00"),
+            ("date_trunc('century', TIMESTAMP '2024-01-01')", "2001-01-01T00:00:00"),
+            ("array_length(generate_series(TIMESTAMP '2020-01-01', TIMESTAMP '2020-07-01', INTERVAL '3 months'))", "3"),
+        ] {
+            assert_eq!(rows(&format!("SELECT {expr}")).await, [expected], "{expr}");
+        }
+    }
+}

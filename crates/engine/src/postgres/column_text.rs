@@ -1,0 +1,110 @@
+//! Columns of values as strings, as PostgreSQL writes them: what `CAST(x AS VARCHAR)` is, and what a shell shows.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Date32Type, Field, Fields, Float32Type, Float64Type, Int64Type,
+    IntervalMonthDayNanoType, IntervalUnit, Schema, SchemaRef, Time64NanosecondType, TimeUnit,
+    TimestampMicrosecondType,
+};
+use arrow::error::ArrowError;
+
+use super::{interval_text, text};
+use crate::Result;
+use crate::convert::Zone;
+
+/// Whether values of a type are written here, and not by Arrow.
+pub fn is_written(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Timestamp(..) | DataType::Duration(_) | DataType::Interval(_) => true,
+        DataType::Date32 | DataType::Date64 | DataType::Time32(_) | DataType::Time64(_) => true,
+        data_type => matches!(data_type, DataType::Float32 | DataType::Float64),
+    }
+}
+
+/// The strings of a column whose type [`is_written`] here, in a session of this zone; `None` for another type.
+///
+/// # Errors
+/// A duration, or a timestamp in seconds, that no number of microseconds is.
+pub fn texts(values: &ArrayRef, zone: Zone) -> Result<Option<ArrayRef>> {
+    let texts: StringArray = match values.data_type() {
+        DataType::Float32 => all(values.as_primitive::<Float32Type>(), text::float32),
+        DataType::Float64 => all(values.as_primitive::<Float64Type>(), text::float64),
+        DataType::Duration(_) => return self::texts(&interval_text::of_duration(values)?, zone),
+        DataType::Interval(_) => {
+            let values = cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?;
+            all(values.as_primitive::<IntervalMonthDayNanoType>(), text::interval)
+        }
+        DataType::Date32 | DataType::Date64 => {
+            all(cast(values, &DataType::Date32)?.as_primitive::<Date32Type>(), text::date)
+        }
+        DataType::Time32(_) | DataType::Time64(_) => {
+            let values = cast(values, &DataType::Time64(TimeUnit::Nanosecond))?;
+            all(values.as_primitive::<Time64NanosecondType>(), text::time_nanos)
+        }
+        DataType::Timestamp(TimeUnit::Nanosecond, of) => {
+            let (values, has_zone) = (cast(values, &DataType::Int64)?, of.is_some());
+            all(values.as_primitive::<Int64Type>(), |nanos, out| text::timestamp_nanos(nanos, has_zone, &zone, out))
+        }
+        DataType::Timestamp(_, of) => {
+            let micros = cast(values, &DataType::Timestamp(TimeUnit::Microsecond, of.clone()))?;
+            all(micros.as_primitive::<TimestampMicrosecondType>(), |micros, out| match of {
+                Some(_) => text::timestamp_tz(micros, &zone, out),
+                None => text::timestamp(micros, out),
+            })
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Arc::new(texts)))
+}
+
+fn all<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>, write: impl Fn(T::Native, &mut String)) -> StringArray {
+    let written = |value| {
+        let mut out = String::new();
+        write(value, &mut out);
+        out
+    };
+    values.iter().map(|value| value.map(written)).collect()
+}
+
+/// A type whose timestamps with a time zone are shown in this one, by Arrow's name.
+fn type_in_zone(data_type: &DataType, zone: &Arc<str>) -> DataType {
+    let within =
+        |item: &Arc<Field>| Arc::new(item.as_ref().clone().with_data_type(type_in_zone(item.data_type(), zone)));
+    match data_type {
+        DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some(Arc::clone(zone))),
+        DataType::List(item) => DataType::List(within(item)),
+        DataType::LargeList(item) => DataType::LargeList(within(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(within).collect()),
+        other => other.clone(),
+    }
+}
+
+/// A schema whose timestamps with a time zone are shown in this one, or in UTC.
+pub fn schema_in_zone(schema: &SchemaRef, zone: Option<&str>) -> SchemaRef {
+    let zone: Arc<str> = zone.unwrap_or("UTC").into();
+    let fields = schema.fields().iter().map(|field| {
+        let data_type = type_in_zone(field.data_type(), &zone);
+        if data_type == *field.data_type() {
+            Arc::clone(field)
+        } else {
+            Arc::new(field.as_ref().clone().with_data_type(data_type))
+        }
+    });
+    Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
+}
+
+/// Rows of a schema that [`schema_in_zone`] has made of theirs.
+///
+/// # Errors
+/// They are of another schema.
+pub fn rows_in_zone(batch: &RecordBatch, schema: &SchemaRef) -> std::result::Result<RecordBatch, ArrowError> {
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| {
+        if column.data_type() == field.data_type() { Ok(Arc::clone(column)) } else { cast(column, field.data_type()) }
+    });
+    let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+}

@@ -1,0 +1,57 @@
+"""Makes the small binary files that the fault cases read: `tests/faults/files/`.
+
+    python -m pip install pyarrow pandas fastparquet && python tests/faults/make_files.py
+
+The files are part of the repository. This script says how they came to be, and makes them again.
+"""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+
+FILES = Path(__file__).parent / "files"
+
+
+def parquet() -> None:
+    pq.write_table(
+        pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4]), pa.array(["x", "y"])], names=["a", "a", "b"]),
+        FILES / "same_names.parquet",
+    )
+    pq.write_table(pa.table({"B": ["bb"], "A": ["aa"]}), FILES / "swapped.parquet")
+    pq.write_table(pa.table({"a": pa.nulls(1), "b": [1]}), FILES / "null_1.parquet")
+    pq.write_table(pa.table({"a": ["x"], "b": [2]}), FILES / "null_2.parquet")
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), FILES / "lacks_1.parquet")
+    pq.write_table(pa.table({"a": [2]}), FILES / "lacks_2.parquet")
+    pq.write_table(pa.table({"a": [7]}), FILES / "short.PQ")
+    struct = pa.array([{"x": 1, "y": "p"}, {"x": 2, "y": "q"}])
+    pq.write_table(pa.table({"s": struct, "l": [[1, 2], [3]]}), FILES / "nested.parquet")
+
+
+def without_row_groups() -> None:
+    import fastparquet
+    import pandas as pd
+
+    frame = pd.DataFrame({"a": pd.Series(dtype="int64"), "b": pd.Series(dtype="float64")})
+    fastparquet.write(str(FILES / "no_row_groups.parquet"), frame, row_group_offsets=[])
+
+
+def arrow() -> None:
+    nulls = pa.table({"a": [1, 2], "b": pa.nulls(2)})
+    feather.write_feather(nulls, FILES / "nulls.feather", compression="uncompressed")
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array(["x"])], names=["a", "a"])
+    feather.write_feather(twice, FILES / "same_names.arrow", compression="uncompressed")
+    table = pa.table({"a": [1, 2], "b": ["x", "y"]})
+    options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
+    with pa.ipc.new_file(str(FILES / "version_4.arrow"), table.schema, options=options) as writer:
+        writer.write_table(table)
+    with pa.ipc.new_stream(str(FILES / "stream.arrows"), table.schema) as writer:
+        writer.write_table(table)
+
+
+if __name__ == "__main__":
+    FILES.mkdir(exist_ok=True)
+    parquet()
+    without_row_groups()
+    arrow()
