@@ -10,6 +10,7 @@ a hundred have to be right where DuckDB is, and none may be wrong.
 import argparse
 import datetime as dt
 import itertools
+import json
 import random
 import subprocess
 import sys
@@ -108,8 +109,6 @@ def by_duckdb(path: Path) -> list[list[str]] | None:
 
 def by_onehop(onehop: str, path: Path) -> tuple[list[list[str]] | None, str]:
     """The rows, every value as text between marks that no value has."""
-    import json
-
     run = subprocess.run(
         [onehop, "--format", "jsonl", "-c", f"SELECT * FROM '{path}'"], capture_output=True, text=True, check=False
     )

@@ -129,6 +129,7 @@ def main() -> None:
         path
         for path in options.folder.rglob("*")
         if path.is_file() and path.name.endswith(endings) and options.only in str(path) and path.stat().st_size > 0
+        and not path.name.startswith("._")
     )
     outcomes: collections.Counter[str] = collections.Counter()
     for path in files:

@@ -265,6 +265,11 @@ fn better(fit: &Fit, cut: &Cut, known: &Fit, known_cut: Option<&Cut>) -> bool {
     // A quote that holds fields together is not given up for more of them.
     if a.quote != b.quote || a.escape != b.escape {
         let same_delimiter = a.delimiter == b.delimiter;
+        // Values are in the other quotes throughout.
+        let is_throughout = b.quote.is_some() && known_cut.quoted == 0 && cut.quoted >= cut.records.len();
+        if is_throughout && same_delimiter && fit.fields >= known.fields && cut.quoted > 0 {
+            return true;
+        }
         return fit.fields > 1 && known.preamble > fit.preamble && same_delimiter && cut.quoted > 0;
     }
     if a.comment != b.comment {
