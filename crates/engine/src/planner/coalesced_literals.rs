@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::Result;
-use datafusion::functions::core;
+use datafusion::functions::core as core_functions;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
@@ -16,7 +16,7 @@ use datafusion::prelude::Expr;
 
 /// `coalesce`, which knows what strings beside dates and times are.
 pub(super) fn coalesce() -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::from(Coalesce { inner: core::coalesce() }))
+    Arc::new(ScalarUDF::from(Coalesce { inner: core_functions::coalesce() }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
