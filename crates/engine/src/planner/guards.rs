@@ -12,10 +12,11 @@
 //! [#8927]: https://github.com/apache/datafusion/issues/8927
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::Case;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{split_binary_owned, split_conjunction_owned};
 use datafusion::logical_expr::{BinaryExpr, ExprSchemable, Filter, LogicalPlan, Operator, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
@@ -97,22 +98,36 @@ pub(super) fn guarded(plan: LogicalPlan) -> Result<LogicalPlan> {
                 let predicate = condition(filter.predicate, &schema)?;
                 Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
             }
-            LogicalPlan::Join(mut join) if join.filter.is_some() => {
-                join.filter = join.filter.map(|filter| condition(filter, &schema)).transpose()?;
-                Ok(Transformed::yes(LogicalPlan::Join(join)))
-            }
+            LogicalPlan::Join(mut join) => match join.filter.take() {
+                Some(filter) if can_fail(&filter, &schema)? => {
+                    join.filter = Some(condition(filter, &schema)?);
+                    Ok(Transformed::yes(LogicalPlan::Join(join)))
+                }
+                filter => {
+                    join.filter = filter;
+                    guarded_node(LogicalPlan::Join(join), &schema)
+                }
+            },
             // What is pushed into a scan is asked of zones and row groups alone.
             LogicalPlan::Filter(_) | LogicalPlan::TableScan(_) => Ok(Transformed::no(node)),
-            node => expressions::rewritten(node, |expr| guard_logic(expr, &schema)),
+            node => guarded_node(node, &schema),
         }
     });
     Ok(guarded?.data)
 }
 
+fn guarded_node(node: LogicalPlan, schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
+    let names = NamePreserver::new(&node);
+    node.map_expressions(|expr| {
+        let name = names.save(&expr);
+        Ok(guard_within(expr, schema)?.update_data(|expr| name.restore(expr)))
+    })
+}
+
 /// An expression for DataFusion's evaluation: guards are evaluated before what they guard.
 pub(crate) fn guarded_expression(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     match expr.exists(|expr| Ok(logic_of(expr).is_some()))? {
-        true => Ok(expr.transform_up(|expr| guard_logic(expr, schema))?.data),
+        true => Ok(guard_within(expr, schema)?.data),
         false => Ok(expr),
     }
 }
@@ -130,19 +145,23 @@ fn condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     let (mut safe, mut fallible) = (Vec::new(), Vec::new());
     for conjunct in split_conjunction_owned(condition) {
         match can_fail(&conjunct, schema)? {
-            true => fallible.push(conjunct.transform_up(|expr| guard_logic(expr, schema))?.data),
+            true => fallible.push(guard_within(conjunct, schema)?.data),
             false => safe.push(conjunct),
         }
     }
-    let guards = safe.into_iter().reduce(Expr::and).into_iter();
-    let mut guards = guards.chain(fallible).rev();
+    let mut guards = joined(safe, Operator::And).into_iter().chain(few(fallible, Operator::And)).rev();
     let Some(last) = guards.next() else { return Ok(lit(true)) };
     Ok(guards.fold(last, |guarded, guard| {
         Expr::Case(Case::new(None, vec![(Box::new(guard), Box::new(guarded))], Some(Box::new(lit(false)))))
     }))
 }
 
-/// An AND or OR of which a part can fail, as a CASE.
+/// An expression with the ANDs and ORs in it guarded.
+fn guard_within(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    expr.transform_down(|expr| guard_logic(expr, schema))
+}
+
+/// An AND or OR of which a part can fail, as a CASE: with all parts at once, for each but the first is there twice.
 fn guard_logic(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Some(op) = logic_of(&expr) else { return Ok(Transformed::no(expr)) };
     if expr.is_volatile() || !can_fail(&expr, schema)? {
@@ -150,20 +169,45 @@ fn guard_logic(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
     let (mut safe, mut fallible) = (Vec::new(), Vec::new());
     for part in split_binary_owned(expr, op) {
-        let parts = if can_fail(&part, schema)? { &mut fallible } else { &mut safe };
-        parts.push(part);
+        match can_fail(&part, schema)? {
+            true => fallible.push(guard_within(part, schema)?.data),
+            false => safe.push(part),
+        }
     }
-    let joined = |left: Expr, right: Expr| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)));
-    let guards = safe.into_iter().reduce(joined).into_iter();
-    let guarded = guards.chain(fallible).reduce(|guard, part| {
+    let guards = joined(safe, op).into_iter();
+    let guarded = guards.chain(few(fallible, op)).reduce(|guard, part| {
         // What decides the whole.
         let decided = op == Operator::Or;
-        let unknown = joined(part.clone(), Expr::Literal(ScalarValue::Boolean(None), None));
+        let unknown = both(part.clone(), op, Expr::Literal(ScalarValue::Boolean(None), None));
         let branches =
             vec![(Box::new(lit(decided)), Box::new(lit(decided))), (Box::new(lit(!decided)), Box::new(part))];
         Expr::Case(Case::new(Some(Box::new(guard)), branches, Some(Box::new(unknown))))
     });
-    Ok(Transformed::yes(guarded.unwrap_or_else(|| lit(true))))
+    Ok(Transformed::new(guarded.unwrap_or_else(|| lit(true)), true, TreeNodeRecursion::Jump))
+}
+
+/// Parts that guard one another. Of more than these the depth of the whole would be that of no expression that runs.
+const MOST_GUARDS: usize = 16;
+
+/// The parts, or all of them as one.
+fn few(parts: Vec<Expr>, op: Operator) -> Vec<Expr> {
+    match parts.len() {
+        0..=MOST_GUARDS => parts,
+        _ => joined(parts, op).into_iter().collect(),
+    }
+}
+
+/// Parts of an AND or OR as a tree of little depth.
+fn joined(mut parts: Vec<Expr>, op: Operator) -> Option<Expr> {
+    if parts.len() < 2 {
+        return parts.pop();
+    }
+    let right = parts.split_off(parts.len() / 2);
+    Some(both(joined(parts, op)?, op, joined(right, op)?))
+}
+
+fn both(left: Expr, op: Operator, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
 }
 
 /// Functions that have a result for all arguments.

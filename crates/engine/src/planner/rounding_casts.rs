@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, ListArray};
-use arrow::datatypes::{DataType, Field, Float32Type, Float64Type};
+use arrow::datatypes::{DECIMAL256_MAX_PRECISION, DataType, Field, Float32Type, Float64Type};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::config::ConfigOptions;
@@ -72,6 +72,11 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             // One digit more, for what 99.9 becomes.
             let digits = (precision - scale.unsigned_abs() + 1).min(38);
             let whole = Field::new("", listed(DataType::Decimal128(digits, 0)), true);
+            Some(Expr::Cast(Cast { expr: Box::new(value.clone()), field: whole.into() }))
+        }
+        Ok(DataType::Decimal256(precision, scale)) if scale > 0 => {
+            let digits = (precision - scale.unsigned_abs() + 1).min(DECIMAL256_MAX_PRECISION);
+            let whole = Field::new("", listed(DataType::Decimal256(digits, 0)), true);
             Some(Expr::Cast(Cast { expr: Box::new(value.clone()), field: whole.into() }))
         }
         Ok(DataType::Float32 | DataType::Float64) if !is_rounded(&value) => {
@@ -150,6 +155,7 @@ mod tests {
             ("TRY_CAST(d * 10 AS TINYINT)", "5 15 28 -25 NULL NULL"),
             ("CAST(d AS INTEGER) + CAST(CAST(d AS VARCHAR) AS DOUBLE)::INT", "1 4 6 -5 200 NULL"),
             ("CAST(CAST(d AS INTEGER) AS BIGINT)", "1 2 3 -3 100 NULL"),
+            ("CAST(CAST(d AS DECIMAL(50, 5)) AS INTEGER)", "1 2 3 -3 100 NULL"),
             ("CAST(ARRAY[d] AS INTEGER[])", "[1] [2] [3] [-3] [100] [NULL]"),
             ("CAST(ARRAY[f] AS INTEGER[])", "[0] [2] [3] [-2] [100] [NULL]"),
         ] {

@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DataType, Field, Fields, Schema, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{
@@ -350,7 +350,7 @@ impl CreateTable {
             }
             (Some(declared), _) => declared.fields().clone(),
             // What happens to hold no NULL today may hold one tomorrow: only a declaration forbids it.
-            (None, Some(plan)) => nullable(plan.schema().as_arrow()),
+            (None, Some(plan)) => averages_stored(nullable(plan.schema().as_arrow())),
             (None, None) => return Err(Error::new(ErrorKind::Syntax, "a table needs columns")),
         };
         if fields.is_empty() {
@@ -485,6 +485,18 @@ fn no_name_twice(names: impl Iterator<Item = String>) -> Result<()> {
 
 fn nullable(schema: &Schema) -> Fields {
     schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect()
+}
+
+/// Averages of DECIMAL(35, s) or more have up to 42 digits. Tables store 38 of them; one that needs more does not fit.
+fn averages_stored(fields: Fields) -> Fields {
+    let stored = |field: &Arc<Field>| match field.data_type() {
+        DataType::Decimal256(39..=42, scale) => {
+            let decimal = DataType::Decimal128(DECIMAL128_MAX_PRECISION, (*scale).min(DECIMAL128_MAX_SCALE));
+            Arc::new(field.as_ref().clone().with_data_type(decimal))
+        }
+        _ => Arc::clone(field),
+    };
+    fields.iter().map(stored).collect()
 }
 
 fn already_there(name: &str) -> Error {
