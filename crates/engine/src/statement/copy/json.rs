@@ -13,8 +13,8 @@ use arrow::datatypes::Field;
 use datafusion::catalog::{Session as DataFusionSession, TableProvider};
 
 use crate::convert::Zone;
-use crate::files::Source;
-use crate::files::json::JsonPlan;
+use crate::files::json::{JsonPlan, Sample};
+use crate::files::{Source, Union};
 use crate::statement::Context;
 use crate::{Error, ErrorKind, Result};
 
@@ -27,7 +27,7 @@ pub(super) async fn open(
     context: &Context<'_>,
 ) -> Result<Arc<dyn TableProvider>> {
     let state: &dyn DataFusionSession = &**context.state()?;
-    let plan = source.json_plan(state).await?;
+    let plan = source.json_plan(state, Sample::First, Union::Same).await?;
     let zone = Zone::of_session(state.config_options());
     let plan = columns(&plan, &source.directory_names(), wanted, zone, (table, path))?;
     source.json_table(state, plan)
