@@ -11,7 +11,7 @@ RUNS ?= 5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-rust test-crash test-crash-images test-sanitize test-ceph test-nvrtc test-gpu \
-    test-differential test-tbl test-answers test-learn test-server test-suites test-python wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
+    test-differential test-files test-tbl test-answers test-learn test-server test-suites test-python wheel test-wheel test-jvm test-jvm-ceph test-spark jar lint bench clean-data
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -31,7 +31,7 @@ build: ## Build the release binary
 
 # Two at a time: each of them waits, for others or for the last of its tests, more than it computes. What one says is shown when it
 # has ended. Long ones come first; of kernels that the first compiles, the last needs the same.
-LANES := test-rust test-nvrtc test-crash-images test-answers test-tbl test-differential test-learn test-server test-suites \
+LANES := test-rust test-nvrtc test-crash-images test-answers test-tbl test-differential test-files test-learn test-server test-suites \
     test-python test-jvm test-sanitize
 test: $(DEBUG) ## Everything that CI tests (JOBS=2: as many lanes beside each other)
 	@$(MAKE) --no-print-directory BUILT=1 --jobs=$(or $(JOBS),2) $(if $(filter 1,$(JOBS)),,--output-sync=target) $(LANES)
@@ -90,13 +90,20 @@ test-answers: $(DEBUG) ## All SSB and TPC-H queries at SF 0.1 and 1 against Duck
 test-tbl: $(DEBUG) $(PYTHON) ## SSB loaded from the reference generator's file format
 	$(PYTHON) tests/tbl/run.py --sf 1 --onehop $(DEBUG)
 
-test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB and SQLite, and the canaries that must fail
+test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB, SQLite and PostgreSQL's answers, and the canaries that must fail
 	$(PYTHON) tests/differential/run.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/run.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/subqueries.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/subqueries.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
+	$(PYTHON) tests/differential/conversions.py --onehop $(DEBUG)
+	! $(PYTHON) tests/differential/conversions.py --onehop $(DEBUG) --canary > /dev/null
+	$(PYTHON) tests/differential/moments.py --onehop $(DEBUG)
+	! $(PYTHON) tests/differential/moments.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/changes.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/changes.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
+
+test-files: $(DEBUG) $(PYTHON) ## Generated dialects of CSV beside DuckDB (DIALECTS=500: all of them)
+	$(PYTHON) tests/files/dialects.py --onehop $(DEBUG) --count $(or $(DIALECTS),100)
 
 test-learn: $(DEBUG) ## Models of random data against statsmodels and scikit-learn, and the canary that must fail
 	@bench/peers/setup.sh tests/learn

@@ -99,10 +99,8 @@ fn errors_in_text_name_file_line_column_and_value() {
         (b"1,a\n", &["line 1: 2 fields, and 3 are expected"]),
         (b"1,a,\n2,b\n", &["line 2: 2 fields"]),
         (b"1,a,\n2,b,2024-01-01,more\n", &["line 2: 4 fields"]),
-        (b"1;a;2024-01-01\n", &["line 1: 1 field, and 3", "(DELIMITER ';')"]),
-        (b"1\ta\t2024-01-01\n", &["(DELIMITER '\\t')"]),
         (b"1,a,\n2,\"b,2024-01-01\n3,c,\n", &["line 2: a quote is opened and never closed"]),
-        (b"1,a,\n2,\xff\xfe,\n", &["line 2, column \"name\": the text is not UTF-8", "iconv"]),
+        (b"1,a,\n2,\xff\xfe,\n", &["line 2, column \"name\": the text is not UTF-8", "ENCODING 'LATIN1'"]),
         (b"\xff\xfe1\0,\0a\0\n\0", &["UTF-16"]),
         (b"99999999999999999999,a,\n", &["line 1, column \"id\"", "\"99999999999999999999\""]),
         (b"key,label,date\n1,a,\n", &["line 1, column \"id\": cannot read \"key\"", "(HEADER true)"]),
@@ -128,10 +126,11 @@ fn errors_in_text_name_file_line_column_and_value() {
     place.says("SELECT * FROM '@bad.csv'", ErrorKind::Data, &["bad.csv' line 2: a quote is opened"]);
     let late: String = "n\n".to_string() + &"1\n".repeat(5000) + "x\n";
     place.write("late.csv", late);
+    assert_eq!(place.run("SELECT max(n) FROM '@late.csv'"), ["x"]);
     place.says(
-        "SELECT sum(n) FROM '@late.csv'",
+        "SELECT sum(n) FROM read_csv('@late.csv', sample_size = 100)",
         ErrorKind::Data,
-        &["late.csv' line 5002, column \"n\"", "COPY into it"],
+        &["late.csv' line 5002, column \"n\"", "sample_size = -1"],
     );
     // Only what is read can be wrong.
     assert_eq!(place.run("SELECT count(*) FROM '@late.csv'"), ["5001"]);
@@ -173,7 +172,7 @@ fn odd_text_is_read_as_it_is_meant() {
     place.write("mark.csv", b"\xef\xbb\xbfa,b\n1,2\n");
     assert_eq!(place.run("SELECT a, b FROM '@mark.csv'"), ["1|2"]);
     place.write("names.csv", "a,a,,\" b \"\n1,2,3,4\n");
-    assert_eq!(place.run("SELECT a, a_1, column_3, b FROM '@names.csv'"), ["1|2|3|4"]);
+    assert_eq!(place.run("SELECT a, a_1, column2, b FROM '@names.csv'"), ["1|2|3|4"]);
     place.write("header.csv", "a,b");
     assert_eq!(place.run("SELECT a, b FROM '@header.csv'"), Vec::<String>::new());
     place.run("CREATE OR REPLACE TABLE h AS SELECT * FROM '@header.csv'");
@@ -183,11 +182,8 @@ fn odd_text_is_read_as_it_is_meant() {
     place.run("COPY t TO '@packed.csv' (COMPRESSION zstd)");
     place.says("SELECT * FROM '@packed.csv'", ErrorKind::Data, &["packed.csv' is compressed by zstd", "ends in .zst"]);
     place.write("wide.csv", "a,b\n1.5,x\ninf,y\n-inf,z\n1e400,w\n");
-    place.says(
-        "SELECT a FROM '@wide.csv'",
-        ErrorKind::Data,
-        &["wide.csv' line 5, column \"a\"", "\"1e400\" as DOUBLE"],
-    );
+    // It is no DOUBLE, and so the column is text.
+    assert_eq!(place.run("SELECT a FROM '@wide.csv'"), ["1.5", "inf", "-inf", "1e400"]);
     assert_eq!(place.run("SELECT b FROM '@wide.csv'").len(), 4);
     place.write("array.json", "\n[{\"a\": 1},\n {\"a\": 2}]\n");
     assert_eq!(place.run("SELECT sum(a) FROM '@array.json'"), ["3"]);
@@ -226,11 +222,11 @@ fn files_of_different_tables_are_not_one() {
     let place = Place::new();
     place.write("p/a.csv", "x,y\n1,2\n");
     place.write("p/b.csv", "x,z\n3,4\n");
-    let words = ["p/b.csv' has other columns than '", "it lacks y, and has also z", "UNION ALL BY NAME"];
+    let words = ["p/b.csv' has other columns than '", "it lacks y, and has also z", "union_by_name"];
     place.says("SELECT * FROM '@p/*.csv'", ErrorKind::Data, &words);
     place.says("SELECT * FROM '@p'", ErrorKind::Data, &words);
     place.write("p/b.csv", "y,x\n4,3\n");
-    place.says("SELECT * FROM '@p/*.csv'", ErrorKind::Data, &["another order", "y, x, and not x, y"]);
+    assert_eq!(place.run("SELECT sum(x), sum(y) FROM '@p/*.csv'"), ["4|6"]);
     place.write("p/b.csv", "x,y\n3.5,\n");
     place.write("p/c.csv", "");
     assert_eq!(place.run("SELECT sum(x), sum(y) FROM '@p/*.csv'"), ["4.5|2"]);

@@ -65,7 +65,10 @@ pub(super) fn time(text: &[u8]) -> Result<i64, Misfit> {
     let text = trimmed(text);
     let time = match (text.first(), calendar_date(text)) {
         (Some(b'T' | b't'), _) => &text[1..],
-        (_, Ok((_, rest))) => time_behind_date(rest).ok_or(Form)?,
+        (_, Ok((date, rest))) => {
+            is_date(date)?;
+            time_behind_date(rest).ok_or(Form)?
+        }
         (_, Err(_)) => text,
     };
     let (clock, rest) = clock(time)?;
@@ -132,10 +135,14 @@ fn moment(text: &[u8]) -> Result<Moment, Misfit> {
     let tail = Tail::parse(rest)?;
     let clock = tail.on(clock)?;
     let year = if tail.is_before_era { 1 - year } else { year };
-    if !(1..=12).contains(&month) || day == 0 || day > days_in(year, month) {
-        return Err(Range);
-    }
+    is_date((year, month, day))?;
     Ok(Moment { days: days_of_civil(year, month, day), clock, zone: tail.zone })
+}
+
+/// Whether the calendar has a date.
+fn is_date((year, month, day): Date) -> Result<(), Misfit> {
+    let is_there = (1..=12).contains(&month) && day > 0 && day <= days_in(year, month);
+    if is_there { Ok(()) } else { Err(Range) }
 }
 
 fn days_in(year: i64, month: u32) -> u32 {

@@ -205,8 +205,10 @@ impl Source {
         }
         // A directory, or a pattern that says nothing: the files do, and have to agree.
         let is_wanted = |file: &Found| {
-            let known = Format::parse(&parse_name(&file.name).extension).ok();
-            known.is_some() && (format.is_none() || known == format)
+            let extension = parse_name(&file.name).extension;
+            let known = Format::parse(&extension).ok();
+            // Beside other files, .txt is a note about them.
+            known.is_some() && if format.is_none() { extension != "txt" } else { known == format }
         };
         files.retain(is_wanted);
         let extensions: BTreeSet<String> = files.iter().map(|file| parse_name(&file.name).extension).collect();

@@ -5,9 +5,11 @@
 //! folded before. So the operators on integers become functions that check, as soon as types are settled. The check
 //! is a flag that is or-ed over a batch without a branch; which row it was is looked for when there was one.
 //!
-//! Decimals of more than 38 digits are an error as well: Arrow computes them in 128 bits, and whoever prints one cuts
-//! digits off. The type of `a * b` has room for every product until it would need 38 digits; from there on results are
-//! looked at.
+//! Decimals of more than 38 digits are an error as well: Arrow computes them in 128 bits, and digits are cut off where one
+//! is printed ([#16406]). The type of `a * b` has room for every product until it would need more than 38 digits; from
+//! there on results are looked at.
+//!
+//! [#16406]: https://github.com/apache/datafusion/issues/16406
 
 use std::fmt::{Display, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};

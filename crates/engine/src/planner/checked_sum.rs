@@ -7,7 +7,9 @@
 //!
 //! Sums of decimals are added up in 128 bits by DataFusion, modulo 2^128: two values of 38 nines are -1.4e37. Here a sum
 //! over all rows is kept in 256 bits, a sum per group in 128 that must not overflow, and both must have 38 digits at
-//! most in the end. Doubles and intervals are left to DataFusion. Seen in 55.2.0; see docs/internals/upstream.md.
+//! most in the end ([#16406]). Doubles and intervals are left to DataFusion. Seen in 55.2.0.
+//!
+//! [#16406]: https://github.com/apache/datafusion/issues/16406
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -4,6 +4,8 @@
 //!
 //! - of a text beside a decimal, a decimal of the other's digits: `n = '1.001'` finds 1.00, and `text > 0.75` does not find '0.754'.
 //!   A literal becomes the decimal that it is; with any other text, both become decimals that have room for either;
+//! - of decimals that need more than 38 digits together, DECIMAL(38, s): `a > 0.5` is an error for an `a` of 38 digits. All
+//!   become decimals of 256 bits;
 //! - of an integer beside a REAL, a REAL: 16777217 equals 16777216. Both become DOUBLE, unless the integer is a literal that a REAL
 //!   holds;
 //! - of a date beside a timestamp, nanoseconds, which `9999-12-31` has none of. It becomes a TIMESTAMP of microseconds, and so
@@ -11,7 +13,7 @@
 //!
 //! Decimals beside floats have [rules of their own](super::floats_beside_decimals).
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
@@ -135,6 +137,15 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
         }
         changed = true;
     }
+    if let Some(wide) = wide_decimal(exprs, types) {
+        for (expr, data_type) in exprs.iter_mut().zip(types) {
+            if *data_type != wide && !data_type.is_null() {
+                let value = std::mem::take(&mut **expr);
+                **expr = cast(value, wide.clone());
+                changed = true;
+            }
+        }
+    }
     if has(|t| *t == DataType::Float32) && has(is_wide_integer) {
         let is_held = |(expr, data_type): (&&mut Expr, &DataType)| !is_wide_integer(data_type) || fits_real(expr);
         if !exprs.iter().zip(types).all(is_held) {
@@ -160,6 +171,43 @@ fn settle_types(exprs: &mut [&mut Expr], types: &[DataType]) -> bool {
         }
     }
     changed
+}
+
+/// The type for decimals, and integers beside them, where one that may use all of its digits has no room for them in 38.
+/// Sums and products of fewer digits are left alone: pipelines compare no wider ones.
+fn wide_decimal(exprs: &[&mut Expr], types: &[DataType]) -> Option<DataType> {
+    const MOST: i16 = DECIMAL128_MAX_PRECISION as i16;
+    let (mut whole, mut scale, mut full, mut has_decimal) = (0, 0, 0, false);
+    for (expr, data_type) in exprs.iter().zip(types) {
+        let (digits, places, is_full) = match data_type {
+            DataType::Decimal128(p, s) => {
+                has_decimal = true;
+                (i16::from(*p) - i16::from(*s), i16::from(*s), *p == DECIMAL128_MAX_PRECISION)
+            }
+            integer if integer.is_integer() => (integer_digits(expr, integer), 0, true),
+            DataType::Null => continue,
+            _ => return None,
+        };
+        (whole, scale) = (whole.max(digits), scale.max(places));
+        full = full.max(if is_full { digits } else { 0 });
+    }
+    let precision = u8::try_from(whole + scale).ok().filter(|precision| *precision <= DECIMAL256_MAX_PRECISION)?;
+    let is_wide = has_decimal && full + scale > MOST;
+    is_wide.then_some(DataType::Decimal256(precision, i8::try_from(scale).ok()?))
+}
+
+/// Digits of an integer, which are few of most literals.
+fn integer_digits(expr: &Expr, data_type: &DataType) -> i16 {
+    if let Expr::Literal(value, _) = expr {
+        let digits = value.to_string().trim_start_matches('-').len();
+        return i16::try_from(digits).unwrap_or(20);
+    }
+    match data_type.primitive_width() {
+        Some(1) => 3,
+        Some(2) => 5,
+        Some(4) => 10,
+        _ => 20,
+    }
 }
 
 /// Whether it is a literal before 1678 or after 2261.

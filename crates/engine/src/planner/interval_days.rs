@@ -59,12 +59,15 @@ pub(super) fn in_days(values: &ArrayRef) -> Result<ArrayRef> {
 
 fn days_of(interval: IntervalMonthDayNano) -> Result<IntervalMonthDayNano, Error> {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
-    let whole = i64::from(months) * MONTH_DAYS + i64::from(days) + nanoseconds.div_euclid(DAY_NANOS);
+    let whole_days = i128::from(i64::from(months) * MONTH_DAYS + i64::from(days));
+    // Days and what is left of one are of the same sign: so they are shown, and so Arrow compares them rightly.
+    let length = whole_days * i128::from(DAY_NANOS) + i128::from(nanoseconds);
+    let (whole, left) = (length / i128::from(DAY_NANOS), length % i128::from(DAY_NANOS));
     let days = i32::try_from(whole).map_err(|_| {
         let message = "an interval of more than two thousand million days cannot be compared";
         Error::new(ErrorKind::Data, message).breaking(Rule::Range)
     })?;
-    Ok(IntervalMonthDayNano::new(0, days, nanoseconds.rem_euclid(DAY_NANOS)))
+    Ok(IntervalMonthDayNano::new(0, days, left as i64))
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 //! DECIMAL, stay casts. Seen in 55.2.0.
 //!
 //! Arrow divides decimals by a power of ten where it makes doubles of them, which rounds up to three times:
-//! `CAST(3.14159265358979323846 AS DOUBLE)` is 3.1415926535897936. The function gives the nearest double, or REAL.
+//! `CAST(3.14159265358979323846 AS DOUBLE)` is 3.1415926535897936 ([#10508]). The function gives the nearest double, or REAL.
 //!
+//! [#10508]: https://github.com/apache/arrow-rs/issues/10508
 //! [#23095]: https://github.com/apache/datafusion/issues/23095
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@ mod balanced_conditions;
 mod call_clauses;
 mod checked_arithmetic;
 mod checked_sum;
+mod coalesced_literals;
 mod cooperation;
 mod correlated_names;
 mod correlated_subqueries;
@@ -167,6 +168,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     functions.extend(quantified::functions());
     functions.extend(temporal::functions());
     functions.push(regexp_replacement::regexp_replace());
+    functions.push(coalesced_literals::coalesce());
     functions.extend(long_texts::functions());
     functions.extend(monotone_functions::functions());
     functions.extend(rounding::functions());

@@ -1,8 +1,11 @@
 //! `s ~ '.*'` is NULL where s is, and a backslash in a pattern is no escape of LIKE's.
 //!
-//! DataFusion makes `s IS NOT NULL` of it, which is false for a NULL, and so `NOT (s ~ '.*')` finds what it must not. It
-//! makes a LIKE of patterns without operators, and forgets that LIKE reads backslashes: `s ~ 'a\\b'` finds 'ab'. Such
-//! patterns are put into brackets, which its optimizer does not look into. Seen in 55.2.0; see docs/internals/upstream.md.
+//! DataFusion makes `s IS NOT NULL` of it, which is false for a NULL, and so `NOT (s ~ '.*')` finds what it must not
+//! ([#24379]). It makes a LIKE of patterns without operators, and forgets that LIKE reads backslashes: `s ~ 'a\\b'` finds
+//! 'ab' (docs/internals/upstream.md). Such patterns are put into brackets, which its optimizer does not look into. Seen in
+//! 55.2.0.
+//!
+//! [#24379]: https://github.com/apache/datafusion/issues/24379
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;

@@ -4,14 +4,15 @@
 //! - `generate_series` of timestamps counts microseconds, and steps where the session is.
 //! - `CAST(t AS TIMESTAMP(0))` rounds. Arrow's cast cuts `10:00:00.999` to `10:00:00`.
 //! - A window that is ordered by intervals is ordered by their length: DataFusion refuses it with an internal error.
-//! - `coalesce(t, '2030-01-01')`: a literal beside other types is of theirs (apache/datafusion#25175). DataFusion finds no
-//!   common type for the arguments of a function.
+//! - A literal beside a date or time is of its type, in `CASE`, `nullif`, `greatest` and the like. DataFusion takes both for
+//!   timestamps of nanoseconds, in which `9999-12-31` does not exist.
+//! - To a timestamp of seconds or milliseconds, an interval is added in microseconds.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr::{Case, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Cast, LogicalPlan, Operator, TryCast, cast as cast_to, try_cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
@@ -22,7 +23,7 @@ use super::temporal::{
 };
 
 /// Functions whose arguments are of one type, which is that of the result.
-const OF_ONE_TYPE: [&str; 5] = ["coalesce", "greatest", "ifnull", "least", "nvl"];
+const OF_ONE_TYPE: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "nullif", "nvl"];
 
 #[derive(Debug)]
 pub(super) struct TemporalTypes;
@@ -44,7 +45,8 @@ impl AnalyzerRule for TemporalTypes {
 
 fn is_one(expr: &Expr) -> bool {
     match expr {
-        Expr::BinaryExpr(BinaryExpr { op, .. }) => *op == Operator::Minus,
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => matches!(op, Operator::Plus | Operator::Minus),
+        Expr::Case(_) => true,
         Expr::ScalarFunction(call) => {
             let name = call.name();
             ["date_part", "generate_series", "range", "to_char"].contains(&name) || OF_ONE_TYPE.contains(&name)
@@ -56,9 +58,15 @@ fn is_one(expr: &Expr) -> bool {
 
 fn rewrite(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
     match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right }) => {
-            Ok(difference_of(left, right, [&type_of(left, schema), &type_of(right, schema)]))
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
+            let types = [type_of(left, schema), type_of(right, schema)];
+            let difference = match op {
+                Operator::Minus => difference_of(left, right, [&types[0], &types[1]]),
+                _ => None,
+            };
+            Ok(difference.or_else(|| in_micros(left, *op, right, &types)))
         }
+        Expr::Case(case) => Ok(case_of_one_type(case, schema)),
         Expr::ScalarFunction(call) => called(call, schema),
         Expr::WindowFunction(window) => {
             let is_interval = |expr: &Expr| matches!(type_of(expr, schema), DataType::Interval(_));
@@ -79,6 +87,43 @@ fn rewrite(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
         }
         _ => Ok(None),
     }
+}
+
+/// `t + i` of a timestamp in longer units than an interval counts.
+fn in_micros(left: &Expr, op: Operator, right: &Expr, types: &[DataType; 2]) -> Option<Expr> {
+    let micros = |data_type: &DataType| match data_type {
+        DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
+            Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
+        }
+        _ => None,
+    };
+    let is_interval = |data_type: &DataType| matches!(data_type, DataType::Interval(_));
+    let (left, right) = match types {
+        [moment, interval] if is_interval(interval) => (cast_to(left.clone(), micros(moment)?), right.clone()),
+        [interval, moment] if is_interval(interval) => (left.clone(), cast_to(right.clone(), micros(moment)?)),
+        _ => return None,
+    };
+    Some(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))))
+}
+
+/// A CASE whose literals are of the type of dates or times that another branch has.
+fn case_of_one_type(case: &Case, schema: &DFSchema) -> Option<Expr> {
+    let branches = || case.when_then_expr.iter().map(|(_, then)| then.as_ref()).chain(case.else_expr.as_deref());
+    let types: Vec<DataType> = branches().map(|branch| type_of(branch, schema)).collect();
+    let wanted = types.iter().find(|data_type| !data_type.is_string() && !data_type.is_null())?;
+    if !wanted.is_temporal() || !branches().any(is_string_literal) {
+        return None;
+    }
+    let mut case = case.clone();
+    let thens = case.when_then_expr.iter_mut().map(|(_, then)| then);
+    for branch in thens.chain(case.else_expr.as_mut()).filter(|branch| is_string_literal(branch)) {
+        **branch = cast_to(std::mem::take(branch.as_mut()), wanted.clone());
+    }
+    Some(Expr::Case(case))
+}
+
+fn is_string_literal(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(value, _) if value.data_type().is_string())
 }
 
 fn called(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {

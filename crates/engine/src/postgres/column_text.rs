@@ -24,6 +24,27 @@ pub fn is_written(data_type: &DataType) -> bool {
     }
 }
 
+/// Days and seconds from 1970 that Arrow's calendar, of 262,142 years, has on either side.
+const CALENDAR_DAYS: i64 = 95_000_000;
+const CALENDAR_SECONDS: i64 = CALENDAR_DAYS * 86_400;
+
+/// Whether a column has dates or timestamps that Arrow's calendar has not, infinite ones among them: those that Arrow shows as an error.
+pub fn is_beyond_calendar(values: &ArrayRef) -> bool {
+    let units = match values.data_type() {
+        DataType::Date32 => CALENDAR_DAYS,
+        DataType::Timestamp(TimeUnit::Second, _) => CALENDAR_SECONDS,
+        DataType::Timestamp(TimeUnit::Millisecond, _) => CALENDAR_SECONDS * 1000,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => CALENDAR_SECONDS * 1_000_000,
+        _ => return false,
+    };
+    let integers = match values.data_type() {
+        DataType::Date32 => cast(values, &DataType::Int32).and_then(|days| cast(&days, &DataType::Int64)),
+        _ => cast(values, &DataType::Int64),
+    };
+    let is_beyond = |value: i64| value.unsigned_abs() > units.unsigned_abs();
+    integers.is_ok_and(|integers| integers.as_primitive::<Int64Type>().iter().flatten().any(is_beyond))
+}
+
 /// The strings of a column whose type [`is_written`] here, in a session of this zone; `None` for another type.
 ///
 /// # Errors

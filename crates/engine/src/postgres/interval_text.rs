@@ -254,8 +254,12 @@ impl Sum {
     }
 }
 
-/// `1h30m` is four words.
+/// `1h30m` is four words; `hours2` is one, which is none.
 fn number_and_unit(word: &str) -> Vec<&str> {
+    let is_unit = |c: char| c.is_ascii_alphabetic();
+    if word.starts_with(is_unit) || !word.ends_with(is_unit) || word.to_ascii_lowercase().ends_with("ago") {
+        return vec![word];
+    }
     let is_mixed =
         word.bytes().any(|byte| byte.is_ascii_digit()) && word.bytes().any(|byte| byte.is_ascii_alphabetic());
     if !is_mixed {
@@ -334,7 +338,21 @@ mod tests {
             text::interval(parse(written).unwrap_or_else(|| panic!("{written}")), &mut out);
             assert_eq!(out, shown, "{written}");
         }
-        for wrong in ["", "day", "1 dya", "1 2 3", "P", "PT1D", "1:70", "1:2:3:4", "a day", "99999999999 years"] {
+        for wrong in [
+            "",
+            "2 hours2",
+            "1 week2 days",
+            "1.7 ms4",
+            "day",
+            "1 dya",
+            "1 2 3",
+            "P",
+            "PT1D",
+            "1:70",
+            "1:2:3:4",
+            "a day",
+            "99999999999 years",
+        ] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

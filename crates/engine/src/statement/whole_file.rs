@@ -14,8 +14,8 @@ use datafusion::sql::sqlparser::ast::{
     Expr, LimitClause, ObjectNamePart, Query, SetExpr, Statement as Sql, TableFactor, Value,
 };
 
-use super::Context;
-use crate::files::functions::FileCall;
+use super::{Context, normal};
+use crate::files::functions::{self, FileCall};
 use crate::resolve::{CATALOG, SCHEMA};
 use crate::{Result, files, planner};
 
@@ -47,8 +47,24 @@ pub(super) async fn plan(
     }))
 }
 
+/// Whether a statement reads a single file, as far as its own words say: most do not, and are not looked at any further.
+fn reads_a_file(statement: &DataFusionStatement) -> bool {
+    let DataFusionStatement::Statement(sql) = statement else { return false };
+    let Sql::Query(query) = &**sql else { return false };
+    let SetExpr::Select(select) = &*query.body else { return false };
+    let [from] = select.from.as_slice() else { return false };
+    let TableFactor::Table { name, .. } = &from.relation else { return false };
+    let [ObjectNamePart::Identifier(word)] = name.0.as_slice() else { return false };
+    from.joins.is_empty()
+        && select.selection.is_none()
+        && (functions::format(&normal(word)).is_some() || files::is_path(&word.value))
+}
+
 /// The file that a statement asks for as it is, and how many of its rows.
 fn asked(statement: &DataFusionStatement) -> Option<(String, Option<usize>)> {
+    if !reads_a_file(statement) {
+        return None;
+    }
     let DataFusionStatement::Statement(sql) = planner::rewritten(statement.clone()) else { return None };
     let Sql::Query(query) = *sql else { return None };
     let SetExpr::Select(select) = &*query.body else { return None };

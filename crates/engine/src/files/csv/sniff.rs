@@ -63,6 +63,8 @@ struct Cut {
     /// Where each record starts, and how many fields it has.
     records: Vec<(usize, usize)>,
     broken: usize,
+    /// Whether a quote is opened and never closed.
+    is_open: bool,
     /// Fields that begin with the quote.
     quoted: usize,
 }
@@ -76,7 +78,7 @@ struct Fit {
 }
 
 fn cut(bytes: &[u8], dialect: Dialect, is_whole: bool, most: usize) -> Cut {
-    let mut cut = Cut { dialect, records: Vec::new(), broken: 0, quoted: 0 };
+    let mut cut = Cut { dialect, records: Vec::new(), broken: 0, is_open: false, quoted: 0 };
     let mut at = 0;
     while at < bytes.len() && cut.records.len() < most {
         if is_comment(bytes, at, &dialect) {
@@ -100,6 +102,7 @@ fn cut(bytes: &[u8], dialect: Dialect, is_whole: bool, most: usize) -> Cut {
                 Ends::Broken => {
                     // The end of a sample may be within quotes.
                     is_broken = is_whole || next < bytes.len();
+                    cut.is_open |= is_whole && next >= bytes.len();
                     at = after_line(bytes, next, dialect.line_end);
                     break;
                 }
@@ -216,8 +219,14 @@ fn choose(bytes: &[u8], is_whole: bool, given: &Given, line_end: u8, most: usize
         let needs_quotes = matches!(cut.dialect.quote, Some(b'\'')) && given.quote.is_none();
         cut.broken == 0 && !(needs_quotes && cut.quoted == 0)
     };
+    // A quote that is not closed is an error, and no reason to take quotes for text.
+    let is_open = |delimiter: u8| {
+        let plain = |cut: &&Cut| cut.dialect.quote == Some(b'"') && cut.dialect.escape.is_none();
+        cuts.iter().filter(plain).any(|cut| cut.dialect.delimiter == delimiter && cut.is_open)
+    };
+    let may_be = |cut: &&Cut| cut.dialect.quote.is_some() || given.quote.is_some() || !is_open(cut.dialect.delimiter);
     let mut best: Option<(&Cut, Fit)> = None;
-    for cut in cuts.iter().filter(is_sound) {
+    for cut in cuts.iter().filter(is_sound).filter(may_be) {
         let Some(fit) = cut.fit(given) else { continue };
         let is_better = match best {
             None => true,
@@ -479,7 +488,7 @@ pub(super) fn declared(bytes: &[u8], is_whole: bool, plain: &Given, given: &Give
         return Some(found(dialect, start, is_trailing));
     }
     let other = sniff(bytes, is_whole, given);
-    let is_wanted = other.forms.len() == columns && columns > 1;
+    let is_wanted = other.forms.len() == columns && columns > 1 && other.dialect.quote.is_some();
     Some(match is_wanted {
         true => Sniffed { header: None, forms: Vec::new(), ..other },
         false => found(dialect, start, false),

@@ -3,6 +3,7 @@
 //!
 //! DataFusion 55.2 adds up durations, and no intervals. [`with_intervals`] makes either function of one that there is.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray};
@@ -77,15 +78,21 @@ impl AggregateUDFImpl for WithIntervals {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        match is_interval(args.expr_fields) {
-            true => Ok(Box::new(Intervals { divides: self.divides, ..Intervals::default() })),
-            false => self.inner.accumulator(args),
+        let sum = Intervals { divides: self.divides, ..Intervals::default() };
+        match (is_interval(args.expr_fields), args.is_distinct) {
+            (true, false) => Ok(Box::new(sum)),
+            (true, true) => Ok(Box::new(DistinctIntervals { sum, seen: HashMap::new() })),
+            (false, _) => self.inner.accumulator(args),
         }
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         if !is_interval(args.input_fields) {
             return self.inner.state_fields(args);
+        }
+        if args.is_distinct {
+            let item = Arc::new(Field::new_list_field(INTERVAL, true));
+            return Ok(vec![Arc::new(Field::new(format!("{}[seen]", args.name), DataType::List(item), true))]);
         }
         let field = |part: &str| Arc::new(Field::new(format!("{}[{part}]", args.name), STATE, true));
         Ok(["months", "days", "nanos", "rows"].map(field).to_vec())
@@ -206,5 +213,59 @@ impl Accumulator for Intervals {
 
     fn size(&self) -> usize {
         size_of_val(self)
+    }
+}
+
+/// Intervals that are added up once each. Of two that are as long, the first counts.
+#[derive(Debug)]
+struct DistinctIntervals {
+    sum: Intervals,
+    /// By their lengths.
+    seen: HashMap<i128, IntervalMonthDayNano>,
+}
+
+impl DistinctIntervals {
+    fn see(&mut self, values: &ArrayRef) -> Result<()> {
+        let values = cast(values, &INTERVAL)?;
+        for interval in values.as_primitive::<IntervalMonthDayNanoType>().iter().flatten() {
+            self.seen.entry(length_nanos(interval)).or_insert(interval);
+        }
+        Ok(())
+    }
+
+    fn values(&self) -> Vec<ScalarValue> {
+        self.seen.values().map(|interval| ScalarValue::IntervalMonthDayNano(Some(*interval))).collect()
+    }
+}
+
+fn length_nanos(interval: IntervalMonthDayNano) -> i128 {
+    let IntervalMonthDayNano { months, days, nanoseconds } = interval;
+    let days = i128::from(months) * 30 + i128::from(days);
+    days * i128::from(super::DAY_MICROS) * 1000 + i128::from(nanoseconds)
+}
+
+impl Accumulator for DistinctIntervals {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        values.iter().try_for_each(|values| self.see(values))
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        states.iter().try_for_each(|states| self.see(states.as_list::<i32>().values()))
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Ok(vec![ScalarValue::List(ScalarValue::new_list_nullable(&self.values(), &INTERVAL))])
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let mut sum = Intervals { divides: self.sum.divides, ..Intervals::default() };
+        if !self.seen.is_empty() {
+            sum.add(&[ScalarValue::iter_to_array(self.values())?], 1)?;
+        }
+        sum.evaluate()
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.seen.capacity() * size_of::<(i128, IntervalMonthDayNano)>()
     }
 }
