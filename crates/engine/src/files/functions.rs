@@ -63,7 +63,7 @@ impl FileCall {
                 ("union_by_name", None | Some("true")) => union = Union::ByName,
                 ("union_by_name", Some("false")) => union = Union::Same,
                 ("union_by_name", _) => return Err(invalid("union_by_name takes true or false".into())),
-                (name, value) if format == Format::Csv && csv.set(name, value)? => {}
+                (name, value) if takes(format, name) && csv.set(name, value)? => {}
                 (name, _) => return Err(self.no_option(name, format)),
             }
         }
@@ -79,11 +79,19 @@ impl FileCall {
 
     fn no_option(&self, name: &str, format: Format) -> Error {
         let error = Error::new(ErrorKind::Invalid, format!("{} has no option {name}", self.function));
-        let of_text = if format == Format::Csv { &options::NAMES[..] } else { &[] };
-        let known = || of_text.iter().copied().chain(["union_by_name"]);
+        let known = || options::NAMES.into_iter().filter(move |name| takes(format, name)).chain(["union_by_name"]);
         match nearest(name, known()) {
             Some(near) => error.with_hint(format!("did you mean {near}?")),
             None => error.with_hint(format!("options: {}", known().collect::<Vec<_>>().join(", "))),
         }
+    }
+}
+
+/// Whether files of a format are read by an option of text.
+fn takes(format: Format, option: &str) -> bool {
+    match format {
+        Format::Csv => true,
+        Format::Json => option == "sample_size",
+        Format::Parquet | Format::Arrow => false,
     }
 }

@@ -48,7 +48,7 @@ use self::csv::{CsvFormat, Types};
 pub(crate) use self::csv::{Encoding, WriteOptions};
 use self::directory_columns::{DirectoryColumns, DirectoryTable};
 use self::glob::{Found, Match};
-use self::json::{JsonFormat, JsonPlan, Opened};
+use self::json::{JsonFormat, JsonPlan, Opened, Sample};
 use self::named::NamedFormat;
 pub(crate) use self::options::CsvOptions;
 use self::positional::PositionalFormat;
@@ -259,7 +259,7 @@ impl Source {
         declared: Option<Declared>,
     ) -> Result<Arc<dyn TableProvider>> {
         if self.format == Format::Json {
-            let plan = self.json_plan(state).await?;
+            let plan = self.json_plan(state, Sample::of(csv.sample_size), union).await?;
             return self.json_table(state, plan);
         }
         let (urls, names) = self.found(state)?;
@@ -307,9 +307,9 @@ impl Source {
     }
 
     /// The columns of JSON files.
-    pub async fn json_plan(&self, state: &dyn DataFusionSession) -> Result<JsonPlan> {
+    pub async fn json_plan(&self, state: &dyn DataFusionSession, sample: Sample, union: Union) -> Result<JsonPlan> {
         let (opened, files) = (self.opened(state), self.files.clone());
-        blocking(move || json::plan(&opened, &files)).await?
+        blocking(move || json::plan(&opened, &files, sample, union)).await?
     }
 
     /// JSON files as a table of these columns.

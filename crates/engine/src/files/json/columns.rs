@@ -24,6 +24,7 @@ use super::kind::{Kind, MOST_DIGITS, element_field, entries_field, struct_fields
 use super::moment::Moment;
 use super::text;
 use crate::catalog::names::sql_name;
+use crate::convert::Zone;
 
 /// Whether strings of a column have their quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,7 @@ enum Values {
         texts: Texts,
         places: Vec<usize>,
         data_type: DataType,
+        zone: Zone,
     },
 }
 
@@ -96,15 +98,15 @@ impl Texts {
         self.ends.push(self.bytes.len() as i32);
     }
 
-    /// Writes the last one, a number, in another way, if there is one.
-    fn rewrite(&mut self, write: impl Fn(&[u8]) -> Option<String>) {
+    /// Writes the last one, a number, without its exponent and the zeros of its fraction, if then there is no fraction.
+    fn make_whole(&mut self) {
         let last = self.len() - 1;
         if self.get(last).iter().all(|byte| byte.is_ascii_digit() || *byte == b'-') {
             return;
         }
-        if let Some(text) = write(self.get(last)) {
+        if let Some(whole) = declared::whole_number(self.get(last)) {
             self.truncate(last);
-            self.bytes.extend_from_slice(text.as_bytes());
+            self.bytes.extend_from_slice(whole.to_string().as_bytes());
             self.end();
         }
     }
@@ -158,8 +160,9 @@ impl Column {
                 field: entries_field(value),
                 ends: vec![0],
             },
-            Kind::Declared(data_type) => {
-                Values::Declared { texts: Texts::new(), places: Vec::new(), data_type: data_type.clone() }
+            Kind::Declared(data_type, zone) => {
+                let (texts, data_type) = (Texts::new(), data_type.clone());
+                Values::Declared { texts, places: Vec::new(), data_type, zone: *zone }
             }
         };
         Self { values, valid: NullBufferBuilder::new(0) }
@@ -215,12 +218,10 @@ impl Column {
                 Peek::Object => push_map(json, keys, value, ends)?,
                 _ => return Err(other_type(json, peek, "a map")),
             },
-            Values::Declared { texts, places, data_type } => {
+            Values::Declared { texts, places, data_type, .. } => {
                 push_text(json, peek, texts, Style::Plain)?;
                 if peek.is_num() && data_type.is_integer() {
-                    texts.rewrite(|text| declared::whole_number(text).map(|whole| whole.to_string()));
-                } else if peek.is_num() && data_type.is_decimal() {
-                    texts.rewrite(declared::without_exponent);
+                    texts.make_whole();
                 }
                 places.push(at);
             }
@@ -318,9 +319,9 @@ impl Column {
                 let entries = StructArray::try_new(fields.clone(), entries, None)?;
                 Arc::new(MapArray::try_new(field, offsets(ends), entries, nulls, false)?)
             }
-            Values::Declared { texts, places, data_type } => {
+            Values::Declared { texts, places, data_type, zone } => {
                 let texts = texts.finish(nulls)?;
-                declared::converted(&texts, &data_type).map_err(|row| Unfinished::Value {
+                declared::converted(&texts, &data_type, zone).map_err(|row| Unfinished::Value {
                     at: places.get(row).copied().unwrap_or(0),
                     path: Vec::new(),
                     text: texts.value(row).to_string(),

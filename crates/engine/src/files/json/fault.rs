@@ -151,7 +151,10 @@ impl Fault {
         let at = |position: Position, what: &str| {
             data(format!("'{name}' line {}, column {}: {what}", position.line, position.column))
         };
-        let declare = "types are found in the first rows; CREATE TABLE with the right ones and COPY into it";
+        let declare = format!(
+            "types are found in the first rows: read_json('{name}', sample_size = -1) looks at all of them, or CREATE \
+             TABLE with the right ones and COPY into it"
+        );
         match self {
             Self::Io(e) if e.raw_os_error().is_some() || of_cluster(&e).is_some() => {
                 refused(onehop_io::Operation::Read, name, e)

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 
+use crate::convert::Zone;
+
 /// The digits of the largest DECIMAL.
 pub(super) const MOST_DIGITS: u8 = 38;
 
@@ -29,8 +31,8 @@ pub(super) enum Kind {
     Struct(Vec<(String, Kind)>),
     /// Objects whose keys are values.
     Map(Box<Kind>),
-    /// Of a type that the statement says.
-    Declared(DataType),
+    /// Of a type that the statement says, in a session of this zone.
+    Declared(DataType, Zone),
 }
 
 impl Kind {
@@ -47,7 +49,7 @@ impl Kind {
             Self::List(element) => DataType::List(element_field(element)),
             Self::Struct(fields) => DataType::Struct(struct_fields(fields)),
             Self::Map(value) => DataType::Map(entries_field(value), false),
-            Self::Declared(data_type) => data_type.clone(),
+            Self::Declared(data_type, _) => data_type.clone(),
         }
     }
 }

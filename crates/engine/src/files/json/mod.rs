@@ -55,10 +55,11 @@ use self::fault::Fault;
 pub(crate) use self::plan::JsonPlan;
 use self::plan::{Reader, Unread};
 use self::records::{Arrays, CHUNK_BYTES, Chunk, Chunks, Resume};
+pub(crate) use self::sample::Sample;
 pub(crate) use self::write::configure;
 use super::glob::Found;
 use super::site::Site;
-use super::{Names, blocking, directory_columns, named, parse_name};
+use super::{Names, Union, blocking, directory_columns, named, parse_name};
 use crate::query::Query;
 use crate::{Error, ErrorKind, Result};
 
@@ -91,8 +92,8 @@ impl Opened {
 }
 
 /// The columns of files that lie at a site. Blocks.
-pub(super) fn plan(opened: &Opened, files: &[Found]) -> Result<JsonPlan> {
-    sample::plan(opened, files)
+pub(super) fn plan(opened: &Opened, files: &[Found], sample: Sample, union: Union) -> Result<JsonPlan> {
+    sample::plan(opened, files, sample, union)
 }
 
 /// How files of one statement are read.

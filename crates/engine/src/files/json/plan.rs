@@ -13,6 +13,7 @@ use super::kind::Kind;
 use super::records::{Chunk, Resume};
 use super::shape::Shape;
 use super::walk::{Records, walk};
+use crate::convert::Zone;
 
 /// The name of the column of records that are no objects.
 const VALUE: &str = "json";
@@ -81,14 +82,15 @@ impl JsonPlan {
         self.columns.iter().map(|column| column.name.as_str())
     }
 
-    /// The same files as columns of these names and types, each by the name that it has here. Other keys are left out.
-    pub fn declared(&self, columns: impl IntoIterator<Item = (String, Field)>) -> Self {
+    /// The same files as columns of these names and types, each by the name that it has here, in a session of this zone.
+    /// Other keys are left out.
+    pub fn declared(&self, columns: impl IntoIterator<Item = (String, Field)>, zone: Zone) -> Self {
         let declared = |(found, field): (String, Field)| {
             let known = self.columns.iter().find(|column| column.name == found);
             JsonColumn {
                 key: known.map_or(found, |column| column.key.clone()),
                 name: field.name().clone(),
-                kind: Kind::Declared(field.data_type().clone()),
+                kind: Kind::Declared(field.data_type().clone(), zone),
             }
         };
         // Of no records any columns are columns.

@@ -3,7 +3,8 @@
 //! 1. Of each file so many bytes are looked at that small files are looked at as a whole: for them nothing comes late.
 //!    Many files share the bytes.
 //! 2. What later records of a large file do not fit is an error of the scan, which names the place.
-//! 3. Files are pieces of one table: their records have a key in common, and a column holds the values of all of them.
+//! 3. Files are pieces of one table: their records have a key in common, unless they are united by name, and a column holds
+//!    the values of all of them.
 
 use std::sync::Arc;
 
@@ -15,9 +16,8 @@ use super::plan::JsonPlan;
 use super::records::{Chunk, Resume};
 use super::shape::Shape;
 use super::walk::walk;
-use crate::files::Format;
-use crate::files::agree;
 use crate::files::glob::Found;
+use crate::files::{Format, Union, agree};
 use crate::{Error, ErrorKind, Result};
 
 /// Bytes of a file that are looked at, without its compression.
@@ -29,6 +29,33 @@ const SAMPLE_ROWS: u64 = 20_480;
 /// So many times as many bytes for the sake of rows.
 const LONG_ROWS: u64 = 4;
 
+/// How much of each file is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sample {
+    /// Its first records.
+    First,
+    /// So many records.
+    Records(u64),
+    /// All of it.
+    All,
+}
+
+impl Sample {
+    /// What the option `sample_size` says, which is negative for all.
+    pub fn of(size: Option<i64>) -> Self {
+        size.map_or(Self::First, |size| u64::try_from(size).map_or(Self::All, Self::Records))
+    }
+
+    /// Whether more than this is looked at of a file, of which so many bytes are by default.
+    fn wants_more(self, looked: u64, records: u64, bytes: u64) -> bool {
+        match self {
+            Self::First => looked < bytes || (records < SAMPLE_ROWS && looked < bytes * LONG_ROWS),
+            Self::Records(wanted) => records < wanted,
+            Self::All => true,
+        }
+    }
+}
+
 /// What was seen of a file.
 struct Seen {
     shape: Shape,
@@ -37,17 +64,19 @@ struct Seen {
 }
 
 /// The columns of files. Blocks.
-pub(super) fn plan(opened: &Opened, files: &[Found]) -> Result<JsonPlan> {
+pub(super) fn plan(opened: &Opened, files: &[Found], sample: Sample, union: Union) -> Result<JsonPlan> {
     let bytes = (SAMPLE_BYTES / files.len().max(1) as u64).max(LEAST_BYTES);
     let (mut shape, mut has_text) = (Shape::default(), false);
     let mut first: Option<(&str, Vec<FieldRef>)> = None;
     for file in files {
-        let seen = look(opened, file, bytes).map_err(|fault| fault.into_error(&file.name, Types::Guessed))?;
+        let seen = look(opened, file, sample, bytes).map_err(|fault| fault.into_error(&file.name, Types::Guessed))?;
         has_text |= seen.has_text;
         if seen.shape.is_empty() {
             continue;
         }
-        if let Some(columns) = seen.shape.columns() {
+        if union == Union::Same
+            && let Some(columns) = seen.shape.columns()
+        {
             let field = |(name, _): (String, _)| Arc::new(Field::new(name, DataType::Null, true));
             let fields: Vec<FieldRef> = columns.into_iter().map(field).collect();
             match &mut first {
@@ -70,11 +99,11 @@ pub(super) fn plan(opened: &Opened, files: &[Found]) -> Result<JsonPlan> {
 }
 
 /// Looks at the first records of a file, some chunks at a time.
-fn look(opened: &Opened, file: &Found, bytes: u64) -> std::result::Result<Seen, Fault> {
+fn look(opened: &Opened, file: &Found, sample: Sample, bytes: u64) -> std::result::Result<Seen, Fault> {
     let mut seen = Seen { shape: Shape::default(), has_text: false };
     let mut chunks = opened.chunks(&file.name, &file.path)?;
     let mut looked = 0;
-    while looked < bytes || (seen.shape.records() < SAMPLE_ROWS && looked < bytes * LONG_ROWS) {
+    while sample.wants_more(looked, seen.shape.records(), bytes) {
         let mut round = Vec::with_capacity(opened.threads);
         while round.len() < opened.threads.max(1)
             && let Some(chunk) = chunks.next()?

@@ -10,10 +10,11 @@
 use std::sync::Arc;
 
 use arrow::datatypes::Field;
-use datafusion::catalog::TableProvider;
+use datafusion::catalog::{Session as DataFusionSession, TableProvider};
 
-use crate::files::Source;
-use crate::files::json::JsonPlan;
+use crate::convert::Zone;
+use crate::files::json::{JsonPlan, Sample};
+use crate::files::{Source, Union};
 use crate::statement::Context;
 use crate::{Error, ErrorKind, Result};
 
@@ -25,12 +26,21 @@ pub(super) async fn open(
     path: &str,
     context: &Context<'_>,
 ) -> Result<Arc<dyn TableProvider>> {
-    let plan = source.json_plan(&**context.state()?).await?;
-    let plan = columns(&plan, &source.directory_names(), wanted, table, path)?;
-    source.json_table(&**context.state()?, plan)
+    let state: &dyn DataFusionSession = &**context.state()?;
+    let plan = source.json_plan(state, Sample::First, Union::Same).await?;
+    let zone = Zone::of_session(state.config_options());
+    let plan = columns(&plan, &source.directory_names(), wanted, zone, (table, path))?;
+    source.json_table(state, plan)
 }
 
-fn columns(plan: &JsonPlan, directories: &[String], wanted: &[Field], table: &str, path: &str) -> Result<JsonPlan> {
+/// The columns of the table `table` in the files `path`.
+fn columns(
+    plan: &JsonPlan,
+    directories: &[String],
+    wanted: &[Field],
+    zone: Zone,
+    (table, path): (&str, &str),
+) -> Result<JsonPlan> {
     let names: Vec<&str> = plan.names().collect();
     let found: Vec<Option<&str>> = wanted.iter().map(|field| same(&names, field.name())).collect();
     let is_directory = |field: &Field| directories.contains(field.name());
@@ -40,14 +50,14 @@ fn columns(plan: &JsonPlan, directories: &[String], wanted: &[Field], table: &st
         None if is_directory(field) || !(plan.is_of_objects() || plan.is_empty()) => None,
         None => Some((field.name().clone(), field.clone())),
     };
-    let by_name = || plan.declared(wanted.iter().zip(&found).filter_map(own));
+    let by_name = || plan.declared(wanted.iter().zip(&found).filter_map(own), zone);
     let known = found.iter().flatten().count();
     let has_all = wanted.iter().zip(&found).all(|(field, found)| found.is_some() || is_directory(field));
     if plan.is_empty() || has_all || (known > 0 && known == names.len()) {
         return Ok(by_name());
     }
     if known == 0 && names.len() == wanted.len() {
-        return Ok(plan.declared(names.iter().map(ToString::to_string).zip(wanted.iter().cloned())));
+        return Ok(plan.declared(names.iter().map(ToString::to_string).zip(wanted.iter().cloned()), zone));
     }
     let shown = |names: Vec<&str>| names.into_iter().take(12).collect::<Vec<_>>().join(", ");
     let (message, hint) = match known {
