@@ -90,11 +90,13 @@ test-answers: $(DEBUG) ## All SSB and TPC-H queries at SF 0.1 and 1 against Duck
 test-tbl: $(DEBUG) $(PYTHON) ## SSB loaded from the reference generator's file format
 	$(PYTHON) tests/tbl/run.py --sf 1 --onehop $(DEBUG)
 
-test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB and SQLite, and the canaries that must fail
+test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB, SQLite and PostgreSQL, and the canaries that must fail
 	$(PYTHON) tests/differential/run.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/run.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/subqueries.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/subqueries.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
+	$(PYTHON) tests/differential/clauses.py --onehop $(DEBUG)
+	! $(PYTHON) tests/differential/clauses.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/changes.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/changes.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 

@@ -11,7 +11,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Value, Visit, Visitor, visit_expressions,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, TableFactor, Value, Visit, Visitor, visit_expressions,
 };
 
 use super::expressions::call;
@@ -154,6 +154,18 @@ fn extracted(expr: &Expr) -> Option<Expr> {
             if normal(name) == "date_part" { with_fraction(part, moment) } else { None }
         }
         _ => None,
+    }
+}
+
+/// Names of table functions, which DataFusion looks up as they are written.
+pub(super) fn rewrite_table(table: &mut TableFactor) {
+    let (TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. }) = table else { return };
+    for part in &mut name.0 {
+        if let ObjectNamePart::Identifier(ident) = part
+            && ident.quote_style.is_none()
+        {
+            ident.value = normal(ident);
+        }
     }
 }
 

@@ -22,6 +22,7 @@ mod filter_pushdown;
 mod finite_casts;
 mod float_extremes;
 mod floats_beside_decimals;
+mod folded_names;
 mod from_first;
 mod functions;
 mod in_lists;
@@ -41,14 +42,18 @@ mod null_in_subqueries;
 mod null_safe_joins;
 mod one_nan;
 mod only_values;
+mod order_names;
 mod ordered_aggregates;
+mod outer_aggregates;
 mod outer_constants;
 mod output_names;
 mod own_memory;
 mod postgres_catalogs;
 mod quantified;
 mod refused;
+mod refused_between;
 mod refused_casts;
+mod retries;
 mod rounding_casts;
 mod row_values;
 mod rows_of_functions;
@@ -60,14 +65,20 @@ mod single_distinct;
 mod subqueries_as_values;
 mod subqueries_in_values;
 mod subquery_errors;
+mod subquery_lists;
+mod subquery_places;
+mod table_names;
 mod timestamps;
 mod unnesting;
 mod unseen;
 mod using_joins;
 mod value_texts;
+mod volatile_filters;
+mod volatile_values;
+mod with_names;
 mod zoned_moments;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -94,9 +105,11 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Toke
 pub(crate) use self::checked_arithmetic::{MORE_ROOM, Operation, operation_of};
 use self::dialect::Dialect;
 pub(crate) use self::equal_values::POSITIVE_ZERO;
+pub(crate) use self::folded_names::as_named;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::nesting::{MAX_NESTED, settle};
 pub(crate) use self::one_nan::ONE_NAN;
+use self::retries::Hints;
 pub(crate) use self::row_values::row;
 pub(crate) use self::unseen::is_unseen;
 use crate::lower::Optimized;
@@ -124,9 +137,12 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     functions.extend(float_extremes::functions());
     let functions = builder.scalar_functions().get_or_insert_default();
     functions.extend(quantified::functions());
+    functions.extend(subquery_lists::functions());
     functions.extend(zoned_moments::functions());
     functions.extend(long_texts::functions());
     let planners = builder.expr_planners().get_or_insert_default();
+    // Before DataFusion's, which takes any name behind a column's for a field.
+    planners.insert(0, Arc::new(table_names::Fields));
     planners.push(Arc::new(decimal_division::DecimalDivision));
     planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));
     planners.push(Arc::new(using_joins::MergedColumns));
@@ -139,7 +155,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
 }
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules = null_safe_joins::minded_by(single_distinct::optimizer_rules());
+    let mut rules = volatile_filters::stay(null_safe_joins::minded_by(single_distinct::optimizer_rules()));
     // Directly before the rule that it mends; before all, should that have another name one day.
     let at = rules.iter().position(|rule| rule.name() == "decorrelate_predicate_subquery").unwrap_or_default();
     rules.insert(at, Arc::new(correlated_names::CorrelatedNames));
@@ -153,12 +169,17 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         // Before everything.
         Arc::new(using_joins::UsingHints),
+        // Before anything looks for subqueries.
+        Arc::new(subquery_lists::SubqueryLists),
+        Arc::new(subquery_places::SubqueryPlaces),
         // Before anything is added to a subquery.
         Arc::new(correlated_subqueries::CorrelatedSubqueries),
         Arc::new(ordered_aggregates::OrderedAggregates),
         Arc::new(set_operations::SetOperations),
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(list_lengths::ListLengths),
+        // Before BETWEEN and IN get their types.
+        Arc::new(volatile_values::VolatileValues),
         Arc::new(refused_casts::RefusedCasts),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(finite_casts::FiniteCasts),
@@ -166,6 +187,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(floats_beside_decimals::FloatsBesideDecimals),
         Arc::new(exact_comparisons::ExactComparisons),
     ];
+    rules.push(Arc::new(refused_between::RefusedBetween));
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
     rules.push(Arc::new(zoned_moments::ZonedMoments));
@@ -277,28 +299,66 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 }
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
-pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
+pub(crate) async fn plan(state: &SessionState, statement: Statement) -> DataFusionResult<LogicalPlan> {
     refused::check(&statement)?;
-    rows_of_functions::rewrite(&mut statement, state)?;
-    rewrite_statement(&mut statement);
-    let unknown = functions::unknown(&statement, state);
-    let plan = state.statement_to_plan(statement).await;
-    let plan = plan.map_err(|e| unknown.map_or(e, |name| functions::not_found(&name, state).into()))?;
-    match plan {
+    match planned(state, statement).await? {
         // EXPLAIN VERBOSE shows the analysis.
-        LogicalPlan::Explain(_) | LogicalPlan::Statement(_) | LogicalPlan::Ddl(_) => Ok(plan),
+        plan @ (LogicalPlan::Explain(_) | LogicalPlan::Statement(_) | LogicalPlan::Ddl(_)) => Ok(plan),
         plan => state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}),
     }
+}
+
+/// A statement as DataFusion's planner leaves it; tried again where the error says more of its names. See [`retries`].
+async fn planned(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
+    rows_of_functions::rewrite(&mut statement, state)?;
+    if !retries::may_be_repeated(&statement) {
+        return attempt(state, statement, &Hints::default()).await.map_err(|failed| failed.error);
+    }
+    let mut hints = Hints::default();
+    let mut is_folded = false;
+    loop {
+        let failed = match attempt(state, statement.clone(), &hints).await {
+            Ok(plan) => return Ok(plan),
+            Err(failed) => failed,
+        };
+        if hints.learn(&failed.error, &failed.taken) {
+            continue;
+        }
+        if is_folded {
+            return Err(failed.error);
+        }
+        match folded_names::folded(&statement, state).await? {
+            Some(folded) => (statement, hints, is_folded) = (folded, Hints::default(), true),
+            None => return Err(failed.error),
+        }
+    }
+}
+
+/// Why a statement was not planned.
+struct Failed {
+    error: DataFusionError,
+    /// The names in ORDER BY that were taken for columns of FROM.
+    taken: HashSet<String>,
+}
+
+async fn attempt(
+    state: &SessionState,
+    mut statement: Statement,
+    hints: &Hints,
+) -> std::result::Result<LogicalPlan, Failed> {
+    table_names::rename(&mut statement, &hints.tables);
+    let taken = rewrite_statement(&mut statement, hints);
+    let unknown = functions::unknown(&statement, state);
+    let plan = state.statement_to_plan(statement).await;
+    plan.map_err(|e| Failed { error: unknown.map_or(e, |name| functions::not_found(&name, state).into()), taken })
 }
 
 /// Types that a statement's parameters have for what they stand beside, by their names; `None` where that says nothing.
 pub(crate) async fn parameters(
     state: &SessionState,
-    mut statement: Statement,
+    statement: Statement,
 ) -> DataFusionResult<HashMap<String, Option<DataType>>> {
-    rows_of_functions::rewrite(&mut statement, state)?;
-    rewrite_statement(&mut statement);
-    state.statement_to_plan(statement).await?.get_parameter_types()
+    planned(state, statement).await?.get_parameter_types()
 }
 
 /// One statement's text as a plan.
@@ -375,9 +435,12 @@ impl QueryPlanner for Planner {
     }
 }
 
-fn rewrite_statement(statement: &mut Statement) {
+/// The names in ORDER BY that are taken for columns of FROM.
+fn rewrite_statement(statement: &mut Statement, hints: &Hints) -> HashSet<String> {
+    let mut rewriter = Rewriter { hints, taken: HashSet::new(), with: with_names::Around::default() };
     // Nothing breaks off the walk.
-    let _ = visit_statement(statement, &mut Rewriter);
+    let _ = visit_statement(statement, &mut rewriter);
+    rewriter.taken
 }
 
 fn visit_statement<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlow<V::Break> {
@@ -393,9 +456,9 @@ fn visit_statement<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) ->
 }
 
 /// Once more changes nothing.
-fn name_columns(select: &mut Select) {
+fn name_columns(select: &mut Select, hints: &Hints) {
     from_first::rewrite(select);
-    output_names::rewrite(select);
+    output_names::rewrite(select, &hints.in_star);
 }
 
 /// `FETCH FIRST n ROWS ONLY` is `LIMIT n`. With ties, or of a hundred, it is none that DataFusion has.
@@ -413,22 +476,35 @@ fn fetch_first(query: &mut Query) {
     }
 }
 
-struct Rewriter;
+struct Rewriter<'h> {
+    hints: &'h Hints,
+    taken: HashSet<String>,
+    with: with_names::Around,
+}
 
-impl VisitorMut for Rewriter {
+impl VisitorMut for Rewriter<'_> {
     type Break = std::convert::Infallible;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_query(query);
         subqueries_in_values::rewrite(query);
         fetch_first(query);
+        self.with.enter(query);
         match query.body.as_mut() {
-            SetExpr::Select(select) => name_columns(select),
+            SetExpr::Select(select) => name_columns(select, self.hints),
             SetExpr::Values(values) => floats_beside_decimals::rewrite_values(values),
             _ => {}
         }
         output_names::rewrite_order(query);
+        subqueries_as_values::rewrite_order(query);
+        order_names::rewrite_of_set_operation(query);
+        self.taken.extend(order_names::rewrite(query, &self.hints.outputs));
         same_names::rewrite_query(query);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Self::Break> {
+        self.with.leave();
         ControlFlow::Continue(())
     }
 
@@ -436,7 +512,7 @@ impl VisitorMut for Rewriter {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_select(select);
         rows_of_functions::first_is_alone(select);
-        name_columns(select);
+        name_columns(select, self.hints);
         same_names::rewrite(select);
         using_joins::rewrite(select);
         row_values::rewrite_conditions(select);
@@ -448,12 +524,16 @@ impl VisitorMut for Rewriter {
         postgres_catalogs::rewrite_table(table);
         named_arguments::rewrite_table(table);
         output_names::rewrite_lateral(table);
+        functions::rewrite_table(table);
         timestamps::rewrite_table(table);
         ControlFlow::Continue(())
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_scalar(expr);
+        outer_aggregates::rewrite(expr);
+        subqueries_as_values::rewrite_rows(expr);
+        quantified::rewrite_to_in(expr);
         ControlFlow::Continue(())
     }
 
@@ -465,6 +545,7 @@ impl VisitorMut for Rewriter {
         functions::rewrite(expr);
         timestamps::rewrite(expr);
         quantified::rewrite(expr);
+        subquery_lists::rewrite(expr);
         row_values::rewrite(expr);
         like_escapes::rewrite(expr);
         similar_to::rewrite(expr);
@@ -489,7 +570,7 @@ mod tests {
     /// The statement in the words that DataFusion gets.
     pub fn rewritten(text: &str) -> String {
         let mut statement = parse_statement(text).unwrap();
-        rewrite_statement(&mut statement);
+        rewrite_statement(&mut statement, &Hints::default());
         statement.to_string()
     }
 

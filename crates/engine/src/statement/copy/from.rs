@@ -169,8 +169,16 @@ fn fit(plan: LogicalPlan, own: usize, wanted: &[Field], table: &Table, path: &st
         names.filter(|name| name != TRAILING).collect::<Vec<String>>()
     };
     let all = names(usize::MAX);
-    let by_name = wanted.iter().all(|field| all.contains(field.name()));
-    let have = if by_name { all } else { names(own) };
+    // Exactly that name, or the only one in other letters.
+    let named = |field: &Field| {
+        let mut same = all.iter().filter(|name| name.to_lowercase() == field.name().to_lowercase());
+        match (all.iter().find(|name| *name == field.name()), same.next(), same.next()) {
+            (Some(name), ..) | (None, Some(name), None) => Some(name.clone()),
+            _ => None,
+        }
+    };
+    let by_name = wanted.iter().all(|field| named(field).is_some());
+    let have = if by_name { Vec::new() } else { names(own) };
     if !by_name && have.len() != wanted.len() {
         let message = format!(
             "'{path}' has {} columns, and {} takes {}{}",
@@ -184,9 +192,9 @@ fn fit(plan: LogicalPlan, own: usize, wanted: &[Field], table: &Table, path: &st
             have.iter().take(12).cloned().collect::<Vec<_>>().join(", ")
         )));
     }
-    let source = |field: &Field| -> Option<&String> {
+    let source = |field: &Field| -> Option<String> {
         let position = wanted.iter().position(|w| w.name() == field.name())?;
-        if by_name { have.iter().find(|name| *name == field.name()) } else { have.get(position) }
+        if by_name { named(field) } else { have.get(position).cloned() }
     };
     let columns = table.schema.fields().iter().map(|field| {
         let value = match source(field) {
