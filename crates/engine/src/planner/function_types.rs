@@ -23,7 +23,7 @@ use datafusion::prelude::{Expr, SessionContext};
 use futures::FutureExt;
 
 use super::tests::state;
-use super::{operators, parse_statement, rewrite_statement};
+use super::{Hints, operators, parse_statement, rewrite_statement};
 
 /// Functions whose results differ from call to call, or that are about where they are called.
 const DIFFER: [&str; 16] = [
@@ -118,7 +118,7 @@ async fn table(state: &SessionState) -> RecordBatch {
 /// A statement's plan, with `row` in place of its columns if there is one.
 async fn plan(state: &SessionState, sql: &str, row: Option<&BTreeMap<String, ScalarValue>>) -> Result<LogicalPlan> {
     let mut statement = parse_statement(sql)?;
-    rewrite_statement(&mut statement);
+    rewrite_statement(&mut statement, &Hints::default())?;
     let mut plan = state.statement_to_plan(statement).await?;
     if let Some(row) = row {
         let literal = |expr: Expr| match &expr {

@@ -5,6 +5,7 @@
 //! state. One file per idea; each says in its header which failure it prevents, so that it can go when DataFusion no
 //! longer fails.
 
+mod array_literals;
 mod balanced_conditions;
 mod call_clauses;
 mod checked_arithmetic;
@@ -67,6 +68,7 @@ mod output_names;
 mod own_memory;
 mod postgres_catalogs;
 mod quantified;
+mod recursive_limits;
 mod refused;
 mod refused_between;
 mod refused_casts;
@@ -202,7 +204,8 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let rules = window_limits::checked(filter_pushdown::physical_rules());
     let rules = nothing_to_optimize::left_out(outer_constants::hidden_from(rules));
     let first: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(grouping_sets::GroupingSets);
-    [first].into_iter().chain(rules).collect()
+    let limits: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(recursive_limits::RecursiveLimits);
+    [first, limits].into_iter().chain(rules).collect()
 }
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
@@ -643,6 +646,7 @@ impl VisitorMut for Rewriter<'_> {
         functions::rewrite(expr);
         timestamps::rewrite(expr);
         quantified::rewrite(expr);
+        array_literals::rewrite(expr);
         subquery_lists::rewrite(expr);
         row_values::rewrite(expr);
         like_escapes::rewrite(expr);

@@ -23,7 +23,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, GroupByExpr, Ident, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, Value, Visit,
-    Visitor, visit_expressions_mut,
+    Visitor, visit_expressions, visit_expressions_mut,
 };
 
 use super::output_names::path;
@@ -49,7 +49,8 @@ pub(super) fn rewrite(query: &mut Query, outputs: &HashSet<String>) -> HashSet<S
     }
     let aliases = Aliases::of(select);
     let names: HashSet<String> = keys.iter().flat_map(|key| aliases.both(&key.expr, outputs)).collect();
-    if names.is_empty() {
+    // DataFusion does not add what a subquery in a key names to what is selected.
+    if names.is_empty() && !keys.iter().any(|key| has_query(&key.expr)) {
         return nothing;
     }
     let mut selected = Vec::new();
@@ -64,6 +65,9 @@ pub(super) fn rewrite(query: &mut Query, outputs: &HashSet<String>) -> HashSet<S
             let expr = std::mem::replace(&mut key.expr, Expr::Identifier(alias.clone()));
             selected.push(SelectItem::ExprWithAlias { expr, alias });
         }
+    }
+    if selected.is_empty() {
+        return nothing;
     }
     match around(body, selected) {
         Some(()) => names,
@@ -143,6 +147,14 @@ impl Aliases {
         }
         names_in(key).into_iter().filter(|name| self.others.contains(name) && !outputs.contains(name)).collect()
     }
+}
+
+fn has_query(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |expr| match expr {
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
 }
 
 fn has_any(expr: &Expr, names: &HashSet<String>) -> bool {

@@ -34,8 +34,13 @@ pub(super) fn rewrite(select: &mut Select, in_star: &HashSet<String>) {
     for item in &mut select.projection {
         let expr = match item {
             SelectItem::UnnamedExpr(expr) => expr,
-            SelectItem::ExprWithAlias { alias, .. } => {
+            SelectItem::ExprWithAlias { expr, alias } => {
                 let name = normal(alias);
+                let same = path(unnested(expr)).filter(|path| path.last() == Some(&name));
+                let is_of = |path: &[String]| stars.iter().any(|star| star.is_empty() || path == &star[..]);
+                if same.is_some_and(|path| is_of(&path[..path.len() - 1])) {
+                    names.insert(name.clone());
+                }
                 given.insert(name.clone());
                 if !names.insert(name.clone()) {
                     *alias = Ident::with_quote('"', free(name, &mut names));

@@ -20,8 +20,11 @@ use arrow::row::{RowConverter, SortField};
 use datafusion::common::{Result, internal_err, plan_err};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
-use datafusion::sql::sqlparser::ast::{self, BinaryOperator, CastKind, Expr, Value};
+use datafusion::sql::sqlparser::ast::{
+    self, BinaryOperator, CastKind, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, Value,
+};
 
+use super::array_literals::MAKE_ARRAY;
 use super::subquery_lists::SET_OF;
 use super::{equal_values, exact_comparisons, expressions};
 use crate::postgres::array_text;
@@ -77,6 +80,18 @@ fn written(list: &Expr) -> Option<Vec<Expr>> {
         // An item that is a subquery would be asked for all its rows.
         Expr::Array(array) if !array.elem.iter().any(|item| matches!(item, Expr::Subquery(_) | Expr::Array(_))) => {
             array.elem.clone()
+        }
+        Expr::Function(call) if matches!(call.name.0.as_slice(), [ObjectNamePart::Identifier(name)] if name.value == MAKE_ARRAY) =>
+        {
+            let FunctionArguments::List(list) = &call.args else { return None };
+            let item = |argument: &FunctionArg| match argument {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(_) | Expr::Array(_) | Expr::Function(_))) => {
+                    None
+                }
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(item)) => Some(item.clone()),
+                _ => None,
+            };
+            list.args.iter().map(item).collect::<Option<_>>()?
         }
         Expr::Cast { kind, expr, data_type: ast::DataType::Array(item), format: None, .. } => {
             let item = match item {

@@ -14,9 +14,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Cte, Expr, JoinOperator, LimitClause, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query,
-    Select, SelectItem, Set, SetExpr, SetOperator, Statement as Sql, TableFactor, Value, Visit, Visitor,
-    visit_relations,
+    BinaryOperator, Cte, Expr, LimitClause, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select,
+    SelectItem, Set, SetExpr, SetOperator, Statement as Sql, TableFactor, Value, Visit, Visitor, visit_relations,
 };
 
 use super::literals::DECIMAL_DIGITS;
@@ -101,30 +100,6 @@ impl Visitor for Refused {
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
         self.tables.enter(select);
-        for join in select.from.iter().flat_map(|table| &table.joins) {
-            let name = match &join.join_operator {
-                JoinOperator::AsOf { .. } => "ASOF JOIN",
-                JoinOperator::CrossApply | JoinOperator::OuterApply => "APPLY",
-                JoinOperator::StraightJoin(_) => "STRAIGHT_JOIN",
-                JoinOperator::Semi(_) => {
-                    return refuse(
-                        "SEMI JOIN is not supported without its side",
-                        "LEFT SEMI JOIN keeps rows of the left side",
-                    );
-                }
-                JoinOperator::Anti(_) => {
-                    return refuse(
-                        "ANTI JOIN is not supported without its side",
-                        "LEFT ANTI JOIN keeps rows of the left side",
-                    );
-                }
-                _ => continue,
-            };
-            return refuse(
-                format!("{name} is not supported"),
-                "joins are INNER, LEFT, RIGHT, FULL, CROSS, LEFT SEMI and LEFT ANTI",
-            );
-        }
         tree::select(select)
     }
 

@@ -4,6 +4,7 @@
 //!
 //! - in the ON of a LEFT, RIGHT or FULL JOIN: "not supported". The subquery becomes a scalar, EXISTS a count, IN a
 //!   [list](super::subquery_lists) that has the value or not; about rows of one side, a column of that side;
+//! - in arguments and keys of aggregates and windows: not joined, if it is about the row around. It becomes a column below;
 //! - a value that is looked for among the rows of a subquery, and has a subquery itself:
 //!   `WHERE (x IN (SELECT ..)) IN (SELECT b FROM t) OR z` takes an unknown `x IN ..` for false (apache/datafusion #25339). The value becomes a column
 //!   below the filter, and so does one that is random, which is asked for more than once.
@@ -16,6 +17,7 @@ use datafusion::common::{Column, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Subquery, lit, not};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
@@ -37,6 +39,7 @@ impl AnalyzerRule for SubqueryPlaces {
         let placed = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Join(join) if join.join_type != JoinType::Inner => of_join(join, &names),
             LogicalPlan::Filter(filter) => of_filter(filter, &names),
+            LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => of_values(node, &names),
             other => Ok(Transformed::no(other)),
         });
         Ok(placed?.data)
@@ -111,6 +114,53 @@ fn is_of_several(expr: &Expr) -> bool {
         Expr::ScalarSubquery(subquery) => !subquery.outer_ref_columns.is_empty(),
         _ => false,
     }
+}
+
+/// Of aggregates and windows.
+fn of_values(node: LogicalPlan, names: &Names) -> Result<Transformed<LogicalPlan>> {
+    let exprs = node.expressions();
+    let has_one = |expr: &Expr| expr.exists(|expr| Ok(unnesting::subquery_in(expr).is_some()));
+    if !exprs.iter().map(has_one).collect::<Result<Vec<_>>>()?.contains(&true) {
+        return Ok(Transformed::no(node));
+    }
+    let mut below = Below::default();
+    let mut is_changed = false;
+    let preserver = NamePreserver::new(&node);
+    let placed = exprs.into_iter().map(|expr| {
+        if matches!(expr, Expr::GroupingSet(_)) {
+            return Ok(expr);
+        }
+        let name = preserver.save(&expr);
+        let placed = computed_below(expr, &mut below, names)?;
+        is_changed = is_changed || placed.transformed;
+        Ok(name.restore(placed.data))
+    });
+    let placed = placed.collect::<Result<Vec<_>>>()?;
+    let Some(input) = node.inputs().first().map(|input| Arc::new((*input).clone())) else {
+        return Ok(Transformed::no(node));
+    };
+    if !is_changed {
+        return Ok(Transformed::no(node));
+    }
+    let columns: Vec<Expr> = node.schema().columns().into_iter().map(Expr::Column).collect();
+    let input = Arc::unwrap_or_clone(below.of(input)?);
+    let node = node.with_new_exprs(placed, vec![input])?;
+    Ok(Transformed::yes(LogicalPlanBuilder::from(node).project(columns)?.build()?))
+}
+
+/// An expression whose subqueries about the row around are columns.
+fn computed_below(expr: Expr, below: &mut Below, names: &Names) -> Result<Transformed<Expr>> {
+    expr.transform_down(|expr| {
+        let Some(subquery) = unnesting::subquery_in(&expr) else { return Ok(Transformed::no(expr)) };
+        let is_about_row = !subquery.outer_ref_columns.is_empty();
+        match expr {
+            Expr::ScalarSubquery(_) if !is_about_row => Ok(Transformed::new(expr, false, TreeNodeRecursion::Jump)),
+            expr => {
+                let column = |value| if is_about_row { below.column(value, names) } else { value };
+                Ok(Transformed::new(as_columns(expr, column)?, true, TreeNodeRecursion::Jump))
+            }
+        }
+    })
 }
 
 fn of_join(join: Join, names: &Names) -> Result<Transformed<LogicalPlan>> {

@@ -18,6 +18,8 @@ type Run = fn(&Arc<dyn ExecutionPlan>, usize, Arc<TaskContext>) -> Result<Sendab
 enum Says {
     WhatItsInputSays,
     Nothing,
+    /// Nothing, and no order is asked of what is below it.
+    NotEvenOrder,
 }
 
 #[derive(Debug)]
@@ -33,7 +35,7 @@ impl Unseen {
     fn over(name: &'static str, input: Arc<dyn ExecutionPlan>, run: Run, says: Says) -> Arc<dyn ExecutionPlan> {
         let properties = match says {
             Says::WhatItsInputSays => Arc::clone(input.properties()),
-            Says::Nothing => {
+            Says::Nothing | Says::NotEvenOrder => {
                 let known = PlanProperties::clone(input.properties());
                 Arc::new(known.with_eq_properties(EquivalenceProperties::new(input.schema())))
             }
@@ -50,6 +52,12 @@ pub(super) fn over(name: &'static str, input: Arc<dyn ExecutionPlan>, run: Run) 
 /// An operator that has the rows of `input`, and says nothing of them.
 pub(super) fn silent(name: &'static str, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     Unseen::over(name, input, |input, partition, context| input.execute(partition, context), Says::Nothing)
+}
+
+/// An operator that has the rows of `input`, and below which no sort is moved.
+pub(super) fn barrier(name: &'static str, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let run: Run = |input, partition, context| input.execute(partition, context);
+    Unseen::over(name, input, run, Says::NotEvenOrder)
 }
 
 /// Whether an operator is one of these.
@@ -77,7 +85,7 @@ impl ExecutionPlan for Unseen {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
+        vec![!matches!(self.says, Says::NotEvenOrder)]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
