@@ -54,7 +54,9 @@ pub(super) fn rewrite(select: &mut Select, in_star: &HashSet<String>) {
                 let is_in_star = stars.iter().any(|star| star.is_empty() || path[..path.len() - 1] == star[..]);
                 let name = path.last().cloned().unwrap_or_default();
                 let is_field = is_field(&path, &tables);
-                if columns.insert(path) && !is_in_star && !is_field && !given.contains(&name) {
+                // Of one table `t.k` is `k`.
+                let column = if has_one_table && !is_field { vec![name.clone()] } else { path };
+                if columns.insert(column) && !is_in_star && !is_field && !given.contains(&name) {
                     names.insert(name);
                     continue;
                 }

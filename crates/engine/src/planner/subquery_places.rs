@@ -123,6 +123,11 @@ fn of_values(node: LogicalPlan, names: &Names) -> Result<Transformed<LogicalPlan
     if !exprs.iter().map(has_one).collect::<Result<Vec<_>>>()?.contains(&true) {
         return Ok(Transformed::no(node));
     }
+    // A window's rows are sorted by its keys, and DataFusion does not know the value of a subquery again.
+    let below_too = match &node {
+        LogicalPlan::Window(_) => Uncorrelated::Below,
+        _ => Uncorrelated::InPlace,
+    };
     let mut below = Below::default();
     let mut is_changed = false;
     let preserver = NamePreserver::new(&node);
@@ -131,7 +136,7 @@ fn of_values(node: LogicalPlan, names: &Names) -> Result<Transformed<LogicalPlan
             return Ok(expr);
         }
         let name = preserver.save(&expr);
-        let placed = computed_below(expr, &mut below, names)?;
+        let placed = computed_below(expr, &mut below, below_too, names)?;
         is_changed = is_changed || placed.transformed;
         Ok(name.restore(placed.data))
     });
@@ -148,15 +153,27 @@ fn of_values(node: LogicalPlan, names: &Names) -> Result<Transformed<LogicalPlan
     Ok(Transformed::yes(LogicalPlanBuilder::from(node).project(columns)?.build()?))
 }
 
+/// Where a subquery is computed that is not about the row around.
+#[derive(Clone, Copy, PartialEq)]
+enum Uncorrelated {
+    InPlace,
+    Below,
+}
+
 /// An expression whose subqueries about the row around are columns.
-fn computed_below(expr: Expr, below: &mut Below, names: &Names) -> Result<Transformed<Expr>> {
+fn computed_below(
+    expr: Expr,
+    below: &mut Below,
+    uncorrelated: Uncorrelated,
+    names: &Names,
+) -> Result<Transformed<Expr>> {
     expr.transform_down(|expr| {
         let Some(subquery) = unnesting::subquery_in(&expr) else { return Ok(Transformed::no(expr)) };
-        let is_about_row = !subquery.outer_ref_columns.is_empty();
+        let is_below = !subquery.outer_ref_columns.is_empty() || uncorrelated == Uncorrelated::Below;
         match expr {
-            Expr::ScalarSubquery(_) if !is_about_row => Ok(Transformed::new(expr, false, TreeNodeRecursion::Jump)),
+            Expr::ScalarSubquery(_) if !is_below => Ok(Transformed::new(expr, false, TreeNodeRecursion::Jump)),
             expr => {
-                let column = |value| if is_about_row { below.column(value, names) } else { value };
+                let column = |value| if is_below { below.column(value, names) } else { value };
                 Ok(Transformed::new(as_columns(expr, column)?, true, TreeNodeRecursion::Jump))
             }
         }
