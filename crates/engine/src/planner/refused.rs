@@ -237,18 +237,8 @@ fn first_of_set_operation(body: &SetExpr) -> Option<&Select> {
     }
 }
 
-/// DuckDB's functions that read files.
-const READERS: [&str; 9] = [
-    "csv_scan",
-    "parquet_scan",
-    "read_csv",
-    "read_csv_auto",
-    "read_json",
-    "read_json_auto",
-    "read_ndjson",
-    "read_ndjson_auto",
-    "read_parquet",
-];
+/// DuckDB's functions that read files and are none here: see [`functions::format`](crate::files::functions::format).
+const READERS: [&str; 2] = ["csv_scan", "read_ndjson_auto"];
 
 fn number_fits(number: &str) -> ControlFlow<Error> {
     let digits = number.replace('_', "");
@@ -289,7 +279,7 @@ mod tests {
             ("SET TIME ZONE 'UTC'", "time zone"),
             ("SELECT substr(1)", "where to begin"),
             ("SELECT * FROM generate_series(1, 3) WITH ORDINALITY", "WITH ORDINALITY"),
-            ("SELECT * FROM read_csv('x.csv')", "read_csv()"),
+            ("SELECT * FROM csv_scan('x.csv')", "csv_scan()"),
             (
                 "WITH RECURSIVE t AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM t LIMIT 2) SELECT * FROM t",
                 "LIMIT in the",

@@ -401,7 +401,10 @@ impl Object {
                 }
                 Err(key) => match self.unknown {
                     Unknown::Skipped => json.known_skip(peek)?,
-                    Unknown::Refused => return Err(Problem::UnknownKey { at: at + 1, path: vec![key] }),
+                    Unknown::Refused => {
+                        let before = json.slice_to_current(at).iter().position(|byte| *byte == b'"').unwrap_or(0);
+                        return Err(Problem::UnknownKey { at: at + before, path: vec![key] });
+                    }
                 },
             }
             at = json.current_index();
