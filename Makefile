@@ -99,6 +99,8 @@ test-differential: $(DEBUG) $(PYTHON) ## Random queries against DuckDB, SQLite a
 	! $(PYTHON) tests/differential/conversions.py --onehop $(DEBUG) --canary > /dev/null
 	$(PYTHON) tests/differential/moments.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/moments.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
+	$(PYTHON) tests/differential/clauses.py --onehop $(DEBUG)
+	! $(PYTHON) tests/differential/clauses.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 	$(PYTHON) tests/differential/changes.py --onehop $(DEBUG)
 	! $(PYTHON) tests/differential/changes.py --onehop $(DEBUG) --canary --queries 20 > /dev/null
 

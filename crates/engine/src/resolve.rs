@@ -142,6 +142,15 @@ impl Names {
         state
     }
 
+    /// The names of tables, views and relations that are this one in other letters.
+    pub fn in_other_letters(state: &SessionState, name: &str) -> Vec<String> {
+        let list: &dyn Any = state.catalog_list().as_ref();
+        let Some(List(names)) = list.downcast_ref::<List>() else { return Vec::new() };
+        let catalog = &names.snapshot.catalog;
+        let all = catalog.tables.keys().chain(catalog.views.keys()).chain(names.relations.keys());
+        all.filter(|other| other.to_lowercase() == name).cloned().collect()
+    }
+
     /// What all sessions have names for.
     fn of_all(&self) -> Self {
         let (relations, attached) = (Arc::default(), Arc::default());

@@ -6,6 +6,8 @@
 //! - an aggregate without groups has a row when there is none to aggregate: `EXISTS (SELECT max(y) ..)` is always true, and
 //!   `0 IN (SELECT count(*) ..)` is true of those without one. Such a subquery is a value, and becomes one;
 //! - of a `UNION` it loses count of the columns. It is asked in parts;
+//! - ROLLUP, CUBE and GROUPING SETS have a total when there is none to aggregate, and rows in which the columns of the condition
+//!   are NULL (apache/datafusion #25519);
 //! - `LIMIT` and `OFFSET` count the rows of one group, a window function sees only these, and so does the side of an outer join, or
 //!   of EXCEPT, that rows are looked for in. Where nothing else says the same, the subquery is [unnested](unnesting);
 //! - of a value without an aggregate it does not know that there is one row, and a subquery that names columns of a query further out
@@ -24,8 +26,8 @@ use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::utils::{conjunction, disjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Distinct, FetchType, Filter, Join, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator,
-    Projection, SkipType, Subquery, check_subquery_expr, lit,
+    Aggregate, BinaryExpr, Distinct, FetchType, Filter, Join, JoinType, Limit, LogicalPlan, LogicalPlanBuilder,
+    Operator, Projection, SkipType, Subquery, check_subquery_expr, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::decorrelate::PullUpCorrelatedExpr;
@@ -480,6 +482,11 @@ fn check(plan: &LogicalPlan, is_about_rows: bool) -> Result<()> {
                 if aggregate.group_expr.is_empty() && is_about_outside(&aggregate.input) =>
             {
                 std::mem::replace(&mut has_aggregate, true).then_some("an aggregate without GROUP BY in FROM")
+            }
+            LogicalPlan::Aggregate(Aggregate { group_expr, input, .. })
+                if matches!(group_expr.as_slice(), [Expr::GroupingSet(_)]) && is_about_outside(input) =>
+            {
+                Some("GROUPING SETS, ROLLUP or CUBE")
             }
             LogicalPlan::Limit(limit) if is_about_rows && is_about_outside(&limit.input) => Some("LIMIT or OFFSET"),
             _ => None,

@@ -11,7 +11,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, TimezoneInfo, Value, Visit, Visitor,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, TableFactor, TimezoneInfo, Value, Visit, Visitor,
     visit_expressions,
 };
 
@@ -205,6 +205,18 @@ fn clock(expr: &Expr) -> Option<Expr> {
     };
     let now = Box::new(call("now", Vec::new()));
     Some(Expr::Cast { kind: CastKind::Cast, expr: now, data_type, array: false, format: None })
+}
+
+/// Names of table functions, which DataFusion looks up as they are written.
+pub(super) fn rewrite_table(table: &mut TableFactor) {
+    let (TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. }) = table else { return };
+    for part in &mut name.0 {
+        if let ObjectNamePart::Identifier(ident) = part
+            && ident.quote_style.is_none()
+        {
+            ident.value = normal(ident);
+        }
+    }
 }
 
 pub(super) fn rewrite(expr: &mut Expr) {

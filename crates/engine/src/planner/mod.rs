@@ -25,6 +25,7 @@ mod finite_casts;
 mod float_extremes;
 mod float_types;
 mod floats_beside_decimals;
+mod folded_names;
 mod from_first;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -58,17 +59,21 @@ mod null_in_subqueries;
 mod null_safe_joins;
 mod one_nan;
 mod only_values;
+mod order_names;
 mod ordered_aggregates;
+mod outer_aggregates;
 mod outer_constants;
 mod output_names;
 mod own_memory;
 mod postgres_catalogs;
 mod quantified;
 mod refused;
+mod refused_between;
 mod refused_casts;
 mod regexp_replacement;
 mod regressions;
 mod regular_expressions;
+mod retries;
 mod rounded_averages;
 mod rounding;
 mod rounding_casts;
@@ -86,6 +91,9 @@ mod string_casts;
 mod subqueries_as_values;
 mod subqueries_in_values;
 mod subquery_errors;
+mod subquery_lists;
+mod subquery_places;
+mod table_names;
 mod temporal;
 mod temporal_types;
 mod timestamps;
@@ -94,12 +102,15 @@ mod unnesting;
 mod unseen;
 mod using_joins;
 mod value_texts;
+mod volatile_filters;
+mod volatile_values;
 mod window_frames;
 mod window_limits;
+mod with_names;
 mod year_ranges;
 mod zoned_moments;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -126,12 +137,14 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Toke
 pub(crate) use self::checked_arithmetic::{Operation, operation_of, room_for};
 use self::dialect::Dialect;
 pub(crate) use self::equal_values::POSITIVE_ZERO;
+pub(crate) use self::folded_names::as_named;
 pub(crate) use self::functions::names as function_names;
 pub(crate) use self::guards::guarded_expression;
 pub(crate) use self::lossy_casts::{as_any_cast, as_lossy_cast, recast};
 pub(crate) use self::nesting::{MAX_NESTED, settle};
 pub(crate) use self::one_nan::ONE_NAN;
 pub(crate) use self::refused::check_table;
+use self::retries::Hints;
 pub(crate) use self::rounded_averages::average;
 pub(crate) use self::row_values::row;
 pub(crate) use self::unseen::is_unseen;
@@ -169,10 +182,13 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     functions.extend(temporal::functions());
     functions.push(regexp_replacement::regexp_replace());
     functions.push(coalesced_literals::coalesce());
+    functions.extend(subquery_lists::functions());
     functions.extend(long_texts::functions());
     functions.extend(monotone_functions::functions());
     functions.extend(rounding::functions());
     let planners = builder.expr_planners().get_or_insert_default();
+    // Before DataFusion's, which takes any name behind a column's for a field.
+    planners.insert(0, Arc::new(table_names::Fields));
     planners.push(Arc::new(decimal_division::DecimalDivision));
     planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));
     planners.push(Arc::new(using_joins::MergedColumns));
@@ -190,7 +206,7 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
 }
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules = null_safe_joins::minded_by(single_distinct::optimizer_rules());
+    let mut rules = volatile_filters::stay(null_safe_joins::minded_by(single_distinct::optimizer_rules()));
     // Directly before the rule that it mends; before all, should that have another name one day.
     let at = rules.iter().position(|rule| rule.name() == "decorrelate_predicate_subquery").unwrap_or_default();
     rules.insert(at, Arc::new(correlated_names::CorrelatedNames));
@@ -204,6 +220,9 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
         // Before everything.
         Arc::new(using_joins::UsingHints),
+        // Before anything looks for subqueries.
+        Arc::new(subquery_lists::SubqueryLists),
+        Arc::new(subquery_places::SubqueryPlaces),
         // Before anything is added to a subquery.
         Arc::new(correlated_subqueries::CorrelatedSubqueries),
         Arc::new(ordered_aggregates::OrderedAggregates),
@@ -214,6 +233,8 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(map_lookups::MapLookups),
         Arc::new(rounding::SettledRounding),
         Arc::new(single_precision::SinglePrecision),
+        // Before BETWEEN and IN get their types.
+        Arc::new(volatile_values::VolatileValues),
         Arc::new(refused_casts::RefusedCasts),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(finite_casts::FiniteCasts),
@@ -224,6 +245,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         // Offsets are texts until types are settled.
         Arc::new(window_frames::WindowFrames),
     ];
+    rules.push(Arc::new(refused_between::RefusedBetween));
     rules.extend(Analyzer::new().rules);
     // After it: then the values of a list, and both sides of an operator, are of one type.
     rules.push(Arc::new(zoned_moments::ZonedMoments));
@@ -345,35 +367,79 @@ pub(crate) fn settle_statement(statement: &mut Statement) -> Result<()> {
 }
 
 /// A statement as a plan, with its types settled: those of the columns of a table that is made of it.
-pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
+pub(crate) async fn plan(state: &SessionState, statement: Statement) -> DataFusionResult<LogicalPlan> {
     refused::check(&statement)?;
     call_clauses::check(&statement, state)?;
-    rows_of_functions::rewrite(&mut statement, state)?;
-    rewrite_statement(&mut statement)?;
-    let unknown = functions::unknown(&statement, state);
-    let plan = state.statement_to_plan(statement).await;
-    let plan = plan.map_err(|e| unknown.map_or(e, |name| functions::not_found(&name, state).into()))?;
-    match plan {
+    match planned(state, statement).await? {
         // EXPLAIN VERBOSE shows the analysis.
-        LogicalPlan::Explain(_) | LogicalPlan::Statement(_) | LogicalPlan::Ddl(_) => Ok(plan),
+        plan @ (LogicalPlan::Explain(_) | LogicalPlan::Statement(_) | LogicalPlan::Ddl(_)) => Ok(plan),
         plan => state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {}),
     }
 }
 
 /// A statement in words that DataFusion understands.
-pub(crate) fn rewritten(mut statement: Statement) -> Statement {
-    rewrite_statement(&mut statement);
-    statement
+///
+/// # Errors
+/// A name or position that stands for nothing.
+pub(crate) fn rewritten(mut statement: Statement) -> Result<Statement> {
+    rewrite_statement(&mut statement, &Hints::default())?;
+    Ok(statement)
+}
+
+/// A statement as DataFusion's planner leaves it; tried again where the error says more of its names. See [`retries`].
+async fn planned(state: &SessionState, mut statement: Statement) -> DataFusionResult<LogicalPlan> {
+    rows_of_functions::rewrite(&mut statement, state)?;
+    if !retries::may_be_repeated(&statement) {
+        return attempt(state, statement, &Hints::default()).await.map_err(|failed| failed.error);
+    }
+    let mut hints = Hints::default();
+    let mut is_folded = false;
+    loop {
+        let failed = match attempt(state, statement.clone(), &hints).await {
+            Ok(plan) => return Ok(plan),
+            Err(failed) => failed,
+        };
+        if hints.learn(&failed.error, &failed.taken) {
+            continue;
+        }
+        if is_folded {
+            return Err(failed.error);
+        }
+        match folded_names::folded(&statement, state).await? {
+            Some(folded) => (statement, hints, is_folded) = (folded, Hints::default(), true),
+            None => return Err(failed.error),
+        }
+    }
+}
+
+/// Why a statement was not planned.
+struct Failed {
+    error: DataFusionError,
+    /// The names in ORDER BY that were taken for columns of FROM.
+    taken: HashSet<String>,
+}
+
+async fn attempt(
+    state: &SessionState,
+    mut statement: Statement,
+    hints: &Hints,
+) -> std::result::Result<LogicalPlan, Failed> {
+    table_names::rename(&mut statement, &hints.tables);
+    let taken = match rewrite_statement(&mut statement, hints) {
+        Ok(taken) => taken,
+        Err(error) => return Err(Failed { error: error.into(), taken: HashSet::new() }),
+    };
+    let unknown = functions::unknown(&statement, state);
+    let plan = state.statement_to_plan(statement).await;
+    plan.map_err(|e| Failed { error: unknown.map_or(e, |name| functions::not_found(&name, state).into()), taken })
 }
 
 /// Types that a statement's parameters have for what they stand beside, by their names; `None` where that says nothing.
 pub(crate) async fn parameters(
     state: &SessionState,
-    mut statement: Statement,
+    statement: Statement,
 ) -> DataFusionResult<HashMap<String, Option<DataType>>> {
-    rows_of_functions::rewrite(&mut statement, state)?;
-    rewrite_statement(&mut statement)?;
-    state.statement_to_plan(statement).await?.get_parameter_types()
+    planned(state, statement).await?.get_parameter_types()
 }
 
 /// One statement's text as a plan.
@@ -450,9 +516,11 @@ impl QueryPlanner for Planner {
     }
 }
 
-fn rewrite_statement(statement: &mut Statement) -> Result<()> {
-    match visit_statement(statement, &mut Rewriter) {
-        ControlFlow::Continue(()) => Ok(()),
+/// The names in ORDER BY that are taken for columns of FROM.
+fn rewrite_statement(statement: &mut Statement, hints: &Hints) -> Result<HashSet<String>> {
+    let mut rewriter = Rewriter { hints, taken: HashSet::new(), with: with_names::Around::default() };
+    match visit_statement(statement, &mut rewriter) {
+        ControlFlow::Continue(()) => Ok(rewriter.taken),
         ControlFlow::Break(error) => Err(error),
     }
 }
@@ -470,9 +538,9 @@ fn visit_statement<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) ->
 }
 
 /// Once more changes nothing.
-fn name_columns(select: &mut Select) {
+fn name_columns(select: &mut Select, hints: &Hints) {
     from_first::rewrite(select);
-    output_names::rewrite(select);
+    output_names::rewrite(select, &hints.in_star);
 }
 
 /// `FETCH FIRST n ROWS ONLY` is `LIMIT n`. With ties, or of a hundred, it is none that DataFusion has.
@@ -498,25 +566,38 @@ fn resolve(select: &mut Select, order: Option<&mut OrderBy>) -> ControlFlow<Erro
     }
 }
 
-struct Rewriter;
+struct Rewriter<'h> {
+    hints: &'h Hints,
+    taken: HashSet<String>,
+    with: with_names::Around,
+}
 
-impl VisitorMut for Rewriter {
+impl VisitorMut for Rewriter<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_query(query);
         subqueries_in_values::rewrite(query);
         fetch_first(query);
+        self.with.enter(query);
         match query.body.as_mut() {
             SetExpr::Select(select) => {
-                name_columns(select);
+                name_columns(select, self.hints);
                 resolve(select, query.order_by.as_mut())?;
             }
             SetExpr::Values(values) => floats_beside_decimals::rewrite_values(values),
             _ => {}
         }
         output_names::rewrite_order(query);
+        subqueries_as_values::rewrite_order(query);
+        order_names::rewrite_of_set_operation(query);
+        self.taken.extend(order_names::rewrite(query, &self.hints.outputs));
         same_names::rewrite_query(query);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Self::Break> {
+        self.with.leave();
         ControlFlow::Continue(())
     }
 
@@ -525,7 +606,7 @@ impl VisitorMut for Rewriter {
         postgres_catalogs::rewrite_select(select);
         rows_of_functions::first_is_alone(select);
         star_replace::rewrite(select);
-        name_columns(select);
+        name_columns(select, self.hints);
         resolve(select, None)?;
         same_names::rewrite(select);
         using_joins::rewrite(select);
@@ -539,12 +620,16 @@ impl VisitorMut for Rewriter {
         file_functions::rewrite_table(table);
         named_arguments::rewrite_table(table);
         output_names::rewrite_lateral(table);
+        functions::rewrite_table(table);
         timestamps::rewrite_table(table);
         ControlFlow::Continue(())
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         postgres_catalogs::rewrite_scalar(expr);
+        outer_aggregates::rewrite(expr);
+        subqueries_as_values::rewrite_rows(expr);
+        quantified::rewrite_to_in(expr);
         ControlFlow::Continue(())
     }
 
@@ -558,6 +643,7 @@ impl VisitorMut for Rewriter {
         functions::rewrite(expr);
         timestamps::rewrite(expr);
         quantified::rewrite(expr);
+        subquery_lists::rewrite(expr);
         row_values::rewrite(expr);
         like_escapes::rewrite(expr);
         similar_to::rewrite(expr);
@@ -582,7 +668,7 @@ mod tests {
     /// The statement in the words that DataFusion gets.
     pub fn rewritten(text: &str) -> String {
         let mut statement = parse_statement(text).unwrap();
-        rewrite_statement(&mut statement).unwrap();
+        rewrite_statement(&mut statement, &Hints::default()).unwrap();
         statement.to_string()
     }
 

@@ -41,7 +41,7 @@ const MAX_OPERATORS: usize = 500;
 const MAX_JOINS: usize = 200;
 
 /// Brackets, subqueries, CASEs and the like in each other: what the parser itself counts. It says so where it stands.
-pub(crate) const MAX_NESTED: usize = 100;
+pub(crate) const MAX_NESTED: usize = 160;
 
 /// SELECTs that one statement may have. The optimizer walks all of them some dozens of times.
 const MAX_SELECTS: usize = 5_000;
@@ -66,7 +66,7 @@ const MAX_INTERVALS: usize = 4;
 const MAX_CHAIN: usize = 2_000_000;
 
 /// Stack for parsing what nests as deeply as it may.
-const BASE_STACK_BYTES: usize = 4 << 20;
+const BASE_STACK_BYTES: usize = 8 << 20;
 /// Stack for parsing a short statement: this, and so much for each token, which begins a level at most. Such a statement is parsed
 /// on the stack that is there: to get another one takes longer than to parse it.
 const SHORT_STACK_BYTES: usize = 512 << 10;

@@ -20,17 +20,23 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::statement::normal;
 
-pub(super) fn rewrite(select: &mut Select) {
+/// `in_star`: names that `*` is known to have a column of.
+pub(super) fn rewrite(select: &mut Select, in_star: &HashSet<String>) {
     let has_one_table = matches!(select.from.as_slice(), [table] if table.joins.is_empty());
     let is_all = |star: Vec<String>| if has_one_table { Vec::new() } else { star };
     let stars: Vec<Vec<String>> = select.projection.iter().filter_map(star).map(is_all).collect();
     let tables = tables(select);
     let (mut columns, mut names) = (HashSet::new(), HashSet::new());
+    if !stars.is_empty() {
+        names.extend(in_star.iter().cloned());
+    }
+    let mut given = HashSet::new();
     for item in &mut select.projection {
         let expr = match item {
             SelectItem::UnnamedExpr(expr) => expr,
             SelectItem::ExprWithAlias { alias, .. } => {
                 let name = normal(alias);
+                given.insert(name.clone());
                 if !names.insert(name.clone()) {
                     *alias = Ident::with_quote('"', free(name, &mut names));
                 }
@@ -43,7 +49,7 @@ pub(super) fn rewrite(select: &mut Select) {
                 let is_in_star = stars.iter().any(|star| star.is_empty() || path[..path.len() - 1] == star[..]);
                 let name = path.last().cloned().unwrap_or_default();
                 let is_field = is_field(&path, &tables);
-                if columns.insert(path) && !is_in_star && !is_field {
+                if columns.insert(path) && !is_in_star && !is_field && !given.contains(&name) {
                     names.insert(name);
                     continue;
                 }
@@ -192,7 +198,7 @@ fn unnested(expr: &Expr) -> &Expr {
 }
 
 /// The words of a column's name: `t.k` is t, k.
-fn path(expr: &Expr) -> Option<Vec<String>> {
+pub(super) fn path(expr: &Expr) -> Option<Vec<String>> {
     match expr {
         Expr::Identifier(name) => Some(vec![normal(name)]),
         Expr::CompoundIdentifier(names) => Some(names.iter().map(normal).collect()),
@@ -259,6 +265,8 @@ mod tests {
             ("SELECT * EXCLUDE (k), k FROM t", "SELECT * EXCLUDE (k), k FROM t"),
             ("SELECT t.*, k FROM t", "SELECT t.*, k AS \"k_1\" FROM t"),
             ("SELECT a AS x, b AS X FROM t", "SELECT a AS x, b AS \"x_1\" FROM t"),
+            ("SELECT 27 AS k, k FROM t", "SELECT 27 AS k, k AS \"k_1\" FROM t"),
+            ("SELECT 27 AS k, t.k FROM t", "SELECT 27 AS k, t.k AS \"k_1\" FROM t"),
             ("SELECT k, k, x AS k FROM t", "SELECT k, k AS \"k_1\", x AS \"k_2\" FROM t"),
             ("SELECT a.*, A.k, b.k FROM a, b", "SELECT a.*, A.k AS \"k_1\", b.k FROM a, b"),
             ("SELECT 1 AS one, unnest(x) FROM t", "SELECT 1 AS one, unnest(x) FROM t"),

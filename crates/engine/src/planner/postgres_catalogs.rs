@@ -10,8 +10,8 @@
 //!   least of what may be several.
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, GroupByExpr, JoinOperator, ObjectNamePart,
-    Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, Value,
+    BinaryOperator, CastKind, DataType, Expr, Function, GroupByExpr, JoinOperator, ObjectNamePart, Query, Select,
+    SelectItem, SetExpr, TableFactor, TableWithJoins, Value,
 };
 
 use super::expressions::call;
@@ -165,7 +165,6 @@ pub(super) fn rewrite(expr: &mut Expr) {
         }
         _ => {}
     }
-    rewrite_array(expr);
     rewrite_cast(expr);
 }
 
@@ -220,25 +219,6 @@ fn rewrite_operator(op: &mut BinaryOperator) {
         "/" => BinaryOperator::Divide,
         _ => return,
     };
-}
-
-/// `ARRAY(SELECT x ..)` as `(SELECT array_agg(x) ..)`.
-fn rewrite_array(expr: &mut Expr) {
-    let Expr::Function(function) = expr else { return };
-    let is_array = matches!(function.name.0.as_slice(), [ObjectNamePart::Identifier(name)] if normal(name) == "array");
-    let FunctionArguments::Subquery(query) = &mut function.args else { return };
-    let SetExpr::Select(select) = query.body.as_mut() else { return };
-    if !is_array {
-        return;
-    }
-    if let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
-        select.projection.as_mut_slice()
-    {
-        let inner = std::mem::replace(item, null());
-        *item = call("array_agg", vec![inner]);
-        query.order_by = None;
-        *expr = Expr::Subquery(query.clone());
-    }
 }
 
 fn rewrite_cast(expr: &mut Expr) {

@@ -4,24 +4,41 @@
 //! DataFusion compares with the least or the greatest item, or looks whether the list has the value, and takes items that are
 //! NULL as if they were not there.
 //!
-//! A list that is written out becomes IN, which zone maps and filters know; any other goes through a function.
+//! A list that is written out becomes IN, which zone maps and filters know; any other goes through a function. Of a subquery
+//! the function gets what [`subquery_lists`](super::subquery_lists) makes a list of; `= ANY (SELECT ..)` and `<> ALL (SELECT ..)`
+//! become IN and NOT IN, which are joined.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Datum, Scalar, UInt32Array};
 use arrow::compute::kernels::cmp;
-use arrow::compute::{and_kleene, or_kleene, take};
+use arrow::compute::{and_kleene, not, or_kleene, take};
 use arrow::datatypes::{DataType, Field};
 use arrow::error::ArrowError;
+use arrow::row::{RowConverter, SortField};
 use datafusion::common::{Result, internal_err, plan_err};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, CastKind, Expr, Value};
 
+use super::subquery_lists::SET_OF;
 use super::{equal_values, exact_comparisons, expressions};
 use crate::postgres::array_text;
 
-/// In place of `x op ANY(list)` and `x op ALL(list)`, where `list` is no subquery.
+/// `x = ANY (SELECT ..)` as `x IN (SELECT ..)`, and `x <> ALL (SELECT ..)` as `x NOT IN (SELECT ..)`.
+pub(super) fn rewrite_to_in(expr: &mut Expr) {
+    let (left, right, negated) = match expr {
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right, false),
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => (left, right, true),
+        _ => return,
+    };
+    if let Expr::Subquery(subquery) = right.as_ref() {
+        *expr = Expr::InSubquery { expr: left.clone(), subquery: subquery.clone(), negated };
+    }
+}
+
+/// In place of `x op ANY(list)` and `x op ALL(list)`.
 pub(super) fn rewrite(expr: &mut Expr) {
     let rewritten = match expr {
         Expr::AnyOp { left, compare_op, right, .. } => compared(left, compare_op, right, Quantifier::Any),
@@ -34,8 +51,10 @@ pub(super) fn rewrite(expr: &mut Expr) {
 }
 
 fn compared(left: &Expr, op: &BinaryOperator, list: &Expr, quantifier: Quantifier) -> Option<Expr> {
-    if matches!(list, Expr::Subquery(_)) {
-        return None;
+    let function = FUNCTIONS.iter().find(|function| function.op == *op && function.quantifier == quantifier)?;
+    if let Expr::Subquery(_) = list {
+        let set = expressions::call(SET_OF, vec![list.clone()]);
+        return Some(expressions::call(function.name, vec![left.clone(), set]));
     }
     let negated = match (op, quantifier) {
         (BinaryOperator::Eq, Quantifier::Any) => Some(false),
@@ -48,7 +67,6 @@ fn compared(left: &Expr, op: &BinaryOperator, list: &Expr, quantifier: Quantifie
     // No items have no type; a text has the type of what is beside it.
     let empty = Expr::Value(Value::SingleQuotedString("{}".into()).into());
     let list = if matches!(list, Expr::Array(array) if array.elem.is_empty()) { &empty } else { list };
-    let function = FUNCTIONS.iter().find(|function| function.op == *op && function.quantifier == quantifier)?;
     Some(expressions::call(function.name, vec![left.clone(), list.clone()]))
 }
 
@@ -114,11 +132,14 @@ struct Known {
     compare: Compare,
 }
 
+/// The function of `x = ANY(list)`.
+pub(super) const ANY_EQ: &str = "__any_eq";
+
 const FUNCTIONS: [Known; 12] = {
     use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     use Quantifier::{All, Any};
     [
-        Known { name: "__any_eq", op: Eq, quantifier: Any, compare: cmp::eq },
+        Known { name: ANY_EQ, op: Eq, quantifier: Any, compare: cmp::eq },
         Known { name: "__any_not_eq", op: NotEq, quantifier: Any, compare: cmp::neq },
         Known { name: "__any_lt", op: Lt, quantifier: Any, compare: cmp::lt },
         Known { name: "__any_lt_eq", op: LtEq, quantifier: Any, compare: cmp::lt_eq },
@@ -139,6 +160,40 @@ pub(super) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
         let signature = Signature::user_defined(Volatility::Immutable);
         Arc::new(ScalarUDF::from(Quantified { known, signature }))
     })
+}
+
+/// Lists up to this length are compared item by item.
+const FEW: usize = 8;
+
+/// Whether each value is among the items: NULL where that depends on one that is unknown.
+fn among(values: &ArrayRef, items: &ArrayRef) -> Result<BooleanArray> {
+    let converter = RowConverter::new(vec![SortField::new(items.data_type().clone())])?;
+    let rows = converter.convert_columns(&[Arc::clone(items)])?;
+    let known: HashSet<&[u8]> =
+        (0..items.len()).filter(|item| items.is_valid(*item)).map(|item| rows.row(item).data()).collect();
+    let otherwise = if items.null_count() > 0 { None } else { Some(false) };
+    let asked = converter.convert_columns(&[Arc::clone(values)])?;
+    let said = (0..values.len()).map(|row| match values.is_valid(row) {
+        true if known.contains(asked.row(row).data()) => Some(true),
+        true => otherwise,
+        false => None,
+    });
+    Ok(said.collect())
+}
+
+/// Whether a function is one of these.
+pub(super) fn is_one(name: &str) -> bool {
+    FUNCTIONS.iter().any(|function| function.name == name)
+}
+
+/// Whether a value is among the items of a list.
+pub(super) fn equals_any(
+    value: datafusion::prelude::Expr,
+    list: datafusion::prelude::Expr,
+) -> datafusion::prelude::Expr {
+    let known = FUNCTIONS.iter().position(|function| function.name == ANY_EQ).unwrap_or_default();
+    let signature = Signature::user_defined(Volatility::Immutable);
+    ScalarUDF::from(Quantified { known, signature }).call(vec![value, list])
 }
 
 /// A value beside each item of a list.
@@ -169,6 +224,13 @@ impl Quantified {
             return Ok(BooleanArray::new_null(values.len()));
         }
         let items = equal_values::as_one(&list.value(0))?;
+        if items.len() > FEW {
+            match (&self.known().op, self.known().quantifier) {
+                (BinaryOperator::Eq, Quantifier::Any) => return among(values, &items),
+                (BinaryOperator::NotEq, Quantifier::All) => return Ok(not(&among(values, &items)?)?),
+                _ => {}
+            }
+        }
         let mut said = BooleanArray::from(vec![self.known().quantifier == Quantifier::All; values.len()]);
         for item in 0..items.len() {
             let item = Scalar::new(items.slice(item, 1));

@@ -14,10 +14,14 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Query, Select, Set, Statement as Sql, TableFactor, Value, Visit, Visitor,
+    BinaryOperator, Cte, Expr, JoinOperator, LimitClause, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query,
+    Select, SelectItem, Set, SetExpr, SetOperator, Statement as Sql, TableFactor, Value, Visit, Visitor,
+    visit_relations,
 };
 
 use super::literals::DECIMAL_DIGITS;
+use super::{order_names, outer_aggregates};
+use crate::statement::normal;
 use crate::{Error, ErrorKind, Result};
 
 /// An error for a statement that must not be planned.
@@ -28,7 +32,7 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
                 "the time zone cannot be set",
                 "it is UTC; TIMESTAMPTZ '2024-01-01 00:00:00+02' reads one of another zone",
             ),
-            sql => sql.visit(&mut Refused),
+            sql => sql.visit(&mut Refused::default()),
         },
         Statement::Explain(explain) => {
             return match explain.statement.as_ref() {
@@ -40,7 +44,7 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
             };
         }
         Statement::CopyTo(copy) => match &copy.source {
-            CopyToSource::Query(query) => query.visit(&mut Refused),
+            CopyToSource::Query(query) => query.visit(&mut Refused::default()),
             CopyToSource::Relation(_) => ControlFlow::Continue(()),
         },
         Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
@@ -59,13 +63,22 @@ pub(crate) fn check_table(table: &TableFactor) -> Result<()> {
     }
 }
 
-struct Refused;
+#[derive(Default)]
+struct Refused {
+    tables: outer_aggregates::Tables,
+}
 
 impl Visitor for Refused {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
-        tree::query(query)
+        tree::query(query)?;
+        if let Some(with) = &query.with
+            && with.recursive
+        {
+            with.cte_tables.iter().try_for_each(recursion)?;
+        }
+        order_of_set_operation(query)
     }
 
     fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Error> {
@@ -81,13 +94,49 @@ impl Visitor for Refused {
         }
     }
 
+    fn post_visit_select(&mut self, _: &Select) -> ControlFlow<Error> {
+        self.tables.leave();
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
+        self.tables.enter(select);
+        for join in select.from.iter().flat_map(|table| &table.joins) {
+            let name = match &join.join_operator {
+                JoinOperator::AsOf { .. } => "ASOF JOIN",
+                JoinOperator::CrossApply | JoinOperator::OuterApply => "APPLY",
+                JoinOperator::StraightJoin(_) => "STRAIGHT_JOIN",
+                JoinOperator::Semi(_) => {
+                    return refuse(
+                        "SEMI JOIN is not supported without its side",
+                        "LEFT SEMI JOIN keeps rows of the left side",
+                    );
+                }
+                JoinOperator::Anti(_) => {
+                    return refuse(
+                        "ANTI JOIN is not supported without its side",
+                        "LEFT ANTI JOIN keeps rows of the left side",
+                    );
+                }
+                _ => continue,
+            };
+            return refuse(
+                format!("{name} is not supported"),
+                "joins are INNER, LEFT, RIGHT, FULL, CROSS, LEFT SEMI and LEFT ANTI",
+            );
+        }
         tree::select(select)
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
         tree::expr(expr)?;
         match expr {
+            Expr::Function(function) if self.tables.are_outer(function) => refuse(
+                format!(
+                    "{function} belongs to the query around the subquery: an aggregate of it is not supported there"
+                ),
+                "compute it in a query of its own: FROM (SELECT sum(x) AS s FROM t) AS q, and name it in the subquery",
+            ),
             Expr::BinaryOp { op: BinaryOperator::BitwiseXor, .. } => {
                 refuse("the operator ^ is not supported", "power(2, 10) is 1024; (a | b) - (a & b) is an exclusive or")
             }
@@ -100,6 +149,116 @@ impl Visitor for Refused {
             },
             _ => ControlFlow::Continue(()),
         }
+    }
+}
+
+/// What DataFusion drops of a recursive query, or fails on when it runs.
+fn recursion(cte: &Cte) -> ControlFlow<Error> {
+    let SetExpr::SetOperation { op: SetOperator::Union, right, .. } = cte.query.body.as_ref() else {
+        return ControlFlow::Continue(());
+    };
+    let name = normal(&cte.alias.name);
+    if !reads(right.as_ref(), &name) {
+        return ControlFlow::Continue(());
+    }
+    let clause = match cte.query.as_ref() {
+        Query { limit_clause: Some(LimitClause::LimitOffset { limit: None, .. }), .. } => Some("OFFSET"),
+        Query { limit_clause: Some(_), .. } | Query { fetch: Some(_), .. } => Some("LIMIT"),
+        Query { order_by: Some(_), .. } => Some("ORDER BY"),
+        _ => None,
+    };
+    if let Some(clause) = clause {
+        return refuse(
+            format!("{clause} in the recursive query \"{name}\" is not supported"),
+            "it goes into the query that reads it; a condition in WHERE ends the recursion",
+        );
+    }
+    let mut within = Within { name: &name, exprs: 0 };
+    if right.visit(&mut within).is_break() {
+        return refuse(
+            format!("the recursive query \"{name}\" is read by a subquery in an expression of its own"),
+            "join it instead: FROM t, (SELECT ...)",
+        );
+    }
+    ControlFlow::Continue(())
+}
+
+/// Whether a table of that name is read.
+fn reads(tree: &impl Visit, name: &str) -> bool {
+    let is_it = |table: &ObjectName| match table.0.as_slice() {
+        [ObjectNamePart::Identifier(ident)] if normal(ident) == name => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    visit_relations(tree, is_it).is_break()
+}
+
+/// Looks for a table that a subquery of an expression reads.
+struct Within<'n> {
+    name: &'n str,
+    exprs: usize,
+}
+
+impl Visitor for Within<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        if self.exprs > 0 && reads(query, self.name) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.exprs += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.exprs -= 1;
+        ControlFlow::Continue(())
+    }
+}
+
+/// ORDER BY of a UNION, INTERSECT or EXCEPT knows the columns of the result. DataFusion 55.2.0 adds others to both sides, which
+/// changes what is compared, or panics.
+fn order_of_set_operation(query: &Query) -> ControlFlow<Error> {
+    let Query { body, order_by: Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }), .. } = query else {
+        return ControlFlow::Continue(());
+    };
+    let Some(select) = first_of_set_operation(body) else { return ControlFlow::Continue(()) };
+    let mut names = Vec::new();
+    for item in &select.projection {
+        match item {
+            SelectItem::UnnamedExpr(expr) => names.push(order_names::label(expr)),
+            SelectItem::ExprWithAlias { alias, .. } => names.push(normal(alias)),
+            // All columns of what is not known here.
+            _ => return ControlFlow::Continue(()),
+        }
+    }
+    let is_selected = |name: &String| names.contains(name);
+    match keys.iter().flat_map(|key| order_names::names_in(&key.expr)).find(|name| !is_selected(name)) {
+        Some(name) => refuse(
+            format!("ORDER BY of a set operation: \"{name}\" is no column of its result"),
+            "its columns are those of its first SELECT",
+        ),
+        None => ControlFlow::Continue(()),
+    }
+}
+
+fn first_of_set_operation(body: &SetExpr) -> Option<&Select> {
+    fn first(body: &SetExpr) -> Option<&Select> {
+        match body {
+            SetExpr::SetOperation { left, .. } => first(left),
+            SetExpr::Select(select) => Some(select),
+            SetExpr::Query(query) => first(&query.body),
+            _ => None,
+        }
+    }
+    match body {
+        SetExpr::SetOperation { .. } => first(body),
+        // In brackets.
+        SetExpr::Query(query) => first_of_set_operation(&query.body),
+        _ => None,
     }
 }
 
@@ -156,6 +315,23 @@ mod tests {
             ("SELECT substr(1)", "where to begin"),
             ("SELECT * FROM generate_series(1, 3) WITH ORDINALITY", "WITH ORDINALITY"),
             ("SELECT * FROM read_csv('x.csv')", "read_csv()"),
+            (
+                "WITH RECURSIVE t AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM t LIMIT 2) SELECT * FROM t",
+                "LIMIT in the",
+            ),
+            (
+                "WITH RECURSIVE t AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM t ORDER BY x) SELECT * FROM t",
+                "ORDER BY in",
+            ),
+            (
+                "WITH RECURSIVE t AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM t OFFSET 2) SELECT * FROM t",
+                "OFFSET in the",
+            ),
+            (
+                "WITH RECURSIVE t AS (SELECT 1 AS x UNION SELECT (SELECT x + 1 FROM t) FROM t) SELECT * FROM t",
+                "is read by",
+            ),
+            ("SELECT 1 AS x UNION ALL SELECT 2 ORDER BY y", "\"y\" is no column of its result"),
             ("EXPLAIN CREATE TABLE x AS SELECT 1", "only queries"),
             ("EXPLAIN INSERT INTO x VALUES (1)", "only queries"),
         ] {

@@ -3,8 +3,8 @@
 //! They become what SQL says that they mean: each value beside its own; in an order, the first two that differ. DataFusion compares
 //! structs instead, of literals alone, in which NULL is equal to NULL and comes before or after everything.
 //!
-//! Rows of a subquery are looked for only where a condition is asked whether it is true: there it is no matter that EXISTS says
-//! false where IN says NULL.
+//! Rows of a subquery are looked for by EXISTS where a condition is asked whether it is true: there it is no matter that EXISTS
+//! says false where IN says NULL. Elsewhere [they are values](super::subqueries_as_values).
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint, JoinOperator,
@@ -50,6 +50,17 @@ fn look_for_rows(condition: &mut Expr) {
 
 /// `EXISTS (SELECT 1 FROM (subquery) AS t(..) WHERE ..)`, of columns that nothing else is called.
 fn found(row: &[Expr], subquery: &Query) -> Option<Expr> {
+    let subquery = rows_where(row, &BinaryOperator::Eq, subquery, &|condition| condition)?;
+    Some(Expr::Exists { subquery, negated: false })
+}
+
+/// `SELECT 1 FROM (subquery) AS t(..) WHERE ..`: the rows for which a comparison of `row` with them is what `is_so` makes of it.
+pub(super) fn rows_where(
+    row: &[Expr],
+    op: &BinaryOperator,
+    subquery: &Query,
+    is_so: &dyn Fn(Expr) -> Expr,
+) -> Option<Box<Query>> {
     let mut template = super::template("SELECT 1 FROM (SELECT 1) AS t(x) WHERE TRUE").ok()?;
     let SetExpr::Select(select) = template.body.as_mut() else { return None };
     let [table] = select.from.as_mut_slice() else { return None };
@@ -61,20 +72,26 @@ fn found(row: &[Expr], subquery: &Query) -> Option<Expr> {
     alias.columns = names.iter().map(|name| TableAliasColumnDef { name: name.clone(), ..column.clone() }).collect();
     let values: Vec<Expr> =
         names.into_iter().map(|name| Expr::CompoundIdentifier(vec![Ident::new(ROWS), name])).collect();
-    select.selection = equal(row, &values);
-    Some(Expr::Exists { subquery: template, negated: false })
+    select.selection = compared_rows(row, op, &values).map(is_so);
+    select.selection.is_some().then_some(template)
+}
+
+fn compared_rows(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Option<Expr> {
+    match op {
+        BinaryOperator::Eq => equal(left, right),
+        BinaryOperator::NotEq => equal(left, right).map(not),
+        BinaryOperator::Lt | BinaryOperator::LtEq | BinaryOperator::Gt | BinaryOperator::GtEq => {
+            ordered(left, op, right)
+        }
+        _ => None,
+    }
 }
 
 pub(super) fn rewrite(expr: &mut Expr) {
     let rewritten = match expr {
-        Expr::BinaryOp { left, op, right } => row(left).zip(row(right)).and_then(|(left, right)| match op {
-            BinaryOperator::Eq => equal(&left, &right),
-            BinaryOperator::NotEq => equal(&left, &right).map(not),
-            BinaryOperator::Lt | BinaryOperator::LtEq | BinaryOperator::Gt | BinaryOperator::GtEq => {
-                ordered(&left, op, &right)
-            }
-            _ => None,
-        }),
+        Expr::BinaryOp { left, op, right } => {
+            row(left).zip(row(right)).and_then(|(left, right)| compared_rows(&left, op, &right))
+        }
         Expr::InList { expr: of, list, negated } => {
             let equals =
                 row(of).and_then(|of| list.iter().map(|one| equal(&of, &row(one)?)).collect::<Option<Vec<_>>>());

@@ -150,6 +150,11 @@ fn value(expr: &mut Expr) -> Option<&mut Expr> {
     }
 }
 
+/// Whether a function of that name is an aggregate.
+pub(super) fn is_aggregate(name: &str) -> bool {
+    AGGREGATES.contains(functions::meant(name))
+}
+
 static AGGREGATES: LazyLock<HashSet<String>> = LazyLock::new(|| {
     let functions = SessionStateDefaults::default_aggregate_functions();
     functions.iter().flat_map(|f| f.aliases().iter().cloned().chain([f.name().to_string()])).collect()

@@ -8,26 +8,62 @@
 //!                                     WHEN (SELECT count(*) FROM (SELECT y ..) AS r(v) WHERE v IS NULL) > 0 THEN NULL
 //!                                     WHEN x IS NULL AND (SELECT count(*) FROM (SELECT y ..) AS r(v)) > 0 THEN NULL
 //!                                     ELSE FALSE END
+//! (x, y) IN (SELECT ..)          CASE WHEN (SELECT count(*) FROM (SELECT ..) AS r(v, w) WHERE v = x AND w = y) > 0 THEN TRUE
+//!                                     WHEN (SELECT count(*) FROM (SELECT ..) AS r(v, w) WHERE (v = x AND w = y) IS NULL) > 0
+//!                                     THEN NULL ELSE FALSE END
 //! ```
+//!
+//! Of rows beside rows, ANY and ALL are asked in the same way. A row is that in conditions, too: DataFusion compares structs
+//! there, of which NULL is a part.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, GroupByExpr, Query, Select, SelectItem, SetExpr, SetOperator, TableFactor,
-    UnaryOperator, Value, VisitMut, VisitorMut,
+    BinaryOperator, CaseWhen, Expr, GroupByExpr, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, SetOperator,
+    TableFactor, UnaryOperator, Value, VisitMut, VisitorMut, visit_expressions,
 };
 
 use super::correlated_subqueries::ROWS;
-use super::row_values;
+use super::quantified::ANY_EQ;
+use super::subquery_lists::ARRAY_OF;
+use super::{expressions, quantified, row_values};
 
 /// After columns were named, and before what is within it.
 pub(super) fn rewrite(select: &mut Select) {
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-            let _ = expr.visit(&mut Values { depth: 0 });
+            as_values(expr);
         }
     }
+    // What is grouped by is found among what is selected.
+    if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
+        keys.iter_mut().for_each(as_values);
+    }
+}
+
+/// The keys of a query's order.
+pub(super) fn rewrite_order(query: &mut Query) {
+    if let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &mut query.order_by {
+        keys.iter_mut().for_each(|key| as_values(&mut key.expr));
+    }
+}
+
+/// Rows beside the rows of subqueries, and values with subqueries that are looked for among those of others.
+pub(super) fn rewrite_rows(expr: &mut Expr) {
+    match expr {
+        Expr::InSubquery { expr: value, .. } if row_values::row(value).is_none() => as_values(value),
+        Expr::InSubquery { .. } | Expr::AnyOp { .. } | Expr::AllOp { .. } => {
+            if let Some(value) = row_among(expr) {
+                *expr = value;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn as_values(expr: &mut Expr) {
+    let _ = expr.visit(&mut Values { depth: 0 });
 }
 
 /// Those of an expression, and not of subqueries in it.
@@ -49,8 +85,15 @@ impl VisitorMut for Values {
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        if self.depth > 0 {
+            return ControlFlow::Continue(());
+        }
+        if let Some(value) = row_among(expr) {
+            *expr = value;
+            return ControlFlow::Continue(());
+        }
+        quantified::rewrite_to_in(expr);
         let value = match expr {
-            _ if self.depth > 0 => None,
             Expr::Exists { subquery, negated } => has_rows(subquery).map(|has_rows| (has_rows, *negated)),
             Expr::InSubquery { expr, subquery, negated } => is_among(expr, subquery).map(|value| (value, *negated)),
             _ => None,
@@ -112,10 +155,75 @@ fn counted(subquery: &Query) -> Option<Query> {
     Some(counted)
 }
 
+/// A row beside the rows of a subquery.
+fn row_among(expr: &Expr) -> Option<Expr> {
+    let (left, op, subquery, is_all) = match expr {
+        Expr::InSubquery { expr: left, subquery, negated } => {
+            let op = if *negated { BinaryOperator::NotEq } else { BinaryOperator::Eq };
+            (left, op, subquery, *negated)
+        }
+        Expr::AnyOp { left, compare_op, right, .. } => match right.as_ref() {
+            Expr::Subquery(subquery) => (left, compare_op.clone(), subquery, false),
+            _ => return None,
+        },
+        Expr::AllOp { left, compare_op, right } => match right.as_ref() {
+            Expr::Subquery(subquery) => (left, compare_op.clone(), subquery, true),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let row = row_values::row(left)?;
+    let not = |expr: Expr| Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(nested(expr)) };
+    let counted = |is_so: &dyn Fn(Expr) -> Expr| {
+        let found = row_values::rows_where(&row, &op, subquery, is_so)?;
+        let mut count = super::template("SELECT count(*)").ok()?;
+        if let (SetExpr::Select(count), SetExpr::Select(found)) = (count.body.as_mut(), *found.body) {
+            let projection = std::mem::take(&mut count.projection);
+            *count = Box::new(Select { projection, ..*found });
+        }
+        Some(is_positive(*count))
+    };
+    let decides = if is_all { counted(&not)? } else { counted(&|condition| condition)? };
+    let unknown = counted(&|condition| Expr::IsNull(Box::new(nested(condition))))?;
+    Some(nested(cases(vec![(decides, Value::Boolean(!is_all)), (unknown, Value::Null)], Value::Boolean(is_all))))
+}
+
+fn nested(expr: Expr) -> Expr {
+    Expr::Nested(Box::new(expr))
+}
+
+fn cases(whens: Vec<(Expr, Value)>, otherwise: Value) -> Expr {
+    let when = |(condition, result): (Expr, Value)| CaseWhen { condition, result: Expr::Value(result.into()) };
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: whens.into_iter().map(when).collect(),
+        else_result: Some(Box::new(Expr::Value(otherwise.into()))),
+    }
+}
+
+/// Functions whose value is another one each time.
+const RANDOM: [&str; 3] = ["gen_random_uuid", "random", "uuid"];
+
+fn is_random(value: &Expr) -> bool {
+    let found = visit_expressions(value, |expr| match expr {
+        Expr::Function(call) if RANDOM.iter().any(|name| call.name.to_string().eq_ignore_ascii_case(name)) => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
 fn is_among(value: &Expr, subquery: &Query) -> Option<Expr> {
-    // A row with a NULL is neither there nor not.
     if row_values::row(value).is_some() {
         return None;
+    }
+    // Asked for once.
+    if is_random(value) {
+        let list = expressions::call(ARRAY_OF, vec![Expr::Subquery(Box::new(subquery.clone()))]);
+        return Some(expressions::call(ANY_EQ, vec![value.clone(), list]));
     }
     let count = |condition: &str| {
         let text = format!("SELECT count(*) FROM (SELECT 1) AS {ROWS}(__value) WHERE {condition}");
@@ -133,18 +241,9 @@ fn is_among(value: &Expr, subquery: &Query) -> Option<Expr> {
         op: BinaryOperator::And,
         right: Box::new(is_positive(*count("TRUE")?)),
     };
-    let when = |condition: Expr, result: Value| CaseWhen { condition, result: Expr::Value(result.into()) };
-    Some(Expr::Case {
-        case_token: AttachedToken::empty(),
-        end_token: AttachedToken::empty(),
-        operand: None,
-        conditions: vec![
-            when(is_positive(*equal), Value::Boolean(true)),
-            when(has_unknown, Value::Null),
-            when(is_unknown, Value::Null),
-        ],
-        else_result: Some(Box::new(Expr::Value(Value::Boolean(false).into()))),
-    })
+    let whens =
+        vec![(is_positive(*equal), Value::Boolean(true)), (has_unknown, Value::Null), (is_unknown, Value::Null)];
+    Some(cases(whens, Value::Boolean(false)))
 }
 
 /// The subquery that a query of ours is about, and its condition.

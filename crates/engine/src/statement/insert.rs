@@ -10,7 +10,7 @@ use datafusion::sql::parser::Statement as DataFusionStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Insert, ObjectName, Query, Statement as Sql, TableAlias, TableObject};
 
 use super::returning::Returning;
-use super::{Context, done, source, table_name, values};
+use super::{Context, done, named, source, table_name, values};
 use crate::catalog::SegmentEntry;
 use crate::catalog::row::EncodedRows;
 use crate::database::Database;
@@ -27,7 +27,7 @@ use crate::{Error, ErrorKind, Result, Rule};
 /// Adds the rows of an INSERT's query; `None` if there is more to it.
 pub(super) async fn run(insert: &Insert, context: &Context<'_>) -> Result<Option<Done>> {
     let Some((name, source)) = source::parts(insert) else { return Ok(None) };
-    let name = table_name(name)?;
+    let name = named(name, &context.snapshot)?;
     let of_table = context.of_table(&name)?;
     let context = of_table.as_ref().unwrap_or(context);
     let table = own_table(&name, context)?;
@@ -97,12 +97,22 @@ impl InsertReturning {
     }
 
     /// The columns that come back.
-    pub async fn columns(self, context: &Context<'_>) -> Result<SchemaRef> {
+    pub async fn columns(mut self, context: &Context<'_>) -> Result<SchemaRef> {
+        self.find(context)?;
         let table = own_table(&self.table, context)?;
         self.returning.columns(&table, &context.snapshot, context).await
     }
 
-    pub async fn run(self, context: &Context<'_>) -> Result<Output> {
+    /// The table's name, if it is written in other letters.
+    fn find(&mut self, context: &Context<'_>) -> Result<()> {
+        if let TableObject::TableName(name) = &self.insert.table {
+            self.table = named(name, &context.snapshot)?;
+        }
+        Ok(())
+    }
+
+    pub async fn run(mut self, context: &Context<'_>) -> Result<Output> {
+        self.find(context)?;
         let of_table = context.of_table(&self.table)?;
         let context = of_table.as_ref().unwrap_or(context);
         let table = own_table(&self.table, context)?;

@@ -717,6 +717,19 @@ fn table_name(name: &ObjectName) -> Result<String> {
     }
 }
 
+/// The table or view that a name is of: in whatever letters it is written, if it has no quotes.
+fn named(name: &ObjectName, snapshot: &Snapshot) -> Result<String> {
+    let written = table_name(name)?;
+    let catalog = &snapshot.catalog;
+    let names = catalog.tables.keys().chain(catalog.views.keys()).map(String::as_str);
+    match name.0.last() {
+        Some(ObjectNamePart::Identifier(ident)) if snapshot.table(&written).is_none() => {
+            planner::as_named(ident, names, "table")
+        }
+        _ => Ok(written),
+    }
+}
+
 /// A name for something new, which must not read as a path or as ours.
 fn new_name(name: &ObjectName) -> Result<String> {
     let name = table_name(name)?;

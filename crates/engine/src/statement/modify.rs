@@ -7,20 +7,20 @@
 //! under a name ([`crate::resolve::TARGET`]) that has a column of addresses besides. So conditions and values mean what they mean in
 //! any query, subqueries over the table itself included, which see it as it was. An updated row is deleted and inserted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, CastKind, DataType, Delete, Expr as SqlExpr, FromTable, Ident,
-    ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Truncate, TruncateTableTarget,
-    Update, Value as SqlValue,
+    ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Truncate,
+    TruncateTableTarget, Update, Value as SqlValue,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::describe::equalities;
 use super::returning::Returning;
-use super::{Context, done, insert, normal, table_name};
+use super::{Context, done, insert, named, normal, table_name};
 use crate::edit::TableEdit;
 use crate::error::nearest;
 use crate::fresh::{ROW_ADDRESS, RowAddress};
@@ -36,10 +36,14 @@ use crate::{Error, ErrorKind, Object, Result, Rule};
 #[derive(Debug)]
 pub(super) struct Modify {
     table: String,
+    /// As it is written.
+    written: ObjectName,
     /// What the statement calls it.
     alias: TableAlias,
     selection: Option<SqlExpr>,
     kind: Kind,
+    /// Columns whose names are written in quotes.
+    quoted: HashSet<String>,
     returning: Option<Returning>,
 }
 
@@ -48,6 +52,27 @@ enum Kind {
     Delete,
     /// New values by column.
     Update(BTreeMap<String, SqlExpr>),
+}
+
+impl Kind {
+    /// With the columns' names as the table has them, where they are written in other letters.
+    fn of(self, table: &Table, quoted: &HashSet<String>) -> Result<Self> {
+        let Self::Update(values) = self else { return Ok(self) };
+        let names = || table.entry.columns.iter().map(|column| column.name.as_str());
+        let mut named = BTreeMap::new();
+        for (name, value) in values {
+            let ident = if quoted.contains(&name) { Ident::with_quote('"', name) } else { Ident::new(name) };
+            let name = planner::as_named(&ident, names(), "column")?;
+            if named.insert(name.clone(), value).is_some() {
+                return Err(assigned_twice(&name));
+            }
+        }
+        Ok(Self::Update(named))
+    }
+}
+
+fn assigned_twice(column: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("column \"{column}\" is assigned twice")).breaking(Rule::NamedOnce)
 }
 
 pub(super) fn delete(delete: Delete) -> Result<Modify> {
@@ -68,9 +93,9 @@ pub(super) fn delete(delete: Delete) -> Result<Modify> {
             .with_hint("DELETE FROM t WHERE ... deletes rows; TRUNCATE t deletes all of them"));
     };
     let [target] = <[TableWithJoins; 1]>::try_from(from).map_err(|_| one_table("DELETE"))?;
-    let (table, alias) = target_table(target, "DELETE")?;
+    let (table, written, alias) = target_table(target, "DELETE")?;
     let returning = returning.map(|items| Returning::new(items, alias.clone()));
-    Ok(Modify { table, alias, selection, kind: Kind::Delete, returning })
+    Ok(Modify { table, written, alias, selection, kind: Kind::Delete, quoted: HashSet::new(), returning })
 }
 
 pub(super) fn update(update: Update) -> Result<Modify> {
@@ -96,19 +121,21 @@ pub(super) fn update(update: Update) -> Result<Modify> {
         (!optimizer_hints.is_empty(), "hints"),
     ];
     refuse("UPDATE", &has_more)?;
-    let (table, alias) = target_table(table, "UPDATE")?;
-    let mut values = BTreeMap::new();
+    let (table, written, alias) = target_table(table, "UPDATE")?;
+    let (mut values, mut quoted) = (BTreeMap::new(), HashSet::new());
     for Assignment { target, value } in assignments {
         for (name, value) in assigned(target, value)? {
             let column = column_name(&name, &alias)?;
+            if name.0.last().and_then(ObjectNamePart::as_ident).is_some_and(|ident| ident.quote_style.is_some()) {
+                quoted.insert(column.clone());
+            }
             if values.insert(column.clone(), value).is_some() {
-                let error = Error::new(ErrorKind::Invalid, format!("column \"{column}\" is assigned twice"));
-                return Err(error.breaking(Rule::NamedOnce));
+                return Err(assigned_twice(&column));
             }
         }
     }
     let returning = returning.map(|items| Returning::new(items, alias.clone()));
-    Ok(Modify { table, alias, selection, kind: Kind::Update(values), returning })
+    Ok(Modify { table, written, alias, selection, kind: Kind::Update(values), quoted, returning })
 }
 
 /// Columns and their values: of `a = 1`, and of `(a, b) = (1, 2)`.
@@ -143,8 +170,8 @@ fn one_table(statement: &str) -> Error {
         .with_hint("other tables go into subqueries")
 }
 
-/// The table's name, and what expressions call it.
-fn target_table(target: TableWithJoins, statement: &str) -> Result<(String, TableAlias)> {
+/// The table's name, how it is written, and what expressions call it.
+fn target_table(target: TableWithJoins, statement: &str) -> Result<(String, ObjectName, TableAlias)> {
     if !target.joins.is_empty() {
         return Err(one_table(statement));
     }
@@ -160,7 +187,7 @@ fn target_table(target: TableWithJoins, statement: &str) -> Result<(String, Tabl
         Some(alias) => alias,
         None => TableAlias { explicit: true, name: Ident::with_quote('"', &table), columns: Vec::new(), at: None },
     };
-    Ok((table, alias))
+    Ok((table, name, alias))
 }
 
 /// `column` or `table.column`.
@@ -191,7 +218,7 @@ impl Modify {
         else {
             return None;
         };
-        *name = ObjectName::from(vec![Ident::with_quote('"', self.table)]);
+        *name = self.written;
         *alias = Some(self.alias);
         let values = match &self.kind {
             Kind::Delete => None,
@@ -230,7 +257,7 @@ impl Modify {
 
     /// The columns that come back.
     pub async fn columns(self, context: &Context<'_>) -> Result<SchemaRef> {
-        let table = insert::own_table(&self.table, context)?;
+        let table = insert::own_table(&named(&self.written, &context.snapshot)?, context)?;
         match self.returning {
             Some(returning) => returning.columns(&table, &context.snapshot, context).await,
             None => Err(Error::new(ErrorKind::Internal, "a statement without rows is asked for their columns")),
@@ -238,12 +265,14 @@ impl Modify {
     }
 
     pub async fn run(mut self, context: &Context<'_>) -> Result<Output> {
+        self.table = named(&self.written, &context.snapshot)?;
         let of_table = context.of_table(&self.table)?;
         let context = of_table.as_ref().unwrap_or(context);
         // Before it waits for anybody.
         insert::own_table(&self.table, context)?;
         let write = context.write_what_it_sees().await?;
         let table = insert::writable_table(&self.table, context.database, &write.seen)?;
+        self.kind = std::mem::replace(&mut self.kind, Kind::Delete).of(&table, &self.quoted)?;
         if let Kind::Update(values) = &self.kind {
             known_columns(values, &table)?;
         }

@@ -12,7 +12,6 @@ use arrow::datatypes::Schema;
 use datafusion::sql::sqlparser::ast::{Insert, ObjectName, ObjectNamePart, Query, SetExpr, TableFactor, TableObject};
 
 use super::modify::{cast, sql_type};
-use super::normal;
 use crate::catalog::definition::quoted;
 use crate::error::nearest;
 use crate::planner;
@@ -71,7 +70,7 @@ pub(super) fn parts(insert: &Insert) -> Option<(&ObjectName, &Query)> {
 /// A column that the table does not have, or that is named twice; rows of VALUES with more values, or fewer.
 pub(super) fn query(columns: &[ObjectName], source: &Query, table: &Table) -> Result<Box<Query>> {
     let entries = &table.entry.columns;
-    let names = columns.iter().map(name_of).collect::<Result<Vec<_>>>()?;
+    let names = columns.iter().map(|column| name_of(column, table)).collect::<Result<Vec<_>>>()?;
     let places = places(&names, &table.schema).map_err(|name| misnamed(name, table))?;
     // Which column each of the rows' is for.
     let mut targets: Vec<(usize, usize)> =
@@ -141,9 +140,11 @@ pub(super) fn places<'a>(
     Ok(places)
 }
 
-fn name_of(column: &ObjectName) -> Result<String> {
+fn name_of(column: &ObjectName, table: &Table) -> Result<String> {
     match &column.0[..] {
-        [ObjectNamePart::Identifier(word)] => Ok(normal(word)),
+        [ObjectNamePart::Identifier(word)] => {
+            planner::as_named(word, table.entry.columns.iter().map(|column| column.name.as_str()), "column")
+        }
         _ => Err(Error::new(ErrorKind::Invalid, format!("{column} is no name of a column"))
             .with_hint("columns of an INSERT are named without their table")),
     }

@@ -65,7 +65,7 @@ fn asked(statement: &DataFusionStatement) -> Option<(String, Option<usize>)> {
     if !reads_a_file(statement) {
         return None;
     }
-    let DataFusionStatement::Statement(sql) = planner::rewritten(statement.clone()) else { return None };
+    let Ok(DataFusionStatement::Statement(sql)) = planner::rewritten(statement.clone()) else { return None };
     let Sql::Query(query) = *sql else { return None };
     let SetExpr::Select(select) = &*query.body else { return None };
     let [from] = select.from.as_slice() else { return None };

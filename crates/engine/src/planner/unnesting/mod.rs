@@ -8,7 +8,8 @@
 //! 2. Where a column of the row around is named, there is a key instead.
 //! 3. What is about all rows there are becomes about those of one key: keys are grouped by, windows are partitioned by them, DISTINCT
 //!    compares them, LIMIT becomes `row_number() OVER (PARTITION BY keys ..)`, and joins of two such inputs are on equal keys.
-//! 4. An aggregate without groups has a row for nobody as well: D LEFT JOIN it, with each aggregate's value of no rows.
+//! 4. An aggregate without groups has a row for nobody as well: D LEFT JOIN it, with each aggregate's value of no rows. So has the
+//!    total of ROLLUP, CUBE and GROUPING SETS, whose groups are NULL. The keys are in each of the sets.
 //!
 //! Values that are equal may look different, and a subquery may say so: keys are what they look like, see [`looks`].
 //!
@@ -33,9 +34,9 @@ use datafusion::logical_expr::expr::Sort as SortExpr;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Cast, Distinct, DistinctOn, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join,
-    JoinConstraint, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, SubqueryAlias,
-    Union, Unnest, Values, Window, lit, when,
+    Aggregate, BinaryExpr, Cast, Distinct, DistinctOn, ExprFunctionExt, ExprSchemable, FetchType, Filter, GroupingSet,
+    Join, JoinConstraint, JoinType, Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType,
+    SubqueryAlias, Union, Unnest, Values, Window, lit, when,
 };
 use datafusion::prelude::Expr;
 
@@ -286,8 +287,12 @@ impl<'a> Domain<'a> {
     }
 
     fn grouped(&self, aggregate: &Aggregate) -> Result<Unnested> {
-        if aggregate.group_expr.iter().any(|group| matches!(group, Expr::GroupingSet(_))) {
-            return Err(refused("GROUPING SETS, ROLLUP or CUBE in it"));
+        let totals = totals(&aggregate.group_expr);
+        if totals > 1 {
+            return Err(refused("GROUPING SETS with two totals in it"));
+        }
+        if totals > 0 && aggregate.aggr_expr.iter().any(is_grouping) {
+            return Err(refused("GROUPING() of a total in it"));
         }
         let input = self.unnested(&aggregate.input)?;
         let readable = aggregate.input.schema();
@@ -296,7 +301,7 @@ impl<'a> Domain<'a> {
         let aggregates = self.all_keyed(&aggregate.aggr_expr, &input, readable)?;
         let grouped = Aggregate::try_new(Arc::new(input.plan), groups, aggregates)?;
         let grouped = Unnested { plan: LogicalPlan::Aggregate(grouped), keys: input.keys };
-        if aggregate.group_expr.is_empty() { self.for_nobody_as_well(grouped, aggregate) } else { Ok(grouped) }
+        if totals == 0 { Ok(grouped) } else { self.for_nobody_as_well(grouped, aggregate) }
     }
 
     /// 4.
@@ -308,7 +313,10 @@ impl<'a> Domain<'a> {
         let grouped = Unnested { plan: projected(marked, grouped.plan)?, keys: grouped.keys };
         let all = self.all()?;
         let mut exprs = all.key_exprs();
-        for (expr, column) in aggregate.aggr_expr.iter().zip(columns) {
+        // NULL for nobody.
+        let groups = columns.len().saturating_sub(aggregate.aggr_expr.len());
+        exprs.extend(columns.iter().take(groups).cloned().map(Expr::Column));
+        for (expr, column) in aggregate.aggr_expr.iter().zip(columns.into_iter().skip(groups)) {
             let Expr::AggregateFunction(call) = expr.clone().unalias_nested().data else {
                 return Err(refused("what is computed of an aggregate in it"));
             };
@@ -510,6 +518,21 @@ impl<'a> Domain<'a> {
         let condition = conjunction(conditions.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true));
         Ok(LogicalPlan::Filter(Filter::try_new(condition, Arc::new(of.plan))?))
     }
+}
+
+/// How many of an aggregate's groups are all rows there are.
+fn totals(groups: &[Expr]) -> usize {
+    match groups {
+        [] => 1,
+        [Expr::GroupingSet(GroupingSet::Rollup(_) | GroupingSet::Cube(_))] => 1,
+        [Expr::GroupingSet(GroupingSet::GroupingSets(sets))] => sets.iter().filter(|set| set.is_empty()).count(),
+        _ => 0,
+    }
+}
+
+fn is_grouping(aggregate: &Expr) -> bool {
+    let is_one = |expr: &Expr| matches!(expr, Expr::AggregateFunction(call) if call.func.name() == "grouping");
+    aggregate.exists(|expr| Ok(is_one(expr))).unwrap_or(true)
 }
 
 fn one_after_another(mut inputs: Vec<Unnested>) -> Result<Unnested> {

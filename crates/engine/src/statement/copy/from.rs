@@ -164,10 +164,13 @@ fn fit(plan: LogicalPlan, own: usize, wanted: &[Field], table: &Table, path: &st
         names.collect::<Vec<String>>()
     };
     let all = names(usize::MAX);
-    let places: HashMap<String, usize> =
-        all.iter().enumerate().rev().map(|(place, name)| (name.to_lowercase(), place)).collect();
+    // A name in other letters counts where it is the only one.
+    let mut places: HashMap<String, Option<usize>> = HashMap::new();
+    for (place, name) in all.iter().enumerate() {
+        places.entry(name.to_lowercase()).and_modify(|place| *place = None).or_insert(Some(place));
+    }
     let exact: HashMap<&str, usize> = all.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
-    let place = |name: &str| exact.get(name).or_else(|| places.get(&name.to_lowercase())).copied();
+    let place = |name: &str| exact.get(name).copied().or_else(|| places.get(&name.to_lowercase()).copied().flatten());
     let by_name = wanted.iter().all(|field| place(field.name()).is_some());
     let have = names(own);
     if !by_name && have.len() != wanted.len() {

@@ -1,0 +1,177 @@
+//! Subqueries where DataFusion does not join them, computed below.
+//!
+//! DataFusion 55.2.0 makes joins of the subqueries of a filter and of a projection. Elsewhere it fails, or answers wrong:
+//!
+//! - in the ON of a LEFT, RIGHT or FULL JOIN: "not supported". The subquery becomes a scalar, EXISTS a count, IN a
+//!   [list](super::subquery_lists) that has the value or not; about rows of one side, a column of that side;
+//! - a value that is looked for among the rows of a subquery, and has a subquery itself:
+//!   `WHERE (x IN (SELECT ..)) IN (SELECT b FROM t) OR z` takes an unknown `x IN ..` for false (apache/datafusion #25339). The value becomes a column
+//!   below the filter, and so does one that is random, which is asked for more than once.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, Result};
+use datafusion::config::ConfigOptions;
+use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::{Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Subquery, lit, not};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::Expr;
+
+use super::{expressions, quantified, subquery_lists, unnesting};
+
+/// What a column is called that is computed below; a number follows.
+const NAME: &str = "__below";
+
+#[derive(Debug)]
+pub(super) struct SubqueryPlaces;
+
+impl AnalyzerRule for SubqueryPlaces {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        if !expressions::has(&plan, |expr| unnesting::subquery_in(expr).is_some())? {
+            return Ok(plan);
+        }
+        let names = Names::default();
+        let placed = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Join(join) if join.join_type != JoinType::Inner => of_join(join, &names),
+            LogicalPlan::Filter(filter) => of_filter(filter, &names),
+            other => Ok(Transformed::no(other)),
+        });
+        Ok(placed?.data)
+    }
+
+    fn name(&self) -> &str {
+        "subquery_places"
+    }
+}
+
+#[derive(Default)]
+struct Names {
+    given: Cell<usize>,
+}
+
+impl Names {
+    fn next(&self) -> String {
+        self.given.set(self.given.get() + 1);
+        format!("{NAME}{}", self.given.get())
+    }
+}
+
+/// Values that are computed below a node.
+#[derive(Default)]
+struct Below {
+    exprs: Vec<Expr>,
+}
+
+impl Below {
+    /// The column of a value.
+    fn column(&mut self, value: Expr, names: &Names) -> Expr {
+        let name = names.next();
+        self.exprs.push(value.alias(&name));
+        Expr::Column(Column::from_name(name))
+    }
+
+    /// The input with these columns behind its own.
+    fn of(self, input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+        if self.exprs.is_empty() {
+            return Ok(input);
+        }
+        let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).chain(self.exprs).collect();
+        Ok(Arc::new(LogicalPlanBuilder::new_from_arc(input).project(columns)?.build()?))
+    }
+}
+
+fn of_filter(filter: Filter, names: &Names) -> Result<Transformed<LogicalPlan>> {
+    let mut below = Below::default();
+    let predicate = filter.predicate.transform_up(|expr| {
+        let Expr::InSubquery(InSubquery { expr: value, subquery, negated }) = expr else {
+            return Ok(Transformed::no(expr));
+        };
+        let is_computed_below = value.is_volatile() || value.exists(|expr| Ok(is_of_several(expr)))?;
+        let value = if is_computed_below { Box::new(below.column(*value, names)) } else { value };
+        Ok(Transformed::new_transformed(
+            Expr::InSubquery(InSubquery { expr: value, subquery, negated }),
+            is_computed_below,
+        ))
+    })?;
+    if !predicate.transformed {
+        return Ok(Transformed::no(LogicalPlan::Filter(Filter::try_new(predicate.data, filter.input)?)));
+    }
+    let columns: Vec<Expr> = filter.input.schema().columns().into_iter().map(Expr::Column).collect();
+    let filter = LogicalPlan::Filter(Filter::try_new(predicate.data, below.of(filter.input)?)?);
+    Ok(Transformed::yes(LogicalPlanBuilder::from(filter).project(columns)?.build()?))
+}
+
+/// What a filter cannot ask of a subquery together with another one.
+fn is_of_several(expr: &Expr) -> bool {
+    match expr {
+        Expr::InSubquery(_) | Expr::Exists(_) => true,
+        Expr::ScalarSubquery(subquery) => !subquery.outer_ref_columns.is_empty(),
+        _ => false,
+    }
+}
+
+fn of_join(join: Join, names: &Names) -> Result<Transformed<LogicalPlan>> {
+    let Some(filter) = &join.filter else { return Ok(Transformed::no(LogicalPlan::Join(join))) };
+    if !expressions::has_subquery(filter)? {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    }
+    let (mut left, mut right) = (Below::default(), Below::default());
+    let condition = filter.clone().transform_down(|expr| {
+        let Some(subquery) = unnesting::subquery_in(&expr) else { return Ok(Transformed::no(expr)) };
+        if subquery.outer_ref_columns.is_empty() {
+            // One value, whatever row asks.
+            return Ok(Transformed::new(as_columns(expr, |value| value)?, true, TreeNodeRecursion::Jump));
+        }
+        let outer = unnesting::outer_columns_of(&subquery.subquery)?;
+        let is_of = |side: &LogicalPlan| outer.iter().all(|column| !unnesting::has(side.schema(), column));
+        let side = match (is_of(&join.left), is_of(&join.right)) {
+            (_, true) => &mut left,
+            (true, false) => &mut right,
+            // About both.
+            (false, false) => return Ok(Transformed::new(expr, false, TreeNodeRecursion::Jump)),
+        };
+        let placed = as_columns(expr, |value| side.column(value, names))?;
+        Ok(Transformed::new(placed, true, TreeNodeRecursion::Jump))
+    })?;
+    if !condition.transformed {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    }
+    let columns: Vec<Expr> = join.schema.columns().into_iter().map(Expr::Column).collect();
+    let placed = Join::try_new(
+        left.of(join.left)?,
+        right.of(join.right)?,
+        join.on,
+        Some(condition.data),
+        join.join_type,
+        join.join_constraint,
+        join.null_equality,
+        join.null_aware,
+    )?;
+    let placed = LogicalPlanBuilder::from(LogicalPlan::Join(placed)).project(columns)?.build()?;
+    Ok(Transformed::yes(placed))
+}
+
+/// What a subquery says, of columns that hold its values.
+fn as_columns(expr: Expr, mut column: impl FnMut(Expr) -> Expr) -> Result<Expr> {
+    Ok(match expr {
+        Expr::Exists(Exists { subquery, negated }) => {
+            let has_rows = column(counted(&subquery)?.gt(lit(0_i64)));
+            if negated { not(has_rows) } else { has_rows }
+        }
+        Expr::InSubquery(InSubquery { expr: value, subquery, negated }) => {
+            let is_there = quantified::equals_any(*value, column(subquery_lists::array(&subquery)?));
+            if negated { not(is_there) } else { is_there }
+        }
+        scalar => column(scalar),
+    })
+}
+
+/// How many rows a subquery has.
+fn counted(subquery: &Subquery) -> Result<Expr> {
+    let plan = LogicalPlanBuilder::new_from_arc(Arc::clone(&subquery.subquery));
+    let rows = plan.aggregate(Vec::<Expr>::new(), [count(lit(1_i64))])?.build()?;
+    Ok(Expr::ScalarSubquery(unnesting::subquery_of(&Arc::new(rows))))
+}

@@ -1,0 +1,156 @@
+//! A condition that is random is asked where it stands, of the rows that are there.
+//!
+//! DataFusion 55.2.0 pushes filters down. Below an aggregate it asks `random() < 0.5` of other rows than the groups, and a filter
+//! on a group that is random computes another value there (apache/datafusion #25415):
+//!
+//! ```sql
+//! SELECT count(*) FROM t HAVING random() > 1000                              -- a row
+//! SELECT * FROM (SELECT random() < 0.5 AS k FROM t GROUP BY 1) q WHERE k     -- rows whose k is false
+//! ```
+//!
+//! Below a join it asks once for all rows that one row of a side meets. Here such conditions stay above, and the others of
+//! the same filter are pushed down without them.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, Result};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{Aggregate, Filter, JoinType, LogicalPlan};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use datafusion::prelude::Expr;
+
+type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+
+/// The rules, with that one restricted.
+pub(super) fn stay(rules: Vec<Rule>) -> Vec<Rule> {
+    let restrict =
+        |rule: Rule| -> Rule { if rule.name() == "push_down_filter" { Arc::new(WhatIsCertain(rule)) } else { rule } };
+    rules.into_iter().map(restrict).collect()
+}
+
+#[derive(Debug)]
+struct WhatIsCertain(Rule);
+
+impl OptimizerRule for WhatIsCertain {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match plan {
+            LogicalPlan::Filter(filter) if has_chance(&filter) => self.apart(filter, config),
+            LogicalPlan::Join(mut join)
+                if join.join_type == JoinType::Inner && join.filter.as_ref().is_some_and(Expr::is_volatile) =>
+            {
+                let conditions = join.filter.take().map(split_conjunction_owned).unwrap_or_default();
+                let (stay, rest): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(Expr::is_volatile);
+                join.filter = conjunction(rest);
+                Ok(Transformed::yes(filtered(stay, Arc::new(LogicalPlan::Join(join)))?))
+            }
+            plan => self.0.rewrite(plan, config),
+        }
+    }
+}
+
+impl WhatIsCertain {
+    fn apart(&self, filter: Filter, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let (mut stay, mut rest, mut filters) = (Vec::new(), Vec::new(), 0);
+        let mut next = Arc::new(LogicalPlan::Filter(filter));
+        // What is below is asked first.
+        while let LogicalPlan::Filter(filter) = next.as_ref() {
+            filters += 1;
+            let (stays, moves): (Vec<Expr>, Vec<Expr>) = split_conjunction_owned(filter.predicate.clone())
+                .into_iter()
+                .partition(|expr| is_chance(expr, &filter.input));
+            stay.splice(0..0, stays);
+            rest.splice(0..0, moves);
+            next = Arc::clone(&filter.input);
+        }
+        if rest.is_empty() {
+            let is_changed = filters > 1;
+            let plan = filtered(stay, next)?;
+            return Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) });
+        }
+        let pushed = self.0.rewrite(filtered(rest, next)?, config)?;
+        let is_changed = pushed.transformed || filters > 1;
+        let plan = filtered(stay, Arc::new(pushed.data))?;
+        Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
+    }
+}
+
+fn filtered(conditions: Vec<Expr>, input: Arc<LogicalPlan>) -> Result<LogicalPlan> {
+    Ok(match conjunction(conditions) {
+        Some(condition) => LogicalPlan::Filter(Filter::try_new(condition, input)?),
+        None => Arc::unwrap_or_clone(input),
+    })
+}
+
+/// Whether a filter, or one right below it, has a condition that stays.
+fn has_chance(filter: &Filter) -> bool {
+    if is_chance(&filter.predicate, &filter.input) {
+        return true;
+    }
+    match filter.input.as_ref() {
+        LogicalPlan::Filter(below) => has_chance(below),
+        _ => false,
+    }
+}
+
+fn is_chance(condition: &Expr, input: &LogicalPlan) -> bool {
+    condition.is_volatile() || groups_by_chance(input).iter().any(|column| condition.column_refs().contains(column))
+}
+
+/// The columns of groups that are random.
+fn groups_by_chance(input: &LogicalPlan) -> Vec<Column> {
+    match input {
+        LogicalPlan::Filter(filter) => groups_by_chance(&filter.input),
+        LogicalPlan::Aggregate(Aggregate { group_expr, schema, .. }) => {
+            let columns = schema.columns().into_iter().zip(group_expr);
+            columns.filter(|(_, group)| group.is_volatile()).map(|(column, _)| column).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planner::tests::rows;
+
+    #[test]
+    fn the_pushdown_is_restricted() {
+        let rules = crate::planner::optimizer_rules();
+        assert_eq!(rules.iter().filter(|rule| format!("{rule:?}").starts_with("WhatIsCertain")).count(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_random_stays() {
+        let many = "generate_series(1, 1000) AS t(a)";
+        for (query, expected) in [
+            (
+                format!(
+                    "SELECT bool_and(k) FROM (SELECT random() < 0.5 AS k, count(*) FROM {many} GROUP BY 1) q WHERE k"
+                ),
+                vec!["true"],
+            ),
+            (format!("SELECT count(*) FROM {many} HAVING random() > 1000"), vec![]),
+            (format!("SELECT count(*) FROM {many} WHERE a < 3 HAVING random() < 2 AND count(*) = 2"), vec!["2"]),
+            (
+                // One value for each pair of rows: all of one a by chance are a chance of 2^-50.
+                format!(
+                    "SELECT count(DISTINCT n) > 1 FROM (SELECT a, count(*) AS n FROM {many}, {} WHERE random() < 0.5 AND a < 20 GROUP BY a)",
+                    many.replace("t(a)", "u(b)")
+                ),
+                vec!["true"],
+            ),
+        ] {
+            assert_eq!(rows(&query).await, expected, "{query}");
+        }
+    }
+}
