@@ -109,8 +109,8 @@ REFUSED = [
     (r"DATE|TIME.*", r"\s*(\d{1,2}[-/. ]\d.*|\d{3,}-\d{3}\b.*|\d{5,7}(\D.*)?|\d{9,}.*|.*[a-z]{3,}.*)"),
     # Parts of a date or a time that run into each other.
     (r"DATE|TIME.*", r".*(\d[-/.]\d.*){3,}.*|.*\d{9,}.*|.*[-+/.: ]{2,}.*|.*\d[-/.]\s.*|.*\s[-/.].*|\d{4}\d?[-/. ]\d{3,}.*"),
-    # Intervals that begin or end with a mark, or without a number.
-    (r"INTERVAL", r"\.|\s*(month|week)\b.*|P1DT2|.*/.*|:.*|1-(\.5)?"),
+    # Intervals that begin or end with a mark, or without a number, and numbers directly behind a unit.
+    (r"INTERVAL", r"\.|\s*(month|week)\b.*|P1DT2|.*/.*|:.*|1-(\.5)?|.*m\ds?"),
     (r"TIME.*|DATE", r".*[T ]\s*\d{3,}.*|\s*\d+(\.\d*)?\D?.*"),
 ]
 # What the engine reads and PostgreSQL refuses.

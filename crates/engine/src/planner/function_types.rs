@@ -26,9 +26,10 @@ use super::tests::state;
 use super::{Hints, operators, parse_statement, rewrite_statement};
 
 /// Functions whose results differ from call to call, or that are about where they are called.
-const DIFFER: [&str; 16] = [
+const DIFFER: [&str; 19] = [
     "arrow_metadata",
     "arrow_field",
+    "clock_timestamp",
     "current_date",
     "current_time",
     "file_row_index",
@@ -36,7 +37,9 @@ const DIFFER: [&str; 16] = [
     "input_file_name",
     "now",
     "random",
+    "statement_timestamp",
     "today",
+    "transaction_timestamp",
     "uuid",
     "version",
     "with_metadata",
