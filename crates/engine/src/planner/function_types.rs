@@ -14,7 +14,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
@@ -175,22 +175,33 @@ impl Suite {
     /// The expression that an optimized projection computes, and the type that was planned.
     fn computed(&self, plan: &LogicalPlan) -> Result<(Expr, DataType)> {
         let planned = plan.schema().field(0).data_type().clone();
-        let LogicalPlan::Projection(projection) = plan else {
-            return datafusion::common::internal_err!("no projection");
-        };
-        let simplified = self.state.optimize(&LogicalPlan::Projection(projection.clone()))?;
-        match simplified {
-            LogicalPlan::Projection(projection) => Ok((projection.expr[0].clone(), planned)),
-            other => datafusion::common::internal_err!("no projection: {other}"),
+        let simplified = self.state.optimize(plan)?;
+        let LogicalPlan::Projection(projection) = &simplified else { return internal_err!("no projection") };
+        let Some(mut expr) = projection.expr.first().cloned() else { return internal_err!("no expression") };
+        // What the optimizer computes once is in a projection below.
+        let mut input = projection.input.as_ref();
+        while let LogicalPlan::Projection(below) = input {
+            let substituted = expr.transform_up(|expr| {
+                let place = match &expr {
+                    Expr::Column(column) => below.schema.fields().iter().position(|field| *field.name() == column.name),
+                    _ => None,
+                };
+                Ok(match place.and_then(|place| below.expr.get(place)) {
+                    Some(expr) => Transformed::yes(expr.clone().unalias()),
+                    None => Transformed::no(expr),
+                })
+            })?;
+            expr = substituted.data;
+            input = below.input.as_ref();
         }
+        Ok((expr, planned))
     }
 
     /// One column of results, with a row of columns for every result, or what went wrong.
     fn evaluate(&self, expr: &Expr, rows: &RecordBatch) -> std::result::Result<ArrayRef, String> {
         let evaluated = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let schema = DFSchema::try_from_qualified_schema("t", rows.schema().as_ref())?;
-            let physical =
-                datafusion::physical_expr::create_physical_expr(expr, &schema, self.state.execution_props())?;
+            let physical = self.state.create_physical_expr(expr.clone(), &schema)?;
             physical.evaluate(rows)?.into_array(rows.num_rows())
         }));
         match evaluated {
@@ -244,6 +255,10 @@ impl Suite {
             {
                 self.differs(call, format!("row {row}: {e}"));
                 return;
+            }
+            // Of several arguments some rows tell all: values, extremes, and NULL, which is the last.
+            if columns.len() > 1 && (3..self.rows.num_rows() - 1).contains(&row) {
+                continue;
             }
             let folded = self.folded(&sql, row, columns).await;
             if let Some(difference) = difference(&answer, &folded) {
@@ -373,7 +388,7 @@ fn arguments() -> Vec<Vec<&'static str>> {
     }
     for (name, ..) in TYPES {
         all.push(vec![name, name]);
-        for other in ["big_v", "text_v", "double_v", "dec_v"] {
+        for other in ["big_v", "text_v"] {
             if other != name {
                 all.push(vec![name, other]);
                 all.push(vec![other, name]);

@@ -32,7 +32,7 @@ pub(super) struct GuardedCases;
 
 impl AnalyzerRule for GuardedCases {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        expressions::rewritten_if_any(plan, has_branches, |expr, schema| guard_case(expr, schema))
+        expressions::rewritten_if_any(plan, has_branches, guard_case)
     }
 
     fn name(&self) -> &str {

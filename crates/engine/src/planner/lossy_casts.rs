@@ -215,9 +215,9 @@ impl ScalarUDFImpl for LossyCast {
         Ok(args.first().map_or_else(|| self.name().to_string(), |value| self.written(value)))
     }
 
-    /// Columns are named as if there were no cast.
+    /// Not that of the value, as of a cast: a join computes its keys beside the columns that they are of.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(args.first().map_or_else(|| self.name().to_string(), |value| value.schema_name().to_string()))
+        Ok(args.first().map_or_else(|| self.name().to_string(), |value| self.written(value.schema_name())))
     }
 
     fn signature(&self) -> &Signature {
@@ -319,6 +319,12 @@ mod tests {
             let query = format!("SELECT k FROM {table} WHERE {condition} ORDER BY k");
             assert_eq!(rows(&query).await.join(" "), expected, "{condition}");
         }
+        let join = format!("SELECT k FROM {table} JOIN (VALUES (1), (-1)) AS o(i) ON CAST(d AS INT) = o.i ORDER BY k");
+        assert_eq!(rows(&join).await, ["1", "2", "3"]);
+        let found = format!("SELECT k FROM {table} WHERE CAST(d AS DECIMAL(8, 2)) IN (SELECT 1.24)");
+        assert_eq!(rows(&found).await, ["2"]);
+        let grouped = format!("SELECT CAST(d AS INT), count(*) FROM {table} GROUP BY CAST(d AS INT) ORDER BY 1");
+        assert_eq!(rows(&grouped).await, ["-1 1", "1 2", "NULL 1"]);
         let error = fails(&format!("SELECT k FROM {table} WHERE CAST(k * 100 AS TINYINT) = 5")).await;
         assert_eq!(error.kind(), crate::ErrorKind::Data, "{error}");
     }

@@ -238,6 +238,8 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(single_precision::SinglePrecision),
         // Before BETWEEN and IN get their types.
         Arc::new(volatile_values::VolatileValues),
+        // Before a pattern is cast to another type of strings.
+        Arc::new(regular_expressions::RegularExpressions),
         Arc::new(refused_casts::RefusedCasts),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(finite_casts::FiniteCasts),
@@ -260,7 +262,6 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(one_nan::OneNans));
     rules.push(Arc::new(checked_arithmetic::CheckedArithmetic));
     rules.push(Arc::new(equal_values::EqualValues));
-    rules.push(Arc::new(regular_expressions::RegularExpressions));
     rules.push(Arc::new(year_ranges::YearRanges));
     rules.push(Arc::new(list_order::ListOrder));
     // After all that look at casts.
