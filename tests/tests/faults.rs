@@ -104,7 +104,7 @@ impl LaidOut {
     }
 
     async fn move_to_files(&mut self) -> Result<(), Error> {
-        let listed = self.adapter.run("SELECT name FROM onehop_tables").await?;
+        let listed = self.adapter.run("SELECT table_name FROM onehop_tables").await?;
         let DBOutput::Rows { rows, .. } = listed else { return Ok(()) };
         for name in rows.into_iter().flatten() {
             let path = self.folder.join(format!("{}.parquet", self.files));
