@@ -104,7 +104,7 @@ impl LaidOut {
     }
 
     async fn move_to_files(&mut self) -> Result<(), Error> {
-        let listed = self.adapter.run("SELECT name FROM onehop_tables").await?;
+        let listed = self.adapter.run("SELECT table_name FROM onehop_tables").await?;
         let DBOutput::Rows { rows, .. } = listed else { return Ok(()) };
         for name in rows.into_iter().flatten() {
             let path = self.folder.join(format!("{}.parquet", self.files));
@@ -175,12 +175,14 @@ async fn run(layout: Layout) {
         for case in cases(&text) {
             count += 1;
             let shown = format!("{} at {}:{}", case.name, path.display(), case.line);
-            let records = match parse_with_name::<Kind>(&case.text, shown.as_str()) {
+            let folder = tempfile::tempdir().unwrap();
+            let text = case.text.replace("${__TEST_DIR__}", &folder.path().display().to_string());
+            let records = match parse_with_name::<Kind>(&text, shown.as_str()) {
                 Ok(records) => records,
                 Err(e) => panic!("{shown}: {e}"),
             };
             queries += records.iter().filter(|record| matches!(record, Record::Query { .. })).count();
-            if let Err(why) = run_case(layout, records).await {
+            if let Err(why) = run_case(layout, records, folder.path()).await {
                 failures.push(format!("{shown}\n{why}"));
             }
         }
@@ -193,8 +195,8 @@ async fn run(layout: Layout) {
     assert!(failures.is_empty(), "{label}: {} cases failed\n\n{}", failures.len(), failures.join("\n\n"));
 }
 
-async fn run_case(layout: Layout, records: Vec<Record<Kind>>) -> Result<(), String> {
-    let folder = tempfile::tempdir().unwrap();
+/// Runs a case, whose files are in a folder of its own.
+async fn run_case(layout: Layout, records: Vec<Record<Kind>>, folder: &Path) -> Result<(), String> {
     let settings = match layout {
         Layout::Unfused => vec![("exec.mode".to_string(), "datafusion".to_string())],
         _ => Vec::new(),
@@ -202,7 +204,7 @@ async fn run_case(layout: Layout, records: Vec<Record<Kind>>) -> Result<(), Stri
     let stays = has_transaction(&records) || (layout == Layout::Parquet && changes_rows(&records));
     let layout = if stays { Layout::Fresh } else { layout };
     let database = Database::memory(&DatabaseOptions { settings, ..DatabaseOptions::default() }).unwrap();
-    let mut runner = Runner::new(|| async { LaidOut::new(layout, &database, folder.path()) });
+    let mut runner = Runner::new(|| async { LaidOut::new(layout, &database, folder) });
     runner.add_label(layout.label());
     runner.with_column_validator(strict_column_validator);
     runner.with_normalizer(String::clone);
