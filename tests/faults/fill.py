@@ -43,7 +43,7 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 
 from canonical import letter, render, sorted_rows  # noqa: E402
-from fill import Refused, is_ordered  # noqa: E402
+from fill import Refused, blocks, is_ordered  # noqa: E402
 
 HERE = Path(__file__).parent
 OID_LETTERS = {
@@ -233,21 +233,6 @@ def fill(path: Path) -> tuple[str, int, int, int]:
             case.close()
             queries += case.queries
     return "\n\n".join(out) + "\n", cases, queries, refused
-
-
-def blocks(path: Path) -> list[tuple[int, list[str]]]:
-    """Runs of lines between blank ones, with their line numbers."""
-    found: list[tuple[int, list[str]]] = []
-    fresh = True
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-        if line == "":
-            fresh = True
-        elif fresh:
-            found.append((number, [line]))
-            fresh = False
-        else:
-            found[-1][1].append(line)
-    return found
 
 
 def main() -> None:

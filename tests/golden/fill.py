@@ -147,6 +147,21 @@ def is_ordered(sql: str) -> bool:
     return ("ORDER", "BY") in zip(words, words[1:])
 
 
+def blocks(path: Path) -> list[tuple[int, list[str]]]:
+    """Runs of lines between blank ones, with their line numbers."""
+    found: list[tuple[int, list[str]]] = []
+    fresh = True
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if line == "":
+            fresh = True
+        elif fresh:
+            found.append((number, [line]))
+            fresh = False
+        else:
+            found[-1][1].append(line)
+    return found
+
+
 class Filler:
     """Walks the records of one file."""
 
@@ -166,7 +181,7 @@ class Filler:
     def fill(self) -> str:
         """The file with its answers; a refused record stays as it is."""
         out = []
-        for number, block in self.blocks():
+        for number, block in blocks(self.path):
             try:
                 out.append("\n".join(self.record(block)))
             except (Refused, duckdb.Error) as e:
@@ -174,20 +189,6 @@ class Filler:
                 out.append("\n".join(block))
                 print(f"{self.path}:{number}: refused: {e}", *block[:6], sep="\n    ", file=sys.stderr)
         return "\n\n".join(out) + "\n"
-
-    def blocks(self) -> list[tuple[int, list[str]]]:
-        """Runs of lines between blank ones, with their line numbers."""
-        blocks: list[tuple[int, list[str]]] = []
-        fresh = True
-        for number, line in enumerate(self.path.read_text(encoding="utf-8").split("\n"), 1):
-            if line == "":
-                fresh = True
-            elif fresh:
-                blocks.append((number, [line]))
-                fresh = False
-            else:
-                blocks[-1][1].append(line)
-        return blocks
 
     def record(self, lines: list[str]) -> list[str]:
         at = next((i for i, line in enumerate(lines) if line.startswith(("query", "statement"))), None)

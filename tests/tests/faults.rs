@@ -1,8 +1,8 @@
-//! Faults that were once found, and the kinds that they stand for: `tests/faults/*.slt`, each case by itself in a new
-//! database, over every way in which its tables can lie.
+//! Cases of faults, `tests/faults/*.slt`: each runs in a new database, over every way in which its
+//! tables can lie.
 //!
-//! A case begins at a line `# case NAME`. Answers come from DuckDB or PostgreSQL, by `faults/fill.py`, whose header has
-//! the format. `ONEHOP_FAULTS=window` runs only the files whose name contains `window`.
+//! A case begins at a line `# case NAME`. DuckDB or PostgreSQL answer, by `faults/fill.py`; its
+//! header has the format. `ONEHOP_FAULTS=beside` runs only the files whose name contains `beside`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use onehop_engine::{Database, DatabaseOptions, Error};
 use onehop_tests::adapter::Adapter;
 use onehop_tests::canonical::Kind;
+use onehop_tests::slt_files;
 use sqllogictest::{AsyncDB, DBOutput, Record, Runner, parse_with_name, strict_column_validator};
 
 /// How the rows of a case's tables lie when a query reads them.
@@ -148,12 +149,12 @@ fn is_query(sql: &str) -> bool {
     matches!(first_word(sql).as_str(), "SELECT" | "WITH" | "FROM" | "VALUES")
 }
 
-/// Whether a case has a transaction of its own, in which tables are not moved.
+/// A case with a transaction of its own keeps its tables where they are.
 fn has_transaction(records: &[Record<Kind>]) -> bool {
     records.iter().any(|record| matches!(record, Record::Statement { sql, .. } if first_word(sql) == "BEGIN"))
 }
 
-/// Whether a case's rows change after they are first read, or in place: then its tables stay tables.
+/// A case that changes rows in place, or after it has read them, keeps its tables.
 fn changes_rows(records: &[Record<Kind>]) -> bool {
     let mut read = false;
     records.iter().any(|record| {
@@ -170,7 +171,7 @@ fn changes_rows(records: &[Record<Kind>]) -> bool {
 
 async fn run(layout: Layout) {
     let (mut count, mut queries, mut failures) = (0, 0, Vec::new());
-    for path in files() {
+    for path in slt_files(&root(), "ONEHOP_FAULTS").unwrap() {
         let text = std::fs::read_to_string(&path).unwrap();
         for case in cases(&text) {
             count += 1;
@@ -218,16 +219,4 @@ async fn run_case(layout: Layout, records: Vec<Record<Kind>>, folder: &Path) -> 
 /// The folder of cases. Tests run in their package's folder.
 fn root() -> PathBuf {
     std::path::absolute("faults").unwrap_or_else(|_| PathBuf::from("faults"))
-}
-
-fn files() -> Vec<PathBuf> {
-    let wanted = std::env::var("ONEHOP_FAULTS").unwrap_or_default();
-    let mut files: Vec<PathBuf> = std::fs::read_dir(root())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "slt"))
-        .filter(|path| path.file_stem().is_some_and(|stem| stem.to_string_lossy().contains(&wanted)))
-        .collect();
-    files.sort();
-    files
 }

@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use onehop_cuda::fused::Options;
@@ -15,6 +14,7 @@ use onehop_engine::backend::Devices;
 use onehop_engine::{Database, DatabaseOptions, Session};
 use onehop_tests::adapter::Adapter;
 use onehop_tests::fixtures::{FIXTURES, Layout, execute, golden};
+use onehop_tests::slt_files;
 use sqllogictest::{Record, Runner, parse_file, strict_column_validator};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,7 +173,7 @@ async fn run_in<S: Future<Output = onehop_engine::Result<Session>>>(configuratio
     let mut queries = 0;
     let mut statements = 0;
     let mut failures = Vec::new();
-    for path in files() {
+    for path in slt_files(&golden().join("slt"), "ONEHOP_GOLDEN").unwrap() {
         let mut runner = Runner::new(|| async { session().await.map(Adapter::new) });
         runner.add_label(configuration);
         runner.with_column_validator(strict_column_validator);
@@ -196,16 +196,4 @@ async fn run_in<S: Future<Output = onehop_engine::Result<Session>>>(configuratio
     std::io::stderr().write_all(summary.as_bytes()).unwrap();
     assert!(queries > 0, "no golden file matches");
     assert!(failures.is_empty(), "{configuration}: {} failed\n\n{}", failures.len(), failures.join("\n\n"));
-}
-
-fn files() -> Vec<PathBuf> {
-    let wanted = std::env::var("ONEHOP_GOLDEN").unwrap_or_default();
-    let mut files: Vec<PathBuf> = std::fs::read_dir(golden().join("slt"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "slt"))
-        .filter(|path| path.file_stem().is_some_and(|stem| stem.to_string_lossy().contains(&wanted)))
-        .collect();
-    files.sort();
-    files
 }
