@@ -120,7 +120,6 @@ fn groups_by_chance(input: &LogicalPlan) -> Vec<Column> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::planner::tests::rows;
 
     #[test]
