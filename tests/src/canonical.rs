@@ -96,7 +96,10 @@ fn values(array: &ArrayRef) -> Result<Vec<String>, ArrowError> {
     let kind = Kind::from(array.data_type());
     let nulls = array.logical_nulls();
     let floats = (kind == Kind::Float).then(|| cast(array, &DataType::Float64)).transpose()?;
-    let options = FormatOptions::new().with_display_error(false).with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.6f"));
+    let options = FormatOptions::new()
+        .with_null("NULL")
+        .with_display_error(false)
+        .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.6f"));
     let formatter = ArrayFormatter::try_new(array, &options)?;
     (0..array.len())
         .map(|row| {

@@ -186,7 +186,7 @@ fn ledger_json(ledger: &LedgerSnapshot) -> Value {
 
 /// Appends the batch's rows as JSON arrays, with a comma before each but the very first of `out`.
 fn write_rows(batch: &RecordBatch, out: &mut String) -> Result<(), ArrowError> {
-    let options = FormatOptions::new().with_display_error(false);
+    let options = FormatOptions::new().with_display_error(false).with_null("NULL");
     let columns: Vec<Column> =
         batch.columns().iter().map(|array| Column::new(array, &options)).collect::<Result<_, _>>()?;
     for row in 0..batch.num_rows() {

@@ -68,13 +68,14 @@ pub use activity::{Activity, Connected, Observer};
 pub use bulk::{BulkLoad, BulkWriter};
 pub use catalog::Definition;
 pub use catalog::names::sql_name;
-pub use database::{Access, Database, DatabaseOptions};
+pub use database::{Access, Database, DatabaseOptions, MEMORY};
 pub use error::{Error, ErrorKind, Object, Place, Result, Rule};
 pub use explain::{
     DevicePipeline, DeviceScan, DeviceShare, EXPLANATION_STYLE, EstimateFacts, ExplainMode, Explanation, Facts,
     GroupFacts, JoinFacts, Node, PartitionFacts, PipelineTimes, PlacementFacts, RowFacts, Sampled, ScanFacts, TopFacts,
     Totals as ExplainTotals,
 };
+pub use files::json_values::writer as json_writer;
 pub use postgres::ClientFacts;
 pub use postgres::array_text::items as array_items;
 pub use postgres::bytea::bytes as bytea_bytes;
@@ -99,3 +100,14 @@ pub use onehop_pipeline::backend;
 pub use onehop_pipeline::bind::civil;
 pub use onehop_pipeline::cpu::{Grouping, TableFacts, TableKind};
 pub use onehop_postgres::without_addresses;
+
+/// Values as `CAST(x AS VARCHAR)` writes them, whatever their type; NULL where they are.
+///
+/// # Errors
+/// A value has no text, such as a timestamp that is out of every calendar.
+pub fn value_texts(values: &arrow::array::ArrayRef) -> Result<arrow::array::StringArray> {
+    use arrow::array::AsArray;
+    let texts = planner::value_texts(values)?;
+    let texts = arrow::compute::cast(&texts, &arrow::datatypes::DataType::Utf8)?;
+    Ok(texts.as_string::<i32>().clone())
+}

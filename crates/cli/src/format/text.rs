@@ -1,19 +1,20 @@
-//! Values as text, the same in every textual format: timestamps as SQL writes them, decimals with all their digits,
-//! lists and structs in brackets.
+//! Values as text, the same in every textual format: timestamps as SQL writes them, decimals with all their digits. Bytes, lists,
+//! structs and maps are written as `CAST(x AS VARCHAR)` writes them, so that NULL within is not an empty text, and a load gives
+//! back what was there. A value that has no text is an error of its statement.
 
 use std::fmt::Write;
 
-use onehop_engine::arrow::array::{Array, RecordBatch};
+use onehop_engine::arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
 use onehop_engine::arrow::buffer::NullBuffer;
 use onehop_engine::arrow::datatypes::{DataType, Field, TimeUnit};
-use onehop_engine::arrow::util::display::{ArrayFormatter, DurationFormat, FormatOptions};
+use onehop_engine::arrow::util::display::{ArrayFormatter, FormatOptions};
+
+use onehop_engine::value_texts;
 
 use crate::exit::Stop;
 
 const OPTIONS: FormatOptions<'static> = FormatOptions::new()
-    .with_display_error(true)
-    .with_null("NULL")
-    .with_duration_format(DurationFormat::Pretty)
+    .with_display_error(false)
     .with_datetime_format(Some("%Y-%m-%d %H:%M:%S%.f"))
     .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
     .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
@@ -21,29 +22,56 @@ const OPTIONS: FormatOptions<'static> = FormatOptions::new()
 /// One column of a batch.
 pub struct Column<'a> {
     nulls: Option<NullBuffer>,
-    formatter: ArrayFormatter<'a>,
+    texts: Texts<'a>,
+}
+
+enum Texts<'a> {
+    /// By Arrow.
+    Formatted(ArrayFormatter<'a>),
+    /// By the engine.
+    Cast(StringArray),
 }
 
 /// The columns of a batch.
 pub fn columns(batch: &RecordBatch) -> Result<Vec<Column<'_>>, Stop> {
-    batch.columns().iter().map(|array| Column::new(array)).collect()
+    batch.columns().iter().map(Column::new).collect()
 }
 
 impl<'a> Column<'a> {
-    fn new(array: &'a dyn Array) -> Result<Self, Stop> {
-        Ok(Self { nulls: array.logical_nulls(), formatter: ArrayFormatter::try_new(array, &OPTIONS)? })
+    fn new(array: &'a ArrayRef) -> Result<Self, Stop> {
+        let texts = match is_cast(array.data_type()) {
+            true => Texts::Cast(value_texts(array)?),
+            false => Texts::Formatted(ArrayFormatter::try_new(array, &OPTIONS)?),
+        };
+        Ok(Self { nulls: array.logical_nulls(), texts })
     }
 
     /// Puts the value's text into `text` in place of what it held; `false` if it is NULL.
-    pub fn read(&self, row: usize, text: &mut String) -> bool {
+    pub fn read(&self, row: usize, text: &mut String) -> Result<bool, Stop> {
         text.clear();
         if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-            return false;
+            return Ok(false);
         }
-        // Errors of a value are part of its text (`with_display_error`), and a String takes everything.
-        let _ = write!(text, "{}", self.formatter.value(row));
-        true
+        match &self.texts {
+            Texts::Formatted(formatter) => formatter.value(row).write(text)?,
+            Texts::Cast(texts) => text.push_str(texts.value(row)),
+        }
+        Ok(true)
     }
+}
+
+/// Whether the engine writes values of a type.
+fn is_cast(kind: &DataType) -> bool {
+    match kind {
+        DataType::Dictionary(_, value) => is_cast(value),
+        DataType::RunEndEncoded(_, value) => is_cast(value.data_type()),
+        DataType::Union(..) => false,
+        kind => kind.is_nested() || matches!(kind, DataType::Interval(_) | DataType::Duration(_)) || is_binary(kind),
+    }
+}
+
+fn is_binary(kind: &DataType) -> bool {
+    matches!(kind, DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_))
 }
 
 /// Is it read by its magnitude, and so aligned at the right?
@@ -129,7 +157,7 @@ pub fn escape(text: &str, limit: usize, out: &mut String) {
     }
 }
 
-/// The bidirectional controls of Unicode.
+/// The bidirectional controls of Unicode, and its ends of lines and paragraphs.
 fn turns_direction(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

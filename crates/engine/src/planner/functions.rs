@@ -277,7 +277,7 @@ pub(super) fn not_found(name: &str, state: &SessionState) -> Error {
 }
 
 /// The arguments of a call that is nothing but a call.
-fn plain_arguments(function: &Function) -> Option<&[FunctionArg]> {
+pub(super) fn plain_arguments(function: &Function) -> Option<&[FunctionArg]> {
     let is_plain = function.over.is_none() && function.filter.is_none() && function.within_group.is_empty();
     match &function.args {
         FunctionArguments::List(list) if is_plain && list.clauses.is_empty() && list.duplicate_treatment.is_none() => {

@@ -49,6 +49,7 @@ mod postgres_catalogs;
 mod quantified;
 mod refused;
 mod refused_casts;
+mod regexp_rows;
 mod rounding_casts;
 mod row_values;
 mod rows_of_functions;
@@ -57,6 +58,7 @@ mod scalar_subqueries;
 mod set_operations;
 pub(crate) mod similar_to;
 mod single_distinct;
+mod sql_types;
 mod subqueries_as_values;
 mod subqueries_in_values;
 mod subquery_errors;
@@ -99,6 +101,7 @@ pub(crate) use self::nesting::{MAX_NESTED, settle};
 pub(crate) use self::one_nan::ONE_NAN;
 pub(crate) use self::row_values::row;
 pub(crate) use self::unseen::is_unseen;
+pub(crate) use self::value_texts::{text_of, texts as value_texts};
 use crate::lower::Optimized;
 use crate::{Error, ErrorKind, Place, Result, learn, lower, query};
 
@@ -116,6 +119,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
         .with_optimizer_rules(optimizer_rules())
         .with_physical_optimizer_rules(physical_rules())
         .with_query_planner(Arc::new(Planner))
+        .with_type_planner(Arc::new(sql_types::SqlTypes))
         .with_default_features();
     // Behind DataFusion's own of that name.
     let sum = AggregateUDF::from(checked_sum::CheckedSum::default());
@@ -126,6 +130,7 @@ pub(crate) fn configure(mut config: SessionConfig, builder: SessionStateBuilder)
     functions.extend(quantified::functions());
     functions.extend(zoned_moments::functions());
     functions.extend(long_texts::functions());
+    functions.extend(regexp_rows::functions());
     let planners = builder.expr_planners().get_or_insert_default();
     planners.push(Arc::new(decimal_division::DecimalDivision));
     planners.push(Arc::new(interval_arithmetic::IntervalArithmetic));
@@ -160,6 +165,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
         Arc::new(scalar_subqueries::ScalarSubqueries),
         Arc::new(list_lengths::ListLengths),
         Arc::new(refused_casts::RefusedCasts),
+        Arc::new(value_texts::ValueTexts::Written),
         Arc::new(rounding_casts::RoundingCasts),
         Arc::new(finite_casts::FiniteCasts),
         Arc::new(date_arithmetic::DateArithmetic),
@@ -171,7 +177,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(zoned_moments::ZonedMoments));
     rules.push(Arc::new(cast_texts::CastTexts));
     rules.push(Arc::new(literal_casts::LiteralCasts));
-    rules.push(Arc::new(value_texts::ValueTexts));
+    rules.push(Arc::new(value_texts::ValueTexts::Settled));
     rules.push(Arc::new(null_in_subqueries::NullInSubqueries));
     rules.push(Arc::new(in_lists::InLists));
     rules.push(Arc::new(one_nan::OneNans));
@@ -437,6 +443,7 @@ impl VisitorMut for Rewriter {
         postgres_catalogs::rewrite_select(select);
         rows_of_functions::first_is_alone(select);
         name_columns(select);
+        regexp_rows::rewrite(select);
         same_names::rewrite(select);
         using_joins::rewrite(select);
         row_values::rewrite_conditions(select);

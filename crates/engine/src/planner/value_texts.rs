@@ -1,12 +1,15 @@
 //! `CAST(x AS VARCHAR)` is written as PostgreSQL writes it: a timestamp `2020-01-02 03:04:05.6`, and one with a zone with its offset behind
-//! it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`.
+//! it; an interval `1 day 02:03:04`; a double `Infinity`, or `1e+20`; bytes `\\x0a1b`. Lists, structs and maps are written as
+//! DuckDB does: [`nested_text`].
 //!
-//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`.
+//! Arrow writes `2020-01-02T03:04:05.600`, `1 days 2 hours 3 mins`, `inf` and `1e20`, takes bytes for the letters of a text, and of
+//! `[1, NULL]` makes `[1, ]`. Seen in DataFusion 55.2.0: `SELECT CAST([1, NULL, 2] AS VARCHAR)` is `[1, , 2]`, and
+//! `SELECT CAST(named_struct('a', 1) AS VARCHAR)` is `Unsupported CAST from Struct`.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Float32Type, Float64Type, IntervalMonthDayNanoType, IntervalUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
@@ -19,41 +22,67 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::Expr;
 
 use super::expressions;
-use crate::postgres::{interval_text, text};
+use crate::postgres::{interval_text, nested_text, text};
 
-/// After DataFusion has settled types: what is put together with a text is cast as well.
-#[derive(Debug)]
-pub(super) struct ValueTexts;
+/// A value without a text is an error, not NULL.
+const CHECKED: CastOptions<'static> =
+    CastOptions { safe: false, format_options: arrow::util::display::FormatOptions::new() };
+
+/// Which casts are looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ValueTexts {
+    /// Before DataFusion settles types: bytes, in casts that are written. Those that DataFusion puts around bytes beside a text
+    /// take them for its letters.
+    Written,
+    /// After it: what is put together with a text is cast as well.
+    Settled,
+}
 
 impl AnalyzerRule for ValueTexts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let is_text = |expr: &Expr| expressions::cast_to(expr).is_some_and(DataType::is_string);
-        expressions::rewritten_if_any(plan, is_text, |expr, schema| Ok(rewrite(expr, schema)))
+        expressions::rewritten_if_any(plan, is_text, |expr, schema| Ok(self.rewrite(expr, schema)))
     }
 
     fn name(&self) -> &str {
-        "value_texts"
+        match self {
+            Self::Written => "value_texts_of_bytes",
+            Self::Settled => "value_texts",
+        }
     }
 }
 
-fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = &mut expr else {
-        return Transformed::no(expr);
-    };
-    if !field.data_type().is_string() || !inner.get_type(schema).is_ok_and(|from| is_written(&from)) {
-        return Transformed::no(expr);
+impl ValueTexts {
+    fn rewrite(self, mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+        let (Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field })) = &mut expr
+        else {
+            return Transformed::no(expr);
+        };
+        if !field.data_type().is_string() || !inner.get_type(schema).is_ok_and(|from| self.writes(&from)) {
+            return Transformed::no(expr);
+        }
+        let value = std::mem::take(inner.as_mut());
+        **inner = text_of(value);
+        Transformed::yes(expr)
     }
-    let value = std::mem::take(inner.as_mut());
-    **inner = ScalarUDF::from(TextOfValue::new()).call(vec![value]);
-    Transformed::yes(expr)
+
+    /// Whether values of a type are written here.
+    fn writes(self, data_type: &DataType) -> bool {
+        match (self, data_type) {
+            (Self::Written, data_type) => is_binary(data_type),
+            (_, DataType::Timestamp(..) | DataType::Duration(_) | DataType::Interval(_)) => true,
+            (_, data_type) => data_type.is_floating() || nested_text::is_nested(data_type),
+        }
+    }
 }
 
-/// Whether values of a type are written here.
-fn is_written(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Timestamp(..) | DataType::Duration(_) | DataType::Interval(_) => true,
-        data_type => matches!(data_type, DataType::Float32 | DataType::Float64),
-    }
+/// The text of a value of any type, as a cast to VARCHAR writes it.
+pub(crate) fn text_of(value: Expr) -> Expr {
+    ScalarUDF::from(TextOfValue::new()).call(vec![value])
+}
+
+fn is_binary(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -85,8 +114,19 @@ impl ScalarUDFImpl for TextOfValue {
     }
 }
 
-fn texts(values: &ArrayRef) -> Result<ArrayRef> {
+/// Values of any type as a cast to VARCHAR writes them.
+pub(crate) fn texts(values: &ArrayRef) -> Result<ArrayRef> {
     let texts: StringArray = match values.data_type() {
+        data_type if nested_text::is_nested(data_type) => nested_text::texts(values, &texts)?,
+        data_type if is_binary(data_type) => {
+            let bytes = cast(values, &DataType::BinaryView)?;
+            bytes
+                .as_binary_view()
+                .iter()
+                .map(|value| value.map(|value| written(|out| text::bytes(value, out))))
+                .collect()
+        }
+        DataType::Dictionary(_, plain) => return self::texts(&cast(values, plain)?),
         DataType::Float32 => values
             .as_primitive::<Float32Type>()
             .iter()
@@ -103,10 +143,12 @@ fn texts(values: &ArrayRef) -> Result<ArrayRef> {
             let values = values.as_primitive::<IntervalMonthDayNanoType>();
             values.iter().map(|value| value.map(|value| written(|out| text::interval(value, out)))).collect()
         }
-        _ => {
+        DataType::Timestamp(..) => {
             let texts = cast(values, &DataType::Utf8)?;
             texts.as_string::<i32>().iter().map(|text| text.map(in_sql)).collect()
         }
+        DataType::Float16 => return self::texts(&cast(values, &DataType::Float32)?),
+        _ => return Ok(cast_with_options(values, &DataType::Utf8, &CHECKED)?),
     };
     Ok(Arc::new(texts))
 }

@@ -1,6 +1,6 @@
 //! `COPY table | (query) TO 'path'`: rows into a file, which is there as a whole when the statement returns, or not.
 //!
-//! DataFusion plans and encodes, in parallel and as a stream; [`Export`] is where it writes to.
+//! DataFusion plans and encodes, in parallel and as a stream; [`written`] says what of values, and [`Export`] is where to.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use futures::StreamExt;
 
 use super::Options;
 use crate::files::export::Export;
-use crate::files::{Format, Sites, parse_name};
+use crate::files::{Format, Sites, parse_name, written};
 use crate::planner;
 use crate::query::Done;
 use crate::statement::{Context, done, select};
@@ -138,7 +138,7 @@ async fn write(
         stored_as: Some(format.copy_name().into()),
         options,
     });
-    let plan = context.plan(statement).await?;
+    let plan = written::as_values(context.plan(statement).await?, format)?;
     let mut counts = select::query(plan, context).await?;
     let mut written = 0;
     while let Some(batch) = counts.next().await {
