@@ -105,7 +105,7 @@ def _of_pandas(frame: Any) -> object:
         columns.append(array)
         schema.append(arrow.field(name, array.type))
     if not columns:
-        return arrow.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        return frame.reset_index(drop=True)
     return arrow.table(columns, schema=arrow.schema(schema))
 
 
